@@ -1,0 +1,48 @@
+# Sourced by the other scripts: where things are, and how to start what needs another user.
+set -euo pipefail
+umask 022
+unset RUST_BACKTRACE    # a server inherits it, and would print a backtrace for every error
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$TOP"
+PGRX_VERSION=0.18.1
+export PATH="$TOP/target/tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+
+say() { printf '\n== %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# PostgreSQL refuses to run as root: as root, servers run as the user that Debian's package makes.
+if [ "$(id -u)" = 0 ]; then
+    SERVER_USER=${SERVER_USER:-postgres}
+    as_server() { runuser -u "$SERVER_USER" -- "$@"; }
+else
+    SERVER_USER=$(id -un)
+    as_server() { "$@"; }
+fi
+
+# Servers live under target/, or, where the server's user may not enter this folder, outside of it.
+HOUSE=$TOP/target
+house_is_reachable() { ! id "$SERVER_USER" >/dev/null 2>&1 || (cd / && as_server test -x "$TOP"); }
+if ! house_is_reachable; then
+    HOUSE=/var/tmp/idgen-$(printf %s "$TOP" | cksum | cut -d' ' -f1)
+fi
+mkdir -p "$HOUSE" "$TOP/target"
+
+find_pg_config() {
+    if [ -n "${PG_CONFIG:-}" ]; then echo "$PG_CONFIG"; return; fi
+    local candidate
+    for candidate in /usr/lib/postgresql/15/bin/pg_config "$(command -v pg_config || true)"; do
+        if [ -x "$candidate" ]; then echo "$candidate"; return; fi
+    done
+}
+
+# A server of our own is a copy of the installed one, and the extension is installed only there.
+# PostgreSQL finds its files relative to its program, so the copy keeps their relative places.
+PG_SOURCE=$(find_pg_config)
+if [ -n "$PG_SOURCE" ]; then
+    PG_VERSION_TEXT=$("$PG_SOURCE" --version)
+    PG_MAJOR=$(printf %s "$PG_VERSION_TEXT" | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
+    PG_TREE=$HOUSE/pg$PG_MAJOR
+    PG_BIN=$PG_TREE$("$PG_SOURCE" --bindir)
+    export PGRX_HOME=$TOP/target/pgrx
+fi

@@ -1,0 +1,119 @@
+//! The epoch: where ticks are counted from, and the way between ticks and timestamps.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::layout::{MAX_STORED_TICK, MAX_TICK, Tick};
+
+/// PostgreSQL's own form of a `timestamptz`: microseconds since 2000-01-01 00:00:00 UTC
+/// (`datatype/timestamp.h`). `i64::MIN` and `i64::MAX` are the two infinities.
+pub type Timestamptz = i64;
+
+/// PostgreSQL's `-infinity`.
+pub const MINUS_INFINITY: Timestamptz = i64::MIN;
+/// PostgreSQL's `infinity`.
+pub const INFINITY: Timestamptz = i64::MAX;
+
+/// 2000-01-01 00:00:00 UTC in milliseconds since 1970.
+const POSTGRES_EPOCH_MS: i64 = 946_684_800_000;
+
+/// The moment of tick 0, in milliseconds since 1970; within the years 1 to 9999, the ones that
+/// RFC 3339 can write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch(i64);
+
+/// Why a text is no epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadEpoch {
+    /// Neither RFC 3339 nor an integer.
+    Form,
+    /// A time with a part smaller than a millisecond.
+    Fraction,
+    /// Outside the years 1 to 9999.
+    Range,
+}
+
+impl fmt::Display for BadEpoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BadEpoch::Form => "The value is neither an RFC 3339 time nor an integer.",
+            BadEpoch::Fraction => "The value has a part smaller than a millisecond.",
+            BadEpoch::Range => "The value is outside the years 1 to 9999.",
+        })
+    }
+}
+
+impl Epoch {
+    /// The least epoch: 0001-01-01T00:00:00Z.
+    pub const MIN_UNIX_MS: i64 = -62_135_596_800_000;
+    /// The greatest epoch: 9999-12-31T23:59:59.999Z.
+    pub const MAX_UNIX_MS: i64 = 253_402_300_799_999;
+
+    /// The epoch at `ms` milliseconds since 1970.
+    ///
+    /// # Errors
+    /// [`BadEpoch::Range`] outside the years 1 to 9999.
+    pub fn from_unix_ms(ms: i64) -> Result<Epoch, BadEpoch> {
+        if (Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS).contains(&ms) {
+            Ok(Epoch(ms))
+        } else {
+            Err(BadEpoch::Range)
+        }
+    }
+
+    /// Reads the setting `idgen.epoch`: an RFC 3339 time, or integer milliseconds since 1970.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(text: &str) -> Result<Epoch, BadEpoch> {
+        let text = text.trim();
+        if let Ok(ms) = text.parse::<i128>() {
+            return i64::try_from(ms).map_err(|_| BadEpoch::Range).and_then(Epoch::from_unix_ms);
+        }
+        let moment = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| BadEpoch::Form)?;
+        let ns = moment.unix_timestamp_nanos();
+        if ns % 1_000_000 != 0 {
+            return Err(BadEpoch::Fraction);
+        }
+        i64::try_from(ns / 1_000_000).map_err(|_| BadEpoch::Range).and_then(Epoch::from_unix_ms)
+    }
+
+    /// Milliseconds since 1970.
+    pub fn unix_ms(self) -> i64 {
+        self.0
+    }
+
+    /// The epoch as PostgreSQL writes it.
+    pub fn timestamp(self) -> Timestamptz {
+        (self.0 - POSTGRES_EPOCH_MS) * 1000
+    }
+
+    /// The moment a tick of up to 41 bits begins.
+    pub fn timestamp_of(self, tick: Tick) -> Timestamptz {
+        self.timestamp() + tick.min(MAX_STORED_TICK).cast_signed() * 1000
+    }
+
+    /// The tick that a moment falls into, where ids of it can be minted: from the epoch on, for
+    /// 2^40 ms.
+    pub fn tick_of(self, timestamp: Timestamptz) -> Option<Tick> {
+        let us = timestamp.checked_sub(self.timestamp())?;
+        u64::try_from(us.div_euclid(1000)).ok().filter(|tick| *tick <= MAX_TICK)
+    }
+}
+
+/// The moment a tick begins, counted from an epoch given as a timestamp; none where that is an
+/// infinity or runs out of the range of an `i64`.
+pub fn timestamp_since(epoch: Timestamptz, tick: Tick) -> Option<Timestamptz> {
+    if epoch == INFINITY || epoch == MINUS_INFINITY {
+        return None;
+    }
+    let us = i64::try_from(tick).ok()?.checked_mul(1000)?;
+    epoch.checked_add(us).filter(|t| *t < END_TIMESTAMP)
+}
+
+/// The first moment that PostgreSQL cannot represent, 294277-01-01 (`END_TIMESTAMP` of
+/// `datatype/timestamp.h`).
+const END_TIMESTAMP: Timestamptz = 9_223_371_331_200_000_000;

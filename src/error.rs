@@ -1,0 +1,200 @@
+//! Every error idgen raises: its SQLSTATE, message, DETAIL and HINT. Nothing else raises one.
+
+use pgrx::PgSqlErrorCode as Code;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgLogLevel, function_name};
+
+use crate::layout::{OutOfRange, SHARDS};
+
+/// Why a call cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// 22004: an argument that must be given is null.
+    Null(&'static str),
+    /// 22023: a part of an id is outside its range.
+    Part(OutOfRange),
+    /// 22023: a batch of fewer than 0 ids.
+    NegativeCount(i32),
+    /// 22008: a timestamp before the epoch, or after the last millisecond that can be minted.
+    Timestamp,
+    /// 55000: `snowflake_next_id()` without a shard in `idgen.shard`.
+    ShardUnset,
+    /// 55000: `idgen.allowed_shards` does not name this shard.
+    ShardNotAllowed {
+        /// The shard asked for.
+        shard: i32,
+        /// The setting.
+        allowed: String,
+    },
+    /// 55000: the library is not in `shared_preload_libraries`.
+    NotPreloaded,
+    /// 55000: `snowflake_last_id()` before the session's first id.
+    NoLastId,
+    /// 55000: the configuration file gave a setting a value that was refused at start.
+    BadSetting(&'static str),
+    /// 55000: the system clock shows a time before the epoch.
+    ClockBeforeEpoch {
+        /// How much before, in milliseconds.
+        by_ms: u64,
+    },
+    /// 55000: the next id would lie too far after the system clock, and waiting did not help.
+    ClockBehind {
+        /// The shard asked for.
+        shard: i32,
+        /// How far the next id lies after the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// 2200H: the 2^40 ms since the epoch are used up.
+    Exhausted,
+}
+
+impl From<OutOfRange> for Error {
+    fn from(part: OutOfRange) -> Error {
+        Error::Part(part)
+    }
+}
+
+struct Text {
+    code: Code,
+    message: String,
+    detail: Option<String>,
+    hint: &'static str,
+}
+
+impl Error {
+    fn text(&self) -> Text {
+        let object_state = Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
+        let (code, message, detail, hint) = match self {
+            Error::Null(argument) => (
+                Code::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+                format!("argument \"{argument}\" must not be null"),
+                None,
+                "Give a value, or for the shard of the setting \"idgen.shard\" call snowflake_next_id() \
+                 without an argument.",
+            ),
+            Error::Part(OutOfRange { part, value, max }) => (
+                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("{part} \"{value}\" is out of range"),
+                Some(format!("An id has room for a {part} between 0 and {max}.")),
+                "See the bit layout in the documentation of idgen.",
+            ),
+            Error::NegativeCount(count) => (
+                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("count \"{count}\" is negative"),
+                None,
+                "Ask for 0 or more ids.",
+            ),
+            Error::Timestamp => (
+                Code::ERRCODE_DATETIME_FIELD_OVERFLOW,
+                "timestamp is outside the range of ids".into(),
+                Some("Ids cover the 2^40 milliseconds (34.8 years) that begin at \"idgen.epoch\".".into()),
+                "The view idgen_status shows the first and the last moment. For a range open at one end \
+                 use '-infinity' with snowflake_min_id or 'infinity' with snowflake_max_id.",
+            ),
+            Error::ShardUnset => (
+                object_state,
+                "no shard is set for this session".into(),
+                Some(
+                    "snowflake_next_id() without an argument mints for the shard in \"idgen.shard\".".into(),
+                ),
+                "SET idgen.shard, or ALTER DATABASE or ALTER ROLE ... SET idgen.shard; or call \
+                 snowflake_next_id(shard).",
+            ),
+            Error::ShardNotAllowed { shard, allowed } => (
+                object_state,
+                format!("this server may not mint ids for shard \"{shard}\""),
+                Some(format!("\"idgen.allowed_shards\" is \"{allowed}\".")),
+                "Connect to the server that holds the shard, or add the shard to the setting and reload \
+                 the configuration once no other server mints for it.",
+            ),
+            Error::NotPreloaded => (
+                object_state,
+                "\"idgen\" must be loaded via \"shared_preload_libraries\"".into(),
+                None,
+                "Add idgen to shared_preload_libraries in postgresql.conf and restart the server.",
+            ),
+            Error::NoLastId => (
+                object_state,
+                "no id has been minted in this session yet".into(),
+                None,
+                "Call snowflake_next_id first.",
+            ),
+            Error::BadSetting(name) => (
+                object_state,
+                format!("the server was started with an invalid value for \"{name}\""),
+                Some(
+                    "The server log has a warning about it from the start. No id is minted by a guess."
+                        .into(),
+                ),
+                "Correct the setting and restart the server.",
+            ),
+            Error::ClockBeforeEpoch { by_ms } => (
+                object_state,
+                "the system clock is before \"idgen.epoch\"".into(),
+                Some(format!("The clock is {by_ms} ms before the epoch.")),
+                "Check the system clock and the setting.",
+            ),
+            Error::ClockBehind { shard, by_ms, max_ahead_ms, waited_ms } => (
+                object_state,
+                format!("the system clock is behind the ids of shard \"{shard}\""),
+                Some(format!(
+                    "The next id lies {by_ms} ms after the clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. \
+                     The call waited {waited_ms} ms."
+                )),
+                "If the clock was set back, minting goes on once it has caught up: check its \
+                 synchronisation. If the shard is at its ceiling of 1024 ids a millisecond, spread the \
+                 load over more shards or raise \"idgen.max_wait\".",
+            ),
+            Error::Exhausted => (
+                Code::ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
+                "the range of ids is used up".into(),
+                Some(format!(
+                    "Ids of all {SHARDS} shards cover the 2^40 milliseconds (34.8 years) that begin at \
+                     \"idgen.epoch\"."
+                )),
+                "Check the system clock. A database that has truly reached the end needs a later \
+                 \"idgen.epoch\" and new keys.",
+            ),
+        };
+        Text { code, message, detail, hint }
+    }
+
+    fn report(&self) -> ErrorReport {
+        let Text { code, message, detail, hint } = self.text();
+        let report = ErrorReport::new(code, message, function_name!()).set_hint(hint);
+        match detail {
+            Some(detail) => report.set_detail(detail),
+            None => report,
+        }
+    }
+
+    /// Writes the error to the server log at a level below ERROR.
+    pub fn log(&self, level: PgLogLevel) {
+        self.report().report(level);
+    }
+
+    /// The message alone, for the view `idgen_status`.
+    pub fn message(&self) -> String {
+        self.text().message
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn raise(self) -> ! {
+        self.report().report(PgLogLevel::ERROR);
+        unreachable!("a report at ERROR does not return")
+    }
+}
+
+/// Gives the value, or raises the error to the client.
+#[inline]
+pub fn or_raise<T>(result: Result<T, Error>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(error) => error.raise(),
+    }
+}

@@ -1,0 +1,6 @@
+//! The SQL entries, by topic. `sql/idgen.sql` declares them; a symbol once released is never dropped.
+
+mod decode;
+mod generate;
+mod status;
+mod times;

@@ -1,0 +1,59 @@
+//! **idgen** mints unique, time-sorted 64-bit shard ids inside PostgreSQL.
+//!
+//! Where things live:
+//!
+//! | room | what |
+//! |---|---|
+//! | [`layout`], [`slot`], [`lease`], [`epoch`], [`shard_set`] | pure: no PostgreSQL, no unsafe; property-tested |
+//! | [`clock`] | reading the clock |
+//! | [`settings`] | every setting, with why its default |
+//! | [`shmem`], [`pg`] | the only `unsafe`: shared memory, and raw PostgreSQL calls |
+//! | [`mint`] | the one path from a call to an id |
+//! | [`error`] | every error and its SQLSTATE; the only place that raises |
+//! | [`functions`] | the SQL entries, a few lines each |
+//! | `sql/idgen.sql` | the whole SQL surface |
+
+pub mod clock;
+pub mod epoch;
+pub mod error;
+pub mod functions;
+pub mod layout;
+pub mod lease;
+pub mod mint;
+#[allow(unsafe_code)]
+pub mod pg;
+pub mod settings;
+pub mod shard_set;
+#[allow(unsafe_code)]
+pub mod shmem;
+pub mod slot;
+
+pgrx::pg_module_magic!(name, version);
+pgrx::extension_sql_file!("../sql/idgen.sql", name = "idgen", finalize);
+
+/// Called by PostgreSQL when it loads the library: in the postmaster where
+/// `shared_preload_libraries` names it, otherwise in the first backend that calls a function.
+#[pgrx::pg_guard]
+pub extern "C-unwind" fn _PG_init() {
+    settings::define();
+    if pg::preloading() {
+        shmem::install_hooks();
+        clock::warn_if_unusable();
+    }
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+mod pg_tests;
+
+/// What `cargo pgrx test` asks of an extension.
+#[cfg(test)]
+pub mod pg_test {
+    /// Runs once before the test server starts.
+    pub fn setup(_options: Vec<&str>) {}
+
+    /// Settings of the test server.
+    #[must_use]
+    pub fn postgresql_conf_options() -> Vec<&'static str> {
+        vec!["shared_preload_libraries = 'idgen'"]
+    }
+}

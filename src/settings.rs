@@ -1,0 +1,215 @@
+//! Every setting, with its range and why its default.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString};
+
+use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
+
+use crate::epoch::Epoch;
+use crate::error::Error;
+use crate::layout::{IDS_PER_TICK, SHARDS, Shard};
+use crate::mint;
+use crate::pg::{self, Complaint, TextSetting};
+use crate::shard_set::ShardSet;
+
+const EPOCH: &CStr = c"idgen.epoch";
+const ALLOWED_SHARDS: &CStr = c"idgen.allowed_shards";
+
+/// A fixed date in the recent past: ids of a new installation are short and last until 2059.
+static EPOCH_TEXT: GucSetting<Option<CString>> =
+    GucSetting::<Option<CString>>::new(Some(c"2025-01-01T00:00:00Z"));
+
+/// Empty, that is all: a single server needs no list.
+static ALLOWED_SHARDS_TEXT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+
+/// Unset: a wrong guess would put rows of two shards under one number.
+static SHARD: GucSetting<i32> = GucSetting::<i32>::new(-1);
+
+/// One second: absorbs the steps an ordinary time daemon makes, and bursts of a million ids, while
+/// `created_at` stays true to the second.
+static MAX_AHEAD_MS: GucSetting<i32> = GucSetting::<i32>::new(1000);
+
+/// Five seconds: longer than `max_ahead`, so that a full shard is waited out, and short enough for
+/// a client to learn of a clock that was set back.
+static MAX_WAIT_MS: GucSetting<i32> = GucSetting::<i32>::new(5000);
+
+/// 64: the lock is then 1/64 of a call, and 16 backends still fit into a millisecond's 1024 ids.
+static MAX_LEASE: GucSetting<i32> = GucSetting::<i32>::new(64);
+
+const HOUR_MS: i32 = 3_600_000;
+
+thread_local! {
+    // A backend is one thread; what the postmaster parsed is inherited at fork.
+    static EPOCH_UNIX_MS: Cell<i64> = const { Cell::new(NO_EPOCH) };
+    static ALLOWED: RefCell<ShardSet> = const { RefCell::new(ShardSet::ALL) };
+    static BAD_ALLOWED_SHARDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Stands for an epoch that the configuration gave wrongly: every clock is before it, so that the
+/// path to an id needs no check of its own.
+const NO_EPOCH: i64 = i64::MAX;
+
+struct EpochSetting;
+
+impl TextSetting for EpochSetting {
+    fn check(text: &str) -> Result<(), Complaint> {
+        match Epoch::parse(text) {
+            Ok(_) => Ok(()),
+            Err(bad) => Err(Complaint {
+                detail: bad.to_string(),
+                hint: "Write a time such as \"2025-01-01T00:00:00Z\", or whole milliseconds since 1970 \
+                       such as \"1735689600000\".",
+            }),
+        }
+    }
+
+    fn assign(text: &str) {
+        EPOCH_UNIX_MS.set(Epoch::parse(text).map_or(NO_EPOCH, Epoch::unix_ms));
+    }
+}
+
+struct AllowedShardsSetting;
+
+impl TextSetting for AllowedShardsSetting {
+    fn check(text: &str) -> Result<(), Complaint> {
+        match ShardSet::parse(text) {
+            Ok(_) => Ok(()),
+            Err(detail) => Err(Complaint {
+                detail,
+                hint: "Write shards and ranges separated by commas, such as \"0-4095,5000\"; empty for all.",
+            }),
+        }
+    }
+
+    fn assign(text: &str) {
+        if let Ok(shards) = ShardSet::parse(text) {
+            ALLOWED.set(shards);
+            BAD_ALLOWED_SHARDS.set(false);
+        }
+        mint::drop_lease();
+    }
+}
+
+/// Defines the settings. Called once in each process that loads the library by itself.
+pub fn define() {
+    // PostgreSQL reads the configuration before it loads the library. A value that the check then
+    // refuses is replaced by the default with a mere warning; minting must not go on with it.
+    let bad_epoch = pg::configured(EPOCH).is_some_and(|text| Epoch::parse(&text).is_err());
+    let bad_allowed = pg::configured(ALLOWED_SHARDS).is_some_and(|text| ShardSet::parse(&text).is_err());
+
+    pg::define_text_setting::<EpochSetting>(
+        EPOCH,
+        c"The moment that ids count their milliseconds from.",
+        c"An RFC 3339 time or whole milliseconds since 1970. Never change it once ids are in use: ids \
+          made before would be decoded to wrong times.",
+        &EPOCH_TEXT,
+        // Defining a postmaster setting outside the postmaster is fatal. A session that loaded the
+        // library by itself cannot mint, but decodes by the value in the configuration file.
+        if pg::preloading() { GucContext::Postmaster } else { GucContext::Sighup },
+    );
+    GucRegistry::define_int_guc(
+        c"idgen.shard",
+        c"The shard of snowflake_next_id() without an argument.",
+        c"-1 is unset. Set it for a database, a role or a session.",
+        &SHARD,
+        -1,
+        SHARDS as i32 - 1,
+        GucContext::Userset,
+        GucFlags::empty(),
+    );
+    pg::define_text_setting::<AllowedShardsSetting>(
+        ALLOWED_SHARDS,
+        c"The shards that this server may mint ids for.",
+        c"Shards and ranges separated by commas; empty for all.",
+        &ALLOWED_SHARDS_TEXT,
+        GucContext::Sighup,
+    );
+    pg::define_lease_setting(
+        c"idgen.max_ahead",
+        c"How far ids may run ahead of the system clock.",
+        c"0 waits for the next millisecond as soon as one is full.",
+        &MAX_AHEAD_MS,
+        0,
+        HOUR_MS,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"idgen.max_wait",
+        c"How long a call may wait for the system clock before it fails.",
+        c"0 never waits.",
+        &MAX_WAIT_MS,
+        0,
+        HOUR_MS,
+        GucContext::Userset,
+        GucFlags::UNIT_MS,
+    );
+    pg::define_lease_setting(
+        c"idgen.max_lease",
+        c"The longest run of ids that a backend takes from a shard at once.",
+        c"With 1 the ids of a shard are in strict order over all backends.",
+        &MAX_LEASE,
+        1,
+        IDS_PER_TICK as i32,
+        GucContext::Userset,
+        GucFlags::empty(),
+    );
+    pg::reserve_setting_prefix();
+
+    if bad_epoch {
+        EPOCH_UNIX_MS.set(NO_EPOCH);
+    }
+    BAD_ALLOWED_SHARDS.set(bad_allowed);
+}
+
+/// The epoch in milliseconds since 1970, or a moment after every clock where there is none.
+#[inline]
+pub fn epoch_unix_ms() -> i64 {
+    EPOCH_UNIX_MS.get()
+}
+
+/// The epoch.
+///
+/// # Errors
+/// 55000 where the configuration file gave it wrongly when the server started.
+pub fn epoch() -> Result<Epoch, Error> {
+    Epoch::from_unix_ms(EPOCH_UNIX_MS.get()).map_err(|_| Error::BadSetting("idgen.epoch"))
+}
+
+/// The shard of `snowflake_next_id()`.
+///
+/// # Errors
+/// 55000 where none is set.
+pub fn shard() -> Result<Shard, Error> {
+    Shard::try_from(SHARD.get()).map_err(|_| Error::ShardUnset)
+}
+
+/// Checks that this server may mint for a shard.
+///
+/// # Errors
+/// 55000 where it may not.
+pub fn check_allowed(shard: Shard) -> Result<(), Error> {
+    if BAD_ALLOWED_SHARDS.get() {
+        return Err(Error::BadSetting("idgen.allowed_shards"));
+    }
+    if ALLOWED.with_borrow(|allowed| allowed.contains(shard)) {
+        return Ok(());
+    }
+    let allowed = ALLOWED_SHARDS_TEXT.get().unwrap_or_default().to_string_lossy().into_owned();
+    Err(Error::ShardNotAllowed { shard: shard.into(), allowed })
+}
+
+/// How many milliseconds ids may run ahead of the clock.
+pub fn max_ahead_ms() -> u64 {
+    MAX_AHEAD_MS.get().unsigned_abs().into()
+}
+
+/// How many milliseconds a call may wait.
+pub fn max_wait_ms() -> u64 {
+    MAX_WAIT_MS.get().unsigned_abs().into()
+}
+
+/// The longest lease.
+pub fn max_lease() -> u64 {
+    MAX_LEASE.get().unsigned_abs().into()
+}

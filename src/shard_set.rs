@@ -1,0 +1,52 @@
+//! A set of shards, as the setting `idgen.allowed_shards` writes it: `0-4095,5000`.
+#![forbid(unsafe_code)]
+
+use crate::layout::{SHARDS, Shard};
+
+/// A set of logical shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardSet([u64; SHARDS / 64]);
+
+impl ShardSet {
+    /// All 8192 shards.
+    pub const ALL: ShardSet = ShardSet([u64::MAX; SHARDS / 64]);
+    const EMPTY: ShardSet = ShardSet([0; SHARDS / 64]);
+
+    /// Reads a list of shards and ranges of shards, separated by commas. An empty list is all.
+    ///
+    /// # Errors
+    /// A sentence that says which entry is wrong and why.
+    pub fn parse(text: &str) -> Result<ShardSet, String> {
+        if text.trim().is_empty() {
+            return Ok(ShardSet::ALL);
+        }
+        let mut set = ShardSet::EMPTY;
+        for entry in text.split(',').map(str::trim) {
+            let (first, last) = match entry.split_once('-') {
+                Some((first, last)) => (shard(first, entry)?, shard(last, entry)?),
+                None => (shard(entry, entry)?, shard(entry, entry)?),
+            };
+            if first > last {
+                return Err(format!("The range \"{entry}\" ends before it begins."));
+            }
+            for index in first..=last {
+                set.0[index / 64] |= 1 << (index % 64);
+            }
+        }
+        Ok(set)
+    }
+
+    /// Whether the set holds `shard`.
+    pub fn contains(&self, shard: Shard) -> bool {
+        let index = shard.index();
+        self.0[index / 64] >> (index % 64) & 1 == 1
+    }
+}
+
+fn shard(text: &str, entry: &str) -> Result<usize, String> {
+    text.trim()
+        .parse::<usize>()
+        .ok()
+        .filter(|index| *index < SHARDS)
+        .ok_or_else(|| format!("\"{entry}\" is no shard or range of shards between 0 and {}.", SHARDS - 1))
+}

@@ -1,0 +1,106 @@
+//! A shard's step: which positions come next. Pure, so that it can be tested and model-checked.
+#![forbid(unsafe_code)]
+
+use crate::layout::{MAX_TICK, Position, Tick, first_position, tick_of};
+
+/// What a shard remembers. It lives in shared memory behind the shard's lock, hence the plain
+/// integers and the fixed order of fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Slot {
+    /// The first position not handed out yet.
+    pub next: Position,
+    /// Positions handed out since the server started, those in leases that were dropped included.
+    pub ids: u64,
+    /// Runs handed out since the server started.
+    pub leases: u64,
+    /// Calls that had to wait for the clock or the durable mark.
+    pub waits: u64,
+    /// What those calls waited in all, in microseconds.
+    pub waited_us: u64,
+}
+
+/// What a run may not cross. All but `now` come from the settings and from shared memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// The system clock.
+    pub now: Tick,
+    /// No position before this tick is handed out.
+    pub floor: Tick,
+    /// How many ticks after `now` a position may lie.
+    pub max_ahead: u64,
+    /// The exclusive end of the ticks that may be issued.
+    pub limit: Tick,
+}
+
+/// Positions from `start` up to, not including, `end`; never empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first position of the run.
+    pub start: Position,
+    /// The first position after the run.
+    pub end: Position,
+}
+
+/// Why a shard has nothing to give now. The slot is unchanged then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The next free position is in `tick`, more than `max_ahead` after the clock.
+    Ahead {
+        /// The millisecond of the next free position.
+        tick: Tick,
+    },
+    /// The next free position is in `tick`, at or after the limit.
+    Limit {
+        /// The millisecond that a new limit must lie after.
+        tick: Tick,
+    },
+    /// The 2^40 ms since the epoch are used up.
+    Exhausted,
+}
+
+impl Slot {
+    /// Takes up to `want` positions, at least one, and fewer only where a bound cuts the run.
+    ///
+    /// A busy slot goes on where it stopped. A slot that has been idle starts the clock's
+    /// millisecond, and not always at sequence 0: `id % N` over ids of a quiet shard should find
+    /// every bucket, so the start moves through the low 8 bits as ids are handed out.
+    ///
+    /// # Errors
+    /// A [`Refusal`], with the slot unchanged.
+    pub fn take(&mut self, want: u64, bounds: &Bounds) -> Result<Run, Refusal> {
+        let earliest = bounds.now.max(bounds.floor);
+        if earliest > MAX_TICK {
+            return Err(Refusal::Exhausted);
+        }
+        let start = if first_position(earliest) > self.next {
+            first_position(earliest) | (self.ids & 255)
+        } else {
+            self.next
+        };
+        let tick = tick_of(start);
+        if tick > MAX_TICK {
+            return Err(Refusal::Exhausted);
+        }
+        let last = bounds.now + bounds.max_ahead;
+        if tick > last {
+            return Err(Refusal::Ahead { tick });
+        }
+        if tick >= bounds.limit {
+            return Err(Refusal::Limit { tick });
+        }
+        let bound = first_position((last.min(MAX_TICK) + 1).min(bounds.limit));
+        let end = bound.min(start.saturating_add(want.max(1)));
+        self.next = end;
+        self.ids += end - start;
+        self.leases += 1;
+        Ok(Run { start, end })
+    }
+}
+
+impl Run {
+    /// How many positions the run holds; at least 1.
+    pub fn count(&self) -> u64 {
+        self.end - self.start
+    }
+}
