@@ -1,1 +1,365 @@
+//! Property tests of the pure rooms, without PostgreSQL. Each names the promise of docs/design.md
+//! that it guards.
+#![allow(clippy::unwrap_used)]
 
+#[path = "../src/epoch.rs"]
+#[allow(dead_code)]
+mod epoch;
+#[path = "../src/layout.rs"]
+#[allow(dead_code)]
+mod layout;
+#[path = "../src/lease.rs"]
+mod lease;
+#[path = "../src/shard_set.rs"]
+mod shard_set;
+#[path = "../src/slot.rs"]
+#[allow(dead_code)]
+mod slot;
+
+use std::collections::{BTreeSet, HashSet};
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use epoch::{BadEpoch, Epoch, INFINITY, MINUS_INFINITY, timestamp_since};
+use layout::{
+    IDS_PER_TICK, MAX_STORED_TICK, MAX_TICK, Parts, Position, Sequence, Shard, compose, decompose,
+    first_position, max_id, min_id, position, tick_of,
+};
+use lease::Lease;
+use shard_set::ShardSet;
+use slot::{Bounds, Refusal, Slot};
+
+fn shard(number: i32) -> Shard {
+    Shard::try_from(number).unwrap()
+}
+
+fn sequence(number: i32) -> Sequence {
+    Sequence::try_from(number).unwrap()
+}
+
+// The layout --------------------------------------------------------------------------------------
+
+/// Promise: the ids are Instagram's, bit for bit. The vector is from its article.
+#[test]
+fn golden_vector() {
+    let id = compose(position(1_387_263_000, sequence(5001 % 1024)), shard(1341)).unwrap();
+    assert_eq!(id, 11_637_205_501_278_089);
+    assert_eq!(i32::from(sequence(5001 % 1024)), 905);
+}
+
+proptest! {
+    /// Promise 5: every word decodes, and into parts that make the same word again.
+    #[test]
+    fn compose_undoes_decompose(word: u64) {
+        let Parts { tick, shard, sequence } = decompose(word.cast_signed());
+        prop_assert_eq!(compose(position(tick, sequence), shard), Ok(word.cast_signed()));
+    }
+
+    /// Promise 5: parts come back as they went in.
+    #[test]
+    fn decompose_undoes_compose(tick in 0..=MAX_STORED_TICK, s in 0..8192i32, q in 0..1024i32) {
+        let id = compose(position(tick, sequence(q)), shard(s)).unwrap();
+        prop_assert_eq!(decompose(id), Parts { tick, shard: shard(s), sequence: sequence(q) });
+        prop_assert_eq!(id < 0, tick > MAX_TICK);
+    }
+
+    /// Promise 5: no part is cut to fit.
+    #[test]
+    fn parts_out_of_range_are_refused(number: i32, tick in MAX_STORED_TICK + 1..1 << 54) {
+        prop_assert_eq!(Shard::try_from(number).is_ok(), (0..8192).contains(&number));
+        prop_assert_eq!(Sequence::try_from(number).is_ok(), (0..1024).contains(&number));
+        let refusal = compose(first_position(tick), shard(0)).unwrap_err();
+        prop_assert_eq!(refusal.to_string(), format!("tick {tick} is not between 0 and {MAX_STORED_TICK}"));
+    }
+
+    /// A range scan over a time finds all of its ids and no other.
+    #[test]
+    fn min_and_max_id_enclose_their_millisecond(tick in 0..=MAX_TICK, s in 0..8192i32, q in 0..1024i32) {
+        let id = compose(position(tick, sequence(q)), shard(s)).unwrap();
+        prop_assert!(min_id(tick) <= id && id <= max_id(tick));
+        prop_assert_eq!(decompose(min_id(tick)).tick, tick);
+        prop_assert_eq!(decompose(max_id(tick)).tick, tick);
+        if tick < MAX_TICK {
+            prop_assert_eq!(min_id(tick + 1), max_id(tick) + 1);
+        }
+    }
+}
+
+#[test]
+fn parts_at_the_edges() {
+    for (number, fits) in [(-1, false), (0, true), (8191, true), (8192, false)] {
+        assert_eq!(Shard::try_from(number).is_ok(), fits);
+    }
+    for (number, fits) in [(-1, false), (0, true), (1023, true), (1024, false)] {
+        assert_eq!(Sequence::try_from(number).is_ok(), fits);
+    }
+    assert_eq!(max_id(MAX_TICK), i64::MAX);
+    assert_eq!(Shard::all().count(), 8192);
+    assert_eq!(Shard::all().last().unwrap().index(), 8191);
+}
+
+// The slot ----------------------------------------------------------------------------------------
+
+fn any_bounds() -> impl Strategy<Value = (u64, Bounds)> {
+    // Clocks close together, so that they step in both directions across the slot's position, and
+    // now and then the end of the range.
+    let tick = prop_oneof![9 => 0..60u64, 1 => MAX_TICK - 3..MAX_TICK + 3];
+    (1..3000u64, tick, 0..60u64, 0..20u64, prop_oneof![0..80u64, Just(MAX_TICK + 1)])
+        .prop_map(|(want, now, floor, max_ahead, limit)| (want, Bounds { now, floor, max_ahead, limit }))
+}
+
+proptest! {
+    /// Promises 1 and 3: positions strictly increase for any sequence of clocks, forward and back,
+    /// and a run never crosses its bounds.
+    #[test]
+    fn runs_increase_and_stay_in_bounds(calls in vec(any_bounds(), 1..200)) {
+        let mut slot = Slot::default();
+        let mut end: Position = 0;
+        for (want, bounds) in calls {
+            let before = slot;
+            match slot.take(want, &bounds) {
+                Ok(run) => {
+                    prop_assert!(run.start >= end, "a position twice");
+                    prop_assert!(run.start < run.end && run.count() <= want);
+                    end = run.end;
+                    let (first, last) = (tick_of(run.start), tick_of(run.end - 1));
+                    prop_assert!(first >= bounds.now && first >= bounds.floor);
+                    prop_assert!(last <= bounds.now + bounds.max_ahead);
+                    prop_assert!(last < bounds.limit && last <= MAX_TICK);
+                    prop_assert_eq!(slot.ids, before.ids + run.count());
+                }
+                Err(refusal) => {
+                    prop_assert_eq!(slot, before, "a refusal must leave the slot alone");
+                    match refusal {
+                        Refusal::Ahead { tick } => prop_assert!(tick > bounds.now + bounds.max_ahead),
+                        Refusal::Limit { tick } => prop_assert!(tick >= bounds.limit),
+                        Refusal::Exhausted => prop_assert!(
+                            bounds.now.max(bounds.floor) > MAX_TICK || tick_of(before.next) > MAX_TICK
+                        ),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A bound cuts a run, it does not refuse it: nothing below a bound is wasted.
+    #[test]
+    fn a_run_is_as_long_as_its_bounds_allow(want in 1..5000u64, now in 100..200u64, max_ahead in 0..5u64) {
+        let mut slot = Slot::default();
+        let bounds = Bounds { now, floor: 0, max_ahead, limit: now + 3 };
+        let room = first_position((now + max_ahead + 1).min(now + 3)) - first_position(now);
+        prop_assert_eq!(slot.take(want, &bounds).unwrap().count(), want.min(room));
+    }
+}
+
+/// Promise 1: the range ends with its last position, and never wraps.
+#[test]
+fn the_last_tick_is_used_up_and_then_refused() {
+    let mut slot = Slot::default();
+    let bounds = Bounds { now: MAX_TICK, floor: 0, max_ahead: 1000, limit: MAX_TICK + 1 };
+    assert_eq!(slot.take(5000, &bounds).unwrap().count(), IDS_PER_TICK);
+    assert_eq!(slot.take(1, &bounds), Err(Refusal::Exhausted));
+    assert_eq!(slot.take(1, &Bounds { now: u64::MAX >> 20, ..bounds }), Err(Refusal::Exhausted));
+    assert_eq!(slot.take(1, &Bounds { now: 5, ..bounds }), Err(Refusal::Exhausted));
+}
+
+// Leases ------------------------------------------------------------------------------------------
+
+/// A backend as mint.rs drives it.
+struct Backend(Lease);
+
+impl Backend {
+    fn id(&mut self, slot: &mut Slot, bounds: &Bounds, max_lease: u64) -> Result<Position, Refusal> {
+        let now = bounds.now;
+        if let Some(position) = self.0.next(shard(5), now, bounds.floor) {
+            return Ok(position);
+        }
+        let run = slot.take(self.0.want(shard(5), now, max_lease), bounds)?;
+        Ok(self.0.grant(shard(5), now, run))
+    }
+}
+
+proptest! {
+    /// Promises 1, 2 and 3 over several backends with leases and any clock: no position twice, each
+    /// backend's increase, and none is before the clock or too far after it.
+    #[test]
+    fn leases_keep_the_promises(
+        calls in vec((0..4usize, -3..4i64), 1..600), max_lease in 1..80u64, max_ahead in 0..5u64,
+    ) {
+        let mut slot = Slot::default();
+        let mut backends = [const { Backend(Lease::NONE) }; 4];
+        let mut last = [None; 4];
+        let mut seen = HashSet::new();
+        let mut now = 100u64;
+        for (who, step) in calls {
+            // Most calls come within the same millisecond.
+            now = now.saturating_add_signed(if step.abs() == 3 { step } else { 0 });
+            let bounds = Bounds { now, floor: 0, max_ahead, limit: MAX_TICK + 1 };
+            if let Ok(position) = backends[who].id(&mut slot, &bounds, max_lease) {
+                prop_assert!(seen.insert(position), "a position twice");
+                prop_assert!(Some(position) > last[who], "a backend's ids must increase");
+                last[who] = Some(position);
+                prop_assert!((now..=now + max_ahead).contains(&tick_of(position)));
+            }
+        }
+    }
+
+    /// Promise 2: sorted to the millisecond across backends, also while the shard runs ahead of the
+    /// clock. With runs of one, strictly.
+    #[test]
+    fn ids_of_different_backends_are_in_order(
+        calls in vec((0..4usize, 0..3u64), 1..600), max_lease in 1..80u64,
+    ) {
+        // Far ahead from the start: this is where a lease that outlives its millisecond would show.
+        let mut slot = Slot { next: first_position(500), ..Slot::default() };
+        let mut backends = [const { Backend(Lease::NONE) }; 4];
+        let mut ids: Vec<(u64, Position)> = Vec::new();
+        let mut now = 100;
+        for (who, step) in calls {
+            now += step / 2;
+            let bounds = Bounds { now, floor: 0, max_ahead: 1000, limit: MAX_TICK + 1 };
+            let position = backends[who].id(&mut slot, &bounds, max_lease).unwrap();
+            for (earlier, smaller) in ids.iter().filter(|(then, _)| *then < now || max_lease == 1) {
+                prop_assert!(*smaller < position, "{smaller} of {earlier} is not below {position} of {now}");
+            }
+            ids.push((now, position));
+        }
+    }
+
+    /// Promise 3: nothing below a raised floor is handed out, whatever the lease still holds.
+    #[test]
+    fn a_raised_floor_drops_the_lease(floor in 0..20u64, max_lease in 1..80u64) {
+        let mut slot = Slot::default();
+        let mut backend = Backend(Lease::NONE);
+        let mut bounds = Bounds { now: 10, floor: 0, max_ahead: 50, limit: MAX_TICK + 1 };
+        for _ in 0..10 {
+            backend.id(&mut slot, &bounds, max_lease).unwrap();
+        }
+        bounds.floor = floor;
+        prop_assert!(tick_of(backend.id(&mut slot, &bounds, max_lease).unwrap()) >= floor);
+    }
+
+    /// Even low bits: `id % N` over the ids of a quiet shard finds every bucket equally often. A
+    /// visit is a few calls within one millisecond.
+    #[test]
+    fn the_low_bits_of_a_quiet_shard_are_evenly_spread(calls in 1..200usize, gap in 1..5000u64) {
+        let mut slot = Slot::default();
+        let mut backend = Backend(Lease::NONE);
+        let mut buckets = [0usize; 256];
+        for visit in 1..=256 {
+            let bounds = Bounds { now: visit * gap, floor: 0, max_ahead: 0, limit: MAX_TICK + 1 };
+            for _ in 0..calls {
+                buckets[(backend.id(&mut slot, &bounds, 64).unwrap() & 255) as usize] += 1;
+            }
+        }
+        prop_assert_eq!(buckets, [calls; 256]);
+    }
+}
+
+/// Single-row inserts of different backends are in strict order; bulk work takes longer runs.
+#[test]
+fn the_run_doubles_within_a_millisecond() {
+    let mut slot = Slot::default();
+    let mut backend = Backend(Lease::NONE);
+    let mut bounds = Bounds { now: 7, floor: 0, max_ahead: 1000, limit: MAX_TICK + 1 };
+    for _ in 0..127 {
+        backend.id(&mut slot, &bounds, 64).unwrap();
+    }
+    assert_eq!(slot.leases, 7, "1 + 2 + 4 + 8 + 16 + 32 + 64");
+    bounds.now += 1;
+    backend.id(&mut slot, &bounds, 64).unwrap();
+    assert_eq!(slot.ids, 128, "1 again in the next millisecond");
+    assert_eq!(backend.0.next(shard(6), 8, 0), None, "a lease is for one shard");
+}
+
+// The epoch ---------------------------------------------------------------------------------------
+
+#[test]
+fn epochs_are_read() {
+    let ms = |text| Epoch::parse(text).map(Epoch::unix_ms);
+    assert_eq!(ms("2025-01-01T00:00:00Z"), Ok(1_735_689_600_000));
+    assert_eq!(ms("2025-01-01T01:00:00+01:00"), Ok(1_735_689_600_000));
+    assert_eq!(ms("2011-08-24T21:07:01.721Z"), Ok(1_314_220_021_721));
+    assert_eq!(ms(" 1314220021721 "), Ok(1_314_220_021_721));
+    assert_eq!(ms("-1"), Ok(-1));
+    assert_eq!(ms("1969-12-31T23:59:59.999Z"), Ok(-1));
+    assert_eq!(ms("0001-01-01T00:00:00Z"), Ok(Epoch::MIN_UNIX_MS));
+    assert_eq!(ms("9999-12-31T23:59:59.999Z"), Ok(Epoch::MAX_UNIX_MS));
+    for text in ["", "yesterday", "2025-01-01", "2025-01-01T00:00:00", "2025-13-01T00:00:00Z", "1e9", "1.5"] {
+        assert_eq!(ms(text), Err(BadEpoch::Form), "{text}");
+    }
+    assert_eq!(ms("2025-01-01T00:00:00.0001Z"), Err(BadEpoch::Fraction));
+    for text in ["0000-12-31T23:59:59Z", "253402300800000", "-62135596800001", "99999999999999999999999"] {
+        assert_eq!(ms(text), Err(BadEpoch::Range), "{text}");
+    }
+}
+
+proptest! {
+    /// Promise 5: a bad setting is refused, never a panic.
+    #[test]
+    fn any_text_is_read_or_refused(text: String) {
+        let _ = Epoch::parse(&text);
+        let _ = ShardSet::parse(&text);
+    }
+
+    /// Timestamps and ticks are inverse over the whole range, at every epoch that can be set.
+    #[test]
+    fn ticks_and_timestamps_are_inverse(
+        ms in Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS, tick in 0..=MAX_TICK, us in 0..1000i64,
+    ) {
+        let epoch = Epoch::from_unix_ms(ms).unwrap();
+        let at = epoch.timestamp_of(tick);
+        prop_assert_eq!(epoch.tick_of(at + us), Some(tick), "cut to its millisecond");
+        prop_assert_eq!(timestamp_since(epoch.timestamp(), tick), Some(at));
+        prop_assert_eq!(epoch.tick_of(epoch.timestamp() - 1 - us), None);
+        prop_assert_eq!(epoch.tick_of(epoch.timestamp_of(MAX_TICK) + 1000 + us), None);
+    }
+
+    /// No moment makes the conversion overflow.
+    #[test]
+    fn any_timestamp_is_converted_or_refused(timestamp: i64, tick in 0..=MAX_STORED_TICK) {
+        for ms in [Epoch::MIN_UNIX_MS, 0, Epoch::MAX_UNIX_MS] {
+            let epoch = Epoch::from_unix_ms(ms).unwrap();
+            prop_assert!(epoch.tick_of(timestamp).is_none_or(|tick| tick <= MAX_TICK));
+        }
+        prop_assert!(timestamp_since(timestamp, tick).is_none_or(|t| t >= timestamp));
+    }
+}
+
+#[test]
+fn infinities_are_no_epoch() {
+    assert_eq!(timestamp_since(INFINITY, 0), None);
+    assert_eq!(timestamp_since(MINUS_INFINITY, 0), None);
+    for at in [INFINITY, MINUS_INFINITY] {
+        assert_eq!(Epoch::from_unix_ms(0).unwrap().tick_of(at), None);
+    }
+}
+
+// Sets of shards ----------------------------------------------------------------------------------
+
+proptest! {
+    /// `idgen.allowed_shards` means what it says.
+    #[test]
+    fn a_list_of_ranges_is_their_union(ranges in vec((0..8192usize, 0..300usize), 1..20)) {
+        let ranges: Vec<_> = ranges.into_iter().map(|(from, more)| from..=(from + more).min(8191)).collect();
+        let text = ranges
+            .iter()
+            .map(|r| if r.start() == r.end() { r.start().to_string() } else { format!("{} - {}", r.start(), r.end()) })
+            .collect::<Vec<_>>()
+            .join(", ");
+        let expected: BTreeSet<usize> = ranges.into_iter().flatten().collect();
+        let set = ShardSet::parse(&text).unwrap();
+        let found: BTreeSet<usize> = Shard::all().filter(|s| set.contains(*s)).map(Shard::index).collect();
+        prop_assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn lists_of_shards_at_the_edges() {
+    assert_eq!(ShardSet::parse(" "), Ok(ShardSet::ALL));
+    assert_eq!(ShardSet::parse("0-8191"), Ok(ShardSet::ALL));
+    for text in ["8192", "-1", "5-", "7-3", "a", "1,,2", "1-2-3", "1;2", "99999999999999999999"] {
+        assert!(ShardSet::parse(text).is_err(), "{text}");
+    }
+}

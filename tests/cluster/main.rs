@@ -1,1 +1,7 @@
-fn main() {}
+//! Tests on real throw-away servers: what needs several backends, signals or restarts.
+//! `make test` runs them; docs/design.md lists the promises they name.
+#![allow(clippy::unwrap_used)]
+
+mod minting;
+mod server;
+mod waiting;

@@ -1,0 +1,188 @@
+//! Promises 1 and 2 while many backends mint at once.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::thread;
+
+use postgres::Client;
+
+use crate::server::Server;
+
+const CLIENTS: usize = 8;
+const IDS: usize = 200_000;
+
+/// Mints by statements of different sizes, so that single calls and long runs alternate.
+fn mint(client: &mut Client, expression: &str, count: usize) -> Vec<i64> {
+    let mut ids = Vec::with_capacity(count);
+    let statement =
+        client.prepare(&format!("SELECT {expression} FROM generate_series(1, $1::integer) AS i")).unwrap();
+    let sizes = [1, 1, 2, 7, 100, 1, 5000, 1000];
+    for size in sizes.iter().cycle() {
+        let size = (*size).min(count.saturating_sub(ids.len()));
+        if size == 0 {
+            break;
+        }
+        let rows = client.query(&statement, &[&(size as i32)]).unwrap();
+        ids.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+    }
+    ids
+}
+
+/// Runs `work` for every client at once.
+fn at_once<T: Send>(clients: Vec<Client>, work: impl Fn(usize, Client) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = clients
+            .into_iter()
+            .enumerate()
+            .map(|(number, client)| scope.spawn(move || work(number, client)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+fn shard_of(id: i64) -> i64 {
+    id >> 10 & 8191
+}
+
+fn assert_no_repeats(ids: &[Vec<i64>]) {
+    let mut seen = HashSet::new();
+    for id in ids.iter().flatten() {
+        assert!(*id > 0 && seen.insert(*id), "{id} twice");
+    }
+}
+
+/// Promise 1: concurrent backends. Promise 2: each backend's ids increase.
+#[test]
+fn eight_clients_on_one_shard() {
+    let server = Server::start(&[]);
+    let clients = (0..CLIENTS).map(|_| server.connect()).collect();
+    let ids = at_once(clients, |_, mut client| mint(&mut client, "snowflake_next_id(5)", IDS));
+    for ids in &ids {
+        assert_eq!(ids.len(), IDS);
+        assert!(ids.is_sorted_by(|a, b| a < b), "ids of a backend must increase");
+        assert!(ids.iter().all(|id| shard_of(*id) == 5));
+    }
+    assert_no_repeats(&ids);
+}
+
+/// The same over 64 shards, which every client visits in turn.
+#[test]
+fn eight_clients_on_64_shards() {
+    let server = Server::start(&[]);
+    let clients = (0..CLIENTS).map(|_| server.connect()).collect();
+    let ids = at_once(clients, |_, mut client| mint(&mut client, "snowflake_next_id(i % 64)", IDS));
+    for ids in &ids {
+        for shard in 0..64 {
+            let mine: Vec<_> = ids.iter().filter(|id| shard_of(**id) == shard).collect();
+            assert!(mine.len() > 1000 && mine.is_sorted_by(|a, b| a < b));
+        }
+        assert_eq!(ids.len(), IDS);
+    }
+    assert_no_repeats(&ids);
+}
+
+/// Promise 1: databases share the shards of their cluster. Batches and single calls mix.
+#[test]
+fn two_databases_on_one_shard() {
+    let server = Server::start(&[]);
+    server.connect().batch_execute("CREATE DATABASE other").unwrap();
+    server.connect_to("other").batch_execute("CREATE EXTENSION idgen").unwrap();
+    let clients = (0..CLIENTS).map(|n| server.connect_to(["postgres", "other"][n % 2])).collect();
+    let ids = at_once(clients, |number, mut client| match number {
+        0..4 => mint(&mut client, "snowflake_next_id(5)", 50_000),
+        _ => mint(&mut client, "snowflake_next_ids(5, 1 + i % 3)", 50_000),
+    });
+    for ids in &ids {
+        assert!(ids.len() >= 50_000 && ids.is_sorted_by(|a, b| a < b));
+    }
+    assert_no_repeats(&ids);
+}
+
+/// Promise 2: with `idgen.max_lease = 1` ids are strictly increasing across all backends. The lock
+/// makes each call end before the next one begins.
+#[test]
+fn leases_of_one_are_in_strict_order() {
+    let server = Server::start(&[]);
+    let ids = Mutex::new(Vec::new());
+    let clients = (0..2).map(|_| server.connect()).collect();
+    at_once(clients, |_, mut client| {
+        // Longer leases of before must not survive the SET.
+        mint(&mut client, "snowflake_next_id(5)", 1000);
+        client.batch_execute("SET idgen.max_lease = 1").unwrap();
+        let call = client.prepare("SELECT snowflake_next_id(5)").unwrap();
+        let many = client.prepare("SELECT snowflake_next_id(5) FROM generate_series(1, 50)").unwrap();
+        for round in 0..3000 {
+            let mut ids = ids.lock().unwrap();
+            let statement = if round % 10 == 0 { &many } else { &call };
+            ids.extend(client.query(statement, &[]).unwrap().iter().map(|row| row.get::<_, i64>(0)));
+        }
+    });
+    let ids = ids.into_inner().unwrap();
+    assert_eq!(ids.len(), 2 * (2700 + 300 * 50));
+    assert!(ids.is_sorted_by(|a, b| a < b));
+}
+
+/// Promise 1: a backend killed at any point takes the whole server through recovery; ids go on.
+/// While ids keep to the clock, recovery starts after every id given out.
+#[test]
+fn a_backend_is_killed_while_minting() {
+    let server = Server::start(&["idgen.max_ahead = 0"]);
+    let mut ids: Vec<Vec<i64>> = Vec::new();
+    for _ in 0..3 {
+        let pids: Vec<_> = (0..4)
+            .map(|_| {
+                let mut client = server.reconnect();
+                let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+                (pid, client)
+            })
+            .collect();
+        let victim = pids[0].0;
+        let minters = at_once(pids.into_iter().map(|(_, client)| client).collect(), |number, mut client| {
+            let mut ids = Vec::new();
+            let statement = client.prepare("SELECT snowflake_next_id(5)").unwrap();
+            loop {
+                match client.query_one(&statement, &[]) {
+                    Ok(row) => ids.push(row.get::<_, i64>(0)),
+                    Err(_) => return ids,
+                }
+                if number == 1 && ids.len() == 2000 {
+                    server.signal("KILL", victim);
+                }
+            }
+        });
+        ids.extend(minters);
+    }
+    let mut client = server.reconnect();
+    ids.push(mint(&mut client, "snowflake_next_id(5)", 1000));
+    assert_eq!(server.log().matches("was terminated by signal 9").count(), 3);
+    assert_no_repeats(&ids);
+    assert!(ids.iter().flatten().count() > 3 * 2000);
+}
+
+/// Minting is PARALLEL SAFE: workers take part, and none repeats an id.
+#[test]
+fn parallel_workers_mint() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client
+        .batch_execute(
+            "CREATE TABLE t AS SELECT generate_series(1, 300000) AS n; ANALYZE t;
+             SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
+             SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 3;",
+        )
+        .unwrap();
+    let query = "SELECT count(*), count(DISTINCT id) FROM
+                 (SELECT snowflake_next_id(n % 2) AS id, n FROM t OFFSET 0) AS minted WHERE id > 0";
+    let plan: Vec<String> = client
+        .query(&format!("EXPLAIN (ANALYZE, TIMING off, VERBOSE) {query}"), &[])
+        .unwrap()
+        .iter()
+        .map(|row| row.get(0))
+        .collect();
+    let plan = plan.join("\n");
+    assert!(plan.contains("Workers Launched: 3"), "{plan}");
+    assert!(plan.contains("Worker 0:") || plan.contains("Worker 1:"), "{plan}");
+    let row = client.query_one(query, &[]).unwrap();
+    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (300_000, 300_000));
+}

@@ -1,0 +1,91 @@
+//! Promise 4: waiting is bounded, cancellable, holds no lock, and is counted.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use postgres::error::SqlState;
+
+use crate::server::Server;
+
+const AHEAD: &str = "SELECT count(*) FROM snowflake_next_ids(7, 30000000)";
+
+/// A server whose shard 7 has run half a minute ahead of the clock and may not any more.
+fn server_ahead() -> Server {
+    let server = Server::start(&["idgen.max_ahead = 60s", "idgen.max_wait = 20s"]);
+    let mut client = server.connect();
+    assert_eq!(client.query_one(AHEAD, &[]).unwrap().get::<_, i64>(0), 30_000_000);
+    client.batch_execute("ALTER SYSTEM SET idgen.max_ahead = 0").unwrap();
+    client.batch_execute("SELECT pg_reload_conf()").unwrap();
+    while client.query_one("SHOW idgen.max_ahead", &[]).unwrap().get::<_, String>(0) != "0" {
+        thread::sleep(Duration::from_millis(10));
+    }
+    server
+}
+
+/// Mints for shard 7, which must fail, and tells how, and how long it took.
+fn fails(client: &mut Client) -> (SqlState, String, Duration) {
+    let start = Instant::now();
+    let error = client.query_one("SELECT snowflake_next_id(7)", &[]).unwrap_err();
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone();
+    (error.code().clone(), error.detail().unwrap_or_default().into(), start.elapsed())
+}
+
+#[test]
+fn waits_end() {
+    let server = server_ahead();
+
+    let mut client = server.connect();
+    client.batch_execute("SET statement_timeout = '300ms'").unwrap();
+    let (code, _, took) = fails(&mut client);
+    assert_eq!(code, SqlState::QUERY_CANCELED, "statement_timeout");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+
+    client.batch_execute("SET statement_timeout = 0; SET idgen.max_wait = '400ms'").unwrap();
+    let (code, detail, took) = fails(&mut client);
+    assert_eq!(code, SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "idgen.max_wait");
+    assert!(detail.contains("after the clock; \"idgen.max_ahead\" allows 0 ms"), "{detail}");
+    assert!(took >= Duration::from_millis(400) && took < Duration::from_secs(5), "{took:?}");
+
+    client.batch_execute("SET idgen.max_wait = 0").unwrap();
+    assert_eq!(fails(&mut client).0, SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "no wait at all");
+
+    let mut waiting = server.connect();
+    let pid: i32 = waiting.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let waiter = thread::spawn(move || fails(&mut waiting));
+    let sleeping = "SELECT count(*) FROM pg_stat_activity
+                    WHERE pid = $1 AND state = 'active' AND wait_event_type = 'Extension'";
+    while client.query_one(sleeping, &[&pid]).unwrap().get::<_, i64>(0) == 0 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    // It sleeps, and yet its shard's lock is free, and other shards mint.
+    client.query_one("SELECT * FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
+    client.query_one("SELECT snowflake_next_id(8)", &[]).unwrap();
+    assert!(client.query_one("SELECT pg_cancel_backend($1)", &[&pid]).unwrap().get::<_, bool>(0));
+    let (code, _, took) = waiter.join().unwrap();
+    assert_eq!(code, SqlState::QUERY_CANCELED, "pg_cancel_backend");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+
+    let stats =
+        client.query_one("SELECT waits, waited_ms FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
+    assert_eq!(stats.get::<_, i64>(0), 4, "every wait is counted, a cancelled one too");
+    let waited: f64 = stats.get(1);
+    assert!((700.0..30_000.0).contains(&waited), "{waited} ms");
+}
+
+/// A wait that is long enough ends with an id, not before the clock has come near.
+#[test]
+fn a_wait_ends_with_an_id() {
+    let server = Server::start(&["idgen.max_ahead = 2s", "idgen.max_wait = 20s"]);
+    let mut client = server.connect();
+    client.batch_execute("SELECT count(*) FROM snowflake_next_ids(7, 2000000)").unwrap();
+    client.batch_execute("ALTER SYSTEM SET idgen.max_ahead = 0").unwrap();
+    client.batch_execute("SELECT pg_reload_conf(); SELECT pg_sleep(0.2)").unwrap();
+    let row = client
+        .query_one(
+            "SELECT id, created_at <= clock_timestamp() FROM snowflake_next_id(7) AS id, snowflake_decode(id)",
+            &[],
+        )
+        .unwrap();
+    assert!(row.get::<_, bool>(1), "the id is not ahead of the clock");
+}
