@@ -27,6 +27,7 @@ if ! house_is_reachable; then
     HOUSE=/var/tmp/idgen-$(printf %s "$TOP" | cksum | cut -d' ' -f1)
 fi
 mkdir -p "$HOUSE" "$TOP/target"
+[ -O "$HOUSE" ] || die "$HOUSE belongs to somebody else"
 
 find_pg_config() {
     if [ -n "${PG_CONFIG:-}" ]; then echo "$PG_CONFIG"; return; fi
@@ -36,13 +37,19 @@ find_pg_config() {
     done
 }
 
-# A server of our own is a copy of the installed one, and the extension is installed only there.
-# PostgreSQL finds its files relative to its program, so the copy keeps their relative places.
+# Servers of our own are copies of the installed one, and the extension is installed only there.
+# PostgreSQL finds its files relative to its program, so a copy keeps their relative places.
+#   PG_TREE       what builds see, and where `cargo pgrx test` installs its debug build with the fault
+#                 points of src/fault.rs
+#   RELEASE_TREE  the same with the release in it, made by scripts/build
 PG_SOURCE=$(find_pg_config)
 if [ -n "$PG_SOURCE" ]; then
     PG_VERSION_TEXT=$("$PG_SOURCE" --version)
     PG_MAJOR=$(printf %s "$PG_VERSION_TEXT" | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
     PG_TREE=$HOUSE/pg$PG_MAJOR
     PG_BIN=$PG_TREE$("$PG_SOURCE" --bindir)
+    RELEASE_TREE=$HOUSE/release$PG_MAJOR
+    RELEASE_BIN=$RELEASE_TREE$("$PG_SOURCE" --bindir)
+    FEATURES=(--no-default-features --features "pg$PG_MAJOR")
     export PGRX_HOME=$TOP/target/pgrx
 fi

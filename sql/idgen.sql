@@ -28,7 +28,14 @@ CREATE FUNCTION snowflake_last_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_last_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowflake_last_id() IS
-'The last id that this session minted, of whatever shard, also where its transaction was rolled back; what lastval() is for sequences. Error: 55000 before the first.';
+'The last id that this session minted, of whatever shard, also where its transaction was rolled back; what lastval() is for sequences. Ids minted by parallel workers do not count, and DISCARD does not forget it. Error: 55000 before the first.';
+
+CREATE FUNCTION snowflake_advance(shard integer, past bigint) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_advance_wrapper'
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowflake_advance(integer, bigint) IS
+'Makes the next id of a shard (0 to 8191) greater than an id given, durably before it returns: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard).';
+REVOKE ALL ON FUNCTION snowflake_advance(integer, bigint) FROM PUBLIC;
 
 -- Taking ids apart and building them --------------------------------------------------------------
 
@@ -88,6 +95,9 @@ COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
 
 CREATE FUNCTION idgen_status(
         OUT epoch timestamptz, OUT now_tick bigint, OUT ahead_ms bigint, OUT shards_in_use integer,
+        OUT mark bigint, OUT mark_at timestamptz, OUT mark_kept_in text, OUT window_left_ms bigint,
+        OUT renewals bigint, OUT flush_ms double precision,
+        OUT clock_steps_back bigint, OUT clock_steps_forward bigint,
         OUT ends_at timestamptz, OUT years_left double precision, OUT warning text)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME', 'idgen_status_wrapper'
@@ -101,13 +111,23 @@ CREATE VIEW idgen_status AS
            current_setting('idgen.allowed_shards') AS allowed_shards,
            current_setting('idgen.max_ahead') AS max_ahead,
            current_setting('idgen.max_wait') AS max_wait,
-           current_setting('idgen.max_lease')::integer AS max_lease
+           current_setting('idgen.max_lease')::integer AS max_lease,
+           current_setting('idgen.reserve_ahead') AS reserve_ahead,
+           current_setting('idgen.max_clock_jump') AS max_clock_jump
     FROM idgen_status() AS s;
 COMMENT ON VIEW idgen_status IS 'The clock of the ids and its guards, and the settings in force: one row.';
 COMMENT ON COLUMN idgen_status.epoch IS 'Setting idgen.epoch: the moment of tick 0; null where the configuration gave it wrongly.';
 COMMENT ON COLUMN idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null where it is before the epoch.';
 COMMENT ON COLUMN idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has.';
 COMMENT ON COLUMN idgen_status.shards_in_use IS 'Shards that ids were minted for since the server started.';
+COMMENT ON COLUMN idgen_status.mark IS 'The durable high-water mark: every id ever minted in this cluster is of an earlier tick. Null before the first id. On a standby, as far as it has replayed.';
+COMMENT ON COLUMN idgen_status.mark_at IS 'The mark as a time.';
+COMMENT ON COLUMN idgen_status.mark_kept_in IS 'Where PostgreSQL keeps the mark: WAL-logged, checkpointed and replicated.';
+COMMENT ON COLUMN idgen_status.window_left_ms IS 'Milliseconds of ids that may be minted before the mark must be renewed; 0 before this run''s first id, and on a standby.';
+COMMENT ON COLUMN idgen_status.renewals IS 'Renewals of the mark since the server started.';
+COMMENT ON COLUMN idgen_status.flush_ms IS 'Milliseconds spent in all in writing and flushing the mark and having it acknowledged by synchronous standbys.';
+COMMENT ON COLUMN idgen_status.clock_steps_back IS 'Backward steps of the system clock, of 10 ms or more, seen at renewals since the server started.';
+COMMENT ON COLUMN idgen_status.clock_steps_forward IS 'Forward steps of the system clock, of 10 ms or more, seen at renewals since the server started.';
 COMMENT ON COLUMN idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
 COMMENT ON COLUMN idgen_status.years_left IS 'Years of 365.25 days until then.';
 COMMENT ON COLUMN idgen_status.warning IS 'What keeps ids from being minted, or will within 5 years; null where all is well.';
@@ -116,6 +136,8 @@ COMMENT ON COLUMN idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; 
 COMMENT ON COLUMN idgen_status.max_ahead IS 'Setting idgen.max_ahead.';
 COMMENT ON COLUMN idgen_status.max_wait IS 'Setting idgen.max_wait of this session.';
 COMMENT ON COLUMN idgen_status.max_lease IS 'Setting idgen.max_lease of this session.';
+COMMENT ON COLUMN idgen_status.reserve_ahead IS 'Setting idgen.reserve_ahead.';
+COMMENT ON COLUMN idgen_status.max_clock_jump IS 'Setting idgen.max_clock_jump; -1 allows any leap.';
 GRANT SELECT ON idgen_status TO PUBLIC;
 
 CREATE FUNCTION idgen_shard_stats(

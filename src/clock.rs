@@ -2,10 +2,11 @@
 
 use std::time::SystemTime;
 
-use pgrx::PgLogLevel;
+use nix::time::{ClockId, clock_gettime};
 
 use crate::error::Error;
-use crate::layout::{MAX_TICK, Tick};
+use crate::layout::Tick;
+use crate::reservation::Clocks;
 use crate::settings;
 
 /// CLOCK_REALTIME in microseconds since 1970.
@@ -29,21 +30,25 @@ pub fn now() -> Result<Tick, Error> {
     }
 }
 
+/// Time since boot in milliseconds, time in suspend included. Setting the clock does not move it.
+pub fn boot_ms() -> u64 {
+    // The call fails only for a clock that the system does not have, and Linux has this one.
+    clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .map_or(0, |t| t.tv_sec().unsigned_abs() * 1000 + t.tv_nsec().unsigned_abs() / 1_000_000)
+}
+
+/// Both clocks.
+///
+/// # Errors
+/// As [`now`].
+pub fn both() -> Result<Clocks, Error> {
+    Ok(Clocks { now: now()?, boot_ms: boot_ms() })
+}
+
 #[cold]
 fn before_epoch(unix_ms: i64) -> Error {
     match settings::epoch() {
         Ok(epoch) => Error::ClockBeforeEpoch { by_ms: epoch.unix_ms().abs_diff(unix_ms) },
         Err(error) => error,
     }
-}
-
-/// Says in the server log what will keep ids from being minted. The server starts all the same: a
-/// database must not be kept down by a clock.
-pub fn warn_if_unusable() {
-    let problem = match now() {
-        Ok(tick) if tick <= MAX_TICK => return,
-        Ok(_) => Error::Exhausted,
-        Err(error) => error,
-    };
-    problem.log(PgLogLevel::WARNING);
 }

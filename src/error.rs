@@ -17,6 +17,8 @@ pub enum Error {
     NegativeCount(i32),
     /// 22008: a timestamp before the epoch, or after the last millisecond that can be minted.
     Timestamp,
+    /// 22008: an epoch argument from which the id gives no moment that PostgreSQL can represent.
+    EpochArgument,
     /// 55000: `snowflake_next_id()` without a shard in `idgen.shard`.
     ShardUnset,
     /// 55000: `idgen.allowed_shards` does not name this shard.
@@ -48,6 +50,27 @@ pub enum Error {
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
     },
+    /// 55000: the system clock leapt forward by more than `idgen.max_clock_jump`.
+    ClockLeapt {
+        /// How far, in milliseconds.
+        by_ms: u64,
+    },
+    /// 55000: the high-water mark did not become durable in time.
+    MarkNotRenewed {
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// 25006: the server is in recovery.
+    Recovery,
+    /// 53400: PostgreSQL has no free replication origin to keep the high-water mark in.
+    NoRegister,
+    /// 22023: `snowflake_advance` past an id of the future.
+    AdvanceTooFar {
+        /// How far the id lies after the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+    },
     /// 2200H: the 2^40 ms since the epoch are used up.
     Exhausted,
 }
@@ -73,8 +96,11 @@ impl Error {
                 Code::ERRCODE_NULL_VALUE_NOT_ALLOWED,
                 format!("argument \"{argument}\" must not be null"),
                 None,
-                "Give a value, or for the shard of the setting \"idgen.shard\" call snowflake_next_id() \
-                 without an argument.",
+                if *argument == "shard" {
+                    "Give a shard, or set \"idgen.shard\" and call snowflake_next_id() without an argument."
+                } else {
+                    "Give a value."
+                },
             ),
             Error::Part(OutOfRange { part, value, max }) => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
@@ -94,6 +120,12 @@ impl Error {
                 Some("Ids cover the 2^40 milliseconds (34.8 years) that begin at \"idgen.epoch\".".into()),
                 "The view idgen_status shows the first and the last moment. For a range open at one end \
                  use '-infinity' with snowflake_min_id or 'infinity' with snowflake_max_id.",
+            ),
+            Error::EpochArgument => (
+                Code::ERRCODE_DATETIME_FIELD_OVERFLOW,
+                "timestamp out of range".into(),
+                Some("The id counted from this epoch gives no moment that PostgreSQL can represent.".into()),
+                "Give the finite moment that the id's milliseconds are counted from.",
             ),
             Error::ShardUnset => (
                 object_state,
@@ -148,6 +180,51 @@ impl Error {
                 "If the clock was set back, minting goes on once it has caught up: check its \
                  synchronisation. If the shard is at its ceiling of 1024 ids a millisecond, spread the \
                  load over more shards or raise \"idgen.max_wait\".",
+            ),
+            Error::ClockLeapt { by_ms } => (
+                object_state,
+                "the system clock leapt forward".into(),
+                Some(format!(
+                    "It moved {by_ms} ms further than the time since boot; \"idgen.max_clock_jump\" allows \
+                     less. No id was minted and nothing was written, because ids of a future cannot be \
+                     taken back."
+                )),
+                "If the clock was wrong and is right now, raise \"idgen.max_clock_jump\" above that (-1 \
+                 allows any), reload the configuration, mint one id and set it back. If it is wrong now, \
+                 correct it.",
+            ),
+            Error::MarkNotRenewed { waited_ms } => (
+                object_state,
+                "the high-water mark of ids could not be made durable in time".into(),
+                Some(format!(
+                    "The call waited {waited_ms} ms (\"idgen.max_wait\") for the WAL to be flushed, and \
+                     for synchronous standbys where \"synchronous_standby_names\" asks for them."
+                )),
+                "Look at the disk of the WAL and at pg_stat_replication.",
+            ),
+            Error::Recovery => (
+                Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
+                "cannot mint ids during recovery".into(),
+                None,
+                "Connect to the primary.",
+            ),
+            Error::NoRegister => (
+                Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+                "no replication origin is free to keep the high-water mark of ids in".into(),
+                Some(
+                    "idgen uses one of those that \"max_replication_slots\" (from PostgreSQL 18 \
+                     \"max_active_replication_origins\") allows."
+                        .into(),
+                ),
+                "Raise that setting by one and restart the server.",
+            ),
+            Error::AdvanceTooFar { by_ms, max_ahead_ms } => (
+                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                "the id to advance past lies in the future".into(),
+                Some(format!(
+                    "It lies {by_ms} ms after the system clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms."
+                )),
+                "Check that the id is of this layout and epoch, and the system clock.",
             ),
             Error::Exhausted => (
                 Code::ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,

@@ -58,7 +58,7 @@ fn checked(part: &'static str, value: i128, max: u64) -> Result<u64, OutOfRange>
 }
 
 /// A logical shard, 0 to 8191.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shard(u16);
 
 impl Shard {
@@ -164,4 +164,20 @@ pub fn min_id(tick: Tick) -> i64 {
 /// The greatest id of a millisecond, over all shards. `tick` is at most [`MAX_TICK`].
 pub fn max_id(tick: Tick) -> i64 {
     min_id(tick) | ((1 << (SHARD_BITS + SEQUENCE_BITS)) - 1)
+}
+
+/// The least position at which a shard's id is greater than `id`, whatever shard `id` is of; none
+/// where there is no such position. Every position is after a negative id.
+pub fn position_after(id: i64, shard: Shard) -> Option<Position> {
+    if id < 0 {
+        return Some(0);
+    }
+    let Parts { tick, shard: other, sequence } = decompose(id);
+    let first = first_position(tick);
+    let after = match shard.0.cmp(&other.0) {
+        std::cmp::Ordering::Greater => first,
+        std::cmp::Ordering::Equal => (first | u64::from(sequence.0)) + 1,
+        std::cmp::Ordering::Less => first + IDS_PER_TICK,
+    };
+    (tick_of(after) <= MAX_TICK).then_some(after)
 }

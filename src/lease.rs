@@ -12,7 +12,7 @@ use crate::slot::Run;
 /// backends are in order to the millisecond of their calls even where the shard runs ahead of the
 /// clock: positions in a lease that outlived its millisecond would come after greater ones that
 /// other backends have handed out meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     shard: Option<Shard>,
     granted: Tick,

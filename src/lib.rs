@@ -4,11 +4,12 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | [`layout`], [`slot`], [`lease`], [`epoch`], [`shard_set`] | pure: no PostgreSQL, no unsafe; property-tested |
+//! | [`layout`], [`slot`], [`lease`], [`reservation`], [`epoch`], [`shard_set`] | pure: no PostgreSQL, no unsafe; property-tested and model-checked |
 //! | [`clock`] | reading the clock |
 //! | [`settings`] | every setting, with why its default |
 //! | [`shmem`], [`pg`] | the only `unsafe`: shared memory, and raw PostgreSQL calls |
 //! | [`mint`] | the one path from a call to an id |
+//! | [`high_water`] | the durable mark: its steps in the order that keeps ids unique |
 //! | [`error`] | every error and its SQLSTATE; the only place that raises |
 //! | [`functions`] | the SQL entries, a few lines each |
 //! | `sql/idgen.sql` | the whole SQL surface |
@@ -16,12 +17,15 @@
 pub mod clock;
 pub mod epoch;
 pub mod error;
+mod fault;
 pub mod functions;
+pub mod high_water;
 pub mod layout;
 pub mod lease;
 pub mod mint;
 #[allow(unsafe_code)]
 pub mod pg;
+pub mod reservation;
 pub mod settings;
 pub mod shard_set;
 #[allow(unsafe_code)]
@@ -38,7 +42,10 @@ pub extern "C-unwind" fn _PG_init() {
     settings::define();
     if pg::preloading() {
         shmem::install_hooks();
-        clock::warn_if_unusable();
+        // The server starts all the same: a database must not be kept down by a clock.
+        if let Some(problem) = mint::problem() {
+            problem.log(pgrx::PgLogLevel::WARNING);
+        }
     }
 }
 

@@ -10,7 +10,10 @@ use pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard;
 use pgrx::pgrx_sql_entity_graph::metadata::{
     ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
 };
-use pgrx::{PgMemoryContexts, pg_sys};
+use pgrx::{PgMemoryContexts, PgSqlErrorCode, PgTryBuilder, pg_sys};
+
+use crate::error::Error;
+use crate::layout::Tick;
 
 /// Whether the postmaster is loading `shared_preload_libraries`.
 pub fn preloading() -> bool {
@@ -131,11 +134,16 @@ unsafe extern "C-unwind" fn drop_lease(_value: i32, _extra: *mut c_void) {
     unsafe { pgrx_extern_c_guard(crate::mint::drop_lease) }
 }
 
-/// The value that the configuration gives for a setting not defined yet.
+/// The value that the configuration gives for a setting not defined yet, whatever the session has SET
+/// it to.
 pub fn configured(name: &CStr) -> Option<String> {
-    // SAFETY: a null result means there is none; otherwise the string is copied at once.
+    // SAFETY: GetConfigOptionResetString raises for an unknown name, hence the question before it. A
+    // null result means there is none; otherwise the string is copied at once.
     unsafe {
-        let value = pg_sys::GetConfigOption(name.as_ptr(), true, false);
+        if pg_sys::GetConfigOption(name.as_ptr(), true, false).is_null() {
+            return None;
+        }
+        let value = pg_sys::GetConfigOptionResetString(name.as_ptr());
         (!value.is_null()).then(|| setting_text(value).into_owned())
     }
 }
@@ -162,6 +170,81 @@ pub fn sleep(us: u64) {
         }
     }
     pgrx::check_for_interrupts!();
+}
+
+/// What `pg_stat_activity` shows of a backend that waits: wait event `idgen` of type Extension, or
+/// merely `Extension` before PostgreSQL 17, which has no names for it.
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+pub fn wait_event() -> u32 {
+    pg_sys::PG_WAIT_EXTENSION
+}
+
+/// What `pg_stat_activity` shows of a backend that waits: wait event `idgen` of type Extension.
+#[cfg(any(feature = "pg17", feature = "pg18"))]
+pub fn wait_event() -> u32 {
+    thread_local! {
+        static EVENT: std::cell::OnceCell<u32> = const { std::cell::OnceCell::new() };
+    }
+    // SAFETY: takes a name and gives the number that all backends share for it.
+    EVENT.with(|event| *event.get_or_init(|| unsafe { pg_sys::WaitEventExtensionNew(c"idgen".as_ptr()) }))
+}
+
+/// The replication origin whose progress is the high-water mark. It is the last number that a named
+/// origin could get, and those are given out from 1 upwards; 65535 is reserved by PostgreSQL.
+pub const MARK_ORIGIN: pg_sys::RepOriginId = 65534;
+
+/// Whether the server is in recovery: a standby, or one that is starting after a crash.
+pub fn in_recovery() -> bool {
+    // SAFETY: reads shared memory of PostgreSQL's own.
+    unsafe { pg_sys::RecoveryInProgress() }
+}
+
+/// The stored high-water mark; 0 where none has ever been stored.
+pub fn load_mark() -> Tick {
+    // SAFETY: takes and releases locks of PostgreSQL's own.
+    unsafe { pg_sys::replorigin_get_progress(MARK_ORIGIN, false) }
+}
+
+/// Writes the mark to the WAL and to PostgreSQL's register of origins, which every checkpoint saves
+/// and recovery restores. A mark below the stored one changes nothing. Returns how far the WAL must
+/// be flushed for the mark to be durable.
+///
+/// # Errors
+/// 53400 where no register is free.
+pub fn write_mark(mark: Tick) -> Result<u64, Error> {
+    PgTryBuilder::new(|| {
+        // SAFETY: the origin number is ours alone, and the call takes no transaction id: it works
+        // in read-only transactions and parallel workers.
+        unsafe {
+            pg_sys::replorigin_advance(MARK_ORIGIN, mark, 0, false, true);
+            Ok(pg_sys::XactLastRecEnd)
+        }
+    })
+    // Every lock that the failed call may still hold is released when our own error is raised.
+    .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, |_| Err(Error::NoRegister))
+    .execute()
+}
+
+/// Waits until the WAL up to `lsn` is on disk.
+pub fn flush_wal(lsn: u64) {
+    // SAFETY: `lsn` is the end of a record that this backend has inserted.
+    unsafe { pg_sys::XLogFlush(lsn) }
+}
+
+/// Whether the WAL up to `lsn` is on disk at the synchronous standbys too, as
+/// `synchronous_standby_names` asks; always where it names none.
+pub fn acknowledged(lsn: u64) -> bool {
+    // SAFETY: WalSndCtl is set up before any backend. The position is an aligned 64-bit number that
+    // the WAL senders only ever raise, whether or not a backend queues for it; an old value of it
+    // means to ask again.
+    unsafe {
+        let names = pg_sys::SyncRepStandbyNames;
+        if pg_sys::max_wal_senders == 0 || names.is_null() || *names == 0 {
+            return true;
+        }
+        let flushed = &raw const (*pg_sys::WalSndCtl).lsn[pg_sys::SYNC_REP_WAIT_FLUSH as usize];
+        flushed.read_volatile() >= lsn
+    }
 }
 
 /// The row of a function with OUT parameters, all of them passed by value and not null.

@@ -36,6 +36,15 @@ static MAX_WAIT_MS: GucSetting<i32> = GucSetting::<i32>::new(5000);
 /// 64: the lock is then 1/64 of a call, and 16 backends still fit into a millisecond's 1024 ids.
 static MAX_LEASE: GucSetting<i32> = GucSetting::<i32>::new(64);
 
+/// One second: two small WAL records a second under load, and as little lost to ids after a crash.
+static RESERVE_AHEAD_MS: GucSetting<i32> = GucSetting::<i32>::new(1000);
+
+/// One hour: time daemons step a clock by less, a wrong year by more.
+static MAX_CLOCK_JUMP_MS: GucSetting<i32> = GucSetting::<i32>::new(HOUR_MS);
+
+#[cfg(feature = "pg_test")]
+static FAULT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+
 const HOUR_MS: i32 = 3_600_000;
 
 thread_local! {
@@ -154,6 +163,35 @@ pub fn define() {
         GucContext::Userset,
         GucFlags::empty(),
     );
+    GucRegistry::define_int_guc(
+        c"idgen.reserve_ahead",
+        c"How far ahead of the ids the durable high-water mark is written.",
+        c"Less writes more WAL; more makes ids start later after a crash with the clock set back.",
+        &RESERVE_AHEAD_MS,
+        10,
+        60_000,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+    GucRegistry::define_int_guc(
+        c"idgen.max_clock_jump",
+        c"The forward leap of the system clock that stops minting.",
+        c"A mark written under a clock that is years ahead could not be taken back. -1 allows any leap.",
+        &MAX_CLOCK_JUMP_MS,
+        -1,
+        i32::MAX,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+    #[cfg(feature = "pg_test")]
+    GucRegistry::define_string_guc(
+        c"idgen.fault",
+        c"Where a backend is to die or fail, for tests.",
+        c"",
+        &FAULT,
+        GucContext::Suset,
+        GucFlags::empty(),
+    );
     pg::reserve_setting_prefix();
 
     if bad_epoch {
@@ -184,14 +222,20 @@ pub fn shard() -> Result<Shard, Error> {
     Shard::try_from(SHARD.get()).map_err(|_| Error::ShardUnset)
 }
 
+/// Checks that the configuration file gave `idgen.allowed_shards` rightly when the server started.
+///
+/// # Errors
+/// 55000 where it did not.
+pub fn check_allowed_shards() -> Result<(), Error> {
+    if BAD_ALLOWED_SHARDS.get() { Err(Error::BadSetting("idgen.allowed_shards")) } else { Ok(()) }
+}
+
 /// Checks that this server may mint for a shard.
 ///
 /// # Errors
 /// 55000 where it may not.
 pub fn check_allowed(shard: Shard) -> Result<(), Error> {
-    if BAD_ALLOWED_SHARDS.get() {
-        return Err(Error::BadSetting("idgen.allowed_shards"));
-    }
+    check_allowed_shards()?;
     if ALLOWED.with_borrow(|allowed| allowed.contains(shard)) {
         return Ok(());
     }
@@ -212,4 +256,20 @@ pub fn max_wait_ms() -> u64 {
 /// The longest lease.
 pub fn max_lease() -> u64 {
     MAX_LEASE.get().unsigned_abs().into()
+}
+
+/// How many milliseconds ahead of the ids the durable mark is written.
+pub fn reserve_ahead_ms() -> u64 {
+    RESERVE_AHEAD_MS.get().unsigned_abs().into()
+}
+
+/// The forward leap of the clock, in milliseconds, that stops minting; none where any is allowed.
+pub fn max_clock_jump_ms() -> Option<u64> {
+    u64::try_from(MAX_CLOCK_JUMP_MS.get()).ok()
+}
+
+/// Where tests want a backend to die or fail.
+#[cfg(feature = "pg_test")]
+pub fn fault() -> String {
+    FAULT.get().unwrap_or_default().to_string_lossy().into_owned()
 }

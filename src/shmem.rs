@@ -1,14 +1,16 @@
-//! The slots of all shards in shared memory, each behind its own LWLock. With `pg` the only place
-//! with `unsafe`.
+//! Shared memory: the slots of all shards, each behind its own LWLock, and the state of the
+//! high-water mark behind another. With `pg` the only place with `unsafe`.
 
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use pgrx::pg_sys;
 
 use crate::error::Error;
-use crate::layout::{SHARDS, Shard};
+use crate::layout::{SHARDS, Shard, Tick};
+use crate::pg;
+use crate::reservation::Reservation;
 use crate::slot::Slot;
 
 /// A slot and its lock on one cache line: a call touches this line and no other, and shards never
@@ -21,13 +23,33 @@ struct LockedSlot {
 
 const _: () = assert!(size_of::<LockedSlot>() == 64);
 
-/// The slots of all shards.
-pub struct Slots([LockedSlot; SHARDS]);
+/// The state of the high-water mark. The first line is read at every id and written at a renewal;
+/// the rest is touched at a renewal only.
+#[repr(C, align(64))]
+struct Mark {
+    floor: AtomicU64,
+    limit: AtomicU64,
+    guarded: Guarded,
+}
 
-/// Shared memory taken, in bytes: 512 KiB.
-pub const SIZE: usize = size_of::<Slots>();
+#[repr(C, align(64))]
+struct Guarded {
+    lock: UnsafeCell<pg_sys::LWLock>,
+    reservation: UnsafeCell<Reservation>,
+    renewed: UnsafeCell<pg_sys::ConditionVariable>,
+}
 
-static SLOTS: AtomicPtr<Slots> = AtomicPtr::new(ptr::null_mut());
+/// All that idgen keeps in shared memory.
+#[repr(C)]
+pub struct Shared {
+    mark: Mark,
+    slots: [LockedSlot; SHARDS],
+}
+
+/// Shared memory taken, in bytes: 512 KiB for the slots, and the mark.
+pub const SIZE: usize = size_of::<Shared>();
+
+static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 static mut PREVIOUS_REQUEST_HOOK: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP_HOOK: pg_sys::shmem_startup_hook_type = None;
 
@@ -64,51 +86,107 @@ unsafe extern "C-unwind" fn startup() {
             previous();
         }
         let mut found = false;
-        let slots: *mut Slots = pg_sys::ShmemInitStruct(c"idgen".as_ptr(), SIZE, &mut found).cast();
+        let shared: *mut Shared = pg_sys::ShmemInitStruct(c"idgen".as_ptr(), SIZE, &mut found).cast();
+        shared.write_bytes(0, 1);
         let tranche = pg_sys::LWLockNewTrancheId();
         pg_sys::LWLockRegisterTranche(tranche, c"idgen".as_ptr());
-        for index in 0..SHARDS {
-            let locked = (&raw mut (*slots).0[index]).cast::<LockedSlot>();
-            pg_sys::LWLockInitialize((&raw mut (*locked).lock).cast(), tranche);
-            (&raw mut (*locked).slot).cast::<Slot>().write(Slot::default());
+        let guarded = &(*shared).mark.guarded;
+        pg_sys::LWLockInitialize(guarded.lock.get(), tranche);
+        pg_sys::ConditionVariableInit(guarded.renewed.get());
+        for locked in &(*shared).slots {
+            pg_sys::LWLockInitialize(locked.lock.get(), tranche);
         }
-        SLOTS.store(slots, Ordering::Relaxed);
+        SHARED.store(shared, Ordering::Relaxed);
     }
 }
 
-/// The slots.
+/// What is in shared memory.
 ///
 /// # Errors
 /// 55000 where the library was not preloaded.
-pub fn slots() -> Result<&'static Slots, Error> {
-    let slots = SLOTS.load(Ordering::Relaxed);
+pub fn shared() -> Result<&'static Shared, Error> {
+    let shared = SHARED.load(Ordering::Relaxed);
     // SAFETY: not null means that startup() has filled it in, and shared memory outlives the process.
-    unsafe { slots.as_ref() }.ok_or(Error::NotPreloaded)
+    unsafe { shared.as_ref() }.ok_or(Error::NotPreloaded)
 }
 
-impl Slots {
+/// Runs `f` while holding an LWLock, which also holds interrupts off. Should `f` panic, the abort of
+/// the transaction releases the lock.
+///
+/// # Safety
+/// `lock` is an initialised LWLock.
+unsafe fn locked<T>(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type, f: impl FnOnce() -> T) -> T {
+    // SAFETY: the caller's promise.
+    unsafe {
+        pg_sys::LWLockAcquire(lock, mode);
+        let result = f();
+        pg_sys::LWLockRelease(lock);
+        result
+    }
+}
+
+impl Shared {
     /// Runs `f` on a shard's slot under its lock. `f` must not sleep, flush, allocate or raise.
-    pub fn with<T>(&self, shard: Shard, f: impl FnOnce(&mut Slot) -> T) -> T {
-        let locked = &self.0[shard.index()];
-        // SAFETY: the exclusive lock makes this the only reference to the slot. LWLockAcquire holds
-        // interrupts off until the release; should `f` panic, the abort of the transaction releases.
-        unsafe {
-            pg_sys::LWLockAcquire(locked.lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE);
-            let result = f(&mut *locked.slot.get());
-            pg_sys::LWLockRelease(locked.lock.get());
-            result
-        }
+    pub fn with_slot<T>(&self, shard: Shard, f: impl FnOnce(&mut Slot) -> T) -> T {
+        let LockedSlot { lock, slot } = &self.slots[shard.index()];
+        // SAFETY: the exclusive lock makes this the only reference to the slot.
+        unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || f(&mut *slot.get())) }
     }
 
     /// A copy of a shard's slot.
-    pub fn read(&self, shard: Shard) -> Slot {
-        let locked = &self.0[shard.index()];
+    pub fn slot(&self, shard: Shard) -> Slot {
+        let LockedSlot { lock, slot } = &self.slots[shard.index()];
         // SAFETY: the shared lock keeps writers out.
+        unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_SHARED, || *slot.get()) }
+    }
+
+    /// Runs `f` on the state of the high-water mark under its lock, and publishes its floor and
+    /// limit. `f` must not sleep, flush, allocate or raise.
+    pub fn with_reservation<T>(&self, f: impl FnOnce(&mut Reservation) -> T) -> T {
+        let Mark { floor, limit, guarded } = &self.mark;
+        // SAFETY: the exclusive lock makes this the only reference to the state.
         unsafe {
-            pg_sys::LWLockAcquire(locked.lock.get(), pg_sys::LWLockMode::LW_SHARED);
-            let slot = *locked.slot.get();
-            pg_sys::LWLockRelease(locked.lock.get());
-            slot
+            locked(guarded.lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || {
+                let reservation = &mut *guarded.reservation.get();
+                let result = f(reservation);
+                // The floor first: whoever sees the first limit of this run must see the floor too.
+                floor.store(reservation.floor(), Ordering::Relaxed);
+                limit.store(reservation.limit(), Ordering::Release);
+                result
+            })
+        }
+    }
+
+    /// No tick before this one may be issued.
+    #[inline]
+    pub fn floor(&self) -> Tick {
+        self.mark.floor.load(Ordering::Relaxed)
+    }
+
+    /// The exclusive end of the ticks that may be issued. Read it before [`Shared::floor`]. A limit
+    /// read a while ago is a lower one, and so still true.
+    pub fn limit(&self) -> Tick {
+        self.mark.limit.load(Ordering::Acquire)
+    }
+
+    /// Wakes those that wait for the mark to be renewed.
+    pub fn wake_waiting(&self) {
+        // SAFETY: initialised in startup().
+        unsafe { pg_sys::ConditionVariableBroadcast(self.mark.guarded.renewed.get()) }
+    }
+
+    /// Sleeps until `done`, a [`Shared::wake_waiting`], or `ms` milliseconds. Raises what a cancel,
+    /// statement_timeout or the server's end asks for.
+    pub fn wait_for_mark(&self, ms: u64, done: impl FnOnce() -> bool) {
+        let renewed = self.mark.guarded.renewed.get();
+        // SAFETY: initialised in startup(). To prepare before looking at `done` is what makes sure
+        // that no wake-up is missed; after an error the abort of the transaction cancels the sleep.
+        unsafe {
+            pg_sys::ConditionVariablePrepareToSleep(renewed);
+            if !done() {
+                pg_sys::ConditionVariableTimedSleep(renewed, ms as i64, pg::wait_event());
+            }
+            pg_sys::ConditionVariableCancelSleep();
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::layout::{MAX_TICK, Position, Tick, first_position, tick_of};
 
 /// What a shard remembers. It lives in shared memory behind the shard's lock, hence the plain
 /// integers and the fixed order of fields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Slot {
     /// The first position not handed out yet.
@@ -34,7 +34,7 @@ pub struct Bounds {
 }
 
 /// Positions from `start` up to, not including, `end`; never empty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
     /// The first position of the run.
     pub start: Position,

@@ -35,3 +35,9 @@ fn snowflake_next_ids(shard: Option<i32>, count: Option<i32>) -> SetOfIterator<'
 fn snowflake_last_id() -> i64 {
     or_raise(mint::last_id())
 }
+
+#[pg_extern(sql = false)]
+fn snowflake_advance(shard: Option<i32>, past: Option<i64>) -> i64 {
+    let shard = or_raise(shard_argument(shard));
+    or_raise(past.ok_or(Error::Null("past")).and_then(|past| mint::advance(shard, past)))
+}

@@ -5,8 +5,10 @@ use pgrx::{name, pg_extern};
 
 use crate::clock;
 use crate::epoch::{Epoch, Timestamptz};
-use crate::error::{Error, or_raise};
+use crate::error::or_raise;
 use crate::layout::{MAX_TICK, Shard, Tick, tick_of};
+use crate::mint;
+use crate::pg;
 use crate::settings;
 use crate::shmem;
 
@@ -25,32 +27,48 @@ fn idgen_status() -> TableIterator<
         name!(now_tick, Option<i64>),
         name!(ahead_ms, Option<i64>),
         name!(shards_in_use, i32),
+        name!(mark, Option<i64>),
+        name!(mark_at, Option<Timestamptz>),
+        name!(mark_kept_in, String),
+        name!(window_left_ms, Option<i64>),
+        name!(renewals, i64),
+        name!(flush_ms, f64),
+        name!(clock_steps_back, i64),
+        name!(clock_steps_forward, i64),
         name!(ends_at, Option<Timestamptz>),
         name!(years_left, Option<f64>),
         name!(warning, Option<String>),
     ),
 > {
-    let slots = or_raise(shmem::slots());
+    let shared = or_raise(shmem::shared());
     let (mut in_use, mut furthest) = (0, 0);
-    for slot in Shard::all().map(|shard| slots.read(shard)).filter(|slot| slot.leases > 0) {
+    for slot in Shard::all().map(|shard| shared.slot(shard)).filter(|slot| slot.leases > 0) {
         in_use += 1;
         furthest = furthest.max(tick_of(slot.next - 1));
     }
+    let reservation = shared.with_reservation(|r| *r);
+    let mark = Some(pg::load_mark()).filter(|mark| *mark > 0);
     let epoch = settings::epoch().ok();
     let now = clock::now();
     let years_left = now.as_ref().ok().map(|now| MAX_TICK.saturating_sub(*now) as f64 / YEAR_MS);
-    let warning = match (&now, years_left) {
-        (Err(error), _) => Some(error.message()),
-        (Ok(now), _) if *now > MAX_TICK => Some(Error::Exhausted.message()),
-        (_, Some(years)) if years < WARN_YEARS => Some(format!("the range of ids ends in {years:.1} years")),
-        _ => None,
-    };
+    let warning = mint::problem().map(|problem| problem.message()).or_else(|| {
+        let years = years_left.filter(|years| *years < WARN_YEARS)?;
+        Some(format!("the range of ids ends in {years:.1} years"))
+    });
     let now = now.ok();
     TableIterator::once((
         epoch.map(Epoch::timestamp),
         now.map(Tick::cast_signed),
         now.map(|now| furthest.saturating_sub(now).cast_signed()),
         in_use,
+        mark.map(Tick::cast_signed),
+        epoch.zip(mark).map(|(epoch, mark)| epoch.timestamp_of(mark)),
+        format!("replication origin {}", pg::MARK_ORIGIN),
+        now.map(|now| reservation.limit().saturating_sub(now).cast_signed()),
+        reservation.renewals.cast_signed(),
+        reservation.flush_us as f64 / 1000.0,
+        reservation.steps_back.cast_signed(),
+        reservation.steps_forward.cast_signed(),
         epoch.map(|epoch| epoch.timestamp_of(MAX_TICK)),
         years_left,
         warning,
@@ -63,9 +81,9 @@ fn idgen_shard_stats() -> TableIterator<
     'static,
     (name!(shard, i32), name!(ids, i64), name!(leases, i64), name!(waits, i64), name!(waited_ms, f64)),
 > {
-    let slots = or_raise(shmem::slots());
+    let shared = or_raise(shmem::shared());
     TableIterator::new(Shard::all().filter_map(|shard| {
-        let slot = slots.read(shard);
+        let slot = shared.slot(shard);
         (slot.leases > 0 || slot.waits > 0).then(|| {
             (
                 shard.into(),

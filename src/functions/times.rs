@@ -14,7 +14,7 @@ fn snowflake_time(id: i64) -> Timestamptz {
 
 #[pg_extern(sql = false)]
 fn snowflake_time_since(id: i64, epoch: Timestamptz) -> Timestamptz {
-    or_raise(timestamp_since(epoch, decompose(id).tick).ok_or(Error::Timestamp))
+    or_raise(timestamp_since(epoch, decompose(id).tick).ok_or(Error::EpochArgument))
 }
 
 #[pg_extern(sql = false)]

@@ -1,0 +1,33 @@
+# make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
+SHELL := /bin/bash
+
+.PHONY: all help setup build install demo psql clean-demo test clean
+
+all: build
+
+help: ## list what there is
+	@sed -nE 's/^([a-z-]+):[^#]*## /\1\t/p' Makefile | expand -t 14
+
+setup: ## get what is missing to build and test
+	scripts/setup
+
+build: setup ## build the release; its files are then in target/package
+	scripts/build
+
+install: setup ## install into the PostgreSQL of PG_CONFIG, with sudo where that is needed
+	scripts/install
+
+demo: ## start a throw-away server and show idgen at work on it
+	@scripts/demo
+
+psql: ## open psql on the demo server; ARGS="-c '...'" for more
+	@scripts/demo psql $(ARGS)
+
+clean-demo: ## stop the demo server and delete it
+	scripts/demo clean
+
+test: setup ## run every test
+	scripts/test
+
+clean: clean-demo ## delete everything that was built
+	. scripts/common.sh && rm -rf target "$$HOUSE"

@@ -1,0 +1,21 @@
+//! Points at which tests make a backend die or fail. Nothing of it is in a release.
+
+/// Does what the setting `idgen.fault` asks for at this point: "POINT kill" or "POINT error".
+#[cfg(feature = "pg_test")]
+pub fn point(name: &str) {
+    use nix::sys::signal::{Signal, raise};
+
+    let fault = crate::settings::fault();
+    match fault.strip_prefix(name).map(str::trim) {
+        Some("kill") => {
+            let _ = raise(Signal::SIGKILL);
+        }
+        Some("error") => panic!("fault at {name}"),
+        _ => {}
+    }
+}
+
+/// Nothing.
+#[cfg(not(feature = "pg_test"))]
+#[inline(always)]
+pub fn point(_name: &str) {}

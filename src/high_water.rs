@@ -1,0 +1,112 @@
+//! Keeps the durable high-water mark ahead of the ids: the steps around `reservation`, in the order
+//! that its promise needs. The raw calls are in `pg`.
+
+use std::time::Instant;
+
+use crate::clock;
+use crate::error::Error;
+use crate::fault;
+use crate::layout::Tick;
+use crate::mint::Patience;
+use crate::pg;
+use crate::reservation::{CLAIM_MS, Leap, runs_low};
+use crate::settings;
+use crate::shmem::Shared;
+
+/// How soon a backend first asks again whether the standbys have acknowledged, in microseconds. It
+/// asks itself, instead of SyncRepWaitForLSN, because that would swallow a cancel with a warning and
+/// look to the session's synchronous_commit; the mark is everybody's.
+const POLL_FROM_US: u64 = 500;
+/// How seldom it asks at last, in microseconds.
+const POLL_TO_US: u64 = 20_000;
+
+/// Makes `tick` issuable, or brings the caller nearer to it: ask the slot again afterwards.
+///
+/// # Errors
+/// 25006 in recovery, 53400, and 55000 where the mark does not become durable in time or the clock
+/// leapt.
+pub fn reserve(shared: &Shared, tick: Tick, patience: &mut Patience) -> Result<(), Error> {
+    if !shared.with_reservation(|r| r.loaded()) {
+        if pg::in_recovery() {
+            return Err(Error::Recovery);
+        }
+        // Recovery is over, so nothing but this run moves the register from here on.
+        let stored = pg::load_mark();
+        shared.with_reservation(|r| r.load(stored));
+        // The slot must see the new floor: with it the tick may be too far after the clock.
+        return Ok(());
+    }
+    while shared.limit() <= tick {
+        if let Some(claim) = Claim::take(shared) {
+            return renew(&claim, tick, patience);
+        }
+        let left =
+            patience.left().ok_or_else(|| Error::MarkNotRenewed { waited_ms: patience.waited_ms() })?;
+        let ms = (left.as_millis() as u64).clamp(1, CLAIM_MS);
+        shared.wait_for_mark(ms, || shared.limit() > tick);
+    }
+    Ok(())
+}
+
+/// Renews the mark where less than half of the window is left after `tick` and nobody else does. The
+/// caller has its ids already, so what fails here is left to the call that will need the mark.
+pub fn renew_early(shared: &Shared, tick: Tick, patience: &mut Patience) {
+    if runs_low(tick, shared.limit(), settings::reserve_ahead_ms())
+        && let Some(claim) = Claim::take(shared)
+    {
+        let _ = renew(&claim, tick, patience);
+    }
+}
+
+/// Writes, flushes, has acknowledged, publishes: only in this order does a crash between any two
+/// steps leave every issued id below the stored mark.
+fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error> {
+    let clocks = clock::both()?;
+    let (reserve_ahead, max_jump) = (settings::reserve_ahead_ms(), settings::max_clock_jump_ms());
+    let mark = claim
+        .0
+        .with_reservation(|r| r.plan(clocks, tick, reserve_ahead, max_jump))
+        .map_err(|Leap { by_ms }| Error::ClockLeapt { by_ms })?;
+
+    let start = Instant::now();
+    fault::point("before-wal");
+    let lsn = pg::write_mark(mark)?;
+    fault::point("after-insert");
+    pg::flush_wal(lsn);
+    fault::point("after-flush");
+    let mut poll_us = POLL_FROM_US;
+    while !pg::acknowledged(lsn) {
+        fault::point("before-acknowledge");
+        let left =
+            patience.left().ok_or_else(|| Error::MarkNotRenewed { waited_ms: patience.waited_ms() })?;
+        claim.keep();
+        pg::sleep(poll_us.min(left.as_micros() as u64));
+        poll_us = (poll_us * 2).min(POLL_TO_US);
+    }
+    fault::point("before-publish");
+    let us = start.elapsed().as_micros() as u64;
+    claim.0.with_reservation(|r| r.publish(mark, clocks, us));
+    Ok(())
+}
+
+/// The task of renewing the mark. Given up, and the others woken, however the renewal ends.
+struct Claim<'a>(&'a Shared);
+
+impl Claim<'_> {
+    fn take(shared: &Shared) -> Option<Claim<'_>> {
+        let boot_ms = clock::boot_ms();
+        shared.with_reservation(|r| r.claim(boot_ms)).then_some(Claim(shared))
+    }
+
+    fn keep(&self) {
+        let boot_ms = clock::boot_ms();
+        self.0.with_reservation(|r| r.keep_claim(boot_ms));
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.0.with_reservation(|r| r.release());
+        self.0.wake_waiting();
+    }
+}

@@ -1,0 +1,149 @@
+//! The durable high-water mark: which ticks may be issued, and what must happen before more may.
+//!
+//! A mark is written to the WAL, flushed, and acknowledged by synchronous standbys before it is
+//! published as the limit. Hence `issued < limit <= durable` at every moment, and a server that
+//! starts from the stored mark repeats nothing. The caller does the writing; this is the state it
+//! works on, kept apart so that every order of steps can be model-checked.
+#![forbid(unsafe_code)]
+
+use crate::layout::{MAX_TICK, Tick};
+
+/// How long a backend that renews the mark keeps the others from doing the same, in milliseconds,
+/// unless it asks for more. Renewing twice at once is safe and merely wasteful; a limit in time
+/// means that a backend which dies on the way leaves nothing stuck.
+pub const CLAIM_MS: u64 = 100;
+
+/// From which difference on a move of the clock counts as a step, in milliseconds; less may be the
+/// time between two readings.
+const STEP_MS: i64 = 10;
+
+/// The system clock and the time since boot, read together. The latter cannot be set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Clocks {
+    /// CLOCK_REALTIME as a tick.
+    pub now: Tick,
+    /// CLOCK_BOOTTIME in milliseconds.
+    pub boot_ms: u64,
+}
+
+/// The state of the mark, in shared memory behind a lock of its own. All zero at start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Reservation {
+    loaded: bool,
+    renewed: bool,
+    floor: Tick,
+    limit: Tick,
+    claimed_until_ms: u64,
+    last: Clocks,
+    /// Renewals since the server started.
+    pub renewals: u64,
+    /// Time spent in writing, flushing and being acknowledged, in microseconds.
+    pub flush_us: u64,
+    /// Backward steps of the clock seen at renewals.
+    pub steps_back: u64,
+    /// Forward steps of the clock seen at renewals.
+    pub steps_forward: u64,
+}
+
+/// The system clock ran ahead of the time since boot by more than is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leap {
+    /// How far, in milliseconds.
+    pub by_ms: u64,
+}
+
+impl Reservation {
+    /// Whether the stored mark has been taken over.
+    pub fn loaded(&self) -> bool {
+        self.loaded
+    }
+
+    /// No tick before this one may be issued: earlier runs of the server may have.
+    pub fn floor(&self) -> Tick {
+        self.floor
+    }
+
+    /// The exclusive end of the ticks that may be issued; 0 until this run's first renewal.
+    pub fn limit(&self) -> Tick {
+        self.limit
+    }
+
+    /// Takes over the mark that earlier runs have left. Only the first call of a run counts: a later
+    /// reading may already show a mark of this run, and a floor raised by attempts that failed would
+    /// run away from the clock.
+    pub fn load(&mut self, stored: Tick) {
+        if !self.loaded {
+            self.loaded = true;
+            self.floor = stored;
+        }
+    }
+
+    /// Takes the task of renewing, where nobody else has it.
+    pub fn claim(&mut self, boot_ms: u64) -> bool {
+        let free = boot_ms >= self.claimed_until_ms;
+        if free {
+            self.keep_claim(boot_ms);
+        }
+        free
+    }
+
+    /// Keeps the task for another [`CLAIM_MS`].
+    pub fn keep_claim(&mut self, boot_ms: u64) {
+        self.claimed_until_ms = boot_ms + CLAIM_MS;
+    }
+
+    /// Gives the task up.
+    pub fn release(&mut self) {
+        self.claimed_until_ms = 0;
+    }
+
+    /// The mark to write so that `tick` may be issued and `reserve_ahead` ticks after it.
+    ///
+    /// # Errors
+    /// A [`Leap`] of the clock by more than `max_jump` ms since the last renewal: a mark raised by a
+    /// broken clock could not be lowered again. No `max_jump`, no limit.
+    pub fn plan(
+        &self,
+        clocks: Clocks,
+        tick: Tick,
+        reserve_ahead: u64,
+        max_jump: Option<u64>,
+    ) -> Result<Tick, Leap> {
+        match (u64::try_from(self.step_ms(clocks)), max_jump) {
+            (Ok(by_ms), Some(max_jump)) if by_ms > max_jump => Err(Leap { by_ms }),
+            _ => Ok((clocks.now.max(tick).max(self.floor) + reserve_ahead).min(MAX_TICK + 1)),
+        }
+    }
+
+    /// Lets ticks below `mark` be issued. The mark is durable, and acknowledged where that is asked
+    /// for, before this is called.
+    pub fn publish(&mut self, mark: Tick, clocks: Clocks, flush_us: u64) {
+        match self.step_ms(clocks) {
+            step if step <= -STEP_MS => self.steps_back += 1,
+            step if step >= STEP_MS => self.steps_forward += 1,
+            _ => {}
+        }
+        self.renewed = true;
+        self.last = clocks;
+        self.limit = self.limit.max(mark);
+        self.renewals += 1;
+        self.flush_us += flush_us;
+    }
+
+    /// How far the clock was set since the last renewal; 0 before the first.
+    fn step_ms(&self, clocks: Clocks) -> i64 {
+        if !self.renewed {
+            return 0;
+        }
+        let clock = clocks.now.wrapping_sub(self.last.now).cast_signed();
+        let boot = clocks.boot_ms.saturating_sub(self.last.boot_ms).cast_signed();
+        clock.saturating_sub(boot)
+    }
+}
+
+/// Whether less than half of the window is left after `tick`: time to renew, while ids go on.
+pub fn runs_low(tick: Tick, limit: Tick, reserve_ahead: u64) -> bool {
+    limit.saturating_sub(tick) <= reserve_ahead / 2 && limit <= MAX_TICK
+}

@@ -1,0 +1,42 @@
+-- The configuration file gives settings wrongly: the server runs, and no id is minted by a guess.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+CREATE EXTENSION idgen;
+
+-- The server log has said so at the start.
+WITH log AS (
+    SELECT * FROM regexp_split_to_table(pg_read_file('server.log'), '\n') WITH ORDINALITY AS log (line, n)
+)
+SELECT line
+FROM log
+WHERE line ~ '^(WARNING|DETAIL|HINT)' AND n < (SELECT min(n) FROM log WHERE line ~ 'ready to accept')
+ORDER BY n;
+
+SELECT snowflake_next_id(5);
+\echo :LAST_ERROR_SQLSTATE
+SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status;
+
+-- Nothing that counts from the epoch is guessed; what does not works.
+SELECT * FROM snowflake_decode(11637205501278089);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_time(11637205501278089);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_min_id('2025-01-01T00:00:00Z');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_make_id('2025-01-01T00:00:00Z', 1, 1);
+\echo :LAST_ERROR_SQLSTATE
+SELECT shard_of(11637205501278089), snowflake_time(11637205501278089, '2025-01-01T00:00:00Z');
+
+-- The list of shards is not taken for "all" either.
+SELECT * FROM snowflake_next_ids(5, 10);
+\echo :LAST_ERROR_SQLSTATE
+
+-- Once the list is right, what is left to complain of is the epoch.
+ALTER SYSTEM SET idgen.allowed_shards = '0-9';
+SELECT pg_reload_conf();
+\c -
+SELECT * FROM snowflake_next_ids(5, 10);
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM snowflake_next_ids(10, 10);
+\echo :LAST_ERROR_SQLSTATE
+DROP EXTENSION idgen;

@@ -1,0 +1,38 @@
+-- The clock is before the epoch, as on a machine whose clock lost its battery: the server runs, and mints
+-- when the clock is right.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+CREATE EXTENSION idgen;
+
+-- The server log has said so at the start.
+WITH log AS (
+    SELECT * FROM regexp_split_to_table(pg_read_file('server.log'), '\n') WITH ORDINALITY AS log (line, n)
+)
+SELECT regexp_replace(line, '\d{9,}', 'N') AS line
+FROM log
+WHERE line ~ '^(WARNING|DETAIL|HINT)' AND n < (SELECT min(n) FROM log WHERE line ~ 'ready to accept')
+ORDER BY n;
+
+CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE statement;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
+        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    detail := regexp_replace(detail, '\d{9,}', 'N');
+END $$;
+\x
+SELECT * FROM refused('SELECT snowflake_next_id(5)');
+SELECT * FROM refused('SELECT snowflake_next_ids(5, 10)');
+SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status;
+\x
+SELECT count(*) FROM idgen_shard_stats;
+
+-- What needs no clock works.
+SELECT * FROM snowflake_decode(11637205501278089);
+SELECT shard_of(11637205501278089), snowflake_min_id('2100-01-01T00:00:00.001Z');
+SELECT snowflake_min_id(now());
+\echo :LAST_ERROR_SQLSTATE
+DROP FUNCTION refused;
+DROP EXTENSION idgen;

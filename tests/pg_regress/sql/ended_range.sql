@@ -1,0 +1,37 @@
+-- The 2^40 ms since the epoch are over: the server runs, old ids are read, none is minted. The next one
+-- would be negative, and sort before all others.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+CREATE EXTENSION idgen;
+
+-- The server log has said so at the start.
+WITH log AS (
+    SELECT * FROM regexp_split_to_table(pg_read_file('server.log'), '\n') WITH ORDINALITY AS log (line, n)
+)
+SELECT line
+FROM log
+WHERE line ~ '^(WARNING|DETAIL|HINT)' AND n < (SELECT min(n) FROM log WHERE line ~ 'ready to accept')
+ORDER BY n;
+
+SELECT snowflake_next_id(5);
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM snowflake_next_ids(5, 10);
+\echo :LAST_ERROR_SQLSTATE
+SET idgen.shard = 5;
+SELECT snowflake_next_id();
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_last_id();
+\echo :LAST_ERROR_SQLSTATE
+SELECT epoch, now_tick > 1099511627775 AS now_is_later, ahead_ms, shards_in_use, ends_at, years_left, warning
+FROM idgen_status;
+SELECT count(*) FROM idgen_shard_stats;
+
+-- Ids of the time before are taken apart, and those that another generator made after it, too.
+SELECT * FROM snowflake_decode(9223372036854775807);
+SELECT * FROM snowflake_decode(-9223372036854775808);
+SELECT shard_of(9223372036854775807), snowflake_max_id('infinity'),
+       snowflake_max_id('2014-11-03T19:53:47.775Z'),
+       snowflake_between(9223372036854775807, '2014-11-01', 'infinity');
+SELECT snowflake_max_id('2014-11-03T19:53:47.776Z');
+\echo :LAST_ERROR_SQLSTATE
+DROP EXTENSION idgen;

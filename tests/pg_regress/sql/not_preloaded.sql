@@ -1,0 +1,64 @@
+-- Without shared_preload_libraries: what needs no shared memory works, all else says what to do.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+
+SHOW shared_preload_libraries;
+CREATE EXTENSION idgen;
+
+-- The pure functions work, by the epoch in the configuration file. The id is the one of Instagram's
+-- article, and the epoch Instagram's.
+SELECT * FROM snowflake_decode(11637205501278089);
+SELECT shard_of(11637205501278089), snowflake_time(11637205501278089),
+       snowflake_time(11637205501278089, '2025-01-01T00:00:00Z') AS since_2025;
+SELECT snowflake_make_id('2011-09-09T22:28:04.721Z', 1341, 905) AS golden,
+       snowflake_min_id('2011-08-24T21:07:01.721Z'), snowflake_max_id('2011-08-24T21:07:01.721Z'),
+       snowflake_between(11637205501278089, '2011-09-09', '2011-09-10');
+SELECT snowflake_min_id('2011-08-24T21:07:01.720Z');
+\echo :LAST_ERROR_SQLSTATE
+SHOW idgen.epoch;
+
+-- All that mints or watches needs the library from the start on.
+SELECT snowflake_next_id(5);
+\echo :LAST_ERROR_SQLSTATE
+SET idgen.shard = 5;
+SELECT snowflake_next_id();
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM snowflake_next_ids(5, 10);
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM snowflake_next_ids(5, 0);
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM idgen_status;
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM idgen_shard_stats;
+\echo :LAST_ERROR_SQLSTATE
+-- Wrong arguments are said to be wrong first.
+SELECT snowflake_next_id(8192);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_next_id(NULL);
+\echo :LAST_ERROR_SQLSTATE
+-- No id was minted: so there is no last one.
+SELECT snowflake_last_id();
+\echo :LAST_ERROR_SQLSTATE
+
+-- A session decodes by the server's epoch, not by one of its own.
+SET idgen.epoch = '2025-01-01T00:00:00Z';
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_time(0);
+
+-- The views in a session in which nothing has loaded the library yet.
+\c -
+SELECT * FROM idgen_status;
+\echo :LAST_ERROR_SQLSTATE
+\c -
+SELECT * FROM idgen_shard_stats;
+\echo :LAST_ERROR_SQLSTATE
+
+-- A value given before the library is loaded does not count either.
+\c -
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+SET idgen.epoch = '2025-01-01T00:00:00Z';
+SELECT snowflake_time(0);
+SHOW idgen.epoch;
+
+DROP EXTENSION idgen;

@@ -1,0 +1,66 @@
+-- The surface is an API: whatever is added, changed or lost shows here, and has to be meant.
+
+-- Every object the extension owns.
+CREATE TEMP VIEW ours AS
+    SELECT classid, objid
+    FROM pg_depend
+    WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+      AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen');
+SELECT pg_describe_object(classid, objid, 0) AS object
+FROM ours
+ORDER BY pg_describe_object(classid, objid, 0) COLLATE "C";
+
+-- Its functions and views.
+CREATE TEMP VIEW our_functions AS
+    SELECT p.* FROM pg_proc AS p JOIN ours ON classid = 'pg_proc'::regclass AND objid = p.oid;
+CREATE TEMP VIEW our_views AS
+    SELECT c.oid, c.relname, c.relkind
+    FROM pg_class AS c JOIN ours ON classid = 'pg_class'::regclass AND objid = c.oid;
+
+-- Argument names are part of it: shard => 5.
+\pset format unaligned
+SELECT proname AS function, pg_get_function_arguments(oid) AS arguments, pg_get_function_result(oid) AS result
+FROM our_functions
+ORDER BY proname COLLATE "C", pronargs;
+\pset format aligned
+
+-- What the planner is told. Minting is VOLATILE and takes nulls, to refuse them; taking apart is
+-- STRICT, and IMMUTABLE where no setting enters.
+SELECT proname AS function, pronargs AS args, l.lanname AS language, provolatile AS volatile,
+       proparallel AS parallel, proisstrict AS strict, prosecdef AS definer, prorows AS rows
+FROM our_functions JOIN pg_language AS l ON l.oid = prolang
+ORDER BY proname COLLATE "C", pronargs;
+
+-- The views and their columns, in order.
+SELECT relname AS view, relkind AS kind, attname AS "column", format_type(atttypid, atttypmod) AS type
+FROM our_views JOIN pg_attribute ON attrelid = oid AND attnum > 0 AND NOT attisdropped
+ORDER BY relname COLLATE "C", attnum;
+
+-- Nothing lacks a comment, and no argument a name.
+SELECT pg_describe_object(classid, objid, 0) AS object_without_comment
+FROM ours
+WHERE obj_description(objid, classid::regclass::name) IS NULL;
+
+SELECT relname AS view, attname AS column_without_comment
+FROM our_views JOIN pg_attribute ON attrelid = oid AND attnum > 0 AND NOT attisdropped
+WHERE col_description(oid, attnum) IS NULL;
+
+SELECT proname AS function_with_unnamed_argument
+FROM our_functions
+WHERE pronargs > 0 AND (proargnames IS NULL OR '' = ANY (proargnames));
+
+-- What may fail says with which SQLSTATE.
+SELECT proname AS function_that_names_no_error
+FROM our_functions
+WHERE provolatile = 'v' AND obj_description(oid, 'pg_proc') !~ 'Errors?: ';
+
+SELECT obj_description(oid, 'pg_extension') AS extension FROM pg_extension WHERE extname = 'idgen';
+
+-- Called by name, as an application does that outlives a new argument.
+SELECT count(*) FROM snowflake_next_ids(shard => 5, count => 3);
+SELECT snowflake_next_id(shard => 5) > 0 AS minted;
+SELECT snowflake_make_id(ts => '2025-01-01T00:00:01Z', shard => 2, sequence => 3) AS id;
+SELECT snowflake_between(id => 0, "from" => '-infinity', upto => 'infinity') AS between;
+
+
+DROP VIEW our_functions, our_views, ours;
