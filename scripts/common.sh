@@ -53,3 +53,32 @@ if [ -n "$PG_SOURCE" ]; then
     FEATURES=(--no-default-features --features "pg$PG_MAJOR")
     export PGRX_HOME=$TOP/target/pgrx
 fi
+
+# Runs tests on real servers: those whose names contain an argument, or all.
+cluster_tests() {
+    local old dir=$HOUSE/cluster
+    install -d "$dir"
+    [ "$(id -u)" != 0 ] || chown "$SERVER_USER" "$dir"
+    # What an interrupted run left behind.
+    for old in "$dir"/*/; do
+        if [ -f "$old/postmaster.pid" ]; then
+            as_server "$RELEASE_BIN/pg_ctl" -D "$old" -s -m immediate stop || true
+        fi
+    done
+    rm -rf "$dir"/*
+    IDGEN_HOUSE=$HOUSE IDGEN_SERVER_USER=$SERVER_USER \
+        IDGEN_PG_BIN=$RELEASE_BIN IDGEN_FAULTS_BIN=$PG_BIN \
+        IDGEN_FAKETIME=$(find /usr/lib -name libfaketime.so.1 | head -n1) \
+        cargo test "${FEATURES[@]}" --test cluster -- "$@"
+}
+
+# Tests inside a backend; leaves the build with the fault points in PG_TREE.
+pg_tests() {
+    local options=()
+    if [ "$(id -u)" = 0 ]; then
+        # The server's user initialises this folder itself, hence its parent is that user's.
+        install -d -o "$SERVER_USER" "$HOUSE/pg_test"
+        options=(--runas "$SERVER_USER" --pgdata "$HOUSE/pg_test/data")
+    fi
+    cargo pgrx test "pg$PG_MAJOR" --no-default-features "${options[@]}"
+}

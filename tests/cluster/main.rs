@@ -2,6 +2,11 @@
 //! `make test` runs them; docs/design.md lists the promises they name.
 #![allow(clippy::unwrap_used)]
 
+mod campaign;
+mod clients;
+mod clocks;
+mod crashes;
 mod minting;
 mod server;
+mod standbys;
 mod waiting;

@@ -1,6 +1,7 @@
 //! Real throw-away servers. No crate that runs PostgreSQL for tests fits: these tests kill the
 //! server, restart it on the same data, and run it under another user and with a preloaded library.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -13,7 +14,8 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run these tests by `make test`"))
 }
 
-fn house() -> PathBuf {
+/// Where the tests keep their files.
+pub fn house() -> PathBuf {
     PathBuf::from(variable("IDGEN_HOUSE")).join("cluster")
 }
 
@@ -35,8 +37,11 @@ fn is_root() -> bool {
     id.stdout.trim_ascii() == b"0"
 }
 
-fn pg(program: &str) -> Command {
-    command(Path::new(&variable("IDGEN_PG_BIN")).join(program))
+/// Runs a command with a text as its input.
+fn feed(mut command: Command, text: &str) {
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    child.stdin.take().expect("stdin").write_all(text.as_bytes()).expect("write");
+    assert!(child.wait().expect("wait").success(), "{command:?}");
 }
 
 /// Runs a command to its end and gives its output.
@@ -60,7 +65,7 @@ fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let dir = house().join(format!("template-{}", std::process::id()));
-        let mut initdb = pg("initdb");
+        let mut initdb = command(Path::new(&variable("IDGEN_PG_BIN")).join("initdb"));
         initdb
             .args(["--no-sync", "--auth=trust", "--username=postgres", "--no-instructions", "-D"])
             .arg(&dir);
@@ -69,8 +74,18 @@ fn template() -> &'static Path {
     })
 }
 
+/// Which build of the extension a server runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// What users get.
+    Release,
+    /// With the points of `src/fault.rs`.
+    Faults,
+}
+
 /// A server with a data directory and a socket of its own; stopped and deleted at the end.
 pub struct Server {
+    build: Build,
     dir: PathBuf,
     sockets: PathBuf,
 }
@@ -79,29 +94,79 @@ impl Server {
     /// Starts a server with idgen preloaded and these lines in its configuration, and creates the
     /// extension.
     pub fn start(settings: &[&str]) -> Server {
+        Server::start_build(Build::Release, settings)
+    }
+
+    /// The same with a choice of the build.
+    pub fn start_build(build: Build, settings: &[&str]) -> Server {
+        let server = Server::new(build);
+        let mut copy = command("cp");
+        copy.arg("-a").arg(template()).arg(&server.dir);
+        run(copy);
+        server.configure(&[
+            "shared_preload_libraries = 'idgen'",
+            "listen_addresses = ''",
+            "shared_buffers = 16MB",
+            "max_connections = 100",
+            "log_line_prefix = '%m [%p] '",
+            "wal_keep_size = 1GB",
+            "wal_retrieve_retry_interval = 100ms",
+        ]);
+        server.configure(settings);
+        server.own_sockets();
+        server.up();
+        server.connect().batch_execute("CREATE EXTENSION idgen").expect("CREATE EXTENSION");
+        server
+    }
+
+    /// A server without data, and a folder for its sockets.
+    fn new(build: Build) -> Server {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         // The path of a socket may have 107 bytes.
         let server =
-            Server { dir: house().join(&name), sockets: PathBuf::from(format!("/tmp/idgen-{name}")) };
-        let mut copy = command("cp");
-        copy.arg("-a").arg(template()).arg(&server.dir);
-        run(copy);
+            Server { build, dir: house().join(&name), sockets: PathBuf::from(format!("/tmp/idgen-{name}")) };
         let mut mkdir = command("mkdir");
         mkdir.arg("-m").arg("700").arg(&server.sockets);
         run(mkdir);
-        server.configure(&[
-            "shared_preload_libraries = 'idgen'",
-            "listen_addresses = ''",
-            &format!("unix_socket_directories = '{}'", server.sockets.display()),
-            "shared_buffers = 16MB",
-            "max_connections = 100",
-            "log_line_prefix = '%m [%p] '",
-        ]);
-        server.configure(settings);
-        server.up();
-        server.connect().batch_execute("CREATE EXTENSION idgen").expect("CREATE EXTENSION");
         server
+    }
+
+    fn own_sockets(&self) {
+        self.configure(&[&format!("unix_socket_directories = '{}'", self.sockets.display())]);
+    }
+
+    /// A copy of the running server, not started yet.
+    pub fn base_backup(&self) -> Server {
+        self.copy("backup", &[])
+    }
+
+    /// A standby of this server, which knows it by `name`; started.
+    pub fn standby(&self, name: &str) -> Server {
+        let standby = self.copy(name, &["--write-recovery-conf"]);
+        standby.up();
+        standby
+    }
+
+    fn copy(&self, name: &str, options: &[&str]) -> Server {
+        let copy = Server::new(self.build);
+        let mut backup = self.pg("pg_basebackup");
+        backup
+            .args(["--checkpoint=fast", "--no-sync", "-D"])
+            .arg(&copy.dir)
+            .arg(format!("--dbname={} application_name={name}", self.target("postgres")))
+            .args(options);
+        run(backup);
+        copy.own_sockets();
+        copy
+    }
+
+    fn pg(&self, program: &str) -> Command {
+        let bin = match self.build {
+            Build::Release => "IDGEN_PG_BIN",
+            Build::Faults => "IDGEN_FAULTS_BIN",
+        };
+        command(Path::new(&variable(bin)).join(program))
     }
 
     /// Adds lines to the configuration; later ones win.
@@ -109,31 +174,102 @@ impl Server {
         let mut tee = command("tee");
         tee.arg("-a").arg(self.dir.join("postgresql.conf"));
         tee.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
-        let mut child = tee.spawn().expect("tee");
-        use std::io::Write;
-        let text = settings.iter().map(|line| format!("{line}\n")).collect::<String>();
-        child.stdin.take().expect("stdin").write_all(text.as_bytes()).expect("write settings");
-        assert!(child.wait().expect("tee").success());
+        feed(tee, &settings.iter().map(|line| format!("{line}\n")).collect::<String>());
     }
 
-    fn up(&self) {
-        let mut start = pg("pg_ctl");
+    /// Starts the server, at the clock that [`Server::set_clock`] has left.
+    ///
+    /// # Panics
+    /// Where it does not start.
+    pub fn up(&self) {
+        let mut start = self.pg("pg_ctl");
         start.args(["start", "--wait", "--silent", "--timeout=60", "-D"]).arg(&self.dir);
         // A file, not a pipe: the server keeps it open, and reading a pipe to its end would never end.
         start.arg("-l").arg(self.dir.join("log"));
-        run(start);
+        // The clock is faked in the server only, and read anew at each call; CLOCK_MONOTONIC and
+        // CLOCK_BOOTTIME stay true, as where an administrator sets the clock.
+        start
+            .env("LD_PRELOAD", variable("IDGEN_FAKETIME"))
+            .env("FAKETIME_TIMESTAMP_FILE", self.clock_file())
+            .env("FAKETIME_NO_CACHE", "1")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        if !self.clock_file().exists() {
+            self.set_clock(0.0);
+        }
+        // Processes of a server that was killed may take a moment to notice.
+        for _ in 0..100 {
+            if start.output().expect("pg_ctl").status.success() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("the server does not start\n{}", self.log());
+    }
+
+    fn clock_file(&self) -> PathBuf {
+        self.sockets.join("clock")
+    }
+
+    /// Sets the server's clock, running or not, to this many seconds after the real one.
+    pub fn set_clock(&self, seconds: f64) {
+        let new = self.sockets.join("clock.new");
+        let mut tee = command("tee");
+        tee.arg(&new).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+        feed(tee, &format!("{seconds:+.3}\n"));
+        let mut rename = command("mv");
+        rename.arg(&new).arg(self.clock_file());
+        run(rename);
+    }
+
+    /// Stops the server: "smart", "fast" or "immediate".
+    pub fn stop(&self, mode: &str) {
+        assert!(self.down(mode), "the server does not stop\n{}", self.log());
     }
 
     fn down(&self, mode: &str) -> bool {
-        let mut stop = pg("pg_ctl");
+        let mut stop = self.pg("pg_ctl");
         stop.args(["stop", "--wait", "--silent", "-m", mode, "-D"]).arg(&self.dir);
         stop.output().is_ok_and(|output| output.status.success())
     }
 
+    /// Kills the postmaster, as the kernel would when memory runs out.
+    pub fn kill(&self) {
+        let mut head = command("head");
+        head.arg("-n1").arg(self.dir.join("postmaster.pid"));
+        let pid = String::from_utf8_lossy(&run(head).stdout).trim().parse().expect("a pid");
+        self.signal("KILL", pid);
+    }
+
+    /// Makes a standby a primary.
+    pub fn promote(&self) {
+        let mut promote = self.pg("pg_ctl");
+        promote.args(["promote", "--wait", "--silent", "-D"]).arg(&self.dir);
+        run(promote);
+    }
+
+    /// Reads the configuration again, and waits until a new session sees it.
+    pub fn reload(&self, setting: &str, value: &str) {
+        let mut client = self.connect();
+        client.batch_execute("SELECT pg_reload_conf()").expect("reload");
+        for _ in 0..500 {
+            let now: String = self.connect().query_one(&format!("SHOW {setting}"), &[]).expect("SHOW").get(0);
+            if now == value {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("{setting} does not become {value}");
+    }
+
+    /// How clients reach a database of the server.
+    pub fn target(&self, database: &str) -> String {
+        format!("host={} user=postgres dbname={database}", self.sockets.display())
+    }
+
     /// A connection to a database.
     pub fn connect_to(&self, database: &str) -> Client {
-        let target = format!("host={} user=postgres dbname={database}", self.sockets.display());
-        Client::connect(&target, NoTls).unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
+        Client::connect(&self.target(database), NoTls)
+            .unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
     /// A connection to the database `postgres`.
@@ -143,9 +279,8 @@ impl Server {
 
     /// A connection as soon as the server takes one again after a crash.
     pub fn reconnect(&self) -> Client {
-        let target = format!("host={} user=postgres dbname=postgres", self.sockets.display());
         for _ in 0..600 {
-            if let Ok(mut client) = Client::connect(&target, NoTls)
+            if let Ok(mut client) = Client::connect(&self.target("postgres"), NoTls)
                 && client.batch_execute("SELECT 1").is_ok()
             {
                 return client;
@@ -160,6 +295,13 @@ impl Server {
         let mut kill = command("kill");
         kill.arg(format!("-{name}")).arg(pid.to_string());
         run(kill);
+    }
+
+    /// The same for one that may have ended by itself.
+    pub fn signal_if_there(&self, name: &str, pid: i32) {
+        let mut kill = command("kill");
+        kill.arg(format!("-{name}")).arg(pid.to_string());
+        let _ = kill.output();
     }
 
     /// What the server has logged.

@@ -1,0 +1,163 @@
+//! Promise 1 under faults drawn at random: `make faults ROUNDS=… SEED=…`.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+
+use crate::clients::{Clients, Ledger};
+use crate::server::{Build, Server};
+
+/// A primary and, in half of the worlds, a synchronous standby.
+struct World {
+    primary: Server,
+    standby: Option<Server>,
+    name: usize,
+}
+
+impl World {
+    fn new(rng: &mut Rng) -> World {
+        let settings = ["idgen.max_wait = 300ms", "idgen.reserve_ahead = 200ms"];
+        let mut world =
+            World { primary: Server::start_build(Build::Faults, &settings), standby: None, name: 0 };
+        if rng.bool() {
+            world.attach();
+        }
+        world
+    }
+
+    /// Gives the primary a new synchronous standby.
+    fn attach(&mut self) {
+        self.name += 1;
+        let name = format!("twin{}", self.name);
+        self.standby = Some(self.primary.standby(&name));
+        self.primary.configure(&[&format!("synchronous_standby_names = '{name}'")]);
+        self.primary.reload("synchronous_standby_names", &name);
+    }
+
+    /// One fault, with clients at work; says which it was. The clock is right again at the end.
+    fn fault(&mut self, rng: &mut Rng, clients: &Clients) -> String {
+        let kinds = if self.standby.is_some() { 10 } else { 8 };
+        match rng.usize(0..kinds) {
+            0 => {
+                let back = self.downtime_step(rng);
+                self.primary.kill();
+                self.start_again(back);
+                format!("kill -9 of the postmaster, clock {back:+} s")
+            }
+            1 => {
+                let back = self.downtime_step(rng);
+                self.primary.stop("immediate");
+                self.start_again(back);
+                format!("immediate shutdown, clock {back:+} s")
+            }
+            2 => {
+                self.primary.stop("fast");
+                self.start_again(0.0);
+                "restart".into()
+            }
+            3 => {
+                let mut client = self.primary.reconnect();
+                let sql =
+                    "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()";
+                let pid = client.query(sql, &[]).ok().and_then(|rows| rows.first().map(|row| row.get(0)));
+                if let Some(pid) = pid {
+                    self.primary.signal_if_there("KILL", pid);
+                }
+                "kill -9 of a backend".into()
+            }
+            4 | 5 => {
+                let step = [-0.001, -0.02, -0.5, -1.5, -3600.0, 0.3, 1.5][rng.usize(0..7)];
+                self.primary.set_clock(step);
+                thread::sleep(Duration::from_millis(rng.u64(50..600)));
+                self.primary.set_clock(0.0);
+                format!("clock {step:+} s and back")
+            }
+            6 | 7 => {
+                let point = ["before-wal", "after-insert", "after-flush", "before-publish"][rng.usize(0..4)];
+                let how = ["kill", "error"][rng.usize(0..2)];
+                let mut client = self.primary.reconnect();
+                let _ = client.batch_execute(&format!("SET idgen.fault = '{point} {how}'"));
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_secs(2)
+                    && client.batch_execute("SELECT snowflake_next_id(900)").is_ok()
+                {}
+                format!("{how} of a renewing backend {point}")
+            }
+            8 => {
+                let standby = self.standby.as_ref().expect("a standby");
+                standby.stop("immediate");
+                thread::sleep(Duration::from_millis(rng.u64(0..800)));
+                standby.up();
+                "the standby goes and comes back".into()
+            }
+            _ => {
+                let standby = self.standby.take().expect("a standby");
+                let step = [0.0, -0.3, -1.0, 0.5][rng.usize(0..4)];
+                let alive = rng.bool();
+                standby.set_clock(step);
+                if !alive {
+                    self.primary.kill();
+                }
+                standby.promote();
+                standby.configure(&["synchronous_standby_names = ''"]);
+                standby.reload("synchronous_standby_names", "");
+                clients.move_to(&standby);
+                // Alive, the old primary goes on within its window until it is shut off.
+                thread::sleep(Duration::from_millis(rng.u64(0..700)));
+                let _old = std::mem::replace(&mut self.primary, standby);
+                self.primary.set_clock(0.0);
+                let state = if alive { "alive" } else { "dead" };
+                format!("failover, the old primary {state}, clock {step:+} s")
+            }
+        }
+    }
+
+    /// How far the clock is set while the server is down.
+    fn downtime_step(&self, rng: &mut Rng) -> f64 {
+        [0.0, 0.0, -0.5, -2.0, -86400.0, 2.0][rng.usize(0..6)]
+    }
+
+    fn start_again(&self, step: f64) {
+        self.primary.set_clock(step);
+        self.primary.up();
+        if step != 0.0 {
+            thread::sleep(Duration::from_millis(300));
+            self.primary.set_clock(0.0);
+        }
+    }
+}
+
+#[test]
+fn random_faults() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let rounds = number("ROUNDS").unwrap_or(6);
+    let seed = number("SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    println!("to replay: make faults ROUNDS={rounds} SEED={seed}");
+    let mut rng = Rng::with_seed(seed);
+    let mut ledger = Ledger::default();
+    let mut faults = 0;
+    let mut world = World::new(&mut rng);
+    for round in 1..=rounds {
+        // Ids of different clusters may be the same: a ledger is for one world.
+        if round % 20 == 0 {
+            world = World::new(&mut rng);
+            ledger.start_anew();
+        }
+        let clients = Clients::start_with_runs(4, &world.primary, 4000);
+        clients.wait_for_ids(20_000);
+        for _ in 0..rng.usize(1..3) {
+            let fault = world.fault(&mut rng, &clients);
+            faults += 1;
+            println!("round {round}/{rounds}, {} ids: {fault}", ledger.given());
+        }
+        clients.wait_for_ids(20_000);
+        clients.finish(&mut ledger);
+        if world.standby.is_none() && world.name > 0 {
+            world.attach();
+        }
+    }
+    let (ids, repeats) = (ledger.given(), ledger.repeats());
+    println!("{rounds} rounds, {faults} faults, {ids} ids, {repeats} repeats, seed {seed}");
+    println!("calls refused or cut off, by SQLSTATE: {:?}", ledger.errors);
+}

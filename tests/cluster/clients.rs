@@ -1,0 +1,211 @@
+//! Clients that mint all the while, and remember every id they were given.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use postgres::{Client, NoTls};
+
+use crate::server::{Server, house};
+
+/// Shards that the clients mint for.
+pub const SHARDS: i64 = 4;
+
+/// Every id that clients were given in a test, over all servers and all of their runs.
+#[derive(Default)]
+pub struct Ledger {
+    ids: HashSet<i64>,
+    /// Ids given out, repeated ones included.
+    given: usize,
+    /// Different ids of the clusters before this one.
+    earlier: usize,
+    /// Errors by SQLSTATE; "lost" where the connection broke.
+    pub errors: BTreeMap<String, usize>,
+}
+
+/// What one session was given, in order.
+type Session = Vec<i64>;
+
+#[derive(Default)]
+struct Report {
+    sessions: Vec<Session>,
+    errors: BTreeMap<String, usize>,
+}
+
+impl Ledger {
+    /// How many ids were given out.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// How many ids were given out, those of earlier clusters included.
+    pub fn given(&self) -> usize {
+        self.given
+    }
+
+    /// How many of them were repeats.
+    pub fn repeats(&self) -> usize {
+        self.given - self.earlier - self.ids.len()
+    }
+
+    /// Begins with another cluster, whose ids may be the same.
+    pub fn start_anew(&mut self) {
+        self.earlier += self.ids.len();
+        self.ids.clear();
+    }
+
+    /// How often calls failed with a SQLSTATE.
+    pub fn errors(&self, code: &str) -> usize {
+        self.errors.get(code).copied().unwrap_or_default()
+    }
+
+    /// Adds what a session got.
+    ///
+    /// # Panics
+    /// Where an id is there twice, or the ids of a shard do not increase.
+    pub fn add(&mut self, session: &[i64]) {
+        let mut last = BTreeMap::new();
+        for id in session {
+            self.given += 1;
+            assert!(*id > 0 && self.ids.insert(*id), "{id} was given out twice");
+            let before = last.insert(id >> 10 & 8191, *id);
+            assert!(before < Some(*id), "{id} comes after {before:?} in a session");
+        }
+    }
+
+    /// Mints one id and adds it.
+    pub fn mint(&mut self, client: &mut Client) -> i64 {
+        let id = client.query_one("SELECT snowflake_next_id(1)", &[]).expect("an id").get(0);
+        self.add(&[id]);
+        id
+    }
+}
+
+/// Clients at work.
+pub struct Clients {
+    stop: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
+    target: Arc<Mutex<String>>,
+    threads: Vec<JoinHandle<Report>>,
+}
+
+impl Clients {
+    /// Starts clients that mint on a server, and connect again whenever they are cut off.
+    pub fn start(count: usize, server: &Server) -> Clients {
+        Clients::start_with_runs(count, server, 200)
+    }
+
+    /// The same with longer runs of ids in some of their statements.
+    pub fn start_with_runs(count: usize, server: &Server, run: usize) -> Clients {
+        let (stop, ids) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let target = Arc::new(Mutex::new(server.target("postgres")));
+        let threads = (0..count)
+            .map(|number| {
+                let (stop, ids, target) = (stop.clone(), ids.clone(), target.clone());
+                thread::spawn(move || work(number, run, &stop, &ids, &target))
+            })
+            .collect();
+        Clients { stop, count: ids, target, threads }
+    }
+
+    /// Sends them to another server, once they are cut off from this one.
+    pub fn move_to(&self, server: &Server) {
+        *self.target.lock().expect("target") = server.target("postgres");
+    }
+
+    /// Waits until they have got this many more ids.
+    ///
+    /// # Panics
+    /// Where that takes over a minute.
+    pub fn wait_for_ids(&self, more: usize) {
+        let goal = self.count.load(Ordering::Relaxed) + more;
+        for _ in 0..6000 {
+            if self.count.load(Ordering::Relaxed) >= goal {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the clients get no ids");
+    }
+
+    /// Ends their work and adds what they got to the ledger.
+    pub fn finish(self, ledger: &mut Ledger) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            let report = thread.join().expect("a client");
+            for session in &report.sessions {
+                ledger.add(session);
+            }
+            for (code, count) in report.errors {
+                *ledger.errors.entry(code).or_default() += count;
+            }
+        }
+    }
+}
+
+fn work(number: usize, run: usize, stop: &AtomicBool, count: &AtomicUsize, target: &Mutex<String>) -> Report {
+    static FILES: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("ids-{}-{}", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));
+    let path: PathBuf = house().join(name);
+    let mut file = File::create(&path).expect("a file for ids");
+    let mut report = Report::default();
+    let mut round = number;
+    while !stop.load(Ordering::Relaxed) {
+        let address = target.lock().expect("target").clone();
+        let Ok(mut client) = Client::connect(&address, NoTls) else {
+            thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        let mut session = Session::new();
+        while !stop.load(Ordering::Relaxed) && !client.is_closed() {
+            round += 1;
+            match mint(&mut client, round, run) {
+                Ok(ids) => {
+                    // On disk before the next call, so that no fault can make a client forget an id.
+                    for id in &ids {
+                        file.write_all(&id.to_le_bytes()).expect("write");
+                    }
+                    file.sync_data().expect("sync");
+                    count.fetch_add(ids.len(), Ordering::Relaxed);
+                    session.extend(ids);
+                }
+                Err(error) => {
+                    let code = error.code().map_or("lost", |code| code.code()).to_owned();
+                    *report.errors.entry(code).or_default() += 1;
+                    let _ = client.batch_execute("ROLLBACK");
+                }
+            }
+        }
+        report.sessions.push(session);
+    }
+    let on_disk = std::fs::read(&path).expect("ids").len() / 8;
+    assert_eq!(on_disk, report.sessions.iter().map(Vec::len).sum::<usize>(), "the file holds every id");
+    let _ = std::fs::remove_file(&path);
+    report
+}
+
+/// One statement of a changing kind: single ids, runs, batches, and transactions that roll back.
+fn mint(client: &mut Client, round: usize, run: usize) -> Result<Session, postgres::Error> {
+    let shard = round as i64 / 7 % SHARDS;
+    let sql = match round % 7 {
+        0 => format!("SELECT snowflake_next_ids({shard}, {run})"),
+        1 => format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, {run})"),
+        2 => format!("SELECT snowflake_next_id((i % {SHARDS})::integer) FROM generate_series(1, 20) AS i"),
+        _ => format!("SELECT snowflake_next_id({shard})"),
+    };
+    let rolls_back = round.is_multiple_of(5);
+    if rolls_back {
+        client.batch_execute("BEGIN")?;
+    }
+    let ids = client.query(&sql, &[])?.iter().map(|row| row.get(0)).collect();
+    if rolls_back {
+        // The ids were seen, whatever becomes of the transaction.
+        let _ = client.batch_execute("ROLLBACK");
+    }
+    Ok(ids)
+}

@@ -1,0 +1,141 @@
+//! Promise 1 while the clock steps, under running servers and across restarts.
+
+use postgres::Client;
+use postgres::error::DbError;
+
+use crate::clients::{Clients, Ledger};
+use crate::server::Server;
+
+const HOUR: f64 = 3600.0;
+const YEAR: f64 = 365.25 * 24.0 * HOUR;
+
+/// Mints one id, which must fail.
+fn refused(client: &mut Client) -> DbError {
+    let error = client.query_one("SELECT snowflake_next_id(1)", &[]).expect_err("no id");
+    error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone()
+}
+
+fn mark(client: &mut Client) -> i64 {
+    client.query_one("SELECT mark FROM idgen_status", &[]).unwrap().get(0)
+}
+
+/// The number of milliseconds in a DETAIL.
+fn ms_in(detail: Option<&str>) -> i64 {
+    let words = detail.unwrap().split(' ');
+    words.filter_map(|word| word.parse().ok()).next().unwrap()
+}
+
+/// Steps of every size under eight minting clients: ids go on, or calls fail and ids go on when the
+/// clock is right again.
+#[test]
+fn the_clock_steps_under_minting_clients() {
+    let server = Server::start(&["idgen.max_wait = 200ms", "idgen.max_clock_jump = 2h"]);
+    let mut ledger = Ledger::default();
+    // What the clock shows between the steps: once an hour forward, the ids are.
+    let mut right = 0.0;
+    for (step, refuses) in
+        [(-0.001, false), (-0.05, false), (-2.0, true), (-HOUR, true), (HOUR, false), (10.0 * YEAR, true)]
+    {
+        let clients = Clients::start(8, &server);
+        clients.wait_for_ids(3000);
+        server.set_clock(right + step);
+        if refuses {
+            std::thread::sleep(std::time::Duration::from_millis(700));
+        } else {
+            clients.wait_for_ids(3000);
+        }
+        if step == HOUR {
+            right = HOUR;
+        }
+        server.set_clock(right);
+        clients.wait_for_ids(3000);
+        let before = ledger.errors("55000");
+        clients.finish(&mut ledger);
+        assert_eq!(ledger.errors("55000") > before, refuses, "step of {step} s: {:?}", ledger.errors);
+    }
+    // The ids are an hour ahead: set back to the true time, the clock has to catch up.
+    server.set_clock(0.0);
+    let behind = ms_in(refused(&mut server.connect()).detail());
+    assert!((3_590_000..3_602_000).contains(&behind), "{behind}");
+    assert_eq!(ledger.errors.keys().collect::<Vec<_>>(), ["55000"], "no other error");
+    let mut client = server.connect();
+    let steps =
+        client.query_one("SELECT clock_steps_back, clock_steps_forward FROM idgen_status", &[]).unwrap();
+    assert!(steps.get::<_, i64>(0) >= 1 && steps.get::<_, i64>(1) >= 1, "steps are counted: {steps:?}");
+}
+
+/// Guard: a leap of ten years is refused before anything is written, and accepted by the documented
+/// step. Nothing is poisoned: with the clock right again ids go on at once.
+#[test]
+fn a_leap_forward_is_refused_and_can_be_accepted() {
+    let server = Server::start(&[]);
+    let mut ledger = Ledger::default();
+    let mut client = server.connect();
+    ledger.mint(&mut client);
+    let before = mark(&mut client);
+
+    server.set_clock(10.0 * YEAR);
+    let error = refused(&mut client);
+    assert_eq!((error.code().code(), error.message()), ("55000", "the system clock leapt forward"));
+    assert!((ms_in(error.detail()) as f64 / 1000.0 - 10.0 * YEAR).abs() < 60.0, "{error:?}");
+    assert!(error.hint().unwrap().contains("max_clock_jump"));
+    assert_eq!(mark(&mut client), before, "nothing is written");
+
+    server.set_clock(0.0);
+    ledger.mint(&mut client);
+
+    server.set_clock(10.0 * YEAR);
+    client.batch_execute("ALTER SYSTEM SET idgen.max_clock_jump = -1").unwrap();
+    server.reload("idgen.max_clock_jump", "-1");
+    let mut client = server.connect();
+    let id = ledger.mint(&mut client);
+    client.batch_execute("ALTER SYSTEM RESET idgen.max_clock_jump").unwrap();
+    server.reload("idgen.max_clock_jump", "1h");
+    assert!(ledger.mint(&mut server.connect()) > id, "accepted once, accepted for good");
+}
+
+/// A clock set back by a day while the server is down: the same error, not a repeated id. Promise 5:
+/// the DETAIL says by how much.
+#[test]
+fn the_clock_is_set_back_across_a_restart() {
+    let server = Server::start(&["idgen.max_wait = 100ms"]);
+    let mut ledger = Ledger::default();
+    for how in ["fast", "immediate", "kill"] {
+        let clients = Clients::start(4, &server);
+        clients.wait_for_ids(2000);
+        if how == "kill" {
+            server.kill()
+        } else {
+            server.stop(how)
+        };
+        server.set_clock(-24.0 * HOUR);
+        server.up();
+        let mut client = server.reconnect();
+        for _ in 0..3 {
+            let error = refused(&mut client);
+            assert_eq!(error.code().code(), "55000");
+            assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
+        }
+        server.set_clock(0.0);
+        clients.wait_for_ids(2000);
+        clients.finish(&mut ledger);
+    }
+}
+
+/// An epoch moved later makes every tick smaller, which is a clock behind the mark.
+#[test]
+fn the_epoch_is_moved_later() {
+    let server = Server::start(&["idgen.max_wait = 100ms"]);
+    let mut ledger = Ledger::default();
+    ledger.mint(&mut server.connect());
+    server.stop("fast");
+    server.configure(&["idgen.epoch = '2025-01-02T00:00:00Z'"]);
+    server.up();
+    let error = refused(&mut server.connect());
+    assert_eq!(error.code().code(), "55000");
+    assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
+    server.stop("fast");
+    server.configure(&["idgen.epoch = '2025-01-01T00:00:00Z'"]);
+    server.up();
+    ledger.mint(&mut server.connect());
+}

@@ -1,0 +1,112 @@
+//! Promise 1 through crashes at every point.
+
+use std::time::{Duration, Instant};
+
+use crate::clients::{Clients, Ledger};
+use crate::server::{Build, Server};
+
+/// `kill -9` of the postmaster, immediate shutdown, and `kill -9` of a minting backend, by turns and
+/// with ids a second ahead of the clock, so that the restart meets ticks that were in use.
+#[test]
+fn the_server_crashes_under_minting_clients() {
+    let server = Server::start(&[]);
+    let mut ledger = Ledger::default();
+    for round in 0..9 {
+        let mut client = server.reconnect();
+        // A second ahead: a restart takes less, so only the mark keeps these ids from coming again.
+        let ids: Vec<i64> = client
+            .query("SELECT id FROM snowflake_next_ids(2, 1000000) AS id OFFSET 999000", &[])
+            .unwrap()
+            .iter()
+            .map(|row| row.get(0))
+            .collect();
+        ledger.add(&ids);
+        let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+        let clients = Clients::start(6, &server);
+        clients.wait_for_ids(1500);
+        match round % 3 {
+            0 => {
+                server.kill();
+                server.up();
+            }
+            1 => {
+                server.stop("immediate");
+                server.up();
+            }
+            _ => server.signal("KILL", pid),
+        }
+        clients.wait_for_ids(1500);
+        clients.finish(&mut ledger);
+    }
+    assert!(ledger.len() > 9 * 4000, "{}", ledger.len());
+}
+
+/// A renewing backend dies by SIGKILL, or fails, at each point between deciding on a mark and
+/// publishing it: no id twice, and nothing stuck.
+#[test]
+fn the_renewing_backend_dies_at_every_point() {
+    let server = Server::start_build(Build::Faults, &["idgen.reserve_ahead = 50ms"]);
+    let mut ledger = Ledger::default();
+    let mut standby = None;
+    for point in ["before-wal", "after-insert", "after-flush", "before-publish", "before-acknowledge"] {
+        if point == "before-acknowledge" {
+            standby = Some(server.standby("twin"));
+            server.configure(&["synchronous_standby_names = 'twin'"]);
+            server.reload("synchronous_standby_names", "twin");
+        }
+        for how in ["error", "kill"] {
+            let clients = Clients::start(4, &server);
+            clients.wait_for_ids(500);
+            let mut victim = server.reconnect();
+            victim.batch_execute(&format!("SET idgen.fault = '{point} {how}'")).unwrap();
+            let mut ids = Vec::new();
+            let start = Instant::now();
+            // It renews only where no other does; some of its calls meet the fault.
+            let error = loop {
+                match victim.query_one("SELECT snowflake_next_id(3)", &[]) {
+                    Ok(row) => ids.push(row.get(0)),
+                    Err(error) => break error,
+                }
+                assert!(start.elapsed() < Duration::from_secs(60), "{point}: the fault is never met");
+            };
+            match how {
+                "kill" => assert!(error.code().is_none_or(|code| code.code() != "XX000"), "{error}"),
+                _ => assert!(error.to_string().contains("db error"), "{error}"),
+            }
+            ledger.add(&ids);
+            clients.wait_for_ids(500);
+            clients.finish(&mut ledger);
+        }
+    }
+    assert_eq!(server.log().matches("was terminated by signal 9").count(), 5);
+    drop(standby);
+}
+
+/// Cost: no WAL when idle; under load a few small records, whatever the number of ids.
+#[test]
+fn the_mark_costs_little_wal() {
+    let server = Server::start(&["autovacuum = off", "checkpoint_timeout = 1h"]);
+    let mut client = server.connect();
+    let mut wal =
+        || client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get::<_, String>(0);
+    let mut minter = server.connect();
+    minter.batch_execute("SELECT snowflake_next_id(1)").unwrap();
+    let idle = wal();
+    std::thread::sleep(Duration::from_secs(2));
+    // The background writer may log the running transactions, if anything at all was written.
+    let after_idle = wal();
+    let start = Instant::now();
+    minter
+        .batch_execute("SELECT count(snowflake_next_id(i % 500)) FROM generate_series(1, 4000000) AS i")
+        .unwrap();
+    let seconds = start.elapsed().as_secs_f64();
+    let end = wal();
+    let bytes = |from: &str, to: &str| {
+        let sql = "SELECT ($2::text::pg_lsn - $1::text::pg_lsn)::bigint";
+        server.connect().query_one(sql, &[&from, &to]).unwrap().get::<_, i64>(0)
+    };
+    assert!(bytes(&idle, &after_idle) < 1000, "idle: {} bytes", bytes(&idle, &after_idle));
+    assert!(bytes(&after_idle, &end) < 10_000, "4 M ids: {} bytes", bytes(&after_idle, &end));
+    let renewals: i64 = minter.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
+    assert!(renewals as f64 <= 4.0 + 3.0 * seconds, "{renewals} renewals in {seconds} s");
+}

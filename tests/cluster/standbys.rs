@@ -1,0 +1,171 @@
+//! Promise 1 through failover, with asynchronous and synchronous standbys.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use crate::clients::{Clients, Ledger};
+use crate::server::Server;
+
+const HOUR: f64 = 3600.0;
+
+fn code(client: &mut Client) -> String {
+    let error = client.query_one("SELECT snowflake_next_id(1)", &[]).expect_err("no id");
+    error.code().unwrap_or_else(|| panic!("{error}")).code().to_owned()
+}
+
+/// A primary whose marks the standby must acknowledge.
+fn synchronous() -> (Server, Server) {
+    let primary = Server::start(&["idgen.max_wait = 500ms"]);
+    let standby = primary.standby("twin");
+    primary.configure(&["synchronous_standby_names = 'twin'"]);
+    primary.reload("synchronous_standby_names", "twin");
+    let mut client = primary.connect();
+    let attached = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+    while client.query_one(attached, &[]).unwrap().get::<_, i64>(0) == 0 {
+        thread::sleep(Duration::from_millis(20));
+    }
+    (primary, standby)
+}
+
+/// A standby refuses to mint, decodes, shows the mark; promoted, it begins above the mark.
+#[test]
+fn an_asynchronous_standby_is_promoted() {
+    let primary = Server::start(&["idgen.max_wait = 300ms"]);
+    let standby = primary.standby("twin");
+    let mut ledger = Ledger::default();
+    let mut client = standby.connect();
+    assert_eq!(code(&mut client), "25006");
+    client.query_one("SELECT snowflake_decode(1)", &[]).unwrap();
+
+    let clients = Clients::start(8, &primary);
+    clients.wait_for_ids(3000);
+    standby.set_clock(-HOUR);
+    primary.kill();
+    clients.move_to(&standby);
+    standby.promote();
+    let mut client = standby.reconnect();
+    assert_eq!(code(&mut client), "55000", "an hour behind the mark it has replayed");
+    standby.set_clock(0.0);
+    clients.wait_for_ids(3000);
+    clients.finish(&mut ledger);
+    let mark: i64 = client.query_one("SELECT mark FROM idgen_status", &[]).unwrap().get(0);
+    assert!(mark > 0);
+}
+
+/// With synchronous replication it holds whatever the clocks do, and with the old primary alive and
+/// cut off: that one stops at the last mark which the standby has, and the new one begins there.
+#[test]
+fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
+    let (primary, standby) = synchronous();
+    let mut ledger = Ledger::default();
+    let old = Clients::start(6, &primary);
+    old.wait_for_ids(3000);
+    standby.set_clock(-HOUR);
+    standby.promote();
+    // The old primary goes on to the end of its window, then its calls fail.
+    let mut client = primary.connect();
+    let mut last = Vec::new();
+    let start = Instant::now();
+    let refusal = loop {
+        match client.query_one("SELECT snowflake_next_id(9)", &[]) {
+            Ok(row) => last.push(row.get(0)),
+            Err(error) => break error,
+        }
+        assert!(start.elapsed() < Duration::from_secs(20), "the old primary goes on without its standby");
+    };
+    assert_eq!(refusal.code().unwrap().code(), "55000", "{refusal}");
+    ledger.add(&last);
+
+    // An hour behind, the new one refuses; a little behind, it waits and goes on.
+    let mut client = standby.connect();
+    assert_eq!(code(&mut client), "55000");
+    standby.configure(&["synchronous_standby_names = ''"]);
+    standby.reload("synchronous_standby_names", "");
+    standby.set_clock(-1.5);
+    let new = Clients::start(6, &standby);
+    new.wait_for_ids(3000);
+    new.finish(&mut ledger);
+    old.finish(&mut ledger);
+}
+
+/// The synchronous standby is gone: calls wait, then fail, and nothing is published. A cancel ends
+/// the wait and publishes nothing either. Taken off the list, or back again, ids go on.
+#[test]
+fn the_synchronous_standby_is_gone() {
+    let (primary, standby) = synchronous();
+    let mut ledger = Ledger::default();
+    let mut client = primary.connect();
+    // What the session asks for is its own affair; the mark is everybody's.
+    client.batch_execute("SET synchronous_commit = off").unwrap();
+    ledger.mint(&mut client);
+    standby.stop("fast");
+    thread::sleep(Duration::from_millis(2500));
+
+    let start = Instant::now();
+    assert_eq!(code(&mut client), "55000");
+    assert!((400..5000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    client.batch_execute("SET statement_timeout = '100ms'; SET idgen.max_wait = '20s'").unwrap();
+    for _ in 0..3 {
+        assert_eq!(code(&mut client), "57014", "a cancel");
+    }
+    let status = client.query_one("SELECT window_left_ms, renewals FROM idgen_status", &[]).unwrap();
+    assert_eq!(status.get::<_, i64>(0), 0, "nothing is published");
+    let renewals: i64 = status.get(1);
+
+    client.batch_execute("SET statement_timeout = 0").unwrap();
+    standby.up();
+    ledger.mint(&mut client);
+    let now: i64 = client.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
+    assert_eq!(now, renewals + 1, "one renewal, by the call that saw the standby again");
+
+    standby.stop("fast");
+    primary.configure(&["synchronous_standby_names = ''"]);
+    primary.reload("synchronous_standby_names", "");
+    thread::sleep(Duration::from_millis(1200));
+    ledger.mint(&mut primary.connect());
+}
+
+/// A to B and back to A: each begins above what the other has issued.
+#[test]
+fn failover_and_failback() {
+    let first = Server::start(&["idgen.max_wait = 300ms"]);
+    let mut ledger = Ledger::default();
+    let clients = Clients::start(4, &first);
+    clients.wait_for_ids(1500);
+    let second = first.standby("second");
+    clients.wait_for_ids(1500);
+    first.stop("fast");
+    second.promote();
+    clients.move_to(&second);
+    clients.wait_for_ids(1500);
+    // The third has the data of the second, as the first would after it was rebuilt; its clock is slow.
+    let third = second.standby("third");
+    third.set_clock(-0.5);
+    clients.wait_for_ids(1500);
+    second.stop("fast");
+    third.promote();
+    clients.move_to(&third);
+    clients.wait_for_ids(1500);
+    clients.finish(&mut ledger);
+}
+
+/// A base backup carries the mark: restored under a clock that is an hour behind, it refuses.
+#[test]
+fn a_base_backup_is_restored() {
+    let primary = Server::start(&["idgen.max_wait = 300ms"]);
+    let mut ledger = Ledger::default();
+    let clients = Clients::start(4, &primary);
+    clients.wait_for_ids(1500);
+    let restored = primary.base_backup();
+    clients.wait_for_ids(1500);
+    primary.stop("immediate");
+    restored.set_clock(-HOUR);
+    restored.up();
+    assert_eq!(code(&mut restored.reconnect()), "55000");
+    restored.set_clock(0.0);
+    clients.move_to(&restored);
+    clients.wait_for_ids(1500);
+    clients.finish(&mut ledger);
+}
