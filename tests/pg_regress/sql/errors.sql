@@ -29,6 +29,11 @@ SELECT snowflake_min_id('infinity');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_max_id('-infinity');
 \echo :LAST_ERROR_SQLSTATE
+-- With an epoch of its own, the result may be one that PostgreSQL cannot represent.
+SELECT snowflake_time(8388608, '294276-12-31T23:59:59.999Z');
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_time(0, '-infinity');
+\echo :LAST_ERROR_SQLSTATE
 
 -- 55000: no shard for the session, and no id yet.
 SELECT snowflake_next_id();
@@ -113,6 +118,7 @@ WITH calls (function, arguments) AS (
     SELECT 'snowflake_next_id', i FROM integers
     UNION ALL SELECT 'snowflake_next_ids', concat_ws(',', a.i, b.i)
               FROM integers AS a, integers AS b WHERE b.i <> '2147483647'
+    UNION ALL SELECT 'snowflake_advance', concat_ws(',', i, b) FROM integers, bigints
     UNION ALL SELECT f, b FROM bigints, unnest(ARRAY['shard_of', 'snowflake_decode', 'snowflake_time']) AS f
     UNION ALL SELECT 'snowflake_time', concat_ws(',', b, t) FROM bigints, moments
     UNION ALL SELECT f, t FROM moments, unnest(ARRAY['snowflake_min_id', 'snowflake_max_id']) AS f

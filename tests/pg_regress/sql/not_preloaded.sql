@@ -27,6 +27,8 @@ SELECT * FROM snowflake_next_ids(5, 10);
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM snowflake_next_ids(5, 0);
 \echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_advance(5, 0);
+\echo :LAST_ERROR_SQLSTATE
 SELECT * FROM idgen_status;
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM idgen_shard_stats;
@@ -58,6 +60,13 @@ SELECT * FROM idgen_shard_stats;
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 SET idgen.epoch = '2025-01-01T00:00:00Z';
+SELECT snowflake_time(0);
+SHOW idgen.epoch;
+-- nor does one that is none at all.
+\c -
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+SET idgen.epoch = 'yesterday';
 SELECT snowflake_time(0);
 SHOW idgen.epoch;
 

@@ -21,6 +21,9 @@ SELECT * FROM idgen_shard_stats;
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM idgen_shard_stats();
 \echo :LAST_ERROR_SQLSTATE
+-- Nor may anybody move a shard's ids on.
+SELECT snowflake_advance(500, 0);
+\echo :LAST_ERROR_SQLSTATE
 -- What concerns the whole server is for superusers.
 ALTER SYSTEM SET idgen.allowed_shards = '1';
 \echo :LAST_ERROR_SQLSTATE
@@ -28,7 +31,16 @@ ALTER SYSTEM SET idgen.allowed_shards = '1';
 SET ROLE regress_idgen_watcher;
 SELECT shard, ids > 0 AS ids FROM idgen_shard_stats WHERE shard IN (500, 501) ORDER BY shard;
 SELECT count(*) > 0 AS rows FROM idgen_shard_stats();
+-- To watch is not to move on; that takes a grant of its own.
+\set VERBOSITY terse
+SELECT snowflake_advance(500, 0);
+\set VERBOSITY default
 RESET ROLE;
+GRANT EXECUTE ON FUNCTION snowflake_advance TO regress_idgen_user;
+SET ROLE regress_idgen_user;
+SELECT shard_of(snowflake_advance(500, 0)) AS advanced;
+RESET ROLE;
+REVOKE EXECUTE ON FUNCTION snowflake_advance FROM regress_idgen_user;
 
 -- All grants there are, "-" being PUBLIC. A function without a list is everybody's to call.
 SELECT objid::regprocedure AS function, acl.grantee::regrole::text, acl.privilege_type

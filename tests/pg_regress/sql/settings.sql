@@ -12,7 +12,9 @@ SHOW idgen.epoch;
 SET idgen.shard = 12;
 SET idgen.max_wait = '2min';
 SET idgen.max_lease = 3;
-SELECT epoch, ends_at, shard, allowed_shards, max_ahead, max_wait, max_lease, warning FROM idgen_status;
+SELECT epoch, ends_at, shard, allowed_shards, max_ahead, max_wait, max_lease, reserve_ahead, max_clock_jump,
+       warning
+FROM idgen_status;
 RESET ALL;
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
@@ -34,14 +36,21 @@ SET idgen.max_wait = -1;
 SET idgen.max_wait = '61min';
 ALTER SYSTEM SET idgen.max_ahead = -1;
 ALTER SYSTEM SET idgen.max_ahead = '3601s';
-SELECT shard, max_ahead, max_wait, max_lease FROM idgen_status;
+ALTER SYSTEM SET idgen.reserve_ahead = 9;
+ALTER SYSTEM SET idgen.reserve_ahead = '60001ms';
+ALTER SYSTEM SET idgen.max_clock_jump = -2;
+ALTER SYSTEM SET idgen.max_clock_jump = '25d';
+SELECT shard, max_ahead, max_wait, max_lease, reserve_ahead, max_clock_jump FROM idgen_status;
 
 -- What concerns the whole server is not a session's to set, nor the epoch anybody's while it runs.
 SET idgen.max_ahead = '2s';
+SET idgen.reserve_ahead = '2s';
+SET idgen.max_clock_jump = -1;
 SET idgen.allowed_shards = '1';
 SET idgen.epoch = '2020-01-01T00:00:00Z';
 ALTER DATABASE regression SET idgen.epoch = '2020-01-01T00:00:00Z';
 ALTER ROLE postgres SET idgen.allowed_shards = '1';
+ALTER ROLE postgres SET idgen.max_clock_jump = -1;
 
 -- A misspelt name is refused, not stored and ignored.
 SET idgen.shards = 5;
@@ -154,7 +163,27 @@ SELECT count(*) AS ids, count(DISTINCT id) AS different,
 FROM snowflake_next_ids(405, 20000) AS id;
 SELECT waits > 0 AND waited_ms >= 10 AS waited FROM idgen_shard_stats WHERE shard = 405;
 ALTER SYSTEM RESET idgen.max_ahead;
+
+-- How far the mark is written ahead, and how far the clock may leap, follow a reload too. Their ends, and
+-- their units.
+ALTER SYSTEM SET idgen.reserve_ahead = 10;
+ALTER SYSTEM SET idgen.max_clock_jump = '10min';
 SELECT pg_reload_conf();
 \c -
-SHOW idgen.max_ahead;
+SELECT reserve_ahead, max_clock_jump FROM idgen_status;
+SELECT count(*) AS ids, count(DISTINCT id) AS different FROM snowflake_next_ids(406, 100000) AS id;
+ALTER SYSTEM SET idgen.reserve_ahead = '1min';
+ALTER SYSTEM SET idgen.max_clock_jump = '24d';
+SELECT pg_reload_conf();
+\c -
+SELECT reserve_ahead, max_clock_jump FROM idgen_status;
+ALTER SYSTEM SET idgen.max_clock_jump = -1;
+SELECT pg_reload_conf();
+\c -
+SELECT max_clock_jump FROM idgen_status;
+ALTER SYSTEM RESET idgen.reserve_ahead;
+ALTER SYSTEM RESET idgen.max_clock_jump;
+SELECT pg_reload_conf();
+\c -
+SELECT max_ahead, reserve_ahead, max_clock_jump FROM idgen_status;
 SELECT count(*) AS left_behind FROM pg_file_settings WHERE sourcefile ~ 'postgresql.auto.conf';

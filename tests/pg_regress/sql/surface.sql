@@ -61,6 +61,6 @@ SELECT count(*) FROM snowflake_next_ids(shard => 5, count => 3);
 SELECT snowflake_next_id(shard => 5) > 0 AS minted;
 SELECT snowflake_make_id(ts => '2025-01-01T00:00:01Z', shard => 2, sequence => 3) AS id;
 SELECT snowflake_between(id => 0, "from" => '-infinity', upto => 'infinity') AS between;
-
+SELECT shard_of(snowflake_advance(shard => 6, past => 0)) AS shard;
 
 DROP VIEW our_functions, our_views, ours;
