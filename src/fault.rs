@@ -1,6 +1,7 @@
 //! Points at which tests make a backend die or fail. Nothing of it is in a release.
 
-/// Does what the setting `idgen.fault` asks for at this point: "POINT kill" or "POINT error".
+/// Does what the setting `idgen.fault` asks for at this point: "POINT kill", "POINT terminate" (as
+/// pg_terminate_backend does) or "POINT error".
 #[cfg(feature = "pg_test")]
 pub fn point(name: &str) {
     use nix::sys::signal::{Signal, raise};
@@ -9,6 +10,10 @@ pub fn point(name: &str) {
     match fault.strip_prefix(name).map(str::trim) {
         Some("kill") => {
             let _ = raise(Signal::SIGKILL);
+        }
+        Some("terminate") => {
+            let _ = raise(Signal::SIGTERM);
+            crate::pg::sleep(1);
         }
         Some("error") => panic!("fault at {name}"),
         _ => {}

@@ -9,7 +9,7 @@ use crate::fault;
 use crate::layout::Tick;
 use crate::mint::Patience;
 use crate::pg;
-use crate::reservation::{CLAIM_MS, Leap, runs_low};
+use crate::reservation::{CLAIM_MS, Unplanned, runs_low};
 use crate::settings;
 use crate::shmem::Shared;
 
@@ -63,14 +63,16 @@ pub fn renew_early(shared: &Shared, tick: Tick, patience: &mut Patience) {
 fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error> {
     let clocks = clock::both()?;
     let (reserve_ahead, max_jump) = (settings::reserve_ahead_ms(), settings::max_clock_jump_ms());
-    let mark = claim
-        .0
-        .with_reservation(|r| r.plan(clocks, tick, reserve_ahead, max_jump))
-        .map_err(|Leap { by_ms }| Error::ClockLeapt { by_ms })?;
+    let mark = match claim.0.with_reservation(|r| r.plan(clocks, tick, reserve_ahead, max_jump)) {
+        Ok(mark) => mark,
+        // The slot must see the floor first.
+        Err(Unplanned::BelowFloor) => return Ok(()),
+        Err(Unplanned::Leap { by_ms }) => return Err(Error::ClockLeapt { by_ms }),
+    };
 
     let start = Instant::now();
     fault::point("before-wal");
-    let lsn = pg::write_mark(mark)?;
+    let lsn = pg::write_mark(mark);
     fault::point("after-insert");
     pg::flush_wal(lsn);
     fault::point("after-flush");

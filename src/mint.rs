@@ -108,7 +108,8 @@ pub fn advance(shard: Shard, past: i64) -> Result<i64, Error> {
     drop_lease();
     let mut patience = Patience::default();
     // A server that starts again begins at the mark, so a mark above the position is what keeps it.
-    while shared.limit() <= tick {
+    // Below the floor, which is such a mark, there is nothing to do.
+    while shared.limit() <= tick && shared.floor() <= tick {
         high_water::reserve(shared, tick, &mut patience)?;
     }
     let next = shared.with_slot(shard, |slot| {

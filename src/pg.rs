@@ -12,7 +12,7 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
 };
 use pgrx::{PgMemoryContexts, PgSqlErrorCode, PgTryBuilder, pg_sys};
 
-use crate::error::Error;
+use crate::error::{Error, or_raise};
 use crate::layout::Tick;
 
 /// Whether the postmaster is loading `shared_preload_libraries`.
@@ -209,19 +209,18 @@ pub fn load_mark() -> Tick {
 /// and recovery restores. A mark below the stored one changes nothing. Returns how far the WAL must
 /// be flushed for the mark to be durable.
 ///
-/// # Errors
-/// 53400 where no register is free.
-pub fn write_mark(mark: Tick) -> Result<u64, Error> {
+/// Raises 53400 where no register is free, at once and not as a result: PostgreSQL's call then still
+/// holds a lock, which only the abort of the transaction releases.
+pub fn write_mark(mark: Tick) -> u64 {
     PgTryBuilder::new(|| {
         // SAFETY: the origin number is ours alone, and the call takes no transaction id: it works
         // in read-only transactions and parallel workers.
         unsafe {
             pg_sys::replorigin_advance(MARK_ORIGIN, mark, 0, false, true);
-            Ok(pg_sys::XactLastRecEnd)
+            pg_sys::XactLastRecEnd
         }
     })
-    // Every lock that the failed call may still hold is released when our own error is raised.
-    .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, |_| Err(Error::NoRegister))
+    .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, |_| or_raise(Err(Error::NoRegister)))
     .execute()
 }
 

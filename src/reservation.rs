@@ -36,7 +36,10 @@ pub struct Reservation {
     floor: Tick,
     limit: Tick,
     claimed_until_ms: u64,
+    /// What the clocks showed at the last renewal.
     last: Clocks,
+    /// The same for the renewal at which the clock was furthest ahead of the time since boot.
+    furthest: Clocks,
     /// Renewals since the server started.
     pub renewals: u64,
     /// Time spent in writing, flushing and being acknowledged, in microseconds.
@@ -47,11 +50,17 @@ pub struct Reservation {
     pub steps_forward: u64,
 }
 
-/// The system clock ran ahead of the time since boot by more than is allowed.
+/// Why no mark is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leap {
-    /// How far, in milliseconds.
-    pub by_ms: u64,
+pub enum Unplanned {
+    /// The tick is below the floor: it was chosen before the floor was known, or under a clock that is
+    /// behind the mark. Renewing now would take that clock for a measure of later ones.
+    BelowFloor,
+    /// The system clock ran ahead of the time since boot by more than is allowed.
+    Leap {
+        /// How far, in milliseconds.
+        by_ms: u64,
+    },
 }
 
 impl Reservation {
@@ -102,28 +111,36 @@ impl Reservation {
     /// The mark to write so that `tick` may be issued and `reserve_ahead` ticks after it.
     ///
     /// # Errors
-    /// A [`Leap`] of the clock by more than `max_jump` ms since the last renewal: a mark raised by a
-    /// broken clock could not be lowered again. No `max_jump`, no limit.
+    /// A tick below the floor, or a leap of the clock by more than `max_jump` ms: a mark raised by a
+    /// broken clock could not be lowered again. The leap is measured from the renewal at which the
+    /// clock was furthest ahead, so that a clock which was set back may be set right again. No
+    /// `max_jump`, no limit.
     pub fn plan(
         &self,
         clocks: Clocks,
         tick: Tick,
         reserve_ahead: u64,
         max_jump: Option<u64>,
-    ) -> Result<Tick, Leap> {
-        match (u64::try_from(self.step_ms(clocks)), max_jump) {
-            (Ok(by_ms), Some(max_jump)) if by_ms > max_jump => Err(Leap { by_ms }),
-            _ => Ok((clocks.now.max(tick).max(self.floor) + reserve_ahead).min(MAX_TICK + 1)),
+    ) -> Result<Tick, Unplanned> {
+        if tick < self.floor {
+            return Err(Unplanned::BelowFloor);
+        }
+        match (u64::try_from(self.step_ms(self.furthest, clocks)), max_jump) {
+            (Ok(by_ms), Some(max_jump)) if by_ms > max_jump => Err(Unplanned::Leap { by_ms }),
+            _ => Ok((clocks.now.max(tick) + reserve_ahead).min(MAX_TICK + 1)),
         }
     }
 
     /// Lets ticks below `mark` be issued. The mark is durable, and acknowledged where that is asked
     /// for, before this is called.
     pub fn publish(&mut self, mark: Tick, clocks: Clocks, flush_us: u64) {
-        match self.step_ms(clocks) {
+        match self.step_ms(self.last, clocks) {
             step if step <= -STEP_MS => self.steps_back += 1,
             step if step >= STEP_MS => self.steps_forward += 1,
             _ => {}
+        }
+        if !self.renewed || self.step_ms(self.furthest, clocks) > 0 {
+            self.furthest = clocks;
         }
         self.renewed = true;
         self.last = clocks;
@@ -132,13 +149,13 @@ impl Reservation {
         self.flush_us += flush_us;
     }
 
-    /// How far the clock was set since the last renewal; 0 before the first.
-    fn step_ms(&self, clocks: Clocks) -> i64 {
+    /// How far the clock was set between two readings; 0 before the first renewal.
+    fn step_ms(&self, then: Clocks, now: Clocks) -> i64 {
         if !self.renewed {
             return 0;
         }
-        let clock = clocks.now.wrapping_sub(self.last.now).cast_signed();
-        let boot = clocks.boot_ms.saturating_sub(self.last.boot_ms).cast_signed();
+        let clock = now.now.wrapping_sub(then.now).cast_signed();
+        let boot = now.boot_ms.saturating_sub(then.boot_ms).cast_signed();
         clock.saturating_sub(boot)
     }
 }

@@ -186,8 +186,8 @@ impl World {
                     }
                     Err(Refusal::Limit { tick }) => {
                         let clocks = Clocks { now: node.clock, boot_ms: 0 };
-                        let mark = node.reservation.plan(clocks, tick, self.reserve_ahead, None).unwrap();
-                        backend.step = Step::Planned { mark };
+                        let plan = node.reservation.plan(clocks, tick, self.reserve_ahead, None);
+                        backend.step = plan.map_or(Step::Idle, |mark| Step::Planned { mark });
                     }
                     Err(_) => backend.step = Step::Idle,
                 }

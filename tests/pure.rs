@@ -10,6 +10,8 @@ mod epoch;
 mod layout;
 #[path = "../src/lease.rs"]
 mod lease;
+#[path = "../src/reservation.rs"]
+mod reservation;
 #[path = "../src/shard_set.rs"]
 mod shard_set;
 #[path = "../src/slot.rs"]
@@ -24,9 +26,10 @@ use proptest::prelude::*;
 use epoch::{BadEpoch, Epoch, INFINITY, MINUS_INFINITY, timestamp_since};
 use layout::{
     IDS_PER_TICK, MAX_STORED_TICK, MAX_TICK, Parts, Position, Sequence, Shard, compose, decompose,
-    first_position, max_id, min_id, position, tick_of,
+    first_position, max_id, min_id, position, position_after, tick_of,
 };
 use lease::Lease;
+use reservation::{CLAIM_MS, Clocks, Reservation, Unplanned, runs_low};
 use shard_set::ShardSet;
 use slot::{Bounds, Refusal, Slot};
 
@@ -82,6 +85,22 @@ proptest! {
         prop_assert_eq!(decompose(max_id(tick)).tick, tick);
         if tick < MAX_TICK {
             prop_assert_eq!(min_id(tick + 1), max_id(tick) + 1);
+        }
+    }
+}
+
+proptest! {
+    /// `snowflake_advance` goes past an id by as little as the layout allows, whatever its shard.
+    #[test]
+    fn the_position_after_an_id_is_the_least_above_it(
+        past in prop_oneof![any::<i64>(), Just(0), Just(i64::MAX), i64::MAX - (1 << 24)..i64::MAX], s in 0..8192i32,
+    ) {
+        match position_after(past, shard(s)) {
+            Some(position) => {
+                prop_assert!(compose(position, shard(s)).unwrap() > past);
+                prop_assert!(position == 0 || compose(position - 1, shard(s)).unwrap() <= past);
+            }
+            None => prop_assert!(compose(first_position(MAX_TICK + 1) - 1, shard(s)).unwrap() <= past),
         }
     }
 }
@@ -271,6 +290,135 @@ fn the_run_doubles_within_a_millisecond() {
     backend.id(&mut slot, &bounds, 64).unwrap();
     assert_eq!(slot.ids, 128, "1 again in the next millisecond");
     assert_eq!(backend.0.next(shard(6), 8, 0), None, "a lease is for one shard");
+}
+
+// The high-water mark -----------------------------------------------------------------------------
+
+#[derive(Clone, Debug)]
+enum MarkStep {
+    Load(u64),
+    Plan(u64, u64),
+    Publish,
+}
+
+proptest! {
+    /// Promise 1: the limit only grows, is one that was planned, and every planned mark lets the tick
+    /// that asked for it be issued. The floor is the first mark that was loaded, whatever comes later.
+    #[test]
+    fn the_limit_only_grows_to_what_was_planned(
+        steps in vec(prop_oneof![
+            (0..500u64).prop_map(MarkStep::Load),
+            (0..500u64, 0..500u64).prop_map(|(now, tick)| MarkStep::Plan(now, tick)),
+            Just(MarkStep::Publish),
+        ], 1..60),
+        ahead in 1..50u64,
+    ) {
+        let mut reservation = Reservation::default();
+        let (mut planned, mut first) = (Vec::new(), None);
+        for step in steps {
+            let before = reservation;
+            match step {
+                MarkStep::Load(stored) => {
+                    reservation.load(stored);
+                    first = first.or(Some(stored));
+                }
+                MarkStep::Plan(now, tick) => {
+                    let clocks = Clocks { now, boot_ms: 0 };
+                    match reservation.plan(clocks, tick, ahead, None) {
+                        Ok(mark) => {
+                            prop_assert!(mark > tick && mark > now && mark > reservation.floor());
+                            planned.push((mark, clocks));
+                        }
+                        Err(refusal) => {
+                            prop_assert_eq!(refusal, Unplanned::BelowFloor);
+                            prop_assert!(tick < reservation.floor());
+                        }
+                    }
+                }
+                MarkStep::Publish => if let Some((mark, clocks)) = planned.pop() {
+                    reservation.publish(mark, clocks, 7);
+                    prop_assert_eq!(reservation.limit(), before.limit().max(mark));
+                    prop_assert_eq!(reservation.flush_us, before.flush_us + 7);
+                },
+            }
+            prop_assert!(reservation.limit() >= before.limit());
+            prop_assert_eq!(reservation.floor(), first.unwrap_or(0));
+            prop_assert_eq!(reservation.loaded(), first.is_some());
+        }
+    }
+
+    /// Guard: a leap beyond what is allowed is refused with its size, however the clock moved before,
+    /// and leaves the state alone. A step back, and time that truly passed, are none.
+    #[test]
+    fn a_leap_is_measured_against_the_time_since_boot(
+        step in -100_000..100_000i64, passed in 0..100_000u64, max_jump in 0..50_000u64,
+    ) {
+        let mut reservation = Reservation::default();
+        let start = Clocks { now: 1_000_000, boot_ms: 5000 };
+        prop_assert!(reservation.plan(start, 0, 10, Some(0)).is_ok(), "the first renewal has no measure");
+        reservation.publish(1, start, 0);
+        let later = Clocks {
+            now: (start.now + passed).saturating_add_signed(step),
+            boot_ms: start.boot_ms + passed,
+        };
+        let leapt = step > max_jump as i64;
+        let refusal = reservation.plan(later, 0, 10, Some(max_jump)).err();
+        prop_assert_eq!(refusal, leapt.then_some(Unplanned::Leap { by_ms: step.unsigned_abs() }));
+        prop_assert!(reservation.plan(later, 0, 10, None).is_ok(), "any leap is allowed");
+        reservation.publish(2, later, 0);
+        let expected = (u64::from(step <= -10), u64::from(step >= 10));
+        prop_assert_eq!((reservation.steps_back, reservation.steps_forward), expected);
+    }
+}
+
+/// A clock that is behind the mark is no measure of a leap: the server starts under it, two calls race
+/// for the first renewal, and the one that has not seen the floor must not renew. Found by
+/// `make faults SEED=20261121`: with the clock right again, every call failed.
+#[test]
+fn no_renewal_under_a_clock_behind_the_mark() {
+    const DAY_MS: u64 = 86_400_000;
+    let mark = 10 * DAY_MS;
+    let mut reservation = Reservation::default();
+    reservation.load(mark);
+    let behind = Clocks { now: mark - DAY_MS, boot_ms: 1000 };
+    assert_eq!(reservation.plan(behind, behind.now, 1000, Some(0)), Err(Unplanned::BelowFloor));
+    let right = Clocks { now: mark + 5, boot_ms: 2000 };
+    assert_eq!(reservation.plan(right, right.now, 1000, Some(0)), Ok(mark + 1005));
+}
+
+/// A clock that was set back may be set right again, whatever was renewed in between.
+#[test]
+fn a_clock_set_right_again_is_no_leap() {
+    let mut reservation = Reservation::default();
+    let at = |now, boot_ms| Clocks { now, boot_ms };
+    reservation.publish(1, at(1_000_000, 0), 0);
+    reservation.publish(2, at(400_000, 100), 0);
+    assert!(reservation.plan(at(1_000_200, 200), 0, 10, Some(50)).is_ok());
+    let leap = reservation.plan(at(1_000_300, 200), 0, 10, Some(50));
+    assert_eq!(leap, Err(Unplanned::Leap { by_ms: 100 }));
+}
+
+/// A backend that dies while it renews keeps the others off for a moment only.
+#[test]
+fn a_claim_ends_by_itself() {
+    let mut reservation = Reservation::default();
+    assert!(reservation.claim(1000));
+    assert!(!reservation.claim(1000) && !reservation.claim(1000 + CLAIM_MS - 1));
+    reservation.keep_claim(1050);
+    assert!(!reservation.claim(1000 + CLAIM_MS), "kept");
+    assert!(reservation.claim(1050 + CLAIM_MS), "given up by nobody, and free");
+    reservation.release();
+    assert!(reservation.claim(1051 + CLAIM_MS), "given up");
+}
+
+/// The mark is renewed at half of the window, and not beyond the end of the range.
+#[test]
+fn the_window_runs_low_at_its_half() {
+    assert!(!runs_low(100, 601, 1000) && runs_low(100, 600, 1000) && runs_low(900, 600, 1000));
+    assert!(!runs_low(MAX_TICK, MAX_TICK + 1, 1000));
+    let reservation = Reservation::default();
+    let clocks = Clocks { now: MAX_TICK, boot_ms: 0 };
+    assert_eq!(reservation.plan(clocks, MAX_TICK, 1000, None), Ok(MAX_TICK + 1));
 }
 
 // The epoch ---------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ impl World {
             }
             6 | 7 => {
                 let point = ["before-wal", "after-insert", "after-flush", "before-publish"][rng.usize(0..4)];
-                let how = ["kill", "error"][rng.usize(0..2)];
+                let how = ["kill", "terminate", "error"][rng.usize(0..3)];
                 let mut client = self.primary.reconnect();
                 let _ = client.batch_execute(&format!("SET idgen.fault = '{point} {how}'"));
                 let start = Instant::now();

@@ -91,6 +91,7 @@ pub struct Clients {
     stop: Arc<AtomicBool>,
     count: Arc<AtomicUsize>,
     target: Arc<Mutex<String>>,
+    trouble: Arc<Mutex<String>>,
     threads: Vec<JoinHandle<Report>>,
 }
 
@@ -104,13 +105,15 @@ impl Clients {
     pub fn start_with_runs(count: usize, server: &Server, run: usize) -> Clients {
         let (stop, ids) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let target = Arc::new(Mutex::new(server.target("postgres")));
+        let trouble = Arc::new(Mutex::new(String::new()));
         let threads = (0..count)
             .map(|number| {
-                let (stop, ids, target) = (stop.clone(), ids.clone(), target.clone());
-                thread::spawn(move || work(number, run, &stop, &ids, &target))
+                let (stop, ids, target, trouble) =
+                    (stop.clone(), ids.clone(), target.clone(), trouble.clone());
+                thread::spawn(move || work(number, run, &stop, &ids, &target, &trouble))
             })
             .collect();
-        Clients { stop, count: ids, target, threads }
+        Clients { stop, count: ids, target, trouble, threads }
     }
 
     /// Sends them to another server, once they are cut off from this one.
@@ -130,7 +133,7 @@ impl Clients {
             }
             thread::sleep(Duration::from_millis(10));
         }
-        panic!("the clients get no ids");
+        panic!("the clients get no ids: {}", self.trouble.lock().expect("trouble"));
     }
 
     /// Ends their work and adds what they got to the ledger.
@@ -148,7 +151,14 @@ impl Clients {
     }
 }
 
-fn work(number: usize, run: usize, stop: &AtomicBool, count: &AtomicUsize, target: &Mutex<String>) -> Report {
+fn work(
+    number: usize,
+    run: usize,
+    stop: &AtomicBool,
+    count: &AtomicUsize,
+    target: &Mutex<String>,
+    trouble: &Mutex<String>,
+) -> Report {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let name = format!("ids-{}-{}", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));
     let path: PathBuf = house().join(name);
@@ -157,9 +167,13 @@ fn work(number: usize, run: usize, stop: &AtomicBool, count: &AtomicUsize, targe
     let mut round = number;
     while !stop.load(Ordering::Relaxed) {
         let address = target.lock().expect("target").clone();
-        let Ok(mut client) = Client::connect(&address, NoTls) else {
-            thread::sleep(Duration::from_millis(20));
-            continue;
+        let mut client = match Client::connect(&address, NoTls) {
+            Ok(client) => client,
+            Err(error) => {
+                *trouble.lock().expect("trouble") = format!("{error:?}");
+                thread::sleep(Duration::from_millis(20));
+                continue;
+            }
         };
         let mut session = Session::new();
         while !stop.load(Ordering::Relaxed) && !client.is_closed() {
@@ -177,6 +191,7 @@ fn work(number: usize, run: usize, stop: &AtomicBool, count: &AtomicUsize, targe
                 Err(error) => {
                     let code = error.code().map_or("lost", |code| code.code()).to_owned();
                     *report.errors.entry(code).or_default() += 1;
+                    *trouble.lock().expect("trouble") = format!("{error:?}");
                     let _ = client.batch_execute("ROLLBACK");
                 }
             }
