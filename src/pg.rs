@@ -165,7 +165,7 @@ pub fn sleep(us: u64) {
             pg_sys::pg_usleep(us as i64);
         } else {
             let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
-            pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, (us / 1000) as i64, pg_sys::PG_WAIT_EXTENSION);
+            pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, (us / 1000) as i64, wait_event());
             pg_sys::ResetLatch(pg_sys::MyLatch);
         }
     }

@@ -37,7 +37,7 @@ impl World {
 
     /// One fault, with clients at work; says which it was. The clock is right again at the end.
     fn fault(&mut self, rng: &mut Rng, clients: &Clients) -> String {
-        let kinds = if self.standby.is_some() { 10 } else { 8 };
+        let kinds = if self.standby.is_some() { 13 } else { 8 };
         match rng.usize(0..kinds) {
             0 => {
                 let back = self.downtime_step(rng);
