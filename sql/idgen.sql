@@ -34,7 +34,7 @@ CREATE FUNCTION snowflake_advance(shard integer, past bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_advance_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowflake_advance(integer, bigint) IS
-'Makes the next id of a shard (0 to 8191) greater than an id given, durably before it returns: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard).';
+'Makes the next id of a shard (0 to 8191) greater than an id given, durably before it returns: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. The shard need not be in idgen.allowed_shards yet. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) but for shards not allowed.';
 REVOKE ALL ON FUNCTION snowflake_advance(integer, bigint) FROM PUBLIC;
 
 -- Taking ids apart and building them --------------------------------------------------------------
@@ -130,7 +130,7 @@ COMMENT ON COLUMN idgen_status.clock_steps_back IS 'Backward steps of the system
 COMMENT ON COLUMN idgen_status.clock_steps_forward IS 'Forward steps of the system clock, of 10 ms or more, seen at renewals since the server started.';
 COMMENT ON COLUMN idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
 COMMENT ON COLUMN idgen_status.years_left IS 'Years of 365.25 days until then.';
-COMMENT ON COLUMN idgen_status.warning IS 'What keeps ids from being minted, or will within 5 years; null where all is well.';
+COMMENT ON COLUMN idgen_status.warning IS 'A setting that was not taken, a clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
 COMMENT ON COLUMN idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
 COMMENT ON COLUMN idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty is all.';
 COMMENT ON COLUMN idgen_status.max_ahead IS 'Setting idgen.max_ahead.';

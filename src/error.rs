@@ -32,7 +32,7 @@ pub enum Error {
     NotPreloaded,
     /// 55000: `snowflake_last_id()` before the session's first id.
     NoLastId,
-    /// 55000: the configuration file gave a setting a value that was refused at start.
+    /// 55000: a setting was configured to a value that was not taken when the library was loaded.
     BadSetting(&'static str),
     /// 55000: the system clock shows a time before the epoch.
     ClockBeforeEpoch {
@@ -97,7 +97,7 @@ impl Error {
                 format!("argument \"{argument}\" must not be null"),
                 None,
                 if *argument == "shard" {
-                    "Give a shard, or set \"idgen.shard\" and call snowflake_next_id() without an argument."
+                    "Give a shard. snowflake_next_id() without an argument takes the one in \"idgen.shard\"."
                 } else {
                     "Give a value."
                 },
@@ -157,12 +157,10 @@ impl Error {
             ),
             Error::BadSetting(name) => (
                 object_state,
-                format!("the server was started with an invalid value for \"{name}\""),
-                Some(
-                    "The server log has a warning about it from the start. No id is minted by a guess."
-                        .into(),
-                ),
-                "Correct the setting and restart the server.",
+                format!("the value configured for \"{name}\" was not taken"),
+                Some("PostgreSQL warned of it and put the default in its place. Nothing is done by that guess.".into()),
+                "Correct the setting in the configuration file and restart the server. It cannot be set for a \
+                 database, a role or a session.",
             ),
             Error::ClockBeforeEpoch { by_ms } => (
                 object_state,

@@ -126,7 +126,9 @@ impl Reservation {
             return Err(Unplanned::BelowFloor);
         }
         match (u64::try_from(self.step_ms(self.furthest, clocks)), max_jump) {
-            (Ok(by_ms), Some(max_jump)) if by_ms > max_jump => Err(Unplanned::Leap { by_ms }),
+            (Ok(by_ms), Some(max_jump)) if by_ms > max_jump && by_ms >= STEP_MS.unsigned_abs() => {
+                Err(Unplanned::Leap { by_ms })
+            }
             _ => Ok((clocks.now.max(tick) + reserve_ahead).min(MAX_TICK + 1)),
         }
     }

@@ -101,10 +101,10 @@ impl TextSetting for AllowedShardsSetting {
 
 /// Defines the settings. Called once in each process that loads the library by itself.
 pub fn define() {
-    // PostgreSQL reads the configuration before it loads the library. A value that the check then
-    // refuses is replaced by the default with a mere warning; minting must not go on with it.
-    let bad_epoch = pg::configured(EPOCH).is_some_and(|text| Epoch::parse(&text).is_err());
-    let bad_allowed = pg::configured(ALLOWED_SHARDS).is_some_and(|text| ShardSet::parse(&text).is_err());
+    // PostgreSQL reads the configuration before it loads the library. A value that is then not taken,
+    // because the check refuses it or because it comes from a database, a role or a session, is
+    // replaced by the default with a mere warning. No id may be minted or decoded by that guess.
+    let (epoch, allowed) = (pg::configured(EPOCH), pg::configured(ALLOWED_SHARDS));
 
     pg::define_text_setting::<EpochSetting>(
         EPOCH,
@@ -194,10 +194,11 @@ pub fn define() {
     );
     pg::reserve_setting_prefix();
 
-    if bad_epoch {
+    if epoch.is_some_and(|text| Epoch::parse(&text).map(Epoch::unix_ms) != Ok(EPOCH_UNIX_MS.get())) {
         EPOCH_UNIX_MS.set(NO_EPOCH);
     }
-    BAD_ALLOWED_SHARDS.set(bad_allowed);
+    let taken = ALLOWED.with_borrow(|shards| *shards);
+    BAD_ALLOWED_SHARDS.set(allowed.is_some_and(|text| ShardSet::parse(&text) != Ok(taken)));
 }
 
 /// The epoch in milliseconds since 1970, or a moment after every clock where there is none.
@@ -209,7 +210,7 @@ pub fn epoch_unix_ms() -> i64 {
 /// The epoch.
 ///
 /// # Errors
-/// 55000 where the configuration file gave it wrongly when the server started.
+/// 55000 where the configured value was not taken.
 pub fn epoch() -> Result<Epoch, Error> {
     Epoch::from_unix_ms(EPOCH_UNIX_MS.get()).map_err(|_| Error::BadSetting("idgen.epoch"))
 }
@@ -222,10 +223,10 @@ pub fn shard() -> Result<Shard, Error> {
     Shard::try_from(SHARD.get()).map_err(|_| Error::ShardUnset)
 }
 
-/// Checks that the configuration file gave `idgen.allowed_shards` rightly when the server started.
+/// Checks that the configured value of `idgen.allowed_shards` was taken.
 ///
 /// # Errors
-/// 55000 where it did not.
+/// 55000 where it was not.
 pub fn check_allowed_shards() -> Result<(), Error> {
     if BAD_ALLOWED_SHARDS.get() { Err(Error::BadSetting("idgen.allowed_shards")) } else { Ok(()) }
 }

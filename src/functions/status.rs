@@ -51,7 +51,11 @@ fn idgen_status() -> TableIterator<
     let epoch = settings::epoch().ok();
     let now = clock::now();
     let years_left = now.as_ref().ok().map(|now| MAX_TICK.saturating_sub(*now) as f64 / YEAR_MS);
+    let behind = |now| reservation.floor().max(furthest) > now + settings::max_ahead_ms();
     let warning = mint::problem().map(|problem| problem.message()).or_else(|| {
+        if now.as_ref().is_ok_and(|now| behind(*now)) {
+            return Some("the system clock is behind the ids already minted".into());
+        }
         let years = years_left.filter(|years| *years < WARN_YEARS)?;
         Some(format!("the range of ids ends in {years:.1} years"))
     });

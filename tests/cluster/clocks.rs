@@ -116,6 +116,8 @@ fn the_clock_is_set_back_across_a_restart() {
             assert_eq!(error.code().code(), "55000");
             assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
         }
+        let warning: String = client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0);
+        assert_eq!(warning, "the system clock is behind the ids already minted");
         server.set_clock(0.0);
         clients.wait_for_ids(2000);
         clients.finish(&mut ledger);

@@ -70,4 +70,19 @@ SET idgen.epoch = 'yesterday';
 SELECT snowflake_time(0);
 SHOW idgen.epoch;
 
+-- A value of the database hides the one of the configuration file from the library. Neither it nor the
+-- default is taken for the epoch: nothing is decoded by a guess.
+\c -
+SELECT current_database() AS db \gset
+ALTER DATABASE :"db" SET idgen.epoch = '2024-01-01T00:00:00Z';
+\c -
+SELECT snowflake_time(0);
+SELECT shard_of(0);
+\c -
+ALTER DATABASE :"db" RESET idgen.epoch;
+\c -
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+SELECT snowflake_time(0);
+
 DROP EXTENSION idgen;

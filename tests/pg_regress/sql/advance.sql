@@ -1,0 +1,115 @@
+-- snowflake_advance: the next id of a shard is greater than one given.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+CREATE EXTENSION idgen;
+
+-- 22004, 22023: arguments.
+SELECT snowflake_advance(NULL, 0);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_advance(5, NULL);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_advance(NULL, NULL);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_advance(8192, 0);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_advance(-1, 0);
+\echo :LAST_ERROR_SQLSTATE
+
+-- Moments half a minute and two minutes from now: the former may be advanced past, with idgen.max_ahead
+-- at 60 s, the latter may not.
+SELECT date_trunc('milliseconds', clock_timestamp()) + interval '30 s' AS soon,
+       date_trunc('milliseconds', clock_timestamp()) + interval '120 s' AS later \gset
+
+-- 22023: too far in the future. An id of another layout or epoch looks like this.
+CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE statement;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
+        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    detail := regexp_replace(detail, 'lies \d{5,} ms', 'lies N ms');
+END $$;
+\x
+SELECT * FROM refused(format('SELECT snowflake_advance(5, %s)', snowflake_make_id(:'later', 5, 0)));
+-- That something is in the future counts in the shard's own next id: after the last one of a millisecond
+-- that is the next millisecond.
+SELECT *
+FROM refused(format('SELECT snowflake_advance(5, %s)', snowflake_min_id('2059-11-04T19:53:47.775Z')));
+-- 2200H: no id of the shard is greater.
+SELECT * FROM refused('SELECT snowflake_advance(8191, 9223372036854775807)');
+\x
+SELECT shard, (refused(format('SELECT snowflake_advance(%s, %s)', shard, past))).state
+FROM (VALUES (0, 9223372036854775807), (8191, 9223372036854775807), (8190, 9223372036854774783),
+             (8191, 9223372036854774783)) AS ends (shard, past)
+ORDER BY shard, past;
+-- None of them has moved anything.
+SELECT mark, renewals, shards_in_use FROM idgen_status;
+SELECT count(*) FROM idgen_shard_stats;
+
+-- Past an id of the shard: the result is the next position, and the very id that comes next.
+SELECT snowflake_make_id(:'soon', 5, 7) AS past \gset
+SELECT snowflake_advance(5, :past) AS next \gset
+SELECT :next - :past AS step;
+SELECT snowflake_next_id(5) - :next AS first;
+SELECT snowflake_next_id(5) > :next AS second;
+SELECT count(*) AS ids, bool_and(id > :next) AS greater, count(DISTINCT shard_of(id)) AS shards
+FROM snowflake_next_ids(5, 3000) AS id;
+-- What it returns was not minted by it: the last id is still the session's last.
+SELECT snowflake_next_id(6) AS id \gset
+SELECT snowflake_advance(5, 0) > :id AS next, snowflake_last_id() = :id AS last_id;
+
+-- It is durable: a server that starts again mints from the mark on, so that the mark is after the id.
+SELECT mark > (:next >> 23) AS after_the_id, mark_at > :'soon' AS mark_at, renewals > 0 AS renewals,
+       mark_at <= timestamptz :'soon' + interval '5 s' AS not_by_much
+FROM idgen_status;
+SELECT remote_lsn - '0/0' > (:next >> 23) AS after_the_id FROM pg_replication_origin_status;
+
+-- It never goes back: past an id that is not the greatest it changes nothing.
+SELECT snowflake_next_id(5) AS id \gset
+SELECT snowflake_advance(5, :past) - :id AS next;
+SELECT snowflake_advance(5, 0) - :id AS next;
+SELECT snowflake_next_id(5) - :id AS next;
+-- The same call again gives the same.
+SELECT snowflake_advance(5, :past) = snowflake_advance(5, :past) AS same;
+
+-- Other shards mint as before, by the clock.
+SELECT bool_and(snowflake_time(snowflake_next_id(shard)) < timestamptz :'soon' - interval '10 s')
+       AS by_the_clock
+FROM unnest(ARRAY[0, 4, 6, 8191]) AS shard;
+
+-- Past an id of another shard: the least id of the own shard that is greater. A lower shard has none left
+-- in that millisecond.
+SELECT q.shard, d.shard = q.shard AS kept, d.created_at - :'soon' AS further, d.sequence,
+       next > past AS greater, snowflake_next_id(q.shard) = next AS comes_next
+FROM (VALUES (10), (12)) AS q (shard), snowflake_make_id(:'soon', 11, 1023) AS past,
+     snowflake_advance(q.shard, past) AS next, snowflake_decode(next) AS d
+ORDER BY q.shard;
+-- After the last sequence number of a millisecond comes the next millisecond.
+SELECT snowflake_advance(13, snowflake_make_id(:'soon', 13, 1023))
+       = snowflake_make_id(timestamptz :'soon' + interval '1 ms', 13, 0) AS next_millisecond;
+
+-- An id of the past, or a negative one of another generator: the shard goes by the clock, as before.
+SELECT shard, past, next, snowflake_next_id(shard) > next AS greater
+FROM (VALUES (20, -1), (21, (-9223372036854775808)::bigint), (22, 0), (23, 11637205501278089))
+         AS q (shard, past),
+     snowflake_advance(shard, past) AS next
+ORDER BY shard;
+
+-- Not part of the transaction, and possible in one that may only read: as minting.
+SELECT snowflake_make_id(:'soon', 30, 0) AS past \gset
+BEGIN READ ONLY;
+SELECT snowflake_advance(30, :past) - :past AS step;
+ROLLBACK;
+SELECT snowflake_next_id(30) - :past AS step;
+
+-- As it is meant: the rows of a table that came from elsewhere are all before the next one.
+CREATE TABLE moved (id bigint PRIMARY KEY DEFAULT snowflake_next_id(40));
+INSERT INTO moved
+SELECT snowflake_make_id(timestamptz :'soon' + n * interval '1 ms', 40, n)
+FROM generate_series(0, 1000, 10) AS n;
+SELECT snowflake_advance(40, max(id)) > max(id) AS advanced FROM moved;
+INSERT INTO moved DEFAULT VALUES RETURNING id = (SELECT max(id) + 1 FROM moved) AS next;
+DROP TABLE moved;
+DROP FUNCTION refused;
+DROP EXTENSION idgen;

@@ -1,0 +1,108 @@
+-- The durable high-water mark: when it is written, where it is kept, what it costs.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+CREATE EXTENSION idgen;
+
+-- Nothing is written before the first id: not at the start, not by what mints none.
+SELECT snowflake_next_id(9000);
+SELECT count(*) FROM snowflake_next_ids(5, 0);
+SELECT mark, mark_at, mark_kept_in, window_left_ms, renewals, flush_ms, clock_steps_back, clock_steps_forward
+FROM idgen_status;
+SELECT count(*) FROM pg_replication_origin_status;
+
+-- The first id writes it, once, idgen.reserve_ahead (1 s) after the clock. It is the first millisecond that
+-- no id may be of: all ids are before it.
+SELECT snowflake_next_id(5) AS id \gset
+SELECT mark > (:id >> 23) AS after_the_id,
+       mark - (:id >> 23) BETWEEN 500 AND 1000 AS by_a_second,
+       mark_at = epoch + mark * interval '1 ms' AS mark_at,
+       window_left_ms BETWEEN 1 AND 1000 AS window_left, window_left_ms <= mark - now_tick AS until_the_mark,
+       renewals, flush_ms > 0 AS flush_ms, clock_steps_back, clock_steps_forward
+FROM idgen_status;
+-- More ids of that half second write nothing, of whatever shard: it is one mark for all. (A slow machine
+-- may see the half second end.)
+SELECT count(snowflake_next_id(n)) FROM generate_series(0, 8191) AS n;
+SELECT shards_in_use, renewals <= 2 AS renewals FROM idgen_status;
+
+-- It is the progress of a replication origin that has no name.
+SELECT local_id, external_id, remote_lsn - '0/0' = mark AS mark, local_lsn
+FROM pg_replication_origin_status, idgen_status;
+SELECT count(*) AS named FROM pg_replication_origin;
+
+-- Once the window is used up the next id renews it: also in a transaction that may only read, which gets no
+-- transaction number by that. A server that mints nothing writes nothing meanwhile.
+SELECT mark AS mark_before, renewals AS renewals_before FROM idgen_status \gset
+SELECT pg_sleep(1.2);
+SELECT window_left_ms, mark = :mark_before AS same, renewals - :renewals_before AS renewals FROM idgen_status;
+BEGIN READ ONLY;
+SELECT shard_of(snowflake_next_id(5));
+SELECT pg_current_xact_id_if_assigned() IS NULL AS none_assigned;
+SELECT window_left_ms > 0 AS window_left, mark > :mark_before AS mark, renewals - :renewals_before AS renewals
+FROM idgen_status;
+ROLLBACK;
+-- The rollback takes nothing back.
+SELECT mark > :mark_before AS mark, remote_lsn - '0/0' = mark AS kept, renewals - :renewals_before AS renewals
+FROM pg_replication_origin_status, idgen_status;
+
+-- A parallel worker may be the one that renews.
+SELECT pg_sleep(1.2);
+SELECT set_config(name, 'on', false)
+FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+EXPLAIN (COSTS OFF) SELECT shard_of(snowflake_next_id(5));
+SELECT shard_of(snowflake_next_id(5));
+SELECT set_config(name, 'off', false)
+FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+SELECT renewals - :renewals_before AS renewals FROM idgen_status;
+
+-- A batch may be longer than the window, which is renewed on its way.
+SELECT renewals AS renewals_before FROM idgen_status \gset
+SELECT count(*) AS ids, count(DISTINCT id) AS different, max(id) >> 23 AS last_tick
+FROM snowflake_next_ids(6, 1500000) AS id \gset
+SELECT :ids AS ids, :different AS different, mark > :last_tick AS after_the_ids,
+       renewals - :renewals_before BETWEEN 1 AND 6 AS renewals
+FROM idgen_status;
+
+-- The price: a million single ids write less than 10 kB of WAL, what the server itself writes meanwhile
+-- included. A sequence writes more than ten times that for a tenth of the numbers.
+CREATE SEQUENCE numbers;
+SELECT pg_sleep(1.2);
+SELECT pg_current_wal_insert_lsn() AS before, renewals AS renewals_before FROM idgen_status \gset
+SELECT count(snowflake_next_id(5)) FROM generate_series(1, 1000000);
+SELECT pg_current_wal_insert_lsn() - :'before' AS bytes \gset
+SELECT :bytes > 0 AS some, :bytes < 10000 AS below_10_kb,
+       renewals - :renewals_before BETWEEN 1 AND 4 AS renewals
+FROM idgen_status;
+SELECT pg_current_wal_insert_lsn() AS before \gset
+SELECT count(nextval('numbers')) FROM generate_series(1, 100000);
+SELECT pg_current_wal_insert_lsn() - :'before' > 10 * :bytes AS ten_times_more;
+DROP SEQUENCE numbers;
+
+-- Other origins keep what is theirs.
+SELECT pg_replication_origin_create('regress_idgen_origin') AS origin \gset
+SELECT :origin < 65534 AS another;
+SELECT pg_replication_origin_advance('regress_idgen_origin', '0/ABCD');
+SELECT shard_of(snowflake_next_id(5));
+SELECT local_id = 65534 AS ours, external_id, CASE WHEN local_id <> 65534 THEN remote_lsn END AS remote_lsn
+FROM pg_replication_origin_status ORDER BY ours DESC;
+SELECT pg_replication_origin_drop('regress_idgen_origin');
+SELECT remote_lsn - '0/0' = mark AS mark FROM pg_replication_origin_status, idgen_status;
+
+-- A longer window is written from the next renewal on.
+ALTER SYSTEM SET idgen.reserve_ahead = '60s';
+SELECT pg_reload_conf();
+\c -
+SELECT pg_sleep(1.2);
+SELECT renewals AS renewals_before FROM idgen_status \gset
+SELECT shard_of(snowflake_next_id(5));
+SELECT reserve_ahead, window_left_ms BETWEEN 50000 AND 62000 AS window_left,
+       renewals - :renewals_before AS renewals
+FROM idgen_status;
+ALTER SYSTEM RESET idgen.reserve_ahead;
+
+-- The extension goes, the mark stays: it is the cluster's. Created anew it goes on from there.
+SELECT mark AS mark_before FROM idgen_status \gset
+DROP EXTENSION idgen;
+SELECT local_id, remote_lsn - '0/0' = :mark_before AS same FROM pg_replication_origin_status;
+CREATE EXTENSION idgen;
+SELECT mark = :mark_before AS same FROM idgen_status;
+DROP EXTENSION idgen;

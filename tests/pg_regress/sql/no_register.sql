@@ -1,0 +1,45 @@
+-- Nowhere to keep the high-water mark in: the server runs, ids are taken apart, and none is minted, for
+-- none could be kept from being repeated.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+CREATE EXTENSION idgen;
+
+SELECT snowflake_next_id(5);
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM snowflake_next_ids(5, 10);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_advance(5, 0);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_last_id();
+\echo :LAST_ERROR_SQLSTATE
+-- A batch of none needs no mark.
+SELECT count(*) FROM snowflake_next_ids(5, 0);
+
+-- The failed calls have left no lock behind: the same session, in one transaction, and another one go on.
+BEGIN;
+DO $$
+BEGIN
+    FOR n IN 1..20 LOOP
+        BEGIN
+            PERFORM snowflake_next_id(n);
+            RAISE 'an id was minted';
+        EXCEPTION WHEN configuration_limit_exceeded THEN
+        END;
+    END LOOP;
+END $$;
+SELECT count(*) FROM pg_replication_origin_status;
+COMMIT;
+\c -
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+SET statement_timeout = '10s';
+SELECT snowflake_next_id(5);
+\echo :LAST_ERROR_SQLSTATE
+SELECT shards_in_use, mark, mark_at, mark_kept_in, window_left_ms, renewals FROM idgen_status;
+
+-- What mints nothing works.
+SELECT * FROM snowflake_decode(11637205501278089);
+SELECT shard_of(11637205501278089), snowflake_min_id('2025-01-01T00:00:00.001Z'),
+       snowflake_between(0, '2025-01-01T00:00:00Z', 'infinity'),
+       snowflake_make_id('2025-01-01T00:00:00.001Z', 2, 3);
+DROP EXTENSION idgen;
