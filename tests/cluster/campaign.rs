@@ -159,5 +159,5 @@ fn random_faults() {
     }
     let (ids, repeats) = (ledger.given(), ledger.repeats());
     println!("{rounds} rounds, {faults} faults, {ids} ids, {repeats} repeats, seed {seed}");
-    println!("calls refused or cut off, by SQLSTATE: {:?}", ledger.errors);
+    println!("calls refused or cut off: {:#?}", ledger.errors);
 }

@@ -24,7 +24,7 @@ pub struct Ledger {
     given: usize,
     /// Different ids of the clusters before this one.
     earlier: usize,
-    /// Errors by SQLSTATE; "lost" where the connection broke.
+    /// Errors by SQLSTATE and the beginning of the message; "lost" where the connection broke.
     pub errors: BTreeMap<String, usize>,
 }
 
@@ -59,9 +59,10 @@ impl Ledger {
         self.ids.clear();
     }
 
-    /// How often calls failed with a SQLSTATE.
-    pub fn errors(&self, code: &str) -> usize {
-        self.errors.get(code).copied().unwrap_or_default()
+    /// How often calls failed because the clock was behind, or had leapt.
+    pub fn refused_for_the_clock(&self) -> usize {
+        let of_clock = |(text, _): &(&String, &usize)| text.starts_with("55000 the system clock");
+        self.errors.iter().filter(of_clock).map(|(_, count)| count).sum()
     }
 
     /// Adds what a session got.
@@ -189,8 +190,7 @@ fn work(
                     session.extend(ids);
                 }
                 Err(error) => {
-                    let code = error.code().map_or("lost", |code| code.code()).to_owned();
-                    *report.errors.entry(code).or_default() += 1;
+                    *report.errors.entry(brief(&error)).or_default() += 1;
                     *trouble.lock().expect("trouble") = format!("{error:?}");
                     let _ = client.batch_execute("ROLLBACK");
                 }
@@ -223,4 +223,12 @@ fn mint(client: &mut Client, round: usize, run: usize) -> Result<Session, postgr
         let _ = client.batch_execute("ROLLBACK");
     }
     Ok(ids)
+}
+
+/// An error without what differs from call to call.
+fn brief(error: &postgres::Error) -> String {
+    error.as_db_error().map_or("lost".into(), |error| {
+        let message = error.message().split('"').next().unwrap_or_default();
+        format!("{} {}", error.code().code(), message.trim())
+    })
 }
