@@ -9,7 +9,7 @@ use crate::fault;
 use crate::layout::Tick;
 use crate::mint::Patience;
 use crate::pg;
-use crate::reservation::{CLAIM_MS, Unplanned, runs_low};
+use crate::reservation::{CLAIM_MS, Rules, Unplanned, runs_low};
 use crate::settings;
 use crate::shmem::Shared;
 
@@ -62,11 +62,14 @@ pub fn renew_early(shared: &Shared, tick: Tick, patience: &mut Patience) {
 /// steps leave every issued id below the stored mark.
 fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error> {
     let clocks = clock::both()?;
-    let (reserve_ahead, max_jump) = (settings::reserve_ahead_ms(), settings::max_clock_jump_ms());
-    let mark = match claim.0.with_reservation(|r| r.plan(clocks, tick, reserve_ahead, max_jump)) {
+    let rules = Rules {
+        max_ahead: settings::max_ahead_ms(),
+        reserve_ahead: settings::reserve_ahead_ms(),
+        max_jump: settings::max_clock_jump_ms(),
+    };
+    let mark = match claim.0.with_reservation(|r| r.plan(clocks, tick, rules)) {
         Ok(mark) => mark,
-        // The slot must see the floor first.
-        Err(Unplanned::BelowFloor) => return Ok(()),
+        Err(Unplanned::Stale) => return Ok(()),
         Err(Unplanned::Leap { by_ms }) => return Err(Error::ClockLeapt { by_ms }),
     };
 

@@ -101,15 +101,18 @@ pub fn advance(shard: Shard, past: i64) -> Result<i64, Error> {
     let shared = shmem::shared()?;
     let position = position_after(past, shard).ok_or(Error::Exhausted)?;
     let tick = tick_of(position);
-    let (now, max_ahead_ms) = (clock::now()?, settings::max_ahead_ms());
-    if tick > now.saturating_add(max_ahead_ms) {
-        return Err(Error::AdvanceTooFar { by_ms: tick - now, max_ahead_ms });
-    }
     drop_lease();
     let mut patience = Patience::default();
     // A server that starts again begins at the mark, so a mark above the position is what keeps it.
     // Below the floor, which is such a mark, there is nothing to do.
-    while shared.limit() <= tick && shared.floor() <= tick {
+    loop {
+        let (now, max_ahead_ms) = (clock::now()?, settings::max_ahead_ms());
+        if tick > now.saturating_add(max_ahead_ms) {
+            return Err(Error::AdvanceTooFar { by_ms: tick - now, max_ahead_ms });
+        }
+        if shared.limit() > tick || shared.floor() > tick {
+            break;
+        }
         high_water::reserve(shared, tick, &mut patience)?;
     }
     let next = shared.with_slot(shard, |slot| {

@@ -50,12 +50,24 @@ pub struct Reservation {
     pub steps_forward: u64,
 }
 
+/// The settings that a mark keeps to.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// How many ticks after the clock an id may lie.
+    pub max_ahead: u64,
+    /// How many ticks a mark reaches beyond the ids.
+    pub reserve_ahead: u64,
+    /// The forward leap of the clock, in milliseconds, that stops renewals; none stops them without.
+    pub max_jump: Option<u64>,
+}
+
 /// Why no mark is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unplanned {
-    /// The tick is below the floor: it was chosen before the floor was known, or under a clock that is
-    /// behind the mark. Renewing now would take that clock for a measure of later ones.
-    BelowFloor,
+    /// The tick is below the floor, or too far after the clock: it was chosen before the floor was
+    /// known, or under a clock that has been set since. A mark for it would poison what comes after;
+    /// the slot is to be asked again.
+    Stale,
     /// The system clock ran ahead of the time since boot by more than is allowed.
     Leap {
         /// How far, in milliseconds.
@@ -111,25 +123,18 @@ impl Reservation {
     /// The mark to write so that `tick` may be issued and `reserve_ahead` ticks after it.
     ///
     /// # Errors
-    /// A tick below the floor, or a leap of the clock by more than `max_jump` ms: a mark raised by a
-    /// broken clock could not be lowered again. The leap is measured from the renewal at which the
-    /// clock was furthest ahead, so that a clock which was set back may be set right again. No
-    /// `max_jump`, no limit.
-    pub fn plan(
-        &self,
-        clocks: Clocks,
-        tick: Tick,
-        reserve_ahead: u64,
-        max_jump: Option<u64>,
-    ) -> Result<Tick, Unplanned> {
-        if tick < self.floor {
-            return Err(Unplanned::BelowFloor);
+    /// A stale tick, or a leap of the clock by more than `max_jump`: a mark raised by a broken clock
+    /// could not be lowered again. The leap is measured from the renewal at which the clock was
+    /// furthest ahead, so that a clock which was set back may be set right again.
+    pub fn plan(&self, clocks: Clocks, tick: Tick, rules: Rules) -> Result<Tick, Unplanned> {
+        if tick < self.floor || tick > clocks.now + rules.max_ahead {
+            return Err(Unplanned::Stale);
         }
-        match (u64::try_from(self.step_ms(self.furthest, clocks)), max_jump) {
+        match (u64::try_from(self.step_ms(self.furthest, clocks)), rules.max_jump) {
             (Ok(by_ms), Some(max_jump)) if by_ms > max_jump && by_ms >= STEP_MS.unsigned_abs() => {
                 Err(Unplanned::Leap { by_ms })
             }
-            _ => Ok((clocks.now.max(tick) + reserve_ahead).min(MAX_TICK + 1)),
+            _ => Ok((clocks.now.max(tick) + rules.reserve_ahead).min(MAX_TICK + 1)),
         }
     }
 

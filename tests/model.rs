@@ -23,7 +23,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use layout::{Position, Shard, Tick, tick_of};
 use lease::Lease;
-use reservation::{Clocks, Reservation};
+use reservation::{Clocks, Reservation, Rules};
 use slot::{Bounds, Refusal, Slot};
 
 /// What may happen in a world, and how much of it.
@@ -186,7 +186,12 @@ impl World {
                     }
                     Err(Refusal::Limit { tick }) => {
                         let clocks = Clocks { now: node.clock, boot_ms: 0 };
-                        let plan = node.reservation.plan(clocks, tick, self.reserve_ahead, None);
+                        let rules = Rules {
+                            max_ahead: self.max_ahead,
+                            reserve_ahead: self.reserve_ahead,
+                            max_jump: None,
+                        };
+                        let plan = node.reservation.plan(clocks, tick, rules);
                         backend.step = plan.map_or(Step::Idle, |mark| Step::Planned { mark });
                     }
                     Err(_) => backend.step = Step::Idle,

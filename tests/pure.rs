@@ -29,7 +29,7 @@ use layout::{
     first_position, max_id, min_id, position, position_after, tick_of,
 };
 use lease::Lease;
-use reservation::{CLAIM_MS, Clocks, Reservation, Unplanned, runs_low};
+use reservation::{CLAIM_MS, Clocks, Reservation, Rules, Unplanned, runs_low};
 use shard_set::ShardSet;
 use slot::{Bounds, Refusal, Slot};
 
@@ -294,6 +294,13 @@ fn the_run_doubles_within_a_millisecond() {
 
 // The high-water mark -----------------------------------------------------------------------------
 
+/// Far enough ahead for any tick of these tests.
+const ANY: Rules = Rules { max_ahead: u64::MAX >> 1, reserve_ahead: 10, max_jump: None };
+
+fn no_leap_over(ms: u64) -> Rules {
+    Rules { max_jump: Some(ms), ..ANY }
+}
+
 #[derive(Clone, Debug)]
 enum MarkStep {
     Load(u64),
@@ -311,7 +318,8 @@ proptest! {
             (0..500u64, 0..500u64).prop_map(|(now, tick)| MarkStep::Plan(now, tick)),
             Just(MarkStep::Publish),
         ], 1..60),
-        ahead in 1..50u64,
+        reserve_ahead in 1..50u64,
+        max_ahead in 0..300u64,
     ) {
         let mut reservation = Reservation::default();
         let (mut planned, mut first) = (Vec::new(), None);
@@ -324,14 +332,15 @@ proptest! {
                 }
                 MarkStep::Plan(now, tick) => {
                     let clocks = Clocks { now, boot_ms: 0 };
-                    match reservation.plan(clocks, tick, ahead, None) {
+                    match reservation.plan(clocks, tick, Rules { max_ahead, reserve_ahead, max_jump: None }) {
                         Ok(mark) => {
                             prop_assert!(mark > tick && mark > now && mark > reservation.floor());
+                            prop_assert!(mark <= now + max_ahead + reserve_ahead, "never further than ids may be");
                             planned.push((mark, clocks));
                         }
                         Err(refusal) => {
-                            prop_assert_eq!(refusal, Unplanned::BelowFloor);
-                            prop_assert!(tick < reservation.floor());
+                            prop_assert_eq!(refusal, Unplanned::Stale);
+                            prop_assert!(tick < reservation.floor() || tick > now + max_ahead);
                         }
                     }
                 }
@@ -356,7 +365,7 @@ proptest! {
     ) {
         let mut reservation = Reservation::default();
         let start = Clocks { now: 1_000_000, boot_ms: 5000 };
-        prop_assert!(reservation.plan(start, 0, 10, Some(0)).is_ok(), "the first renewal has no measure");
+        prop_assert!(reservation.plan(start, 0, no_leap_over(0)).is_ok(), "the first renewal has no measure");
         reservation.publish(1, start, 0);
         let later = Clocks {
             now: (start.now + passed).saturating_add_signed(step),
@@ -364,9 +373,9 @@ proptest! {
         };
         // Less than 10 ms may be the time between two readings.
         let leapt = step > max_jump as i64 && step >= 10;
-        let refusal = reservation.plan(later, 0, 10, Some(max_jump)).err();
+        let refusal = reservation.plan(later, 0, no_leap_over(max_jump)).err();
         prop_assert_eq!(refusal, leapt.then_some(Unplanned::Leap { by_ms: step.unsigned_abs() }));
-        prop_assert!(reservation.plan(later, 0, 10, None).is_ok(), "any leap is allowed");
+        prop_assert!(reservation.plan(later, 0, ANY).is_ok(), "any leap is allowed");
         reservation.publish(2, later, 0);
         let expected = (u64::from(step <= -10), u64::from(step >= 10));
         prop_assert_eq!((reservation.steps_back, reservation.steps_forward), expected);
@@ -383,9 +392,21 @@ fn no_renewal_under_a_clock_behind_the_mark() {
     let mut reservation = Reservation::default();
     reservation.load(mark);
     let behind = Clocks { now: mark - DAY_MS, boot_ms: 1000 };
-    assert_eq!(reservation.plan(behind, behind.now, 1000, Some(0)), Err(Unplanned::BelowFloor));
+    assert_eq!(reservation.plan(behind, behind.now, no_leap_over(0)), Err(Unplanned::Stale));
     let right = Clocks { now: mark + 5, boot_ms: 2000 };
-    assert_eq!(reservation.plan(right, right.now, 1000, Some(0)), Ok(mark + 1005));
+    assert_eq!(reservation.plan(right, right.now, no_leap_over(0)), Ok(mark + 15));
+}
+
+/// A tick read from a clock that leapt, and was set right before the renewal read it again, must not
+/// become the mark: no leap is to be seen any more, and the mark could not be lowered.
+#[test]
+fn no_mark_for_a_tick_of_a_clock_since_set_right() {
+    let mut reservation = Reservation::default();
+    let right = Clocks { now: 1_000_000, boot_ms: 1000 };
+    reservation.publish(1_000_010, right, 0);
+    let rules = Rules { max_ahead: 1000, reserve_ahead: 1000, max_jump: Some(50) };
+    assert_eq!(reservation.plan(right, 900_000_000, rules), Err(Unplanned::Stale));
+    assert_eq!(reservation.plan(right, 1_001_000, rules), Ok(1_002_000));
 }
 
 /// A clock that was set back may be set right again, whatever was renewed in between.
@@ -395,11 +416,11 @@ fn a_clock_set_right_again_is_no_leap() {
     let at = |now, boot_ms| Clocks { now, boot_ms };
     reservation.publish(1, at(1_000_000, 0), 0);
     reservation.publish(2, at(400_000, 100), 0);
-    assert!(reservation.plan(at(1_000_200, 200), 0, 10, Some(50)).is_ok());
-    let leap = reservation.plan(at(1_000_300, 200), 0, 10, Some(50));
+    assert!(reservation.plan(at(1_000_200, 200), 0, no_leap_over(50)).is_ok());
+    let leap = reservation.plan(at(1_000_300, 200), 0, no_leap_over(50));
     assert_eq!(leap, Err(Unplanned::Leap { by_ms: 100 }));
     // Both clocks are cut to milliseconds: a steady one may seem to gain one, and that is no leap.
-    assert!(reservation.plan(at(1_000_201, 200), 0, 10, Some(0)).is_ok());
+    assert!(reservation.plan(at(1_000_201, 200), 0, no_leap_over(0)).is_ok());
 }
 
 /// A backend that dies while it renews keeps the others off for a moment only.
@@ -422,7 +443,7 @@ fn the_window_runs_low_at_its_half() {
     assert!(!runs_low(MAX_TICK, MAX_TICK + 1, 1000));
     let reservation = Reservation::default();
     let clocks = Clocks { now: MAX_TICK, boot_ms: 0 };
-    assert_eq!(reservation.plan(clocks, MAX_TICK, 1000, None), Ok(MAX_TICK + 1));
+    assert_eq!(reservation.plan(clocks, MAX_TICK, ANY), Ok(MAX_TICK + 1));
 }
 
 // The epoch ---------------------------------------------------------------------------------------
