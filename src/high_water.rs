@@ -37,7 +37,7 @@ pub fn reserve(shared: &Shared, tick: Tick, patience: &mut Patience) -> Result<(
         return Ok(());
     }
     while shared.limit() <= tick {
-        if let Some(claim) = Claim::take(shared) {
+        if let Some(claim) = Claim::take(shared, |limit| limit <= tick) {
             return renew(&claim, tick, patience);
         }
         let left =
@@ -51,8 +51,9 @@ pub fn reserve(shared: &Shared, tick: Tick, patience: &mut Patience) -> Result<(
 /// Renews the mark where less than half of the window is left after `tick` and nobody else does. The
 /// caller has its ids already, so what fails here is left to the call that will need the mark.
 pub fn renew_early(shared: &Shared, tick: Tick, patience: &mut Patience) {
-    if runs_low(tick, shared.limit(), settings::reserve_ahead_ms())
-        && let Some(claim) = Claim::take(shared)
+    let reserve_ahead = settings::reserve_ahead_ms();
+    if runs_low(tick, shared.limit(), reserve_ahead)
+        && let Some(claim) = Claim::take(shared, |limit| runs_low(tick, limit, reserve_ahead))
     {
         let _ = renew(&claim, tick, patience);
     }
@@ -98,9 +99,12 @@ fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error
 struct Claim<'a>(&'a Shared);
 
 impl Claim<'_> {
-    fn take(shared: &Shared) -> Option<Claim<'_>> {
+    /// Takes the task where nobody has it and it is still `needed` at the limit of that moment: those
+    /// who queue for the lock while one renews would otherwise renew once more, one after the other.
+    fn take(shared: &Shared, needed: impl FnOnce(Tick) -> bool) -> Option<Claim<'_>> {
         let boot_ms = clock::boot_ms();
-        shared.with_reservation(|r| r.claim(boot_ms)).then_some(Claim(shared))
+        // A Claim made in vain would give up the claim of another when it is dropped.
+        shared.with_reservation(|r| needed(r.limit()) && r.claim(boot_ms)).then(|| Claim(shared))
     }
 
     fn keep(&self) {

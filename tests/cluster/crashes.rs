@@ -113,4 +113,14 @@ fn the_mark_costs_little_wal() {
     assert!(bytes(&after_idle, &end) < 10_000, "4 M ids: {} bytes", bytes(&after_idle, &end));
     let renewals: i64 = minter.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
     assert!(renewals as f64 <= 4.0 + 3.0 * seconds, "{renewals} renewals in {seconds} s");
+
+    // Eight clients that ask at once renew no more often than one: about twice a second.
+    let clients = Clients::start(8, &server);
+    let start = Instant::now();
+    std::thread::sleep(Duration::from_secs(4));
+    let now: i64 = minter.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
+    let seconds = start.elapsed().as_secs_f64();
+    clients.finish(&mut Ledger::default());
+    let renewals = now - renewals;
+    assert!(renewals as f64 <= 2.0 + 2.5 * seconds, "{renewals} renewals in {seconds} s");
 }
