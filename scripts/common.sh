@@ -62,7 +62,7 @@ cluster_tests() {
     # What an interrupted run left behind.
     for old in "$dir"/*/; do
         if [ -f "$old/postmaster.pid" ]; then
-            as_server "$RELEASE_BIN/pg_ctl" -D "$old" -s -m immediate stop || true
+            as_server "$PG_BIN/pg_ctl" -D "$old" -s -m immediate stop || true
         fi
     done
     rm -rf "$dir"/*

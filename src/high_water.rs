@@ -1,7 +1,7 @@
 //! Keeps the durable high-water mark ahead of the ids: the steps around `reservation`, in the order
 //! that its promise needs. The raw calls are in `pg`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::clock;
 use crate::error::Error;
@@ -40,8 +40,7 @@ pub fn reserve(shared: &Shared, tick: Tick, patience: &mut Patience) -> Result<(
         if let Some(claim) = Claim::take(shared, |limit| limit <= tick) {
             return renew(&claim, tick, patience);
         }
-        let left =
-            patience.left().ok_or_else(|| Error::MarkNotRenewed { waited_ms: patience.waited_ms() })?;
+        let left = time_left(patience)?;
         let ms = (left.as_millis() as u64).clamp(1, CLAIM_MS);
         shared.wait_for_mark(ms, || shared.limit() > tick);
     }
@@ -83,8 +82,7 @@ fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error
     let mut poll_us = POLL_FROM_US;
     while !pg::acknowledged(lsn) {
         fault::point("before-acknowledge");
-        let left =
-            patience.left().ok_or_else(|| Error::MarkNotRenewed { waited_ms: patience.waited_ms() })?;
+        let left = time_left(patience)?;
         claim.keep();
         pg::sleep(poll_us.min(left.as_micros() as u64));
         poll_us = (poll_us * 2).min(POLL_TO_US);
@@ -93,6 +91,10 @@ fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error
     let us = start.elapsed().as_micros() as u64;
     claim.0.with_reservation(|r| r.publish(mark, clocks, us));
     Ok(())
+}
+
+fn time_left(patience: &mut Patience) -> Result<Duration, Error> {
+    patience.left().ok_or_else(|| Error::MarkNotRenewed { waited_ms: patience.waited_ms() })
 }
 
 /// The task of renewing the mark. Given up, and the others woken, however the renewal ends.

@@ -13,7 +13,7 @@ use crate::pg;
 use crate::reservation::Reservation;
 use crate::slot::Slot;
 
-/// A slot and its lock on one cache line: a call touches this line and no other, and shards never
+/// A slot and its lock on one cache line: a visit writes this line and no other, and shards never
 /// contend with each other.
 #[repr(C, align(64))]
 struct LockedSlot {

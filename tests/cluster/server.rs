@@ -65,7 +65,7 @@ fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let dir = house().join(format!("template-{}", std::process::id()));
-        let mut initdb = command(Path::new(&variable("IDGEN_PG_BIN")).join("initdb"));
+        let mut initdb = command(Path::new(&variable("IDGEN_FAULTS_BIN")).join("initdb"));
         initdb
             .args(["--no-sync", "--auth=trust", "--username=postgres", "--no-instructions", "-D"])
             .arg(&dir);
