@@ -7,7 +7,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::fault;
 use crate::layout::Tick;
-use crate::mint::Patience;
+use crate::mint::{Patience, QUEUE_MS};
 use crate::pg;
 use crate::reservation::{CLAIM_MS, Rules, Unplanned, runs_low};
 use crate::settings;
@@ -63,7 +63,8 @@ pub fn renew_early(shared: &Shared, tick: Tick, patience: &mut Patience) {
 fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error> {
     let clocks = clock::both()?;
     let rules = Rules {
-        max_ahead: settings::max_ahead_ms(),
+        // Those who queue for a full shard may be that much further ahead.
+        max_ahead: settings::max_ahead_ms() + QUEUE_MS,
         reserve_ahead: settings::reserve_ahead_ms(),
         max_jump: settings::max_clock_jump_ms(),
     };

@@ -27,6 +27,7 @@ impl Lease {
 
     /// The next position for `shard`, where the lease is still good: for this shard, granted in the
     /// millisecond `now`, not used up and not before the shared `floor`.
+    #[inline]
     pub fn next(&mut self, shard: Shard, now: Tick, floor: Tick) -> Option<Position> {
         let good = self.shard == Some(shard)
             && self.granted == now
@@ -41,12 +42,14 @@ impl Lease {
 
     /// How many positions to ask the shard for: 1 for a backend that asks now and then, twice the
     /// last run for one that asks for the same shard in the same millisecond again, up to `max`.
+    #[inline]
     pub fn want(&self, shard: Shard, now: Tick, max: u64) -> u64 {
         if self.shard == Some(shard) && self.granted == now { (self.length * 2).clamp(1, max) } else { 1 }
     }
 
     /// Replaces the lease by a run that the shard granted when the clock showed `now`, and hands
     /// out its first position.
+    #[inline]
     pub fn grant(&mut self, shard: Shard, now: Tick, run: Run) -> Position {
         *self = Lease {
             shard: Some(shard),

@@ -1,6 +1,6 @@
 //! The one path from a call to an id.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::clock;
@@ -8,35 +8,82 @@ use crate::error::Error;
 use crate::high_water;
 use crate::layout::{MAX_TICK, Position, Shard, Tick, compose, position_after, tick_of};
 use crate::lease::Lease;
-use crate::pg;
+use crate::pg::{self, Local};
+use crate::reservation::runs_low;
 use crate::settings;
 use crate::shmem::{self, Shared};
 use crate::slot::{Bounds, Refusal, Run};
 
-thread_local! {
-    // A backend is one thread; both are empty at fork.
-    static LEASE: RefCell<Lease> = const { RefCell::new(Lease::NONE) };
-    static LAST_ID: Cell<Option<i64>> = const { Cell::new(None) };
-}
+// Both are empty at fork.
+static LEASE: Local<Cell<Lease>> = Local::new(Cell::new(Lease::NONE));
+static LAST_ID: Local<Cell<Option<i64>>> = Local::new(Cell::new(None));
 
 /// The longest sleep before a waiting call looks at the clock again: it may have been set right.
 const LOOK_AGAIN_US: u64 = 50_000;
 
-/// Mints one id.
-///
-/// # Errors
-/// 55000 and 2200H as [`Error`] lists them.
+/// How many milliseconds of a shard those who wait may have taken in advance: room for a thousand backends
+/// with leases of 64. What a cancelled call leaves unused is lost, so there is an end to it.
+pub const QUEUE_MS: u64 = 64;
+
+/// Mints one id where nothing is in the way: from the lease, or from a new one that the shard has at
+/// hand. None sends the caller to [`next_id`]. Nothing here panics, raises or waits.
 #[inline]
-pub fn next_id(shard: Shard) -> Result<i64, Error> {
-    let shared = shmem::shared()?;
-    let now = clock::now()?;
-    let position = match LEASE.with_borrow_mut(|lease| lease.next(shard, now, shared.floor())) {
+pub fn at_once(shard: Shard) -> Option<i64> {
+    let shared = shmem::shared().ok()?;
+    let now = clock::now().ok()?;
+    let mut lease = LEASE.get();
+    let position = match lease.next(shard, now, shared.floor()) {
         Some(position) => position,
-        None => renew(shared, shard, now)?,
+        None => new_lease(&mut lease, shared, shard, now)?,
     };
+    LEASE.set(lease);
+    minted(position, shard).ok()
+}
+
+#[inline(never)]
+fn new_lease(lease: &mut Lease, shared: &Shared, shard: Shard, now: Tick) -> Option<Position> {
+    if !settings::allows(shard) {
+        return None;
+    }
+    let bounds = bounds(shared, now, 0);
+    let want = lease.want(shard, now, settings::max_lease());
+    let reserve_ahead = settings::reserve_ahead_ms();
+    let run = shared.with_slot(shard, |slot| {
+        // Where the mark is due for renewal, the other path does that. A shard may have run ahead of the
+        // clock.
+        let due = runs_low(now.max(tick_of(slot.next)), bounds.limit, reserve_ahead);
+        if due { None } else { slot.take(want, &bounds).ok() }
+    })?;
+    Some(lease.grant(shard, now, run))
+}
+
+fn bounds(shared: &Shared, now: Tick, queue: u64) -> Bounds {
+    // The limit is read first: see Shared::limit.
+    let limit = shared.limit();
+    Bounds { now, floor: shared.floor(), max_ahead: settings::max_ahead_ms(), queue, limit }
+}
+
+/// Remembers the id of a position as the session's last.
+fn minted(position: Position, shard: Shard) -> Result<i64, Error> {
     let id = id_at(position, shard)?;
     LAST_ID.set(Some(id));
     Ok(id)
+}
+
+/// Mints one id from a new lease, and does what is in the way: waits, or renews the mark.
+///
+/// # Errors
+/// 55000 and 2200H as [`Error`] lists them.
+pub fn next_id(shard: Shard) -> Result<i64, Error> {
+    let shared = shmem::shared()?;
+    let now = clock::now()?;
+    let mut turn = Turn::new(shared, shard)?;
+    let mut lease = LEASE.get();
+    let (granted, run) = turn.take(now, lease.want(shard, now, settings::max_lease()))?;
+    let position = lease.grant(shard, granted, run);
+    LEASE.set(lease);
+    high_water::renew_early(shared, tick_of(run.end - 1), &mut turn.patience);
+    minted(position, shard)
 }
 
 /// Mints `count` ids as a few runs, in order: one run and one lock acquisition where no bound is in
@@ -56,7 +103,7 @@ pub fn next_ids(shard: Shard, count: u64) -> Result<Vec<Run>, Error> {
         runs.push(run);
     }
     if let Some(run) = runs.last() {
-        LAST_ID.set(Some(id_at(run.end - 1, shard)?));
+        minted(run.end - 1, shard)?;
         high_water::renew_early(turn.shared, tick_of(run.end - 1), &mut turn.patience);
     }
     Ok(runs)
@@ -127,17 +174,6 @@ pub fn advance(shard: Shard, past: i64) -> Result<i64, Error> {
     id_at(next, shard)
 }
 
-#[cold]
-#[inline(never)]
-fn renew(shared: &'static Shared, shard: Shard, now: Tick) -> Result<Position, Error> {
-    let mut turn = Turn::new(shared, shard)?;
-    let want = LEASE.with_borrow(|lease| lease.want(shard, now, settings::max_lease()));
-    let (granted, run) = turn.take(now, want)?;
-    let position = LEASE.with_borrow_mut(|lease| lease.grant(shard, granted, run));
-    high_water::renew_early(shared, tick_of(run.end - 1), &mut turn.patience);
-    Ok(position)
-}
-
 /// What is left of the time that a call may wait. It counts from the first wait on.
 #[derive(Default)]
 pub struct Patience(Option<Instant>);
@@ -148,6 +184,11 @@ impl Patience {
         let waited = self.0.get_or_insert_with(Instant::now).elapsed();
         let max_wait = Duration::from_millis(settings::max_wait_ms());
         max_wait.checked_sub(waited).filter(|left| !left.is_zero())
+    }
+
+    /// For how many milliseconds to come the call may queue.
+    fn queue(&self) -> u64 {
+        settings::max_wait_ms().saturating_sub(self.waited_ms()).min(QUEUE_MS)
     }
 
     /// How long the call has waited, in milliseconds.
@@ -171,15 +212,23 @@ impl Turn {
     }
 
     /// Takes up to `want` positions, waiting where the shard is as far ahead of the clock as it may
-    /// be, or the durable mark is reached. Returns them with what the clock showed.
+    /// be, or the durable mark is reached. Returns them with what the clock showed when they were due.
     fn take(&mut self, mut now: Tick, want: u64) -> Result<(Tick, Run), Error> {
         loop {
-            let max_ahead = settings::max_ahead_ms();
-            // The limit is read first: see Shared::limit.
-            let limit = self.shared.limit();
-            let bounds = Bounds { now, floor: self.shared.floor(), max_ahead, limit };
+            let bounds = bounds(self.shared, now, self.patience.queue());
+            let max_ahead = bounds.max_ahead;
             match self.shared.with_slot(self.shard, |slot| slot.take(want, &bounds)) {
-                Ok(run) => return Ok((now, run)),
+                Ok(run) if run.due(max_ahead) <= now => return Ok((now, run)),
+                Ok(run) => {
+                    let tick = tick_of(run.start);
+                    while now < run.due(max_ahead) {
+                        self.wait(tick, now, max_ahead)?;
+                        now = clock::now()?;
+                    }
+                    if tick >= self.shared.floor() {
+                        return Ok((run.due(max_ahead), run));
+                    }
+                }
                 Err(Refusal::Ahead { tick }) => self.wait(tick, now, max_ahead)?,
                 Err(Refusal::Limit { tick }) => high_water::reserve(self.shared, tick, &mut self.patience)?,
                 Err(Refusal::Exhausted) => return Err(Error::Exhausted),

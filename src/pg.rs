@@ -1,15 +1,14 @@
 //! Raw PostgreSQL calls behind safe functions. With `shmem` the only place with `unsafe`.
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::mem;
+use std::ops::Deref;
 use std::ptr;
 
-use pgrx::callconv::{BoxRet, FcInfo};
-use pgrx::datum::Datum;
+use nix::libc;
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard;
-use pgrx::pgrx_sql_entity_graph::metadata::{
-    ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
-};
 use pgrx::{PgMemoryContexts, PgSqlErrorCode, PgTryBuilder, pg_sys};
 
 use crate::error::{Error, or_raise};
@@ -19,6 +18,241 @@ use crate::layout::Tick;
 pub fn preloading() -> bool {
     // SAFETY: a plain flag of this single-threaded process.
     unsafe { pg_sys::process_shared_preload_libraries_in_progress }
+}
+
+/// A variable of this process, as a static of C is. A `thread_local` in a library that is loaded at run
+/// time would be found by a call of `__tls_get_addr` at every use, several on the way to an id.
+pub struct Local<T>(T);
+
+// SAFETY: a backend is one thread, and so is the postmaster.
+unsafe impl<T> Sync for Local<T> {}
+
+impl<T> Local<T> {
+    /// A variable with its first value, which children of the postmaster inherit.
+    pub const fn new(value: T) -> Local<T> {
+        Local(value)
+    }
+}
+
+impl<T> Deref for Local<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// The arguments of a call from SQL, by their place. A wrong type reads wrong bits, no more than that.
+#[derive(Clone, Copy)]
+pub struct Call(pg_sys::FunctionCallInfo);
+
+impl Call {
+    /// # Safety
+    /// What PostgreSQL has handed to a function, which gives it to nobody that outlives the call.
+    pub unsafe fn new(fcinfo: pg_sys::FunctionCallInfo) -> Call {
+        Call(fcinfo)
+    }
+
+    #[inline]
+    fn argument(&self, place: usize) -> Option<pg_sys::Datum> {
+        // SAFETY: fcinfo is valid as long as the call, and has nargs arguments behind its end.
+        unsafe {
+            let fcinfo = &*self.0;
+            let arguments = fcinfo.args.as_slice(fcinfo.nargs as usize);
+            arguments.get(place).filter(|argument| !argument.isnull).map(|argument| argument.value)
+        }
+    }
+
+    /// An `integer`; none for null.
+    #[inline]
+    pub fn int4(&self, place: usize) -> Option<i32> {
+        self.argument(place).map(|value| value.value() as i32)
+    }
+
+    /// A `bigint` or `timestamptz`; none for null.
+    #[inline]
+    pub fn int8(&self, place: usize) -> Option<i64> {
+        self.argument(place).map(|value| value.value() as i64)
+    }
+}
+
+unsafe extern "C-unwind" {
+    // As pg_sys has it, without the guard around it: an error, which is that memory is out, goes straight to
+    // PostgreSQL, past frames that have nothing to drop.
+    fn palloc(size: usize) -> *mut c_void;
+}
+
+/// A column of a [`Call::row`]: passed by value and not null.
+#[derive(Clone, Copy)]
+pub enum Column {
+    /// An `integer`.
+    Int4(i32),
+    /// A `bigint` or `timestamptz`.
+    Int8(i64),
+}
+
+impl Call {
+    /// The set that this call site has begun to return; null where it has not.
+    #[inline]
+    fn set<I>(&self) -> *mut I {
+        // SAFETY: fn_extra of a function that returns a set is what begin_or_end_set() has made of it, for
+        // as long as the set lasts.
+        unsafe {
+            let set = (*(*self.0).flinfo).fn_extra.cast::<pg_sys::FuncCallContext>().as_ref();
+            set.map_or(ptr::null_mut(), |set| set.user_fctx.cast())
+        }
+    }
+
+    #[inline]
+    fn set_is_done(&self, done: pg_sys::ExprDoneCond::Type) {
+        // SAFETY: init_MultiFuncCall() has found that resultinfo is there, and is this.
+        unsafe { (*(*self.0).resultinfo.cast::<pg_sys::ReturnSetInfo>()).isDone = done }
+    }
+
+    /// The next value of a set that this call site has begun to return.
+    #[inline]
+    pub fn next_of_set<I: Iterator<Item = i64>>(&self) -> Option<pg_sys::Datum> {
+        // SAFETY: a set is of the type its function began it with, and this is the only reference to it.
+        let value = unsafe { self.set::<I>().as_mut() }?.next()?;
+        self.set_is_done(pg_sys::ExprDoneCond::ExprMultipleResult);
+        Some(value.into())
+    }
+
+    /// Begins to return a set, or ends it. Raises PostgreSQL's errors.
+    pub fn begin_or_end_set<I: Iterator<Item = i64>, E>(
+        &self,
+        begin: impl FnOnce() -> Result<I, E>,
+    ) -> Result<pg_sys::Datum, E> {
+        // SAFETY: PostgreSQL passes a valid fcinfo. init_MultiFuncCall checks that a set may be returned,
+        // and sees to it that fn_extra is cleared also where the caller does not read to the end.
+        unsafe {
+            if self.set::<I>().is_null() {
+                let values = begin()?;
+                let set = pg_sys::init_MultiFuncCall(self.0);
+                let mut context = PgMemoryContexts::For((*set).multi_call_memory_ctx);
+                (*set).user_fctx = context.leak_and_drop_on_delete(values).cast();
+                if let Some(value) = self.next_of_set::<I>() {
+                    return Ok(value);
+                }
+            }
+            let set = (*(*self.0).flinfo).fn_extra.cast();
+            pg_sys::end_MultiFuncCall(self.0, set);
+            self.set_is_done(pg_sys::ExprDoneCond::ExprEndResult);
+            (*self.0).isnull = true;
+            Ok(pg_sys::Datum::null())
+        }
+    }
+}
+
+/// What a tuple without nulls has before its columns, in words of 8 bytes.
+const TUPLE_HEADER: usize = (mem::offset_of!(pg_sys::HeapTupleHeaderData, t_bits)).div_ceil(8);
+
+/// Where each column begins and where the last one ends, counted from the tuple's beginning.
+#[inline]
+fn places<const COLUMNS: usize>(columns: &[Column; COLUMNS]) -> ([usize; COLUMNS], usize) {
+    let mut end = TUPLE_HEADER * 8;
+    let places = columns.each_ref().map(|column| {
+        let size = match column {
+            Column::Int4(_) => 4,
+            Column::Int8(_) => 8,
+        };
+        let place = end.next_multiple_of(size);
+        end = place + size;
+        place
+    });
+    (places, end)
+}
+
+impl Call {
+    /// A row of the function's OUT parameters, which are those columns. None at the first call of a call
+    /// site: [`Call::first_row`] does that.
+    #[inline]
+    pub fn row<const COLUMNS: usize>(&self, columns: [Column; COLUMNS]) -> Option<pg_sys::Datum> {
+        // SAFETY: fn_extra is this function's own. first_row() alone sets it, to the header of a tuple that
+        // it has found to be laid out like this. What palloc returns is aligned for every type.
+        unsafe {
+            let header = (*(*self.0).flinfo).fn_extra.cast::<[u64; TUPLE_HEADER]>().as_ref()?;
+            let (places, length) = places(&columns);
+            let tuple = palloc(length).cast::<u8>();
+            tuple.cast::<[u64; TUPLE_HEADER]>().write(*header);
+            for (column, place) in columns.into_iter().zip(places) {
+                match column {
+                    Column::Int4(value) => tuple.add(place).cast::<i32>().write(value),
+                    Column::Int8(value) => tuple.add(place).cast::<i64>().write(value),
+                }
+            }
+            Some(tuple.into())
+        }
+    }
+
+    /// Has PostgreSQL form the row, and keeps its header for the next ones. Raises PostgreSQL's errors.
+    pub fn first_row<const COLUMNS: usize>(&self, columns: [Column; COLUMNS]) -> pg_sys::Datum {
+        // SAFETY: PostgreSQL passes a valid fcinfo whose flinfo lives in fn_mcxt, as must what fn_extra
+        // points to. BlessTupleDesc makes the row fit for the type record.
+        unsafe {
+            let flinfo = (*self.0).flinfo;
+            PgMemoryContexts::For((*flinfo).fn_mcxt).switch_to(|_| {
+                let mut desc = ptr::null_mut();
+                let class = pg_sys::get_call_result_type(self.0, ptr::null_mut(), &mut desc);
+                assert_eq!(class, pg_sys::TypeFuncClass::TYPEFUNC_COMPOSITE);
+                assert_eq!((*desc).natts as usize, COLUMNS);
+                let mut values = columns.map(|column| match column {
+                    Column::Int4(value) => value.into(),
+                    Column::Int8(value) => value.into(),
+                });
+                let mut nulls = [false; COLUMNS];
+                let desc = pg_sys::BlessTupleDesc(desc);
+                let tuple = pg_sys::heap_form_tuple(desc, values.as_mut_ptr(), nulls.as_mut_ptr());
+                let (length, tuple) = ((*tuple).t_len as usize, (*tuple).t_data);
+                assert_eq!(usize::from((*tuple).t_hoff), TUPLE_HEADER * 8);
+                assert_eq!(length, places(&columns).1);
+                (*flinfo).fn_extra = tuple.cast();
+            });
+        }
+        self.row(columns).unwrap_or(pg_sys::Datum::null())
+    }
+}
+
+/// Defines the entry of a function that is called for every row. `#[pg_extern]` costs such a call as
+/// much as minting itself: it switches memory contexts and carries the result through several hands. Here
+/// `$fast` answers without ever panicking, or gives none and `$slow` does it under pgrx's guard.
+macro_rules! hot_entry {
+    ($symbol:ident, $fast:expr, $slow:expr) => {
+        #[allow(unsafe_code)]
+        const _: () = {
+            #[unsafe(export_name = concat!("pg_finfo_", stringify!($symbol)))]
+            extern "C" fn finfo() -> &'static pgrx::pg_sys::Pg_finfo_record {
+                &pgrx::pg_sys::Pg_finfo_record { api_version: 1 }
+            }
+
+            #[unsafe(no_mangle)]
+            unsafe extern "C-unwind" fn $symbol(
+                fcinfo: pgrx::pg_sys::FunctionCallInfo,
+            ) -> pgrx::pg_sys::Datum {
+                // SAFETY: PostgreSQL calls this; what panics below does so inside the guard.
+                unsafe {
+                    let call = $crate::pg::Call::new(fcinfo);
+                    match $fast(call) {
+                        Some(value) => value.into(),
+                        None => pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard(|| {
+                            $crate::error::or_raise($slow(call)).into()
+                        }),
+                    }
+                }
+            }
+        };
+    };
+}
+pub(crate) use hot_entry;
+
+/// Reads a clock of the system: seconds, and nanoseconds of the second. The crate nix has a safe call for
+/// it, which costs a fifth of reading the clock.
+#[inline]
+pub fn clock(clock: libc::clockid_t) -> (i64, i64) {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills in the struct. It fails only for a clock that the system does not have.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    (time.tv_sec, time.tv_nsec)
 }
 
 /// What is wrong with a text given for a setting.
@@ -99,31 +333,46 @@ unsafe extern "C-unwind" fn assign_text<S: TextSetting>(value: *const c_char, _e
     unsafe { pgrx_extern_c_guard(|| S::assign(&setting_text(value))) }
 }
 
-/// Defines an integer setting after whose change a lease may break a promise: the backend drops it.
-#[allow(clippy::too_many_arguments)]
-pub fn define_lease_setting(
-    name: &'static CStr,
-    short: &'static CStr,
-    long: &'static CStr,
-    value: &'static GucSetting<i32>,
-    min: i32,
-    max: i32,
-    context: GucContext,
-    flags: GucFlags,
-) {
-    // SAFETY: the hook turns panics into PostgreSQL errors, as required.
+/// An integer setting. PostgreSQL writes its value straight to the variable, so that reading it costs
+/// nothing; pgrx's own looks up the thread first.
+pub struct IntSetting {
+    /// Its name.
+    pub name: &'static CStr,
+    /// A sentence: what it is.
+    pub short: &'static CStr,
+    /// More sentences.
+    pub long: &'static CStr,
+    /// Where the value is kept; it holds the default.
+    pub value: &'static Local<Cell<i32>>,
+    /// The least value allowed.
+    pub min: i32,
+    /// The greatest value allowed.
+    pub max: i32,
+    /// Who may change it, and when.
+    pub context: GucContext,
+    /// Its unit.
+    pub flags: GucFlags,
+    /// After a change a lease may break a promise, and the backend drops it.
+    pub drops_lease: bool,
+}
+
+/// Defines an integer setting.
+pub fn define_int_setting(setting: IntSetting) {
+    // SAFETY: the strings and the variable live as long as the process, and the hook turns panics into
+    // PostgreSQL errors.
     unsafe {
-        GucRegistry::define_int_guc_with_hooks(
-            name,
-            short,
-            long,
-            value,
-            min,
-            max,
-            context,
-            flags,
+        pg_sys::DefineCustomIntVariable(
+            setting.name.as_ptr(),
+            setting.short.as_ptr(),
+            setting.long.as_ptr(),
+            setting.value.as_ptr(),
+            setting.value.get(),
+            setting.min,
+            setting.max,
+            setting.context as pg_sys::GucContext::Type,
+            setting.flags.bits(),
             None,
-            Some(drop_lease),
+            if setting.drops_lease { Some(drop_lease) } else { None },
             None,
         );
     }
@@ -244,42 +493,4 @@ pub fn acknowledged(lsn: u64) -> bool {
         let flushed = &raw const (*pg_sys::WalSndCtl).lsn[pg_sys::SYNC_REP_WAIT_FLUSH as usize];
         flushed.read_volatile() >= lsn
     }
-}
-
-/// The row of a function with OUT parameters, all of them passed by value and not null.
-pub struct Row<const COLUMNS: usize>(pub [pg_sys::Datum; COLUMNS]);
-
-// SAFETY: the result is a row of the type that the function is declared to return. PostgreSQL passes
-// a valid fcinfo whose flinfo lives in fn_mcxt. The row's description is looked up once for each
-// call site and kept there; BlessTupleDesc makes it fit for the type record.
-unsafe impl<const COLUMNS: usize> BoxRet for Row<COLUMNS> {
-    unsafe fn box_into<'fcx>(mut self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
-        // SAFETY: as above. The number of columns is checked before the values are read.
-        unsafe {
-            let call = fcinfo.as_mut_ptr();
-            let flinfo = (*call).flinfo;
-            if (*flinfo).fn_extra.is_null() {
-                PgMemoryContexts::For((*flinfo).fn_mcxt).switch_to(|_| {
-                    let mut desc = ptr::null_mut();
-                    let class = pg_sys::get_call_result_type(call, ptr::null_mut(), &mut desc);
-                    assert_eq!(class, pg_sys::TypeFuncClass::TYPEFUNC_COMPOSITE);
-                    let desc = pg_sys::CreateTupleDescCopy(desc);
-                    assert_eq!((*desc).natts as usize, COLUMNS);
-                    (*flinfo).fn_extra = pg_sys::BlessTupleDesc(desc).cast();
-                });
-            }
-            let mut nulls = [false; COLUMNS];
-            let tuple =
-                pg_sys::heap_form_tuple((*flinfo).fn_extra.cast(), self.0.as_mut_ptr(), nulls.as_mut_ptr());
-            fcinfo.return_raw_datum(pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data))
-        }
-    }
-}
-
-// SAFETY: sql/idgen.sql writes the declaration by hand; this only lets the macro name the type.
-unsafe impl<const COLUMNS: usize> SqlTranslatable for Row<COLUMNS> {
-    const TYPE_IDENT: &'static str = "idgen::pg::Row";
-    const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
-    const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> = Ok(SqlMappingRef::Skip);
-    const RETURN_SQL: Result<ReturnsRef, ReturnsError> = Ok(ReturnsRef::One(SqlMappingRef::Skip));
 }

@@ -168,6 +168,7 @@ impl Reservation {
 }
 
 /// Whether less than half of the window is left after `tick`: time to renew, while ids go on.
+#[inline]
 pub fn runs_low(tick: Tick, limit: Tick, reserve_ahead: u64) -> bool {
     limit.saturating_sub(tick) <= reserve_ahead / 2 && limit <= MAX_TICK
 }

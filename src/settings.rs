@@ -3,13 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
 
-use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgrx::guc::{GucContext, GucFlags, GucSetting};
 
 use crate::epoch::Epoch;
 use crate::error::Error;
 use crate::layout::{IDS_PER_TICK, SHARDS, Shard};
 use crate::mint;
-use crate::pg::{self, Complaint, TextSetting};
+use crate::pg::{self, Complaint, IntSetting, Local, TextSetting};
 use crate::shard_set::ShardSet;
 
 const EPOCH: &CStr = c"idgen.epoch";
@@ -23,36 +23,34 @@ static EPOCH_TEXT: GucSetting<Option<CString>> =
 static ALLOWED_SHARDS_TEXT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
 /// Unset: a wrong guess would put rows of two shards under one number.
-static SHARD: GucSetting<i32> = GucSetting::<i32>::new(-1);
+static SHARD: Local<Cell<i32>> = Local::new(Cell::new(-1));
 
 /// One second: absorbs the steps an ordinary time daemon makes, and bursts of a million ids, while
 /// `created_at` stays true to the second.
-static MAX_AHEAD_MS: GucSetting<i32> = GucSetting::<i32>::new(1000);
+static MAX_AHEAD_MS: Local<Cell<i32>> = Local::new(Cell::new(1000));
 
 /// Five seconds: longer than `max_ahead`, so that a full shard is waited out, and short enough for
 /// a client to learn of a clock that was set back.
-static MAX_WAIT_MS: GucSetting<i32> = GucSetting::<i32>::new(5000);
+static MAX_WAIT_MS: Local<Cell<i32>> = Local::new(Cell::new(5000));
 
 /// 64: the lock is then 1/64 of a call, and 16 backends still fit into a millisecond's 1024 ids.
-static MAX_LEASE: GucSetting<i32> = GucSetting::<i32>::new(64);
+static MAX_LEASE: Local<Cell<i32>> = Local::new(Cell::new(64));
 
 /// One second: two small WAL records a second under load, and as little lost to ids after a crash.
-static RESERVE_AHEAD_MS: GucSetting<i32> = GucSetting::<i32>::new(1000);
+static RESERVE_AHEAD_MS: Local<Cell<i32>> = Local::new(Cell::new(1000));
 
 /// One hour: time daemons step a clock by less, a wrong year by more.
-static MAX_CLOCK_JUMP_MS: GucSetting<i32> = GucSetting::<i32>::new(HOUR_MS);
+static MAX_CLOCK_JUMP_MS: Local<Cell<i32>> = Local::new(Cell::new(HOUR_MS));
 
 #[cfg(feature = "pg_test")]
 static FAULT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
 const HOUR_MS: i32 = 3_600_000;
 
-thread_local! {
-    // A backend is one thread; what the postmaster parsed is inherited at fork.
-    static EPOCH_UNIX_MS: Cell<i64> = const { Cell::new(NO_EPOCH) };
-    static ALLOWED: RefCell<ShardSet> = const { RefCell::new(ShardSet::ALL) };
-    static BAD_ALLOWED_SHARDS: Cell<bool> = const { Cell::new(false) };
-}
+// What the postmaster parsed is inherited at fork.
+static EPOCH_UNIX_MS: Local<Cell<i64>> = Local::new(Cell::new(NO_EPOCH));
+static ALLOWED: Local<RefCell<ShardSet>> = Local::new(RefCell::new(ShardSet::ALL));
+static BAD_ALLOWED_SHARDS: Local<Cell<bool>> = Local::new(Cell::new(false));
 
 /// Stands for an epoch that the configuration gave wrongly: every clock is before it, so that the
 /// path to an id needs no check of its own.
@@ -92,7 +90,7 @@ impl TextSetting for AllowedShardsSetting {
 
     fn assign(text: &str) {
         if let Ok(shards) = ShardSet::parse(text) {
-            ALLOWED.set(shards);
+            *ALLOWED.borrow_mut() = shards;
             BAD_ALLOWED_SHARDS.set(false);
         }
         mint::drop_lease();
@@ -116,16 +114,17 @@ pub fn define() {
         // library by itself cannot mint, but decodes by the value in the configuration file.
         if pg::preloading() { GucContext::Postmaster } else { GucContext::Sighup },
     );
-    GucRegistry::define_int_guc(
-        c"idgen.shard",
-        c"The shard of snowflake_next_id() without an argument.",
-        c"-1 is unset. Set it for a database, a role or a session.",
-        &SHARD,
-        -1,
-        SHARDS as i32 - 1,
-        GucContext::Userset,
-        GucFlags::empty(),
-    );
+    pg::define_int_setting(IntSetting {
+        name: c"idgen.shard",
+        short: c"The shard of snowflake_next_id() without an argument.",
+        long: c"-1 is unset. Set it for a database, a role or a session.",
+        value: &SHARD,
+        min: -1,
+        max: SHARDS as i32 - 1,
+        context: GucContext::Userset,
+        flags: GucFlags::empty(),
+        drops_lease: false,
+    });
     pg::define_text_setting::<AllowedShardsSetting>(
         ALLOWED_SHARDS,
         c"The shards that this server may mint ids for.",
@@ -133,58 +132,64 @@ pub fn define() {
         &ALLOWED_SHARDS_TEXT,
         GucContext::Sighup,
     );
-    pg::define_lease_setting(
-        c"idgen.max_ahead",
-        c"How far ids may run ahead of the system clock.",
-        c"0 waits for the next millisecond as soon as one is full.",
-        &MAX_AHEAD_MS,
-        0,
-        HOUR_MS,
-        GucContext::Sighup,
-        GucFlags::UNIT_MS,
-    );
-    GucRegistry::define_int_guc(
-        c"idgen.max_wait",
-        c"How long a call may wait for the system clock before it fails.",
-        c"0 never waits.",
-        &MAX_WAIT_MS,
-        0,
-        HOUR_MS,
-        GucContext::Userset,
-        GucFlags::UNIT_MS,
-    );
-    pg::define_lease_setting(
-        c"idgen.max_lease",
-        c"The longest run of ids that a backend takes from a shard at once.",
-        c"With 1 the ids of a shard are in strict order over all backends.",
-        &MAX_LEASE,
-        1,
-        IDS_PER_TICK as i32,
-        GucContext::Userset,
-        GucFlags::empty(),
-    );
-    GucRegistry::define_int_guc(
-        c"idgen.reserve_ahead",
-        c"How far ahead of the ids the durable high-water mark is written.",
-        c"Less writes more WAL; more makes ids start later after a crash with the clock set back.",
-        &RESERVE_AHEAD_MS,
-        10,
-        60_000,
-        GucContext::Sighup,
-        GucFlags::UNIT_MS,
-    );
-    GucRegistry::define_int_guc(
-        c"idgen.max_clock_jump",
-        c"The forward leap of the system clock that stops minting.",
-        c"A mark written under a clock that is years ahead could not be taken back. -1 allows any leap.",
-        &MAX_CLOCK_JUMP_MS,
-        -1,
-        i32::MAX,
-        GucContext::Sighup,
-        GucFlags::UNIT_MS,
-    );
+    pg::define_int_setting(IntSetting {
+        name: c"idgen.max_ahead",
+        short: c"How far ids may run ahead of the system clock.",
+        long: c"0 waits for the next millisecond as soon as one is full.",
+        value: &MAX_AHEAD_MS,
+        min: 0,
+        max: HOUR_MS,
+        context: GucContext::Sighup,
+        flags: GucFlags::UNIT_MS,
+        drops_lease: true,
+    });
+    pg::define_int_setting(IntSetting {
+        name: c"idgen.max_wait",
+        short: c"How long a call may wait for the system clock before it fails.",
+        long: c"0 never waits.",
+        value: &MAX_WAIT_MS,
+        min: 0,
+        max: HOUR_MS,
+        context: GucContext::Userset,
+        flags: GucFlags::UNIT_MS,
+        drops_lease: false,
+    });
+    pg::define_int_setting(IntSetting {
+        name: c"idgen.max_lease",
+        short: c"The longest run of ids that a backend takes from a shard at once.",
+        long: c"With 1 the ids of a shard are in strict order over all backends.",
+        value: &MAX_LEASE,
+        min: 1,
+        max: IDS_PER_TICK as i32,
+        context: GucContext::Userset,
+        flags: GucFlags::empty(),
+        drops_lease: true,
+    });
+    pg::define_int_setting(IntSetting {
+        name: c"idgen.reserve_ahead",
+        short: c"How far ahead of the ids the durable high-water mark is written.",
+        long: c"Less writes more WAL; more makes ids start later after a crash with the clock set back.",
+        value: &RESERVE_AHEAD_MS,
+        min: 10,
+        max: 60_000,
+        context: GucContext::Sighup,
+        flags: GucFlags::UNIT_MS,
+        drops_lease: false,
+    });
+    pg::define_int_setting(IntSetting {
+        name: c"idgen.max_clock_jump",
+        short: c"The forward leap of the system clock that stops minting.",
+        long:
+            c"A mark written under a clock that is years ahead could not be taken back. -1 allows any leap.",
+        value: &MAX_CLOCK_JUMP_MS,
+        min: -1,
+        max: i32::MAX,
+        context: GucContext::Sighup,
+        flags: GucFlags::UNIT_MS,
+        drops_lease: false,
+    });
     #[cfg(feature = "pg_test")]
-    GucRegistry::define_string_guc(
+    pgrx::guc::GucRegistry::define_string_guc(
         c"idgen.fault",
         c"Where a backend is to die or fail, for tests.",
         c"",
@@ -197,7 +202,7 @@ pub fn define() {
     if epoch.is_some_and(|text| Epoch::parse(&text).map(Epoch::unix_ms) != Ok(EPOCH_UNIX_MS.get())) {
         EPOCH_UNIX_MS.set(NO_EPOCH);
     }
-    let taken = ALLOWED.with_borrow(|shards| *shards);
+    let taken = *ALLOWED.borrow();
     BAD_ALLOWED_SHARDS.set(allowed.is_some_and(|text| ShardSet::parse(&text) != Ok(taken)));
 }
 
@@ -231,13 +236,19 @@ pub fn check_allowed_shards() -> Result<(), Error> {
     if BAD_ALLOWED_SHARDS.get() { Err(Error::BadSetting("idgen.allowed_shards")) } else { Ok(()) }
 }
 
+/// Whether this server may mint for a shard.
+#[inline]
+pub fn allows(shard: Shard) -> bool {
+    !BAD_ALLOWED_SHARDS.get() && ALLOWED.borrow().contains(shard)
+}
+
 /// Checks that this server may mint for a shard.
 ///
 /// # Errors
 /// 55000 where it may not.
 pub fn check_allowed(shard: Shard) -> Result<(), Error> {
     check_allowed_shards()?;
-    if ALLOWED.with_borrow(|allowed| allowed.contains(shard)) {
+    if allows(shard) {
         return Ok(());
     }
     let allowed = ALLOWED_SHARDS_TEXT.get().unwrap_or_default().to_string_lossy().into_owned();

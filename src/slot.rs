@@ -29,6 +29,10 @@ pub struct Bounds {
     pub floor: Tick,
     /// How many ticks after `now` a position may lie.
     pub max_ahead: u64,
+    /// How many ticks after that a run may lie whose taker waits until the clock has come so far. Those
+    /// who wait for a full millisecond so queue up for the next ones, each for its own, and wake only
+    /// when it is their turn.
+    pub queue: u64,
     /// The exclusive end of the ticks that may be issued.
     pub limit: Tick,
 }
@@ -45,7 +49,7 @@ pub struct Run {
 /// Why a shard has nothing to give now. The slot is unchanged then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The next free position is in `tick`, more than `max_ahead` after the clock.
+    /// The next free position is in `tick`, more than `max_ahead` and the queue after the clock.
     Ahead {
         /// The millisecond of the next free position.
         tick: Tick,
@@ -66,8 +70,12 @@ impl Slot {
     /// millisecond, and not always at sequence 0: `id % N` over ids of a quiet shard should find
     /// every bucket, so the start moves through the low 8 bits as ids are handed out.
     ///
+    /// A run that lies more than `max_ahead` after the clock is of one millisecond, and not to be used
+    /// before [`Run::due`].
+    ///
     /// # Errors
     /// A [`Refusal`], with the slot unchanged.
+    #[inline]
     pub fn take(&mut self, want: u64, bounds: &Bounds) -> Result<Run, Refusal> {
         let earliest = bounds.now.max(bounds.floor);
         if earliest > MAX_TICK {
@@ -83,13 +91,13 @@ impl Slot {
             return Err(Refusal::Exhausted);
         }
         let last = bounds.now + bounds.max_ahead;
-        if tick > last {
+        if tick > last + bounds.queue {
             return Err(Refusal::Ahead { tick });
         }
         if tick >= bounds.limit {
             return Err(Refusal::Limit { tick });
         }
-        let bound = first_position((last.min(MAX_TICK) + 1).min(bounds.limit));
+        let bound = first_position((last.max(tick).min(MAX_TICK) + 1).min(bounds.limit));
         let end = bound.min(start.saturating_add(want.max(1)));
         self.next = end;
         self.ids += end - start;
@@ -102,5 +110,10 @@ impl Run {
     /// How many positions the run holds; at least 1.
     pub fn count(&self) -> u64 {
         self.end - self.start
+    }
+
+    /// What the clock must show for the run to be used.
+    pub fn due(&self, max_ahead: u64) -> Tick {
+        tick_of(self.start).saturating_sub(max_ahead)
     }
 }

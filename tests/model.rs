@@ -24,7 +24,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use layout::{Position, Shard, Tick, tick_of};
 use lease::Lease;
 use reservation::{Clocks, Reservation, Rules};
-use slot::{Bounds, Refusal, Slot};
+use slot::{Bounds, Refusal, Run, Slot};
 
 /// What may happen in a world, and how much of it.
 #[derive(Clone, Debug)]
@@ -44,6 +44,7 @@ struct World {
     /// Sets of a clock in a history.
     clock_sets: usize,
     max_ahead: u64,
+    queue: u64,
     reserve_ahead: u64,
     max_lease: u64,
 }
@@ -64,6 +65,10 @@ enum Step {
         now: Tick,
         floor: Tick,
         limit: Tick,
+    },
+    /// It has a run, and waits until the clock has come so far.
+    Queued {
+        run: Run,
     },
     /// It has decided on a mark.
     Planned {
@@ -130,6 +135,8 @@ struct State {
     disordered: bool,
     faults: usize,
     clock_sets: usize,
+    /// Runs that were waited for in vain; they count as ids, or there would be no end of them.
+    given_up: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,12 +180,16 @@ impl World {
                 }
             }
             Step::Read { now, floor, limit } => {
-                let bounds = Bounds { now, floor, max_ahead: self.max_ahead, limit };
+                let bounds = Bounds { now, floor, max_ahead: self.max_ahead, queue: self.queue, limit };
                 match node.slot.take(backend.lease.want(shard(), now, self.max_lease), &bounds) {
                     Ok(run) => {
-                        minted = Some(backend.lease.grant(shard(), now, run));
                         node.slot.leases = 0;
-                        backend.step = Step::Idle;
+                        backend.step = if run.due(self.max_ahead) <= now {
+                            minted = Some(backend.lease.grant(shard(), now, run));
+                            Step::Idle
+                        } else {
+                            Step::Queued { run }
+                        };
                     }
                     Err(Refusal::Limit { .. }) if !node.reservation.loaded() => {
                         node.reservation.load(node.written);
@@ -187,7 +198,7 @@ impl World {
                     Err(Refusal::Limit { tick }) => {
                         let clocks = Clocks { now: node.clock, boot_ms: 0 };
                         let rules = Rules {
-                            max_ahead: self.max_ahead,
+                            max_ahead: self.max_ahead + self.queue,
                             reserve_ahead: self.reserve_ahead,
                             max_jump: None,
                         };
@@ -196,6 +207,18 @@ impl World {
                     }
                     Err(_) => backend.step = Step::Idle,
                 }
+            }
+            Step::Queued { run } => {
+                let due = run.due(self.max_ahead);
+                if node.clock < due {
+                    return None;
+                }
+                if tick_of(run.start) >= node.reservation.floor() {
+                    minted = Some(backend.lease.grant(shard(), due, run));
+                } else {
+                    state.given_up += 1;
+                }
+                backend.step = Step::Idle;
             }
             Step::Planned { mark } => {
                 node.written = node.written.max(mark);
@@ -243,6 +266,7 @@ impl Model for World {
             disordered: false,
             faults: 0,
             clock_sets: 0,
+            given_up: 0,
         }]
     }
 
@@ -251,7 +275,7 @@ impl Model for World {
             let other = &state.nodes[1 - n];
             if node.role == Role::Primary {
                 for b in 0..2 {
-                    let room = state.issued.len() < self.ids;
+                    let room = state.issued.len() + state.given_up < self.ids;
                     if room || node.backends[b].step != Step::Idle {
                         actions.push(Action::Go(n, b));
                     }
@@ -290,7 +314,10 @@ impl Model for World {
         let mut next = state.clone();
         match action {
             Action::Go(n, b) => self.go(&mut next, n, b)?,
-            Action::End(n, b) => next.nodes[n].backends[b] = NEW,
+            Action::End(n, b) => {
+                let backend = std::mem::replace(&mut next.nodes[n].backends[b], NEW);
+                next.given_up += usize::from(matches!(backend.step, Step::Queued { .. }));
+            }
             Action::FlushByOther(n) => next.nodes[n].flushed = next.nodes[n].written,
             Action::Replicate => {
                 let flushed = next.nodes.iter().map(|node| node.flushed).max().unwrap();
@@ -358,9 +385,13 @@ const ONE_SERVER: World = World {
     faults: 2,
     clock_sets: 2,
     max_ahead: 1,
+    queue: 0,
     reserve_ahead: 1,
     max_lease: 2,
 };
+
+/// The same with fewer faults, where backends queue for milliseconds that the clock has not reached.
+const QUEUEING: World = World { queue: 1, max_ahead: 0, faults: 1, ..ONE_SERVER };
 
 /// Two servers with synchronous replication; either may be promoted while the other lives.
 const SYNCHRONOUS: World = World {
@@ -392,6 +423,12 @@ fn explore(name: &str, world: World) -> Vec<&'static str> {
 #[test]
 fn one_server_repeats_nothing() {
     assert_eq!(explore("one server", ONE_SERVER), [] as [&str; 0]);
+}
+
+/// Promise 1 where backends queue: a run waited for is not used after a crash or a step of the clock.
+#[test]
+fn those_who_queue_repeat_nothing() {
+    assert_eq!(explore("queueing", QUEUEING), [] as [&str; 0]);
 }
 
 /// Promise 1 with synchronous replication: failover and failback, the old primary alive or dead,

@@ -31,7 +31,7 @@ use layout::{
 use lease::Lease;
 use reservation::{CLAIM_MS, Clocks, Reservation, Rules, Unplanned, runs_low};
 use shard_set::ShardSet;
-use slot::{Bounds, Refusal, Slot};
+use slot::{Bounds, Refusal, Run, Slot};
 
 fn shard(number: i32) -> Shard {
     Shard::try_from(number).unwrap()
@@ -124,8 +124,9 @@ fn any_bounds() -> impl Strategy<Value = (u64, Bounds)> {
     // Clocks close together, so that they step in both directions across the slot's position, and
     // now and then the end of the range.
     let tick = prop_oneof![9 => 0..60u64, 1 => MAX_TICK - 3..MAX_TICK + 3];
-    (1..3000u64, tick, 0..60u64, 0..20u64, prop_oneof![0..80u64, Just(MAX_TICK + 1)])
-        .prop_map(|(want, now, floor, max_ahead, limit)| (want, Bounds { now, floor, max_ahead, limit }))
+    (1..3000u64, tick, 0..60u64, 0..20u64, prop_oneof![0..80u64, Just(MAX_TICK + 1)]).prop_map(
+        |(want, now, floor, max_ahead, limit)| (want, Bounds { now, floor, max_ahead, queue: 0, limit }),
+    )
 }
 
 proptest! {
@@ -144,14 +145,21 @@ proptest! {
                     end = run.end;
                     let (first, last) = (tick_of(run.start), tick_of(run.end - 1));
                     prop_assert!(first >= bounds.now && first >= bounds.floor);
-                    prop_assert!(last <= bounds.now + bounds.max_ahead);
+                    if run.due(bounds.max_ahead) <= bounds.now {
+                        prop_assert!(last <= bounds.now + bounds.max_ahead);
+                    } else {
+                        prop_assert!(first == last, "a run to wait for is of one millisecond");
+                        prop_assert!(last <= bounds.now + bounds.max_ahead + bounds.queue);
+                    }
                     prop_assert!(last < bounds.limit && last <= MAX_TICK);
                     prop_assert_eq!(slot.ids, before.ids + run.count());
                 }
                 Err(refusal) => {
                     prop_assert_eq!(slot, before, "a refusal must leave the slot alone");
                     match refusal {
-                        Refusal::Ahead { tick } => prop_assert!(tick > bounds.now + bounds.max_ahead),
+                        Refusal::Ahead { tick } => {
+                            prop_assert!(tick > bounds.now + bounds.max_ahead + bounds.queue);
+                        }
                         Refusal::Limit { tick } => prop_assert!(tick >= bounds.limit),
                         Refusal::Exhausted => prop_assert!(
                             bounds.now.max(bounds.floor) > MAX_TICK || tick_of(before.next) > MAX_TICK
@@ -166,7 +174,7 @@ proptest! {
     #[test]
     fn a_run_is_as_long_as_its_bounds_allow(want in 1..5000u64, now in 100..200u64, max_ahead in 0..5u64) {
         let mut slot = Slot::default();
-        let bounds = Bounds { now, floor: 0, max_ahead, limit: now + 3 };
+        let bounds = Bounds { now, floor: 0, max_ahead, queue: 0, limit: now + 3 };
         let room = first_position((now + max_ahead + 1).min(now + 3)) - first_position(now);
         prop_assert_eq!(slot.take(want, &bounds).unwrap().count(), want.min(room));
     }
@@ -176,7 +184,7 @@ proptest! {
 #[test]
 fn the_last_tick_is_used_up_and_then_refused() {
     let mut slot = Slot::default();
-    let bounds = Bounds { now: MAX_TICK, floor: 0, max_ahead: 1000, limit: MAX_TICK + 1 };
+    let bounds = Bounds { now: MAX_TICK, floor: 0, max_ahead: 1000, queue: 0, limit: MAX_TICK + 1 };
     assert_eq!(slot.take(5000, &bounds).unwrap().count(), IDS_PER_TICK);
     assert_eq!(slot.take(1, &bounds), Err(Refusal::Exhausted));
     assert_eq!(slot.take(1, &Bounds { now: u64::MAX >> 20, ..bounds }), Err(Refusal::Exhausted));
@@ -214,7 +222,7 @@ proptest! {
         for (who, step) in calls {
             // Most calls come within the same millisecond.
             now = now.saturating_add_signed(if step.abs() == 3 { step } else { 0 });
-            let bounds = Bounds { now, floor: 0, max_ahead, limit: MAX_TICK + 1 };
+            let bounds = Bounds { now, floor: 0, max_ahead, queue: 0, limit: MAX_TICK + 1 };
             if let Ok(position) = backends[who].id(&mut slot, &bounds, max_lease) {
                 prop_assert!(seen.insert(position), "a position twice");
                 prop_assert!(Some(position) > last[who], "a backend's ids must increase");
@@ -237,7 +245,7 @@ proptest! {
         let mut now = 100;
         for (who, step) in calls {
             now += step / 2;
-            let bounds = Bounds { now, floor: 0, max_ahead: 1000, limit: MAX_TICK + 1 };
+            let bounds = Bounds { now, floor: 0, max_ahead: 1000, queue: 0, limit: MAX_TICK + 1 };
             let position = backends[who].id(&mut slot, &bounds, max_lease).unwrap();
             for (earlier, smaller) in ids.iter().filter(|(then, _)| *then < now || max_lease == 1) {
                 prop_assert!(*smaller < position, "{smaller} of {earlier} is not below {position} of {now}");
@@ -246,12 +254,56 @@ proptest! {
         }
     }
 
+    /// Promises 1, 2 and 3 where backends queue for a full shard: a call takes its run, waits while others
+    /// call, and returns when the clock has come so far, or later. An id is of no millisecond before its
+    /// call, and greater than those of all calls that ended in an earlier millisecond than it began in.
+    #[test]
+    fn those_who_queue_keep_the_promises(
+        steps in vec((0..4usize, prop_oneof![12 => Just(0i64), 3 => 1..3i64, 1 => Just(-2i64)]), 1..800),
+        back in any::<bool>(), max_lease in 1..600u64, max_ahead in 0..3u64, queue in 0..4u64,
+    ) {
+        let mut slot = Slot::default();
+        let mut backends = [const { Backend(Lease::NONE) }; 4];
+        // Since when, and in which step, a backend has been in a call, and the run it waits for.
+        let mut calls: [Option<(u64, usize, Option<Run>)>; 4] = [None; 4];
+        let mut ids: Vec<(usize, (u64, usize), (u64, usize), Position)> = Vec::new();
+        let mut now = 100u64;
+        for (at, (who, step)) in steps.into_iter().enumerate() {
+            now = now.saturating_add_signed(if back { step } else { step.max(0) });
+            let Backend(lease) = &mut backends[who];
+            let (began, from, run) = calls[who].unwrap_or((now, at, None));
+            let bounds = Bounds { now, floor: 0, max_ahead, queue, limit: MAX_TICK + 1 };
+            let minted = match run {
+                Some(run) if run.due(max_ahead) > now => None,
+                Some(run) => Some(lease.grant(shard(5), run.due(max_ahead), run)),
+                None => lease.next(shard(5), now, 0).or_else(|| {
+                    let run = slot.take(lease.want(shard(5), now, max_lease), &bounds).ok()?;
+                    if run.due(max_ahead) <= now {
+                        return Some(lease.grant(shard(5), now, run));
+                    }
+                    calls[who] = Some((began, from, Some(run)));
+                    None
+                }),
+            };
+            let Some(position) = minted else { continue };
+            calls[who] = None;
+            prop_assert!(tick_of(position) >= began, "older than its call");
+            prop_assert!(tick_of(position) <= now + max_ahead, "too far ahead");
+            for (other, _, (ended, to), earlier) in &ids {
+                prop_assert!(*earlier != position, "a position twice");
+                let in_order = *other == who || (!back && (*ended < began || max_lease == 1) && *to < from);
+                prop_assert!(!in_order || *earlier < position, "{earlier} then {position}");
+            }
+            ids.push((who, (began, from), (now, at), position));
+        }
+    }
+
     /// Promise 3: nothing below a raised floor is handed out, whatever the lease still holds.
     #[test]
     fn a_raised_floor_drops_the_lease(floor in 0..20u64, max_lease in 1..80u64) {
         let mut slot = Slot::default();
         let mut backend = Backend(Lease::NONE);
-        let mut bounds = Bounds { now: 10, floor: 0, max_ahead: 50, limit: MAX_TICK + 1 };
+        let mut bounds = Bounds { now: 10, floor: 0, max_ahead: 50, queue: 0, limit: MAX_TICK + 1 };
         for _ in 0..10 {
             backend.id(&mut slot, &bounds, max_lease).unwrap();
         }
@@ -267,7 +319,7 @@ proptest! {
         let mut backend = Backend(Lease::NONE);
         let mut buckets = [0usize; 256];
         for visit in 1..=256 {
-            let bounds = Bounds { now: visit * gap, floor: 0, max_ahead: 0, limit: MAX_TICK + 1 };
+            let bounds = Bounds { now: visit * gap, floor: 0, max_ahead: 0, queue: 0, limit: MAX_TICK + 1 };
             for _ in 0..calls {
                 buckets[(backend.id(&mut slot, &bounds, 64).unwrap() & 255) as usize] += 1;
             }
@@ -281,7 +333,7 @@ proptest! {
 fn the_run_doubles_within_a_millisecond() {
     let mut slot = Slot::default();
     let mut backend = Backend(Lease::NONE);
-    let mut bounds = Bounds { now: 7, floor: 0, max_ahead: 1000, limit: MAX_TICK + 1 };
+    let mut bounds = Bounds { now: 7, floor: 0, max_ahead: 1000, queue: 0, limit: MAX_TICK + 1 };
     for _ in 0..127 {
         backend.id(&mut slot, &bounds, 64).unwrap();
     }

@@ -5,19 +5,24 @@ use pgrx::pg_extern;
 use crate::epoch::Timestamptz;
 use crate::error::{Error, or_raise};
 use crate::layout::{self, Sequence, Shard, decompose};
-use crate::pg::Row;
+use crate::pg::{Call, Column, hot_entry};
 use crate::settings;
 
-#[pg_extern(sql = false)]
-fn shard_of(id: i64) -> i32 {
-    decompose(id).shard.into()
-}
+hot_entry!(
+    shard_of_wrapper,
+    |call: Call| Some(i32::from(decompose(call.int8(0)?).shard)),
+    |_| Err::<i32, _>(Error::Null("id"))
+);
 
-#[pg_extern(sql = false)]
-fn snowflake_decode(id: i64) -> Row<3> {
+hot_entry!(snowflake_decode_wrapper, |call: Call| call.row(decode(call.int8(0)?).ok()?), |call: Call| {
+    decode(call.int8(0).ok_or(Error::Null("id"))?).map(|columns| call.first_row(columns))
+});
+
+#[inline]
+fn decode(id: i64) -> Result<[Column; 3], Error> {
     let parts = decompose(id);
-    let created_at = or_raise(settings::epoch()).timestamp_of(parts.tick);
-    Row([created_at.into(), i32::from(parts.shard).into(), i32::from(parts.sequence).into()])
+    let created_at = settings::epoch()?.timestamp_of(parts.tick);
+    Ok([Column::Int8(created_at), Column::Int4(parts.shard.into()), Column::Int4(parts.sequence.into())])
 }
 
 #[pg_extern(sql = false)]

@@ -1,34 +1,63 @@
 //! Minting.
 
-use pgrx::iter::SetOfIterator;
+use std::ops::Range;
+use std::vec;
+
 use pgrx::pg_extern;
 
 use crate::error::{Error, or_raise};
-use crate::layout::Shard;
+use crate::layout::{Position, Shard, compose};
+use crate::pg::{Call, hot_entry};
+use crate::slot::Run;
 use crate::{mint, settings};
 
 fn shard_argument(shard: Option<i32>) -> Result<Shard, Error> {
     Ok(Shard::try_from(shard.ok_or(Error::Null("shard"))?)?)
 }
 
-#[pg_extern(sql = false)]
-fn snowflake_next_id(shard: Option<i32>) -> i64 {
-    or_raise(shard_argument(shard).and_then(mint::next_id))
+hot_entry!(
+    snowflake_next_id_wrapper,
+    |call: Call| mint::at_once(Shard::try_from(call.int4(0)?).ok()?),
+    |call: Call| shard_argument(call.int4(0)).and_then(mint::next_id)
+);
+
+hot_entry!(snowflake_next_id_of_session_wrapper, |_| mint::at_once(settings::shard().ok()?), |_| {
+    settings::shard().and_then(mint::next_id)
+});
+
+hot_entry!(snowflake_next_ids_wrapper, |call: Call| call.next_of_set::<Batch>(), |call: Call| call
+    .begin_or_end_set(|| {
+        let shard = shard_argument(call.int4(0))?;
+        let count = call.int4(1).ok_or(Error::Null("count"))?;
+        let count = u64::try_from(count).map_err(|_| Error::NegativeCount(count))?;
+        Ok(Batch::new(shard, mint::next_ids(shard, count)?))
+    }));
+
+/// The ids of some runs, one after the other.
+struct Batch {
+    shard: Shard,
+    run: Range<Position>,
+    later: vec::IntoIter<Run>,
 }
 
-#[pg_extern(sql = false)]
-fn snowflake_next_id_of_session() -> i64 {
-    or_raise(settings::shard().and_then(mint::next_id))
+impl Batch {
+    fn new(shard: Shard, runs: Vec<Run>) -> Batch {
+        Batch { shard, run: 0..0, later: runs.into_iter() }
+    }
 }
 
-#[pg_extern(sql = false)]
-fn snowflake_next_ids(shard: Option<i32>, count: Option<i32>) -> SetOfIterator<'static, i64> {
-    let shard = or_raise(shard_argument(shard));
-    let count = or_raise(count.ok_or(Error::Null("count")));
-    let count = or_raise(u64::try_from(count).map_err(|_| Error::NegativeCount(count)));
-    let runs = or_raise(mint::next_ids(shard, count));
-    let positions = runs.into_iter().flat_map(|run| run.start..run.end);
-    SetOfIterator::new(positions.map(move |position| or_raise(mint::id_at(position, shard))))
+impl Iterator for Batch {
+    type Item = i64;
+
+    #[inline]
+    fn next(&mut self) -> Option<i64> {
+        let position = self.run.next().or_else(|| {
+            let Run { start, end } = self.later.next()?;
+            self.run = start + 1..end;
+            Some(start)
+        })?;
+        compose(position, self.shard).ok()
+    }
 }
 
 #[pg_extern(sql = false)]

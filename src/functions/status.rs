@@ -51,7 +51,7 @@ fn idgen_status() -> TableIterator<
     let epoch = settings::epoch().ok();
     let now = clock::now();
     let years_left = now.as_ref().ok().map(|now| MAX_TICK.saturating_sub(*now) as f64 / YEAR_MS);
-    let behind = |now| reservation.floor().max(furthest) > now + settings::max_ahead_ms();
+    let behind = |now| reservation.floor().max(furthest) > now + settings::max_ahead_ms() + mint::QUEUE_MS;
     let warning = mint::problem().map(|problem| problem.message()).or_else(|| {
         if now.as_ref().is_ok_and(|now| behind(*now)) {
             return Some("the system clock is behind the ids already minted".into());

@@ -5,16 +5,22 @@ use pgrx::pg_extern;
 use crate::epoch::{INFINITY, MINUS_INFINITY, Timestamptz, timestamp_since};
 use crate::error::{Error, or_raise};
 use crate::layout::{MAX_TICK, Tick, decompose, max_id, min_id};
+use crate::pg::{Call, hot_entry};
 use crate::settings;
 
-#[pg_extern(sql = false)]
-fn snowflake_time(id: i64) -> Timestamptz {
-    or_raise(settings::epoch()).timestamp_of(decompose(id).tick)
+hot_entry!(snowflake_time_wrapper, |call: Call| time(call).ok(), time);
+
+fn time(call: Call) -> Result<Timestamptz, Error> {
+    let id = call.int8(0).ok_or(Error::Null("id"))?;
+    Ok(settings::epoch()?.timestamp_of(decompose(id).tick))
 }
 
-#[pg_extern(sql = false)]
-fn snowflake_time_since(id: i64, epoch: Timestamptz) -> Timestamptz {
-    or_raise(timestamp_since(epoch, decompose(id).tick).ok_or(Error::EpochArgument))
+hot_entry!(snowflake_time_since_wrapper, |call: Call| time_since(call).ok(), time_since);
+
+fn time_since(call: Call) -> Result<Timestamptz, Error> {
+    let id = call.int8(0).ok_or(Error::Null("id"))?;
+    let epoch = call.int8(1).ok_or(Error::Null("epoch"))?;
+    timestamp_since(epoch, decompose(id).tick).ok_or(Error::EpochArgument)
 }
 
 #[pg_extern(sql = false)]
