@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls};
 
 use measure::{Spread, Work, at_once, interleaved};
-use systems::{HUNDRED_THOUSAND, IDGEN, MILLION, NEXTVAL, Rows, SYSTEMS, System, THOUSAND};
+use systems::{HUNDRED_THOUSAND, MILLION, Rows, SYSTEMS, System, THOUSAND};
 
 /// What a shard can keep up: 1024 ids in a millisecond.
 const CEILING: f64 = 1_024_000.0;
@@ -32,10 +32,9 @@ struct Scale {
     backends: &'static [usize],
 }
 
-const FULL: Scale =
-    Scale { quick: false, rounds: 5, seconds: 1.0, bulk: MILLION, backends: &[1, 2, 4, 8, 16] };
+const FULL: Scale = Scale { quick: false, rounds: 5, seconds: 1.0, bulk: MILLION, backends: &[1, 2, 4, 8] };
 const QUICK: Scale =
-    Scale { quick: true, rounds: 2, seconds: 0.25, bulk: HUNDRED_THOUSAND, backends: &[1, 2, 8] };
+    Scale { quick: true, rounds: 2, seconds: 0.25, bulk: HUNDRED_THOUSAND, backends: &[2, 8] };
 
 /// The cost of an expression for a row.
 struct Call {
@@ -69,19 +68,12 @@ struct Batches {
     statements: Spread,
 }
 
-/// Rows inserted by a system.
+/// Rows that came in bulk.
 struct Inserts {
     seconds: Spread,
     /// Bytes, scaled to as many rows as the others insert.
     wal: Spread,
     index: Spread,
-}
-
-/// Rows with a key of idgen's, of an identity column, and with ready-made keys, in seconds.
-struct Copies {
-    idgen: Spread,
-    identity: Spread,
-    ready_made: Spread,
 }
 
 /// Backends at once.
@@ -99,8 +91,8 @@ struct Results {
     batches: Batches,
     /// By system, then ready-made keys.
     inserts: Vec<Inserts>,
-    copies: Copies,
-    /// Inserts a second by 8 clients, by system up to the places that [`PGBENCH`] lists.
+    copies: Vec<Inserts>,
+    /// Inserts a second by 8 clients, by system.
     pgbench: Vec<Spread>,
     /// idgen with `max_ahead = 0`.
     sustained: Vec<Load>,
@@ -114,8 +106,6 @@ struct Results {
 
 /// Transactions that a bulk insert is split into at most; what they leave out is scaled.
 const MOST_TRANSACTIONS: u64 = 10;
-/// The systems that single-row inserts are compared for.
-const PGBENCH: [usize; 2] = [IDGEN, NEXTVAL];
 const SUSTAINED: [usize; 3] = [1, 8, 64];
 const SHARDS: [usize; 4] = [1, 2, 4, 8];
 /// Settings for backends that the clock does not hold, nor the disk.
@@ -162,9 +152,9 @@ impl Bench {
     fn new(scale: Scale, server: String) -> Bench {
         println!("\n== setting up the systems");
         let mut control = Client::connect(&server, NoTls).expect("the server of scripts/bench");
+        sql(&mut control, measure::SESSION);
         sql(&mut control, systems::SET_UP);
         sql(&mut control, "VACUUM ANALYZE");
-        sql(&mut control, measure::SESSION);
         let newer: bool =
             control.query_one("SELECT to_regproc('uuidv7') IS NOT NULL", &[]).expect("a row").get(0);
         let systems: Vec<_> = SYSTEMS.into_iter().filter(|system| newer || system.name != "uuidv7").collect();
@@ -316,34 +306,48 @@ impl Bench {
     }
 
     fn inserts(&mut self) -> Vec<Inserts> {
+        let bulk = self.scale.bulk.1;
+        let ready = format!("INSERT INTO rows_ready SELECT id, n FROM ready_made LIMIT {bulk}");
+        let insert = |target: &str, source: &str| format!("INSERT INTO {target} (n) SELECT n FROM {source}");
+        self.bulk("INSERT ... SELECT: seconds", &ready, insert)
+    }
+
+    fn copies(&mut self) -> Vec<Inserts> {
+        let data: String = self.control.query_one("SHOW data_directory", &[]).expect("SHOW").get(0);
+        let Rows(source, rows) = self.scale.bulk;
+        for (file, query) in [
+            (source, format!("SELECT n FROM {source}")),
+            (THOUSAND.0, format!("SELECT n FROM {}", THOUSAND.0)),
+            ("ready_made", format!("SELECT id, n FROM ready_made LIMIT {rows}")),
+        ] {
+            sql(&mut self.control, &format!("COPY ({query}) TO '{data}/{file}'"));
+        }
+        let ready = format!("COPY rows_ready FROM '{data}/ready_made'");
+        let copy = |target: &str, source: &str| format!("COPY {target} (n) FROM '{data}/{source}'");
+        self.bulk("COPY: seconds", &ready, copy)
+    }
+
+    /// Fills a table of each system from a table or file of rows without keys, and one with ready-made keys.
+    fn bulk(&mut self, title: &str, ready: &str, fill: impl Fn(&str, &str) -> String) -> Vec<Inserts> {
         let Rows(_, bulk) = self.scale.bulk;
         let sources: Vec<Rows> =
             self.systems.iter().map(|system| system.insert_from.unwrap_or(self.scale.bulk)).collect();
         let mut subjects: Vec<_> = self.systems.iter().map(|system| system.name.to_owned()).collect();
         subjects.push("ready-made keys".into());
-        let rounds = self.scale.rounds;
-        let taken = interleaved("INSERT ... SELECT: seconds", rounds, &subjects, |subject| {
-            let (target, insert, scale) = match sources.get(subject) {
-                Some(Rows(source, rows)) => {
-                    let target = format!("rows_{subject}");
-                    let insert = format!("INSERT INTO {target} (n) SELECT n FROM {source};");
-                    let times = (bulk / rows).min(MOST_TRANSACTIONS);
-                    let inserts = format!("BEGIN; {insert} COMMIT;").repeat(times as usize);
-                    (target, inserts, (bulk / (rows * times)) as f64)
-                }
-                None => {
-                    let insert = format!("INSERT INTO rows_ready SELECT id, n FROM ready_made LIMIT {bulk}");
-                    ("rows_ready".to_owned(), insert, 1.0)
-                }
-            };
-            let taken = self.inserted(&target, &insert);
-            taken.map(|figure| figure * scale)
+        let taken = interleaved(title, self.scale.rounds, &subjects, |subject| match sources.get(subject) {
+            Some(Rows(source, rows)) => {
+                let target = format!("rows_{subject}");
+                let times = (bulk / rows).min(MOST_TRANSACTIONS);
+                let fills = format!("BEGIN; {}; COMMIT;", fill(&target, source)).repeat(times as usize);
+                self.filled(&target, &fills).map(|figure| figure * (bulk / (rows * times)) as f64)
+            }
+            None => self.filled("rows_ready", ready),
         });
         taken.into_iter().map(|[seconds, wal, index]| Inserts { seconds, wal, index }).collect()
     }
 
     /// Fills an empty table: seconds, WAL, and the size of its index.
-    fn inserted(&mut self, target: &str, statement: &str) -> [f64; 3] {
+    fn filled(&mut self, target: &str, statement: &str) -> [f64; 3] {
         sql(&mut self.control, &format!("TRUNCATE {target}; CHECKPOINT"));
         let [seconds, wal] = self.timed(statement);
         let index = self.number(&format!("SELECT pg_indexes_size('{target}')")) as f64;
@@ -351,34 +355,12 @@ impl Bench {
         [seconds, wal, index]
     }
 
-    fn copies(&mut self) -> Copies {
-        let data: String = self.control.query_one("SHOW data_directory", &[]).expect("SHOW").get(0);
-        let Rows(source, rows) = self.scale.bulk;
-        for (file, query) in [
-            ("rows", format!("SELECT n FROM {source}")),
-            ("rows_ready", format!("SELECT id, n FROM ready_made LIMIT {rows}")),
-        ] {
-            sql(&mut self.control, &format!("COPY ({query}) TO '{data}/{file}'"));
-        }
-        let copies = [
-            ("idgen", format!("rows_{IDGEN}"), "(n)", "rows"),
-            ("identity", format!("rows_{NEXTVAL}"), "(n)", "rows"),
-            ("ready-made keys", "rows_ready".into(), "", "rows_ready"),
-        ];
-        let names = copies.each_ref().map(|copy| copy.0.to_owned());
-        let taken = interleaved("COPY: seconds", self.scale.rounds, &names, |subject| {
-            let (_, target, columns, file) = &copies[subject];
-            self.inserted(target, &format!("COPY {target} {columns} FROM '{data}/{file}'"))
-        });
-        Copies { idgen: taken[0][0], identity: taken[1][0], ready_made: taken[2][0] }
-    }
-
     fn pgbench(&mut self, programs: &Path) -> Vec<Spread> {
-        let names: Vec<_> = PGBENCH.iter().map(|system| self.systems[*system].name.to_owned()).collect();
+        let names: Vec<_> = self.systems.iter().map(|system| system.name.to_owned()).collect();
         let script = PathBuf::from("target/bench/insert.pgbench");
         let seconds = (self.scale.seconds * 2.0).ceil();
         let taken = interleaved("pgbench, 8 clients: inserts/s", self.scale.rounds, &names, |subject| {
-            let target = format!("rows_{}", PGBENCH[subject]);
+            let target = format!("rows_{subject}");
             sql(&mut self.control, &format!("TRUNCATE {target}; CHECKPOINT"));
             std::fs::write(&script, format!("INSERT INTO {target} (n) VALUES (1);\n")).expect("a script");
             let mut pgbench = Command::new(programs.join("pgbench"));

@@ -141,5 +141,6 @@ fn cpu_time(pid: i32) -> Duration {
     Duration::from_nanos(ns.unwrap_or_else(|| panic!("{path}: {text}")))
 }
 
-/// Every session's: a call for each row by one backend, as an interpreter runs it.
-pub const SESSION: &str = "SET jit = off; SET max_parallel_workers_per_gather = 0";
+/// Every session's: a call for each row by one backend, and rows in the order in which they were made.
+pub const SESSION: &str =
+    "SET jit = off; SET max_parallel_workers_per_gather = 0; SET synchronize_seqscans = off";
