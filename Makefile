@@ -1,7 +1,7 @@
 # make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install demo psql clean-demo test faults clean
+.PHONY: all help setup build install demo psql clean-demo test faults bench clean
 
 all: build
 
@@ -31,6 +31,9 @@ test: setup ## run every test
 
 faults: setup ## draw crashes, clock steps and failovers at random: ROUNDS=50 SEED=...
 	ROUNDS=$(ROUNDS) SEED=$(SEED) scripts/faults
+
+bench: build ## measure it against what else makes keys: docs/performance.md; QUICK=1 for a look
+	QUICK=$(QUICK) scripts/bench
 
 clean: clean-demo ## delete everything that was built
 	. scripts/common.sh && rm -rf target "$$HOUSE"

@@ -123,6 +123,19 @@ fn leases_of_one_are_in_strict_order() {
     assert!(ids.is_sorted_by(|a, b| a < b));
 }
 
+/// The price: less than 1 MiB of shared memory, however many connections there may be.
+#[test]
+fn shared_memory_is_small_whatever_the_connections() {
+    let size = |max_connections: u32| {
+        let server = Server::start(&[&format!("max_connections = {max_connections}")]);
+        let query = "SELECT size FROM pg_shmem_allocations WHERE name = 'idgen'";
+        server.connect().query_one(query, &[]).unwrap().get::<_, i64>(0)
+    };
+    let small = size(10);
+    assert!(small < 1 << 20, "{small} bytes");
+    assert_eq!(size(500), small);
+}
+
 /// Promise 1: a backend killed at any point takes the whole server through recovery; ids go on.
 #[test]
 fn a_backend_is_killed_while_minting() {

@@ -1,0 +1,433 @@
+//! The report: docs/performance.md.
+
+use std::time::Duration;
+
+use postgres::Client;
+
+use crate::measure::Spread;
+use crate::systems::{CACHED, IDGEN, INSTAGRAM, NEXTVAL};
+use crate::{Bench, CEILING, Inserts, Load, Results, UNTHROTTLED, cores};
+
+/// A demand on the figures: what, the bar, what was measured, and whether it holds.
+struct Bar(String, String, String, bool);
+
+impl Bar {
+    /// A figure that may not be above the bar. One below 0 is noise: an empty scan that took longer.
+    fn at_most(what: &str, bar: f64, measured: f64) -> Bar {
+        Bar(what.into(), format!("at most {bar}"), ratio(measured), (0.0..=bar).contains(&measured))
+    }
+
+    /// A figure that may not be below the bar.
+    fn at_least(what: &str, bar: f64, measured: f64) -> Bar {
+        Bar(what.into(), format!("at least {bar}"), ratio(measured), measured >= bar)
+    }
+
+    fn within(what: &str, bar: &str, measured: String, holds: bool) -> Bar {
+        Bar(what.into(), bar.into(), measured, holds)
+    }
+}
+
+fn ratio(value: f64) -> String {
+    if value < 10.0 { format!("{value:.3}") } else { format!("{value:.1}") }
+}
+
+/// Digits enough to tell two figures apart, in groups of three.
+pub fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.digits$}");
+    let (whole, part) = text.split_once('.').map_or((text.as_str(), ""), |(whole, part)| (whole, part));
+    let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |whole| ("-", whole));
+    let mut grouped = String::new();
+    for (place, digit) in whole.chars().enumerate() {
+        if place > 0 && (whole.len() - place).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    if part.is_empty() { format!("{sign}{grouped}") } else { format!("{sign}{grouped}.{part}") }
+}
+
+fn spread(spread: Spread) -> String {
+    let Spread { median, least, greatest } = spread;
+    format!("{} ({} to {})", number(median), number(least), number(greatest))
+}
+
+fn bytes(value: f64) -> String {
+    if value < 1e4 { format!("{value:.0} bytes") } else { format!("{:.1} MB", value / 1e6) }
+}
+
+/// A sentence on the machine and the versions.
+pub fn machine(client: &mut Client) -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpus = read("/proc/cpuinfo");
+    let cpu = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("\t: an unknown CPU");
+    let cpu = cpu.trim_start_matches(['\t', ' ', ':']);
+    let row = client
+        .query_one(
+            "SELECT extversion, current_setting('server_version'), now()::date::text
+             FROM pg_extension WHERE extname = 'idgen'",
+            &[],
+        )
+        .expect("versions");
+    let [idgen, server, date] = [0, 1, 2].map(|column| row.get::<_, String>(column));
+    let load = read("/proc/loadavg");
+    format!(
+        "idgen {idgen}, PostgreSQL {server}, {} cores of {cpu}, Linux {}, on {date}; the machine's load \
+         average was {} before.",
+        cores(),
+        read("/proc/sys/kernel/osrelease").trim(),
+        load.split(' ').next().unwrap_or("unknown"),
+    )
+}
+
+/// Breaks paragraphs into lines of the length that all files here keep to.
+fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    for line in text.split('\n') {
+        let mut column = 0;
+        let breaks = !line.starts_with(['|', '#', '!', ' ']);
+        for word in line.split_inclusive(' ') {
+            let length = word.trim_end().chars().count();
+            if breaks && column > 0 && column + length > 108 {
+                lines.truncate(lines.trim_end().len());
+                lines.push('\n');
+                column = 0;
+            }
+            lines.push_str(word);
+            column += word.chars().count();
+        }
+        lines.push('\n');
+    }
+    lines
+}
+
+/// All of it.
+pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, took: Duration) -> String {
+    let mut text = String::new();
+    let scale = &bench.scale;
+    let bulk = number(scale.bulk.1 as f64);
+    let mut line = |line: &str| text.push_str(&wrapped(line));
+    line("# Performance\n");
+    line("Written by `make bench`: do not edit. What is kept by hand is in `benches/profile.md`.\n");
+    if scale.quick {
+        line("**A quick run, for a look: few rounds, few rows. No figure here is one to rely on.**\n");
+    }
+    line(&format!(
+        "{machine} Everything was measured in one run of {} minutes on one throw-away server with \
+         PostgreSQL's defaults, `fsync` included. All subjects take turns, each round begins with another \
+         one, and the first round only warms up. Figures are medians of {} rounds, with the least and the \
+         greatest in brackets; ratios are those of medians.\n",
+        took.as_secs().div_ceil(60),
+        scale.rounds
+    ));
+
+    line("## What must hold\n");
+    line("| what | bar | measured | |\n|---|---|---|---|");
+    for Bar(what, bar, measured, holds) in demands(results, &bulk) {
+        line(&format!(
+            "| {what} | {bar} | {measured} | {} |",
+            if holds { "holds" } else { "**does not hold**" }
+        ));
+    }
+
+    line("\n## A call\n");
+    line("![Cost of a call](plots/call.svg)\n");
+    line(&format!(
+        "What a call adds to a scan of a million rows by one backend, `SELECT count(snowflake_next_id(5)) \
+         FROM million`, over the same scan with `count(1)`, which takes {} ns a row. Settings are the \
+         defaults. A million ids of one shard are a burst, which `idgen.max_ahead` (1 s) takes in; each \
+         begins when the clock has caught up with the last, so that none waits. The PL/pgSQL function and \
+         segments are called 100,000 times, tickets 1000 times in one transaction; their WAL is scaled to a \
+         million.\n",
+        spread(results.calls.scan)
+    ));
+    let idgen = results.calls.systems[IDGEN].ns.median;
+    line("| system | ns a call | of idgen's | WAL for 1 M |\n|---|---|---|---|");
+    let rows = names.iter().zip(&results.calls.systems);
+    let more = [
+        ("idgen, over 8192 shards", &results.calls.round_robin),
+        ("`clock_timestamp()`", &results.calls.clock),
+    ];
+    for (name, call) in rows.map(|(name, call)| (*name, call)).chain(more) {
+        line(&format!(
+            "| {name} | {} | {} | {} |",
+            spread(call.ns),
+            ratio(call.ns.median / idgen),
+            bytes(call.wal.median)
+        ));
+    }
+
+    line("\nReading ids, over a scan of a million ids with `count(id)`:\n");
+    line("| function | ns a call |\n|---|---|");
+    let readers = &results.readers;
+    for (name, ns) in [
+        ("shard_of", readers.shard_of),
+        ("snowflake_time", readers.time),
+        ("snowflake_decode", readers.decode),
+    ] {
+        line(&format!("| `{name}(id)` | {} |", spread(ns)));
+    }
+
+    line("\n1000 ids of a shard:\n");
+    line("| how | µs |\n|---|---|");
+    let batches = &results.batches;
+    for (how, us) in [
+        ("`SELECT count(id) FROM snowflake_next_ids(5, 1000) AS id`", batches.batch),
+        ("`SELECT count(snowflake_next_id(5)) FROM generate_series(1, 1000)`", batches.calls),
+        ("1000 statements, sent at once", batches.statements),
+    ] {
+        line(&format!("| {how} | {} |", spread(us)));
+    }
+
+    line("\n## One shard, kept up\n");
+    line(&format!(
+        "With `idgen.max_ahead = 0` no id is ahead of the clock, and a shard gives {} ids/s: 1024 in each \
+         millisecond. Counted are ids that calls returned; the CPU time is that of all backends as Linux \
+         counts it, and what is missing to the machine's {} cores they slept or were not given.\n",
+        number(CEILING),
+        cores()
+    ));
+    load_table(&mut line, &results.sustained, Some(CEILING));
+
+    line("\n## Backends at once\n");
+    line("![ids/s over backends](plots/backends.svg)\n");
+    let settings: Vec<_> = UNTHROTTLED.iter().map(|(name, value)| format!("`{name} = {value}`")).collect();
+    line(&format!(
+        "All backends call for one shard, or one sequence. With {} neither the clock nor the disk holds \
+         idgen; the shard's ceiling still is what it can keep up. Each statement calls 100,000 times; 1000 \
+         times for the PL/pgSQL function and for segments; once for tickets, whose row stays locked until \
+         the commit has been flushed. The scan counts in these figures.\n",
+        settings.join(" and ")
+    ));
+    let backends: Vec<_> = results.loads[IDGEN].iter().map(|load| load.backends).collect();
+    let columns: Vec<_> = backends.iter().map(|backends| format!("{backends} backends, M ids/s")).collect();
+    line(&format!("| system | {} |", columns.join(" | ")));
+    line(&format!("|---|{}", "---|".repeat(backends.len())));
+    for (name, loads) in names.iter().zip(&results.loads) {
+        let cells: Vec<_> = loads
+            .iter()
+            .map(|load| {
+                let Spread { median, least, greatest } = load.ids_per_s.map(|ids| ids / 1e6);
+                let digits = if median < 0.1 { 5 } else { 2 };
+                format!("{median:.digits$} ({least:.digits$} to {greatest:.digits$})")
+            })
+            .collect();
+        line(&format!("| {name} | {} |", cells.join(" | ")));
+    }
+
+    line("\n## A shard for each backend\n");
+    line("![ids/s over shards](plots/shards.svg)\n");
+    line(&format!("With {}:\n", settings.join(" and ")));
+    load_table(&mut line, &results.shards, None);
+    line("\nWith `idgen.max_ahead = 0`:\n");
+    load_table(&mut line, &results.shards_sustained, None);
+
+    line("\n## Rows\n");
+    line("![Index and WAL](plots/size.svg)\n");
+    line(&format!(
+        "`INSERT INTO rows (n) SELECT n FROM {}` into an empty table whose primary key is made by default, \
+         {bulk} rows, with the commit; a checkpoint before each. Settings are the defaults. Ticket rows are \
+         10,000 in transactions of 1000, and scaled: one row updated many times over in a transaction is \
+         found ever more slowly.\n",
+        scale.bulk.0
+    ));
+    bulk_table(&mut line, names, &results.inserts);
+    line(&format!(
+        "\n`COPY` of {bulk} rows from a file on the server, in which ready-made keys are a column more:\n"
+    ));
+    bulk_table(&mut line, names, &results.copies);
+    line("\n`pgbench` with 8 clients, each inserting one row in a transaction, prepared:\n");
+    line("| key | inserts/s | of identity's |\n|---|---|---|");
+    for (name, tps) in names.iter().zip(&results.pgbench) {
+        line(&format!(
+            "| {} | {} | {} |",
+            name,
+            spread(*tps),
+            ratio(tps.median / results.pgbench[NEXTVAL].median)
+        ));
+    }
+
+    line("\n## Where the nanoseconds of a call go\n");
+    line("Parts of the core alone, by criterion (`benches/core.rs`):\n");
+    line("| part | ns |\n|---|---|");
+    let core = core();
+    for (name, ns) in &core {
+        line(&format!("| {name} | {ns:.1} |"));
+    }
+    let part = |part: &str| core.iter().find(|(name, _)| name == part).map_or(0.0, |(_, ns)| *ns);
+    let parts = [
+        ("to be called: `shard_of(id)`, which does next to nothing", readers.shard_of.median),
+        ("read the clock", part("read the clock")),
+        ("take an id from a lease", part("take an id from a lease")),
+        ("put an id together", part("put an id together")),
+    ];
+    line("\nA call by these, and by what the server shows:\n");
+    line("| part of a call | ns |\n|---|---|");
+    for (name, ns) in parts {
+        line(&format!("| {name} | {ns:.1} |"));
+    }
+    let rest = idgen - parts.iter().map(|(_, ns)| ns).sum::<f64>();
+    line(&format!(
+        "| the rest: settings, shared memory, a new run from the shard's slot now and then | {rest:.1} |"
+    ));
+    line(&format!("| a call | {idgen:.1} |"));
+    if let Ok(profile) = std::fs::read_to_string("benches/profile.md") {
+        line(&format!("\n{}", profile.trim_end()));
+    }
+
+    line("\n## How to repeat this\n");
+    line("    make bench            # writes this page and its plots");
+    line("    make bench QUICK=1    # a look in under two minutes, in target/bench/performance.md\n");
+    line("It starts a server of its own under `target/`. Nothing else should run meanwhile.");
+    text
+}
+
+fn bulk_table(line: &mut impl FnMut(&str), names: &[&str], all: &[Inserts]) {
+    line("| key | s | of identity's | WAL, MB | index, MB |\n|---|---|---|---|---|");
+    for (name, inserts) in names.iter().copied().chain(["ready-made keys"]).zip(all) {
+        line(&format!(
+            "| {name} | {} | {} | {:.1} | {:.1} |",
+            spread(inserts.seconds),
+            ratio(inserts.seconds.median / all[NEXTVAL].seconds.median),
+            inserts.wal.median / 1e6,
+            inserts.index.median / 1e6
+        ));
+    }
+}
+
+fn load_table(line: &mut impl FnMut(&str), loads: &[Load], ceiling: Option<f64>) {
+    let (head, rule) = if ceiling.is_some() { (" of the ceiling |", "---|") } else { ("", "") };
+    line(&format!("| backends | ids/s |{head} CPU time, cores | a backend's |\n|---|---|{rule}---|---|"));
+    for load in loads {
+        let share =
+            ceiling.map_or(String::new(), |ceiling| format!(" {} |", ratio(load.ids_per_s.median / ceiling)));
+        let one = 100.0 * load.cores.median / load.backends as f64;
+        let (ids, cores) = (spread(load.ids_per_s), spread(load.cores));
+        line(&format!("| {} | {ids} |{share} {cores} | {one:.1} % of the time |", load.backends));
+    }
+}
+
+/// The medians that criterion has left in target/criterion, in nanoseconds.
+fn core() -> Vec<(String, f64)> {
+    let read = |path: std::path::PathBuf| -> Option<serde_json::Value> {
+        serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()
+    };
+    let mut parts: Vec<_> = std::fs::read_dir("target/criterion")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let folder = entry.ok()?.path().join("new");
+            let name = read(folder.join("benchmark.json"))?["title"].as_str()?.to_owned();
+            let ns = read(folder.join("estimates.json"))?["median"]["point_estimate"].as_f64()?;
+            Some((name, ns))
+        })
+        .collect();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    parts
+}
+
+fn demands(results: &Results, bulk: &str) -> Vec<Bar> {
+    let call = |system: usize| results.calls.systems[system].ns.median;
+    let calls = &results.calls;
+    let mut bars = vec![
+        Bar::at_most("a call over an empty row, of `nextval`'s", 0.25, call(IDGEN) / call(NEXTVAL)),
+        Bar::at_most(
+            "a call, of reading the clock (`clock_timestamp()`)",
+            2.0,
+            call(IDGEN) / calls.clock.ns.median,
+        ),
+        Bar::at_least("the PL/pgSQL function's call, of idgen's", 60.0, call(INSTAGRAM) / call(IDGEN)),
+        Bar::at_most(
+            "a call round-robin over all 8192 shards, of one shard's",
+            1.5,
+            calls.round_robin.ns.median / call(IDGEN),
+        ),
+    ];
+    for load in &results.sustained {
+        bars.push(Bar::at_least(
+            &format!(
+                "one shard, `max_ahead = 0`, backends: {}; of the ceiling of {} ids/s",
+                load.backends,
+                number(CEILING)
+            ),
+            0.98,
+            load.ids_per_s.median / CEILING,
+        ));
+    }
+    for load in &results.sustained {
+        bars.push(Bar::at_most(
+            &format!("the same, CPU time of backends: {}; of all cores'", load.backends),
+            0.5,
+            load.cores.median / cores() as f64,
+        ));
+    }
+    for (place, load) in
+        results.loads[IDGEN].iter().enumerate().filter(|(_, load)| [2, 8].contains(&load.backends))
+    {
+        let of = |system: usize| load.ids_per_s.median / results.loads[system][place].ids_per_s.median;
+        let what = format!("ids/s of {} backends on one shard, of `nextval`'s", load.backends);
+        bars.push(Bar::at_least(&what, 4.0, of(NEXTVAL)));
+        bars.push(Bar::at_least("the same, of `nextval`'s with CACHE 100", 1.0, of(CACHED)));
+    }
+    let (first, last) = (&results.shards[0], &results.shards[results.shards.len() - 1]);
+    let share = first.ids_per_s.median * cores().min(last.backends) as f64;
+    bars.push(Bar::at_least(
+        &format!("{0} backends on {0} shards, of 1 on 1 times the cores ({1})", last.backends, cores()),
+        0.95,
+        last.ids_per_s.median / share,
+    ));
+    for (how, all) in [("INSERT ... SELECT", &results.inserts), ("COPY", &results.copies)] {
+        let of = |place: usize| all[IDGEN].seconds.median / all[place].seconds.median;
+        let what = format!("`{how}` of {bulk} rows, of an identity column's time");
+        bars.push(Bar::at_most(&what, 1.0, of(NEXTVAL)));
+        bars.push(Bar::at_most("the same, of the time with ready-made keys", 1.05, of(all.len() - 1)));
+    }
+    bars.extend([
+        Bar::at_least(
+            "pgbench, 8 clients: inserts/s, of an identity column's",
+            1.0,
+            results.pgbench[IDGEN].median / results.pgbench[NEXTVAL].median,
+        ),
+        Bar::at_most(
+            "`snowflake_next_ids(5, 1000)`, of 1000 calls in one statement",
+            0.5,
+            results.batches.batch.median / results.batches.calls.median,
+        ),
+        Bar::at_most(
+            "the same, of 1000 statements",
+            0.5,
+            results.batches.batch.median / results.batches.statements.median,
+        ),
+    ]);
+    let wal = calls.systems[IDGEN].wal.median;
+    bars.push(Bar::within(
+        "WAL for 1 M ids",
+        "under 10 kB",
+        format!("{}; `nextval`: {}", bytes(wal), bytes(calls.systems[NEXTVAL].wal.median)),
+        wal < 10_000.0,
+    ));
+    let readers = &results.readers;
+    for (name, ns) in [
+        ("snowflake_decode", readers.decode),
+        ("shard_of", readers.shard_of),
+        ("snowflake_time", readers.time),
+    ] {
+        bars.push(Bar::within(
+            &format!("`{name}(id)`, over an empty row"),
+            "at most 30 ns",
+            format!("{:.1} ns", ns.median),
+            (0.0..=30.0).contains(&ns.median),
+        ));
+    }
+    bars.push(Bar::within(
+        "shared memory, whatever the connections",
+        "under 1 MiB",
+        format!("{} bytes", number(results.shared_memory as f64)),
+        results.shared_memory < 1 << 20,
+    ));
+    bars
+}
