@@ -246,14 +246,14 @@ pub fn acknowledged(lsn: u64) -> bool {
     }
 }
 
-/// The row of a function with OUT parameters, all of them passed by value and not null.
-pub struct Row<const COLUMNS: usize>(pub [pg_sys::Datum; COLUMNS]);
+/// The row of a function with OUT parameters, all of them passed by value; none is null.
+pub struct Row<const COLUMNS: usize>(pub [Option<pg_sys::Datum>; COLUMNS]);
 
 // SAFETY: the result is a row of the type that the function is declared to return. PostgreSQL passes
 // a valid fcinfo whose flinfo lives in fn_mcxt. The row's description is looked up once for each
 // call site and kept there; BlessTupleDesc makes it fit for the type record.
 unsafe impl<const COLUMNS: usize> BoxRet for Row<COLUMNS> {
-    unsafe fn box_into<'fcx>(mut self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
         // SAFETY: as above. The number of columns is checked before the values are read.
         unsafe {
             let call = fcinfo.as_mut_ptr();
@@ -268,9 +268,10 @@ unsafe impl<const COLUMNS: usize> BoxRet for Row<COLUMNS> {
                     (*flinfo).fn_extra = pg_sys::BlessTupleDesc(desc).cast();
                 });
             }
-            let mut nulls = [false; COLUMNS];
+            let mut nulls = self.0.map(|value| value.is_none());
+            let mut values = self.0.map(|value| value.unwrap_or(pg_sys::Datum::null()));
             let tuple =
-                pg_sys::heap_form_tuple((*flinfo).fn_extra.cast(), self.0.as_mut_ptr(), nulls.as_mut_ptr());
+                pg_sys::heap_form_tuple((*flinfo).fn_extra.cast(), values.as_mut_ptr(), nulls.as_mut_ptr());
             fcinfo.return_raw_datum(pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data))
         }
     }

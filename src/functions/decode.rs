@@ -17,7 +17,11 @@ fn shard_of(id: i64) -> i32 {
 fn snowflake_decode(id: i64) -> Row<3> {
     let parts = decompose(id);
     let created_at = or_raise(settings::epoch()).timestamp_of(parts.tick);
-    Row([created_at.into(), i32::from(parts.shard).into(), i32::from(parts.sequence).into()])
+    Row([
+        Some(created_at.into()),
+        Some(i32::from(parts.shard).into()),
+        Some(i32::from(parts.sequence).into()),
+    ])
 }
 
 #[pg_extern(sql = false)]

@@ -1,0 +1,41 @@
+//! Other forms of an id.
+
+use pgrx::pg_extern;
+
+use crate::error::{Error, or_raise};
+use crate::forms;
+
+#[pg_extern(sql = false)]
+fn snowflake_shortcode(id: i64) -> String {
+    forms::shortcode(id)
+}
+
+// Texts are taken as bytes, for those of a database with another encoding are no `str`. What is no UTF-8
+// is replaced, and is in no form.
+
+#[pg_extern(sql = false)]
+fn snowflake_from_shortcode(code: &[u8]) -> i64 {
+    let code = String::from_utf8_lossy(code);
+    or_raise(forms::from_shortcode(&code).map_err(|why| Error::BadShortcode(code.into_owned(), why)))
+}
+
+#[pg_extern(sql = false)]
+fn snowflake_text(id: i64) -> String {
+    forms::text(id)
+}
+
+#[pg_extern(sql = false)]
+fn snowflake_from_text(text: &[u8]) -> i64 {
+    let text = String::from_utf8_lossy(text);
+    or_raise(forms::from_text(&text).map_err(|why| Error::BadText(text.into_owned(), why)))
+}
+
+#[pg_extern(sql = false)]
+fn snowflake_scatter(id: i64) -> i64 {
+    forms::scatter(id)
+}
+
+#[pg_extern(sql = false)]
+fn snowflake_unscatter(id: i64) -> i64 {
+    forms::scatter(id)
+}
