@@ -91,6 +91,70 @@ CREATE FUNCTION snowflake_between(id bigint, "from" timestamptz, upto timestampt
 COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
 'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open. Errors: those of snowflake_min_id and snowflake_max_id.';
 
+-- Ids of other systems --------------------------------------------------------------------------
+
+CREATE FUNCTION snowflake_decode(
+        id bigint, layout text,
+        OUT created_at timestamptz, OUT shard integer, OUT sequence integer, OUT gene integer)
+    AS 'MODULE_PATHNAME', 'snowflake_decode_layout_wrapper'
+    LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowflake_decode(bigint, text) IS
+'Takes an id of another system apart, by a layout that the view snowflake_layouts lists: the moment it was made, cut to the layout''s unit of time; the shard, which is what the layout says and null where it has none; the sequence number; the gene, bits of another id, null in most. The word is read as unsigned. Ids that count from another epoch than the layout''s are off by the difference. Depends on idgen.epoch for the layouts idgen and js53. Error: 22023 no such layout, or an id with more bits than its layout has.';
+
+CREATE FUNCTION snowflake_layouts(
+        OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'snowflake_layouts_wrapper'
+    LANGUAGE C STABLE PARALLEL SAFE ROWS 11;
+COMMENT ON FUNCTION snowflake_layouts() IS 'What the view snowflake_layouts shows.';
+
+CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
+COMMENT ON VIEW snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of their systems.';
+COMMENT ON COLUMN snowflake_layouts.name IS 'What to give to snowflake_decode.';
+COMMENT ON COLUMN snowflake_layouts.bits IS 'The parts of an id and their widths, from the top down. Of 63 bits in all, a set sign bit counts as time.';
+COMMENT ON COLUMN snowflake_layouts.unit IS 'The unit of the time; can be cast to interval.';
+COMMENT ON COLUMN snowflake_layouts.epoch IS 'Where time is counted from; for idgen and js53 the setting idgen.epoch, null where that is wrong.';
+COMMENT ON COLUMN snowflake_layouts.shard IS 'What snowflake_decode gives as the shard; null where there is none.';
+COMMENT ON COLUMN snowflake_layouts.used_by IS 'Who makes such ids.';
+GRANT SELECT ON snowflake_layouts TO PUBLIC;
+
+-- Other forms of an id --------------------------------------------------------------------------
+
+CREATE FUNCTION snowflake_shortcode(id bigint) RETURNS text
+    AS 'MODULE_PATHNAME', 'snowflake_shortcode_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowflake_shortcode(bigint) IS
+'The id, read as unsigned, as Instagram writes it in links: a number in base64url, 1 to 11 of A-Z a-z 0-9 - _ without leading zeros. Case matters. It does not sort as the id does; snowflake_text does.';
+
+CREATE FUNCTION snowflake_from_shortcode(code text) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_from_shortcode_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowflake_from_shortcode(text) IS
+'The id of a short code; undoes snowflake_shortcode, and takes nothing that it does not write. Error: 22P02 empty, too long, another character, a leading zero or more than 64 bits.';
+
+CREATE FUNCTION snowflake_text(id bigint) RETURNS text
+    AS 'MODULE_PATHNAME', 'snowflake_text_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowflake_text(bigint) IS
+'The id as 13 characters that sort as the ids do, negative ones included: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes: keep it in columns with COLLATE "C". For JSON, URLs and file names.';
+
+CREATE FUNCTION snowflake_from_text(text text) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_from_text_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowflake_from_text(text) IS
+'The id of a text; undoes snowflake_text, and takes nothing that it does not write, not even lower case. Error: 22P02 not 13 characters, another character, or more than 64 bits.';
+
+CREATE FUNCTION snowflake_scatter(id bigint) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_scatter_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowflake_scatter(bigint) IS
+'The id with its 64 bits in reverse: ids next to each other become numbers all over the range of bigint, half of them negative. For engines that shard by ranges of the key and get hot at its end. Not for keys in PostgreSQL, where it makes inserts dear: see docs/scatter.md.';
+
+CREATE FUNCTION snowflake_unscatter(id bigint) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_unscatter_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION snowflake_unscatter(bigint) IS 'The id that snowflake_scatter made into this number.';
+
 -- Watching --------------------------------------------------------------------------------------
 
 CREATE FUNCTION idgen_status(

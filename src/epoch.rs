@@ -56,8 +56,8 @@ impl Epoch {
     ///
     /// # Errors
     /// [`BadEpoch::Range`] outside the years 1 to 9999.
-    pub fn from_unix_ms(ms: i64) -> Result<Epoch, BadEpoch> {
-        if (Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS).contains(&ms) {
+    pub const fn from_unix_ms(ms: i64) -> Result<Epoch, BadEpoch> {
+        if Epoch::MIN_UNIX_MS <= ms && ms <= Epoch::MAX_UNIX_MS {
             Ok(Epoch(ms))
         } else {
             Err(BadEpoch::Range)

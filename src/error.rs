@@ -4,7 +4,9 @@ use pgrx::PgSqlErrorCode as Code;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, function_name};
 
+use crate::forms::BadText;
 use crate::layout::{OutOfRange, SHARDS};
+use crate::layouts::LAYOUTS;
 
 /// Why a call cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,12 +75,35 @@ pub enum Error {
     },
     /// 2200H: the 2^40 ms since the epoch are used up.
     Exhausted,
+    /// 22023: no layout has this name.
+    NoLayout(String),
+    /// 22023: an id with more bits than its layout.
+    NotOfLayout {
+        /// The id.
+        id: i64,
+        /// The layout's name.
+        layout: &'static str,
+        /// The layout's greatest id.
+        max: u64,
+    },
+    /// 22P02: a text that is no short code.
+    BadShortcode(String, BadText),
+    /// 22P02: a text that is no sortable text of an id.
+    BadText(String, BadText),
 }
 
 impl From<OutOfRange> for Error {
     fn from(part: OutOfRange) -> Error {
         Error::Part(part)
     }
+}
+
+/// The beginning of a text that a user gave, in ASCII: it can be sent whatever the encodings, and shows
+/// what cannot be seen.
+fn excerpt(text: &str) -> String {
+    const CHARACTERS: usize = 50;
+    let dots = if text.chars().nth(CHARACTERS).is_some() { "..." } else { "" };
+    text.chars().take(CHARACTERS).flat_map(char::escape_default).chain(dots.chars()).collect()
 }
 
 struct Text {
@@ -233,6 +258,32 @@ impl Error {
                 )),
                 "Check the system clock. A database that has truly reached the end needs a later \
                  \"idgen.epoch\" and new keys.",
+            ),
+            Error::NoLayout(name) => (
+                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("there is no layout \"{}\"", excerpt(name)),
+                Some(format!("The layouts are {}.", LAYOUTS.each_ref().map(|layout| layout.name).join(", "))),
+                "The view snowflake_layouts describes them.",
+            ),
+            Error::NotOfLayout { id, layout, max } => (
+                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("id \"{id}\" is not of layout \"{layout}\""),
+                Some(format!("The ids of this layout are between 0 and {max}.")),
+                "The view snowflake_layouts describes the layouts.",
+            ),
+            Error::BadShortcode(text, why) => (
+                Code::ERRCODE_INVALID_TEXT_REPRESENTATION,
+                format!("invalid short code: \"{}\"", excerpt(text)),
+                Some(why.to_string()),
+                "A short code has 1 to 11 of the characters A-Z, a-z, 0-9, \"-\" and \"_\". In the longer one of \
+                 a private post the last 28 characters are not of the id.",
+            ),
+            Error::BadText(text, why) => (
+                Code::ERRCODE_INVALID_TEXT_REPRESENTATION,
+                format!("invalid id text: \"{}\"", excerpt(text)),
+                Some(why.to_string()),
+                "It has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not read: use \
+                 upper().",
             ),
         };
         Text { code, message, detail, hint }

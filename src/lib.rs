@@ -5,6 +5,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`layout`], [`slot`], [`lease`], [`reservation`], [`epoch`], [`shard_set`] | pure: no PostgreSQL, no unsafe; property-tested and model-checked |
+//! | [`layouts`], [`forms`] | pure too: other systems' ids, and the texts of an id |
 //! | [`clock`] | reading the clock |
 //! | [`settings`] | every setting, with why its default |
 //! | [`shmem`], [`pg`] | the only `unsafe`: shared memory, and raw PostgreSQL calls |
@@ -18,9 +19,11 @@ pub mod clock;
 pub mod epoch;
 pub mod error;
 mod fault;
+pub mod forms;
 pub mod functions;
 pub mod high_water;
 pub mod layout;
+pub mod layouts;
 pub mod lease;
 pub mod mint;
 #[allow(unsafe_code)]

@@ -7,8 +7,13 @@ use std::ops::Deref;
 use std::ptr;
 
 use nix::libc;
+use pgrx::callconv::{BoxRet, FcInfo};
+use pgrx::datum::Datum;
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard;
+use pgrx::pgrx_sql_entity_graph::metadata::{
+    ArgumentError, ReturnsError, ReturnsRef, SqlMappingRef, SqlTranslatable, TypeOrigin,
+};
 use pgrx::{PgMemoryContexts, PgSqlErrorCode, PgTryBuilder, pg_sys};
 
 use crate::error::{Error, or_raise};
@@ -493,4 +498,43 @@ pub fn acknowledged(lsn: u64) -> bool {
         let flushed = &raw const (*pg_sys::WalSndCtl).lsn[pg_sys::SYNC_REP_WAIT_FLUSH as usize];
         flushed.read_volatile() >= lsn
     }
+}
+
+/// The row of a function with OUT parameters, all of them passed by value; none is null.
+pub struct Row<const COLUMNS: usize>(pub [Option<pg_sys::Datum>; COLUMNS]);
+
+// SAFETY: the result is a row of the type that the function is declared to return. PostgreSQL passes
+// a valid fcinfo whose flinfo lives in fn_mcxt. The row's description is looked up once for each
+// call site and kept there; BlessTupleDesc makes it fit for the type record.
+unsafe impl<const COLUMNS: usize> BoxRet for Row<COLUMNS> {
+    unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
+        // SAFETY: as above. The number of columns is checked before the values are read.
+        unsafe {
+            let call = fcinfo.as_mut_ptr();
+            let flinfo = (*call).flinfo;
+            if (*flinfo).fn_extra.is_null() {
+                PgMemoryContexts::For((*flinfo).fn_mcxt).switch_to(|_| {
+                    let mut desc = ptr::null_mut();
+                    let class = pg_sys::get_call_result_type(call, ptr::null_mut(), &mut desc);
+                    assert_eq!(class, pg_sys::TypeFuncClass::TYPEFUNC_COMPOSITE);
+                    let desc = pg_sys::CreateTupleDescCopy(desc);
+                    assert_eq!((*desc).natts as usize, COLUMNS);
+                    (*flinfo).fn_extra = pg_sys::BlessTupleDesc(desc).cast();
+                });
+            }
+            let mut nulls = self.0.map(|value| value.is_none());
+            let mut values = self.0.map(|value| value.unwrap_or(pg_sys::Datum::null()));
+            let tuple =
+                pg_sys::heap_form_tuple((*flinfo).fn_extra.cast(), values.as_mut_ptr(), nulls.as_mut_ptr());
+            fcinfo.return_raw_datum(pg_sys::HeapTupleHeaderGetDatum((*tuple).t_data))
+        }
+    }
+}
+
+// SAFETY: sql/idgen.sql writes the declaration by hand; this only lets the macro name the type.
+unsafe impl<const COLUMNS: usize> SqlTranslatable for Row<COLUMNS> {
+    const TYPE_IDENT: &'static str = "idgen::pg::Row";
+    const TYPE_ORIGIN: TypeOrigin = TypeOrigin::External;
+    const ARGUMENT_SQL: Result<SqlMappingRef, ArgumentError> = Ok(SqlMappingRef::Skip);
+    const RETURN_SQL: Result<ReturnsRef, ReturnsError> = Ok(ReturnsRef::One(SqlMappingRef::Skip));
 }

@@ -5,9 +5,13 @@
 #[path = "../src/epoch.rs"]
 #[allow(dead_code)]
 mod epoch;
+#[path = "../src/forms.rs"]
+mod forms;
 #[path = "../src/layout.rs"]
 #[allow(dead_code)]
 mod layout;
+#[path = "../src/layouts.rs"]
+mod layouts;
 #[path = "../src/lease.rs"]
 mod lease;
 #[path = "../src/reservation.rs"]
@@ -18,16 +22,18 @@ mod shard_set;
 #[allow(dead_code)]
 mod slot;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use epoch::{BadEpoch, Epoch, INFINITY, MINUS_INFINITY, timestamp_since};
+use forms::{BadText, from_shortcode, from_text, scatter, shortcode, text};
 use layout::{
     IDS_PER_TICK, MAX_STORED_TICK, MAX_TICK, Parts, Position, Sequence, Shard, compose, decompose,
     first_position, max_id, min_id, position, position_after, tick_of,
 };
+use layouts::{Fields, LAYOUTS, Layout};
 use lease::Lease;
 use reservation::{CLAIM_MS, Clocks, Reservation, Rules, Unplanned, runs_low};
 use shard_set::ShardSet;
@@ -586,5 +592,217 @@ fn lists_of_shards_at_the_edges() {
     assert_eq!(ShardSet::parse("0-8191"), Ok(ShardSet::ALL));
     for text in ["8192", "-1", "5-", "7-3", "a", "1,,2", "1-2-3", "1;2", "99999999999999999999"] {
         assert!(ShardSet::parse(text).is_err(), "{text}");
+    }
+}
+
+// Layouts of other systems --------------------------------------------------------------------------
+
+fn take_apart(id: i64, layout: &str) -> Fields {
+    Layout::find(layout).unwrap().fields(id).unwrap()
+}
+
+fn unix_ms(id: i64, layout: &str) -> i64 {
+    Layout::find(layout).unwrap().epoch.unwrap().unix_ms() + take_apart(id, layout).ms as i64
+}
+
+/// Ids that were published together with what is in them.
+#[test]
+fn published_ids_decode_as_published() {
+    let parts = |id, layout| {
+        let Fields { shard, sequence, gene, .. } = take_apart(id, layout);
+        (unix_ms(id, layout), shard, sequence, gene)
+    };
+    // The example of Instagram's article.
+    let expected = (1_314_220_021_721 + 1_387_263_000, Some(1341), Some(905), None);
+    assert_eq!(parts(11_637_205_501_278_089, "instagram"), expected);
+    // A post whose "taken_at_timestamp" is 1512340310 (InstaPy/instapy-research, post_page_basic.md).
+    assert_eq!(unix_ms(1_661_953_437_569_832_666, "instagram") / 1000, 1_512_340_310);
+    // The tweet of Wikipedia's article "Snowflake ID".
+    assert_eq!(parts(1_541_815_603_606_036_480, "twitter"), (1_656_432_460_105, Some(378), Some(0), None));
+    // The example of Discord's reference: worker 1, process 0, increment 7.
+    assert_eq!(parts(175_928_847_299_117_063, "discord"), (1_462_015_105_796, Some(1 << 5), Some(7), None));
+    // The README of discord-snowflake (npm): worker 0, process 3.
+    assert_eq!(parts(90_339_695_967_350_784, "discord"), (1_441_609_061_949, Some(3), Some(0), None));
+    // The example of a status in Mastodon's documentation, "created_at" 2019-12-08T03:48:33.901Z: the row
+    // gets that and its id within the same second.
+    let (ms, shard, ..) = parts(103_270_115_826_048_975, "mastodon");
+    assert_eq!((ms / 1000, shard), (1_575_776_913, None));
+    // The documentation of pgEdge's get_epoch and to_timestamp. Its node and count are from a version with
+    // the other order.
+    assert_eq!(unix_ms(136_169_504_773_242_881, "pgedge"), 1_704_996_539_845);
+    // The comment on decodeSnowflakeId in LeafMonitorController.java shows the parts of an id.
+    let id = (1_567_733_700_834 - 1_288_834_974_657) << 22 | 39 << 12 | 3448;
+    assert_eq!(parts(id, "leaf"), (1_567_733_700_834, Some(39), Some(3448), None));
+    // sony/sonyflake, issue 33 of 2022-07-19: the time part of an id of that day.
+    let day = |ms| ms / 86_400_000;
+    assert_eq!(day(unix_ms(24_869_724_975 << 24, "sonyflake")), day(1_658_188_800_000));
+    // DefaultUidGenerator.java: the range ends at 2024-11-20 21:24:16, which is in China's time.
+    assert_eq!(unix_ms(i64::MAX, "baidu"), 1_732_109_056_000 - 1000);
+}
+
+/// Where the parts lie in systems that publish no example with all of them.
+#[test]
+fn parts_lie_where_their_systems_put_them() {
+    let ms_1_to_3 =
+        |shard, sequence| Fields { ms: 1, shard: Some(shard), sequence: Some(sequence), gene: None };
+    assert_eq!(take_apart(1 << 22 | 2 << 12 | 3, "pgedge"), ms_1_to_3(2, 3));
+    assert_eq!(take_apart(1 << 24 | 3 << 16 | 2, "sonyflake"), Fields { ms: 10, ..ms_1_to_3(2, 3) });
+    assert_eq!(take_apart(1 << 35 | 2 << 13 | 3, "baidu"), Fields { ms: 1000, ..ms_1_to_3(2, 3) });
+    assert_eq!(take_apart(1 << 20 | 2 << 12 | 3, "js53"), Fields { ms: 1000, ..ms_1_to_3(2, 3) });
+    assert_eq!(
+        take_apart(1 << 22 | 2 << 16 | 3 << 4 | 4, "gene"),
+        Fields { gene: Some(4), ..ms_1_to_3(2, 3) }
+    );
+}
+
+#[test]
+fn layouts_describe_themselves() {
+    let bits: BTreeMap<_, _> =
+        LAYOUTS.iter().map(|layout| (layout.name, (layout.bits(), layout.unit()))).collect();
+    assert_eq!(bits.len(), LAYOUTS.len(), "names differ");
+    assert!(LAYOUTS.iter().all(|layout| !layout.used_by.is_empty()));
+    let described = |name: &str| (bits[name].0.as_str(), bits[name].1.as_str());
+    assert_eq!(described("instagram"), ("41 time, 13 shard, 10 sequence", "1 ms"));
+    assert_eq!(described("sonyflake"), ("39 time, 8 sequence, 16 shard", "10 ms"));
+    assert_eq!(described("gene"), ("41 time, 6 shard, 12 sequence, 4 gene", "1 ms"));
+    assert!(Layout::find("Twitter").is_none() && Layout::find("").is_none());
+    assert_eq!(Layout::find("js53").unwrap().max_id(), (1 << 52) - 1);
+    assert_eq!(Layout::find("twitter").unwrap().max_id(), u64::MAX);
+}
+
+proptest! {
+    /// Promise 5: any word decodes by any layout that has its bits, and to a moment that PostgreSQL can
+    /// represent, whatever the epoch.
+    #[test]
+    fn any_word_is_taken_apart_or_refused(word in prop_oneof![any::<u64>(), 0..1u64 << 53]) {
+        for layout in &LAYOUTS {
+            let fields = layout.fields(word.cast_signed());
+            prop_assert_eq!(fields.is_some(), word <= layout.max_id());
+            let Some(fields) = fields else { continue };
+            prop_assert_eq!(fields.shard.is_some(), layout.shard.is_some());
+            prop_assert!(fields.sequence.is_some());
+            let numbers = [fields.shard, fields.sequence, fields.gene];
+            prop_assert!(numbers.into_iter().flatten().all(|number| number >= 0));
+            for unix_ms in [Epoch::MIN_UNIX_MS, Epoch::MAX_UNIX_MS] {
+                let epoch = Epoch::from_unix_ms(unix_ms).unwrap();
+                let at = fields.created_at(epoch);
+                prop_assert_eq!(timestamp_since(epoch.timestamp(), fields.ms), Some(at));
+            }
+        }
+    }
+
+    /// By name or without: idgen's own layout is one and the same.
+    #[test]
+    fn the_own_layout_has_a_name(id: i64) {
+        let Parts { tick, shard, sequence } = decompose(id);
+        let (shard, sequence) = (Some(shard.into()), Some(sequence.into()));
+        let expected = Fields { ms: tick, shard, sequence, gene: None };
+        prop_assert_eq!(take_apart(id, "idgen"), expected);
+        prop_assert_eq!(take_apart(id, "instagram"), expected);
+    }
+}
+
+// Other forms of an id ------------------------------------------------------------------------------
+
+/// Media ids and the codes in the links to them, as published: slang.cx/instagram-id,
+/// InstaPy/instapy-research, a question of 2021-11-27 on CWvxAY7B0ci, and a post on FastAPI.
+#[test]
+fn published_short_codes() {
+    for (id, code) in [
+        (908_540_701_891_980_503, "ybyPRoQWzX"),
+        (1_661_953_437_569_832_666, "BcQcdiXltba"),
+        (2_715_604_631_366_879_010, "CWvxAY7B0ci"),
+        (2_805_452_400_384_505_271, "Cbu-BgfL3W3"),
+    ] {
+        assert_eq!(shortcode(id), code);
+        assert_eq!(from_shortcode(code), Ok(id));
+    }
+}
+
+#[test]
+fn forms_at_the_edges() {
+    for (id, code, sortable) in [
+        (0, "A", "8000000000000"),
+        (1, "B", "8000000000001"),
+        (63, "_", "800000000001Z"),
+        (64, "BA", "8000000000020"),
+        (i64::MAX, "H__________", "FZZZZZZZZZZZZ"),
+        (i64::MIN, "IAAAAAAAAAA", "0000000000000"),
+        (-1, "P__________", "7ZZZZZZZZZZZZ"),
+    ] {
+        assert_eq!((shortcode(id).as_str(), text(id).as_str()), (code, sortable));
+        assert_eq!((from_shortcode(code), from_text(sortable)), (Ok(id), Ok(id)));
+    }
+    let no_digit = |character, position| Err(BadText::Character { character, position });
+    for (code, why) in [
+        ("", Err(BadText::Length(0))),
+        ("BBBBBBBBBBBB", Err(BadText::Length(12))),
+        ("é", no_digit('é', 1)),
+        ("éééééééééééé", Err(BadText::Length(12))),
+        ("Bé+", no_digit('é', 2)),
+        ("B+", no_digit('+', 2)),
+        (" B", no_digit(' ', 1)),
+        ("B=", no_digit('=', 2)),
+        ("AB", Err(BadText::LeadingZero)),
+        ("AA", Err(BadText::LeadingZero)),
+        ("QAAAAAAAAAA", Err(BadText::TooGreat)),
+        ("___________", Err(BadText::TooGreat)),
+    ] {
+        assert_eq!(from_shortcode(code), why, "{code}");
+    }
+    for (sortable, why) in [
+        ("", Err(BadText::Length(0))),
+        ("800000000000", Err(BadText::Length(12))),
+        ("80000000000000", Err(BadText::Length(14))),
+        ("800000000000z", no_digit('z', 13)),
+        ("8O00000000000", no_digit('O', 2)),
+        ("8-00000000000", no_digit('-', 2)),
+        ("\u{200b}000000000000", no_digit('\u{200b}', 1)),
+        ("G000000000000", Err(BadText::TooGreat)),
+        ("ZZZZZZZZZZZZZ", Err(BadText::TooGreat)),
+    ] {
+        assert_eq!(from_text(sortable), why, "{sortable}");
+    }
+}
+
+proptest! {
+    /// Each form leads back to its id.
+    #[test]
+    fn forms_are_undone(id in prop_oneof![any::<i64>(), -5000..5000i64]) {
+        prop_assert_eq!(from_shortcode(&shortcode(id)), Ok(id));
+        prop_assert_eq!(from_text(&text(id)), Ok(id));
+        prop_assert_eq!(scatter(scatter(id)), id);
+    }
+
+    /// Promise 5: any text is refused, or is the one text of its id.
+    #[test]
+    fn any_text_is_the_text_of_its_id_or_refused(
+        any in ".{0,15}", code in "[A-Za-z0-9_-]{0,12}",
+        sortable in "[0-9A-Za-z]{12,14}|[0-9A-HJKMNP-TV-Z]{13}",
+    ) {
+        for given in [any, code, sortable] {
+            if let Ok(id) = from_shortcode(&given) {
+                prop_assert_eq!(shortcode(id), given.as_str());
+            }
+            if let Ok(id) = from_text(&given) {
+                prop_assert_eq!(text(id), given.as_str());
+            }
+        }
+    }
+
+    /// The texts, compared byte by byte, are in the order of the ids.
+    #[test]
+    fn texts_sort_as_their_ids(a: i64, b: i64, near in -70..70i64) {
+        for b in [b, a.saturating_add(near), a ^ i64::MIN, 0] {
+            prop_assert_eq!(text(a).as_bytes().cmp(text(b).as_bytes()), a.cmp(&b));
+        }
+    }
+
+    /// 2^n ids in a row fall into all 2^n equal parts of the range, one into each.
+    #[test]
+    fn neighbours_are_scattered_over_the_whole_range(first: i64, n in 1..12u32) {
+        let parts: HashSet<i64> =
+            (0..1 << n).map(|k| scatter(first.wrapping_add(k)) >> (64 - n)).collect();
+        prop_assert_eq!(parts.len(), 1 << n);
     }
 }

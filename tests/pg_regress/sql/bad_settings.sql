@@ -25,7 +25,11 @@ SELECT snowflake_min_id('2025-01-01T00:00:00Z');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_make_id('2025-01-01T00:00:00Z', 1, 1);
 \echo :LAST_ERROR_SQLSTATE
+SELECT * FROM snowflake_decode(11637205501278089, 'idgen');
+\echo :LAST_ERROR_SQLSTATE
 SELECT shard_of(11637205501278089), snowflake_time(11637205501278089, '2025-01-01T00:00:00Z');
+SELECT * FROM snowflake_decode(11637205501278089, 'instagram');
+SELECT name, epoch FROM snowflake_layouts WHERE epoch IS NULL;
 
 -- The list of shards is not taken for "all" either.
 SELECT * FROM snowflake_next_ids(5, 10);

@@ -10,6 +10,10 @@ SET idgen.shard = 501;
 SELECT shard_of(snowflake_next_id());
 RESET idgen.shard;
 SELECT shard, sequence FROM snowflake_decode(11637205501278089);
+SELECT shard, sequence FROM snowflake_decode(11637205501278089, 'instagram');
+SELECT name FROM snowflake_layouts LIMIT 1;
+SELECT snowflake_from_shortcode(snowflake_shortcode(1)), snowflake_from_text(snowflake_text(1)),
+       snowflake_unscatter(snowflake_scatter(1));
 SELECT shard_of(11637205501278089), snowflake_time(0) = snowflake_time(0, '2025-01-01T00:00:00Z') AS time,
        snowflake_min_id('2025-01-01T00:00:00Z'), snowflake_max_id('2025-01-01T00:00:00Z'),
        snowflake_between(0, '-infinity', 'infinity'), snowflake_make_id('2025-01-01T00:00:00Z', 1, 1);

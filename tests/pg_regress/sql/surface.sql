@@ -62,5 +62,9 @@ SELECT snowflake_next_id(shard => 5) > 0 AS minted;
 SELECT snowflake_make_id(ts => '2025-01-01T00:00:01Z', shard => 2, sequence => 3) AS id;
 SELECT snowflake_between(id => 0, "from" => '-infinity', upto => 'infinity') AS between;
 SELECT shard_of(snowflake_advance(shard => 6, past => 0)) AS shard;
+SELECT sequence FROM snowflake_decode(id => 7, layout => 'twitter');
+SELECT snowflake_from_shortcode(code => snowflake_shortcode(id => 1)) AS from_shortcode,
+       snowflake_from_text(text => snowflake_text(id => 1)) AS from_text,
+       snowflake_unscatter(id => snowflake_scatter(id => 1)) AS unscattered;
 
 DROP VIEW our_functions, our_views, ours;

@@ -1,0 +1,128 @@
+//! Other forms of an id, each one to one over every `bigint`: two texts, and a number scattered over the
+//! whole range.
+//!
+//! A text is read only as it is written, so that no id has two of them.
+#![forbid(unsafe_code)]
+
+use std::fmt;
+
+/// The digits of a text, least first, and how many bits one holds.
+struct Digits {
+    digits: &'static str,
+    bits: u32,
+}
+
+/// Base64url (RFC 4648, section 5), of a number and not of bytes: as in the links to Instagram's posts.
+const BASE64URL: Digits =
+    Digits { digits: "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", bits: 6 };
+
+/// Douglas Crockford's base 32 (<https://www.crockford.com/base32.html>). The digits ascend in ASCII.
+const CROCKFORD: Digits = Digits { digits: "0123456789ABCDEFGHJKMNPQRSTVWXYZ", bits: 5 };
+
+/// The most digits of a short code: 64 bits, 6 in each.
+const SHORTCODE_DIGITS: usize = 11;
+/// The digits of a sortable text: 64 bits, 5 in each.
+const TEXT_DIGITS: usize = 13;
+
+/// Why a text is no form of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadText {
+    /// Another number of characters than the form has.
+    Length(usize),
+    /// A character that is no digit.
+    Character {
+        /// Which.
+        character: char,
+        /// Where, from 1 on.
+        position: usize,
+    },
+    /// A number of more than 64 bits.
+    TooGreat,
+    /// A leading zero: the number has a shorter text.
+    LeadingZero,
+}
+
+impl fmt::Display for BadText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadText::Length(length) => write!(f, "Its length in characters is {length}."),
+            BadText::Character { character, position } => {
+                write!(
+                    f,
+                    "The character \"{}\" at position {position} is not one of its digits.",
+                    character.escape_default()
+                )
+            }
+            BadText::TooGreat => f.write_str("It stands for a number of more than 64 bits."),
+            BadText::LeadingZero => f.write_str("It begins with \"A\", a leading zero."),
+        }
+    }
+}
+
+impl Digits {
+    fn write(&self, number: u64, length: usize) -> String {
+        let mask = (1 << self.bits) - 1;
+        let digits = self.digits.as_bytes();
+        let places = (0..length as u32).rev();
+        places.map(|place| char::from(digits[(number >> (place * self.bits) & mask) as usize])).collect()
+    }
+
+    /// Reads up to 21 digits.
+    fn read(&self, text: &str) -> Result<u64, BadText> {
+        let mut number: u128 = 0;
+        for (position, character) in (1..).zip(text.chars()) {
+            let digit = self.digits.find(character).ok_or(BadText::Character { character, position })?;
+            number = number << self.bits | digit as u128;
+        }
+        u64::try_from(number).map_err(|_| BadText::TooGreat)
+    }
+}
+
+/// Instagram's short code: the id, read as unsigned, in base64url without leading zeros.
+pub fn shortcode(id: i64) -> String {
+    let number = id.cast_unsigned();
+    let length = number.checked_ilog2().unwrap_or(0) / BASE64URL.bits + 1;
+    BASE64URL.write(number, length as usize)
+}
+
+/// Reads a short code.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn from_shortcode(text: &str) -> Result<i64, BadText> {
+    let length = text.chars().count();
+    if !(1..=SHORTCODE_DIGITS).contains(&length) {
+        return Err(BadText::Length(length));
+    }
+    let number = BASE64URL.read(text)?;
+    if length > 1 && text.starts_with('A') {
+        return Err(BadText::LeadingZero);
+    }
+    Ok(number.cast_signed())
+}
+
+/// The sign bit. Flipped, it puts the negative numbers below the others in unsigned order too.
+const SIGN: u64 = 1 << 63;
+
+/// The id plus 2^63 in Crockford's base 32: 13 digits, whose order as bytes is that of the `bigint`.
+pub fn text(id: i64) -> String {
+    CROCKFORD.write(id.cast_unsigned() ^ SIGN, TEXT_DIGITS)
+}
+
+/// Reads a sortable text.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn from_text(text: &str) -> Result<i64, BadText> {
+    let length = text.chars().count();
+    if length != TEXT_DIGITS {
+        return Err(BadText::Length(length));
+    }
+    Ok((CROCKFORD.read(text)? ^ SIGN).cast_signed())
+}
+
+/// The id with its bits in reverse: what changes most from one id to the next then weighs most. Done
+/// twice it gives the id back.
+pub fn scatter(id: i64) -> i64 {
+    id.reverse_bits()
+}
