@@ -183,7 +183,7 @@ COMMENT ON VIEW idgen_status IS 'The clock of the ids and its guards, and the se
 COMMENT ON COLUMN idgen_status.epoch IS 'Setting idgen.epoch: the moment of tick 0; null where the configuration gave it wrongly.';
 COMMENT ON COLUMN idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null where it is before the epoch.';
 COMMENT ON COLUMN idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has.';
-COMMENT ON COLUMN idgen_status.shards_in_use IS 'Shards that ids were minted for since the server started.';
+COMMENT ON COLUMN idgen_status.shards_in_use IS 'Shards that ids were minted for, or that snowflake_advance was called for, since the server started.';
 COMMENT ON COLUMN idgen_status.mark IS 'The durable high-water mark: every id ever minted in this cluster is of an earlier tick. Null before the first id. On a standby, as far as it has replayed.';
 COMMENT ON COLUMN idgen_status.mark_at IS 'The mark as a time.';
 COMMENT ON COLUMN idgen_status.mark_kept_in IS 'Where PostgreSQL keeps the mark: WAL-logged, checkpointed and replicated.';
@@ -206,7 +206,8 @@ GRANT SELECT ON idgen_status TO PUBLIC;
 
 CREATE FUNCTION idgen_shard_stats(
         OUT shard integer, OUT ids bigint, OUT leases bigint, OUT waits bigint,
-        OUT waited_ms double precision)
+        OUT waited_ms double precision,
+        OUT last_id bigint, OUT ids_per_second double precision, OUT stats_reset timestamptz)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME', 'idgen_shard_stats_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
@@ -214,13 +215,23 @@ COMMENT ON FUNCTION idgen_shard_stats() IS
 'What the view idgen_shard_stats shows. Error: 55000 where the library is not preloaded.';
 
 CREATE VIEW idgen_shard_stats AS SELECT * FROM idgen_shard_stats();
-COMMENT ON VIEW idgen_shard_stats IS 'Counters of every shard used since the server started. For members of pg_monitor.';
+COMMENT ON VIEW idgen_shard_stats IS 'A row for every shard used since the server started, with counters that begin anew with snowflake_stats_reset(). For members of pg_monitor.';
 COMMENT ON COLUMN idgen_shard_stats.shard IS 'The logical shard.';
 COMMENT ON COLUMN idgen_shard_stats.ids IS 'Ids handed to backends, those of leases included that were not used up in their millisecond.';
 COMMENT ON COLUMN idgen_shard_stats.leases IS 'Runs of ids handed to backends: visits to shared memory.';
 COMMENT ON COLUMN idgen_shard_stats.waits IS 'Calls that had to wait, those that failed or were cancelled included.';
 COMMENT ON COLUMN idgen_shard_stats.waited_ms IS 'What these calls waited in all, in milliseconds.';
+COMMENT ON COLUMN idgen_shard_stats.last_id IS 'No id after this one has been handed to a backend since the server started: the last of the last lease, used or not, or what snowflake_advance went past. Null before the first, where a call only waited. No reset changes it.';
+COMMENT ON COLUMN idgen_shard_stats.ids_per_second IS 'Column ids over the seconds since stats_reset. Null where the clock has been set back before that.';
+COMMENT ON COLUMN idgen_shard_stats.stats_reset IS 'When the counters began: the start of the server, also after a crash, or the last snowflake_stats_reset().';
 
 REVOKE ALL ON FUNCTION idgen_shard_stats() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION idgen_shard_stats() TO pg_monitor;
 GRANT SELECT ON idgen_shard_stats TO pg_monitor;
+
+CREATE FUNCTION snowflake_stats_reset() RETURNS void
+    AS 'MODULE_PATHNAME', 'snowflake_stats_reset_wrapper'
+    LANGUAGE C VOLATILE PARALLEL SAFE;
+COMMENT ON FUNCTION snowflake_stats_reset() IS
+'Begins the counters ids, leases, waits and waited_ms of idgen_shard_stats anew, for all shards. Not for PUBLIC. Error: 55000 where the library is not preloaded.';
+REVOKE ALL ON FUNCTION snowflake_stats_reset() FROM PUBLIC;

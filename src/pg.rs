@@ -16,6 +16,7 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
 };
 use pgrx::{PgMemoryContexts, PgSqlErrorCode, PgTryBuilder, pg_sys};
 
+use crate::epoch::Timestamptz;
 use crate::error::{Error, or_raise};
 use crate::layout::Tick;
 
@@ -446,6 +447,12 @@ pub fn wait_event() -> u32 {
 /// The replication origin whose progress is the high-water mark. It is the last number that a named
 /// origin could get, and those are given out from 1 upwards; 65535 is reserved by PostgreSQL.
 pub const MARK_ORIGIN: pg_sys::RepOriginId = 65534;
+
+/// The system clock as PostgreSQL writes it.
+pub fn timestamp() -> Timestamptz {
+    // SAFETY: reads the clock.
+    unsafe { pg_sys::GetCurrentTimestamp() }
+}
 
 /// Whether the server is in recovery: a standby, or one that is starting after a crash.
 pub fn in_recovery() -> bool {

@@ -3,10 +3,11 @@
 
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use pgrx::pg_sys;
 
+use crate::epoch::Timestamptz;
 use crate::error::Error;
 use crate::layout::{SHARDS, Shard, Tick};
 use crate::pg;
@@ -29,6 +30,8 @@ const _: () = assert!(size_of::<LockedSlot>() == 64);
 struct Mark {
     floor: AtomicU64,
     limit: AtomicU64,
+    /// When the counters of the slots began. It is here because there is room, and is seldom written.
+    counted_since: AtomicI64,
     guarded: Guarded,
 }
 
@@ -90,6 +93,7 @@ unsafe extern "C-unwind" fn startup() {
         shared.write_bytes(0, 1);
         let tranche = pg_sys::LWLockNewTrancheId();
         pg_sys::LWLockRegisterTranche(tranche, c"idgen".as_ptr());
+        (*shared).mark.counted_since.store(pg::timestamp(), Ordering::Relaxed);
         let guarded = &(*shared).mark.guarded;
         pg_sys::LWLockInitialize(guarded.lock.get(), tranche);
         pg_sys::ConditionVariableInit(guarded.renewed.get());
@@ -152,7 +156,7 @@ impl Shared {
     /// Runs `f` on the state of the high-water mark under its lock, and publishes its floor and
     /// limit. `f` must not sleep, flush, allocate or raise.
     pub fn with_reservation<T>(&self, f: impl FnOnce(&mut Reservation) -> T) -> T {
-        let Mark { floor, limit, guarded } = &self.mark;
+        let Mark { floor, limit, guarded, .. } = &self.mark;
         // SAFETY: the exclusive lock makes this the only reference to the state.
         unsafe {
             locked(guarded.lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || {
@@ -177,6 +181,19 @@ impl Shared {
     #[inline]
     pub fn limit(&self) -> Tick {
         self.mark.limit.load(Ordering::Acquire)
+    }
+
+    /// When the counters of the slots began: at the start of the server, or the last reset.
+    pub fn counted_since(&self) -> Timestamptz {
+        self.mark.counted_since.load(Ordering::Relaxed)
+    }
+
+    /// Begins the counters of all slots anew.
+    pub fn reset_counters(&self) {
+        self.mark.counted_since.store(pg::timestamp(), Ordering::Relaxed);
+        for shard in Shard::all() {
+            self.with_slot(shard, Slot::reset_counters);
+        }
     }
 
     /// Wakes those that wait for the mark to be renewed.

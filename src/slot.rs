@@ -10,9 +10,9 @@ use crate::layout::{MAX_TICK, Position, Tick, first_position, tick_of};
 pub struct Slot {
     /// The first position not handed out yet.
     pub next: Position,
-    /// Positions handed out since the server started, those in leases that were dropped included.
+    /// Positions handed out since the counters began, those in leases that were dropped included.
     pub ids: u64,
-    /// Runs handed out since the server started.
+    /// Runs handed out since the counters began.
     pub leases: u64,
     /// Calls that had to wait for the clock or the durable mark.
     pub waits: u64,
@@ -103,6 +103,18 @@ impl Slot {
         self.ids += end - start;
         self.leases += 1;
         Ok(Run { start, end })
+    }
+
+    /// The position after which none has been handed out since the server started; none where the
+    /// shard has not been used.
+    pub fn last(&self) -> Option<Position> {
+        self.next.checked_sub(1)
+    }
+
+    /// Begins the counters anew. No position depends on it but the sequence at which an idle
+    /// millisecond starts, and that is as even from 0 on as from anywhere.
+    pub fn reset_counters(&mut self) {
+        (self.ids, self.leases, self.waits, self.waited_us) = (0, 0, 0, 0);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the views `idgen_status` and `idgen_shard_stats` read.
+//! What the views `idgen_status` and `idgen_shard_stats` read, and the reset of the counters.
 
 use pgrx::iter::TableIterator;
 use pgrx::{name, pg_extern};
@@ -42,9 +42,9 @@ fn idgen_status() -> TableIterator<
 > {
     let shared = or_raise(shmem::shared());
     let (mut in_use, mut furthest) = (0, 0);
-    for slot in Shard::all().map(|shard| shared.slot(shard)).filter(|slot| slot.leases > 0) {
+    for last in Shard::all().filter_map(|shard| shared.slot(shard).last()) {
         in_use += 1;
-        furthest = furthest.max(tick_of(slot.next - 1));
+        furthest = furthest.max(tick_of(last));
     }
     let reservation = shared.with_reservation(|r| *r);
     let mark = Some(pg::load_mark()).filter(|mark| *mark > 0);
@@ -83,19 +83,40 @@ fn idgen_status() -> TableIterator<
 #[allow(clippy::type_complexity)]
 fn idgen_shard_stats() -> TableIterator<
     'static,
-    (name!(shard, i32), name!(ids, i64), name!(leases, i64), name!(waits, i64), name!(waited_ms, f64)),
+    (
+        name!(shard, i32),
+        name!(ids, i64),
+        name!(leases, i64),
+        name!(waits, i64),
+        name!(waited_ms, f64),
+        name!(last_id, Option<i64>),
+        name!(ids_per_second, Option<f64>),
+        name!(stats_reset, Timestamptz),
+    ),
 > {
     let shared = or_raise(shmem::shared());
-    TableIterator::new(Shard::all().filter_map(|shard| {
+    let since = shared.counted_since();
+    // A clock that was set back since gives no rate.
+    let seconds = Some(pg::timestamp() - since).filter(|us| *us > 0).map(|us| us as f64 / 1e6);
+    TableIterator::new(Shard::all().filter_map(move |shard| {
         let slot = shared.slot(shard);
-        (slot.leases > 0 || slot.waits > 0).then(|| {
+        let last_id = slot.last().map(|last| or_raise(mint::id_at(last, shard)));
+        (last_id.is_some() || slot.waits > 0).then(|| {
             (
                 shard.into(),
                 slot.ids.cast_signed(),
                 slot.leases.cast_signed(),
                 slot.waits.cast_signed(),
                 slot.waited_us as f64 / 1000.0,
+                last_id,
+                seconds.map(|seconds| slot.ids as f64 / seconds),
+                since,
             )
         })
     }))
+}
+
+#[pg_extern(sql = false)]
+fn snowflake_stats_reset() {
+    or_raise(shmem::shared()).reset_counters();
 }

@@ -5,6 +5,7 @@
 mod campaign;
 mod clients;
 mod clocks;
+mod counters;
 mod crashes;
 mod minting;
 mod server;

@@ -38,6 +38,8 @@ SELECT * FROM idgen_status;
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM idgen_shard_stats;
 \echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_stats_reset();
+\echo :LAST_ERROR_SQLSTATE
 -- Wrong arguments are said to be wrong first.
 SELECT snowflake_next_id(8192);
 \echo :LAST_ERROR_SQLSTATE

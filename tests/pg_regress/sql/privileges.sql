@@ -25,8 +25,10 @@ SELECT * FROM idgen_shard_stats;
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM idgen_shard_stats();
 \echo :LAST_ERROR_SQLSTATE
--- Nor may anybody move a shard's ids on.
+-- Nor may anybody move a shard's ids on, or reset the counters.
 SELECT snowflake_advance(500, 0);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_stats_reset();
 \echo :LAST_ERROR_SQLSTATE
 -- What concerns the whole server is for superusers.
 ALTER SYSTEM SET idgen.allowed_shards = '1';
@@ -35,16 +37,18 @@ ALTER SYSTEM SET idgen.allowed_shards = '1';
 SET ROLE regress_idgen_watcher;
 SELECT shard, ids > 0 AS ids FROM idgen_shard_stats WHERE shard IN (500, 501) ORDER BY shard;
 SELECT count(*) > 0 AS rows FROM idgen_shard_stats();
--- To watch is not to move on; that takes a grant of its own.
+-- To watch is not to move on or to reset; that takes a grant of its own.
 \set VERBOSITY terse
 SELECT snowflake_advance(500, 0);
+SELECT snowflake_stats_reset();
 \set VERBOSITY default
 RESET ROLE;
-GRANT EXECUTE ON FUNCTION snowflake_advance TO regress_idgen_user;
+GRANT EXECUTE ON FUNCTION snowflake_advance, snowflake_stats_reset TO regress_idgen_user;
 SET ROLE regress_idgen_user;
 SELECT shard_of(snowflake_advance(500, 0)) AS advanced;
+SELECT snowflake_stats_reset();
 RESET ROLE;
-REVOKE EXECUTE ON FUNCTION snowflake_advance FROM regress_idgen_user;
+REVOKE EXECUTE ON FUNCTION snowflake_advance, snowflake_stats_reset FROM regress_idgen_user;
 
 -- All grants there are, "-" being PUBLIC. A function without a list is everybody's to call.
 SELECT objid::regprocedure AS function, acl.grantee::regrole::text, acl.privilege_type
@@ -87,7 +91,7 @@ SELECT public.snowflake_between(0, '2025-01-01T00:00:00Z', 'infinity') AS betwee
 SELECT public.snowflake_between(n, '2025-01-01T00:00:00Z', 'infinity') AS between
 FROM pg_catalog.generate_series(0, 1) AS n;
 SELECT shard, max_lease, max_wait FROM public.idgen_status;
-SELECT shard, ids > 0 AS ids FROM public.idgen_shard_stats WHERE shard = 500;
+SELECT shard, last_id > 0 AS last_id FROM public.idgen_shard_stats WHERE shard = 500;
 SELECT public.shard_of(public.snowflake_next_id(500));
 RESET search_path;
 

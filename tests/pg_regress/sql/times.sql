@@ -123,6 +123,16 @@ EXPLAIN (COSTS OFF)
 SELECT value FROM measured WHERE snowflake_between(id, '2025-02-03', '2025-02-04') AND value > 0;
 EXPLAIN (COSTS OFF)
 SELECT value FROM measured WHERE snowflake_between(id, '2025-02-27', 'infinity') AND value > 0;
+-- With parameters too, in a plan made before they are known.
+SET plan_cache_mode = force_generic_plan;
+PREPARE span (timestamptz, timestamptz) AS
+    SELECT value FROM measured WHERE snowflake_between(id, $1, $2) AND value > 0;
+EXPLAIN (COSTS OFF) EXECUTE span ('2025-02-03', '2025-02-04');
+DEALLOCATE span;
+RESET plan_cache_mode;
+-- Plain numbers are known to the planner: the plan has no other partition.
+SELECT snowflake_min_id('2025-02-03') AS "from", snowflake_max_id('2025-02-04') AS upto \gset
+EXPLAIN (COSTS OFF) SELECT value FROM measured WHERE id BETWEEN :from AND :upto AND value > 0;
 RESET enable_indexscan;
 RESET enable_bitmapscan;
 SELECT count(*) FROM measured WHERE snowflake_between(id, '2025-02-03', '2025-02-03T23:59:59.999');

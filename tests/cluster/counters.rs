@@ -1,0 +1,48 @@
+//! The counters of `idgen_shard_stats` where it takes clients at work, another clock or a crash.
+
+use postgres::Client;
+
+use crate::clients::{Clients, Ledger};
+use crate::server::Server;
+
+/// When the counters began, in seconds since 1970, and the rate of shard 1.
+fn began(client: &mut Client) -> (f64, Option<f64>) {
+    let sql = "SELECT extract(epoch FROM stats_reset)::float8, ids_per_second
+               FROM idgen_shard_stats WHERE shard = 1";
+    let row = client.query_one(sql, &[]).unwrap();
+    (row.get(0), row.get(1))
+}
+
+/// Promise 1: resets under minting clients repeat no id. The counters begin anew with each, and with
+/// the server, which starts itself after a crash. A clock behind their beginning gives no rate.
+#[test]
+fn the_counters_begin_anew() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let mut ledger = Ledger::default();
+    let clients = Clients::start(6, &server);
+    let mut last = 0.0;
+    for _ in 0..20 {
+        clients.wait_for_ids(300);
+        client.batch_execute("SELECT snowflake_stats_reset()").unwrap();
+        clients.wait_for_ids(1);
+        ledger.mint(&mut client);
+        let (reset, rate) = began(&mut client);
+        assert!(reset > last && rate.is_some_and(|rate| rate > 0.0), "{last} {reset} {rate:?}");
+        last = reset;
+    }
+    clients.finish(&mut ledger);
+
+    server.set_clock(-60.0);
+    assert_eq!(began(&mut client), (last, None), "a clock that was set back");
+    server.set_clock(0.0);
+
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    server.signal("KILL", pid);
+    while client.batch_execute("SELECT 1").is_ok() {}
+    let mut client = server.reconnect();
+    let rows: i64 = client.query_one("SELECT count(*) FROM idgen_shard_stats", &[]).unwrap().get(0);
+    assert_eq!(rows, 0, "no shard has been used since");
+    ledger.mint(&mut client);
+    assert!(began(&mut client).0 > last);
+}
