@@ -207,13 +207,14 @@ BEGIN
         END IF;
     END IF;
 
-    -- First every lock, always in the same order; then the defaults are read, and stay as they are read.
-    -- A view or a foreign table cannot be locked, and need not be.
+    -- First every lock; then the defaults are read, and stay as they are read. Tables that refer to others
+    -- are usually younger, and who inserts locks them first. A view or a foreign table cannot be locked, and
+    -- need not be.
     FOR item IN
         SELECT DISTINCT c.relation, c.table
         FROM @extschema@.idgen_columns() AS c JOIN pg_class AS k ON k.oid = c.relation
         WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
-        ORDER BY c.relation
+        ORDER BY c.relation DESC
     LOOP
         EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', target_name, item.table);
     END LOOP;

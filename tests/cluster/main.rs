@@ -8,5 +8,6 @@ mod clocks;
 mod crashes;
 mod minting;
 mod server;
+mod shards;
 mod standbys;
 mod waiting;
