@@ -197,16 +197,34 @@ fn code(client: &mut Client, sql: &str) -> String {
 #[test]
 fn a_shard_moves_under_load() {
     let source = Server::start(&[]);
-    let target = Server::start(&["idgen.allowed_shards = '100-199'"]);
-    // Half a second behind: the ids of the target must be greater all the same.
-    target.set_clock(-0.5);
+    // Eight seconds behind: the ids of the target must be greater all the same.
+    let target = Server::start(&["idgen.allowed_shards = '100-199'", "idgen.max_ahead = 20s"]);
+    target.set_clock(-8.0);
     source.connect().batch_execute(TABLES).unwrap();
 
-    let diaries = Load { servers: &[&source, &target], mint: MINT, retried: &GONE }.during(|| {
-        let output = run(move_shard(&source, &target));
-        println!("{}", String::from_utf8_lossy(&output.stdout));
+    let mut slow = Diary::default();
+    let mut diaries = Load { servers: &[&source, &target], mint: MINT, retried: &GONE }.during(|| {
+        // A row that is not committed yet when the script begins, and a command that mints all the while from
+        // before the shard is withdrawn.
+        let mut client = source.connect();
+        let mut transaction = client.transaction().unwrap();
+        let user = "INSERT INTO insta5.users (client) VALUES (1) RETURNING id";
+        let row: i64 = transaction.query_one(user, &[]).unwrap().get(0);
+        slow.rows.push(row);
+        slow.ids.push((row, true));
+        thread::scope(|scope| {
+            let script = scope.spawn(|| run(move_shard(&source, &target)));
+            thread::sleep(Duration::from_secs(2));
+            let long = "SELECT snowflake_next_id(5), pg_sleep(0.1) FROM generate_series(1, 40)";
+            let long = scope.spawn(|| source.connect().query(long, &[]).unwrap());
+            thread::sleep(Duration::from_millis(300));
+            transaction.commit().unwrap();
+            println!("{}", String::from_utf8_lossy(&script.join().unwrap().stdout));
+            slow.ids.extend(long.join().unwrap().iter().map(|row| (row.get::<_, i64>(0), true)));
+        });
     });
     println!("the longest outage of a client: {:?}", longest_outage(&diaries));
+    diaries.push(slow);
 
     assert_unique_and_in_order(&diaries);
     assert_rows(&target, &diaries);
