@@ -43,15 +43,15 @@ BEGIN
 
     -- The function cannot make an id without its sequence, on which nextval keeps a lock until the end of the
     -- transaction. So with this lock no transaction is open in which it made one, and none can get another.
-    -- The waits are short, so that clients never wait long, nor see a deadlock.
-    FOR try IN 1..100 LOOP
+    -- The waits are shorter than deadlock_timeout, so that clients never wait long, nor see a deadlock.
+    FOR try IN 1..50 LOOP
         BEGIN
-            PERFORM set_config('lock_timeout', '200ms', true);
+            PERFORM set_config('lock_timeout', '900ms', true);
             EXECUTE format('ALTER SEQUENCE %s NO CYCLE', sequence);
             EXIT;
         EXCEPTION WHEN lock_not_available THEN
-            IF try = 100 THEN RAISE; END IF;
-            PERFORM pg_sleep(0.2);
+            IF try = 50 THEN RAISE; END IF;
+            PERFORM pg_sleep(0.5);
         END;
     END LOOP;
     -- A call that waits in nextval would go on with the old function: let it fail.
@@ -73,8 +73,10 @@ BEGIN
     PERFORM pg_sleep(0.002);
     PERFORM snowflake_advance(shard, past);
 
-    EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE '
-                   'RETURN snowflake_next_id(%s)', function, shard);
+    -- Still in PL/pgSQL: a statement that has begun with the old one can go on with it.
+    EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS bigint LANGUAGE plpgsql AS %L', function,
+                   format('BEGIN RETURN %I.snowflake_next_id(%s); END',
+                          current_setting('migrate.idgen'), shard));
     RAISE NOTICE 'ids of shard % are minted by idgen from now on, and are greater than %', shard, past;
 END
 $$;
@@ -99,15 +101,15 @@ BEGIN
             RAISE NOTICE 'not changed: %.% DEFAULT %', item.relation, item.attname, item.expression;
             CONTINUE;
         END IF;
-        FOR try IN 1..100 LOOP
+        FOR try IN 1..50 LOOP
             BEGIN
-                PERFORM set_config('lock_timeout', '200ms', true);
+                PERFORM set_config('lock_timeout', '900ms', true);
                 EXECUTE format('ALTER TABLE ONLY %s ALTER COLUMN %I SET DEFAULT %s',
                                item.relation, item.attname, mint);
                 EXIT;
             EXCEPTION WHEN lock_not_available THEN
-                IF try = 100 THEN RAISE; END IF;
-                PERFORM pg_sleep(0.2);
+                IF try = 50 THEN RAISE; END IF;
+                PERFORM pg_sleep(0.5);
             END;
         END LOOP;
         COMMIT;

@@ -148,14 +148,16 @@ without=$(list "$source" without)
 say "closing schema $schema on the source"
 undo=possible
 for try in {1..50}; do
-    # Short, so that clients never wait long, nor see a deadlock. Tables that refer to others are usually
-    # younger, and are locked first by those who insert.
+    # Shorter than deadlock_timeout, so that clients never wait long, nor see a deadlock. One order suits
+    # clients who insert a row into a table that refers to others, for the key is checked after; the other one
+    # those who insert both.
+    order=$([ $((try % 2)) = 1 ] && echo DESC || echo ASC)
     if answer=$(on "$source" "
             BEGIN;
-            SET LOCAL lock_timeout = '200ms';
+            SET LOCAL lock_timeout = '900ms';
             SELECT format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', nspname, relname)
             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
-            WHERE nspname = :'schema' AND relkind IN ('r', 'p') ORDER BY c.oid DESC \gexec
+            WHERE nspname = :'schema' AND relkind IN ('r', 'p') ORDER BY c.oid $order \gexec
             ALTER SCHEMA :\"schema\" RENAME TO :\"moved\";
             COMMIT;" 2>&1); then break; fi
     [ "$try" -lt 50 ] || die "$answer"

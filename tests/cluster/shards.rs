@@ -215,12 +215,13 @@ fn a_shard_moves_under_load() {
         thread::scope(|scope| {
             let script = scope.spawn(|| run(move_shard(&source, &target)));
             thread::sleep(Duration::from_secs(2));
-            let long = "SELECT snowflake_next_id(5), pg_sleep(0.1) FROM generate_series(1, 40)";
+            let long = "SELECT snowflake_next_id(5), pg_sleep(0.1) FROM generate_series(1, 60)";
             let long = scope.spawn(|| source.connect().query(long, &[]).unwrap());
             thread::sleep(Duration::from_millis(300));
             transaction.commit().unwrap();
             println!("{}", String::from_utf8_lossy(&script.join().unwrap().stdout));
-            slow.ids.extend(long.join().unwrap().iter().map(|row| (row.get::<_, i64>(0), true)));
+            let long = long.join().expect("the shard is not withdrawn before the transaction ends");
+            slow.ids.extend(long.iter().map(|row| (row.get::<_, i64>(0), true)));
         });
     });
     println!("the longest outage of a client: {:?}", longest_outage(&diaries));
@@ -314,6 +315,21 @@ fn a_move_is_checked_first() {
     source.configure(&["idgen.allowed_shards = '5'"]);
     source.reload("idgen.allowed_shards", "5");
     refused(&target, "an empty list would mean all");
+
+    // Nothing is in the way any more, not even a name that needs quotes.
+    source.configure(&["idgen.allowed_shards = '3-5, 7'"]);
+    source.reload("idgen.allowed_shards", "3-5, 7");
+    let name = r#"Insta's "5" $1"#;
+    client.batch_execute(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#).unwrap();
+    let mut script = client_program(example("move-shard.sh"));
+    script.args([&source.target("postgres"), &target.target("postgres"), name, "5"]);
+    run(script);
+    let mut new = target.connect();
+    let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = $1";
+    assert_eq!(new.query_one(shards, &[&name]).unwrap().get::<_, i32>(0), 5);
+    let show = "SHOW idgen.allowed_shards";
+    assert_eq!(source.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "3-4,7");
+    assert_eq!(target.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "1-5");
 }
 
 /// Two sessions give one shard to two schemas at once: one of them is refused. A call that has to wait for a
@@ -366,7 +382,7 @@ fn a_schema_gets_another_shard_under_load() {
     };
     let mut last = 0;
     let diaries = Load { servers: &[&server], mint: "snowflake_next_id(7)", retried: &[] }.during(|| {
-        client.batch_execute("SET lock_timeout = '200ms'").unwrap();
+        client.batch_execute("SET lock_timeout = '900ms'").unwrap();
         let start = Instant::now();
         while let Err(error) = client.query("SELECT snowflake_assign_shard('insta5', 7)", &[]) {
             assert_eq!(error.code().unwrap().code(), "55P03", "{error:?}");
@@ -415,7 +431,18 @@ fn take_over(server: &Server) -> Command {
 /// by it: its ids are greater than all of the function's, and none is there twice.
 #[test]
 fn the_plpgsql_function_is_replaced_under_load() {
-    let server = Server::start(&["idgen.epoch = 1314220021721"]);
+    replace_the_function_under_load(0.0);
+}
+
+/// The same where ids in the tables are of the future: the clock was eight seconds fast, and is set right.
+#[test]
+fn the_plpgsql_function_is_replaced_after_the_clock_was_set_back() {
+    replace_the_function_under_load(8.0);
+}
+
+fn replace_the_function_under_load(ahead: f64) {
+    let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.max_ahead = 20s"]);
+    server.set_clock(ahead);
     let mut client = server.connect();
     client.batch_execute(OLD_FUNCTION).unwrap();
     client
@@ -424,12 +451,27 @@ fn the_plpgsql_function_is_replaced_under_load() {
     let mut said = String::new();
     // 2200H is what a call gets that waits for the sequence; 23505 what the old function's own repeats get.
     let load = Load { servers: &[&server], mint: "insta5.next_id()", retried: &["2200H", "23505"] };
-    let diaries = load.during(|| said = String::from_utf8(run(take_over(&server)).stderr).unwrap());
+    let mut last_id = 0;
+    let diaries = load.during(|| {
+        server.set_clock(0.0);
+        // While a transaction is open in which the function made an id, it can make another.
+        let mut client = server.connect();
+        let mut transaction = client.transaction().unwrap();
+        transaction.query_one("SELECT insta5.next_id()", &[]).unwrap();
+        thread::scope(|scope| {
+            let script = scope.spawn(|| run(take_over(&server)));
+            thread::sleep(Duration::from_secs(1));
+            last_id = transaction.query_one("SELECT insta5.next_id()", &[]).unwrap().get(0);
+            transaction.commit().unwrap();
+            said = String::from_utf8(script.join().unwrap().stderr).unwrap();
+        });
+    });
     let retried: usize = diaries.iter().map(|diary| diary.retried).sum();
     println!("{said}{retried} transactions tried again, the longest outage {:?}", longest_outage(&diaries));
     let past: i64 = said.trim().rsplit(' ').next().unwrap().parse().unwrap();
 
     assert_rows(&server, &diaries);
+    assert!(last_id <= past, "the function was replaced before its transactions had ended");
     let mut seen = HashSet::new();
     for diary in &diaries {
         let ids: Vec<_> = diary.ids.iter().map(|(id, _)| *id).collect();
