@@ -11,7 +11,8 @@
 -- Every id that idgen mints is greater than every id of the function. The function stays and gives ids of
 -- idgen, so its callers need not change. A call that waits for the sequence at the moment of the change fails
 -- with 2200H (the sequence is at its end) and is to be tried again; in the same way any forgotten copy of the
--- function fails from then on. The column defaults are then changed one by one, to be faster.
+-- function fails from then on. The column defaults are then changed one by one, to be faster; where that is
+-- interrupted, run it again.
 
 \set ON_ERROR_STOP on
 \set QUIET on
@@ -35,6 +36,10 @@ DECLARE
     past bigint;
     item record;
 BEGIN
+    IF (SELECT prosrc FROM pg_proc WHERE oid = function) ~ 'snowflake_next_id' THEN
+        RAISE NOTICE '% mints by idgen already', function;
+        RETURN;
+    END IF;
     EXECUTE format('SELECT %s()', function) INTO id;
     IF shard_of(id) <> shard OR abs(extract(epoch FROM clock_timestamp() - snowflake_time(id))) > 60 THEN
         RAISE '% is of shard % and of %', function, shard_of(id), snowflake_time(id)
@@ -77,6 +82,10 @@ BEGIN
     EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS bigint LANGUAGE plpgsql AS %L', function,
                    format('BEGIN RETURN %I.snowflake_next_id(%s); END',
                           current_setting('migrate.idgen'), shard));
+    EXECUTE format('SELECT %s()', function) INTO id;
+    IF shard_of(id) <> shard OR id <= past THEN
+        RAISE '% does not go on after %', id, past;
+    END IF;
     RAISE NOTICE 'ids of shard % are minted by idgen from now on, and are greater than %', shard, past;
 END
 $$;

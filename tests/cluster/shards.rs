@@ -484,14 +484,26 @@ fn replace_the_function_under_load(ahead: f64) {
     let columns: Vec<(String, i32)> =
         client.query(columns, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
     assert_eq!(columns, [("photos".into(), 5), ("users".into(), 5)]);
+    // Nothing is left to do.
+    let said = String::from_utf8(run(take_over(&server)).stderr).unwrap();
+    assert!(said.contains("mints by idgen already"), "{said}");
+    let id: i64 = client.query_one("SELECT insta5.next_id()", &[]).unwrap().get(0);
+    assert!(id > past && seen.insert(id));
 }
 
-/// A function of another epoch, or of another shard, is not taken over.
+/// A function of another epoch is not taken over, and goes on as before.
 #[test]
-fn another_epoch_is_refused() {
+fn a_function_that_does_not_fit_is_left_alone() {
     let server = Server::start(&[]);
     server.connect().batch_execute(OLD_FUNCTION).unwrap();
     assert!(refusal(take_over(&server)).contains("Set idgen.epoch to the epoch of the function"));
     let id: i64 = server.connect().query_one("SELECT insta5.next_id()", &[]).unwrap().get(0);
     assert!(id > 1 << 60, "still of the function");
+
+    // Nor one whose shard the server may not mint for.
+    let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.allowed_shards = '6'"]);
+    let mut client = server.connect();
+    client.batch_execute(OLD_FUNCTION).unwrap();
+    assert!(refusal(take_over(&server)).contains("may not mint ids for shard \"5\""));
+    client.query_one("SELECT insta5.next_id()", &[]).unwrap();
 }
