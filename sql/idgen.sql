@@ -155,6 +155,168 @@ CREATE FUNCTION snowflake_unscatter(id bigint) RETURNS bigint
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_unscatter(bigint) IS 'The id that snowflake_scatter made into this number.';
 
+-- Shards and the columns that mint for them --------------------------------------------------------
+
+-- The catalog's dependencies say which defaults call a minting function. Only then is the text of such a
+-- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
+-- one way, so that a name stands for one function; and it is read token by token, so that a literal which
+-- looks like a call is none.
+CREATE FUNCTION idgen_columns(
+        OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
+        OUT template text, OUT relation oid)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
+    SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    WITH minting AS (
+        SELECT p.oid, quote_ident(n.nspname) || '.' || quote_ident(p.proname) AS name
+        FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+        WHERE p.oid IN ('snowflake_next_id()'::regprocedure, 'snowflake_next_id(integer)'::regprocedure)
+    ),
+    -- A token is a call with a readable shard (its name and its shard), or something else: a literal, a
+    -- name with its qualification, or one character. The longest one counts.
+    grammar AS (
+        SELECT array_agg(DISTINCT name) AS names,
+               '(' || string_agg(DISTINCT regexp_replace(name, '([]*+?.^$|(){}[\\])', '\\\1', 'g'), '|')
+               || ')\((?:shard => )?([0-9]*)\)'
+               || '|(''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)' AS token
+        FROM minting
+    ),
+    -- A column without a default of its own has that of its domain.
+    defaults AS (
+        SELECT DISTINCT d.adrelid AS relation, d.adnum AS number,
+               pg_get_expr(d.adbin, d.adrelid) AS expression
+        FROM minting JOIN pg_depend AS use
+                 ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
+             JOIN pg_attrdef AS d ON use.classid = 'pg_attrdef'::regclass AND use.objid = d.oid
+        UNION ALL
+        SELECT DISTINCT a.attrelid, a.attnum, pg_get_expr(t.typdefaultbin, 0)
+        FROM minting JOIN pg_depend AS use
+                 ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
+             JOIN pg_type AS t ON use.classid = 'pg_type'::regclass AND use.objid = t.oid
+             JOIN pg_attribute AS a ON a.atttypid = t.oid AND NOT a.atthasdef AND NOT a.attisdropped
+             JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f')
+    )
+    SELECT n.nspname, c.relname, a.attname,
+           CASE WHEN read.all_of_it AND read.least = read.greatest THEN nullif(read.least, '')::integer END,
+           d.expression,
+           CASE WHEN read.all_of_it THEN read.template END,
+           c.oid
+    FROM defaults AS d
+         JOIN pg_class AS c ON c.oid = d.relation AND c.relpersistence <> 't'
+         JOIN pg_namespace AS n ON n.oid = c.relnamespace
+         JOIN pg_attribute AS a ON a.attrelid = d.relation AND a.attnum = d.number
+         CROSS JOIN grammar
+         CROSS JOIN LATERAL (
+             SELECT count(part[1]) > 0 AND count(*) FILTER (WHERE part[3] = ANY (names)) = 0 AS all_of_it,
+                    min(part[2]) AS least, max(part[2]) AS greatest,
+                    string_agg(coalesce(part[1] || '(%1$s)', replace(part[3], '%', '%%')), '' ORDER BY place)
+                    AS template
+             FROM regexp_matches(d.expression, grammar.token, 'g') WITH ORDINALITY AS tokens (part, place)
+         ) AS read;
+END;
+COMMENT ON FUNCTION idgen_columns() IS
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, and relation is the oid of the table.';
+
+CREATE VIEW idgen_columns AS SELECT "schema", "table", "column", shard, expression FROM idgen_columns();
+COMMENT ON VIEW idgen_columns IS 'Every column whose default calls snowflake_next_id, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls snowflake_next_id is not seen, nor is a trigger.';
+COMMENT ON COLUMN idgen_columns.schema IS 'The schema of the table.';
+COMMENT ON COLUMN idgen_columns.table IS 'The table, partition, child, foreign table or view.';
+COMMENT ON COLUMN idgen_columns.column IS 'The column.';
+COMMENT ON COLUMN idgen_columns.shard IS 'The shard that the default mints for. Null for snowflake_next_id(), which takes that of the session, and where it is no constant, or more than one.';
+COMMENT ON COLUMN idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
+GRANT SELECT ON idgen_columns TO PUBLIC;
+
+CREATE FUNCTION snowflake_assign_shard("schema" regnamespace, shard integer, share boolean DEFAULT false)
+    RETURNS TABLE ("table" name, "column" name, old_default text, new_default text)
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+#variable_conflict use_column
+DECLARE
+    target CONSTANT regnamespace := snowflake_assign_shard.schema;
+    new_shard CONSTANT integer := snowflake_assign_shard.shard;
+    target_name CONSTANT name := (SELECT nspname FROM pg_namespace WHERE oid = target);
+    found_columns bigint;
+    list text;
+    item record;
+BEGIN
+    IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
+        RAISE EXCEPTION 'argument "%" must not be null',
+                CASE WHEN target IS NULL THEN 'schema' WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END
+            USING ERRCODE = '22004', HINT = 'Give a value.';
+    ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
+        RAISE EXCEPTION 'shard "%" is out of range', new_shard
+            USING ERRCODE = '22023', DETAIL = 'An id has room for a shard between 0 and 8191.',
+                  HINT = 'See the bit layout in the documentation of idgen.';
+    ELSIF target_name IS NULL THEN
+        RAISE EXCEPTION 'schema with OID % does not exist', target::oid
+            USING ERRCODE = '3F000', HINT = 'Give the schema by its name.';
+    END IF;
+
+    -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
+    -- one schema do not wait for each other's tables.
+    PERFORM pg_advisory_xact_lock(
+        'pg_proc'::regclass::oid::integer,
+        '@extschema@.snowflake_assign_shard(regnamespace,integer,boolean)'::regprocedure::oid::integer);
+
+    IF NOT share THEN
+        SELECT string_agg(DISTINCT quote_ident(c.schema), ', ') INTO list
+        FROM @extschema@.idgen_columns() AS c
+        WHERE c.shard = new_shard AND c.schema <> target_name;
+        IF list IS NOT NULL THEN
+            RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
+                USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it: %s.', list),
+                      HINT = 'Choose another shard; or, where the schemas are to share it, say share => true.';
+        END IF;
+    END IF;
+
+    -- First every lock; then the defaults are read, and stay as they are read. Tables that refer to others
+    -- are usually younger, and who inserts locks them first. A view or a foreign table cannot be locked, and
+    -- need not be.
+    FOR item IN
+        SELECT DISTINCT c.relation, c.table
+        FROM @extschema@.idgen_columns() AS c JOIN pg_class AS k ON k.oid = c.relation
+        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
+        ORDER BY c.relation DESC
+    LOOP
+        EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', target_name, item.table);
+    END LOOP;
+
+    SELECT count(*),
+           string_agg(format('%I.%I DEFAULT %s', c.table, c.column, c.expression), '; '
+                      ORDER BY c.relation, c.column) FILTER (WHERE c.template IS NULL)
+    INTO found_columns, list
+    FROM @extschema@.idgen_columns() AS c
+    WHERE c.schema = target_name;
+    IF list IS NOT NULL THEN
+        RAISE EXCEPTION 'the shard in a default of schema "%" cannot be read', target_name
+            USING ERRCODE = '0A000', DETAIL = format('These are not rewritten by a guess: %s.', list),
+                  HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
+    ELSIF found_columns = 0 THEN
+        RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name
+            USING HINT = 'A function or a trigger of your own that calls it is not seen.';
+    END IF;
+
+    FOR item IN
+        SELECT c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
+        FROM @extschema@.idgen_columns() AS c
+        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard
+        ORDER BY c.relation, c.column
+    LOOP
+        EXECUTE format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I SET DEFAULT %s',
+                       target_name, item.table, item.column, item.new_expression);
+        "table" := item.table;
+        "column" := item.column;
+        old_default := item.expression;
+        new_default := item.new_expression;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION snowflake_assign_shard(regnamespace, integer, boolean) IS
+'Makes every default in a schema that calls snowflake_next_id mint for a shard (0 to 8191), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
+
 -- Watching --------------------------------------------------------------------------------------
 
 CREATE FUNCTION idgen_status(

@@ -9,5 +9,6 @@ mod counters;
 mod crashes;
 mod minting;
 mod server;
+mod shards;
 mod standbys;
 mod waiting;

@@ -37,6 +37,22 @@ fn is_root() -> bool {
     id.stdout.trim_ascii() == b"0"
 }
 
+/// A script of docs/examples, or a client program, with those of the servers first on its PATH.
+pub fn client_program(program: impl AsRef<Path>) -> Command {
+    let mut command = Command::new(program.as_ref());
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{}:{path}", variable("IDGEN_PG_BIN")));
+    for name in ["PGHOSTADDR", "PGOPTIONS", "PGSERVICE", "PGSERVICEFILE"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// A file of docs/examples.
+pub fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples").join(name)
+}
+
 /// Runs a command with a text as its input.
 fn feed(mut command: Command, text: &str) {
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -48,7 +64,7 @@ fn feed(mut command: Command, text: &str) {
 ///
 /// # Panics
 /// Where it fails, with what it said.
-fn run(mut command: Command) -> Output {
+pub fn run(mut command: Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(
         output.status.success(),

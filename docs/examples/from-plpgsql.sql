@@ -1,0 +1,130 @@
+-- Takes a logical shard over from a PL/pgSQL function such as Instagram's, while clients go on. Once for each
+-- shard:
+--
+--     psql -d app -v function=insta5.next_id -v sequence=insta5.table_id_seq -v shard=5 -f from-plpgsql.sql
+--
+-- Before that, preload idgen with the function's epoch, here Instagram's, restart, and create the extension:
+--
+--     shared_preload_libraries = 'idgen'
+--     idgen.epoch = 1314220021721
+--
+-- Every id that idgen mints is greater than every id of the function. The function stays and gives ids of
+-- idgen, so its callers need not change. A call that waits for the sequence at the moment of the change fails
+-- with 2200H (the sequence is at its end) and is to be tried again; in the same way any forgotten copy of the
+-- function fails from then on. The column defaults are then changed one by one, to be faster; where that is
+-- interrupted, run it again.
+
+\set ON_ERROR_STOP on
+\set QUIET on
+SET search_path = pg_catalog;
+SET client_min_messages = notice;
+SELECT nspname AS idgen FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+WHERE extname = 'idgen' \gset
+SELECT set_config('migrate.function', :'function', false), set_config('migrate.sequence', :'sequence', false),
+       set_config('migrate.shard', :'shard', false), set_config('migrate.idgen', :'idgen', false) \g /dev/null
+
+-- 1. The change, in one transaction.
+BEGIN ISOLATION LEVEL READ COMMITTED;
+SELECT set_config('search_path', 'pg_catalog, ' || quote_ident(:'idgen'), true) \g /dev/null
+DO $$
+DECLARE
+    function CONSTANT regproc := current_setting('migrate.function');
+    sequence CONSTANT regclass := current_setting('migrate.sequence');
+    shard CONSTANT integer := current_setting('migrate.shard');
+    id bigint;
+    last bigint;
+    past bigint;
+    item record;
+BEGIN
+    IF (SELECT prosrc FROM pg_proc WHERE oid = function) ~ 'snowflake_next_id' THEN
+        RAISE NOTICE '% mints by idgen already', function;
+        RETURN;
+    END IF;
+    EXECUTE format('SELECT %s()', function) INTO id;
+    IF shard_of(id) <> shard OR abs(extract(epoch FROM clock_timestamp() - snowflake_time(id))) > 60 THEN
+        RAISE '% is of shard % and of %', function, shard_of(id), snowflake_time(id)
+            USING HINT = 'Set idgen.epoch to the epoch of the function, restart, and give its shard.';
+    END IF;
+
+    -- The function cannot make an id without its sequence, on which nextval keeps a lock until the end of the
+    -- transaction. So with this lock no transaction is open in which it made one, and none can get another.
+    -- The waits are shorter than deadlock_timeout, so that clients never wait long, nor see a deadlock.
+    FOR try IN 1..50 LOOP
+        BEGIN
+            PERFORM set_config('lock_timeout', '900ms', true);
+            EXECUTE format('ALTER SEQUENCE %s NO CYCLE', sequence);
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF try = 50 THEN RAISE; END IF;
+            PERFORM pg_sleep(0.5);
+        END;
+    END LOOP;
+    -- A call that waits in nextval would go on with the old function: let it fail.
+    PERFORM nextval(sequence);
+    EXECUTE format('SELECT last_value FROM %s', sequence) INTO last;
+    EXECUTE format('ALTER SEQUENCE %s MAXVALUE %s', sequence, last);
+
+    -- A client may have got an id that is in no table yet. It is of this millisecond at the latest, and ids
+    -- go on after it. After the greatest id in a table as well, should the clock have been set back.
+    past := snowflake_max_id(clock_timestamp());
+    FOR item IN
+        SELECT DISTINCT d.adrelid::regclass AS relation, a.attname
+        FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
+             JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+        WHERE refclassid = 'pg_proc'::regclass AND refobjid = function AND atttypid = 'bigint'::regtype
+    LOOP
+        EXECUTE format('SELECT greatest(max(%I), %s) FROM %s', item.attname, past, item.relation) INTO past;
+    END LOOP;
+    PERFORM pg_sleep(0.002);
+    PERFORM snowflake_advance(shard, past);
+
+    -- Still in PL/pgSQL: a statement that has begun with the old one can go on with it.
+    EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS bigint LANGUAGE plpgsql AS %L', function,
+                   format('BEGIN RETURN %I.snowflake_next_id(%s); END',
+                          current_setting('migrate.idgen'), shard));
+    EXECUTE format('SELECT %s()', function) INTO id;
+    IF shard_of(id) <> shard OR id <= past THEN
+        RAISE '% does not go on after %', id, past;
+    END IF;
+    RAISE NOTICE 'ids of shard % are minted by idgen from now on, and are greater than %', shard, past;
+END
+$$;
+COMMIT;
+
+-- 2. The defaults, each in a transaction of its own. One that does more than to call the function stays.
+DO $$
+DECLARE
+    function CONSTANT regproc := current_setting('migrate.function');
+    mint CONSTANT text := format('%I.snowflake_next_id(%s)', current_setting('migrate.idgen'),
+                                 current_setting('migrate.shard'));
+    item record;
+BEGIN
+    FOR item IN
+        SELECT DISTINCT d.adrelid::regclass AS relation, a.attname,
+               pg_get_expr(d.adbin, d.adrelid) AS expression
+        FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
+             JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+        WHERE refclassid = 'pg_proc'::regclass AND refobjid = function
+    LOOP
+        IF item.expression <> function || '()' THEN
+            RAISE NOTICE 'not changed: %.% DEFAULT %', item.relation, item.attname, item.expression;
+            CONTINUE;
+        END IF;
+        FOR try IN 1..50 LOOP
+            BEGIN
+                PERFORM set_config('lock_timeout', '900ms', true);
+                EXECUTE format('ALTER TABLE ONLY %s ALTER COLUMN %I SET DEFAULT %s',
+                               item.relation, item.attname, mint);
+                EXIT;
+            EXCEPTION WHEN lock_not_available THEN
+                IF try = 50 THEN RAISE; END IF;
+                PERFORM pg_sleep(0.5);
+            END;
+        END LOOP;
+        COMMIT;
+    END LOOP;
+END
+$$;
+
+\unset QUIET
+SELECT * FROM :"idgen".idgen_columns WHERE shard = :'shard' ORDER BY "schema", "table", "column";

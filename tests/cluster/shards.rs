@@ -1,0 +1,509 @@
+//! Promises 1 and 2 while a logical shard changes its place under clients that write: to another server
+//! (docs/examples/move-shard.sh), from the function that minted before (docs/examples/from-plpgsql.sql), and
+//! while a schema gets another shard.
+
+use std::collections::HashSet;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, Error, NoTls, Row};
+
+use crate::server::{Server, client_program, example, run};
+
+const TABLES: &str = "
+    CREATE SCHEMA insta5;
+    CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), client integer);
+    CREATE TABLE insta5.photos (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5),
+                                user_id bigint NOT NULL REFERENCES insta5.users, body text);
+    INSERT INTO insta5.users (client) SELECT 0 FROM generate_series(1, 10000);
+    INSERT INTO insta5.photos (user_id, body) SELECT id, repeat('x', 100) FROM insta5.users;";
+
+const MINT: &str = "snowflake_next_id(5)";
+
+/// No such schema, no such table, shard not allowed.
+const GONE: [&str; 3] = ["3F000", "42P01", "55000"];
+
+/// What a client of the schema insta5 was given.
+#[derive(Default)]
+struct Diary {
+    /// Every id, in order, and whether it came from the first server.
+    ids: Vec<(i64, bool)>,
+    /// Ids of rows whose transaction was committed.
+    rows: Vec<i64>,
+    /// How often it was told to try again.
+    retried: usize,
+    /// The longest time between two transactions that succeeded.
+    outage: Duration,
+}
+
+/// What clients do.
+struct Load<'a> {
+    /// Where the shard may be.
+    servers: &'a [&'a Server],
+    /// The call that mints an id.
+    mint: &'a str,
+    /// SQLSTATEs after which a client tries again, on the next server.
+    retried: &'a [&'a str],
+}
+
+impl Load<'_> {
+    /// One transaction of a changing kind: an id alone, a long command, many rows, rows that are rolled back,
+    /// and a user with a photo.
+    fn write(&self, client: &mut Client, round: usize, first: bool, diary: &mut Diary) -> Result<(), Error> {
+        let mint = self.mint;
+        let column = |rows: Vec<Row>| rows.iter().map(|row| row.get(0)).collect::<Vec<i64>>();
+        let mut seen = |ids: &[i64]| diary.ids.extend(ids.iter().map(|id| (*id, first)));
+        match round % 8 {
+            0 => seen(&column(client.query(&format!("SELECT {mint}"), &[])?)),
+            1 => {
+                let long = format!("SELECT {mint}, pg_sleep(0.02) FROM generate_series(1, 20)");
+                seen(&column(client.query(&long, &[])?));
+            }
+            2 => {
+                let many =
+                    "INSERT INTO insta5.users (client) SELECT 1 FROM generate_series(1, 500) RETURNING id";
+                let ids = column(client.query(many, &[])?);
+                seen(&ids);
+                diary.rows.extend(ids);
+            }
+            kind => {
+                let mut transaction = client.transaction()?;
+                let user = "INSERT INTO insta5.users (client) VALUES (1) RETURNING id";
+                let photo = "INSERT INTO insta5.photos (user_id) VALUES ($1) RETURNING id";
+                let mut ids = column(transaction.query(user, &[])?);
+                seen(&ids);
+                let photos = column(transaction.query(photo, &[&ids[0]])?);
+                seen(&photos);
+                ids.extend(photos);
+                if kind == 3 {
+                    transaction.rollback()?;
+                } else {
+                    transaction.commit()?;
+                    diary.rows.extend(ids);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A client at work.
+    fn work(&self, number: usize, stop: &AtomicBool, count: &AtomicUsize) -> Diary {
+        let mut diary = Diary::default();
+        let (mut place, mut round) = (0, number);
+        let mut last = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let mut client = Client::connect(&self.servers[place].target("postgres"), NoTls).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                round += 1;
+                if let Err(error) = self.write(&mut client, round, place == 0, &mut diary) {
+                    let code = error.code().unwrap_or_else(|| panic!("{error:?}")).code();
+                    assert!(self.retried.contains(&code), "{error:?}");
+                    diary.retried += 1;
+                    place = (place + 1) % self.servers.len();
+                    thread::sleep(Duration::from_millis(10));
+                    break;
+                }
+                diary.outage = diary.outage.max(last.elapsed());
+                last = Instant::now();
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        diary
+    }
+
+    /// Runs `change` while clients write, before it and after it.
+    fn during(&self, change: impl FnOnce()) -> Vec<Diary> {
+        let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let wait_for = |more: usize| {
+            let goal = count.load(Ordering::Relaxed) + more;
+            let start = Instant::now();
+            while count.load(Ordering::Relaxed) < goal {
+                assert!(start.elapsed() < Duration::from_secs(60), "the clients do not get on");
+                thread::sleep(Duration::from_millis(10));
+            }
+        };
+        thread::scope(|scope| {
+            let (stop, count) = (&stop, &count);
+            let clients: Vec<_> =
+                (0..6).map(|number| scope.spawn(move || self.work(number, stop, count))).collect();
+            // The clients end where this thread panics, too.
+            let end = StopAtDrop(stop);
+            wait_for(300);
+            change();
+            wait_for(300);
+            drop(end);
+            clients.into_iter().map(|client| client.join().unwrap()).collect()
+        })
+    }
+}
+
+struct StopAtDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopAtDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// No id is there twice, and each client's ids increase.
+fn assert_unique_and_in_order(diaries: &[Diary]) {
+    let mut seen = HashSet::new();
+    for diary in diaries {
+        assert!(diary.ids.is_sorted_by(|(a, _), (b, _)| a < b), "ids of a client must increase");
+        for (id, _) in &diary.ids {
+            assert!(seen.insert(*id), "{id} twice");
+            assert_eq!(id >> 10 & 8191, 5, "{id} is of another shard");
+        }
+    }
+}
+
+/// Every row that a client was told is there, and no other.
+fn assert_rows(server: &Server, diaries: &[Diary]) {
+    let sql = "SELECT id FROM insta5.users WHERE client = 1 UNION ALL
+               SELECT id FROM insta5.photos WHERE body IS NULL";
+    let there: HashSet<i64> =
+        server.connect().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+    let told: HashSet<i64> = diaries.iter().flat_map(|diary| diary.rows.iter().copied()).collect();
+    assert_eq!(there.len(), told.len());
+    assert_eq!(there, told);
+}
+
+fn longest_outage(diaries: &[Diary]) -> Duration {
+    diaries.iter().map(|diary| diary.outage).max().unwrap_or_default()
+}
+
+fn move_shard(source: &Server, target: &Server) -> Command {
+    let mut script = client_program(example("move-shard.sh"));
+    script.args([&source.target("postgres"), &target.target("postgres"), "insta5", "5"]);
+    script
+}
+
+/// What a script that must fail says.
+fn refusal(mut script: Command) -> String {
+    let output = script.output().unwrap();
+    assert!(!output.status.success());
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn code(client: &mut Client, sql: &str) -> String {
+    let error = client.query(sql, &[]).expect_err(sql);
+    error.code().unwrap_or_else(|| panic!("{error}")).code().to_owned()
+}
+
+/// A shard moves to another server while clients write: no row is lost, no id minted twice, every id of the
+/// target is greater than every one of the source, and in the end only the target mints.
+#[test]
+fn a_shard_moves_under_load() {
+    let source = Server::start(&[]);
+    // Eight seconds behind: the ids of the target must be greater all the same.
+    let target = Server::start(&["idgen.allowed_shards = '100-199'", "idgen.max_ahead = 20s"]);
+    target.set_clock(-8.0);
+    source.connect().batch_execute(TABLES).unwrap();
+
+    let mut slow = Diary::default();
+    let mut diaries = Load { servers: &[&source, &target], mint: MINT, retried: &GONE }.during(|| {
+        // A row that is not committed yet when the script begins, and a command that mints all the while from
+        // before the shard is withdrawn.
+        let mut client = source.connect();
+        let mut transaction = client.transaction().unwrap();
+        let user = "INSERT INTO insta5.users (client) VALUES (1) RETURNING id";
+        let row: i64 = transaction.query_one(user, &[]).unwrap().get(0);
+        slow.rows.push(row);
+        slow.ids.push((row, true));
+        thread::scope(|scope| {
+            let script = scope.spawn(|| run(move_shard(&source, &target)));
+            thread::sleep(Duration::from_secs(2));
+            let long = "SELECT snowflake_next_id(5), pg_sleep(0.1) FROM generate_series(1, 60)";
+            let long = scope.spawn(|| source.connect().query(long, &[]).unwrap());
+            thread::sleep(Duration::from_millis(300));
+            transaction.commit().unwrap();
+            println!("{}", String::from_utf8_lossy(&script.join().unwrap().stdout));
+            let long = long.join().expect("the shard is not withdrawn before the transaction ends");
+            slow.ids.extend(long.iter().map(|row| (row.get::<_, i64>(0), true)));
+        });
+    });
+    println!("the longest outage of a client: {:?}", longest_outage(&diaries));
+    diaries.push(slow);
+
+    assert_unique_and_in_order(&diaries);
+    assert_rows(&target, &diaries);
+    let ids = || diaries.iter().flat_map(|diary| &diary.ids);
+    let last = ids().filter(|(_, first)| *first).max().unwrap().0;
+    let next = ids().filter(|(_, first)| !first).min().unwrap().0;
+    assert!(last < next, "{last} of the source, {next} of the target");
+
+    let (mut old, mut new) = (source.connect(), target.connect());
+    assert_eq!(code(&mut old, "SELECT snowflake_next_id(5)"), "55000");
+    old.query_one("SELECT snowflake_next_id(6)", &[]).unwrap();
+    new.query_one("SELECT snowflake_next_id(5)", &[]).unwrap();
+    let show = |client: &mut Client| -> String {
+        client.query_one("SHOW idgen.allowed_shards", &[]).unwrap().get(0)
+    };
+    assert_eq!((show(&mut old).as_str(), show(&mut new).as_str()), ("0-4,6-8191", "5,100-199"));
+    old.batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
+
+    // And back again: the numbers go on.
+    let greatest = ids().max().unwrap().0;
+    run(move_shard(&target, &source));
+    let id: i64 = old.query_one("INSERT INTO insta5.users DEFAULT VALUES RETURNING id", &[]).unwrap().get(0);
+    assert!(id > greatest);
+    assert_eq!(show(&mut source.connect()), "0-8191");
+}
+
+/// What goes wrong on the way is undone: the source has the shard, its rows and its clients as before.
+#[test]
+fn a_move_that_fails_is_undone() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '100-199'"]);
+    let mut client = source.connect();
+    client.batch_execute(TABLES).unwrap();
+    // The target lacks the type, which shows only when the rows are restored.
+    client
+        .batch_execute(
+            "CREATE TYPE public.mood AS ENUM ('fine');
+             CREATE TABLE insta5.moods (id bigint DEFAULT snowflake_next_id(5), mood public.mood);",
+        )
+        .unwrap();
+    let diaries = Load { servers: &[&source], mint: MINT, retried: &GONE }.during(|| {
+        let said = refusal(move_shard(&source, &target));
+        assert!(said.contains("public.mood") && said.contains("undone: the source has the shard"), "{said}");
+    });
+    assert_unique_and_in_order(&diaries);
+    assert_rows(&source, &diaries);
+    let mut other = target.connect();
+    assert_eq!(code(&mut other, "SELECT snowflake_next_id(5)"), "55000");
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'insta5%'";
+    assert_eq!(other.query_one(schemas, &[]).unwrap().get::<_, i64>(0), 0);
+    assert_eq!(client.query_one("SHOW idgen.allowed_shards", &[]).unwrap().get::<_, String>(0), "1-9");
+}
+
+/// What would go wrong is refused before anything is changed.
+#[test]
+fn a_move_is_checked_first() {
+    let source = Server::start(&[]);
+    let mut client = source.connect();
+    client.batch_execute(TABLES).unwrap();
+    let refused = |target: &Server, why: &str| {
+        let said = refusal(move_shard(&source, target));
+        assert!(said.contains(why) && !said.contains("closing"), "{said}");
+    };
+    let of_another_epoch =
+        Server::start(&["idgen.allowed_shards = '1'", "idgen.epoch = '2024-01-01T00:00:00Z'"]);
+    refused(&of_another_epoch, "different idgen.epoch");
+    let target = Server::start(&[]);
+    refused(&target, "may mint for shard 5");
+    target.configure(&["idgen.allowed_shards = '1-5'"]);
+    target.reload("idgen.allowed_shards", "1-5");
+    refused(&target, "may mint for shard 5");
+    target.configure(&["idgen.allowed_shards = '1-4'"]);
+    target.reload("idgen.allowed_shards", "1-4");
+
+    client.batch_execute("CREATE VIEW public.everybody AS SELECT * FROM insta5.users").unwrap();
+    refused(&target, "uses its tables: rule _RETURN on view public.everybody");
+    client.batch_execute("DROP VIEW public.everybody").unwrap();
+    client.batch_execute("CREATE TABLE public.likes (photo_id bigint REFERENCES insta5.photos)").unwrap();
+    refused(&target, "uses its tables: constraint likes_photo_id_fkey");
+    client.batch_execute("DROP TABLE public.likes").unwrap();
+    client.batch_execute("CREATE TABLE public.other (id bigint DEFAULT snowflake_next_id(5))").unwrap();
+    refused(&target, "other schemas of the source mint for shard 5: public");
+    client.batch_execute("DROP TABLE public.other").unwrap();
+    client.batch_execute("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(6)").unwrap();
+    refused(&target, "mints for other shards too: 6");
+    client.batch_execute("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(5)").unwrap();
+    source.configure(&["idgen.allowed_shards = '5'"]);
+    source.reload("idgen.allowed_shards", "5");
+    refused(&target, "an empty list would mean all");
+
+    // Nothing is in the way any more, not even a name that needs quotes.
+    source.configure(&["idgen.allowed_shards = '3-5, 7'"]);
+    source.reload("idgen.allowed_shards", "3-5, 7");
+    let name = r#"Insta's "5" $1"#;
+    client.batch_execute(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#).unwrap();
+    let mut script = client_program(example("move-shard.sh"));
+    script.args([&source.target("postgres"), &target.target("postgres"), name, "5"]);
+    run(script);
+    let mut new = target.connect();
+    let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = $1";
+    assert_eq!(new.query_one(shards, &[&name]).unwrap().get::<_, i32>(0), 5);
+    let show = "SHOW idgen.allowed_shards";
+    assert_eq!(source.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "3-4,7");
+    assert_eq!(target.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "1-5");
+}
+
+/// Two sessions give one shard to two schemas at once: one of them is refused. A call that has to wait for a
+/// table longer than lock_timeout changes nothing.
+#[test]
+fn a_shard_is_assigned_to_one_schema_only() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client
+        .batch_execute(
+            "CREATE SCHEMA one; CREATE TABLE one.a (id bigint DEFAULT snowflake_next_id(1));
+             CREATE TABLE one.b (id bigint DEFAULT snowflake_next_id(1));
+             CREATE SCHEMA two; CREATE TABLE two.a (id bigint DEFAULT snowflake_next_id(2));",
+        )
+        .unwrap();
+    let mut first = server.connect();
+    let mut first = first.transaction().unwrap();
+    assert_eq!(first.query("SELECT snowflake_assign_shard('one', 7)", &[]).unwrap().len(), 2);
+    let mut second = server.connect();
+    let waiter = thread::spawn(move || code(&mut second, "SELECT snowflake_assign_shard('two', 7)"));
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'";
+    while client.query_one(waiting, &[]).unwrap().get::<_, i64>(0) == 0 {
+        thread::sleep(Duration::from_millis(5));
+    }
+    first.commit().unwrap();
+    assert_eq!(waiter.join().unwrap(), "55006");
+
+    let mut reader = server.connect();
+    let mut reader = reader.transaction().unwrap();
+    reader.query("SELECT FROM one.a", &[]).unwrap();
+    client.batch_execute("SET lock_timeout = '100ms'").unwrap();
+    assert_eq!(code(&mut client, "SELECT snowflake_assign_shard('one', 8)"), "55P03");
+    reader.commit().unwrap();
+    let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = 'one'";
+    assert_eq!(client.query_one(shards, &[]).unwrap().get::<_, i32>(0), 7);
+}
+
+/// A schema gets another shard under clients that write: no id is there twice, and once the call is over no
+/// row gets an id of the shard before.
+#[test]
+fn a_schema_gets_another_shard_under_load() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client.batch_execute(TABLES).unwrap();
+    let greatest = |client: &mut Client| -> i64 {
+        let sql =
+            "SELECT max(id) FROM (SELECT id FROM insta5.users UNION ALL SELECT id FROM insta5.photos) AS ids
+                   WHERE shard_of(id) = 5";
+        client.query_one(sql, &[]).unwrap().get(0)
+    };
+    let mut last = 0;
+    let diaries = Load { servers: &[&server], mint: "snowflake_next_id(7)", retried: &[] }.during(|| {
+        client.batch_execute("SET lock_timeout = '900ms'").unwrap();
+        let start = Instant::now();
+        while let Err(error) = client.query("SELECT snowflake_assign_shard('insta5', 7)", &[]) {
+            assert_eq!(error.code().unwrap().code(), "55P03", "{error:?}");
+            assert!(start.elapsed() < Duration::from_secs(60));
+            thread::sleep(Duration::from_millis(100));
+        }
+        last = greatest(&mut client);
+    });
+    assert_rows(&server, &diaries);
+    let mut seen = HashSet::new();
+    assert!(
+        diaries.iter().flat_map(|diary| &diary.ids).all(|(id, _)| seen.insert(*id)),
+        "an id is there twice"
+    );
+    assert_eq!(greatest(&mut client), last);
+    assert!(diaries.iter().flat_map(|diary| &diary.rows).any(|id| id >> 10 & 8191 == 7));
+}
+
+/// The function of Instagram's article.
+const OLD_FUNCTION: &str = "
+    CREATE SCHEMA insta5;
+    CREATE SEQUENCE insta5.table_id_seq CACHE 3;
+    CREATE FUNCTION insta5.next_id(OUT result bigint) AS $$
+    DECLARE
+        our_epoch bigint := 1314220021721;
+        seq_id bigint;
+        now_millis bigint;
+        shard_id int := 5;
+    BEGIN
+        SELECT nextval('insta5.table_id_seq') % 1024 INTO seq_id;
+        SELECT FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) INTO now_millis;
+        result := (now_millis - our_epoch) << 23;
+        result := result | (shard_id << 10);
+        result := result | (seq_id);
+    END;
+    $$ LANGUAGE plpgsql;";
+
+fn take_over(server: &Server) -> Command {
+    let mut script = client_program("psql");
+    script.args(["-X", "-d", &server.target("postgres"), "-v", "function=insta5.next_id", "-v", "shard=5"]);
+    script.args(["-v", "sequence=insta5.table_id_seq", "-f"]).arg(example("from-plpgsql.sql"));
+    script
+}
+
+/// idgen takes a shard over from the function that minted before, under clients that call it and insert rows
+/// by it: its ids are greater than all of the function's, and none is there twice.
+#[test]
+fn the_plpgsql_function_is_replaced_under_load() {
+    replace_the_function_under_load(0.0);
+}
+
+/// The same where ids in the tables are of the future: the clock was eight seconds fast, and is set right.
+#[test]
+fn the_plpgsql_function_is_replaced_after_the_clock_was_set_back() {
+    replace_the_function_under_load(8.0);
+}
+
+fn replace_the_function_under_load(ahead: f64) {
+    let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.max_ahead = 20s"]);
+    server.set_clock(ahead);
+    let mut client = server.connect();
+    client.batch_execute(OLD_FUNCTION).unwrap();
+    client
+        .batch_execute(&TABLES.replace("CREATE SCHEMA insta5;", "").replace(MINT, "insta5.next_id()"))
+        .unwrap();
+    let mut said = String::new();
+    // 2200H is what a call gets that waits for the sequence; 23505 what the old function's own repeats get.
+    let load = Load { servers: &[&server], mint: "insta5.next_id()", retried: &["2200H", "23505"] };
+    let mut last_id = 0;
+    let diaries = load.during(|| {
+        server.set_clock(0.0);
+        // While a transaction is open in which the function made an id, it can make another.
+        let mut client = server.connect();
+        let mut transaction = client.transaction().unwrap();
+        transaction.query_one("SELECT insta5.next_id()", &[]).unwrap();
+        thread::scope(|scope| {
+            let script = scope.spawn(|| run(take_over(&server)));
+            thread::sleep(Duration::from_secs(1));
+            last_id = transaction.query_one("SELECT insta5.next_id()", &[]).unwrap().get(0);
+            transaction.commit().unwrap();
+            said = String::from_utf8(script.join().unwrap().stderr).unwrap();
+        });
+    });
+    let retried: usize = diaries.iter().map(|diary| diary.retried).sum();
+    println!("{said}{retried} transactions tried again, the longest outage {:?}", longest_outage(&diaries));
+    let past: i64 = said.trim().rsplit(' ').next().unwrap().parse().unwrap();
+
+    assert_rows(&server, &diaries);
+    assert!(last_id <= past, "the function was replaced before its transactions had ended");
+    let mut seen = HashSet::new();
+    for diary in &diaries {
+        let ids: Vec<_> = diary.ids.iter().map(|(id, _)| *id).collect();
+        let (old, new) = ids.split_at(ids.iter().position(|id| *id > past).unwrap());
+        assert!(old.len() > 20 && new.len() > 20, "{} of the function, {} of idgen", old.len(), new.len());
+        assert!(new[0] > past && new.is_sorted_by(|a, b| a < b), "ids of a client must increase");
+        assert!(new.iter().all(|id| seen.insert(*id) && id >> 10 & 8191 == 5), "an id is there twice");
+    }
+    let columns = "SELECT \"table\", shard FROM idgen_columns WHERE schema = 'insta5' ORDER BY 1";
+    let columns: Vec<(String, i32)> =
+        client.query(columns, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+    assert_eq!(columns, [("photos".into(), 5), ("users".into(), 5)]);
+    // Nothing is left to do.
+    let said = String::from_utf8(run(take_over(&server)).stderr).unwrap();
+    assert!(said.contains("mints by idgen already"), "{said}");
+    let id: i64 = client.query_one("SELECT insta5.next_id()", &[]).unwrap().get(0);
+    assert!(id > past && seen.insert(id));
+}
+
+/// A function of another epoch is not taken over, and goes on as before.
+#[test]
+fn a_function_that_does_not_fit_is_left_alone() {
+    let server = Server::start(&[]);
+    server.connect().batch_execute(OLD_FUNCTION).unwrap();
+    assert!(refusal(take_over(&server)).contains("Set idgen.epoch to the epoch of the function"));
+    let id: i64 = server.connect().query_one("SELECT insta5.next_id()", &[]).unwrap().get(0);
+    assert!(id > 1 << 60, "still of the function");
+
+    // Nor one whose shard the server may not mint for.
+    let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.allowed_shards = '6'"]);
+    let mut client = server.connect();
+    client.batch_execute(OLD_FUNCTION).unwrap();
+    assert!(refusal(take_over(&server)).contains("may not mint ids for shard \"5\""));
+    client.query_one("SELECT insta5.next_id()", &[]).unwrap();
+}

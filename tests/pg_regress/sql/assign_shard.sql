@@ -1,0 +1,207 @@
+-- Which column mints for which shard, and giving a schema another one.
+\pset null -
+\pset format unaligned
+SET client_min_messages = warning;
+
+-- Every kind of default there is. Those named other_ do not mint, or not by a call that the catalog knows.
+CREATE SCHEMA insta5;
+SET search_path = insta5, public;
+CREATE TABLE plain (
+    id bigint PRIMARY KEY DEFAULT snowflake_next_id(5),
+    body text DEFAULT 'snowflake_next_id(6)'
+);
+CREATE TABLE of_session (id bigint DEFAULT snowflake_next_id());
+CREATE TABLE named (id bigint DEFAULT snowflake_next_id(shard => 5));
+CREATE TABLE wrapped (
+    as_text text DEFAULT snowflake_next_id(5)::text,
+    as_numeric numeric DEFAULT snowflake_next_id(5),
+    prefixed text DEFAULT 'public.snowflake_next_id(6) %s 100%% it''s: ' || snowflake_next_id(5),
+    escaped text DEFAULT E'\\''public.snowflake_next_id(7)' || snowflake_next_id(5),
+    twice bigint DEFAULT greatest(snowflake_next_id(5), snowflake_next_id(5)),
+    array_of bigint[] DEFAULT ARRAY[snowflake_next_id(5), 5]
+);
+CREATE TABLE "Quoted ""one""" (
+    "the id" bigint DEFAULT snowflake_next_id(5),
+    "%1$s" bigint DEFAULT snowflake_next_id(5)
+);
+CREATE DOMAIN photo_id AS bigint DEFAULT snowflake_next_id(5) CHECK (value > 0);
+CREATE DOMAIN narrow_photo_id AS photo_id;
+CREATE TABLE of_domain (
+    id photo_id, narrow narrow_photo_id, none photo_id DEFAULT NULL, own photo_id DEFAULT snowflake_next_id(4)
+);
+CREATE TABLE parent (id bigint DEFAULT snowflake_next_id(5), n integer);
+CREATE TABLE child () INHERITS (parent);
+CREATE TABLE child_without () INHERITS (parent);
+ALTER TABLE ONLY child_without ALTER COLUMN id DROP DEFAULT;
+CREATE TABLE partitioned (id bigint DEFAULT snowflake_next_id(5), n integer) PARTITION BY RANGE (n);
+CREATE TABLE partition_1 PARTITION OF partitioned FOR VALUES FROM (0) TO (10);
+CREATE TABLE partition_2 PARTITION OF partitioned FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (n);
+CREATE TABLE partition_2a PARTITION OF partition_2 (id DEFAULT snowflake_next_id(6))
+    FOR VALUES FROM (10) TO (15);
+CREATE VIEW a_view AS SELECT * FROM plain;
+ALTER VIEW a_view ALTER COLUMN id SET DEFAULT snowflake_next_id(5);
+CREATE FOREIGN DATA WRAPPER nowhere;
+CREATE SERVER nowhere FOREIGN DATA WRAPPER nowhere;
+CREATE FOREIGN TABLE a_foreign_table (id bigint DEFAULT snowflake_next_id(5)) SERVER nowhere;
+CREATE UNLOGGED TABLE an_unlogged_table (id bigint DEFAULT snowflake_next_id(5));
+CREATE TEMP TABLE other_temporary (LIKE plain INCLUDING ALL);
+CREATE MATERIALIZED VIEW other_materialized AS SELECT * FROM of_domain;
+CREATE FUNCTION wrapper() RETURNS bigint LANGUAGE sql RETURN snowflake_next_id(5);
+CREATE TABLE other_wrapper (id bigint DEFAULT wrapper());
+-- Another function of the name, and ours with other arguments.
+CREATE FUNCTION insta5.snowflake_next_id(shard integer) RETURNS bigint LANGUAGE sql RETURN 1;
+CREATE FUNCTION public.snowflake_next_id(shard bigint) RETURNS bigint LANGUAGE sql RETURN 1;
+CREATE TABLE other_function (
+    id bigint DEFAULT insta5.snowflake_next_id(5),
+    b bigint DEFAULT public.snowflake_next_id(5::bigint)
+);
+CREATE TABLE both_functions (id bigint DEFAULT insta5.snowflake_next_id(5) + public.snowflake_next_id(4));
+CREATE TABLE dropped (id bigint DEFAULT public.snowflake_next_id(5), n integer);
+ALTER TABLE dropped DROP COLUMN id;
+RESET search_path;
+
+-- The expression is the same whatever the search_path is.
+SELECT "table", "column", shard, expression FROM idgen_columns
+WHERE schema = 'insta5' ORDER BY "table" COLLATE "C", "column" COLLATE "C";
+SELECT md5(string_agg(c::text, ',' ORDER BY c::text)) AS columns FROM idgen_columns AS c \gset
+SET search_path = insta5, public;
+SELECT md5(string_agg(c::text, ',' ORDER BY c::text)) = :'columns' AS same FROM idgen_columns AS c;
+RESET search_path;
+
+-- All of them mint for shard 7 afterwards, and nothing else about them changes.
+CREATE FUNCTION columns_of(schema text) RETURNS SETOF text LANGUAGE sql AS $$
+    SELECT format('%s.%s %s %s', "table", "column", coalesce(shard::text, '-'), expression)
+    FROM idgen_columns WHERE schema = columns_of.schema ORDER BY "table" COLLATE "C", "column" COLLATE "C"
+$$;
+SELECT "table", "column", old_default, new_default FROM snowflake_assign_shard('insta5', 7)
+ORDER BY "table" COLLATE "C", "column" COLLATE "C";
+SELECT count(*) AS columns, count(*) FILTER (WHERE shard = 7) AS of_shard_7
+FROM idgen_columns WHERE schema = 'insta5';
+-- A second time there is nothing to do, and no lock is taken.
+BEGIN;
+SELECT * FROM snowflake_assign_shard('insta5', 7);
+SELECT count(*) FROM pg_locks
+WHERE mode = 'AccessExclusiveLock' AND locktype = 'relation' AND pid = pg_backend_pid();
+ROLLBACK;
+-- The defaults work, and those that are not ours are as before.
+INSERT INTO insta5.plain DEFAULT VALUES RETURNING shard_of(id), body;
+INSERT INTO insta5.wrapped DEFAULT VALUES
+RETURNING shard_of(as_text::bigint), shard_of(as_numeric::bigint),
+          regexp_replace(prefixed, '\d+$', '') AS prefixed, regexp_replace(escaped, '\d+$', '') AS escaped,
+          shard_of(twice), shard_of(array_of[1]), array_of[2];
+INSERT INTO insta5.of_domain DEFAULT VALUES RETURNING shard_of(id), shard_of(narrow), none, shard_of(own);
+INSERT INTO insta5.partitioned (n) VALUES (1) RETURNING shard_of(id);
+INSERT INTO insta5.partition_2a (n) VALUES (12) RETURNING shard_of(id);
+INSERT INTO insta5.child_without DEFAULT VALUES RETURNING id;
+INSERT INTO insta5.child DEFAULT VALUES RETURNING shard_of(id);
+INSERT INTO insta5.a_view DEFAULT VALUES RETURNING shard_of(id);
+INSERT INTO insta5.other_wrapper DEFAULT VALUES RETURNING shard_of(id);
+INSERT INTO insta5.other_function DEFAULT VALUES RETURNING id, b;
+
+-- Rolled back with its transaction.
+BEGIN;
+SELECT count(*) FROM snowflake_assign_shard('insta5', 8);
+ROLLBACK;
+SELECT count(*) AS of_shard_8 FROM idgen_columns WHERE shard = 8;
+
+-- A shard of another schema is refused, unless it is to be shared.
+CREATE SCHEMA "Insta 6";
+CREATE TABLE "Insta 6"."Photos" (id bigint DEFAULT snowflake_next_id());
+CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE statement;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
+        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+END $$;
+\x
+SELECT * FROM refused($$SELECT snowflake_assign_shard('"Insta 6"', 7)$$);
+SELECT * FROM snowflake_assign_shard('"Insta 6"', 7, share => true);
+SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', 7)$$);
+SELECT * FROM snowflake_assign_shard('"Insta 6"', 6);
+
+-- A shard that is not a plain number is not guessed, and nothing is changed.
+CREATE TABLE insta5.by_setting (id bigint DEFAULT snowflake_next_id(current_setting('app.shard')::integer));
+CREATE TABLE insta5.computed (id bigint DEFAULT coalesce(snowflake_next_id(5), snowflake_next_id(4 + 1)));
+CREATE TABLE insta5.of_null (id bigint DEFAULT snowflake_next_id(NULL::integer));
+CREATE TABLE insta5.negative (id bigint DEFAULT snowflake_next_id(-1));
+SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', 8)$$);
+SELECT "table", shard FROM idgen_columns WHERE schema = 'insta5' AND shard IS DISTINCT FROM 7
+ORDER BY "table" COLLATE "C";
+DROP TABLE insta5.by_setting, insta5.computed, insta5.of_null, insta5.negative;
+
+-- Bad input.
+SELECT * FROM refused($$SELECT snowflake_assign_shard(NULL, 5)$$);
+SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', NULL)$$);
+SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', 5, NULL)$$);
+SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', 8192)$$);
+SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', -1)$$);
+SELECT * FROM refused($$SELECT snowflake_assign_shard('nowhere', 5)$$);
+SELECT * FROM refused($$SELECT snowflake_assign_shard(0::regnamespace, 5)$$);
+\x
+CREATE SCHEMA bare;
+SET client_min_messages = notice;
+SELECT * FROM snowflake_assign_shard('bare', 5);
+SET client_min_messages = warning;
+
+-- It does what the caller may do. Anybody may look.
+CREATE ROLE regress_idgen_owner;
+CREATE ROLE regress_idgen_other;
+GRANT USAGE, CREATE ON SCHEMA bare TO regress_idgen_owner, regress_idgen_other;
+SET ROLE regress_idgen_owner;
+CREATE TABLE bare.mine (id bigint DEFAULT snowflake_next_id(100));
+SET ROLE regress_idgen_other;
+SELECT * FROM columns_of('bare');
+SELECT state, message FROM refused($$SELECT snowflake_assign_shard('bare', 101)$$);
+SET ROLE regress_idgen_owner;
+SELECT * FROM snowflake_assign_shard('bare', 101);
+RESET ROLE;
+DROP TABLE bare.mine;
+
+-- A schema put first, and a temporary one, with functions and operators of the names that are used inside.
+CREATE SCHEMA hostile;
+CREATE FUNCTION hostile.trap(a name, b name) RETURNS boolean LANGUAGE plpgsql AS
+    $$ BEGIN RAISE 'the search_path got in'; END $$;
+CREATE OPERATOR hostile.= (FUNCTION = hostile.trap, LEFTARG = name, RIGHTARG = name);
+CREATE OPERATOR hostile.<> (FUNCTION = hostile.trap, LEFTARG = name, RIGHTARG = name);
+CREATE FUNCTION hostile.quote_ident(text) RETURNS text LANGUAGE plpgsql AS
+    $$ BEGIN RAISE 'the search_path got in'; END $$;
+CREATE FUNCTION hostile.format(text, VARIADIC text[]) RETURNS text LANGUAGE plpgsql AS
+    $$ BEGIN RAISE 'the search_path got in'; END $$;
+CREATE FUNCTION hostile.pg_advisory_xact_lock(integer, integer) RETURNS void LANGUAGE plpgsql AS
+    $$ BEGIN RAISE 'the search_path got in'; END $$;
+CREATE FUNCTION hostile.snowflake_next_id(shard integer) RETURNS bigint LANGUAGE sql RETURN 1;
+CREATE VIEW hostile.pg_namespace AS SELECT 1 / 0 AS oid;
+CREATE TEMP TABLE pg_attrdef (oid oid, adrelid oid, adnum integer, adbin integer);
+CREATE TEMP TABLE plain (id bigint);
+SET search_path = hostile, pg_temp, public, pg_catalog;
+\set VERBOSITY terse
+SELECT 'a'::name = 'b'::name;
+\set VERBOSITY default
+SELECT public.shard_of(5);
+SELECT pg_catalog.count(*) FROM public.snowflake_assign_shard('insta5', 9);
+SELECT pg_catalog.count(*) FROM public.idgen_columns WHERE shard OPERATOR(pg_catalog.=) 9;
+RESET search_path;
+DROP TABLE pg_temp.pg_attrdef, pg_temp.plain;
+
+-- The extension in a schema whose name needs quotes: its functions are found there.
+DROP SCHEMA insta5, "Insta 6", bare, hostile CASCADE;
+DROP FOREIGN DATA WRAPPER nowhere CASCADE;
+DROP TABLE other_temporary;
+DROP FUNCTION public.snowflake_next_id(bigint);
+DROP EXTENSION idgen;
+CREATE SCHEMA "My (ids)+";
+CREATE EXTENSION idgen SCHEMA "My (ids)+";
+CREATE SCHEMA insta5;
+CREATE TABLE insta5.plain (id bigint DEFAULT "My (ids)+".snowflake_next_id(5));
+SELECT "table", shard, expression FROM "My (ids)+".idgen_columns;
+SELECT * FROM "My (ids)+".snowflake_assign_shard('insta5', 6);
+SELECT "table", shard, expression FROM "My (ids)+".idgen_columns;
+DROP SCHEMA insta5 CASCADE;
+DROP EXTENSION idgen;
+DROP SCHEMA "My (ids)+";
+CREATE EXTENSION idgen;
+
+DROP FUNCTION refused, columns_of;
+DROP ROLE regress_idgen_owner, regress_idgen_other;
