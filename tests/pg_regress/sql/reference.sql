@@ -99,5 +99,11 @@ FROM messages
 WHERE NOT EXISTS (
     SELECT FROM rows WHERE row LIKE '| `_____` | ' || regexp_replace(message, '\{[^}]*\}', '%', 'g') || ' |%')
 ORDER BY 1;
+-- Nothing is there that the extension does not have.
+SELECT heading AS not_of_the_extension FROM sections WHERE heading LIKE '### `%'
+EXCEPT SELECT heading FROM functions
+EXCEPT SELECT format('### `%s`', relname) FROM pg_class AS c JOIN ours ON objid = c.oid
+EXCEPT SELECT format('### `%s`', name) FROM pg_settings
+ORDER BY 1;
 DROP TABLE sections, rows, states, messages, raised CASCADE;
 DROP VIEW functions, ours;
