@@ -37,6 +37,12 @@ COMMENT ON FUNCTION snowflake_advance(integer, bigint) IS
 'Makes the next id of a shard (0 to 8191) greater than an id given, durably before it returns: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. The shard need not be in idgen.allowed_shards yet. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) but for shards not allowed.';
 REVOKE ALL ON FUNCTION snowflake_advance(integer, bigint) FROM PUBLIC;
 
+CREATE FUNCTION snowflake_safe_horizon() RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_safe_horizon_wrapper'
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION snowflake_safe_horizon() IS
+'Every id below it is settled, of whatever shard: its transaction has ended, and none is minted there any more. A reader that follows a table of this cluster up to it misses no row. Call it in a statement of its own, before the one that reads: a statement sees what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted holds it back. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 55000 while there are prepared transactions, and where the clock is before the epoch or the library not preloaded.';
+
 -- Taking ids apart and building them --------------------------------------------------------------
 
 CREATE FUNCTION snowflake_decode(id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)

@@ -64,6 +64,13 @@ pub enum Error {
     },
     /// 25006: the server is in recovery.
     Recovery,
+    /// 25001: `snowflake_safe_horizon` in a transaction that reads by one snapshot.
+    OneSnapshot,
+    /// 55000: `snowflake_safe_horizon` while there are prepared transactions.
+    Prepared {
+        /// How many there are.
+        count: i64,
+    },
     /// 53400: PostgreSQL has no free replication origin to keep the high-water mark in.
     NoRegister,
     /// 22023: `snowflake_advance` past an id of the future.
@@ -230,6 +237,22 @@ impl Error {
                 "cannot mint ids during recovery".into(),
                 None,
                 "Connect to the primary.",
+            ),
+            Error::OneSnapshot => (
+                Code::ERRCODE_ACTIVE_SQL_TRANSACTION,
+                "snowflake_safe_horizon() must run in a READ COMMITTED transaction".into(),
+                Some(
+                    "This transaction reads by one snapshot, which is older than the horizon would be: rows \
+                     below it could be missing."
+                        .into(),
+                ),
+                "Call it in a transaction of its own, before the one that reads.",
+            ),
+            Error::Prepared { count } => (
+                object_state,
+                "there are prepared transactions, whose ids are not settled".into(),
+                Some(format!("In this cluster there are {count}. Nothing tells when they minted their ids.")),
+                "COMMIT PREPARED or ROLLBACK PREPARED what pg_prepared_xacts lists.",
             ),
             Error::NoRegister => (
                 Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,

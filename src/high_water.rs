@@ -20,19 +20,30 @@ const POLL_FROM_US: u64 = 500;
 /// How seldom it asks at last, in microseconds.
 const POLL_TO_US: u64 = 20_000;
 
+/// Takes over the stored mark, once in a run of the server; whether that was now.
+///
+/// # Errors
+/// 25006 in recovery.
+pub fn load(shared: &Shared) -> Result<bool, Error> {
+    if shared.with_reservation(|r| r.loaded()) {
+        return Ok(false);
+    }
+    if pg::in_recovery() {
+        return Err(Error::Recovery);
+    }
+    // Recovery is over, so nothing but this run moves the register from here on.
+    let stored = pg::load_mark();
+    shared.with_reservation(|r| r.load(stored));
+    Ok(true)
+}
+
 /// Makes `tick` issuable, or brings the caller nearer to it: ask the slot again afterwards.
 ///
 /// # Errors
 /// 25006 in recovery, 53400, and 55000 where the mark does not become durable in time or the clock
 /// leapt.
 pub fn reserve(shared: &Shared, tick: Tick, patience: &mut Patience) -> Result<(), Error> {
-    if !shared.with_reservation(|r| r.loaded()) {
-        if pg::in_recovery() {
-            return Err(Error::Recovery);
-        }
-        // Recovery is over, so nothing but this run moves the register from here on.
-        let stored = pg::load_mark();
-        shared.with_reservation(|r| r.load(stored));
+    if load(shared)? {
         // The slot must see the new floor: with it the tick may be too far after the clock.
         return Ok(());
     }

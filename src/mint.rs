@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::error::Error;
 use crate::high_water;
-use crate::layout::{MAX_TICK, Position, Shard, Tick, compose, position_after, tick_of};
+use crate::layout::{MAX_TICK, Position, Shard, Tick, compose, min_id, position_after, tick_of};
 use crate::lease::Lease;
 use crate::pg::{self, Local};
 use crate::reservation::runs_low;
@@ -17,6 +17,9 @@ use crate::slot::{Bounds, Refusal, Run};
 // Both are empty at fork.
 static LEASE: Local<Cell<Lease>> = Local::new(Cell::new(Lease::NONE));
 static LAST_ID: Local<Cell<Option<i64>>> = Local::new(Cell::new(None));
+
+/// From which tick on this transaction's ids lie, as far as others know; above every tick before its first.
+static STARTED: Local<Cell<Tick>> = Local::new(Cell::new(Tick::MAX));
 
 /// The longest sleep before a waiting call looks at the clock again: it may have been set right.
 const LOOK_AGAIN_US: u64 = 50_000;
@@ -31,6 +34,7 @@ pub const QUEUE_MS: u64 = 64;
 pub fn at_once(shard: Shard) -> Option<i64> {
     let shared = shmem::shared().ok()?;
     let now = clock::now().ok()?;
+    start(shared, now);
     let mut lease = LEASE.get();
     let position = match lease.next(shard, now, shared.floor()) {
         Some(position) => position,
@@ -55,6 +59,46 @@ fn new_lease(lease: &mut Lease, shared: &Shared, shard: Shard, now: Tick) -> Opt
         if due { None } else { slot.take(want, &bounds).ok() }
     })?;
     Some(lease.grant(shard, now, run))
+}
+
+/// Lets [`safe_horizon`] know of this transaction before the floor is read that bounds its next id: at its
+/// first id, and again where the clock has been set back since.
+#[inline]
+fn start(shared: &Shared, now: Tick) {
+    if now < STARTED.get() {
+        shared.publish_start(now);
+        STARTED.set(now);
+    }
+}
+
+/// The ids of this transaction are settled: to be called when its rows are visible to others, or gone.
+pub fn transaction_ended() {
+    if let Ok(shared) = shmem::shared() {
+        shared.clear_start();
+    }
+    STARTED.set(Tick::MAX);
+}
+
+/// The least id that may still become visible: every id below it is of a transaction that has ended.
+///
+/// # Errors
+/// 25001 in a transaction that reads by one snapshot, 25006 in recovery, 55000 for a clock before the epoch or
+/// while there are prepared transactions: nothing remembers when they began to mint.
+pub fn safe_horizon() -> Result<i64, Error> {
+    let shared = shmem::shared()?;
+    if pg::one_snapshot() {
+        return Err(Error::OneSnapshot);
+    }
+    high_water::load(shared)?;
+    let now = clock::now()?;
+    // From here on no call mints below; who did not see this floor has published its start before.
+    let reached = shared.with_reservation(|r| r.raise_floor(now));
+    let tick = reached.min(shared.oldest_start());
+    // A transaction that was prepared since the start of it was looked at is among these.
+    match pg::prepared_transactions() {
+        0 => Ok(min_id(shared.with_reservation(|r| r.settle(tick)).min(MAX_TICK))),
+        count => Err(Error::Prepared { count }),
+    }
 }
 
 fn bounds(shared: &Shared, now: Tick, queue: u64) -> Bounds {
@@ -215,6 +259,7 @@ impl Turn {
     /// be, or the durable mark is reached. Returns them with what the clock showed when they were due.
     fn take(&mut self, mut now: Tick, want: u64) -> Result<(Tick, Run), Error> {
         loop {
+            start(self.shared, now);
             let bounds = bounds(self.shared, now, self.patience.queue());
             let max_ahead = bounds.max_ahead;
             match self.shared.with_slot(self.shard, |slot| slot.take(want, &bounds)) {

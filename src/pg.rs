@@ -444,6 +444,62 @@ pub fn wait_event() -> u32 {
     EVENT.with(|event| *event.get_or_init(|| unsafe { pg_sys::WaitEventExtensionNew(c"idgen".as_ptr()) }))
 }
 
+/// How many backends there can be at once.
+pub fn most_backends() -> usize {
+    // SAFETY: set before shared memory is asked for, and constant from then on.
+    unsafe { pg_sys::MaxBackends as usize }
+}
+
+/// The number of this backend, below [`most_backends`]; none in processes that are no backends.
+pub fn backend() -> Option<usize> {
+    // SAFETY: MyProc is null or this process's entry in the array of all.
+    unsafe { number_of(pg_sys::MyProc) }
+}
+
+/// The number of the backend that the open transaction belongs to: this one or, in a parallel worker, its
+/// leader.
+pub fn transaction_owner() -> Option<usize> {
+    // SAFETY: as in backend(); a leader is in the array too.
+    unsafe {
+        let leader = pg_sys::MyProc.as_ref()?.lockGroupLeader;
+        number_of(if leader.is_null() { pg_sys::MyProc } else { leader })
+    }
+}
+
+/// # Safety
+/// `process` is null or an entry in PostgreSQL's array of all processes.
+unsafe fn number_of(process: *mut pg_sys::PGPROC) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    unsafe { (!process.is_null()).then(|| process.offset_from_unsigned((*pg_sys::ProcGlobal).allProcs)) }
+}
+
+/// Has [`crate::mint::transaction_ended`] called at the end of every transaction, when its rows are visible
+/// or gone. To be called while the library is being preloaded: children inherit it.
+pub fn watch_transactions() {
+    // SAFETY: the callback does not raise.
+    unsafe { pg_sys::RegisterXactCallback(Some(transaction_event), ptr::null_mut()) }
+}
+
+unsafe extern "C-unwind" fn transaction_event(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
+    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
+    // The end of a parallel worker is not that of the transaction.
+    if [XACT_EVENT_COMMIT, XACT_EVENT_ABORT, XACT_EVENT_PREPARE].contains(&event) {
+        crate::mint::transaction_ended();
+    }
+}
+
+/// Whether the whole transaction reads by one snapshot, that of its first statement.
+pub fn one_snapshot() -> bool {
+    // SAFETY: a plain variable of this process.
+    unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
+}
+
+/// How many prepared transactions there are in the cluster. Raises PostgreSQL's errors.
+pub fn prepared_transactions() -> i64 {
+    // An aggregate without GROUP BY has one row, and is not null.
+    pgrx::Spi::get_one("SELECT count(*) FROM pg_catalog.pg_prepared_xact()").ok().flatten().unwrap_or(0)
+}
+
 /// The replication origin whose progress is the high-water mark. It is the last number that a named
 /// origin could get, and those are given out from 1 upwards; 65535 is reserved by PostgreSQL.
 pub const MARK_ORIGIN: pg_sys::RepOriginId = 65534;

@@ -35,6 +35,7 @@ pub struct Reservation {
     renewed: bool,
     floor: Tick,
     limit: Tick,
+    settled: Tick,
     claimed_until_ms: u64,
     /// What the clocks showed at the last renewal.
     last: Clocks,
@@ -97,8 +98,24 @@ impl Reservation {
     pub fn load(&mut self, stored: Tick) {
         if !self.loaded {
             self.loaded = true;
-            self.floor = stored;
+            self.floor = self.floor.max(stored);
         }
+    }
+
+    /// Lets no tick before the clock be issued any more, and returns up to which tick that is true. Not
+    /// further than ids may have got, for the clock may be wrong: what is issued is below the limit, and
+    /// what earlier runs have issued below the floor.
+    pub fn raise_floor(&mut self, now: Tick) -> Tick {
+        let reached = now.min(self.limit.max(self.floor));
+        self.floor = self.floor.max(reached);
+        reached
+    }
+
+    /// Notes that every id before `tick` is settled, and returns the greatest such tick ever found: what is
+    /// settled stays so.
+    pub fn settle(&mut self, tick: Tick) -> Tick {
+        self.settled = self.settled.max(tick);
+        self.settled
     }
 
     /// Takes the task of renewing, where nobody else has it.

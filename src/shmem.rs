@@ -2,8 +2,8 @@
 //! high-water mark behind another. With `pg` the only place with `unsafe`.
 
 use std::cell::UnsafeCell;
-use std::ptr;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering, fence};
+use std::{ptr, slice};
 
 use pgrx::pg_sys;
 
@@ -52,6 +52,10 @@ pub struct Shared {
 /// Shared memory taken, in bytes: 512 KiB for the slots, and the mark.
 pub const SIZE: usize = size_of::<Shared>();
 
+/// A backend whose transaction has minted no id.
+const NOT_STARTED: Tick = Tick::MAX;
+
+static STARTS: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 static mut PREVIOUS_REQUEST_HOOK: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP_HOOK: pg_sys::shmem_startup_hook_type = None;
@@ -75,6 +79,7 @@ unsafe extern "C-unwind" fn request() {
             previous();
         }
         pg_sys::RequestAddinShmemSpace(SIZE);
+        pg_sys::RequestAddinShmemSpace(pg::most_backends() * size_of::<AtomicU64>());
     }
 }
 
@@ -100,6 +105,13 @@ unsafe extern "C-unwind" fn startup() {
         for locked in &(*shared).slots {
             pg_sys::LWLockInitialize(locked.lock.get(), tranche);
         }
+        let size = pg::most_backends() * size_of::<AtomicU64>();
+        let starts: *mut AtomicU64 =
+            pg_sys::ShmemInitStruct(c"idgen transactions".as_ptr(), size, &mut found).cast();
+        for backend in 0..pg::most_backends() {
+            starts.add(backend).write(AtomicU64::new(NOT_STARTED));
+        }
+        STARTS.store(starts, Ordering::Relaxed);
         SHARED.store(shared, Ordering::Relaxed);
     }
 }
@@ -194,6 +206,39 @@ impl Shared {
         for shard in Shard::all() {
             self.with_slot(shard, Slot::reset_counters);
         }
+    }
+
+    /// From which tick on the ids of each backend's open transaction lie.
+    fn starts(&self) -> &'static [AtomicU64] {
+        // SAFETY: startup() has filled them in, and shared memory outlives the process.
+        unsafe { slice::from_raw_parts(STARTS.load(Ordering::Relaxed), pg::most_backends()) }
+    }
+
+    /// Publishes that the open transaction mints ids of `tick` or later. The floor that bounds them is to be
+    /// read afterwards: of this and [`Shared::oldest_start`] after a raise of the floor, at least one sees
+    /// what the other has written.
+    pub fn publish_start(&self, tick: Tick) {
+        if let Some(start) = pg::transaction_owner().and_then(|owner| self.starts().get(owner)) {
+            start.fetch_min(tick, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// Takes back what this backend's transaction, parallel workers included, has published. A worker runs
+    /// small transactions of its own when it starts, which say nothing of its leader's.
+    pub fn clear_start(&self) {
+        if let Some(start) = pg::backend().and_then(|owner| self.starts().get(owner))
+            && start.load(Ordering::Relaxed) != NOT_STARTED
+        {
+            start.store(NOT_STARTED, Ordering::Release);
+        }
+    }
+
+    /// The tick from which on the ids of all open transactions lie.
+    pub fn oldest_start(&self) -> Tick {
+        fence(Ordering::SeqCst);
+        let starts = self.starts().iter().map(|start| start.load(Ordering::SeqCst));
+        starts.min().unwrap_or(NOT_STARTED)
     }
 
     /// Wakes those that wait for the mark to be renewed.

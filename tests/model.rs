@@ -6,6 +6,8 @@
 //! backend may renew at any time, which is more than they allow.
 #![allow(clippy::unwrap_used)]
 
+#[path = "model/horizon.rs"]
+mod horizon;
 #[path = "../src/layout.rs"]
 #[allow(dead_code)]
 mod layout;
@@ -15,6 +17,7 @@ mod lease;
 #[allow(dead_code)]
 mod reservation;
 #[path = "../src/slot.rs"]
+#[allow(dead_code)]
 mod slot;
 
 use std::collections::BTreeSet;

@@ -120,3 +120,8 @@ fn idgen_shard_stats() -> TableIterator<
 fn snowflake_stats_reset() {
     or_raise(shmem::shared()).reset_counters();
 }
+
+#[pg_extern(sql = false)]
+fn snowflake_safe_horizon() -> i64 {
+    or_raise(mint::safe_horizon())
+}

@@ -1,0 +1,68 @@
+-- snowflake_safe_horizon(): every id below it is settled.
+CREATE EXTENSION idgen;
+CREATE TABLE events (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), note text);
+-- Before the first id of a cluster nothing is settled that could be below it.
+SELECT snowflake_safe_horizon() AS at_the_start;
+
+-- The clock passes an id that is committed, and so does the horizon.
+INSERT INTO events (note) VALUES ('committed');
+SELECT pg_sleep(0.01);
+SELECT snowflake_safe_horizon() > max(id) AS passes FROM events;
+
+-- A transaction that has minted holds the horizon back until it ends, its own too; one that has not does not.
+BEGIN;
+SELECT snowflake_safe_horizon() AS before_it \gset
+INSERT INTO events (note) VALUES ('open') RETURNING id AS open \gset
+SELECT pg_sleep(0.01);
+SELECT snowflake_safe_horizon() <= :open AS holds, snowflake_safe_horizon() >= :before_it AS never_goes_back;
+-- A subtransaction that is rolled back takes nothing back: other ids of the transaction may be as old.
+SAVEPOINT s;
+INSERT INTO events (note) VALUES ('of a subtransaction');
+ROLLBACK TO s;
+SELECT snowflake_safe_horizon() <= :open AS holds;
+COMMIT;
+SELECT snowflake_safe_horizon() > :open AS passes;
+
+-- An error ends it too.
+BEGIN;
+INSERT INTO events (note) VALUES ('failed') RETURNING id AS failed \gset
+SELECT 1 / 0;
+ROLLBACK;
+SELECT pg_sleep(0.01);
+SELECT snowflake_safe_horizon() > :failed AS passes;
+
+-- No call mints below it, for whatever shard and by whatever function.
+SELECT snowflake_safe_horizon() AS horizon \gset
+SELECT snowflake_next_id(6) >= :horizon AS one, min(id) >= :horizon AS batch FROM snowflake_next_ids(7, 100) AS id;
+
+-- What parallel workers mint is their leader's until it ends.
+CREATE TABLE rows AS SELECT generate_series(1, 100000) AS n;
+ANALYZE rows;
+SET min_parallel_table_scan_size = 0;
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET max_parallel_workers_per_gather = 2;
+SET parallel_leader_participation = off;
+BEGIN;
+EXPLAIN (COSTS OFF) CREATE TABLE minted AS SELECT snowflake_next_id(5) AS id FROM rows;
+CREATE TABLE minted AS SELECT snowflake_next_id(5) AS id FROM rows;
+SELECT pg_sleep(0.01);
+SELECT snowflake_safe_horizon() <= min(id) AS holds FROM minted;
+COMMIT;
+RESET ALL;
+
+-- A transaction that reads by one snapshot would miss rows below a horizon that is newer.
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT snowflake_safe_horizon();
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+
+-- Nothing remembers when a prepared transaction minted its ids.
+BEGIN;
+INSERT INTO events (note) VALUES ('prepared') RETURNING id AS prepared \gset
+PREPARE TRANSACTION 'p';
+SELECT snowflake_safe_horizon();
+\echo :LAST_ERROR_SQLSTATE
+COMMIT PREPARED 'p';
+SELECT pg_sleep(0.01);
+SELECT snowflake_safe_horizon() > :prepared AS passes;
