@@ -4,33 +4,87 @@
 -- Unqualified names below are resolved when the script runs, with this extension's schema and
 -- pg_catalog in the search_path and nothing else.
 
+-- Taking over from the portable edition (sql/portable/idgen.sql), where that is installed -----------
+
+-- Its functions become the extension's, and each is replaced below under the OID that it has, so that
+-- defaults, indexes and whatever else calls it stay as they are. Elsewhere CREATE OR REPLACE is CREATE:
+-- PostgreSQL lets an extension replace nothing but what is its own. No function of the portable edition is
+-- called here, for it may belong to somebody whom the superuser does not know.
+DO $$
+DECLARE
+    portable CONSTANT oid := to_regnamespace('idgen_portable');
+    owner CONSTANT oid := (SELECT nspowner FROM pg_namespace WHERE oid = portable);
+    item record;
+BEGIN
+    IF to_regclass('idgen_portable.last_id') IS NULL THEN
+        RETURN;
+    ELSIF owner <> current_user::regrole
+            AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = owner AND rolsuper)
+            AND NOT EXISTS (SELECT FROM pg_database
+                            WHERE datdba = owner AND datname = current_database()) THEN
+        RAISE EXCEPTION USING ERRCODE = '42501',
+            MESSAGE = format('the portable edition of idgen belongs to role "%s"', owner::regrole),
+            DETAIL = 'It is taken over from a superuser, the owner of the database or the current user only.',
+            HINT = 'Give the schema idgen_portable and the functions to one of them, or drop them.';
+    ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION USING ERRCODE = '25001',
+            MESSAGE = 'the portable edition of idgen is taken over in a read committed transaction only',
+            HINT = 'Call CREATE EXTENSION outside of a transaction block.';
+    END IF;
+    -- Every transaction that mints holds a lock on this sequence. Those under way are waited for; those to
+    -- come wait for this one, and then find the sequence renamed and without a value.
+    ALTER SEQUENCE idgen_portable.last_id RENAME TO moved;
+    ALTER SEQUENCE idgen_portable.moved RESTART;
+    FOR item IN
+        SELECT c.oid::regclass AS name
+        FROM pg_class AS c
+        WHERE c.relnamespace = '@extschema@'::regnamespace AND c.relowner = owner AND c.relkind = 'v'
+          AND obj_description(c.oid, 'pg_class') LIKE '% Portable edition.'
+    LOOP
+        EXECUTE format('DROP VIEW %s', item.name);
+    END LOOP;
+    FOR item IN
+        SELECT p.oid::regprocedure AS name, p.pronamespace::regnamespace AS "schema"
+        FROM pg_proc AS p
+        WHERE p.proowner = owner AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'
+    LOOP
+        IF item.schema <> '@extschema@'::regnamespace THEN
+            RAISE EXCEPTION USING ERRCODE = '55000',
+                MESSAGE = format('the portable edition of idgen is in schema %s', item.schema),
+                HINT = format('CREATE EXTENSION idgen SCHEMA %s.', item.schema);
+        END IF;
+        EXECUTE format('ALTER FUNCTION %s OWNER TO CURRENT_USER', item.name);
+        EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
+    END LOOP;
+END $$;
+
 -- Minting ---------------------------------------------------------------------------------------
 
-CREATE FUNCTION snowflake_next_id(shard integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_next_id(shard integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_next_id(integer) IS
 'Mints an id for a logical shard (0 to 8191): greater than every id of the shard that this session or, to the millisecond, any other has got before. Made for column defaults. Errors: 22004 null shard, 22023 shard out of range, 55000 shard not allowed here, clock behind or library not preloaded, 2200H range used up.';
 
-CREATE FUNCTION snowflake_next_id() RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_next_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_of_session_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_next_id() IS
 'Mints an id for the shard in the setting idgen.shard. Errors: 55000 where none is set, and those of snowflake_next_id(shard).';
 
-CREATE FUNCTION snowflake_next_ids(shard integer, count integer) RETURNS SETOF bigint
+CREATE OR REPLACE FUNCTION snowflake_next_ids(shard integer, count integer) RETURNS SETOF bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_ids_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1000;
 COMMENT ON FUNCTION snowflake_next_ids(integer, integer) IS
 'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one visit to shared memory. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or shard out of range, and those of snowflake_next_id(shard).';
 
-CREATE FUNCTION snowflake_last_id() RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_last_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_last_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowflake_last_id() IS
 'The last id that this session minted, of whatever shard, also where its transaction was rolled back; what lastval() is for sequences. Ids minted by parallel workers do not count, and DISCARD does not forget it. Error: 55000 before the first.';
 
-CREATE FUNCTION snowflake_advance(shard integer, past bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_advance(shard integer, past bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_advance_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowflake_advance(integer, bigint) IS
@@ -39,19 +93,19 @@ REVOKE ALL ON FUNCTION snowflake_advance(integer, bigint) FROM PUBLIC;
 
 -- Taking ids apart and building them --------------------------------------------------------------
 
-CREATE FUNCTION snowflake_decode(id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)
+CREATE OR REPLACE FUNCTION snowflake_decode(id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)
     AS 'MODULE_PATHNAME', 'snowflake_decode_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_decode(bigint) IS
 'Takes an id apart: the millisecond it was minted in, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Every bigint decodes; the word is read as unsigned. Depends on idgen.epoch.';
 
-CREATE FUNCTION shard_of(id bigint) RETURNS integer
+CREATE OR REPLACE FUNCTION shard_of(id bigint) RETURNS integer
     AS 'MODULE_PATHNAME', 'shard_of_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION shard_of(bigint) IS
 'The logical shard in an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys.';
 
-CREATE FUNCTION snowflake_make_id(ts timestamptz, shard integer, sequence integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_make_id(ts timestamptz, shard integer, sequence integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_make_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_make_id(timestamptz, integer, integer) IS
@@ -59,25 +113,25 @@ COMMENT ON FUNCTION snowflake_make_id(timestamptz, integer, integer) IS
 
 -- Time ------------------------------------------------------------------------------------------
 
-CREATE FUNCTION snowflake_time(id bigint) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION snowflake_time(id bigint) RETURNS timestamptz
     AS 'MODULE_PATHNAME', 'snowflake_time_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_time(bigint) IS
 'The millisecond in which an id was minted. Depends on idgen.epoch, hence STABLE; for indexes and generated columns there is snowflake_time(id, epoch).';
 
-CREATE FUNCTION snowflake_time(id bigint, epoch timestamptz) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION snowflake_time(id bigint, epoch timestamptz) RETURNS timestamptz
     AS 'MODULE_PATHNAME', 'snowflake_time_since_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_time(bigint, timestamptz) IS
 'The millisecond in which an id was minted, counted from the epoch given instead of idgen.epoch: for indexes and generated columns. Error: 22008 where the epoch is infinite or the result out of range.';
 
-CREATE FUNCTION snowflake_min_id(ts timestamptz) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_min_id(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_min_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_min_id(timestamptz) IS
 'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. ''-infinity'' gives the least id of all. Depends on idgen.epoch. Error: 22008 outside the range of ids.';
 
-CREATE FUNCTION snowflake_max_id(ts timestamptz) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_max_id(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_max_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_max_id(timestamptz) IS
@@ -85,7 +139,7 @@ COMMENT ON FUNCTION snowflake_max_id(timestamptz) IS
 
 -- A function body that is parsed here, not at run time, is safe from search_path; SQL functions that
 -- are neither STRICT nor SECURITY DEFINER are inlined, so that the planner sees the range.
-CREATE FUNCTION snowflake_between(id bigint, "from" timestamptz, upto timestamptz) RETURNS boolean
+CREATE OR REPLACE FUNCTION snowflake_between(id bigint, "from" timestamptz, upto timestamptz) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN id >= snowflake_min_id("from") AND id <= snowflake_max_id(upto);
 COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
@@ -93,7 +147,7 @@ COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
 
 -- Watching --------------------------------------------------------------------------------------
 
-CREATE FUNCTION idgen_status(
+CREATE OR REPLACE FUNCTION idgen_status(
         OUT epoch timestamptz, OUT now_tick bigint, OUT ahead_ms bigint, OUT shards_in_use integer,
         OUT mark bigint, OUT mark_at timestamptz, OUT mark_kept_in text, OUT window_left_ms bigint,
         OUT renewals bigint, OUT flush_ms double precision,
@@ -140,7 +194,7 @@ COMMENT ON COLUMN idgen_status.reserve_ahead IS 'Setting idgen.reserve_ahead.';
 COMMENT ON COLUMN idgen_status.max_clock_jump IS 'Setting idgen.max_clock_jump; -1 allows any leap.';
 GRANT SELECT ON idgen_status TO PUBLIC;
 
-CREATE FUNCTION idgen_shard_stats(
+CREATE OR REPLACE FUNCTION idgen_shard_stats(
         OUT shard integer, OUT ids bigint, OUT leases bigint, OUT waits bigint,
         OUT waited_ms double precision)
     RETURNS SETOF record
@@ -160,3 +214,51 @@ COMMENT ON COLUMN idgen_shard_stats.waited_ms IS 'What these calls waited in all
 REVOKE ALL ON FUNCTION idgen_shard_stats() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION idgen_shard_stats() TO pg_monitor;
 GRANT SELECT ON idgen_shard_stats TO pg_monitor;
+
+-- Going on where the portable edition stopped -------------------------------------------------------
+
+DO $$
+DECLARE
+    epoch_ms CONSTANT bigint := substring(pg_get_function_sqlbody(to_regproc('idgen_portable.epoch_ms'))
+                                          FROM $re$'(-?\d+)'$re$);
+    item record;
+BEGIN
+    IF to_regclass('idgen_portable.moved') IS NULL THEN
+        RETURN;
+    ELSIF extract(epoch FROM snowflake_time(0)) * 1000 <> epoch_ms THEN
+        RAISE EXCEPTION USING ERRCODE = '55000',
+            MESSAGE = '"idgen.epoch" is not the epoch of the portable edition',
+            DETAIL = format('It is %s ms after 1970, and that of the portable edition %s.',
+                            trunc(extract(epoch FROM snowflake_time(0)) * 1000), epoch_ms),
+            HINT = format('Set idgen.epoch to %s in the configuration file and restart the server.', epoch_ms);
+    END IF;
+    FOR item IN
+        SELECT substr(relname, 7)::integer AS shard, pg_sequence_last_value(oid) AS last
+        FROM pg_class
+        WHERE relnamespace = to_regnamespace('idgen_portable') AND relkind = 'S' AND relname ~ '^shard_\d+$'
+    LOOP
+        IF item.last IS NOT NULL THEN
+            PERFORM snowflake_advance(
+                item.shard, (item.last >> 10 << 23) | (item.shard << 10) | (item.last & 1023));
+        END IF;
+    END LOOP;
+    -- Statements under way still call these, by plans made before. Once they have ended, the schema
+    -- idgen_portable can be dropped.
+    FOR item IN
+        SELECT *
+        FROM (VALUES ('mint(shard integer, want bigint, waited_ms bigint DEFAULT 0) RETURNS bigint',
+                      'mint(integer, bigint, bigint)', 'RETURN @extschema@.snowflake_next_id(shard)'),
+                     ('mint_many(shard integer, count integer) RETURNS SETOF bigint',
+                      'mint_many(integer, integer)',
+                      'RETURN QUERY SELECT @extschema@.snowflake_next_ids(shard, count)'),
+                     ('advance(shard integer, past bigint) RETURNS bigint',
+                      'advance(integer, bigint)', 'RETURN @extschema@.snowflake_advance(shard, past)')
+             ) AS helper (declaration, name, body)
+    LOOP
+        EXECUTE format('ALTER FUNCTION idgen_portable.%s OWNER TO CURRENT_USER', item.name);
+        EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION idgen_portable.%s', item.name);
+        EXECUTE format('CREATE OR REPLACE FUNCTION idgen_portable.%s LANGUAGE plpgsql AS %L',
+                       item.declaration, 'BEGIN ' || item.body || '; END');
+        EXECUTE format('ALTER EXTENSION idgen DROP FUNCTION idgen_portable.%s', item.name);
+    END LOOP;
+END $$;
