@@ -7,6 +7,7 @@ mod clients;
 mod clocks;
 mod crashes;
 mod minting;
+mod portable;
 mod server;
 mod standbys;
 mod waiting;
