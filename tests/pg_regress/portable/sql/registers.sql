@@ -158,3 +158,16 @@ SET client_min_messages = warning;
 DROP SCHEMA hostile CASCADE;
 DROP OWNED BY regress_idgen_user;
 DROP ROLE regress_idgen_user;
+
+-- A dump brings everything along, and the registers as they are.
+RESET client_min_messages;
+CREATE DATABASE copy;
+SELECT setval('idgen_portable.shard_8', ((now_tick + 900) << 10)) AS last FROM idgen_status \gset
+\! pg_dump regression | psql -X -q -v ON_ERROR_STOP=1 -d copy >/dev/null
+\c copy
+SELECT pg_sequence_last_value('idgen_portable.shard_8') = :last AS same, allowed_shards FROM idgen_status;
+SELECT shard_of(snowflake_next_id(8)), pg_sequence_last_value('idgen_portable.shard_8') > :last AS greater;
+\! ./install copy
+SELECT shard_of(snowflake_next_id(11));
+\c regression
+DROP DATABASE copy;
