@@ -44,7 +44,8 @@ BEGIN
         EXECUTE format('DROP VIEW %s', item.name);
     END LOOP;
     FOR item IN
-        SELECT p.oid::regprocedure AS name, p.pronamespace::regnamespace AS "schema"
+        SELECT p.oid::regprocedure AS name, p.pronamespace::regnamespace AS "schema",
+               p.proretset AND p.prorettype = 'record'::regtype AS is_a_table
         FROM pg_proc AS p
         WHERE p.proowner = owner AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'
     LOOP
@@ -53,8 +54,13 @@ BEGIN
                 MESSAGE = format('the portable edition of idgen is in schema %s', item.schema),
                 HINT = format('CREATE EXTENSION idgen SCHEMA %s.', item.schema);
         END IF;
-        EXECUTE format('ALTER FUNCTION %s OWNER TO CURRENT_USER', item.name);
-        EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
+        -- The columns of a table may be others here, which cannot be replaced; nor does a default call one.
+        IF item.is_a_table THEN
+            EXECUTE format('DROP FUNCTION %s', item.name);
+        ELSE
+            EXECUTE format('ALTER FUNCTION %s OWNER TO CURRENT_USER', item.name);
+            EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
+        END IF;
     END LOOP;
 END $$;
 
@@ -93,7 +99,8 @@ REVOKE ALL ON FUNCTION snowflake_advance(integer, bigint) FROM PUBLIC;
 
 -- Taking ids apart and building them --------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION snowflake_decode(id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)
+CREATE OR REPLACE FUNCTION snowflake_decode(
+        id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)
     AS 'MODULE_PATHNAME', 'snowflake_decode_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_decode(bigint) IS
@@ -230,7 +237,8 @@ BEGIN
             MESSAGE = '"idgen.epoch" is not the epoch of the portable edition',
             DETAIL = format('It is %s ms after 1970, and that of the portable edition %s.',
                             trunc(extract(epoch FROM snowflake_time(0)) * 1000), epoch_ms),
-            HINT = format('Set idgen.epoch to %s in the configuration file and restart the server.', epoch_ms);
+            HINT = format('Set idgen.epoch to %s in the configuration file and restart the server.',
+                          epoch_ms);
     END IF;
     FOR item IN
         SELECT substr(relname, 7)::integer AS shard, pg_sequence_last_value(oid) AS last
@@ -241,6 +249,15 @@ BEGIN
             PERFORM snowflake_advance(
                 item.shard, (item.last >> 10 << 23) | (item.shard << 10) | (item.last & 1023));
         END IF;
+    END LOOP;
+    -- What this version of the extension does not have stays as it was.
+    FOR item IN
+        SELECT p.oid::regprocedure AS name
+        FROM pg_proc AS p
+             JOIN pg_depend ON classid = 'pg_proc'::regclass AND objid = p.oid AND deptype = 'e'
+        WHERE obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'
+    LOOP
+        EXECUTE format('ALTER EXTENSION idgen DROP FUNCTION %s', item.name);
     END LOOP;
     -- Statements under way still call these, by plans made before. Once they have ended, the schema
     -- idgen_portable can be dropped.

@@ -589,6 +589,416 @@ CREATE OR REPLACE FUNCTION snowflake_between(id bigint, "from" timestamptz, upto
 COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
 'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open. Errors: those of snowflake_min_id and snowflake_max_id. Portable edition.';
 
+-- Ids of other systems --------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION idgen_portable.excerpt(value text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT coalesce(string_agg(CASE WHEN c IN ('''', '"', '\') THEN '\' || c WHEN c = E'\t' THEN '\t'
+                                    WHEN c = E'\n' THEN '\n' WHEN c = E'\r' THEN '\r'
+                                    WHEN ascii(c) BETWEEN 32 AND 126 THEN c
+                                    ELSE '\u{' || to_hex(ascii(c)) || '}' END, '' ORDER BY n), '')
+           || CASE WHEN length(value) > 50 THEN '...' ELSE '' END
+    FROM regexp_split_to_table(left(value, 50), '') WITH ORDINALITY AS t (c, n)
+    WHERE c <> '';
+END;
+COMMENT ON FUNCTION idgen_portable.excerpt(text) IS
+'The beginning of a text that a user gave, in ASCII, for messages.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.layouts(
+        OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 11
+BEGIN ATOMIC
+    SELECT l.name, l.bits, l.unit,
+           coalesce(timestamptz '1970-01-01T00:00:00Z' + l.epoch_ms * interval '1 ms',
+                    idgen_portable.epoch()),
+           l.shard, l.used_by
+    FROM (VALUES
+        ('idgen', '41 time, 13 shard, 10 sequence', '1 ms', NULL,
+         'logical shard', 'this database: snowflake_next_id'),
+        ('js53', '32 time, 8 shard, 12 sequence', '1 s', NULL,
+         'logical shard', 'this database: snowflake_next_id_js'),
+        ('instagram', '41 time, 13 shard, 10 sequence', '1 ms', 1314220021721,
+         'logical shard', 'Instagram'),
+        ('twitter', '41 time, 10 shard, 12 sequence', '1 ms', 1288834974657,
+         'machine: data center in the upper 5 bits, worker in the lower 5',
+         'Twitter, now X; many libraries by default'),
+        ('discord', '42 time, 10 shard, 12 sequence', '1 ms', 1420070400000,
+         'worker in the upper 5 bits, process in the lower 5', 'Discord'),
+        ('mastodon', '48 time, 16 sequence', '1 ms', 0,
+         NULL, 'Mastodon; its sequence starts at a hash of table and time'),
+        ('sonyflake', '39 time, 8 sequence, 16 shard', '10 ms', 1409529600000,
+         'machine: the lower 16 bits of its private IPv4 address by default',
+         'Sonyflake, with its default start time'),
+        ('pgedge', '41 time, 10 shard, 12 sequence', '1 ms', 1672531200000,
+         'node: snowflake.node', 'pgEdge''s extension snowflake from version 1.2 on'),
+        ('leaf', '41 time, 10 shard, 12 sequence', '1 ms', 1288834974657,
+         'worker', 'Meituan Leaf in snowflake mode, with its default epoch'),
+        ('baidu', '28 time, 22 shard, 13 sequence', '1 s', 1463673600000,
+         'worker: another one after each start', 'Baidu uid-generator, with its default bits and epoch'),
+        ('gene', '41 time, 6 shard, 12 sequence, 4 gene', '1 ms', 1288834974657,
+         'worker', 'order numbers that end in 4 bits of the user''s id, counting from Twitter''s epoch')
+    ) AS l (name, bits, unit, epoch_ms, shard, used_by);
+END;
+COMMENT ON FUNCTION idgen_portable.layouts() IS 'The layouts that are known.';
+
+CREATE OR REPLACE FUNCTION snowflake_layouts(
+        OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 11
+BEGIN ATOMIC
+    SELECT * FROM idgen_portable.layouts();
+END;
+COMMENT ON FUNCTION snowflake_layouts() IS 'What the view snowflake_layouts shows. Portable edition.';
+
+CREATE OR REPLACE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
+COMMENT ON VIEW snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of their systems. Portable edition.';
+COMMENT ON COLUMN snowflake_layouts.name IS 'What to give to snowflake_decode.';
+COMMENT ON COLUMN snowflake_layouts.bits IS 'The parts of an id and their widths, from the top down. Of 63 bits in all, a set sign bit counts as time.';
+COMMENT ON COLUMN snowflake_layouts.unit IS 'The unit of the time; can be cast to interval.';
+COMMENT ON COLUMN snowflake_layouts.epoch IS 'Where time is counted from; for idgen and js53 the epoch of this database.';
+COMMENT ON COLUMN snowflake_layouts.shard IS 'What snowflake_decode gives as the shard; null where there is none.';
+COMMENT ON COLUMN snowflake_layouts.used_by IS 'Who makes such ids.';
+GRANT SELECT ON snowflake_layouts TO PUBLIC;
+
+CREATE OR REPLACE FUNCTION idgen_portable.layout(
+        wanted text, OUT bits text, OUT unit interval, OUT epoch timestamptz, OUT names text)
+    LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT min(l.bits) FILTER (WHERE l.name = wanted), min(l.unit::interval) FILTER (WHERE l.name = wanted),
+           min(l.epoch) FILTER (WHERE l.name = wanted), string_agg(l.name, ', ' ORDER BY l.place)
+    FROM idgen_portable.layouts() WITH ORDINALITY AS l (name, bits, unit, epoch, shard, used_by, place);
+END;
+COMMENT ON FUNCTION idgen_portable.layout(text) IS 'A layout by its name, and the names of all.';
+
+CREATE OR REPLACE FUNCTION snowflake_decode(
+        id bigint, layout text,
+        OUT created_at timestamptz, OUT shard integer, OUT sequence integer, OUT gene integer)
+    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    l record;
+    part record;
+    shift integer := 0;
+    value bigint;
+BEGIN
+    SELECT * INTO l FROM idgen_portable.layout(layout);
+    IF l.bits IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('there is no layout "%s"', idgen_portable.excerpt(layout)),
+            DETAIL = format('The layouts are %s.', l.names),
+            HINT = 'The view snowflake_layouts describes them.';
+    END IF;
+    -- From the lowest bits up; the time is the rest.
+    FOR part IN
+        SELECT field[1]::integer AS width, field[2] AS name
+        FROM regexp_matches(l.bits, '(\d+) (\w+)', 'g') WITH ORDINALITY AS fields (field, place)
+        ORDER BY place DESC
+    LOOP
+        value := (id >> shift) & ((1::bigint << part.width) - 1);
+        CASE part.name
+            WHEN 'shard' THEN shard := value;
+            WHEN 'sequence' THEN sequence := value;
+            WHEN 'gene' THEN gene := value;
+            ELSE
+                -- Where only the sign bit is left over, that counts as time.
+                IF part.width + shift < 63 AND id >> (part.width + shift) <> 0 THEN
+                    RAISE EXCEPTION USING ERRCODE = '22023',
+                        MESSAGE = format('id "%s" is not of layout "%s"', id, layout),
+                        DETAIL = format('The ids of this layout are between 0 and %s.',
+                                        (1::bigint << (part.width + shift)) - 1),
+                        HINT = 'The view snowflake_layouts describes the layouts.';
+                END IF;
+                value := (id >> shift) & ((1::bigint << (64 - shift)) - 1);
+        END CASE;
+        shift := shift + part.width;
+    END LOOP;
+    -- In two steps: a product with an interval is a floating-point one.
+    value := value * (extract(epoch FROM l.unit) * 1000)::bigint;
+    created_at := l.epoch + (value / 1000) * interval '1 s' + (value % 1000) * interval '1 ms';
+END $$;
+COMMENT ON FUNCTION snowflake_decode(bigint, text) IS
+'Takes an id of another system apart, by a layout that the view snowflake_layouts lists: the moment it was made, cut to the layout''s unit of time; the shard, which is what the layout says and null where it has none; the sequence number; the gene, bits of another id, null in most. The word is read as unsigned. Depends on the epoch for the layouts idgen and js53. Error: 22023 no such layout, or an id with more bits than its layout has. Portable edition.';
+
+-- Other forms of an id --------------------------------------------------------------------------
+
+-- Nine bytes are twelve digits, of which the first is that of the byte added.
+CREATE OR REPLACE FUNCTION snowflake_shortcode(id bigint) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN coalesce(nullif(ltrim(translate(encode(bytea '\x00' || int8send(id), 'base64'), '+/', '-_'), 'A'),
+                           ''), 'A');
+COMMENT ON FUNCTION snowflake_shortcode(bigint) IS
+'The id, read as unsigned, as Instagram writes it in links: a number in base64url, 1 to 11 of A-Z a-z 0-9 - _ without leading zeros. Case matters. It does not sort as the id does; snowflake_text does. Portable edition.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.read_digits(
+        value text, digits text, least_length integer, greatest_length integer,
+        OUT number numeric, OUT problem text)
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    digit integer;
+BEGIN
+    IF length(value) NOT BETWEEN least_length AND greatest_length THEN
+        problem := format('Its length in characters is %s.', length(value));
+        RETURN;
+    END IF;
+    number := 0;
+    FOR place IN 1..length(value) LOOP
+        digit := strpos(digits, substr(value, place, 1) COLLATE "C");
+        IF digit = 0 THEN
+            problem := format('The character "%s" at position %s is not one of its digits.',
+                              idgen_portable.excerpt(substr(value, place, 1)), place);
+            RETURN;
+        END IF;
+        number := number * length(digits) + digit - 1;
+    END LOOP;
+    IF number >= 18446744073709551616 THEN
+        problem := 'It stands for a number of more than 64 bits.';
+    END IF;
+END $$;
+COMMENT ON FUNCTION idgen_portable.read_digits(text, text, integer, integer) IS
+'The number that digits stand for, or what is wrong with them.';
+
+CREATE OR REPLACE FUNCTION snowflake_from_shortcode(code text) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    read record;
+BEGIN
+    SELECT * INTO read
+    FROM idgen_portable.read_digits(
+        code, 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_', 1, 11);
+    IF read.problem IS NULL AND code LIKE 'A_%' THEN
+        read.problem := 'It begins with "A", a leading zero.';
+    END IF;
+    IF read.problem IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22P02',
+            MESSAGE = format('invalid short code: "%s"', idgen_portable.excerpt(code)), DETAIL = read.problem,
+            HINT = 'A short code has 1 to 11 of the characters A-Z, a-z, 0-9, "-" and "_". In the longer one '
+                   'of a private post the last 28 characters are not of the id.';
+    END IF;
+    RETURN read.number - CASE WHEN read.number > 9223372036854775807 THEN 18446744073709551616 ELSE 0 END;
+END $$;
+COMMENT ON FUNCTION snowflake_from_shortcode(text) IS
+'The id of a short code; undoes snowflake_shortcode, and takes nothing that it does not write. Error: 22P02 empty, too long, another character, a leading zero or more than 64 bits. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_text(id bigint) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    digits CONSTANT text := '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
+    -- The highest four bits, the sign flipped: negative ids come first.
+    value text := substr(digits, (((id >> 60) & 15) # 8)::integer + 1, 1);
+BEGIN
+    FOR place IN REVERSE 11..0 LOOP
+        value := value || substr(digits, ((id >> (place * 5)) & 31)::integer + 1, 1);
+    END LOOP;
+    RETURN value;
+END $$;
+COMMENT ON FUNCTION snowflake_text(bigint) IS
+'The id as 13 characters that sort as the ids do, negative ones included: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes: keep it in columns with COLLATE "C". For JSON, URLs and file names. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_from_text(text text) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    read record;
+BEGIN
+    SELECT * INTO read FROM idgen_portable.read_digits($1, '0123456789ABCDEFGHJKMNPQRSTVWXYZ', 13, 13);
+    IF read.problem IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22P02',
+            MESSAGE = format('invalid id text: "%s"', idgen_portable.excerpt($1)), DETAIL = read.problem,
+            HINT = 'It has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not read: '
+                   'use upper().';
+    END IF;
+    RETURN read.number - 9223372036854775808;
+END $$;
+COMMENT ON FUNCTION snowflake_from_text(text) IS
+'The id of a text; undoes snowflake_text, and takes nothing that it does not write, not even lower case. Error: 22P02 not 13 characters, another character, or more than 64 bits. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_scatter(id bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN reverse(id::bit(64)::text)::bit(64)::bigint;
+COMMENT ON FUNCTION snowflake_scatter(bigint) IS
+'The id with its 64 bits in reverse: ids next to each other become numbers all over the range of bigint, half of them negative. For engines that shard by ranges of the key and get hot at its end. Not for keys in PostgreSQL, where it makes inserts dear. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_unscatter(id bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN reverse(id::bit(64)::text)::bit(64)::bigint;
+COMMENT ON FUNCTION snowflake_unscatter(bigint) IS
+'The id that snowflake_scatter made into this number. Portable edition.';
+
+-- Shards and the columns that mint for them --------------------------------------------------------
+
+-- The catalog's dependencies say which defaults call a minting function. Only then is the text of such a
+-- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
+-- one way, so that a name stands for one function; and it is read token by token, so that a literal which
+-- looks like a call is none.
+CREATE OR REPLACE FUNCTION idgen_portable.columns(
+        OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
+        OUT template text, OUT relation oid)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
+    SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    WITH minting AS (
+        SELECT p.oid, quote_ident(n.nspname) || '.' || quote_ident(p.proname) AS name
+        FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+        WHERE p.oid IN ('snowflake_next_id()'::regprocedure, 'snowflake_next_id(integer)'::regprocedure)
+    ),
+    -- A token is a call with a readable shard (its name and its shard), or something else: a literal, a
+    -- name with its qualification, or one character. The longest one counts.
+    grammar AS (
+        SELECT array_agg(DISTINCT name) AS names,
+               '(' || string_agg(DISTINCT regexp_replace(name, '([]*+?.^$|(){}[\\])', '\\\1', 'g'), '|')
+               || ')\((?:shard => )?([0-9]*)\)'
+               || '|(''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)' AS token
+        FROM minting
+    ),
+    -- A column without a default of its own has that of its domain.
+    defaults AS (
+        SELECT DISTINCT d.adrelid AS relation, d.adnum AS number,
+               pg_get_expr(d.adbin, d.adrelid) AS expression
+        FROM minting JOIN pg_depend AS use
+                 ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
+             JOIN pg_attrdef AS d ON use.classid = 'pg_attrdef'::regclass AND use.objid = d.oid
+        UNION ALL
+        SELECT DISTINCT a.attrelid, a.attnum, pg_get_expr(t.typdefaultbin, 0)
+        FROM minting JOIN pg_depend AS use
+                 ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
+             JOIN pg_type AS t ON use.classid = 'pg_type'::regclass AND use.objid = t.oid
+             JOIN pg_attribute AS a ON a.atttypid = t.oid AND NOT a.atthasdef AND NOT a.attisdropped
+             JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f')
+    )
+    SELECT n.nspname, c.relname, a.attname,
+           CASE WHEN read.all_of_it AND read.least = read.greatest THEN nullif(read.least, '')::integer END,
+           d.expression,
+           CASE WHEN read.all_of_it THEN read.template END,
+           c.oid
+    FROM defaults AS d
+         JOIN pg_class AS c ON c.oid = d.relation AND c.relpersistence <> 't'
+         JOIN pg_namespace AS n ON n.oid = c.relnamespace
+         JOIN pg_attribute AS a ON a.attrelid = d.relation AND a.attnum = d.number
+         CROSS JOIN grammar
+         CROSS JOIN LATERAL (
+             SELECT count(part[1]) > 0 AND count(*) FILTER (WHERE part[3] = ANY (names)) = 0 AS all_of_it,
+                    min(part[2]) AS least, max(part[2]) AS greatest,
+                    string_agg(coalesce(part[1] || '(%1$s)', replace(part[3], '%', '%%')), '' ORDER BY place)
+                    AS template
+             FROM regexp_matches(d.expression, grammar.token, 'g') WITH ORDINALITY AS tokens (part, place)
+         ) AS read;
+END;
+COMMENT ON FUNCTION idgen_portable.columns() IS
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, and relation is the oid of the table.';
+
+CREATE OR REPLACE FUNCTION idgen_columns(
+        OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
+        OUT template text, OUT relation oid)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
+BEGIN ATOMIC
+    SELECT * FROM idgen_portable.columns();
+END;
+COMMENT ON FUNCTION idgen_columns() IS
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, and relation is the oid of the table. Portable edition.';
+
+CREATE OR REPLACE VIEW idgen_columns AS
+    SELECT "schema", "table", "column", shard, expression FROM idgen_columns();
+COMMENT ON VIEW idgen_columns IS 'Every column whose default calls snowflake_next_id, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls snowflake_next_id is not seen, nor is a trigger. Portable edition.';
+COMMENT ON COLUMN idgen_columns.schema IS 'The schema of the table.';
+COMMENT ON COLUMN idgen_columns.table IS 'The table, partition, child, foreign table or view.';
+COMMENT ON COLUMN idgen_columns.column IS 'The column.';
+COMMENT ON COLUMN idgen_columns.shard IS 'The shard that the default mints for. Null for snowflake_next_id(), which takes that of the session, and where it is no constant, or more than one.';
+COMMENT ON COLUMN idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
+GRANT SELECT ON idgen_columns TO PUBLIC;
+
+CREATE OR REPLACE FUNCTION snowflake_assign_shard(
+        "schema" regnamespace, shard integer, share boolean DEFAULT false)
+    RETURNS TABLE ("table" name, "column" name, old_default text, new_default text)
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+#variable_conflict use_column
+DECLARE
+    target CONSTANT regnamespace := snowflake_assign_shard.schema;
+    new_shard CONSTANT integer := snowflake_assign_shard.shard;
+    target_name CONSTANT name := (SELECT nspname FROM pg_namespace WHERE oid = target);
+    found_columns bigint;
+    list text;
+    item record;
+BEGIN
+    IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
+        RAISE EXCEPTION 'argument "%" must not be null',
+                CASE WHEN target IS NULL THEN 'schema' WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END
+            USING ERRCODE = '22004', HINT = 'Give a value.';
+    ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
+        RAISE EXCEPTION 'shard "%" is out of range', new_shard
+            USING ERRCODE = '22023', DETAIL = 'An id has room for a shard between 0 and 8191.',
+                  HINT = 'See the bit layout in the documentation of idgen.';
+    ELSIF target_name IS NULL THEN
+        RAISE EXCEPTION 'schema with OID % does not exist', target::oid
+            USING ERRCODE = '3F000', HINT = 'Give the schema by its name.';
+    END IF;
+
+    -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
+    -- one schema do not wait for each other's tables.
+    PERFORM pg_advisory_xact_lock(
+        'pg_proc'::regclass::oid::integer, 'idgen_portable.columns()'::regprocedure::oid::integer);
+
+    IF NOT share THEN
+        SELECT string_agg(DISTINCT quote_ident(c.schema), ', ') INTO list
+        FROM idgen_portable.columns() AS c
+        WHERE c.shard = new_shard AND c.schema <> target_name;
+        IF list IS NOT NULL THEN
+            RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
+                USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it: %s.', list),
+                      HINT = 'Choose another shard; or, where the schemas are to share it, say share => '
+                             'true.';
+        END IF;
+    END IF;
+
+    -- First every lock; then the defaults are read, and stay as they are read. Tables that refer to others
+    -- are usually younger, and who inserts locks them first. A view or a foreign table cannot be locked, and
+    -- need not be.
+    FOR item IN
+        SELECT DISTINCT c.relation, c.table
+        FROM idgen_portable.columns() AS c JOIN pg_class AS k ON k.oid = c.relation
+        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
+        ORDER BY c.relation DESC
+    LOOP
+        EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', target_name, item.table);
+    END LOOP;
+
+    SELECT count(*),
+           string_agg(format('%I.%I DEFAULT %s', c.table, c.column, c.expression), '; '
+                      ORDER BY c.relation, c.column) FILTER (WHERE c.template IS NULL)
+    INTO found_columns, list
+    FROM idgen_portable.columns() AS c
+    WHERE c.schema = target_name;
+    IF list IS NOT NULL THEN
+        RAISE EXCEPTION 'the shard in a default of schema "%" cannot be read', target_name
+            USING ERRCODE = '0A000', DETAIL = format('These are not rewritten by a guess: %s.', list),
+                  HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
+    ELSIF found_columns = 0 THEN
+        RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name
+            USING HINT = 'A function or a trigger of your own that calls it is not seen.';
+    END IF;
+
+    FOR item IN
+        SELECT c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
+        FROM idgen_portable.columns() AS c
+        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard
+        ORDER BY c.relation, c.column
+    LOOP
+        EXECUTE format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I SET DEFAULT %s',
+                       target_name, item.table, item.column, item.new_expression);
+        "table" := item.table;
+        "column" := item.column;
+        old_default := item.expression;
+        new_default := item.new_expression;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION snowflake_assign_shard(regnamespace, integer, boolean) IS
+'Makes every default in a schema that calls snowflake_next_id mint for a shard (0 to 8191), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner. Portable edition.';
+
 -- Watching --------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION idgen_status(

@@ -25,9 +25,10 @@ FROM extension AS p WHERE NOT EXISTS (
           (p.proname, p.proargtypes::text, p.proargnames, p.proargmodes, p.proallargtypes, p.prorettype,
            p.proretset, p.proisstrict, p.provolatile, p.pronargdefaults))
 ORDER BY p.proname COLLATE "C", p.pronargs;
-SELECT q.proname AS unknown FROM portable_edition AS q
+SELECT q.proname AS unknown, q.pronargs AS args FROM portable_edition AS q
 WHERE NOT EXISTS (SELECT FROM extension AS p
-                  WHERE p.proname = q.proname AND p.proargtypes::text = q.proargtypes::text);
+                  WHERE p.proname = q.proname AND p.proargtypes::text = q.proargtypes::text)
+ORDER BY q.proname COLLATE "C", q.pronargs;
 -- What advances a register cannot be done by parallel workers.
 SELECT p.proname AS function, p.pronargs AS args, p.proparallel AS of_extension, q.proparallel AS portable
 FROM extension AS p JOIN portable_edition AS q
@@ -142,7 +143,7 @@ WHERE d.deptype = 'e' AND d.classid = 'pg_proc'::regclass
   AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')
 GROUP BY 1, 2 ORDER BY 1;
 SELECT oid::regprocedure AS calls_itself_portable FROM pg_proc
-WHERE obj_description(oid, 'pg_proc') LIKE '% Portable edition.';
+WHERE obj_description(oid, 'pg_proc') LIKE '% Portable edition.' ORDER BY proname COLLATE "C", pronargs;
 
 -- Every shard goes on after its register, those ahead of the clock too.
 INSERT INTO users (name) VALUES ('next') RETURNING id > :next AS greater, shard_of(id);
