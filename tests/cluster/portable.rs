@@ -224,12 +224,22 @@ fn the_extension_takes_over_under_load() {
             transaction.commit()?;
             Ok::<i64, postgres::Error>(row.get(0))
         });
+        let (mut batch, mut advance) = (server.connect(), server.connect());
+        let batch = scope.spawn(move || {
+            let rows = batch.query("SELECT snowflake_next_ids(3, 500)", &[])?;
+            Ok::<Vec<i64>, postgres::Error>(rows.iter().map(|row| row.get(0)).collect())
+        });
+        let advance = scope.spawn(move || advance.batch_execute("SELECT snowflake_advance(3, 0)"));
         thread::sleep(Duration::from_millis(300));
         let second: i64 = transaction.query_one("SELECT snowflake_next_id(1)", &[]).unwrap().get(0);
         transaction.commit().unwrap();
         ledger.add(&[first, second]);
         ledger.add(&late.join().unwrap().expect("the statement that waited"));
         ledger.add(&[frozen.join().unwrap().expect("the transaction with an old snapshot")]);
+        let batch = batch.join().unwrap().expect("the batch that waited");
+        assert_eq!(batch.len(), 500);
+        ledger.add(&batch);
+        advance.join().unwrap().expect("the advance that waited");
         mover.join().unwrap()
     });
     taken_over.expect("CREATE EXTENSION");
