@@ -313,7 +313,9 @@ BEGIN
                 start := (tick << 10) | (start & 255);
             END IF;
             IF tick >= 0 AND start >> 10 <= greatest_tick THEN
-                stop := setval(register, least(start + want - 1, ((greatest_tick + 1) << 10) - 1));
+                -- Everybody may call this: a register never goes back, whatever is wanted.
+                stop := setval(register, least(start + greatest(want, 1) - 1,
+                                               ((greatest_tick + 1) << 10) - 1));
             END IF;
             RAISE SQLSTATE 'IDGEN';
         EXCEPTION WHEN SQLSTATE 'IDGEN' THEN

@@ -107,6 +107,11 @@ SELECT setval('idgen_portable.shard_5', 1);
 SELECT nextval('idgen_portable.shard_5');
 SELECT last_value FROM idgen_portable.shard_5;
 CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql RETURN 0;
+-- A helper that everybody's calls need brings no register back, whatever it is given.
+SELECT snowflake_next_id(5) AS id \gset
+SELECT idgen_portable.mint(5, -100000) > :id AS greater, idgen_portable.mint(5, NULL) > :id AS greater;
+SELECT idgen_portable.mint(5, 9223372036854775807);
+SELECT snowflake_next_id(5) > :id AS greater;
 CREATE SEQUENCE idgen_portable.shard_12;
 \set VERBOSITY default
 RESET ROLE;
