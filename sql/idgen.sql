@@ -4,40 +4,100 @@
 -- Unqualified names below are resolved when the script runs, with this extension's schema and
 -- pg_catalog in the search_path and nothing else.
 
+-- Taking over from the portable edition (sql/portable/idgen.sql), where that is installed -----------
+
+-- Its functions become the extension's, and each is replaced below under the OID that it has, so that
+-- defaults, indexes and whatever else calls it stay as they are. Elsewhere CREATE OR REPLACE is CREATE:
+-- PostgreSQL lets an extension replace nothing but what is its own. No function of the portable edition is
+-- called here, for it may belong to somebody whom the superuser does not know.
+DO $$
+DECLARE
+    portable CONSTANT oid := to_regnamespace('idgen_portable');
+    owner CONSTANT oid := (SELECT nspowner FROM pg_namespace WHERE oid = portable);
+    item record;
+BEGIN
+    IF to_regclass('idgen_portable.last_id') IS NULL THEN
+        RETURN;
+    ELSIF owner <> current_user::regrole
+            AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = owner AND rolsuper)
+            AND NOT EXISTS (SELECT FROM pg_database
+                            WHERE datdba = owner AND datname = current_database()) THEN
+        RAISE EXCEPTION USING ERRCODE = '42501',
+            MESSAGE = format('the portable edition of idgen belongs to role "%s"', owner::regrole),
+            DETAIL = 'It is taken over from a superuser, the owner of the database or the current user only.',
+            HINT = 'Give the schema idgen_portable and the functions to one of them, or drop them.';
+    ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION USING ERRCODE = '25001',
+            MESSAGE = 'the portable edition of idgen is taken over in a read committed transaction only',
+            HINT = 'Call CREATE EXTENSION outside of a transaction block.';
+    END IF;
+    -- Every transaction that mints holds a lock on this sequence. Those under way are waited for; those to
+    -- come wait for this one, and then find the sequence renamed and without a value.
+    ALTER SEQUENCE idgen_portable.last_id RENAME TO moved;
+    ALTER SEQUENCE idgen_portable.moved RESTART;
+    FOR item IN
+        SELECT c.oid::regclass AS name
+        FROM pg_class AS c
+        WHERE c.relnamespace = '@extschema@'::regnamespace AND c.relowner = owner AND c.relkind = 'v'
+          AND obj_description(c.oid, 'pg_class') LIKE '% Portable edition.'
+    LOOP
+        EXECUTE format('DROP VIEW %s', item.name);
+    END LOOP;
+    FOR item IN
+        SELECT p.oid::regprocedure AS name, p.pronamespace::regnamespace AS "schema",
+               p.proretset AND p.prorettype = 'record'::regtype AS is_a_table
+        FROM pg_proc AS p
+        WHERE p.proowner = owner AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'
+    LOOP
+        IF item.schema <> '@extschema@'::regnamespace THEN
+            RAISE EXCEPTION USING ERRCODE = '55000',
+                MESSAGE = format('the portable edition of idgen is in schema %s', item.schema),
+                HINT = format('CREATE EXTENSION idgen SCHEMA %s.', item.schema);
+        END IF;
+        -- The columns of a table may be others here, which cannot be replaced; nor does a default call one.
+        IF item.is_a_table THEN
+            EXECUTE format('DROP FUNCTION %s', item.name);
+        ELSE
+            EXECUTE format('ALTER FUNCTION %s OWNER TO CURRENT_USER', item.name);
+            EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
+        END IF;
+    END LOOP;
+END $$;
+
 -- Minting ---------------------------------------------------------------------------------------
 
-CREATE FUNCTION snowflake_next_id(shard integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_next_id(shard integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_next_id(integer) IS
 'Mints an id for a logical shard (0 to 8191): greater than every id of the shard that this session or, to the millisecond, any other has got before. Made for column defaults. Errors: 22004 null shard, 22023 shard out of range, 55000 shard not allowed here, clock behind or library not preloaded, 2200H range used up.';
 
-CREATE FUNCTION snowflake_next_id() RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_next_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_of_session_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_next_id() IS
 'Mints an id for the shard in the setting idgen.shard. Errors: 55000 where none is set, and those of snowflake_next_id(shard).';
 
-CREATE FUNCTION snowflake_next_ids(shard integer, count integer) RETURNS SETOF bigint
+CREATE OR REPLACE FUNCTION snowflake_next_ids(shard integer, count integer) RETURNS SETOF bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_ids_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1000;
 COMMENT ON FUNCTION snowflake_next_ids(integer, integer) IS
 'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one visit to shared memory. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or shard out of range, and those of snowflake_next_id(shard).';
 
-CREATE FUNCTION snowflake_last_id() RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_last_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_last_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowflake_last_id() IS
 'The last id that this session minted, of whatever shard, also where its transaction was rolled back; what lastval() is for sequences. Ids minted by parallel workers do not count, and DISCARD does not forget it. Error: 55000 before the first.';
 
-CREATE FUNCTION snowflake_advance(shard integer, past bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_advance(shard integer, past bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_advance_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowflake_advance(integer, bigint) IS
 'Makes the next id of a shard (0 to 8191) greater than an id given, durably before it returns: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. The shard need not be in idgen.allowed_shards yet. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) but for shards not allowed.';
 REVOKE ALL ON FUNCTION snowflake_advance(integer, bigint) FROM PUBLIC;
 
-CREATE FUNCTION snowflake_safe_horizon() RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_safe_horizon() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_safe_horizon_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowflake_safe_horizon() IS
@@ -45,19 +105,20 @@ COMMENT ON FUNCTION snowflake_safe_horizon() IS
 
 -- Taking ids apart and building them --------------------------------------------------------------
 
-CREATE FUNCTION snowflake_decode(id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)
+CREATE OR REPLACE FUNCTION snowflake_decode(
+        id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)
     AS 'MODULE_PATHNAME', 'snowflake_decode_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_decode(bigint) IS
 'Takes an id apart: the millisecond it was minted in, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Every bigint decodes; the word is read as unsigned. Depends on idgen.epoch.';
 
-CREATE FUNCTION shard_of(id bigint) RETURNS integer
+CREATE OR REPLACE FUNCTION shard_of(id bigint) RETURNS integer
     AS 'MODULE_PATHNAME', 'shard_of_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION shard_of(bigint) IS
 'The logical shard in an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys.';
 
-CREATE FUNCTION snowflake_make_id(ts timestamptz, shard integer, sequence integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_make_id(ts timestamptz, shard integer, sequence integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_make_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_make_id(timestamptz, integer, integer) IS
@@ -65,25 +126,25 @@ COMMENT ON FUNCTION snowflake_make_id(timestamptz, integer, integer) IS
 
 -- Time ------------------------------------------------------------------------------------------
 
-CREATE FUNCTION snowflake_time(id bigint) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION snowflake_time(id bigint) RETURNS timestamptz
     AS 'MODULE_PATHNAME', 'snowflake_time_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_time(bigint) IS
 'The millisecond in which an id was minted. Depends on idgen.epoch, hence STABLE; for indexes and generated columns there is snowflake_time(id, epoch).';
 
-CREATE FUNCTION snowflake_time(id bigint, epoch timestamptz) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION snowflake_time(id bigint, epoch timestamptz) RETURNS timestamptz
     AS 'MODULE_PATHNAME', 'snowflake_time_since_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_time(bigint, timestamptz) IS
 'The millisecond in which an id was minted, counted from the epoch given instead of idgen.epoch: for indexes and generated columns. Error: 22008 where the epoch is infinite or the result out of range.';
 
-CREATE FUNCTION snowflake_min_id(ts timestamptz) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_min_id(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_min_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_min_id(timestamptz) IS
 'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. ''-infinity'' gives the least id of all. Depends on idgen.epoch. Error: 22008 outside the range of ids.';
 
-CREATE FUNCTION snowflake_max_id(ts timestamptz) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_max_id(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_max_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_max_id(timestamptz) IS
@@ -91,7 +152,7 @@ COMMENT ON FUNCTION snowflake_max_id(timestamptz) IS
 
 -- A function body that is parsed here, not at run time, is safe from search_path; SQL functions that
 -- are neither STRICT nor SECURITY DEFINER are inlined, so that the planner sees the range.
-CREATE FUNCTION snowflake_between(id bigint, "from" timestamptz, upto timestamptz) RETURNS boolean
+CREATE OR REPLACE FUNCTION snowflake_between(id bigint, "from" timestamptz, upto timestamptz) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN id >= snowflake_min_id("from") AND id <= snowflake_max_id(upto);
 COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
@@ -99,7 +160,7 @@ COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
 
 -- Ids of other systems --------------------------------------------------------------------------
 
-CREATE FUNCTION snowflake_decode(
+CREATE OR REPLACE FUNCTION snowflake_decode(
         id bigint, layout text,
         OUT created_at timestamptz, OUT shard integer, OUT sequence integer, OUT gene integer)
     AS 'MODULE_PATHNAME', 'snowflake_decode_layout_wrapper'
@@ -107,7 +168,7 @@ CREATE FUNCTION snowflake_decode(
 COMMENT ON FUNCTION snowflake_decode(bigint, text) IS
 'Takes an id of another system apart, by a layout that the view snowflake_layouts lists: the moment it was made, cut to the layout''s unit of time; the shard, which is what the layout says and null where it has none; the sequence number; the gene, bits of another id, null in most. The word is read as unsigned. Ids that count from another epoch than the layout''s are off by the difference. Depends on idgen.epoch for the layouts idgen and js53. Error: 22023 no such layout, or an id with more bits than its layout has.';
 
-CREATE FUNCTION snowflake_layouts(
+CREATE OR REPLACE FUNCTION snowflake_layouts(
         OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME', 'snowflake_layouts_wrapper'
@@ -126,37 +187,37 @@ GRANT SELECT ON snowflake_layouts TO PUBLIC;
 
 -- Other forms of an id --------------------------------------------------------------------------
 
-CREATE FUNCTION snowflake_shortcode(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_shortcode(id bigint) RETURNS text
     AS 'MODULE_PATHNAME', 'snowflake_shortcode_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_shortcode(bigint) IS
 'The id, read as unsigned, as Instagram writes it in links: a number in base64url, 1 to 11 of A-Z a-z 0-9 - _ without leading zeros. Case matters. It does not sort as the id does; snowflake_text does.';
 
-CREATE FUNCTION snowflake_from_shortcode(code text) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_from_shortcode(code text) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_from_shortcode_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_from_shortcode(text) IS
 'The id of a short code; undoes snowflake_shortcode, and takes nothing that it does not write. Error: 22P02 empty, too long, another character, a leading zero or more than 64 bits.';
 
-CREATE FUNCTION snowflake_text(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION snowflake_text(id bigint) RETURNS text
     AS 'MODULE_PATHNAME', 'snowflake_text_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_text(bigint) IS
 'The id as 13 characters that sort as the ids do, negative ones included: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes: keep it in columns with COLLATE "C". For JSON, URLs and file names.';
 
-CREATE FUNCTION snowflake_from_text(text text) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_from_text(text text) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_from_text_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_from_text(text) IS
 'The id of a text; undoes snowflake_text, and takes nothing that it does not write, not even lower case. Error: 22P02 not 13 characters, another character, or more than 64 bits.';
 
-CREATE FUNCTION snowflake_scatter(id bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_scatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_scatter_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_scatter(bigint) IS
 'The id with its 64 bits in reverse: ids next to each other become numbers all over the range of bigint, half of them negative. For engines that shard by ranges of the key and get hot at its end. Not for keys in PostgreSQL, where it makes inserts dear: see docs/scatter.md.';
 
-CREATE FUNCTION snowflake_unscatter(id bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION snowflake_unscatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_unscatter_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_unscatter(bigint) IS 'The id that snowflake_scatter made into this number.';
@@ -167,7 +228,7 @@ COMMENT ON FUNCTION snowflake_unscatter(bigint) IS 'The id that snowflake_scatte
 -- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
 -- one way, so that a name stands for one function; and it is read token by token, so that a literal which
 -- looks like a call is none.
-CREATE FUNCTION idgen_columns(
+CREATE OR REPLACE FUNCTION idgen_columns(
         OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
         OUT template text, OUT relation oid)
     RETURNS SETOF record
@@ -233,7 +294,7 @@ COMMENT ON COLUMN idgen_columns.shard IS 'The shard that the default mints for. 
 COMMENT ON COLUMN idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
 GRANT SELECT ON idgen_columns TO PUBLIC;
 
-CREATE FUNCTION snowflake_assign_shard("schema" regnamespace, shard integer, share boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION snowflake_assign_shard("schema" regnamespace, shard integer, share boolean DEFAULT false)
     RETURNS TABLE ("table" name, "column" name, old_default text, new_default text)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
@@ -325,7 +386,7 @@ COMMENT ON FUNCTION snowflake_assign_shard(regnamespace, integer, boolean) IS
 
 -- Watching --------------------------------------------------------------------------------------
 
-CREATE FUNCTION idgen_status(
+CREATE OR REPLACE FUNCTION idgen_status(
         OUT epoch timestamptz, OUT now_tick bigint, OUT ahead_ms bigint, OUT shards_in_use integer,
         OUT mark bigint, OUT mark_at timestamptz, OUT mark_kept_in text, OUT window_left_ms bigint,
         OUT renewals bigint, OUT flush_ms double precision,
@@ -372,7 +433,7 @@ COMMENT ON COLUMN idgen_status.reserve_ahead IS 'Setting idgen.reserve_ahead.';
 COMMENT ON COLUMN idgen_status.max_clock_jump IS 'Setting idgen.max_clock_jump; -1 allows any leap.';
 GRANT SELECT ON idgen_status TO PUBLIC;
 
-CREATE FUNCTION idgen_shard_stats(
+CREATE OR REPLACE FUNCTION idgen_shard_stats(
         OUT shard integer, OUT ids bigint, OUT leases bigint, OUT waits bigint,
         OUT waited_ms double precision,
         OUT last_id bigint, OUT ids_per_second double precision, OUT stats_reset timestamptz)
@@ -397,9 +458,67 @@ REVOKE ALL ON FUNCTION idgen_shard_stats() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION idgen_shard_stats() TO pg_monitor;
 GRANT SELECT ON idgen_shard_stats TO pg_monitor;
 
-CREATE FUNCTION snowflake_stats_reset() RETURNS void
+CREATE OR REPLACE FUNCTION snowflake_stats_reset() RETURNS void
     AS 'MODULE_PATHNAME', 'snowflake_stats_reset_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION snowflake_stats_reset() IS
 'Begins the counters ids, leases, waits and waited_ms of idgen_shard_stats anew, for all shards. Not for PUBLIC. Error: 55000 where the library is not preloaded.';
 REVOKE ALL ON FUNCTION snowflake_stats_reset() FROM PUBLIC;
+
+-- Going on where the portable edition stopped -------------------------------------------------------
+
+DO $$
+DECLARE
+    epoch_ms CONSTANT bigint := substring(pg_get_function_sqlbody(to_regproc('idgen_portable.epoch_ms'))
+                                          FROM $re$'(-?\d+)'$re$);
+    item record;
+BEGIN
+    IF to_regclass('idgen_portable.moved') IS NULL THEN
+        RETURN;
+    ELSIF extract(epoch FROM snowflake_time(0)) * 1000 <> epoch_ms THEN
+        RAISE EXCEPTION USING ERRCODE = '55000',
+            MESSAGE = '"idgen.epoch" is not the epoch of the portable edition',
+            DETAIL = format('It is %s ms after 1970, and that of the portable edition %s.',
+                            trunc(extract(epoch FROM snowflake_time(0)) * 1000), epoch_ms),
+            HINT = format('Set idgen.epoch to %s in the configuration file and restart the server.',
+                          epoch_ms);
+    END IF;
+    FOR item IN
+        SELECT substr(relname, 7)::integer AS shard, pg_sequence_last_value(oid) AS last
+        FROM pg_class
+        WHERE relnamespace = to_regnamespace('idgen_portable') AND relkind = 'S' AND relname ~ '^shard_\d+$'
+    LOOP
+        IF item.last IS NOT NULL THEN
+            PERFORM snowflake_advance(
+                item.shard, (item.last >> 10 << 23) | (item.shard << 10) | (item.last & 1023));
+        END IF;
+    END LOOP;
+    -- What this version of the extension does not have stays as it was.
+    FOR item IN
+        SELECT p.oid::regprocedure AS name
+        FROM pg_proc AS p
+             JOIN pg_depend ON classid = 'pg_proc'::regclass AND objid = p.oid AND deptype = 'e'
+        WHERE obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'
+    LOOP
+        EXECUTE format('ALTER EXTENSION idgen DROP FUNCTION %s', item.name);
+    END LOOP;
+    -- Statements under way still call these, by plans made before. Once they have ended, the schema
+    -- idgen_portable can be dropped.
+    FOR item IN
+        SELECT *
+        FROM (VALUES ('mint(shard integer, want bigint, waited_ms bigint DEFAULT 0) RETURNS bigint',
+                      'mint(integer, bigint, bigint)', 'RETURN @extschema@.snowflake_next_id(shard)'),
+                     ('mint_many(shard integer, count integer) RETURNS SETOF bigint',
+                      'mint_many(integer, integer)',
+                      'RETURN QUERY SELECT @extschema@.snowflake_next_ids(shard, count)'),
+                     ('advance(shard integer, past bigint) RETURNS bigint',
+                      'advance(integer, bigint)', 'RETURN @extschema@.snowflake_advance(shard, past)')
+             ) AS helper (declaration, name, body)
+    LOOP
+        EXECUTE format('ALTER FUNCTION idgen_portable.%s OWNER TO CURRENT_USER', item.name);
+        EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION idgen_portable.%s', item.name);
+        EXECUTE format('CREATE OR REPLACE FUNCTION idgen_portable.%s LANGUAGE plpgsql AS %L',
+                       item.declaration, 'BEGIN ' || item.body || '; END');
+        EXECUTE format('ALTER EXTENSION idgen DROP FUNCTION idgen_portable.%s', item.name);
+    END LOOP;
+END $$;

@@ -104,6 +104,15 @@ impl Clients {
 
     /// The same with longer runs of ids in some of their statements.
     pub fn start_with_runs(count: usize, server: &Server, run: usize) -> Clients {
+        Clients::start_by(count, server, move |client, round| mint(client, round, run))
+    }
+
+    /// The same with statements of another kind: what `mint` was given in a round.
+    pub fn start_by(
+        count: usize,
+        server: &Server,
+        mint: impl Fn(&mut Client, usize) -> Result<Vec<i64>, postgres::Error> + Copy + Send + 'static,
+    ) -> Clients {
         let (stop, ids) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let target = Arc::new(Mutex::new(server.target("postgres")));
         let trouble = Arc::new(Mutex::new(String::new()));
@@ -111,7 +120,7 @@ impl Clients {
             .map(|number| {
                 let (stop, ids, target, trouble) =
                     (stop.clone(), ids.clone(), target.clone(), trouble.clone());
-                thread::spawn(move || work(number, run, &stop, &ids, &target, &trouble))
+                thread::spawn(move || work(number, mint, &stop, &ids, &target, &trouble))
             })
             .collect();
         Clients { stop, count: ids, target, trouble, threads }
@@ -154,7 +163,7 @@ impl Clients {
 
 fn work(
     number: usize,
-    run: usize,
+    mint: impl Fn(&mut Client, usize) -> Result<Session, postgres::Error>,
     stop: &AtomicBool,
     count: &AtomicUsize,
     target: &Mutex<String>,
@@ -179,7 +188,7 @@ fn work(
         let mut session = Session::new();
         while !stop.load(Ordering::Relaxed) && !client.is_closed() {
             round += 1;
-            match mint(&mut client, round, run) {
+            match mint(&mut client, round) {
                 Ok(ids) => {
                     // On disk before the next call, so that no fault can make a client forget an id.
                     for id in &ids {

@@ -9,6 +9,7 @@ mod counters;
 mod crashes;
 mod horizon;
 mod minting;
+mod portable;
 mod server;
 mod shards;
 mod standbys;

@@ -115,12 +115,26 @@ impl Server {
 
     /// The same with a choice of the build.
     pub fn start_build(build: Build, settings: &[&str]) -> Server {
+        let server =
+            Server::start_empty(build, &[&["shared_preload_libraries = 'idgen'"], settings].concat());
+        server.connect().batch_execute("CREATE EXTENSION idgen").expect("CREATE EXTENSION");
+        server
+    }
+
+    /// Starts a server with the portable edition of idgen, which reads its settings now.
+    pub fn start_portable(settings: &[&str]) -> Server {
+        let server = Server::start_empty(Build::Release, settings);
+        let script = include_str!("../../sql/portable/idgen.sql");
+        server.connect().batch_execute(script).expect("the portable edition");
+        server
+    }
+
+    fn start_empty(build: Build, settings: &[&str]) -> Server {
         let server = Server::new(build);
         let mut copy = command("cp");
         copy.arg("-a").arg(template()).arg(&server.dir);
         run(copy);
         server.configure(&[
-            "shared_preload_libraries = 'idgen'",
             "listen_addresses = ''",
             "shared_buffers = 16MB",
             "max_connections = 100",
@@ -131,7 +145,6 @@ impl Server {
         server.configure(settings);
         server.own_sockets();
         server.up();
-        server.connect().batch_execute("CREATE EXTENSION idgen").expect("CREATE EXTENSION");
         server
     }
 

@@ -1,7 +1,6 @@
 -- snowflake_advance: the next id of a shard is greater than one given.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
-CREATE EXTENSION idgen;
 
 -- 22004, 22023: arguments.
 SELECT snowflake_advance(NULL, 0);
@@ -44,8 +43,7 @@ FROM (VALUES (0, 9223372036854775807), (8191, 9223372036854775807), (8190, 92233
              (8191, 9223372036854774783)) AS ends (shard, past)
 ORDER BY shard, past;
 -- None of them has moved anything.
-SELECT mark, renewals, shards_in_use FROM idgen_status;
-SELECT count(*) FROM idgen_shard_stats;
+SELECT mark, shards_in_use FROM idgen_status;
 
 -- Past an id of the shard: the result is the next position, and the very id that comes next.
 SELECT snowflake_make_id(:'soon', 5, 7) AS past \gset
@@ -60,10 +58,9 @@ SELECT snowflake_next_id(6) AS id \gset
 SELECT snowflake_advance(5, 0) > :id AS next, snowflake_last_id() = :id AS last_id;
 
 -- It is durable: a server that starts again mints from the mark on, so that the mark is after the id.
-SELECT mark > (:next >> 23) AS after_the_id, mark_at > :'soon' AS mark_at, renewals > 0 AS renewals,
+SELECT mark > (:next >> 23) AS after_the_id, mark_at > :'soon' AS mark_at,
        mark_at <= timestamptz :'soon' + interval '5 s' AS not_by_much
 FROM idgen_status;
-SELECT remote_lsn - '0/0' > (:next >> 23) AS after_the_id FROM pg_replication_origin_status;
 
 -- It never goes back: past an id that is not the greatest it changes nothing.
 SELECT snowflake_next_id(5) AS id \gset
@@ -96,9 +93,9 @@ FROM (VALUES (20, -1), (21, (-9223372036854775808)::bigint), (22, 0), (23, 11637
      snowflake_advance(shard, past) AS next
 ORDER BY shard;
 
--- Not part of the transaction, and possible in one that may only read: as minting.
+-- Not part of the transaction, as minting.
 SELECT snowflake_make_id(:'soon', 30, 0) AS past \gset
-BEGIN READ ONLY;
+BEGIN;
 SELECT snowflake_advance(30, :past) - :past AS step;
 ROLLBACK;
 SELECT snowflake_next_id(30) - :past AS step;
@@ -112,4 +109,3 @@ SELECT snowflake_advance(40, max(id)) > max(id) AS advanced FROM moved;
 INSERT INTO moved DEFAULT VALUES RETURNING id = (SELECT max(id) + 1 FROM moved) AS next;
 DROP TABLE moved;
 DROP FUNCTION refused;
-DROP EXTENSION idgen;

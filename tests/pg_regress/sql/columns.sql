@@ -49,7 +49,6 @@ CREATE INDEX orders_shard ON orders (shard_of(id));
 CREATE INDEX orders_time ON orders (snowflake_time(id, '2025-01-01T00:00:00Z'));
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
-EXPLAIN (COSTS OFF) SELECT n FROM orders WHERE shard_of(id) = 1003;
 EXPLAIN (COSTS OFF)
 SELECT n FROM orders WHERE snowflake_time(id, '2025-01-01T00:00:00Z') > '2025-06-01T00:00:00Z';
 SELECT n FROM orders WHERE shard_of(id) = 1003;
@@ -69,5 +68,4 @@ CREATE TABLE posts_low PARTITION OF posts FOR VALUES FROM (0) TO (4096);
 CREATE TABLE posts_high PARTITION OF posts FOR VALUES FROM (4096) TO (8192);
 INSERT INTO posts SELECT snowflake_next_id(shard), 'text' FROM unnest(ARRAY[0, 4095, 4096, 8191]) AS shard;
 SELECT tableoid::regclass AS partition, shard_of(id) FROM posts ORDER BY 2;
-EXPLAIN (COSTS OFF) SELECT body FROM posts WHERE shard_of(id) = 5000;
 DROP TABLE posts;

@@ -152,11 +152,6 @@ BEGIN
     END LOOP;
 END $$;
 
--- In read-only transactions, which nextval refuses.
-BEGIN READ ONLY;
-SELECT shard_of(snowflake_next_id(122)), (SELECT count(*) FROM snowflake_next_ids(122, 3));
-COMMIT;
-
 -- Through prepared statements, also with one plan for every shard.
 PREPARE mint (integer) AS SELECT shard_of(snowflake_next_id($1));
 SET plan_cache_mode = force_generic_plan;
@@ -176,35 +171,7 @@ FETCH 1 FROM ids \gset second_
 SELECT :first_id < :between_id AND :between_id < :second_id AS in_order_of_fetching;
 COMMIT;
 
--- Parallel workers mint too, and no two of them, nor the leader, the same.
-CREATE TABLE many AS SELECT n FROM generate_series(1, 50000) AS n;
-ANALYZE many;
-SET parallel_setup_cost = 0;
-SET parallel_tuple_cost = 0;
-SET min_parallel_table_scan_size = 0;
-EXPLAIN (COSTS OFF) SELECT snowflake_next_id(126) FROM many;
-SELECT count(*) AS ids, count(DISTINCT id) AS different
-FROM (SELECT snowflake_next_id(126) AS id FROM many OFFSET 0) AS s;
-RESET parallel_setup_cost;
-RESET parallel_tuple_cost;
-RESET min_parallel_table_scan_size;
-DROP TABLE many;
-
 -- A shard that is asked now and then starts its milliseconds at ever other sequence numbers, so that
 -- users who take the remainder of an id find every bucket.
 SELECT count(DISTINCT id % 16) AS of_16, count(DISTINCT id & 1023) > 16 AS sequence_moves
 FROM (SELECT snowflake_next_id(130) AS id, pg_sleep(0.002) FROM generate_series(1, 40)) AS quiet;
-
--- idgen_shard_stats counts ids and the runs they came in. A shard asked now and then leases one at a
--- time; one asked all the time leases many, unless idgen.max_lease forbids.
-SELECT count(*) FROM (SELECT snowflake_next_id(131), pg_sleep(0.002) FROM generate_series(1, 5)) AS quiet;
-SELECT count(*) FROM snowflake_next_ids(131, 100);
-SELECT count(*) FROM (SELECT snowflake_next_id(132) FROM generate_series(1, 20000)) AS busy;
-SET idgen.max_lease = 1;
-SELECT count(*) FROM (SELECT snowflake_next_id(133) FROM generate_series(1, 20000)) AS strict;
-RESET idgen.max_lease;
-SELECT shard, ids, leases, waits, waited_ms FROM idgen_shard_stats WHERE shard IN (131, 133) ORDER BY shard;
-SELECT ids >= 20000 AS ids, leases < 15000 AS leases FROM idgen_shard_stats WHERE shard = 132;
--- A shard nobody asked for has no row.
-SELECT count(*) FROM idgen_shard_stats WHERE shard = 8000;
-SELECT shards_in_use = (SELECT count(*) FROM idgen_shard_stats) AS counted FROM idgen_status;

@@ -77,6 +77,17 @@ SELECT count(nextval('numbers')) FROM generate_series(1, 100000);
 SELECT pg_current_wal_insert_lsn() - :'before' > 10 * :bytes AS ten_times_more;
 DROP SEQUENCE numbers;
 
+-- snowflake_advance renews it where it is not after the id given; and where it fails, it does not.
+SELECT snowflake_max_id(clock_timestamp() + interval '900 ms') AS past \gset
+SELECT snowflake_advance(5, :past) > :past AS advanced;
+SELECT mark > (:past >> 23) AS after_the_id, remote_lsn - '0/0' = mark AS kept
+FROM pg_replication_origin_status, idgen_status;
+SELECT mark AS mark_before, renewals AS renewals_before FROM idgen_status \gset
+\set VERBOSITY sqlstate
+SELECT snowflake_advance(5, snowflake_max_id(clock_timestamp() + interval '1 hour'));
+\set VERBOSITY default
+SELECT mark = :mark_before AS same, renewals - :renewals_before AS renewals FROM idgen_status;
+
 -- Other origins keep what is theirs.
 SELECT pg_replication_origin_create('regress_idgen_origin') AS origin \gset
 SELECT :origin < 65534 AS another;

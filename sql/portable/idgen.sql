@@ -1,0 +1,1077 @@
+-- idgen, the portable edition: the same functions in plain SQL and PL/pgSQL, for servers that take no
+-- extension. PostgreSQL 14 or later. docs/portable.md says what it promises and what it does not.
+--
+--   psql -d mydb -1 -v ON_ERROR_STOP=1 -f idgen.sql
+--
+-- The functions are made in the current schema, their helpers and registers in the schema idgen_portable.
+-- Three settings are read by this script and by nothing later: idgen.epoch, idgen.max_ahead and
+-- idgen.allowed_shards, here the shards to make registers for, by default 0-1023. Run again, the script
+-- replaces the functions, and leaves the epoch and the registers as they are.
+--
+-- Every body is either parsed here (the SQL functions) or carries a search_path of its own (the PL/pgSQL
+-- functions), so that whoever calls it cannot put names in its way.
+
+-- What is there already ---------------------------------------------------------------------------
+
+DO $$
+DECLARE
+    owner regrole := (SELECT nspowner::regrole FROM pg_namespace WHERE nspname = 'idgen_portable');
+    home text := (SELECT pronamespace::regnamespace FROM pg_proc
+                  WHERE proname = 'shard_of' AND obj_description(oid, 'pg_proc') LIKE '% Portable edition.');
+BEGIN
+    IF current_setting('server_version_num')::integer < 140000 THEN
+        RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'idgen needs PostgreSQL 14 or later';
+    ELSIF EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') THEN
+        RAISE EXCEPTION USING ERRCODE = '55000',
+            MESSAGE = 'the extension idgen is installed in this database',
+            HINT = 'It does all that the portable edition does.';
+    ELSIF to_regclass('idgen_portable.moved') IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '55000',
+            MESSAGE = 'the extension idgen has minted ids in this database since',
+            HINT = 'DROP SCHEMA idgen_portable CASCADE, run this script, and call snowflake_advance for each '
+                   'shard.';
+    ELSIF owner <> current_user::regrole THEN
+        RAISE EXCEPTION USING ERRCODE = '42501',
+            MESSAGE = format('schema "idgen_portable" belongs to role "%s"', owner),
+            HINT = 'Run this script as that role, or give the schema to yours.';
+    ELSIF home <> quote_ident(current_schema) THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('idgen is in schema "%s"', home),
+            HINT = 'Run this script with that schema first in the search_path.';
+    END IF;
+END $$;
+
+CREATE SCHEMA IF NOT EXISTS idgen_portable;
+COMMENT ON SCHEMA idgen_portable IS
+'Helpers and registers of idgen''s portable edition. Nothing in it is to be called or changed by hand, but for a sequence shard_N that is dropped so that no ids are minted for shard N here.';
+-- Bodies are run by everybody; a sequence is touched by its owner alone.
+GRANT USAGE ON SCHEMA idgen_portable TO PUBLIC;
+
+-- Settings ----------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION idgen_portable.milliseconds(
+        name text, least_ms bigint, greatest_ms bigint, fallback bigint)
+    RETURNS bigint LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    value text := current_setting(name, true);
+    parts text[] := regexp_match(value, '^\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d)?\s*$');
+    ms numeric;
+BEGIN
+    IF coalesce(value, '') = '' THEN
+        RETURN fallback;
+    END IF;
+    ms := round(parts[1]::numeric * CASE coalesce(parts[2], 'ms') WHEN 'us' THEN 0.001 WHEN 'ms' THEN 1
+        WHEN 's' THEN 1000 WHEN 'min' THEN 60000 WHEN 'h' THEN 3600000 ELSE 86400000 END);
+    IF ms BETWEEN least_ms AND greatest_ms THEN
+        RETURN ms;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = '22023',
+        MESSAGE = format('invalid value for parameter "%s": "%s"', name, value),
+        HINT = format('Give a time between %s and %s ms. Valid units are "us", "ms", "s", "min", "h", and '
+                      '"d".', least_ms, greatest_ms);
+END $$;
+COMMENT ON FUNCTION idgen_portable.milliseconds(text, bigint, bigint, bigint) IS
+'A setting read as PostgreSQL reads times, in milliseconds.';
+
+-- The epoch and idgen.max_ahead are constants in functions of their own: any session could set a setting.
+DO $$
+DECLARE
+    value text := btrim(current_setting('idgen.epoch', true), E' \t\r\n');
+    ms numeric;
+    problem text;
+BEGIN
+    IF coalesce(value, '') = '' THEN
+        IF to_regproc('idgen_portable.epoch_ms') IS NOT NULL THEN
+            RETURN;
+        END IF;
+        value := '2025-01-01T00:00:00Z';
+    END IF;
+    IF value ~ '^[+-]?\d+$' THEN
+        ms := value;
+    ELSIF value ~* '^\d{4}-\d\d-\d\d[t ]\d\d:\d\d:\d\d(\.\d+)?(z|[+-]\d\d:\d\d)$' THEN
+        BEGIN
+            ms := extract(epoch FROM date_trunc('milliseconds', value::timestamptz)) * 1000;
+        EXCEPTION WHEN datetime_field_overflow OR invalid_datetime_format THEN
+        END;
+        IF value ~ '\.\d{3}\d*[1-9]' THEN
+            problem := 'The value has a part smaller than a millisecond.';
+        END IF;
+    END IF;
+    IF ms IS NULL THEN
+        problem := 'The value is neither an RFC 3339 time nor an integer.';
+    ELSIF ms NOT BETWEEN -62135596800000 AND 253402300799999 THEN
+        problem := 'The value is outside the years 1 to 9999.';
+    END IF;
+    IF problem IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('invalid value for parameter "idgen.epoch": "%s"', value), DETAIL = problem,
+            HINT = 'Write a time such as "2025-01-01T00:00:00Z", or whole milliseconds since 1970 such as '
+                   '"1735689600000".';
+    END IF;
+    IF to_regproc('idgen_portable.epoch_ms') IS NULL THEN
+        EXECUTE format('CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint '
+                       'LANGUAGE sql STABLE PARALLEL SAFE RETURN bigint %L', ms::bigint);
+        COMMENT ON FUNCTION idgen_portable.epoch_ms() IS
+            'The moment of tick 0 in milliseconds since 1970. Never to be changed: ids made before would be decoded to wrong times, and might come again.';
+    ELSIF idgen_portable.epoch_ms() <> ms THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the epoch cannot be changed',
+            DETAIL = format('It is %s ms after 1970; "idgen.epoch" is %s.', idgen_portable.epoch_ms(), value),
+            HINT = 'RESET idgen.epoch.';
+    END IF;
+END $$;
+
+DO $$
+BEGIN
+    IF to_regproc('idgen_portable.max_ahead_ms') IS NULL
+            OR coalesce(current_setting('idgen.max_ahead', true), '') <> '' THEN
+        EXECUTE format('CREATE OR REPLACE FUNCTION idgen_portable.max_ahead_ms() RETURNS bigint '
+                       'LANGUAGE sql STABLE PARALLEL SAFE RETURN bigint %L',
+                       idgen_portable.milliseconds('idgen.max_ahead', 0, 3600000, 1000));
+    END IF;
+END $$;
+COMMENT ON FUNCTION idgen_portable.max_ahead_ms() IS
+'How far ids may run ahead of the system clock, in milliseconds.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.epoch() RETURNS timestamptz
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN timestamptz '1970-01-01T00:00:00Z' + idgen_portable.epoch_ms() * interval '1 ms';
+COMMENT ON FUNCTION idgen_portable.epoch() IS 'The moment of tick 0.';
+
+-- Errors that more than one function raises -------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION idgen_portable.refuse_null(argument text) RETURNS void
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('argument "%s" must not be null', argument),
+        HINT = CASE argument WHEN 'shard' THEN 'Give a shard. snowflake_next_id() without an argument takes '
+                                               'the one in "idgen.shard".'
+                             ELSE 'Give a value.' END;
+END $$;
+COMMENT ON FUNCTION idgen_portable.refuse_null(text) IS 'Raises 22004.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.refuse_part(part text, value integer, greatest_value integer)
+    RETURNS void LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s "%s" is out of range', part, value),
+        DETAIL = format('An id has room for a %s between 0 and %s.', part, greatest_value),
+        HINT = 'See the bit layout in the documentation of idgen.';
+END $$;
+COMMENT ON FUNCTION idgen_portable.refuse_part(text, integer, integer) IS 'Raises 22023.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.refuse_clock(tick bigint) RETURNS void
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF tick < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the system clock is before "idgen.epoch"',
+            DETAIL = format('The clock is %s ms before the epoch.', -tick),
+            HINT = 'Check the system clock and the setting.';
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = '2200H', MESSAGE = 'the range of ids is used up',
+        DETAIL = 'Ids of all 8192 shards cover the 2^40 milliseconds (34.8 years) that begin at '
+                 '"idgen.epoch".',
+        HINT = 'Check the system clock. A database that has truly reached the end needs a later '
+               '"idgen.epoch" and new keys.';
+END $$;
+COMMENT ON FUNCTION idgen_portable.refuse_clock(bigint) IS
+'Raises 55000 for a tick before the epoch, and 2200H for any other.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.shards() RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT coalesce(string_agg(run, ',' ORDER BY first), '')
+    FROM (SELECT min(shard) AS first, concat_ws('-', min(shard), nullif(max(shard), min(shard))) AS run
+          FROM (SELECT shard, shard - row_number() OVER (ORDER BY shard) AS island
+                FROM (SELECT substr(relname, 7)::integer AS shard
+                      FROM pg_class
+                      WHERE relnamespace = 'idgen_portable'::regnamespace AND relkind = 'S'
+                        AND relname ~ '^shard_\d+$') AS registers) AS numbered
+          GROUP BY island) AS runs;
+END;
+COMMENT ON FUNCTION idgen_portable.shards() IS 'The shards that have a register here, such as 0-1023,5000.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.check_shard(shard integer) RETURNS void
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF shard IS NULL THEN
+        PERFORM idgen_portable.refuse_null('shard');
+    ELSIF shard NOT BETWEEN 0 AND 8191 THEN
+        PERFORM idgen_portable.refuse_part('shard', shard, 8191);
+    END IF;
+END $$;
+COMMENT ON FUNCTION idgen_portable.check_shard(integer) IS 'Raises 22004 for null, 22023 outside 0 to 8191.';
+
+-- Registers ---------------------------------------------------------------------------------------
+
+-- A register is a sequence: its value is WAL-logged, replicated, dumped, and in no transaction. It holds the
+-- last position handed out, tick << 10 | sequence, of its shard. The bounds are those of a position, so that
+-- no id can be negative, whatever else goes wrong.
+CREATE OR REPLACE FUNCTION idgen_portable.make_register(shard integer) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
+BEGIN
+    EXECUTE format('CREATE SEQUENCE IF NOT EXISTS idgen_portable.shard_%s '
+                   'MINVALUE 0 MAXVALUE 1125899906842623 START 0', shard);
+END $$;
+COMMENT ON FUNCTION idgen_portable.make_register(integer) IS 'Makes the register of a shard, if it has none.';
+REVOKE ALL ON FUNCTION idgen_portable.make_register(integer) FROM PUBLIC;
+
+DO $$
+DECLARE
+    list text := current_setting('idgen.allowed_shards', true);
+    entry text;
+    ends text[];
+BEGIN
+    -- The session's own last id, for currval(). Its value means nothing to others and need not be logged.
+    -- It is also the gate to all shards: a transaction that mints holds a lock on it, as on any sequence it
+    -- uses, until it ends. Whoever takes this from the portable edition to the extension waits for that.
+    IF to_regclass('idgen_portable.last_id') IS NULL THEN
+        EXECUTE format('CREATE %s SEQUENCE idgen_portable.last_id MINVALUE 0 START 0',
+                       CASE WHEN current_setting('server_version_num')::integer >= 150000
+                            THEN 'UNLOGGED' END);
+        PERFORM setval('idgen_portable.last_id', 0);
+        list := coalesce(nullif(btrim(list), ''), '0-1023');
+    END IF;
+    FOREACH entry IN ARRAY string_to_array(coalesce(btrim(list), ''), ',') LOOP
+        entry := btrim(entry);
+        ends := regexp_match(entry, '^\+?(\d{1,9})\s*(?:-\s*\+?(\d{1,9}))?$');
+        IF ends IS NULL OR greatest(ends[1]::integer, ends[2]::integer) > 8191 THEN
+            RAISE EXCEPTION USING ERRCODE = '22023',
+                MESSAGE = format('invalid value for parameter "idgen.allowed_shards": "%s"', list),
+                DETAIL = format('"%s" is no shard or range of shards between 0 and 8191.', entry),
+                HINT = 'Write shards and ranges separated by commas, such as "0-4095,5000".';
+        ELSIF ends[2]::integer < ends[1]::integer THEN
+            RAISE EXCEPTION USING ERRCODE = '22023',
+                MESSAGE = format('invalid value for parameter "idgen.allowed_shards": "%s"', list),
+                DETAIL = format('The range "%s" ends before it begins.', entry),
+                HINT = 'Write shards and ranges separated by commas, such as "0-4095,5000".';
+        END IF;
+        PERFORM idgen_portable.make_register(shard)
+        FROM generate_series(ends[1]::integer, coalesce(ends[2], ends[1])::integer) AS shard;
+    END LOOP;
+END $$;
+COMMENT ON SEQUENCE idgen_portable.last_id IS
+'The last id of the session, for snowflake_last_id(), and the gate that every minting transaction holds.';
+
+-- Minting -----------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION idgen_portable.id_at("position" bigint, shard integer) RETURNS bigint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN (("position" >> 10) << 23) | (shard << 10) | ("position" & 1023);
+COMMENT ON FUNCTION idgen_portable.id_at(bigint, integer) IS 'The id of a position of a shard.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.has_moved() RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN to_regclass('idgen_portable.moved') IS NOT NULL;
+COMMENT ON FUNCTION idgen_portable.has_moved() IS
+'Whether the extension has taken over: it renames the sequence last_id. Asked by name, for a snapshot of before the move would not know.';
+
+-- The one path to an id: reads the register, and advances it, while an advisory lock on the shard keeps
+-- others from it. setval is in no transaction, so what is taken stays taken. The lock is one of the
+-- transaction, taken in a block that is then rolled back: that frees it at once, and so does every error
+-- and every cancel, wherever it strikes. (A session's lock would be kept by a cancel at the wrong moment,
+-- and with it the shard.)
+CREATE OR REPLACE FUNCTION idgen_portable.mint(shard integer, want bigint, waited_ms bigint DEFAULT 0)
+    RETURNS bigint
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    register regclass;
+    locked boolean;
+    tick bigint;         -- the clock
+    greatest_tick bigint;
+    start bigint;        -- the first position
+    stop bigint;         -- the last one, once the register says so
+    id bigint;
+    max_wait_ms bigint;
+    pause_ms bigint;
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'cannot mint ids during recovery',
+            HINT = 'Connect to the primary.';
+    END IF;
+    -- The gate. Null says that it was shut, or that the server crashed.
+    IF pg_sequence_last_value('idgen_portable.last_id') IS NULL AND idgen_portable.has_moved() THEN
+        EXECUTE 'SELECT idgen_portable.mint($1, $2)' INTO id USING shard, want;
+        RETURN id;
+    END IF;
+    register := to_regclass('idgen_portable.shard_' || shard);
+    IF register IS NULL THEN
+        PERFORM idgen_portable.check_shard(shard);
+        RAISE EXCEPTION USING ERRCODE = '55000',
+            MESSAGE = format('this server may not mint ids for shard "%s"', shard),
+            DETAIL = format('"idgen.allowed_shards" is "%s".', idgen_portable.shards()),
+            HINT = format('Connect to the server that holds the shard; or, once no other server mints for '
+                          'it, let the owner call snowflake_advance(%s, ID) with its greatest id, or 0.',
+                          shard);
+    END IF;
+    LOOP
+        BEGIN
+            -- Seen in pg_locks: 1768187749 is "idge" in ASCII.
+            locked := pg_advisory_xact_lock(1768187749, shard) IS NULL;
+            tick := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
+            greatest_tick := least(tick + idgen_portable.max_ahead_ms(), 1099511627775);
+            start := coalesce(pg_sequence_last_value(register) + 1, 0);
+            IF tick << 10 > start THEN
+                -- A quiet shard does not begin every millisecond with sequence 0: id % N finds all buckets.
+                start := (tick << 10) | (start & 255);
+            END IF;
+            IF tick >= 0 AND start >> 10 <= greatest_tick THEN
+                -- Everybody may call this: a register never goes back, whatever is wanted.
+                stop := setval(register, least(start + greatest(want, 1) - 1,
+                                               ((greatest_tick + 1) << 10) - 1));
+            END IF;
+            RAISE SQLSTATE 'IDGEN';
+        EXCEPTION WHEN SQLSTATE 'IDGEN' THEN
+        END;
+        IF stop IS NOT NULL THEN
+            id := setval('idgen_portable.last_id', idgen_portable.id_at(stop, shard));
+            RETURN idgen_portable.id_at(start, shard);
+        ELSIF tick NOT BETWEEN 0 AND 1099511627775 OR start >> 10 > 1099511627775 THEN
+            PERFORM idgen_portable.refuse_clock(tick);
+        END IF;
+        -- Without the lock, and never for long: the clock may be set right meanwhile.
+        max_wait_ms := idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000);
+        IF waited_ms >= max_wait_ms THEN
+            RAISE EXCEPTION USING ERRCODE = '55000',
+                MESSAGE = format('the system clock is behind the ids of shard "%s"', shard),
+                DETAIL = format('The next id lies %s ms after the clock; "idgen.max_ahead" allows %s ms. '
+                                'The call waited %s ms.',
+                                (start >> 10) - tick, idgen_portable.max_ahead_ms(), waited_ms),
+                HINT = 'If the clock was set back, minting goes on once it has caught up: check its '
+                       'synchronisation. If the shard is at its ceiling of 1024 ids a millisecond, spread '
+                       'the load over more shards or raise "idgen.max_wait".';
+        END IF;
+        pause_ms := least(((start + want - 1) >> 10) - greatest_tick, max_wait_ms - waited_ms, 50);
+        PERFORM pg_sleep(pause_ms / 1000.0);
+        waited_ms := waited_ms + pause_ms;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION idgen_portable.mint(integer, bigint, bigint) IS
+'Takes up to want positions of a shard in a run and returns the id of the first; that of the last is then the session''s last id. What the call has waited already counts.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.session_shard() RETURNS integer
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    value text := current_setting('idgen.shard', true);
+BEGIN
+    IF coalesce(value, '') IN ('', '-1') THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'no shard is set for this session',
+            DETAIL = 'snowflake_next_id() without an argument mints for the shard in "idgen.shard".',
+            HINT = 'SET idgen.shard, or ALTER DATABASE or ALTER ROLE ... SET idgen.shard; or call '
+                   'snowflake_next_id(shard).';
+    ELSIF value !~ '^\s*-?\d{1,9}\s*$' THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('invalid value for parameter "idgen.shard": "%s"', value),
+            HINT = 'Give a shard between 0 and 8191.';
+    END IF;
+    RETURN value;
+END $$;
+COMMENT ON FUNCTION idgen_portable.session_shard() IS 'The setting idgen.shard.';
+
+-- The functions that mint are inlined into the statement that calls them, and what it runs is the helper.
+-- So a statement that runs while the database is moved to the extension goes on: the helper is still there.
+CREATE OR REPLACE FUNCTION snowflake_next_id(shard integer) RETURNS bigint
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE
+    RETURN idgen_portable.mint(shard, 1);
+COMMENT ON FUNCTION snowflake_next_id(integer) IS
+'Mints an id for a logical shard (0 to 8191): greater than every id of the shard that this database has minted before. Made for column defaults. Errors: 22004 null shard, 22023 shard out of range, 25006 on a standby or in a read-only transaction, 55000 shard not allowed here or clock behind, 2200H range used up. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_next_id() RETURNS bigint
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE
+    RETURN idgen_portable.mint(idgen_portable.session_shard(), 1);
+COMMENT ON FUNCTION snowflake_next_id() IS
+'Mints an id for the shard in the setting idgen.shard. Errors: 55000 where none is set, and those of snowflake_next_id(shard). Portable edition.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.mint_many(shard integer, count integer) RETURNS SETOF bigint
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 1000 SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    starts bigint[] := '{}';
+    stops bigint[] := '{}';
+    want bigint := count;
+    id bigint;
+    since timestamptz;
+BEGIN
+    PERFORM idgen_portable.check_shard(shard);
+    IF want IS NULL THEN
+        PERFORM idgen_portable.refuse_null('count');
+    ELSIF want < 0 THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('count "%s" is negative', want),
+            HINT = 'Ask for 0 or more ids.';
+    END IF;
+    IF NOT pg_is_in_recovery() AND pg_sequence_last_value('idgen_portable.last_id') IS NULL
+            AND idgen_portable.has_moved() THEN
+        RETURN QUERY EXECUTE 'SELECT idgen_portable.mint_many($1, $2)' USING shard, count;
+        RETURN;
+    ELSIF want = 0 AND to_regclass('idgen_portable.shard_' || shard) IS NULL THEN
+        PERFORM idgen_portable.mint(shard, 0);    -- refuses
+    END IF;
+    WHILE want > 0 LOOP
+        -- After the first run, all of the time is spent waiting for the clock.
+        id := idgen_portable.mint(
+            shard, want, greatest(extract(epoch FROM clock_timestamp() - since) * 1000, 0)::bigint);
+        since := coalesce(since, clock_timestamp());
+        starts := starts || ((id >> 23 << 10) | (id & 1023));
+        id := currval('idgen_portable.last_id');
+        stops := stops || ((id >> 23 << 10) | (id & 1023));
+        want := want - (stops[cardinality(stops)] - starts[cardinality(starts)] + 1);
+    END LOOP;
+    RETURN QUERY SELECT idgen_portable.id_at(p, shard)
+                 FROM unnest(starts, stops) WITH ORDINALITY AS run (start, stop, number),
+                      generate_series(start, stop) AS p
+                 ORDER BY number, p;
+END $$;
+COMMENT ON FUNCTION idgen_portable.mint_many(integer, integer) IS 'The ids of a batch.';
+
+CREATE OR REPLACE FUNCTION snowflake_next_ids(shard integer, count integer) RETURNS SETOF bigint
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE ROWS 1000
+BEGIN ATOMIC
+    SELECT idgen_portable.mint_many(shard, count);
+END;
+COMMENT ON FUNCTION snowflake_next_ids(integer, integer) IS
+'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one lock and one advance of its register. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or shard out of range, and those of snowflake_next_id(shard). Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_last_id() RETURNS bigint
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN currval('idgen_portable.last_id');
+EXCEPTION WHEN object_not_in_prerequisite_state THEN
+    RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'no id has been minted in this session yet',
+        HINT = 'Call snowflake_next_id first.';
+END $$;
+COMMENT ON FUNCTION snowflake_last_id() IS
+'The last id that this session minted, of whatever shard, also where its transaction was rolled back; what lastval() is for sequences. DISCARD SEQUENCES forgets it. Error: 55000 before the first. Portable edition.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.advance(shard integer, past bigint) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    register regclass;
+    tick bigint;
+    next bigint;    -- the least position at which the shard's id is greater than past
+    id bigint;
+BEGIN
+    PERFORM idgen_portable.check_shard(shard);
+    IF past IS NULL THEN
+        PERFORM idgen_portable.refuse_null('past');
+    END IF;
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'cannot mint ids during recovery',
+            HINT = 'Connect to the primary.';
+    ELSIF pg_sequence_last_value('idgen_portable.last_id') IS NULL AND idgen_portable.has_moved() THEN
+        EXECUTE 'SELECT idgen_portable.advance($1, $2)' INTO id USING shard, past;
+        RETURN id;
+    END IF;
+    next := CASE WHEN past < 0 THEN 0
+                 WHEN shard > (past >> 10 & 8191) THEN past >> 23 << 10
+                 WHEN shard = (past >> 10 & 8191) THEN ((past >> 23 << 10) | (past & 1023)) + 1
+                 ELSE ((past >> 23) + 1) << 10 END;
+    tick := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
+    IF next >> 10 > 1099511627775 OR tick < 0 THEN
+        PERFORM idgen_portable.refuse_clock(tick);
+    ELSIF next >> 10 > tick + idgen_portable.max_ahead_ms() THEN
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'the id to advance past lies in the future',
+            DETAIL = format('It lies %s ms after the system clock; "idgen.max_ahead" allows %s ms.',
+                            (next >> 10) - tick, idgen_portable.max_ahead_ms()),
+            HINT = 'Check that the id is of this layout and epoch, and the system clock.';
+    END IF;
+    IF to_regclass('idgen_portable.shard_' || shard) IS NULL THEN
+        -- Two that make the same register wait for each other, until the first one's transaction ends.
+        PERFORM pg_advisory_xact_lock(1768187749, shard);
+        PERFORM idgen_portable.make_register(shard);
+    END IF;
+    register := to_regclass('idgen_portable.shard_' || shard);
+    BEGIN
+        PERFORM pg_advisory_xact_lock(1768187749, shard);
+        next := greatest(next, coalesce(pg_sequence_last_value(register) + 1, 0));
+        IF next > 0 THEN
+            PERFORM setval(register, next - 1);
+        END IF;
+        RAISE SQLSTATE 'IDGEN';
+    EXCEPTION WHEN SQLSTATE 'IDGEN' THEN
+    END;
+    RETURN idgen_portable.id_at(next, shard);
+END $$;
+COMMENT ON FUNCTION idgen_portable.advance(integer, bigint) IS 'What snowflake_advance does.';
+REVOKE ALL ON FUNCTION idgen_portable.advance(integer, bigint) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION snowflake_advance(shard integer, past bigint) RETURNS bigint
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    RETURN idgen_portable.advance(shard, past);
+COMMENT ON FUNCTION snowflake_advance(integer, bigint) IS
+'Makes the next id of a shard (0 to 8191) greater than an id given, as soon as it returns, and durably once the transaction has been committed: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. A shard that has no register here gets one, with the transaction. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) but for shards not allowed. Portable edition.';
+REVOKE ALL ON FUNCTION snowflake_advance(integer, bigint) FROM PUBLIC;
+
+-- Taking ids apart and building them --------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION snowflake_decode(
+        id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)
+    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    created_at := idgen_portable.epoch() + (id >> 23 & 2199023255551) * interval '1 ms';
+    shard := id >> 10 & 8191;
+    sequence := id & 1023;
+END $$;
+COMMENT ON FUNCTION snowflake_decode(bigint) IS
+'Takes an id apart: the millisecond it was minted in, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Every bigint decodes; the word is read as unsigned. Depends on the epoch. Portable edition.';
+
+CREATE OR REPLACE FUNCTION shard_of(id bigint) RETURNS integer
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN (id >> 10 & 8191)::integer;
+COMMENT ON FUNCTION shard_of(bigint) IS
+'The logical shard in an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys. Portable edition.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.tick_of(ts timestamptz) RETURNS bigint
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- A number that has room for the infinities.
+    tick numeric := floor(extract(epoch FROM ts) * 1000) - idgen_portable.epoch_ms();
+BEGIN
+    IF tick BETWEEN 0 AND 1099511627775 THEN
+        RETURN tick;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'timestamp is outside the range of ids',
+        DETAIL = 'Ids cover the 2^40 milliseconds (34.8 years) that begin at "idgen.epoch".',
+        HINT = 'The view idgen_status shows the first and the last moment. For a range open at one end use '
+               '''-infinity'' with snowflake_min_id or ''infinity'' with snowflake_max_id.';
+END $$;
+COMMENT ON FUNCTION idgen_portable.tick_of(timestamptz) IS 'The millisecond of a moment, 0 to 2^40 - 1. Error: 22008.';
+
+CREATE OR REPLACE FUNCTION snowflake_make_id(ts timestamptz, shard integer, sequence integer) RETURNS bigint
+    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM idgen_portable.check_shard(shard);
+    IF sequence NOT BETWEEN 0 AND 1023 THEN
+        PERFORM idgen_portable.refuse_part('sequence', sequence, 1023);
+    END IF;
+    RETURN idgen_portable.id_at(idgen_portable.tick_of(ts) << 10 | sequence, shard);
+END $$;
+COMMENT ON FUNCTION snowflake_make_id(timestamptz, integer, integer) IS
+'Builds the id of a moment (cut to its millisecond), a shard (0 to 8191) and a sequence number (0 to 1023), for backfills. It is the caller''s to use no triple twice. Depends on the epoch. Errors: 22008 moment outside the range of ids, 22023 shard or sequence out of range. Portable edition.';
+
+-- Time ------------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION snowflake_time(id bigint) RETURNS timestamptz
+    LANGUAGE sql STABLE STRICT PARALLEL SAFE
+    RETURN idgen_portable.epoch() + (id >> 23 & 2199023255551) * interval '1 ms';
+COMMENT ON FUNCTION snowflake_time(bigint) IS
+'The millisecond in which an id was minted. Depends on the epoch, hence STABLE; for indexes and generated columns there is snowflake_time(id, epoch). Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_time(id bigint, epoch timestamptz) RETURNS timestamptz
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    since interval := (id >> 23 & 2199023255551) * interval '1 ms';
+BEGIN
+    IF isfinite(epoch) AND epoch <= timestamptz '294276-12-31T23:59:59.999999Z' - since THEN
+        RETURN epoch + since;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'timestamp out of range',
+        DETAIL = 'The id counted from this epoch gives no moment that PostgreSQL can represent.',
+        HINT = 'Give the finite moment that the id''s milliseconds are counted from.';
+END $$;
+COMMENT ON FUNCTION snowflake_time(bigint, timestamptz) IS
+'The millisecond in which an id was minted, counted from the epoch given: for indexes and generated columns. Error: 22008 where the epoch is infinite or the result out of range. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_min_id(ts timestamptz) RETURNS bigint
+    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN CASE WHEN ts = '-infinity' THEN 0 ELSE idgen_portable.tick_of(ts) << 23 END;
+END $$;
+COMMENT ON FUNCTION snowflake_min_id(timestamptz) IS
+'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. ''-infinity'' gives the least id of all. Depends on the epoch. Error: 22008 outside the range of ids. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_max_id(ts timestamptz) RETURNS bigint
+    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN CASE WHEN ts = 'infinity' THEN 9223372036854775807
+                ELSE idgen_portable.tick_of(ts) << 23 | 8388607 END;
+END $$;
+COMMENT ON FUNCTION snowflake_max_id(timestamptz) IS
+'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. ''infinity'' gives the greatest id of all. Depends on the epoch. Error: 22008 outside the range of ids. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_between(id bigint, "from" timestamptz, upto timestamptz) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN id >= snowflake_min_id("from") AND id <= snowflake_max_id(upto);
+COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
+'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open. Errors: those of snowflake_min_id and snowflake_max_id. Portable edition.';
+
+-- Ids of other systems --------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION idgen_portable.excerpt(value text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT coalesce(string_agg(CASE WHEN c IN ('''', '"', '\') THEN '\' || c WHEN c = E'\t' THEN '\t'
+                                    WHEN c = E'\n' THEN '\n' WHEN c = E'\r' THEN '\r'
+                                    WHEN ascii(c) BETWEEN 32 AND 126 THEN c
+                                    ELSE '\u{' || to_hex(ascii(c)) || '}' END, '' ORDER BY n), '')
+           || CASE WHEN length(value) > 50 THEN '...' ELSE '' END
+    FROM regexp_split_to_table(left(value, 50), '') WITH ORDINALITY AS t (c, n)
+    WHERE c <> '';
+END;
+COMMENT ON FUNCTION idgen_portable.excerpt(text) IS
+'The beginning of a text that a user gave, in ASCII, for messages.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.layouts(
+        OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 11
+BEGIN ATOMIC
+    SELECT l.name, l.bits, l.unit,
+           coalesce(timestamptz '1970-01-01T00:00:00Z' + l.epoch_ms * interval '1 ms',
+                    idgen_portable.epoch()),
+           l.shard, l.used_by
+    FROM (VALUES
+        ('idgen', '41 time, 13 shard, 10 sequence', '1 ms', NULL,
+         'logical shard', 'this database: snowflake_next_id'),
+        ('js53', '32 time, 8 shard, 12 sequence', '1 s', NULL,
+         'logical shard', 'this database: snowflake_next_id_js'),
+        ('instagram', '41 time, 13 shard, 10 sequence', '1 ms', 1314220021721,
+         'logical shard', 'Instagram'),
+        ('twitter', '41 time, 10 shard, 12 sequence', '1 ms', 1288834974657,
+         'machine: data center in the upper 5 bits, worker in the lower 5',
+         'Twitter, now X; many libraries by default'),
+        ('discord', '42 time, 10 shard, 12 sequence', '1 ms', 1420070400000,
+         'worker in the upper 5 bits, process in the lower 5', 'Discord'),
+        ('mastodon', '48 time, 16 sequence', '1 ms', 0,
+         NULL, 'Mastodon; its sequence starts at a hash of table and time'),
+        ('sonyflake', '39 time, 8 sequence, 16 shard', '10 ms', 1409529600000,
+         'machine: the lower 16 bits of its private IPv4 address by default',
+         'Sonyflake, with its default start time'),
+        ('pgedge', '41 time, 10 shard, 12 sequence', '1 ms', 1672531200000,
+         'node: snowflake.node', 'pgEdge''s extension snowflake from version 1.2 on'),
+        ('leaf', '41 time, 10 shard, 12 sequence', '1 ms', 1288834974657,
+         'worker', 'Meituan Leaf in snowflake mode, with its default epoch'),
+        ('baidu', '28 time, 22 shard, 13 sequence', '1 s', 1463673600000,
+         'worker: another one after each start', 'Baidu uid-generator, with its default bits and epoch'),
+        ('gene', '41 time, 6 shard, 12 sequence, 4 gene', '1 ms', 1288834974657,
+         'worker', 'order numbers that end in 4 bits of the user''s id, counting from Twitter''s epoch')
+    ) AS l (name, bits, unit, epoch_ms, shard, used_by);
+END;
+COMMENT ON FUNCTION idgen_portable.layouts() IS 'The layouts that are known.';
+
+CREATE OR REPLACE FUNCTION snowflake_layouts(
+        OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 11
+BEGIN ATOMIC
+    SELECT * FROM idgen_portable.layouts();
+END;
+COMMENT ON FUNCTION snowflake_layouts() IS 'What the view snowflake_layouts shows. Portable edition.';
+
+CREATE OR REPLACE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
+COMMENT ON VIEW snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of their systems. Portable edition.';
+COMMENT ON COLUMN snowflake_layouts.name IS 'What to give to snowflake_decode.';
+COMMENT ON COLUMN snowflake_layouts.bits IS 'The parts of an id and their widths, from the top down. Of 63 bits in all, a set sign bit counts as time.';
+COMMENT ON COLUMN snowflake_layouts.unit IS 'The unit of the time; can be cast to interval.';
+COMMENT ON COLUMN snowflake_layouts.epoch IS 'Where time is counted from; for idgen and js53 the epoch of this database.';
+COMMENT ON COLUMN snowflake_layouts.shard IS 'What snowflake_decode gives as the shard; null where there is none.';
+COMMENT ON COLUMN snowflake_layouts.used_by IS 'Who makes such ids.';
+GRANT SELECT ON snowflake_layouts TO PUBLIC;
+
+CREATE OR REPLACE FUNCTION idgen_portable.layout(
+        wanted text, OUT bits text, OUT unit interval, OUT epoch timestamptz, OUT names text)
+    LANGUAGE sql STABLE PARALLEL SAFE
+BEGIN ATOMIC
+    SELECT min(l.bits) FILTER (WHERE l.name = wanted), min(l.unit::interval) FILTER (WHERE l.name = wanted),
+           min(l.epoch) FILTER (WHERE l.name = wanted), string_agg(l.name, ', ' ORDER BY l.place)
+    FROM idgen_portable.layouts() WITH ORDINALITY AS l (name, bits, unit, epoch, shard, used_by, place);
+END;
+COMMENT ON FUNCTION idgen_portable.layout(text) IS 'A layout by its name, and the names of all.';
+
+CREATE OR REPLACE FUNCTION snowflake_decode(
+        id bigint, layout text,
+        OUT created_at timestamptz, OUT shard integer, OUT sequence integer, OUT gene integer)
+    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    l record;
+    part record;
+    shift integer := 0;
+    value bigint;
+BEGIN
+    SELECT * INTO l FROM idgen_portable.layout(layout);
+    IF l.bits IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('there is no layout "%s"', idgen_portable.excerpt(layout)),
+            DETAIL = format('The layouts are %s.', l.names),
+            HINT = 'The view snowflake_layouts describes them.';
+    END IF;
+    -- From the lowest bits up; the time is the rest.
+    FOR part IN
+        SELECT field[1]::integer AS width, field[2] AS name
+        FROM regexp_matches(l.bits, '(\d+) (\w+)', 'g') WITH ORDINALITY AS fields (field, place)
+        ORDER BY place DESC
+    LOOP
+        value := (id >> shift) & ((1::bigint << part.width) - 1);
+        CASE part.name
+            WHEN 'shard' THEN shard := value;
+            WHEN 'sequence' THEN sequence := value;
+            WHEN 'gene' THEN gene := value;
+            ELSE
+                -- Where only the sign bit is left over, that counts as time.
+                IF part.width + shift < 63 AND id >> (part.width + shift) <> 0 THEN
+                    RAISE EXCEPTION USING ERRCODE = '22023',
+                        MESSAGE = format('id "%s" is not of layout "%s"', id, layout),
+                        DETAIL = format('The ids of this layout are between 0 and %s.',
+                                        (1::bigint << (part.width + shift)) - 1),
+                        HINT = 'The view snowflake_layouts describes the layouts.';
+                END IF;
+                value := (id >> shift) & ((1::bigint << (64 - shift)) - 1);
+        END CASE;
+        shift := shift + part.width;
+    END LOOP;
+    -- In two steps: a product with an interval is a floating-point one.
+    value := value * (extract(epoch FROM l.unit) * 1000)::bigint;
+    created_at := l.epoch + (value / 1000) * interval '1 s' + (value % 1000) * interval '1 ms';
+END $$;
+COMMENT ON FUNCTION snowflake_decode(bigint, text) IS
+'Takes an id of another system apart, by a layout that the view snowflake_layouts lists: the moment it was made, cut to the layout''s unit of time; the shard, which is what the layout says and null where it has none; the sequence number; the gene, bits of another id, null in most. The word is read as unsigned. Depends on the epoch for the layouts idgen and js53. Error: 22023 no such layout, or an id with more bits than its layout has. Portable edition.';
+
+-- Other forms of an id --------------------------------------------------------------------------
+
+-- Nine bytes are twelve digits, of which the first is that of the byte added.
+CREATE OR REPLACE FUNCTION snowflake_shortcode(id bigint) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN coalesce(nullif(ltrim(translate(encode(bytea '\x00' || int8send(id), 'base64'), '+/', '-_'), 'A'),
+                           ''), 'A');
+COMMENT ON FUNCTION snowflake_shortcode(bigint) IS
+'The id, read as unsigned, as Instagram writes it in links: a number in base64url, 1 to 11 of A-Z a-z 0-9 - _ without leading zeros. Case matters. It does not sort as the id does; snowflake_text does. Portable edition.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.read_digits(
+        value text, digits text, least_length integer, greatest_length integer,
+        OUT number numeric, OUT problem text)
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    digit integer;
+BEGIN
+    IF length(value) NOT BETWEEN least_length AND greatest_length THEN
+        problem := format('Its length in characters is %s.', length(value));
+        RETURN;
+    END IF;
+    number := 0;
+    FOR place IN 1..length(value) LOOP
+        digit := strpos(digits, substr(value, place, 1) COLLATE "C");
+        IF digit = 0 THEN
+            problem := format('The character "%s" at position %s is not one of its digits.',
+                              idgen_portable.excerpt(substr(value, place, 1)), place);
+            RETURN;
+        END IF;
+        number := number * length(digits) + digit - 1;
+    END LOOP;
+    IF number >= 18446744073709551616 THEN
+        problem := 'It stands for a number of more than 64 bits.';
+    END IF;
+END $$;
+COMMENT ON FUNCTION idgen_portable.read_digits(text, text, integer, integer) IS
+'The number that digits stand for, or what is wrong with them.';
+
+CREATE OR REPLACE FUNCTION snowflake_from_shortcode(code text) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    read record;
+BEGIN
+    SELECT * INTO read
+    FROM idgen_portable.read_digits(
+        code, 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_', 1, 11);
+    IF read.problem IS NULL AND code LIKE 'A_%' THEN
+        read.problem := 'It begins with "A", a leading zero.';
+    END IF;
+    IF read.problem IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22P02',
+            MESSAGE = format('invalid short code: "%s"', idgen_portable.excerpt(code)), DETAIL = read.problem,
+            HINT = 'A short code has 1 to 11 of the characters A-Z, a-z, 0-9, "-" and "_". In the longer one '
+                   'of a private post the last 28 characters are not of the id.';
+    END IF;
+    RETURN read.number - CASE WHEN read.number > 9223372036854775807 THEN 18446744073709551616 ELSE 0 END;
+END $$;
+COMMENT ON FUNCTION snowflake_from_shortcode(text) IS
+'The id of a short code; undoes snowflake_shortcode, and takes nothing that it does not write. Error: 22P02 empty, too long, another character, a leading zero or more than 64 bits. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_text(id bigint) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    digits CONSTANT text := '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
+    -- The highest four bits, the sign flipped: negative ids come first.
+    value text := substr(digits, (((id >> 60) & 15) # 8)::integer + 1, 1);
+BEGIN
+    FOR place IN REVERSE 11..0 LOOP
+        value := value || substr(digits, ((id >> (place * 5)) & 31)::integer + 1, 1);
+    END LOOP;
+    RETURN value;
+END $$;
+COMMENT ON FUNCTION snowflake_text(bigint) IS
+'The id as 13 characters that sort as the ids do, negative ones included: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes: keep it in columns with COLLATE "C". For JSON, URLs and file names. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_from_text(text text) RETURNS bigint
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    read record;
+BEGIN
+    SELECT * INTO read FROM idgen_portable.read_digits($1, '0123456789ABCDEFGHJKMNPQRSTVWXYZ', 13, 13);
+    IF read.problem IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '22P02',
+            MESSAGE = format('invalid id text: "%s"', idgen_portable.excerpt($1)), DETAIL = read.problem,
+            HINT = 'It has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not read: '
+                   'use upper().';
+    END IF;
+    RETURN read.number - 9223372036854775808;
+END $$;
+COMMENT ON FUNCTION snowflake_from_text(text) IS
+'The id of a text; undoes snowflake_text, and takes nothing that it does not write, not even lower case. Error: 22P02 not 13 characters, another character, or more than 64 bits. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_scatter(id bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN reverse(id::bit(64)::text)::bit(64)::bigint;
+COMMENT ON FUNCTION snowflake_scatter(bigint) IS
+'The id with its 64 bits in reverse: ids next to each other become numbers all over the range of bigint, half of them negative. For engines that shard by ranges of the key and get hot at its end. Not for keys in PostgreSQL, where it makes inserts dear. Portable edition.';
+
+CREATE OR REPLACE FUNCTION snowflake_unscatter(id bigint) RETURNS bigint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN reverse(id::bit(64)::text)::bit(64)::bigint;
+COMMENT ON FUNCTION snowflake_unscatter(bigint) IS
+'The id that snowflake_scatter made into this number. Portable edition.';
+
+-- Shards and the columns that mint for them --------------------------------------------------------
+
+-- The catalog's dependencies say which defaults call a minting function. Only then is the text of such a
+-- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
+-- one way, so that a name stands for one function; and it is read token by token, so that a literal which
+-- looks like a call is none.
+CREATE OR REPLACE FUNCTION idgen_portable.columns(
+        OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
+        OUT template text, OUT relation oid)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
+    SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    WITH minting AS (
+        SELECT p.oid, quote_ident(n.nspname) || '.' || quote_ident(p.proname) AS name
+        FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+        WHERE p.oid IN ('snowflake_next_id()'::regprocedure, 'snowflake_next_id(integer)'::regprocedure)
+    ),
+    -- A token is a call with a readable shard (its name and its shard), or something else: a literal, a
+    -- name with its qualification, or one character. The longest one counts.
+    grammar AS (
+        SELECT array_agg(DISTINCT name) AS names,
+               '(' || string_agg(DISTINCT regexp_replace(name, '([]*+?.^$|(){}[\\])', '\\\1', 'g'), '|')
+               || ')\((?:shard => )?([0-9]*)\)'
+               || '|(''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)' AS token
+        FROM minting
+    ),
+    -- A column without a default of its own has that of its domain.
+    defaults AS (
+        SELECT DISTINCT d.adrelid AS relation, d.adnum AS number,
+               pg_get_expr(d.adbin, d.adrelid) AS expression
+        FROM minting JOIN pg_depend AS use
+                 ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
+             JOIN pg_attrdef AS d ON use.classid = 'pg_attrdef'::regclass AND use.objid = d.oid
+        UNION ALL
+        SELECT DISTINCT a.attrelid, a.attnum, pg_get_expr(t.typdefaultbin, 0)
+        FROM minting JOIN pg_depend AS use
+                 ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
+             JOIN pg_type AS t ON use.classid = 'pg_type'::regclass AND use.objid = t.oid
+             JOIN pg_attribute AS a ON a.atttypid = t.oid AND NOT a.atthasdef AND NOT a.attisdropped
+             JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f')
+    )
+    SELECT n.nspname, c.relname, a.attname,
+           CASE WHEN read.all_of_it AND read.least = read.greatest THEN nullif(read.least, '')::integer END,
+           d.expression,
+           CASE WHEN read.all_of_it THEN read.template END,
+           c.oid
+    FROM defaults AS d
+         JOIN pg_class AS c ON c.oid = d.relation AND c.relpersistence <> 't'
+         JOIN pg_namespace AS n ON n.oid = c.relnamespace
+         JOIN pg_attribute AS a ON a.attrelid = d.relation AND a.attnum = d.number
+         CROSS JOIN grammar
+         CROSS JOIN LATERAL (
+             SELECT count(part[1]) > 0 AND count(*) FILTER (WHERE part[3] = ANY (names)) = 0 AS all_of_it,
+                    min(part[2]) AS least, max(part[2]) AS greatest,
+                    string_agg(coalesce(part[1] || '(%1$s)', replace(part[3], '%', '%%')), '' ORDER BY place)
+                    AS template
+             FROM regexp_matches(d.expression, grammar.token, 'g') WITH ORDINALITY AS tokens (part, place)
+         ) AS read;
+END;
+COMMENT ON FUNCTION idgen_portable.columns() IS
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, and relation is the oid of the table.';
+
+CREATE OR REPLACE FUNCTION idgen_columns(
+        OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
+        OUT template text, OUT relation oid)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
+BEGIN ATOMIC
+    SELECT * FROM idgen_portable.columns();
+END;
+COMMENT ON FUNCTION idgen_columns() IS
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, and relation is the oid of the table. Portable edition.';
+
+CREATE OR REPLACE VIEW idgen_columns AS
+    SELECT "schema", "table", "column", shard, expression FROM idgen_columns();
+COMMENT ON VIEW idgen_columns IS 'Every column whose default calls snowflake_next_id, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls snowflake_next_id is not seen, nor is a trigger. Portable edition.';
+COMMENT ON COLUMN idgen_columns.schema IS 'The schema of the table.';
+COMMENT ON COLUMN idgen_columns.table IS 'The table, partition, child, foreign table or view.';
+COMMENT ON COLUMN idgen_columns.column IS 'The column.';
+COMMENT ON COLUMN idgen_columns.shard IS 'The shard that the default mints for. Null for snowflake_next_id(), which takes that of the session, and where it is no constant, or more than one.';
+COMMENT ON COLUMN idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
+GRANT SELECT ON idgen_columns TO PUBLIC;
+
+CREATE OR REPLACE FUNCTION snowflake_assign_shard(
+        "schema" regnamespace, shard integer, share boolean DEFAULT false)
+    RETURNS TABLE ("table" name, "column" name, old_default text, new_default text)
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+#variable_conflict use_column
+DECLARE
+    target CONSTANT regnamespace := snowflake_assign_shard.schema;
+    new_shard CONSTANT integer := snowflake_assign_shard.shard;
+    target_name CONSTANT name := (SELECT nspname FROM pg_namespace WHERE oid = target);
+    found_columns bigint;
+    list text;
+    item record;
+BEGIN
+    IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
+        RAISE EXCEPTION 'argument "%" must not be null',
+                CASE WHEN target IS NULL THEN 'schema' WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END
+            USING ERRCODE = '22004', HINT = 'Give a value.';
+    ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
+        RAISE EXCEPTION 'shard "%" is out of range', new_shard
+            USING ERRCODE = '22023', DETAIL = 'An id has room for a shard between 0 and 8191.',
+                  HINT = 'See the bit layout in the documentation of idgen.';
+    ELSIF target_name IS NULL THEN
+        RAISE EXCEPTION 'schema with OID % does not exist', target::oid
+            USING ERRCODE = '3F000', HINT = 'Give the schema by its name.';
+    END IF;
+
+    -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
+    -- one schema do not wait for each other's tables.
+    PERFORM pg_advisory_xact_lock(
+        'pg_proc'::regclass::oid::integer, 'idgen_portable.columns()'::regprocedure::oid::integer);
+
+    IF NOT share THEN
+        SELECT string_agg(DISTINCT quote_ident(c.schema), ', ') INTO list
+        FROM idgen_portable.columns() AS c
+        WHERE c.shard = new_shard AND c.schema <> target_name;
+        IF list IS NOT NULL THEN
+            RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
+                USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it: %s.', list),
+                      HINT = 'Choose another shard; or, where the schemas are to share it, say share => '
+                             'true.';
+        END IF;
+    END IF;
+
+    -- First every lock; then the defaults are read, and stay as they are read. Tables that refer to others
+    -- are usually younger, and who inserts locks them first. A view or a foreign table cannot be locked, and
+    -- need not be.
+    FOR item IN
+        SELECT DISTINCT c.relation, c.table
+        FROM idgen_portable.columns() AS c JOIN pg_class AS k ON k.oid = c.relation
+        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
+        ORDER BY c.relation DESC
+    LOOP
+        EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', target_name, item.table);
+    END LOOP;
+
+    SELECT count(*),
+           string_agg(format('%I.%I DEFAULT %s', c.table, c.column, c.expression), '; '
+                      ORDER BY c.relation, c.column) FILTER (WHERE c.template IS NULL)
+    INTO found_columns, list
+    FROM idgen_portable.columns() AS c
+    WHERE c.schema = target_name;
+    IF list IS NOT NULL THEN
+        RAISE EXCEPTION 'the shard in a default of schema "%" cannot be read', target_name
+            USING ERRCODE = '0A000', DETAIL = format('These are not rewritten by a guess: %s.', list),
+                  HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
+    ELSIF found_columns = 0 THEN
+        RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name
+            USING HINT = 'A function or a trigger of your own that calls it is not seen.';
+    END IF;
+
+    FOR item IN
+        SELECT c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
+        FROM idgen_portable.columns() AS c
+        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard
+        ORDER BY c.relation, c.column
+    LOOP
+        EXECUTE format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I SET DEFAULT %s',
+                       target_name, item.table, item.column, item.new_expression);
+        "table" := item.table;
+        "column" := item.column;
+        old_default := item.expression;
+        new_default := item.new_expression;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION snowflake_assign_shard(regnamespace, integer, boolean) IS
+'Makes every default in a schema that calls snowflake_next_id mint for a shard (0 to 8191), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner. Portable edition.';
+
+-- Watching --------------------------------------------------------------------------------------
+
+CREATE OR REPLACE FUNCTION idgen_status(
+        OUT epoch timestamptz, OUT now_tick bigint, OUT ahead_ms bigint, OUT shards_in_use integer,
+        OUT mark bigint, OUT mark_at timestamptz, OUT mark_kept_in text, OUT window_left_ms bigint,
+        OUT renewals bigint, OUT flush_ms double precision,
+        OUT clock_steps_back bigint, OUT clock_steps_forward bigint,
+        OUT ends_at timestamptz, OUT years_left double precision, OUT warning text)
+    RETURNS SETOF record
+    LANGUAGE plpgsql VOLATILE PARALLEL SAFE ROWS 1 SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    tick bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
+BEGIN
+    SELECT (max(last) >> 10) + 1, count(last) INTO mark, shards_in_use
+    FROM (SELECT pg_sequence_last_value(oid) AS last
+          FROM pg_class
+          WHERE relnamespace = 'idgen_portable'::regnamespace AND relkind = 'S'
+            AND relname ~ '^shard_\d+$') AS registers;
+    epoch := idgen_portable.epoch();
+    mark_at := epoch + mark * interval '1 ms';
+    mark_kept_in := 'sequences of schema idgen_portable';
+    ends_at := epoch + 1099511627775 * interval '1 ms';
+    IF tick >= 0 THEN
+        now_tick := tick;
+        ahead_ms := greatest(mark - 1 - tick, 0);
+        years_left := greatest(1099511627775 - tick, 0) / 31557600000.0;
+    END IF;
+    warning := CASE WHEN tick < 0 THEN 'the system clock is before "idgen.epoch"'
+                    WHEN tick > 1099511627775 THEN 'the range of ids is used up'
+                    WHEN ahead_ms > idgen_portable.max_ahead_ms()
+                         THEN 'the system clock is behind the ids already minted'
+                    WHEN years_left < 5
+                         THEN format('the range of ids ends in %s years', round(years_left::numeric, 1)) END;
+    RETURN NEXT;
+END $$;
+COMMENT ON FUNCTION idgen_status() IS
+'What the view idgen_status shows, without the settings. Errors: none. Portable edition.';
+
+CREATE OR REPLACE VIEW idgen_status AS
+    SELECT s.*,
+           CASE WHEN current_setting('idgen.shard', true) ~ '^\d{1,9}$'
+                THEN current_setting('idgen.shard', true)::integer ELSE -1 END AS shard,
+           idgen_portable.shards() AS allowed_shards,
+           idgen_portable.max_ahead_ms() || 'ms' AS max_ahead,
+           idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000) || 'ms' AS max_wait,
+           1 AS max_lease,
+           NULL::text AS reserve_ahead,
+           NULL::text AS max_clock_jump
+    FROM idgen_status() AS s;
+COMMENT ON VIEW idgen_status IS 'The clock of the ids and its guards, and the settings in force: one row. Portable edition.';
+COMMENT ON COLUMN idgen_status.epoch IS 'The moment of tick 0.';
+COMMENT ON COLUMN idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null where it is before the epoch.';
+COMMENT ON COLUMN idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has.';
+COMMENT ON COLUMN idgen_status.shards_in_use IS 'Shards that ids were ever minted for here.';
+COMMENT ON COLUMN idgen_status.mark IS 'Every id ever minted in this database is of an earlier tick. Null before the first id.';
+COMMENT ON COLUMN idgen_status.mark_at IS 'The mark as a time.';
+COMMENT ON COLUMN idgen_status.mark_kept_in IS 'Where the mark is kept: a register for each shard.';
+COMMENT ON COLUMN idgen_status.window_left_ms IS 'Null: the portable edition reserves nothing.';
+COMMENT ON COLUMN idgen_status.renewals IS 'Null: the portable edition reserves nothing.';
+COMMENT ON COLUMN idgen_status.flush_ms IS 'Null: registers are flushed with the transactions that mint.';
+COMMENT ON COLUMN idgen_status.clock_steps_back IS 'Null: the portable edition does not watch the clock.';
+COMMENT ON COLUMN idgen_status.clock_steps_forward IS 'Null: the portable edition does not watch the clock.';
+COMMENT ON COLUMN idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
+COMMENT ON COLUMN idgen_status.years_left IS 'Years of 365.25 days until then.';
+COMMENT ON COLUMN idgen_status.warning IS 'A clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
+COMMENT ON COLUMN idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
+COMMENT ON COLUMN idgen_status.allowed_shards IS 'The shards that have a register here.';
+COMMENT ON COLUMN idgen_status.max_ahead IS 'idgen.max_ahead, as the script was given it.';
+COMMENT ON COLUMN idgen_status.max_wait IS 'Setting idgen.max_wait of this session.';
+COMMENT ON COLUMN idgen_status.max_lease IS '1: every id is taken from its register, and ids are in strict order.';
+COMMENT ON COLUMN idgen_status.reserve_ahead IS 'Null: the portable edition reserves nothing.';
+COMMENT ON COLUMN idgen_status.max_clock_jump IS 'Null: the portable edition does not watch the clock.';
+GRANT SELECT ON idgen_status TO PUBLIC;

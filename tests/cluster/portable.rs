@@ -1,0 +1,257 @@
+//! The portable edition: promise 1 as far as it goes there, and the way to the extension.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, NoTls};
+
+use crate::clients::{Clients, Ledger, SHARDS};
+use crate::server::Server;
+
+/// One statement of a changing kind, each of a transaction that commits: ids of others may come again after
+/// a crash under a clock that was set back.
+fn commit(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
+    let shard = round as i64 / 7 % SHARDS;
+    let sql = match round % 7 {
+        0 => format!("SELECT snowflake_next_ids({shard}, 50)"),
+        1 => format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, 50)"),
+        2 => format!("SELECT snowflake_next_id((i % {SHARDS})::integer) FROM generate_series(1, 20) AS i"),
+        3 => "INSERT INTO rows (n) SELECT generate_series(1, 20) RETURNING id".into(),
+        4 => "INSERT INTO rows (n) VALUES (0) RETURNING id".into(),
+        _ => format!("SELECT snowflake_next_id({shard})"),
+    };
+    Ok(client.query(&sql, &[])?.iter().map(|row| row.get(0)).collect())
+}
+
+/// A table whose default mints for shard 2.
+fn create_rows(server: &Server) {
+    let sql = "CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(2), n integer)";
+    server.connect().batch_execute(sql).unwrap();
+}
+
+/// Many sessions, one shard and four: no id twice, each session's ids increase. The lock makes it
+/// strict over all sessions.
+#[test]
+fn many_sessions() {
+    let server = Server::start_portable(&[]);
+    let mut ledger = Ledger::default();
+    let clients = Clients::start(8, &server);
+    clients.wait_for_ids(20_000);
+    clients.finish(&mut ledger);
+    assert!(ledger.errors.is_empty(), "{:?}", ledger.errors);
+
+    let ordered = thread::scope(|scope| {
+        let mint = || {
+            let mut client = server.connect();
+            let sql = "SELECT clock_timestamp()::text, snowflake_next_id(5), clock_timestamp()::text";
+            (0..500).map(|_| client.query_one(sql, &[]).unwrap()).collect::<Vec<_>>()
+        };
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(mint)).collect();
+        let rows = threads.into_iter().flat_map(|thread| thread.join().unwrap());
+        rows.map(|row| (row.get(0), row.get(1), row.get(2))).collect::<Vec<(String, i64, String)>>()
+    });
+    let wrong = |a: &(String, i64, String)| ordered.iter().any(|b| a.2 < b.0 && a.1 >= b.1);
+    assert!(!ordered.iter().any(wrong), "a call that began after another one had ended got a smaller id");
+}
+
+/// Kills and immediate shutdowns, with the clock set back by 10 s while the server is down: calls fail until
+/// the clock is right again, and no id of a committed transaction comes again.
+#[test]
+fn the_server_crashes_under_clients_that_commit() {
+    let server = Server::start_portable(&[]);
+    create_rows(&server);
+    let mut ledger = Ledger::default();
+    for round in 0..6 {
+        let clients = Clients::start_by(4, &server, commit);
+        clients.wait_for_ids(1500);
+        match round % 3 {
+            0 => server.kill(),
+            1 => server.stop("immediate"),
+            _ => {
+                let mut client = server.connect();
+                let pid = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+                server.signal("KILL", pid);
+                while client.batch_execute("SELECT 1").is_ok() {}
+            }
+        }
+        if round % 3 != 2 {
+            server.set_clock(-10.0);
+            server.up();
+        }
+        let mut client = server.reconnect();
+        client.batch_execute("SET idgen.max_wait = '100ms'").unwrap();
+        if round % 3 != 2 {
+            let error = client.query_one("SELECT snowflake_next_id(2)", &[]).expect_err("no id");
+            assert_eq!(error.code().unwrap().code(), "55000", "{error}");
+        }
+        server.set_clock(0.0);
+        clients.wait_for_ids(1500);
+        clients.finish(&mut ledger);
+    }
+    // Every row that was reported is there, and none was reported by another id.
+    let rows: i64 = server.connect().query_one("SELECT count(*) FROM rows", &[]).unwrap().get(0);
+    assert!(rows > 0 && ledger.len() > 15_000, "{rows} {}", ledger.len());
+}
+
+/// A step back under clients that commit and clients that roll back: ids run ahead by `idgen.max_ahead`, calls
+/// wait, calls fail, and ids go on when the clock has caught up.
+#[test]
+fn the_clock_steps_under_clients() {
+    let server = Server::start_portable(&["idgen.max_wait = 200ms"]);
+    let mut ledger = Ledger::default();
+    for (step, refuses) in [(-0.5, false), (-5.0, true), (3600.0, false)] {
+        let clients = Clients::start(6, &server);
+        clients.wait_for_ids(1000);
+        server.set_clock(step);
+        if refuses {
+            thread::sleep(Duration::from_millis(800));
+            server.set_clock(0.0);
+        }
+        clients.wait_for_ids(1000);
+        let before = ledger.refused_for_the_clock();
+        clients.finish(&mut ledger);
+        assert_eq!(ledger.refused_for_the_clock() > before, refuses, "{step}: {:?}", ledger.errors);
+    }
+    assert!(ledger.errors.keys().all(|error| error.starts_with("55000 ")), "{:?}", ledger.errors);
+    // The limit that is documented: nothing guards against a leap forward, and the ids stay there.
+    server.set_clock(0.0);
+    let error = server.connect().query_one("SELECT snowflake_next_id(1)", &[]).expect_err("no id");
+    assert!(error.as_db_error().unwrap().detail().unwrap().contains("359"), "{error:?}");
+}
+
+/// Sessions are cancelled at any moment, in the wait for a lock too: none keeps a shard's lock. A lock of
+/// the session instead of the transaction fails here.
+#[test]
+fn a_cancel_frees_the_lock() {
+    let server = Server::start_portable(&[]);
+    let start = Instant::now();
+    let cancelled = || {
+        let mut client = server.connect();
+        let (mut cancelled, mut round) = (0, 0);
+        while start.elapsed() < Duration::from_secs(4) {
+            round += 1;
+            let cancel = client.cancel_token();
+            let canceller = thread::spawn(move || {
+                thread::sleep(Duration::from_micros(100 * (round % 17)));
+                let _ = cancel.cancel_query(NoTls);
+            });
+            let sql = "SELECT count(snowflake_next_id(3)) FROM generate_series(1, 300)";
+            if let Err(error) = client.query_one(sql, &[]) {
+                assert_eq!(error.code().map(|code| code.code()), Some("57014"), "{error}");
+                cancelled += 1;
+            }
+            canceller.join().unwrap();
+        }
+        assert!(cancelled > 10, "{cancelled}");
+        client
+    };
+    let sessions: Vec<Client> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..6).map(|_| scope.spawn(cancelled)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut client = server.connect();
+    let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+    assert_eq!(client.query_one(sql, &[]).unwrap().get::<_, i64>(0), 0);
+    client.batch_execute("SET statement_timeout = '10s'; SELECT snowflake_next_id(3)").unwrap();
+    drop(sessions);
+}
+
+/// A standby refuses to mint and decodes. A synchronous one, promoted under a clock that is 10 s behind,
+/// repeats no id of a committed transaction.
+#[test]
+fn a_synchronous_standby_is_promoted() {
+    let primary = Server::start_portable(&[]);
+    create_rows(&primary);
+    let standby = primary.standby("twin");
+    primary.configure(&["synchronous_standby_names = 'twin'"]);
+    primary.reload("synchronous_standby_names", "twin");
+    let mut client = standby.connect();
+    for sql in ["SELECT snowflake_next_id(1)", "SELECT * FROM snowflake_next_ids(1, 2)"] {
+        let error = client.query_one(sql, &[]).expect_err("no id");
+        let error = error.as_db_error().unwrap();
+        assert_eq!((error.code().code(), error.message()), ("25006", "cannot mint ids during recovery"));
+    }
+    client.query_one("SELECT snowflake_decode(1), warning FROM idgen_status", &[]).unwrap();
+
+    let mut ledger = Ledger::default();
+    let clients = Clients::start_by(4, &primary, commit);
+    clients.wait_for_ids(2000);
+    primary.kill();
+    standby.set_clock(-10.0);
+    clients.move_to(&standby);
+    standby.configure(&["idgen.max_wait = 100ms"]);
+    standby.promote();
+    let mut client = standby.reconnect();
+    let error = client.query_one("SELECT snowflake_next_id(2)", &[]).expect_err("no id");
+    assert_eq!(error.code().unwrap().code(), "55000", "{error}");
+    standby.set_clock(0.0);
+    clients.wait_for_ids(2000);
+    clients.finish(&mut ledger);
+}
+
+/// `CREATE EXTENSION` under clients that mint: none gets an error, and no id comes twice. What is under way is
+/// waited for, or goes on with the extension's ids.
+#[test]
+fn the_extension_takes_over_under_load() {
+    let server = Server::start_portable(&["shared_preload_libraries = 'idgen'"]);
+    create_rows(&server);
+    let mut ledger = Ledger::default();
+    let clients = [Clients::start_by(4, &server, commit), Clients::start(4, &server)];
+    clients.iter().for_each(|clients| clients.wait_for_ids(1000));
+
+    // A transaction that has minted is waited for; a statement that has not yet is not lost.
+    let mut open = server.connect();
+    let mut transaction = open.transaction().unwrap();
+    let first: i64 = transaction.query_one("SELECT snowflake_next_id(1)", &[]).unwrap().get(0);
+    let taken_over = thread::scope(|scope| {
+        let mover = scope.spawn(|| server.connect().batch_execute("CREATE EXTENSION idgen"));
+        thread::sleep(Duration::from_millis(500));
+        assert!(!mover.is_finished(), "the open transaction is waited for");
+        // Planned now, and minting row by row after the move: the first waits at the gate.
+        let mut late = server.connect();
+        let late = scope.spawn(move || {
+            let sql = "INSERT INTO rows (n) SELECT generate_series(1, 1000) RETURNING id";
+            late.query(sql, &[]).map(|rows| rows.iter().map(|row| row.get(0)).collect::<Vec<i64>>())
+        });
+        let mut frozen = server.connect();
+        let frozen = scope.spawn(move || {
+            let mut transaction = frozen
+                .build_transaction()
+                .isolation_level(postgres::IsolationLevel::RepeatableRead)
+                .start()?;
+            transaction.batch_execute("SELECT count(*) FROM rows")?;
+            let row = transaction.query_one("SELECT snowflake_next_id(2)", &[])?;
+            transaction.commit()?;
+            Ok::<i64, postgres::Error>(row.get(0))
+        });
+        let (mut batch, mut advance) = (server.connect(), server.connect());
+        let batch = scope.spawn(move || {
+            let rows = batch.query("SELECT snowflake_next_ids(3, 500)", &[])?;
+            Ok::<Vec<i64>, postgres::Error>(rows.iter().map(|row| row.get(0)).collect())
+        });
+        let advance = scope.spawn(move || advance.batch_execute("SELECT snowflake_advance(3, 0)"));
+        thread::sleep(Duration::from_millis(300));
+        let second: i64 = transaction.query_one("SELECT snowflake_next_id(1)", &[]).unwrap().get(0);
+        transaction.commit().unwrap();
+        ledger.add(&[first, second]);
+        ledger.add(&late.join().unwrap().expect("the statement that waited"));
+        ledger.add(&[frozen.join().unwrap().expect("the transaction with an old snapshot")]);
+        let batch = batch.join().unwrap().expect("the batch that waited");
+        assert_eq!(batch.len(), 500);
+        ledger.add(&batch);
+        advance.join().unwrap().expect("the advance that waited");
+        mover.join().unwrap()
+    });
+    taken_over.expect("CREATE EXTENSION");
+    for clients in clients {
+        clients.wait_for_ids(5000);
+        clients.finish(&mut ledger);
+    }
+    assert!(ledger.errors.is_empty(), "{:?}", ledger.errors);
+    let mut client = server.connect();
+    let sql = "SELECT lanname FROM pg_proc JOIN pg_language AS l ON l.oid = prolang
+               WHERE pg_proc.oid = 'snowflake_next_id(integer)'::regprocedure";
+    assert_eq!(client.query_one(sql, &[]).unwrap().get::<_, String>(0), "c");
+    let rows: i64 = client.query_one("SELECT count(*) FROM rows", &[]).unwrap().get(0);
+    assert!(rows > 1000, "{rows}");
+}

@@ -1,0 +1,138 @@
+-- Installing the portable edition: where to, with which epoch and which shards, and once more.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+
+-- Without settings: into the schema that is first in the search_path, as CREATE EXTENSION does.
+CREATE DATABASE plain;
+\! ./install plain
+\c plain
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+SELECT epoch, allowed_shards, max_ahead, max_wait, max_lease, shards_in_use, mark, warning FROM idgen_status;
+SELECT shard_of(snowflake_next_id(0)), shard_of(snowflake_next_id(1023));
+SELECT pronamespace::regnamespace AS "schema", count(*)
+FROM pg_proc WHERE obj_description(oid, 'pg_proc') ~ 'Portable edition.$' GROUP BY 1;
+
+-- Nothing lacks a comment, no argument a name, and no PL/pgSQL function a search_path. (The helpers that the
+-- planner inlines need none.)
+SELECT pronamespace::regnamespace AS "schema", oid::regprocedure AS function
+FROM pg_proc
+WHERE pronamespace IN ('public'::regnamespace, 'idgen_portable'::regnamespace)
+  AND (obj_description(oid, 'pg_proc') IS NULL OR pronargs > 0 AND '' = ANY (coalesce(proargnames, '{""}'))
+       OR prolang <> (SELECT oid FROM pg_language WHERE lanname = 'sql')
+          AND NOT coalesce(proconfig, '{}') @> '{"search_path=pg_catalog, pg_temp"}');
+SELECT attname AS column_without_comment
+FROM pg_attribute
+WHERE attrelid = 'idgen_status'::regclass AND attnum > 0 AND col_description(attrelid, attnum) IS NULL;
+
+-- Run again it keeps the epoch, the registers and what they hold, and adds shards.
+SELECT snowflake_next_id(7) AS id \gset
+SELECT pg_sequence_last_value('idgen_portable.shard_7') AS register \gset
+\! ./install plain idgen.allowed_shards=1000-1030,8191
+SELECT pg_sequence_last_value('idgen_portable.shard_7') = :register AS kept, snowflake_next_id(7) > :id AS greater;
+SELECT epoch, allowed_shards, max_ahead FROM idgen_status;
+\! ./install plain idgen.max_ahead=2s
+SELECT allowed_shards, max_ahead FROM idgen_status;
+\! ./install plain
+SELECT allowed_shards, max_ahead FROM idgen_status;
+-- The epoch is for good; given again it is the same.
+\! ./install plain idgen.epoch=1735689600000
+\! ./install plain idgen.epoch=2020-01-01T00:00:00Z
+-- The same place is.
+CREATE SCHEMA elsewhere;
+\! ./install plain search_path=elsewhere
+-- So is the owner.
+CREATE ROLE regress_idgen_other LOGIN;
+GRANT CREATE ON SCHEMA public TO regress_idgen_other;
+\! PGUSER=regress_idgen_other ./install plain
+
+-- A schema of one's own, and settings: an epoch as an integer, one shard.
+\c regression
+CREATE DATABASE settled;
+\c settled
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+CREATE SCHEMA ids;
+\! ./install settled search_path=ids idgen.epoch=1314220021721 idgen.allowed_shards=5 idgen.max_ahead=1min
+SELECT epoch, allowed_shards, max_ahead FROM ids.idgen_status;
+-- The id of Instagram's article.
+SELECT * FROM ids.snowflake_decode(11637205501278089);
+SELECT ids.shard_of(ids.snowflake_next_id(5));
+-- A session decodes by that epoch, not by one of its own, and runs no further ahead.
+SET idgen.epoch = '2025-01-01T00:00:00Z';
+SET idgen.max_ahead = '1h';
+SELECT ids.snowflake_time(0);
+SELECT max_ahead FROM ids.idgen_status;
+
+-- What it refuses is refused before anything is made. The messages are those of the settings.
+\c regression
+CREATE DATABASE refused;
+\! ./install refused idgen.epoch=yesterday
+\! ./install refused idgen.epoch=2025-01-01
+\! ./install refused idgen.epoch=2025-01-01T00:00:00
+\! ./install refused idgen.epoch=2025-02-29T00:00:00Z
+\! ./install refused idgen.epoch=2025-01-01T00:00:00.0005Z
+\! ./install refused idgen.epoch=1735689600000.5
+\! ./install refused idgen.epoch=253402300800000
+\! ./install refused idgen.allowed_shards=0-8192
+\! ./install refused idgen.allowed_shards=10-9
+\! ./install refused idgen.allowed_shards=1,,2
+\! ./install refused idgen.max_ahead=61min
+\! ./install refused idgen.max_ahead=soon
+\c refused
+SELECT count(*) FROM pg_proc WHERE proname ~ 'snowflake';
+SELECT count(*) FROM pg_namespace WHERE nspname = 'idgen_portable';
+-- These are right.
+\! ./install refused idgen.epoch=2025-01-01T00:00:00.123+05:30 idgen.allowed_shards=0-9,5,5
+SELECT idgen_portable.epoch_ms(), allowed_shards FROM idgen_status;
+
+-- The 2^40 ms since the epoch are over: old ids are read, none is minted.
+\c regression
+CREATE DATABASE ended;
+\! ./install ended idgen.epoch=1980-01-01T00:00:00Z idgen.allowed_shards=5
+\c ended
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+SELECT snowflake_next_id(5);
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM snowflake_next_ids(5, 10);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_last_id();
+\echo :LAST_ERROR_SQLSTATE
+SELECT epoch, now_tick > 1099511627775 AS now_is_later, ahead_ms, shards_in_use, ends_at, years_left, warning
+FROM idgen_status;
+SELECT * FROM snowflake_decode(9223372036854775807);
+SELECT shard_of(9223372036854775807), snowflake_max_id('infinity'),
+       snowflake_max_id('2014-11-03T19:53:47.775Z');
+
+-- The clock is before the epoch.
+\c regression
+CREATE DATABASE before;
+\! ./install before idgen.epoch=2100-01-01T02:00:00+02:00 idgen.allowed_shards=5
+\c before
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE statement;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
+        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    detail := regexp_replace(detail, '\d{9,}', 'N');
+END $$;
+\x
+SELECT * FROM refused('SELECT snowflake_next_id(5)');
+SELECT * FROM refused('SELECT snowflake_next_ids(5, 10)');
+SELECT * FROM refused('SELECT snowflake_advance(5, 0)');
+SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status;
+\x
+SELECT snowflake_min_id('2100-01-01T00:00:00.001Z');
+
+\c regression
+DROP DATABASE plain;
+DROP DATABASE settled;
+DROP DATABASE refused;
+DROP DATABASE ended;
+DROP DATABASE before;
+DROP ROLE regress_idgen_other;

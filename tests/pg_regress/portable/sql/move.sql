@@ -1,0 +1,172 @@
+-- From the portable edition to the extension with one statement: CREATE EXTENSION idgen.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+
+-- The surface of the portable edition against that of the extension: what differs, and nothing else.
+CREATE SCHEMA portable;
+\! ./install regression search_path=portable
+CREATE TEMP TABLE portable_edition AS SELECT * FROM pg_proc WHERE pronamespace = 'portable'::regnamespace;
+SET client_min_messages = warning;
+DROP SCHEMA portable CASCADE;
+DROP SCHEMA idgen_portable CASCADE;
+RESET client_min_messages;
+CREATE EXTENSION idgen;
+CREATE TEMP VIEW extension AS
+    SELECT p.*
+    FROM pg_depend JOIN pg_proc AS p ON p.oid = objid
+    WHERE classid = 'pg_proc'::regclass AND deptype = 'e'
+      AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen');
+SELECT p.proname AS lacking, pg_get_function_arguments(p.oid) AS arguments
+FROM extension AS p WHERE NOT EXISTS (
+    SELECT FROM portable_edition AS q
+    WHERE (q.proname, q.proargtypes::text, q.proargnames, q.proargmodes, q.proallargtypes, q.prorettype,
+           q.proretset, q.proisstrict, q.provolatile, q.pronargdefaults)
+          IS NOT DISTINCT FROM
+          (p.proname, p.proargtypes::text, p.proargnames, p.proargmodes, p.proallargtypes, p.prorettype,
+           p.proretset, p.proisstrict, p.provolatile, p.pronargdefaults))
+ORDER BY p.proname COLLATE "C", p.pronargs;
+SELECT q.proname AS unknown, q.pronargs AS args FROM portable_edition AS q
+WHERE NOT EXISTS (SELECT FROM extension AS p
+                  WHERE p.proname = q.proname AND p.proargtypes::text = q.proargtypes::text)
+ORDER BY q.proname COLLATE "C", q.pronargs;
+-- What advances a register cannot be done by parallel workers.
+SELECT p.proname AS function, p.pronargs AS args, p.proparallel AS of_extension, q.proparallel AS portable
+FROM extension AS p JOIN portable_edition AS q
+     ON p.proname = q.proname AND p.proargtypes::text = q.proargtypes::text
+WHERE p.proparallel <> q.proparallel
+ORDER BY p.proname COLLATE "C", p.pronargs;
+CREATE TEMP TABLE members AS
+    SELECT pg_describe_object(classid, objid, 0) AS object FROM pg_depend
+    WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+      AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen');
+DROP VIEW extension;
+DROP EXTENSION idgen;
+
+-- A database that uses it everywhere, and whose owner is not a superuser. The server has the library.
+CREATE ROLE regress_idgen_owner LOGIN;
+CREATE ROLE regress_idgen_user;
+GRANT CREATE ON DATABASE regression TO regress_idgen_owner;
+GRANT CREATE ON SCHEMA public TO regress_idgen_owner;
+\! PGUSER=regress_idgen_owner ./install regression
+SET ROLE regress_idgen_owner;
+GRANT EXECUTE ON FUNCTION snowflake_advance TO regress_idgen_user;
+CREATE TABLE users (
+    id bigint PRIMARY KEY DEFAULT snowflake_next_id(5) CHECK (shard_of(id) = 5),
+    created_at timestamptz GENERATED ALWAYS AS (snowflake_time(id, '2025-01-01T00:00:00Z')) STORED,
+    name text
+);
+CREATE INDEX users_shard ON users (shard_of(id));
+CREATE INDEX users_time ON users (snowflake_time(id, '2025-01-01T00:00:00Z'));
+CREATE TABLE posts (id bigint DEFAULT snowflake_next_id()) PARTITION BY RANGE (shard_of(id));
+CREATE TABLE posts_low PARTITION OF posts FOR VALUES FROM (0) TO (8);
+CREATE VIEW recent AS
+    SELECT u.name, d.* FROM users AS u, snowflake_decode(u.id) AS d
+    WHERE snowflake_between(u.id, now() - interval '1 hour', 'infinity');
+CREATE FUNCTION add_user(name text) RETURNS bigint LANGUAGE sql
+BEGIN ATOMIC
+    INSERT INTO users (name) VALUES (name) RETURNING id;
+END;
+INSERT INTO users (name) SELECT 'user ' || n FROM generate_series(1, 1000) AS n;
+SET idgen.shard = 6;
+INSERT INTO posts VALUES (DEFAULT), (DEFAULT);
+SELECT count(*) FROM recent;
+RESET ROLE;
+CREATE TABLE users_before AS SELECT * FROM users;
+CREATE TABLE posts_before AS SELECT * FROM posts;
+CREATE TABLE defaults_before AS
+    SELECT oid, adrelid, pg_get_expr(adbin, adrelid) AS expression, adbin::text AS stored FROM pg_attrdef;
+PREPARE mint AS SELECT snowflake_next_id(5) AS id;
+EXECUTE mint \gset
+
+-- It is not taken over by surprise: not from a stranger, who neither is superuser nor owns the database,
+\set VERBOSITY terse
+CREATE EXTENSION idgen;
+\echo :LAST_ERROR_SQLSTATE
+SELECT 'ALTER DATABASE regression OWNER TO regress_idgen_owner' \gexec
+-- not into another schema,
+CREATE SCHEMA elsewhere;
+CREATE EXTENSION idgen SCHEMA elsewhere;
+\echo :LAST_ERROR_SQLSTATE
+-- not by a snapshot that may lack a register,
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+CREATE EXTENSION idgen;
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+-- not below another's view,
+CREATE VIEW status_of_mine AS SELECT now_tick FROM idgen_status;
+CREATE EXTENSION idgen;
+\echo :LAST_ERROR_SQLSTATE
+DROP VIEW status_of_mine;
+-- not with another epoch,
+\set VERBOSITY default
+SET ROLE regress_idgen_owner;
+CREATE OR REPLACE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN bigint '1314220021721';
+RESET ROLE;
+CREATE EXTENSION idgen;
+\echo :LAST_ERROR_SQLSTATE
+SET ROLE regress_idgen_owner;
+CREATE OR REPLACE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN bigint '1735689600000';
+RESET ROLE;
+-- and not while a register is further ahead of the clock than idgen.max_ahead, here by an hour.
+SELECT setval('idgen_portable.shard_7', ((now_tick + 3600000) << 10)) > 0 AS ahead FROM idgen_status;
+\set VERBOSITY sqlstate
+CREATE EXTENSION idgen;
+\set VERBOSITY default
+SELECT setval('idgen_portable.shard_7', ((now_tick + 500) << 10)) AS ahead FROM idgen_status \gset
+-- All the while nothing has changed.
+SELECT snowflake_next_id(5) AS next \gset
+SELECT :next > :id AS greater;
+
+-- The one statement.
+CREATE EXTENSION idgen;
+
+-- No id and no default has changed, and what is stored of a default is the same to the byte.
+SELECT count(*) AS differ FROM (TABLE users EXCEPT TABLE users_before) AS changed;
+SELECT count(*) AS differ FROM (TABLE posts EXCEPT TABLE posts_before) AS changed;
+SELECT count(*) AS defaults, count(*) FILTER (WHERE stored = adbin::text) AS same,
+       count(*) FILTER (WHERE expression = pg_get_expr(adbin, d.adrelid)) AS same_text
+FROM defaults_before JOIN pg_attrdef AS d USING (oid);
+\d users
+-- All of it is the extension's now: the same objects as of one that was created anew, in C where that is.
+SELECT object, 'is lacking' AS what FROM members
+EXCEPT SELECT pg_describe_object(classid, objid, 0), 'is lacking' FROM pg_depend
+       WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')
+UNION ALL
+(SELECT pg_describe_object(classid, objid, 0), 'is too much' FROM pg_depend
+ WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')
+ EXCEPT SELECT object, 'is too much' FROM members);
+SELECT l.lanname AS language, p.proowner::regrole AS owner, count(*) > 1 AS functions
+FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid JOIN pg_language AS l ON l.oid = p.prolang
+WHERE d.deptype = 'e' AND d.classid = 'pg_proc'::regclass
+  AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')
+GROUP BY 1, 2 ORDER BY 1;
+SELECT oid::regprocedure AS calls_itself_portable FROM pg_proc
+WHERE obj_description(oid, 'pg_proc') LIKE '% Portable edition.' ORDER BY proname COLLATE "C", pronargs;
+
+-- Every shard goes on after its register, those ahead of the clock too.
+INSERT INTO users (name) VALUES ('next') RETURNING id > :next AS greater, shard_of(id);
+EXECUTE mint \gset
+SELECT :id > :next AS greater;
+SELECT (snowflake_next_id(7) >> 23 << 10) > :ahead - 1024 AS after_the_register;
+SELECT shard_of(add_user('ada'));
+SELECT snowflake_last_id() = max(id) AS last_id FROM users;
+INSERT INTO posts VALUES (DEFAULT);
+SELECT count(*), min(shard), max(shard) FROM recent;
+SET ROLE regress_idgen_user;
+SELECT shard_of(snowflake_advance(5, 0)) AS still_granted;
+RESET ROLE;
+
+-- What is left of the portable edition can go.
+SELECT snowflake_next_id(5) < idgen_portable.mint(5, 1) AS leads_there;
+SET client_min_messages = warning;
+DROP SCHEMA idgen_portable CASCADE;
+SELECT shard_of(snowflake_next_id(5));
+-- The portable edition is not installed over the extension.
+\! ./install regression
+ALTER DATABASE regression OWNER TO postgres;
+DROP TABLE users, posts CASCADE;
+REVOKE ALL ON FUNCTION snowflake_advance FROM regress_idgen_user;
+DROP OWNED BY regress_idgen_owner;
+DROP ROLE regress_idgen_owner, regress_idgen_user;

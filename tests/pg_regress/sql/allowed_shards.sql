@@ -1,0 +1,26 @@
+-- idgen.allowed_shards: this server mints for no shard that it does not name.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+
+-- A session started after a reload sees the new configuration.
+ALTER SYSTEM SET idgen.allowed_shards = '0-9, 300';
+SELECT pg_reload_conf();
+\c -
+SELECT snowflake_next_id(10);
+\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM snowflake_next_ids(8191, 1);
+\echo :LAST_ERROR_SQLSTATE
+-- Not even a batch of none.
+SELECT * FROM snowflake_next_ids(8191, 0);
+\echo :LAST_ERROR_SQLSTATE
+SET idgen.shard = 301;
+SELECT snowflake_next_id();
+\echo :LAST_ERROR_SQLSTATE
+RESET idgen.shard;
+SELECT shard_of(snowflake_next_id(9)), shard_of(snowflake_next_id(300));
+-- Ids of other shards are taken apart and built as ever.
+SELECT shard_of(snowflake_make_id('2025-01-01T00:00:00Z', 8191, 0));
+ALTER SYSTEM RESET idgen.allowed_shards;
+SELECT pg_reload_conf();
+\c -
+SELECT shard_of(snowflake_next_id(10));
