@@ -22,7 +22,7 @@ use lease::Lease;
 use slot::{Bounds, Slot};
 
 const NOW: u64 = 60_000_000_000;
-const BOUNDS: Bounds = Bounds { now: NOW, floor: 0, max_ahead: MAX_TICK, limit: MAX_TICK + 1 };
+const BOUNDS: Bounds = Bounds { now: NOW, floor: 0, max_ahead: MAX_TICK, queue: 0, limit: MAX_TICK + 1 };
 
 fn parts_of_a_call(criterion: &mut Criterion) {
     let shard = Shard::try_from(5).unwrap();

@@ -1,4 +1,4 @@
--- What an id of the portable edition costs, against nextval and what it replaces. scripts/measure-portable
+-- What an id of the portable edition costs, against nextval and what it replaces. `scripts/bench portable`
 -- runs this on a server of its own. It prints a Markdown table.
 --
 -- All subjects take turns in one session, for six rounds, of which the first only warms up. Printed is the
@@ -6,6 +6,9 @@
 -- 100,000 rows that calls it for each, less the median of the same scan without it; a batch's that of its
 -- rows, less the median of a series of as many.
 \set ON_ERROR_STOP on
+BEGIN;
+\ir ../sql/portable/idgen.sql
+COMMIT;
 \pset format unaligned
 \pset tuples_only on
 SET jit = off;

@@ -8,6 +8,7 @@
 \pset format unaligned
 \pset tuples_only on
 
+CREATE EXTENSION idgen;
 CREATE TABLE as_minted (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), n integer);
 CREATE TABLE scattered (id bigint PRIMARY KEY DEFAULT snowflake_scatter(snowflake_next_id(5)), n integer);
 

@@ -60,8 +60,10 @@ struct Readers {
 
 /// 1000 ids, in microseconds.
 struct Batches {
-    /// `snowflake_next_ids(5, 1000)`.
+    /// `SELECT snowflake_next_ids(5, 1000)`.
     batch: Spread,
+    /// `FROM snowflake_next_ids(5, 1000)`, which PostgreSQL first stores as a whole.
+    table: Spread,
     /// 1000 calls in one statement.
     calls: Spread,
     /// 1000 statements of a call.
@@ -89,7 +91,7 @@ struct Results {
     calls: Calls,
     readers: Readers,
     batches: Batches,
-    /// By system, then ready-made keys.
+    /// By system, then [`READY_MADE`] and, of copies, [`VOLATILE`].
     inserts: Vec<Inserts>,
     copies: Vec<Inserts>,
     /// Inserts a second by 8 clients, by system.
@@ -104,6 +106,10 @@ struct Results {
     shared_memory: i64,
 }
 
+/// What bulk inserts are compared with besides the systems: no default at all, and for COPY one that has
+/// nothing to do with keys.
+const READY_MADE: &str = "ready-made keys";
+const VOLATILE: &str = "ready-made keys, `random()` beside them";
 /// Transactions that a bulk insert is split into at most; what they leave out is scaled.
 const MOST_TRANSACTIONS: u64 = 10;
 const SUSTAINED: [usize; 3] = [1, 8, 64];
@@ -162,6 +168,10 @@ impl Bench {
             sql(&mut control, &format!("CREATE TABLE rows_{number} (id {}, n integer)", system.column));
         }
         sql(&mut control, "CREATE TABLE rows_ready (id bigint PRIMARY KEY, n integer)");
+        sql(
+            &mut control,
+            "CREATE TABLE rows_volatile (id bigint PRIMARY KEY, n integer DEFAULT (random() * 1e9)::integer)",
+        );
         Bench { scale, server, control, systems }
     }
 
@@ -292,7 +302,8 @@ impl Bench {
             format!("DO $$ BEGIN FOR i IN 1..1000 LOOP PERFORM {statement}; END LOOP; END $$")
         };
         let queries = [
-            ("batch", repeated("count(id) FROM snowflake_next_ids(5, 1000) AS id")),
+            ("batch", repeated("count(id) FROM (SELECT snowflake_next_ids(5, 1000) AS id) AS batch")),
+            ("batch as a table", repeated("count(id) FROM snowflake_next_ids(5, 1000) AS id")),
             ("calls", repeated("count(snowflake_next_id(5)) FROM generate_series(1, 1000)")),
             // Here it does count.
             ("statements", "SELECT snowflake_next_id(5);".repeat(THOUSAND.1 as usize)),
@@ -300,8 +311,9 @@ impl Bench {
         let taken = self.queries("1000 ids: seconds for 1000 times of it, and once by statements", &queries);
         Batches {
             batch: taken[0][0].map(|seconds| seconds * 1e3),
-            calls: taken[1][0].map(|seconds| seconds * 1e3),
-            statements: taken[2][0].map(|seconds| seconds * 1e6),
+            table: taken[1][0].map(|seconds| seconds * 1e3),
+            calls: taken[2][0].map(|seconds| seconds * 1e3),
+            statements: taken[3][0].map(|seconds| seconds * 1e6),
         }
     }
 
@@ -309,7 +321,7 @@ impl Bench {
         let bulk = self.scale.bulk.1;
         let ready = format!("INSERT INTO rows_ready SELECT id, n FROM ready_made LIMIT {bulk}");
         let insert = |target: &str, source: &str| format!("INSERT INTO {target} (n) SELECT n FROM {source}");
-        self.bulk("INSERT ... SELECT: seconds", &ready, insert)
+        self.bulk("INSERT ... SELECT: seconds", &[(READY_MADE, "rows_ready", ready)], insert)
     }
 
     fn copies(&mut self) -> Vec<Inserts> {
@@ -319,21 +331,30 @@ impl Bench {
             (source, format!("SELECT n FROM {source}")),
             (THOUSAND.0, format!("SELECT n FROM {}", THOUSAND.0)),
             ("ready_made", format!("SELECT id, n FROM ready_made LIMIT {rows}")),
+            ("ready_made_ids", format!("SELECT id FROM ready_made LIMIT {rows}")),
         ] {
             sql(&mut self.control, &format!("COPY ({query}) TO '{data}/{file}'"));
         }
         let ready = format!("COPY rows_ready FROM '{data}/ready_made'");
         let copy = |target: &str, source: &str| format!("COPY {target} (n) FROM '{data}/{source}'");
-        self.bulk("COPY: seconds", &ready, copy)
+        let control = format!("COPY rows_volatile (id) FROM '{data}/ready_made_ids'");
+        let others = [(READY_MADE, "rows_ready", ready), (VOLATILE, "rows_volatile", control)];
+        self.bulk("COPY: seconds", &others, copy)
     }
 
     /// Fills a table of each system from a table or file of rows without keys, and one with ready-made keys.
-    fn bulk(&mut self, title: &str, ready: &str, fill: impl Fn(&str, &str) -> String) -> Vec<Inserts> {
+    /// After the systems come others, each a name, a table, and a statement that fills it.
+    fn bulk(
+        &mut self,
+        title: &str,
+        others: &[(&str, &str, String)],
+        fill: impl Fn(&str, &str) -> String,
+    ) -> Vec<Inserts> {
         let Rows(_, bulk) = self.scale.bulk;
         let sources: Vec<Rows> =
             self.systems.iter().map(|system| system.insert_from.unwrap_or(self.scale.bulk)).collect();
         let mut subjects: Vec<_> = self.systems.iter().map(|system| system.name.to_owned()).collect();
-        subjects.push("ready-made keys".into());
+        subjects.extend(others.iter().map(|(name, ..)| (*name).to_owned()));
         let taken = interleaved(title, self.scale.rounds, &subjects, |subject| match sources.get(subject) {
             Some(Rows(source, rows)) => {
                 let target = format!("rows_{subject}");
@@ -341,7 +362,10 @@ impl Bench {
                 let fills = format!("BEGIN; {}; COMMIT;", fill(&target, source)).repeat(times as usize);
                 self.filled(&target, &fills).map(|figure| figure * (bulk / (rows * times)) as f64)
             }
-            None => self.filled("rows_ready", ready),
+            None => {
+                let (_, target, statement) = &others[subject - sources.len()];
+                self.filled(target, statement)
+            }
         });
         taken.into_iter().map(|[seconds, wal, index]| Inserts { seconds, wal, index }).collect()
     }
