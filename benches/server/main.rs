@@ -140,6 +140,12 @@ fn main() {
     let names: Vec<_> = bench.systems.iter().map(|system| system.name).collect();
     plots::all(&out.join("plots"), &names, &report::number(bench.scale.bulk.1 as f64), &results);
     let took = start.elapsed();
+    if !bench.scale.quick {
+        let bulk = report::number(bench.scale.bulk.1 as f64);
+        let text = std::fs::read_to_string("README.md").expect("README.md");
+        let text = report::readme(&text, &machine, &names, &results, &bulk);
+        std::fs::write("README.md", text).expect("README.md");
+    }
     let report = report::write(&bench, &machine, &names, &results, took);
     let path = out.join("performance.md");
     std::fs::write(&path, report).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -295,6 +295,27 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
     text
 }
 
+/// Puts the figures of the README between its markers.
+pub fn readme(text: &str, machine: &str, names: &[&str], results: &Results, bulk: &str) -> String {
+    const BEGIN: &str = "<!-- figures: written by make bench -->\n";
+    const END: &str = "<!-- end of figures -->";
+    let (before, rest) = text.split_once(BEGIN).expect("the README has a place for figures");
+    let (_, after) = rest.split_once(END).expect("figures in the README end");
+    let mut table = String::from("| what | median | least to greatest |\n|---|---|---|\n");
+    let mut row = |what: &str, Spread { median, least, greatest }: Spread, unit: &str| {
+        let (median, least, greatest) = (number(median), number(least), number(greatest));
+        table.push_str(&format!("| {what} | {median} {unit} | {least} to {greatest} |\n"));
+    };
+    for (name, call) in names.iter().zip(&results.calls.systems) {
+        row(&format!("a call: {name}"), call.ns, "ns");
+    }
+    row("a call: `clock_timestamp()`, reading the clock", results.calls.clock.ns, "ns");
+    for (place, name) in [(IDGEN, names[IDGEN]), (NEXTVAL, names[NEXTVAL])] {
+        row(&format!("`INSERT` of {bulk} rows: {name}"), results.inserts[place].seconds, "s");
+    }
+    format!("{before}{BEGIN}{}\n{table}{END}{after}", wrapped(machine))
+}
+
 fn bulk_table(line: &mut impl FnMut(&str), names: &[&str], all: &[Inserts]) {
     line("| key | s | of identity's | WAL, MB | index, MB |\n|---|---|---|---|---|");
     for (name, inserts) in names.iter().copied().chain([READY_MADE, VOLATILE]).zip(all) {
