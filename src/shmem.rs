@@ -9,10 +9,11 @@ use pgrx::pg_sys;
 
 use crate::epoch::Timestamptz;
 use crate::error::Error;
+use crate::js::{JS_SHARDS, JsShard};
 use crate::layout::{SHARDS, Shard, Tick};
 use crate::pg;
 use crate::reservation::Reservation;
-use crate::slot::Slot;
+use crate::slot::{Grid, Slot};
 
 /// A slot and its lock on one cache line: a visit writes this line and no other, and shards never
 /// contend with each other.
@@ -46,10 +47,10 @@ struct Guarded {
 #[repr(C)]
 pub struct Shared {
     mark: Mark,
-    slots: [LockedSlot; SHARDS],
+    slots: [LockedSlot; SHARDS + JS_SHARDS],
 }
 
-/// Shared memory taken, in bytes: 512 KiB for the slots, and the mark.
+/// Shared memory taken, in bytes: 528 KiB for the slots, and the mark.
 pub const SIZE: usize = size_of::<Shared>();
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
@@ -138,17 +139,22 @@ unsafe fn locked<T>(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type, f
 }
 
 impl Shared {
+    #[inline]
+    fn locked_slot<G: Grid>(&self, shard: G) -> &LockedSlot {
+        &self.slots[G::FIRST_SLOT + shard.into().index()]
+    }
+
     /// Runs `f` on a shard's slot under its lock. `f` must not sleep, flush, allocate or raise.
     #[inline]
-    pub fn with_slot<T>(&self, shard: Shard, f: impl FnOnce(&mut Slot) -> T) -> T {
-        let LockedSlot { lock, slot } = &self.slots[shard.index()];
+    pub fn with_slot<G: Grid, T>(&self, shard: G, f: impl FnOnce(&mut Slot) -> T) -> T {
+        let LockedSlot { lock, slot } = self.locked_slot(shard);
         // SAFETY: the exclusive lock makes this the only reference to the slot.
         unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || f(&mut *slot.get())) }
     }
 
     /// A copy of a shard's slot.
-    pub fn slot(&self, shard: Shard) -> Slot {
-        let LockedSlot { lock, slot } = &self.slots[shard.index()];
+    pub fn slot<G: Grid>(&self, shard: G) -> Slot {
+        let LockedSlot { lock, slot } = self.locked_slot(shard);
         // SAFETY: the shared lock keeps writers out.
         unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_SHARED, || *slot.get()) }
     }
@@ -192,6 +198,9 @@ impl Shared {
     pub fn reset_counters(&self) {
         self.mark.counted_since.store(pg::timestamp(), Ordering::Relaxed);
         for shard in Shard::all() {
+            self.with_slot(shard, Slot::reset_counters);
+        }
+        for shard in JsShard::all() {
             self.with_slot(shard, Slot::reset_counters);
         }
     }
