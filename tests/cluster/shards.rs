@@ -201,6 +201,12 @@ fn a_shard_moves_under_load() {
     let target = Server::start(&["idgen.allowed_shards = '100-199'", "idgen.max_ahead = 20s"]);
     target.set_clock(-8.0);
     source.connect().batch_execute(TABLES).unwrap();
+    let js = |server: &Server| -> i64 {
+        let row =
+            server.connect().query_one("SELECT max(snowflake_next_id_js(5)) FROM generate_series(1, 9)", &[]);
+        row.unwrap().get(0)
+    };
+    let mut js_ids = vec![];
 
     let mut slow = Diary::default();
     let mut diaries = Load { servers: &[&source, &target], mint: MINT, retried: &GONE }.during(|| {
@@ -218,6 +224,7 @@ fn a_shard_moves_under_load() {
             let long = "SELECT snowflake_next_id(5), pg_sleep(0.1) FROM generate_series(1, 60)";
             let long = scope.spawn(|| source.connect().query(long, &[]).unwrap());
             thread::sleep(Duration::from_millis(300));
+            js_ids.push(js(&source));
             transaction.commit().unwrap();
             println!("{}", String::from_utf8_lossy(&script.join().unwrap().stdout));
             let long = long.join().expect("the shard is not withdrawn before the transaction ends");
@@ -225,6 +232,8 @@ fn a_shard_moves_under_load() {
         });
     });
     println!("the longest outage of a client: {:?}", longest_outage(&diaries));
+    js_ids.push(js(&target));
+    assert!(js_ids.is_sorted_by(|a, b| a < b), "JavaScript-safe ids of source and target: {js_ids:?}");
     diaries.push(slow);
 
     assert_unique_and_in_order(&diaries);
