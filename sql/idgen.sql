@@ -84,11 +84,17 @@ CREATE OR REPLACE FUNCTION snowflake_next_ids(shard integer, count integer) RETU
 COMMENT ON FUNCTION snowflake_next_ids(integer, integer) IS
 'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one visit to shared memory. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or shard out of range, and those of snowflake_next_id(shard).';
 
+CREATE OR REPLACE FUNCTION snowflake_next_id_js(shard integer) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_next_id_js_wrapper'
+    LANGUAGE C VOLATILE PARALLEL SAFE;
+COMMENT ON FUNCTION snowflake_next_id_js(integer) IS
+'Mints an id below 2^53, which JavaScript keeps exactly: 32 bits of seconds since idgen.epoch, 8 bits of logical shard (0 to 255), 12 bits of sequence, hence at most 4096 ids a second for each shard. Greater than every id of this function and the shard that any session has got before. To be kept in columns of their own: next to those of snowflake_next_id such ids are all smaller. snowflake_decode(id, ''js53'') takes it apart. Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard).';
+
 CREATE OR REPLACE FUNCTION snowflake_last_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_last_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowflake_last_id() IS
-'The last id that this session minted, of whatever shard, also where its transaction was rolled back; what lastval() is for sequences. Ids minted by parallel workers do not count, and DISCARD does not forget it. Error: 55000 before the first.';
+'The last id that this session minted, of whatever shard and layout, also where its transaction was rolled back; what lastval() is for sequences. Ids minted by parallel workers do not count, and DISCARD does not forget it. Error: 55000 before the first.';
 
 CREATE OR REPLACE FUNCTION snowflake_advance(shard integer, past bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_advance_wrapper'
@@ -101,7 +107,7 @@ CREATE OR REPLACE FUNCTION snowflake_safe_horizon() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_safe_horizon_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION snowflake_safe_horizon() IS
-'Every id below it is settled, of whatever shard: its transaction has ended, and none is minted there any more. A reader that follows a table of this cluster up to it misses no row. Call it in a statement of its own, before the one that reads: a statement sees what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted holds it back. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 55000 while there are prepared transactions, and where the clock is before the epoch or the library not preloaded.';
+'Every id of snowflake_next_id below it is settled, of whatever shard: its transaction has ended, and none is minted there any more. A reader that follows a table of this cluster up to it misses no row. Call it in a statement of its own, before the one that reads: a statement sees what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted holds it back. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 55000 while there are prepared transactions, and where the clock is before the epoch or the library not preloaded.';
 
 -- Taking ids apart and building them --------------------------------------------------------------
 
@@ -230,15 +236,18 @@ COMMENT ON FUNCTION snowflake_unscatter(bigint) IS 'The id that snowflake_scatte
 -- looks like a call is none.
 CREATE OR REPLACE FUNCTION idgen_columns(
         OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
-        OUT template text, OUT relation oid)
+        OUT template text, OUT relation oid, OUT max_shard integer)
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
     SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
     WITH minting AS (
-        SELECT p.oid, quote_ident(n.nspname) || '.' || quote_ident(p.proname) AS name
+        SELECT p.oid, quote_ident(n.nspname) || '.' || quote_ident(p.proname) AS name,
+               CASE WHEN p.oid = 'snowflake_next_id_js(integer)'::regprocedure THEN 255 ELSE 8191 END
+               AS max_shard
         FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
-        WHERE p.oid IN ('snowflake_next_id()'::regprocedure, 'snowflake_next_id(integer)'::regprocedure)
+        WHERE p.oid IN ('snowflake_next_id()'::regprocedure, 'snowflake_next_id(integer)'::regprocedure,
+                        'snowflake_next_id_js(integer)'::regprocedure)
     ),
     -- A token is a call with a readable shard (its name and its shard), or something else: a literal, a
     -- name with its qualification, or one character. The longest one counts.
@@ -268,7 +277,8 @@ BEGIN ATOMIC
            CASE WHEN read.all_of_it AND read.least = read.greatest THEN nullif(read.least, '')::integer END,
            d.expression,
            CASE WHEN read.all_of_it THEN read.template END,
-           c.oid
+           c.oid,
+           read.max_shard
     FROM defaults AS d
          JOIN pg_class AS c ON c.oid = d.relation AND c.relpersistence <> 't'
          JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -278,15 +288,16 @@ BEGIN ATOMIC
              SELECT count(part[1]) > 0 AND count(*) FILTER (WHERE part[3] = ANY (names)) = 0 AS all_of_it,
                     min(part[2]) AS least, max(part[2]) AS greatest,
                     string_agg(coalesce(part[1] || '(%1$s)', replace(part[3], '%', '%%')), '' ORDER BY place)
-                    AS template
+                    AS template,
+                    min((SELECT min(max_shard) FROM minting WHERE name = part[1])) AS max_shard
              FROM regexp_matches(d.expression, grammar.token, 'g') WITH ORDINALITY AS tokens (part, place)
          ) AS read;
 END;
 COMMENT ON FUNCTION idgen_columns() IS
-'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, and relation is the oid of the table.';
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for.';
 
 CREATE VIEW idgen_columns AS SELECT "schema", "table", "column", shard, expression FROM idgen_columns();
-COMMENT ON VIEW idgen_columns IS 'Every column whose default calls snowflake_next_id, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls snowflake_next_id is not seen, nor is a trigger.';
+COMMENT ON VIEW idgen_columns IS 'Every column whose default calls snowflake_next_id or snowflake_next_id_js, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls one of them is not seen, nor is a trigger.';
 COMMENT ON COLUMN idgen_columns.schema IS 'The schema of the table.';
 COMMENT ON COLUMN idgen_columns.table IS 'The table, partition, child, foreign table or view.';
 COMMENT ON COLUMN idgen_columns.column IS 'The column.';
@@ -364,6 +375,18 @@ BEGIN
         RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name
             USING HINT = 'A function or a trigger of your own that calls it is not seen.';
     END IF;
+    SELECT string_agg(format('%I.%I DEFAULT %s', c.table, c.column, c.expression), '; '
+                      ORDER BY c.relation, c.column)
+    INTO list
+    FROM @extschema@.idgen_columns() AS c
+    WHERE c.schema = target_name AND new_shard > c.max_shard;
+    IF list IS NOT NULL THEN
+        RAISE EXCEPTION 'shard "%" is out of range', new_shard
+            USING ERRCODE = '22023',
+                  DETAIL = format('Ids of snowflake_next_id_js have room for a shard between 0 and 255. '
+                                  'These are such: %s.', list),
+                  HINT = 'Choose a lower shard, or let these columns have ids of snowflake_next_id.';
+    END IF;
 
     FOR item IN
         SELECT c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
@@ -382,7 +405,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id mint for a shard (0 to 8191), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
 
 -- Watching --------------------------------------------------------------------------------------
 
@@ -411,8 +434,8 @@ CREATE VIEW idgen_status AS
 COMMENT ON VIEW idgen_status IS 'The clock of the ids and its guards, and the settings in force: one row.';
 COMMENT ON COLUMN idgen_status.epoch IS 'Setting idgen.epoch: the moment of tick 0; null where the configuration gave it wrongly.';
 COMMENT ON COLUMN idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null where it is before the epoch.';
-COMMENT ON COLUMN idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has.';
-COMMENT ON COLUMN idgen_status.shards_in_use IS 'Shards that ids were minted for, or that snowflake_advance was called for, since the server started.';
+COMMENT ON COLUMN idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has. A second of snowflake_next_id_js counts from its beginning.';
+COMMENT ON COLUMN idgen_status.shards_in_use IS 'Shards that ids were minted for, or that snowflake_advance was called for, since the server started: the rows of idgen_shard_stats that are not of calls which only waited. A shard that both kinds of ids were minted for counts twice.';
 COMMENT ON COLUMN idgen_status.mark IS 'The durable high-water mark: every id ever minted in this cluster is of an earlier tick. Null before the first id. On a standby, as far as it has replayed.';
 COMMENT ON COLUMN idgen_status.mark_at IS 'The mark as a time.';
 COMMENT ON COLUMN idgen_status.mark_kept_in IS 'Where PostgreSQL keeps the mark: WAL-logged, checkpointed and replicated.';
@@ -434,7 +457,7 @@ COMMENT ON COLUMN idgen_status.max_clock_jump IS 'Setting idgen.max_clock_jump; 
 GRANT SELECT ON idgen_status TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION idgen_shard_stats(
-        OUT shard integer, OUT ids bigint, OUT leases bigint, OUT waits bigint,
+        OUT shard integer, OUT layout text, OUT ids bigint, OUT leases bigint, OUT waits bigint,
         OUT waited_ms double precision,
         OUT last_id bigint, OUT ids_per_second double precision, OUT stats_reset timestamptz)
     RETURNS SETOF record
@@ -444,8 +467,9 @@ COMMENT ON FUNCTION idgen_shard_stats() IS
 'What the view idgen_shard_stats shows. Error: 55000 where the library is not preloaded.';
 
 CREATE VIEW idgen_shard_stats AS SELECT * FROM idgen_shard_stats();
-COMMENT ON VIEW idgen_shard_stats IS 'A row for every shard used since the server started, with counters that begin anew with snowflake_stats_reset(). For members of pg_monitor.';
+COMMENT ON VIEW idgen_shard_stats IS 'A row for every shard used since the server started, and for each of the two layouts that it was used in, with counters that begin anew with snowflake_stats_reset(). For members of pg_monitor.';
 COMMENT ON COLUMN idgen_shard_stats.shard IS 'The logical shard.';
+COMMENT ON COLUMN idgen_shard_stats.layout IS 'The layout of the ids: idgen, or js53 for those of snowflake_next_id_js, which have slots of their own.';
 COMMENT ON COLUMN idgen_shard_stats.ids IS 'Ids handed to backends, those of leases included that were not used up in their millisecond.';
 COMMENT ON COLUMN idgen_shard_stats.leases IS 'Runs of ids handed to backends: visits to shared memory.';
 COMMENT ON COLUMN idgen_shard_stats.waits IS 'Calls that had to wait, those that failed or were cancelled included.';

@@ -208,8 +208,9 @@ impl Error {
                      The call waited {waited_ms} ms."
                 )),
                 "If the clock was set back, minting goes on once it has caught up: check its \
-                 synchronisation. If the shard is at its ceiling of 1024 ids a millisecond, spread the \
-                 load over more shards or raise \"idgen.max_wait\".",
+                 synchronisation. If the shard is at its ceiling of 1024 ids a millisecond (4096 a \
+                 second for snowflake_next_id_js), spread the load over more shards or raise \
+                 \"idgen.max_wait\".",
             ),
             Error::ClockLeapt { by_ms } => (
                 object_state,

@@ -53,7 +53,11 @@ impl fmt::Display for OutOfRange {
     }
 }
 
-fn checked(part: &'static str, value: i128, max: u64) -> Result<u64, OutOfRange> {
+/// A value that is between 0 and `max`.
+///
+/// # Errors
+/// Any other.
+pub fn checked(part: &'static str, value: i128, max: u64) -> Result<u64, OutOfRange> {
     u64::try_from(value).ok().filter(|v| *v <= max).ok_or(OutOfRange { part, value, max })
 }
 

@@ -7,7 +7,9 @@
 use std::fmt::Write;
 
 use crate::epoch::{Epoch, Timestamptz};
+use crate::js::{self, JsShard};
 use crate::layout::{SEQUENCE_BITS, SHARD_BITS, TICK_BITS};
+use crate::slot::Grid;
 
 /// A part of an id other than its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,12 +93,11 @@ pub static LAYOUTS: [Layout; 11] = [
         shard: Some("logical shard"),
         used_by: "this database: snowflake_next_id",
     },
-    // docs/design.md.
     Layout {
         name: "js53",
-        time_bits: 32,
-        parts: &[(Part::Shard, 8), (Part::Sequence, 12)],
-        unit_ms: 1000,
+        time_bits: js::SECOND_BITS,
+        parts: &[(Part::Shard, js::SHARD_BITS), (Part::Sequence, JsShard::SEQUENCE_BITS)],
+        unit_ms: JsShard::UNIT_MS,
         epoch: None,
         shard: Some("logical shard"),
         used_by: "this database: snowflake_next_id_js",

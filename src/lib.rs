@@ -5,7 +5,7 @@
 //! | room | what |
 //! |---|---|
 //! | [`layout`], [`slot`], [`lease`], [`reservation`], [`epoch`], [`shard_set`] | pure: no PostgreSQL, no unsafe; property-tested and model-checked |
-//! | [`layouts`], [`forms`] | pure too: other systems' ids, and the texts of an id |
+//! | [`js`], [`layouts`], [`forms`] | pure too: JavaScript-safe ids, other systems' ids, and the texts of an id |
 //! | [`clock`] | reading the clock |
 //! | [`settings`] | every setting, with why its default |
 //! | [`shmem`], [`pg`] | the only `unsafe`: shared memory, and raw PostgreSQL calls |
@@ -22,6 +22,7 @@ mod fault;
 pub mod forms;
 pub mod functions;
 pub mod high_water;
+pub mod js;
 pub mod layout;
 pub mod layouts;
 pub mod lease;

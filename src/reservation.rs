@@ -35,6 +35,7 @@ pub struct Reservation {
     renewed: bool,
     floor: Tick,
     limit: Tick,
+    raised: Tick,
     settled: Tick,
     claimed_until_ms: u64,
     /// What the clocks showed at the last renewal.
@@ -83,8 +84,14 @@ impl Reservation {
     }
 
     /// No tick before this one may be issued: earlier runs of the server may have.
-    pub fn floor(&self) -> Tick {
+    pub fn run_floor(&self) -> Tick {
         self.floor
+    }
+
+    /// No tick of those ids that can be followed may be issued before this one: earlier runs may have, or a
+    /// reader relies on it.
+    pub fn floor(&self) -> Tick {
+        self.floor.max(self.raised)
     }
 
     /// The exclusive end of the ticks that may be issued; 0 until this run's first renewal.
@@ -98,7 +105,7 @@ impl Reservation {
     pub fn load(&mut self, stored: Tick) {
         if !self.loaded {
             self.loaded = true;
-            self.floor = self.floor.max(stored);
+            self.floor = stored;
         }
     }
 
@@ -107,7 +114,7 @@ impl Reservation {
     /// what earlier runs have issued below the floor.
     pub fn raise_floor(&mut self, now: Tick) -> Tick {
         let reached = now.min(self.limit.max(self.floor));
-        self.floor = self.floor.max(reached);
+        self.raised = self.raised.max(reached);
         reached
     }
 

@@ -9,10 +9,11 @@ use pgrx::pg_sys;
 
 use crate::epoch::Timestamptz;
 use crate::error::Error;
+use crate::js::{JS_SHARDS, JsShard};
 use crate::layout::{SHARDS, Shard, Tick};
 use crate::pg;
 use crate::reservation::Reservation;
-use crate::slot::Slot;
+use crate::slot::{Grid, Slot};
 
 /// A slot and its lock on one cache line: a visit writes this line and no other, and shards never
 /// contend with each other.
@@ -29,6 +30,7 @@ const _: () = assert!(size_of::<LockedSlot>() == 64);
 #[repr(C, align(64))]
 struct Mark {
     floor: AtomicU64,
+    run_floor: AtomicU64,
     limit: AtomicU64,
     /// When the counters of the slots began. It is here because there is room, and is seldom written.
     counted_since: AtomicI64,
@@ -46,10 +48,10 @@ struct Guarded {
 #[repr(C)]
 pub struct Shared {
     mark: Mark,
-    slots: [LockedSlot; SHARDS],
+    slots: [LockedSlot; SHARDS + JS_SHARDS],
 }
 
-/// Shared memory taken, in bytes: 512 KiB for the slots, and the mark.
+/// Shared memory taken, in bytes: 528 KiB for the slots, and the mark.
 pub const SIZE: usize = size_of::<Shared>();
 
 /// A backend whose transaction has minted no id.
@@ -150,17 +152,22 @@ unsafe fn locked<T>(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type, f
 }
 
 impl Shared {
+    #[inline]
+    fn locked_slot<G: Grid>(&self, shard: G) -> &LockedSlot {
+        &self.slots[G::FIRST_SLOT + shard.into().index()]
+    }
+
     /// Runs `f` on a shard's slot under its lock. `f` must not sleep, flush, allocate or raise.
     #[inline]
-    pub fn with_slot<T>(&self, shard: Shard, f: impl FnOnce(&mut Slot) -> T) -> T {
-        let LockedSlot { lock, slot } = &self.slots[shard.index()];
+    pub fn with_slot<G: Grid, T>(&self, shard: G, f: impl FnOnce(&mut Slot) -> T) -> T {
+        let LockedSlot { lock, slot } = self.locked_slot(shard);
         // SAFETY: the exclusive lock makes this the only reference to the slot.
         unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || f(&mut *slot.get())) }
     }
 
     /// A copy of a shard's slot.
-    pub fn slot(&self, shard: Shard) -> Slot {
-        let LockedSlot { lock, slot } = &self.slots[shard.index()];
+    pub fn slot<G: Grid>(&self, shard: G) -> Slot {
+        let LockedSlot { lock, slot } = self.locked_slot(shard);
         // SAFETY: the shared lock keeps writers out.
         unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_SHARED, || *slot.get()) }
     }
@@ -168,7 +175,7 @@ impl Shared {
     /// Runs `f` on the state of the high-water mark under its lock, and publishes its floor and
     /// limit. `f` must not sleep, flush, allocate or raise.
     pub fn with_reservation<T>(&self, f: impl FnOnce(&mut Reservation) -> T) -> T {
-        let Mark { floor, limit, guarded, .. } = &self.mark;
+        let Mark { floor, run_floor, limit, guarded, .. } = &self.mark;
         // SAFETY: the exclusive lock makes this the only reference to the state.
         unsafe {
             locked(guarded.lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || {
@@ -176,6 +183,7 @@ impl Shared {
                 let result = f(reservation);
                 // The floor first: whoever sees the first limit of this run must see the floor too.
                 floor.store(reservation.floor(), Ordering::Relaxed);
+                run_floor.store(reservation.run_floor(), Ordering::Relaxed);
                 limit.store(reservation.limit(), Ordering::Release);
                 result
             })
@@ -186,6 +194,11 @@ impl Shared {
     #[inline]
     pub fn floor(&self) -> Tick {
         self.mark.floor.load(Ordering::Relaxed)
+    }
+
+    /// No tick before this one may be issued, of ids that nobody follows.
+    pub fn run_floor(&self) -> Tick {
+        self.mark.run_floor.load(Ordering::Relaxed)
     }
 
     /// The exclusive end of the ticks that may be issued. Read it before [`Shared::floor`]. A limit
@@ -204,6 +217,9 @@ impl Shared {
     pub fn reset_counters(&self) {
         self.mark.counted_since.store(pg::timestamp(), Ordering::Relaxed);
         for shard in Shard::all() {
+            self.with_slot(shard, Slot::reset_counters);
+        }
+        for shard in JsShard::all() {
             self.with_slot(shard, Slot::reset_counters);
         }
     }

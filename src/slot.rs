@@ -1,7 +1,45 @@
 //! A shard's step: which positions come next. Pure, so that it can be tested and model-checked.
 #![forbid(unsafe_code)]
 
-use crate::layout::{MAX_TICK, Position, Tick, first_position, tick_of};
+use crate::layout::{MAX_TICK, Position, SEQUENCE_BITS, Shard, Tick};
+
+/// A shard of one of the layouts that are minted: how its positions count time, and where its slot is.
+///
+/// The clock, the floor and the limit are in milliseconds for all of them. A unit of time may be handed out
+/// where its first millisecond may, and none of it where that lies before the floor: so what one run of the
+/// server hands out below its limit, no later one does, which begins at a floor not below that limit.
+pub trait Grid: Copy + Into<Shard> {
+    /// The unit of time in milliseconds.
+    const UNIT_MS: u64;
+    /// Width of the sequence in a position.
+    const SEQUENCE_BITS: u32;
+    /// Where the slots of these shards begin among those of all.
+    const FIRST_SLOT: usize;
+    /// Whether `snowflake_safe_horizon` speaks of these ids, and so its floor bounds them.
+    const FOLLOWED: bool;
+
+    /// The first position of a unit of time.
+    fn first_position(unit: u64) -> Position {
+        unit << Self::SEQUENCE_BITS
+    }
+
+    /// The unit of time that a position belongs to.
+    fn unit_of(position: Position) -> u64 {
+        position >> Self::SEQUENCE_BITS
+    }
+
+    /// The first millisecond of that.
+    fn tick_of(position: Position) -> Tick {
+        Self::unit_of(position) * Self::UNIT_MS
+    }
+}
+
+impl Grid for Shard {
+    const UNIT_MS: u64 = 1;
+    const SEQUENCE_BITS: u32 = SEQUENCE_BITS;
+    const FIRST_SLOT: usize = 0;
+    const FOLLOWED: bool = true;
+}
 
 /// What a shard remembers. It lives in shared memory behind the shard's lock, hence the plain
 /// integers and the fixed order of fields.
@@ -51,7 +89,7 @@ pub struct Run {
 pub enum Refusal {
     /// The next free position is in `tick`, more than `max_ahead` and the queue after the clock.
     Ahead {
-        /// The millisecond of the next free position.
+        /// The first millisecond of the next free position's unit of time.
         tick: Tick,
     },
     /// The next free position is in `tick`, at or after the limit.
@@ -66,38 +104,41 @@ pub enum Refusal {
 impl Slot {
     /// Takes up to `want` positions, at least one, and fewer only where a bound cuts the run.
     ///
-    /// A busy slot goes on where it stopped. A slot that has been idle starts the clock's
-    /// millisecond, and not always at sequence 0: `id % N` over ids of a quiet shard should find
+    /// A busy slot goes on where it stopped. A slot that has been idle starts the clock's unit of time, a
+    /// millisecond for most, and not always at sequence 0: `id % N` over ids of a quiet shard should find
     /// every bucket, so the start moves through the low 8 bits as ids are handed out.
     ///
-    /// A run that lies more than `max_ahead` after the clock is of one millisecond, and not to be used
+    /// A run that lies more than `max_ahead` after the clock is of one unit of time, and not to be used
     /// before [`Run::due`].
     ///
     /// # Errors
     /// A [`Refusal`], with the slot unchanged.
     #[inline]
-    pub fn take(&mut self, want: u64, bounds: &Bounds) -> Result<Run, Refusal> {
-        let earliest = bounds.now.max(bounds.floor);
-        if earliest > MAX_TICK {
+    pub fn take<G: Grid>(&mut self, want: u64, bounds: &Bounds) -> Result<Run, Refusal> {
+        let last_minted = MAX_TICK / G::UNIT_MS;
+        let earliest = (bounds.now / G::UNIT_MS).max(bounds.floor.div_ceil(G::UNIT_MS));
+        if earliest > last_minted {
             return Err(Refusal::Exhausted);
         }
-        let start = if first_position(earliest) > self.next {
-            first_position(earliest) | (self.ids & 255)
+        let start = if G::first_position(earliest) > self.next {
+            G::first_position(earliest) | (self.ids & 255)
         } else {
             self.next
         };
-        let tick = tick_of(start);
-        if tick > MAX_TICK {
+        let unit = G::unit_of(start);
+        if unit > last_minted {
             return Err(Refusal::Exhausted);
         }
         let last = bounds.now + bounds.max_ahead;
+        let tick = G::tick_of(start);
         if tick > last + bounds.queue {
             return Err(Refusal::Ahead { tick });
         }
         if tick >= bounds.limit {
             return Err(Refusal::Limit { tick });
         }
-        let bound = first_position((last.max(tick).min(MAX_TICK) + 1).min(bounds.limit));
+        let limit = bounds.limit.div_ceil(G::UNIT_MS);
+        let bound = G::first_position(((last / G::UNIT_MS).max(unit).min(last_minted) + 1).min(limit));
         let end = bound.min(start.saturating_add(want.max(1)));
         self.next = end;
         self.ids += end - start;
@@ -125,7 +166,7 @@ impl Run {
     }
 
     /// What the clock must show for the run to be used.
-    pub fn due(&self, max_ahead: u64) -> Tick {
-        tick_of(self.start).saturating_sub(max_ahead)
+    pub fn due<G: Grid>(&self, max_ahead: u64) -> Tick {
+        G::tick_of(self.start).saturating_sub(max_ahead)
     }
 }

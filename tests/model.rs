@@ -184,10 +184,10 @@ impl World {
             }
             Step::Read { now, floor, limit } => {
                 let bounds = Bounds { now, floor, max_ahead: self.max_ahead, queue: self.queue, limit };
-                match node.slot.take(backend.lease.want(shard(), now, self.max_lease), &bounds) {
+                match node.slot.take::<Shard>(backend.lease.want(shard(), now, self.max_lease), &bounds) {
                     Ok(run) => {
                         node.slot.leases = 0;
-                        backend.step = if run.due(self.max_ahead) <= now {
+                        backend.step = if run.due::<Shard>(self.max_ahead) <= now {
                             minted = Some(backend.lease.grant(shard(), now, run));
                             Step::Idle
                         } else {
@@ -212,7 +212,7 @@ impl World {
                 }
             }
             Step::Queued { run } => {
-                let due = run.due(self.max_ahead);
+                let due = run.due::<Shard>(self.max_ahead);
                 if node.clock < due {
                     return None;
                 }

@@ -7,6 +7,8 @@
 mod epoch;
 #[path = "../src/forms.rs"]
 mod forms;
+#[path = "../src/js.rs"]
+mod js;
 #[path = "../src/layout.rs"]
 #[allow(dead_code)]
 mod layout;
@@ -29,6 +31,7 @@ use proptest::prelude::*;
 
 use epoch::{BadEpoch, Epoch, INFINITY, MINUS_INFINITY, timestamp_since};
 use forms::{BadText, from_shortcode, from_text, scatter, shortcode, text};
+use js::JsShard;
 use layout::{
     IDS_PER_TICK, MAX_STORED_TICK, MAX_TICK, Parts, Position, Sequence, Shard, compose, decompose,
     first_position, max_id, min_id, position, position_after, tick_of,
@@ -37,7 +40,7 @@ use layouts::{Fields, LAYOUTS, Layout};
 use lease::Lease;
 use reservation::{CLAIM_MS, Clocks, Reservation, Rules, Unplanned, runs_low};
 use shard_set::ShardSet;
-use slot::{Bounds, Refusal, Run, Slot};
+use slot::{Bounds, Grid, Refusal, Run, Slot};
 
 fn shard(number: i32) -> Shard {
     Shard::try_from(number).unwrap()
@@ -144,14 +147,14 @@ proptest! {
         let mut end: Position = 0;
         for (want, bounds) in calls {
             let before = slot;
-            match slot.take(want, &bounds) {
+            match slot.take::<Shard>(want, &bounds) {
                 Ok(run) => {
                     prop_assert!(run.start >= end, "a position twice");
                     prop_assert!(run.start < run.end && run.count() <= want);
                     end = run.end;
                     let (first, last) = (tick_of(run.start), tick_of(run.end - 1));
                     prop_assert!(first >= bounds.now && first >= bounds.floor);
-                    if run.due(bounds.max_ahead) <= bounds.now {
+                    if run.due::<Shard>(bounds.max_ahead) <= bounds.now {
                         prop_assert!(last <= bounds.now + bounds.max_ahead);
                     } else {
                         prop_assert!(first == last, "a run to wait for is of one millisecond");
@@ -182,7 +185,7 @@ proptest! {
         let mut slot = Slot::default();
         let bounds = Bounds { now, floor: 0, max_ahead, queue: 0, limit: now + 3 };
         let room = first_position((now + max_ahead + 1).min(now + 3)) - first_position(now);
-        prop_assert_eq!(slot.take(want, &bounds).unwrap().count(), want.min(room));
+        prop_assert_eq!(slot.take::<Shard>(want, &bounds).unwrap().count(), want.min(room));
     }
 }
 
@@ -191,10 +194,113 @@ proptest! {
 fn the_last_tick_is_used_up_and_then_refused() {
     let mut slot = Slot::default();
     let bounds = Bounds { now: MAX_TICK, floor: 0, max_ahead: 1000, queue: 0, limit: MAX_TICK + 1 };
-    assert_eq!(slot.take(5000, &bounds).unwrap().count(), IDS_PER_TICK);
-    assert_eq!(slot.take(1, &bounds), Err(Refusal::Exhausted));
-    assert_eq!(slot.take(1, &Bounds { now: u64::MAX >> 20, ..bounds }), Err(Refusal::Exhausted));
-    assert_eq!(slot.take(1, &Bounds { now: 5, ..bounds }), Err(Refusal::Exhausted));
+    assert_eq!(slot.take::<Shard>(5000, &bounds).unwrap().count(), IDS_PER_TICK);
+    assert_eq!(slot.take::<Shard>(1, &bounds), Err(Refusal::Exhausted));
+    assert_eq!(slot.take::<Shard>(1, &Bounds { now: u64::MAX >> 20, ..bounds }), Err(Refusal::Exhausted));
+    assert_eq!(slot.take::<Shard>(1, &Bounds { now: 5, ..bounds }), Err(Refusal::Exhausted));
+}
+
+// JavaScript-safe ids -----------------------------------------------------------------------------
+
+fn js_shard(number: i32) -> JsShard {
+    JsShard::try_from(number).unwrap()
+}
+
+fn any_js_bounds() -> impl Strategy<Value = Bounds> {
+    let tick = prop_oneof![9 => 0..9000u64, 1 => MAX_TICK - 3000..MAX_TICK + 3000];
+    (tick, 0..9000u64, 0..3000u64, 0..64u64, prop_oneof![0..12_000u64, Just(MAX_TICK + 1)])
+        .prop_map(|(now, floor, max_ahead, queue, limit)| Bounds { now, floor, max_ahead, queue, limit })
+}
+
+proptest! {
+    /// Promises 1 and 3 in seconds: positions strictly increase for any sequence of clocks and bounds; the
+    /// second is not before the clock's, and its first millisecond not before the floor, not at the limit,
+    /// and not too far after the clock.
+    #[test]
+    fn js_positions_increase_and_stay_in_bounds(calls in vec((1..6000u64, any_js_bounds()), 1..200)) {
+        let mut slot = Slot::default();
+        let mut end: Position = 0;
+        for (want, bounds) in calls {
+            let before = slot;
+            let ahead = bounds.now + bounds.max_ahead;
+            match slot.take::<JsShard>(want, &bounds) {
+                Ok(run) => {
+                    prop_assert!(run.start >= end, "a position twice");
+                    prop_assert!(run.start < run.end && run.count() <= want);
+                    end = run.end;
+                    let (first, last) = (JsShard::tick_of(run.start), JsShard::tick_of(run.end - 1));
+                    prop_assert!(first + 1000 > bounds.now && first >= bounds.floor);
+                    prop_assert!(last < bounds.limit && last <= MAX_TICK);
+                    if run.due::<JsShard>(bounds.max_ahead) <= bounds.now {
+                        prop_assert!(last <= ahead);
+                    } else {
+                        prop_assert!(first == last && last <= ahead + bounds.queue);
+                    }
+                }
+                Err(refusal) => {
+                    prop_assert_eq!(slot, before, "a refusal must leave the slot alone");
+                    match refusal {
+                        Refusal::Ahead { tick } => prop_assert!(tick > ahead + bounds.queue),
+                        Refusal::Limit { tick } => prop_assert!(tick >= bounds.limit),
+                        Refusal::Exhausted => {
+                            let next = JsShard::tick_of(before.next);
+                            prop_assert!(bounds.now.max(bounds.floor).max(next) > MAX_TICK - 1000);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Promise 1 across a restart or failover: a run of the server that begins at a floor not below the limit
+    /// of the one before repeats no second of it, wherever in a second both lie, and whatever the clock shows.
+    #[test]
+    fn no_js_second_is_on_both_sides_of_a_mark(
+        limit in 1..9000u64, more in prop_oneof![Just(0), 0..2500u64], before in 0..9000u64, after in 0..9000u64,
+    ) {
+        let far = Bounds { now: before, floor: 0, max_ahead: 20_000, queue: 0, limit };
+        let mut old = Slot::default();
+        // All that it may.
+        let _ = old.take::<JsShard>(1_000_000, &far);
+        let next = Bounds { now: after, floor: limit + more, limit: MAX_TICK + 1, ..far };
+        let new = Slot::default().take::<JsShard>(1, &next).unwrap();
+        prop_assert!(JsShard::unit_of(new.start) * 4096 >= old.next, "{old:?} {new:?}");
+    }
+
+    /// Ids are below 2^53, come apart as the layout js53 says, and are in the order of their positions.
+    #[test]
+    fn js_ids_are_exact_in_javascript(
+        second in 0..=MAX_TICK / 1000, s in 0..256i32, q in 0..4096u64, other in 0..1u64 << 42,
+    ) {
+        let position = JsShard::first_position(second) | q;
+        let id = js::compose(position, js_shard(s));
+        prop_assert!((0..1 << 53).contains(&id) && (id as f64) as i64 == id);
+        let fields = Layout::find("js53").unwrap().fields(id).unwrap();
+        prop_assert_eq!(fields.ms, second * 1000);
+        prop_assert_eq!((fields.shard, fields.sequence, fields.gene), (Some(s), Some(q as i32), None));
+        prop_assert_eq!(position.cmp(&other), id.cmp(&js::compose(other, js_shard(s))));
+    }
+}
+
+#[test]
+fn js_shards_are_those_below_256() {
+    for (number, fits) in [(-1, false), (0, true), (255, true), (256, false), (i32::MAX, false)] {
+        assert_eq!(JsShard::try_from(number).is_ok(), fits);
+    }
+    let all: Vec<i32> = JsShard::all().map(|shard| Shard::from(shard).into()).collect();
+    assert_eq!(all, (0..256).collect::<Vec<i32>>());
+}
+
+/// The mark's range ends in the midst of a second: that one is handed out, and then no more.
+#[test]
+fn the_last_js_second_is_used_up_and_then_refused() {
+    let mut slot = Slot::default();
+    let bounds = Bounds { now: MAX_TICK, floor: 0, max_ahead: 5000, queue: 0, limit: MAX_TICK + 1 };
+    assert_eq!(slot.take::<JsShard>(9000, &bounds).unwrap().count(), 4096);
+    assert_eq!(slot.take::<JsShard>(1, &bounds), Err(Refusal::Exhausted));
+    assert_eq!(slot.take::<JsShard>(1, &Bounds { now: 5, ..bounds }), Err(Refusal::Exhausted));
+    let ended = Bounds { now: 0, floor: MAX_TICK + 1, ..bounds };
+    assert_eq!(Slot::default().take::<JsShard>(1, &ended), Err(Refusal::Exhausted));
 }
 
 // Leases ------------------------------------------------------------------------------------------
@@ -208,7 +314,7 @@ impl Backend {
         if let Some(position) = self.0.next(shard(5), now, bounds.floor) {
             return Ok(position);
         }
-        let run = slot.take(self.0.want(shard(5), now, max_lease), bounds)?;
+        let run = slot.take::<Shard>(self.0.want(shard(5), now, max_lease), bounds)?;
         Ok(self.0.grant(shard(5), now, run))
     }
 }
@@ -280,11 +386,11 @@ proptest! {
             let (began, from, run) = calls[who].unwrap_or((now, at, None));
             let bounds = Bounds { now, floor: 0, max_ahead, queue, limit: MAX_TICK + 1 };
             let minted = match run {
-                Some(run) if run.due(max_ahead) > now => None,
-                Some(run) => Some(lease.grant(shard(5), run.due(max_ahead), run)),
+                Some(run) if run.due::<Shard>(max_ahead) > now => None,
+                Some(run) => Some(lease.grant(shard(5), run.due::<Shard>(max_ahead), run)),
                 None => lease.next(shard(5), now, 0).or_else(|| {
-                    let run = slot.take(lease.want(shard(5), now, max_lease), &bounds).ok()?;
-                    if run.due(max_ahead) <= now {
+                    let run = slot.take::<Shard>(lease.want(shard(5), now, max_lease), &bounds).ok()?;
+                    if run.due::<Shard>(max_ahead) <= now {
                         return Some(lease.grant(shard(5), now, run));
                     }
                     calls[who] = Some((began, from, Some(run)));
@@ -341,7 +447,8 @@ proptest! {
     ) {
         let (mut slot, mut now) = (Slot::default(), 0);
         let take = |slot: &mut Slot, now, want| {
-            slot.take(want, &Bounds { now, floor: 0, max_ahead: 1000, limit: MAX_TICK + 1 }).unwrap()
+            let bounds = Bounds { now, floor: 0, max_ahead: 1000, queue: 0, limit: MAX_TICK + 1 };
+            slot.take::<Shard>(want, &bounds).unwrap()
         };
         for (step, want) in before {
             now += step;

@@ -182,6 +182,11 @@ while true; do
 done
 # Every id that the source has minted is below its mark.
 past=$(on "$source" 'SELECT coalesce(:"idgen".snowflake_max_id(mark_at), 0) FROM :"idgen".idgen_status')
+js_from=$(on "$source" "
+    SELECT extract(epoch FROM mark_at) + 1 FROM :\"idgen\".idgen_status
+    WHERE EXISTS (SELECT FROM :\"idgen\".idgen_shard_stats WHERE shard = :shard AND layout = 'js53')
+       OR EXISTS (SELECT FROM :\"idgen\".idgen_columns
+                  WHERE \"schema\" = :'moved' AND expression LIKE '%snowflake_next_id_js%')")
 
 say "copying the rows"
 pg_dump -d "$source" -Fc -n "\"${moved//\"/\"\"}\"" | pg_restore -d "$target" --single-transaction
@@ -198,6 +203,12 @@ for try in {1..30}; do
     [ "$try" -lt 30 ] || die "$answer"
     sleep 1
 done
+
+# Ids of snowflake_next_id_js are not advanced: they begin with the second that the target's clock shows.
+if [ -n "$js_from" ]; then
+    say "waiting until the target's clock has left the last second of the source"
+    on "$target" "SELECT pg_sleep($js_from - extract(epoch FROM clock_timestamp()))" >/dev/null
+fi
 
 say "opening it on the target"
 with=$(list "$target" with)

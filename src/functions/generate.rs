@@ -6,13 +6,14 @@ use std::vec;
 use pgrx::pg_extern;
 
 use crate::error::{Error, or_raise};
-use crate::layout::{Position, Shard, compose};
+use crate::js::JsShard;
+use crate::layout::{OutOfRange, Position, Shard, compose};
 use crate::pg::{Call, hot_entry};
 use crate::slot::Run;
 use crate::{mint, settings};
 
-fn shard_argument(shard: Option<i32>) -> Result<Shard, Error> {
-    Ok(Shard::try_from(shard.ok_or(Error::Null("shard"))?)?)
+fn shard_argument<S: TryFrom<i32, Error = OutOfRange>>(shard: Option<i32>) -> Result<S, Error> {
+    Ok(S::try_from(shard.ok_or(Error::Null("shard"))?)?)
 }
 
 hot_entry!(
@@ -58,6 +59,11 @@ impl Iterator for Batch {
         })?;
         compose(position, self.shard).ok()
     }
+}
+
+#[pg_extern(sql = false)]
+fn snowflake_next_id_js(shard: Option<i32>) -> i64 {
+    or_raise(shard_argument::<JsShard>(shard).and_then(mint::next_id_js))
 }
 
 #[pg_extern(sql = false)]

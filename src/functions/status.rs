@@ -6,11 +6,13 @@ use pgrx::{name, pg_extern};
 use crate::clock;
 use crate::epoch::{Epoch, Timestamptz};
 use crate::error::or_raise;
-use crate::layout::{MAX_TICK, Shard, Tick, tick_of};
+use crate::js::{self, JsShard};
+use crate::layout::{MAX_TICK, Shard, Tick};
 use crate::mint;
 use crate::pg;
 use crate::settings;
-use crate::shmem;
+use crate::shmem::{self, Shared};
+use crate::slot::Grid;
 
 /// A Julian year, 365.25 days, in milliseconds.
 const YEAR_MS: f64 = 31_557_600_000.0;
@@ -42,9 +44,9 @@ fn idgen_status() -> TableIterator<
 > {
     let shared = or_raise(shmem::shared());
     let (mut in_use, mut furthest) = (0, 0);
-    for last in Shard::all().filter_map(|shard| shared.slot(shard).last()) {
+    for tick in last_ticks(shared, Shard::all()).chain(last_ticks(shared, JsShard::all())) {
         in_use += 1;
-        furthest = furthest.max(tick_of(last));
+        furthest = furthest.max(tick);
     }
     let reservation = shared.with_reservation(|r| *r);
     let mark = Some(pg::load_mark()).filter(|mark| *mark > 0);
@@ -79,12 +81,18 @@ fn idgen_status() -> TableIterator<
     ))
 }
 
+/// The ticks of the last positions of those shards that are in use.
+fn last_ticks<G: Grid>(shared: &Shared, shards: impl Iterator<Item = G>) -> impl Iterator<Item = Tick> {
+    shards.filter_map(|shard| shared.slot(shard).last()).map(G::tick_of)
+}
+
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity)]
 fn idgen_shard_stats() -> TableIterator<
     'static,
     (
         name!(shard, i32),
+        name!(layout, &'static str),
         name!(ids, i64),
         name!(leases, i64),
         name!(waits, i64),
@@ -98,21 +106,27 @@ fn idgen_shard_stats() -> TableIterator<
     let since = shared.counted_since();
     // A clock that was set back since gives no rate.
     let seconds = Some(pg::timestamp() - since).filter(|us| *us > 0).map(|us| us as f64 / 1e6);
-    TableIterator::new(Shard::all().filter_map(move |shard| {
+    let of_all = Shard::all().map(|shard| {
         let slot = shared.slot(shard);
-        let last_id = slot.last().map(|last| or_raise(mint::id_at(last, shard)));
-        (last_id.is_some() || slot.waits > 0).then(|| {
-            (
-                shard.into(),
-                slot.ids.cast_signed(),
-                slot.leases.cast_signed(),
-                slot.waits.cast_signed(),
-                slot.waited_us as f64 / 1000.0,
-                last_id,
-                seconds.map(|seconds| slot.ids as f64 / seconds),
-                since,
-            )
-        })
+        ("idgen", shard, slot, slot.last().map(|last| or_raise(mint::id_at(last, shard))))
+    });
+    let of_js = JsShard::all().map(|shard| {
+        let slot = shared.slot(shard);
+        ("js53", shard.into(), slot, slot.last().map(|last| js::compose(last, shard)))
+    });
+    let used = of_all.chain(of_js).filter(|(.., slot, last_id)| last_id.is_some() || slot.waits > 0);
+    TableIterator::new(used.map(move |(layout, shard, slot, last_id)| {
+        (
+            shard.into(),
+            layout,
+            slot.ids.cast_signed(),
+            slot.leases.cast_signed(),
+            slot.waits.cast_signed(),
+            slot.waited_us as f64 / 1000.0,
+            last_id,
+            seconds.map(|seconds| slot.ids as f64 / seconds),
+            since,
+        )
     }))
 }
 

@@ -74,7 +74,8 @@ impl Ledger {
         for id in session {
             self.given += 1;
             assert!(*id > 0 && self.ids.insert(*id), "{id} was given out twice");
-            let before = last.insert(id >> 10 & 8191, *id);
+            let js = *id < 1 << 53;
+            let before = last.insert((js, if js { id >> 12 & 255 } else { id >> 10 & 8191 }), *id);
             assert!(before < Some(*id), "{id} comes after {before:?} in a session");
         }
     }
@@ -213,13 +214,15 @@ fn work(
     report
 }
 
-/// One statement of a changing kind: single ids, runs, batches, and transactions that roll back.
+/// One statement of a changing kind: single ids, runs, batches, ids for JavaScript, and transactions that
+/// roll back.
 fn mint(client: &mut Client, round: usize, run: usize) -> Result<Session, postgres::Error> {
     let shard = round as i64 / 7 % SHARDS;
     let sql = match round % 7 {
         0 => format!("SELECT snowflake_next_ids({shard}, {run})"),
         1 => format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, {run})"),
         2 => format!("SELECT snowflake_next_id((i % {SHARDS})::integer) FROM generate_series(1, 20) AS i"),
+        3 => format!("SELECT snowflake_next_id_js({shard}) FROM generate_series(1, 20)"),
         _ => format!("SELECT snowflake_next_id({shard})"),
     };
     let rolls_back = round.is_multiple_of(5);

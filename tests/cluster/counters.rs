@@ -8,7 +8,7 @@ use crate::server::Server;
 /// When the counters began, in seconds since 1970, and the rate of shard 1.
 fn began(client: &mut Client) -> (f64, Option<f64>) {
     let sql = "SELECT extract(epoch FROM stats_reset)::float8, ids_per_second
-               FROM idgen_shard_stats WHERE shard = 1";
+               FROM idgen_shard_stats WHERE shard = 1 AND layout = 'idgen'";
     let row = client.query_one(sql, &[]).unwrap();
     (row.get(0), row.get(1))
 }

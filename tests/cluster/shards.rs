@@ -201,6 +201,7 @@ fn a_shard_moves_under_load() {
     let target = Server::start(&["idgen.allowed_shards = '100-199'", "idgen.max_ahead = 20s"]);
     target.set_clock(-8.0);
     source.connect().batch_execute(TABLES).unwrap();
+    let mut js_ids = Vec::new();
 
     let mut slow = Diary::default();
     let mut diaries = Load { servers: &[&source, &target], mint: MINT, retried: &GONE }.during(|| {
@@ -215,16 +216,20 @@ fn a_shard_moves_under_load() {
         thread::scope(|scope| {
             let script = scope.spawn(|| run(move_shard(&source, &target)));
             thread::sleep(Duration::from_secs(2));
-            let long = "SELECT snowflake_next_id(5), pg_sleep(0.1) FROM generate_series(1, 60)";
+            let long = "SELECT snowflake_next_id(5), snowflake_next_id_js(5), pg_sleep(0.1)
+                        FROM generate_series(1, 60)";
             let long = scope.spawn(|| source.connect().query(long, &[]).unwrap());
             thread::sleep(Duration::from_millis(300));
             transaction.commit().unwrap();
             println!("{}", String::from_utf8_lossy(&script.join().unwrap().stdout));
             let long = long.join().expect("the shard is not withdrawn before the transaction ends");
             slow.ids.extend(long.iter().map(|row| (row.get::<_, i64>(0), true)));
+            js_ids.extend(long.iter().map(|row| row.get::<_, i64>(1)));
         });
     });
     println!("the longest outage of a client: {:?}", longest_outage(&diaries));
+    js_ids.push(target.connect().query_one("SELECT snowflake_next_id_js(5)", &[]).unwrap().get(0));
+    assert!(js_ids.is_sorted_by(|a, b| a < b), "JavaScript-safe ids of source and target: {js_ids:?}");
     diaries.push(slow);
 
     assert_unique_and_in_order(&diaries);

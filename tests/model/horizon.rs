@@ -138,7 +138,7 @@ impl World {
         let position = backend.lease.next(shard(shard_of_call), now, floor).or_else(|| {
             let bounds = Bounds { now, floor, max_ahead: 10, queue: 0, limit: MAX_TICK };
             let want = backend.lease.want(shard(shard_of_call), now, 2);
-            let run = state.slots[shard_of_call].take(want, &bounds).ok()?;
+            let run = state.slots[shard_of_call].take::<Shard>(want, &bounds).ok()?;
             state.slots[shard_of_call].leases = 0;
             Some(backend.lease.grant(shard(shard_of_call), now, run))
         });

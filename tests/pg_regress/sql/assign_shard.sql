@@ -131,6 +131,25 @@ SELECT "table", shard FROM idgen_columns WHERE schema = 'insta5' AND shard IS DI
 ORDER BY "table" COLLATE "C";
 DROP TABLE insta5.by_setting, insta5.computed, insta5.of_null, insta5.negative;
 
+-- Ids that JavaScript keeps are minted for the shard too, and have room for no shard above 255.
+CREATE SCHEMA js;
+CREATE TABLE js.small (id bigint DEFAULT snowflake_next_id_js(10));
+CREATE TABLE js.both_kinds (
+    id bigint DEFAULT snowflake_next_id(10),
+    n bigint DEFAULT snowflake_next_id_js(shard => 10)
+);
+CREATE TABLE js.large (id bigint DEFAULT snowflake_next_id(10));
+SELECT * FROM columns_of('js');
+SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', 10)$$);
+SELECT * FROM refused($$SELECT snowflake_assign_shard('js', 256)$$);
+SELECT "table", "column", new_default FROM snowflake_assign_shard('js', 255)
+ORDER BY "table" COLLATE "C", "column" COLLATE "C";
+DROP TABLE js.small, js.both_kinds;
+SELECT new_default FROM snowflake_assign_shard('js', 256);
+CREATE TABLE js.of_null (id bigint DEFAULT snowflake_next_id_js(NULL));
+SELECT * FROM refused($$SELECT snowflake_assign_shard('js', 11)$$);
+DROP SCHEMA js CASCADE;
+
 -- Bad input.
 SELECT * FROM refused($$SELECT snowflake_assign_shard(NULL, 5)$$);
 SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', NULL)$$);

@@ -17,6 +17,8 @@ SELECT snowflake_next_id(5);
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM snowflake_next_ids(5, 10);
 \echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_next_id_js(5);
+\echo :LAST_ERROR_SQLSTATE
 SET idgen.shard = 5;
 SELECT snowflake_next_id();
 \echo :LAST_ERROR_SQLSTATE

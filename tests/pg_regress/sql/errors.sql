@@ -86,7 +86,7 @@ CREATE TEMP TABLE moments AS
         '''294276-12-31T23:59:59.999999Z''', '''1970-01-01T00:00:00Z''', '''2025-01-01T00:00:00Z''',
         '''2059-11-04T19:53:47.775999Z''', '''2059-11-04T19:53:47.776Z''', 'NULL']) AS t;
 WITH calls (function, arguments) AS (
-    SELECT 'snowflake_next_id', i FROM integers
+    SELECT f, i FROM integers, unnest(ARRAY['snowflake_next_id', 'snowflake_next_id_js']) AS f
     UNION ALL SELECT 'snowflake_next_ids', concat_ws(',', a.i, b.i)
               FROM integers AS a, integers AS b WHERE b.i <> '2147483647'
     UNION ALL SELECT 'snowflake_advance', concat_ws(',', i, b) FROM integers, bigints

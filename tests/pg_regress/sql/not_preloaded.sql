@@ -38,6 +38,8 @@ SELECT * FROM idgen_status;
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM idgen_shard_stats;
 \echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_next_id_js(5);
+\echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_stats_reset();
 \echo :LAST_ERROR_SQLSTATE
 -- Wrong arguments are said to be wrong first.

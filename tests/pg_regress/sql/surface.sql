@@ -59,6 +59,7 @@ SELECT obj_description(oid, 'pg_extension') AS extension FROM pg_extension WHERE
 -- Called by name, as an application does that outlives a new argument.
 SELECT count(*) FROM snowflake_next_ids(shard => 5, count => 3);
 SELECT snowflake_next_id(shard => 5) > 0 AS minted;
+SELECT snowflake_next_id_js(shard => 5) > 0 AS minted_js;
 SELECT snowflake_make_id(ts => '2025-01-01T00:00:01Z', shard => 2, sequence => 3) AS id;
 SELECT snowflake_between(id => 0, "from" => '-infinity', upto => 'infinity') AS between;
 SELECT shard_of(snowflake_advance(shard => 6, past => 0)) AS shard;

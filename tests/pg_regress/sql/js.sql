@@ -1,0 +1,79 @@
+-- Ids that JavaScript keeps exactly: 32 bits of seconds, 8 of shard, 12 of sequence.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+
+-- The first shard and the last one, and the second of the call.
+SELECT date_trunc('second', clock_timestamp()) AS before \gset
+CREATE TEMP TABLE minted AS
+    SELECT n, snowflake_next_id_js(n) AS id FROM unnest(ARRAY[0, 1, 5, 254, 255]) AS n;
+SELECT n, shard, id BETWEEN 1 AND (1::bigint << 53) - 1 AS exact,
+       created_at BETWEEN :'before' AND clock_timestamp() + interval '1 s' AS in_time,
+       id::double precision::bigint = id AS through_a_double
+FROM minted, snowflake_decode(id, 'js53') ORDER BY n;
+SELECT id = snowflake_last_id() AS last FROM snowflake_next_id_js(7) AS id;
+
+-- More than a second has room for: in strict order, 4096 to a second, and not further ahead of the clock
+-- than idgen.max_ahead, which is 1 s, for which the last ones wait.
+SELECT date_trunc('second', clock_timestamp()) AS before \gset
+CREATE TEMP TABLE burst AS
+    SELECT n, snowflake_next_id_js(20) AS id, clock_timestamp() AS at FROM generate_series(1, 13000) AS n;
+SELECT count(*) AS ids, count(DISTINCT id) AS different, count(DISTINCT shard) AS shards,
+       min(created_at) >= :'before' AS not_older_than_the_call,
+       bool_and(created_at <= at + interval '1 s') AS not_too_far_ahead
+FROM burst, snowflake_decode(id, 'js53');
+SELECT count(*) AS not_ascending
+FROM (SELECT id <= lag(id) OVER (ORDER BY n) AS wrong FROM burst) AS pairs WHERE wrong;
+SELECT max(count) <= 4096 AS at_most_4096, bool_or(count = 4096) AS all_of_a_second
+FROM (SELECT count(*) FROM burst GROUP BY id >> 20) AS seconds;
+
+-- The slots are their own: ids of the other kind for the same shard are neither slowed nor counted there.
+SELECT shard_of(snowflake_next_id(20)) AS shard, created_at <= clock_timestamp() AS not_ahead
+FROM snowflake_decode(snowflake_next_id(20));
+SELECT shard, layout, ids, leases = ids AS one_by_one, waits > 0 AS waits, waited_ms > 0 AS waited,
+       last_id = (SELECT max(id) FROM burst) AS last_id
+FROM idgen_shard_stats WHERE shard = 20 AND layout = 'js53';
+SELECT shard, layout, ids < 100 AS ids, waits FROM idgen_shard_stats WHERE shard = 20 AND layout = 'idgen';
+SELECT ahead_ms BETWEEN 0 AND 1000 AS ahead,
+       mark_at > (SELECT max(created_at) FROM burst, snowflake_decode(id, 'js53')) AS below_the_mark,
+       shards_in_use = (SELECT count(*) FROM idgen_shard_stats WHERE last_id IS NOT NULL) AS in_use
+FROM idgen_status;
+
+-- A shard at its ceiling is refused after idgen.max_wait.
+CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    EXECUTE statement;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
+        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    detail := regexp_replace(detail, 'lies \d{4,} ms', 'lies N ms');
+END $$;
+\x
+SET idgen.max_wait = 0;
+SELECT * FROM refused('SELECT snowflake_next_id_js(21) FROM generate_series(1, 13000)');
+RESET idgen.max_wait;
+-- A shard that is null, or above what 8 bits hold, or not allowed here.
+SELECT * FROM refused('SELECT snowflake_next_id_js(NULL)');
+SELECT * FROM refused('SELECT snowflake_next_id_js(256)');
+SELECT * FROM refused('SELECT snowflake_next_id_js(-1)');
+ALTER SYSTEM SET idgen.allowed_shards = '5';
+SELECT pg_reload_conf();
+\c -
+SELECT * FROM refused('SELECT snowflake_next_id_js(6)');
+SELECT snowflake_next_id_js(5) > 0 AS allowed;
+ALTER SYSTEM RESET idgen.allowed_shards;
+SELECT pg_reload_conf();
+\c -
+\x
+
+-- As the default of a column, and there and back through a number of JSON.
+CREATE TABLE notes (
+    id bigint PRIMARY KEY DEFAULT snowflake_next_id_js(5) CHECK (id < 1::bigint << 53),
+    body text
+);
+INSERT INTO notes (body) SELECT 'note ' || n FROM generate_series(1, 100) AS n;
+SELECT count(*) FROM notes, json_array_elements_text((SELECT json_agg(id) FROM notes)) AS text
+WHERE text::double precision = id;
+SELECT "table", "column", shard, expression FROM idgen_columns WHERE "table" = 'notes';
+DROP TABLE notes;
+DROP FUNCTION refused;
