@@ -52,6 +52,10 @@ impl World {
                 format!("immediate shutdown, clock {back:+} s")
             }
             2 => {
+                // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends:
+                // it waits for the checkpointer of the recovery, and does not tell it.
+                thread::sleep(Duration::from_millis(100));
+                self.primary.reconnect();
                 self.primary.stop("fast");
                 self.start_again(0.0);
                 "restart".into()
