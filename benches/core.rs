@@ -29,13 +29,13 @@ fn parts_of_a_call(criterion: &mut Criterion) {
     criterion.bench_function("read the clock", |b| b.iter(SystemTime::now));
     criterion.bench_function("take an id from a lease", |b| {
         let mut lease = Lease::NONE;
-        let run = Slot::default().take(1 << 38, &BOUNDS).unwrap();
+        let run = Slot::default().take::<Shard>(1 << 38, &BOUNDS).unwrap();
         lease.grant(shard, NOW, run);
         b.iter(|| lease.next(black_box(shard), black_box(NOW), black_box(0)));
     });
     criterion.bench_function("take a run from a slot", |b| {
         let mut slot = Slot::default();
-        b.iter(|| slot.take(black_box(64), black_box(&BOUNDS)));
+        b.iter(|| slot.take::<Shard>(black_box(64), black_box(&BOUNDS)));
     });
     criterion.bench_function("put an id together", |b| {
         b.iter(|| compose(black_box(first_position(NOW)), black_box(shard)));
