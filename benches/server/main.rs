@@ -418,6 +418,9 @@ impl Bench {
     }
 
     fn sustained(&mut self) -> Vec<Load> {
+        // Left to the background, the writing of what the bulk inserts have left would delay every flush of
+        // the mark.
+        sql(&mut self.control, "CHECKPOINT");
         self.set(&[("idgen.max_ahead", "0")]);
         let statement = "SELECT count(snowflake_next_id(6)) FROM thousand".to_owned();
         let work = Work { statement, rows: THOUSAND.1 };
