@@ -495,6 +495,7 @@ DO $$
 DECLARE
     epoch_ms CONSTANT bigint := substring(pg_get_function_sqlbody(to_regproc('idgen_portable.epoch_ms'))
                                           FROM $re$'(-?\d+)'$re$);
+    last_second timestamptz;
     item record;
 BEGIN
     IF to_regclass('idgen_portable.moved') IS NULL THEN
@@ -517,6 +518,23 @@ BEGIN
                 item.shard, (item.last >> 10 << 23) | (item.shard << 10) | (item.last & 1023));
         END IF;
     END LOOP;
+    -- Ids of snowflake_next_id_js begin with the second of the clock, so this waits until all of their last
+    -- seconds are over.
+    SELECT snowflake_time(0) + max(pg_sequence_last_value(oid) >> 12) * interval '1 s' INTO last_second
+    FROM pg_class
+    WHERE relnamespace = to_regnamespace('idgen_portable') AND relkind = 'S' AND relname ~ '^js_\d+$';
+    WHILE clock_timestamp() < last_second + interval '1 s' LOOP
+        IF last_second > clock_timestamp() + current_setting('idgen.max_ahead')::interval THEN
+            RAISE EXCEPTION USING ERRCODE = '22023',
+                MESSAGE = 'the last id of snowflake_next_id_js lies in the future',
+                DETAIL = format('It lies %s ms after the system clock; "idgen.max_ahead" allows %s.',
+                                ceil(extract(epoch FROM last_second - clock_timestamp()) * 1000),
+                                current_setting('idgen.max_ahead')),
+                HINT = 'Check the system clock, or try again when it has passed that id.';
+        END IF;
+        -- Never for long: the clock may be set right meanwhile.
+        PERFORM pg_sleep_until(least(last_second + interval '1 s', clock_timestamp() + interval '50 ms'));
+    END LOOP;
     -- What this version of the extension does not have stays as it was.
     FOR item IN
         SELECT p.oid::regprocedure AS name
@@ -530,8 +548,11 @@ BEGIN
     -- idgen_portable can be dropped.
     FOR item IN
         SELECT *
-        FROM (VALUES ('mint(shard integer, want bigint, waited_ms bigint DEFAULT 0) RETURNS bigint',
-                      'mint(integer, bigint, bigint)', 'RETURN @extschema@.snowflake_next_id(shard)'),
+        FROM (VALUES ('mint(shard integer, want bigint, waited_ms bigint DEFAULT 0, '
+                      'js boolean DEFAULT false) RETURNS bigint',
+                      'mint(integer, bigint, bigint, boolean)',
+                      'RETURN CASE WHEN js THEN @extschema@.snowflake_next_id_js(shard) '
+                      'ELSE @extschema@.snowflake_next_id(shard) END'),
                      ('mint_many(shard integer, count integer) RETURNS SETOF bigint',
                       'mint_many(integer, integer)',
                       'RETURN QUERY SELECT @extschema@.snowflake_next_ids(shard, count)'),

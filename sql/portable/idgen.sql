@@ -42,7 +42,7 @@ END $$;
 
 CREATE SCHEMA IF NOT EXISTS idgen_portable;
 COMMENT ON SCHEMA idgen_portable IS
-'Helpers and registers of idgen''s portable edition. Nothing in it is to be called or changed by hand, but for a sequence shard_N that is dropped so that no ids are minted for shard N here.';
+'Helpers and registers of idgen''s portable edition. Nothing in it is to be called or changed by hand, but for sequences shard_N and js_N that are dropped so that no ids are minted for shard N here.';
 -- Bodies are run by everybody; a sequence is touched by its owner alone.
 GRANT USAGE ON SCHEMA idgen_portable TO PUBLIC;
 
@@ -174,43 +174,51 @@ END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_clock(bigint) IS
 'Raises 55000 for a tick before the epoch, and 2200H for any other.';
 
-CREATE OR REPLACE FUNCTION idgen_portable.shards() RETURNS text
+CREATE OR REPLACE FUNCTION idgen_portable.shards(prefix text DEFAULT 'shard_') RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT coalesce(string_agg(run, ',' ORDER BY first), '')
     FROM (SELECT min(shard) AS first, concat_ws('-', min(shard), nullif(max(shard), min(shard))) AS run
           FROM (SELECT shard, shard - row_number() OVER (ORDER BY shard) AS island
-                FROM (SELECT substr(relname, 7)::integer AS shard
+                FROM (SELECT substr(relname, length(prefix) + 1)::integer AS shard
                       FROM pg_class
                       WHERE relnamespace = 'idgen_portable'::regnamespace AND relkind = 'S'
-                        AND relname ~ '^shard_\d+$') AS registers) AS numbered
+                        AND relname ~ ('^' || prefix || '\d+$')) AS registers) AS numbered
           GROUP BY island) AS runs;
 END;
-COMMENT ON FUNCTION idgen_portable.shards() IS 'The shards that have a register here, such as 0-1023,5000.';
+COMMENT ON FUNCTION idgen_portable.shards(text) IS
+'The shards that have a register here whose name begins with the prefix, such as 0-1023,5000.';
 
-CREATE OR REPLACE FUNCTION idgen_portable.check_shard(shard integer) RETURNS void
-    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION idgen_portable.check_shard(shard integer, greatest_shard integer DEFAULT 8191)
+    RETURNS void LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF shard IS NULL THEN
         PERFORM idgen_portable.refuse_null('shard');
-    ELSIF shard NOT BETWEEN 0 AND 8191 THEN
-        PERFORM idgen_portable.refuse_part('shard', shard, 8191);
+    ELSIF shard NOT BETWEEN 0 AND greatest_shard THEN
+        PERFORM idgen_portable.refuse_part('shard', shard, greatest_shard);
     END IF;
 END $$;
-COMMENT ON FUNCTION idgen_portable.check_shard(integer) IS 'Raises 22004 for null, 22023 outside 0 to 8191.';
+COMMENT ON FUNCTION idgen_portable.check_shard(integer, integer) IS
+'Raises 22004 for null, 22023 outside 0 to the greatest shard.';
 
 -- Registers ---------------------------------------------------------------------------------------
 
 -- A register is a sequence: its value is WAL-logged, replicated, dumped, and in no transaction. It holds the
--- last position handed out, tick << 10 | sequence, of its shard. The bounds are those of a position, so that
--- no id can be negative, whatever else goes wrong.
+-- last position handed out, tick << 10 | sequence, of its shard; and js_N, for the ids that JavaScript keeps,
+-- second << 12 | sequence. The bounds are those of a position, so that no id can be negative, or greater than
+-- JavaScript keeps, whatever else goes wrong.
 CREATE OR REPLACE FUNCTION idgen_portable.make_register(shard integer) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 BEGIN
     EXECUTE format('CREATE SEQUENCE IF NOT EXISTS idgen_portable.shard_%s '
                    'MINVALUE 0 MAXVALUE 1125899906842623 START 0', shard);
+    IF shard <= 255 THEN
+        EXECUTE format('CREATE SEQUENCE IF NOT EXISTS idgen_portable.js_%s '
+                       'MINVALUE 0 MAXVALUE 4503599628287 START 0', shard);
+    END IF;
 END $$;
-COMMENT ON FUNCTION idgen_portable.make_register(integer) IS 'Makes the register of a shard, if it has none.';
+COMMENT ON FUNCTION idgen_portable.make_register(integer) IS
+'Makes the register of a shard, and up to shard 255 that of its ids for JavaScript, where there is none.';
 REVOKE ALL ON FUNCTION idgen_portable.make_register(integer) FROM PUBLIC;
 
 DO $$
@@ -252,10 +260,12 @@ COMMENT ON SEQUENCE idgen_portable.last_id IS
 
 -- Minting -----------------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION idgen_portable.id_at("position" bigint, shard integer) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN (("position" >> 10) << 23) | (shard << 10) | ("position" & 1023);
-COMMENT ON FUNCTION idgen_portable.id_at(bigint, integer) IS 'The id of a position of a shard.';
+CREATE OR REPLACE FUNCTION idgen_portable.id_at("position" bigint, shard integer, js boolean DEFAULT false)
+    RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE WHEN js THEN (("position" >> 12) << 20) | (shard << 12) | ("position" & 4095)
+                ELSE (("position" >> 10) << 23) | (shard << 10) | ("position" & 1023) END;
+COMMENT ON FUNCTION idgen_portable.id_at(bigint, integer, boolean) IS
+'The id of a position of a shard, or of one of its positions for JavaScript.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.has_moved() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -268,10 +278,14 @@ COMMENT ON FUNCTION idgen_portable.has_moved() IS
 -- transaction, taken in a block that is then rolled back: that frees it at once, and so does every error
 -- and every cancel, wherever it strikes. (A session's lock would be kept by a cancel at the wrong moment,
 -- and with it the shard.)
-CREATE OR REPLACE FUNCTION idgen_portable.mint(shard integer, want bigint, waited_ms bigint DEFAULT 0)
+CREATE OR REPLACE FUNCTION idgen_portable.mint(
+        shard integer, want bigint, waited_ms bigint DEFAULT 0, js boolean DEFAULT false)
     RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    prefix CONSTANT text := CASE WHEN js THEN 'js_' ELSE 'shard_' END;
+    unit_ms CONSTANT integer := CASE WHEN js THEN 1000 ELSE 1 END;
+    bits CONSTANT integer := CASE WHEN js THEN 12 ELSE 10 END;    -- of the sequence
     register regclass;
     locked boolean;
     tick bigint;         -- the clock
@@ -288,42 +302,42 @@ BEGIN
     END IF;
     -- The gate. Null says that it was shut, or that the server crashed.
     IF pg_sequence_last_value('idgen_portable.last_id') IS NULL AND idgen_portable.has_moved() THEN
-        EXECUTE 'SELECT idgen_portable.mint($1, $2)' INTO id USING shard, want;
+        EXECUTE 'SELECT idgen_portable.mint($1, $2, $3, $4)' INTO id USING shard, want, waited_ms, js;
         RETURN id;
     END IF;
-    register := to_regclass('idgen_portable.shard_' || shard);
+    register := to_regclass('idgen_portable.' || prefix || shard);
     IF register IS NULL THEN
-        PERFORM idgen_portable.check_shard(shard);
+        PERFORM idgen_portable.check_shard(shard, CASE WHEN js THEN 255 ELSE 8191 END);
         RAISE EXCEPTION USING ERRCODE = '55000',
             MESSAGE = format('this server may not mint ids for shard "%s"', shard),
-            DETAIL = format('"idgen.allowed_shards" is "%s".', idgen_portable.shards()),
+            DETAIL = format('"idgen.allowed_shards" is "%s".', idgen_portable.shards(prefix)),
             HINT = format('Connect to the server that holds the shard; or, once no other server mints for '
                           'it, let the owner call snowflake_advance(%s, ID) with its greatest id, or 0.',
                           shard);
     END IF;
     LOOP
         BEGIN
-            -- Seen in pg_locks: 1768187749 is "idge" in ASCII.
-            locked := pg_advisory_xact_lock(1768187749, shard) IS NULL;
+            -- Seen in pg_locks: 1768187749 is "idge" in ASCII, 1768187754 "idgj".
+            locked := pg_advisory_xact_lock(CASE WHEN js THEN 1768187754 ELSE 1768187749 END, shard) IS NULL;
             tick := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
             greatest_tick := least(tick + idgen_portable.max_ahead_ms(), 1099511627775);
             start := coalesce(pg_sequence_last_value(register) + 1, 0);
-            IF tick << 10 > start THEN
+            IF tick / unit_ms << bits > start THEN
                 -- A quiet shard does not begin every millisecond with sequence 0: id % N finds all buckets.
-                start := (tick << 10) | (start & 255);
+                start := (tick / unit_ms << bits) | (start & 255);
             END IF;
-            IF tick >= 0 AND start >> 10 <= greatest_tick THEN
+            IF tick >= 0 AND (start >> bits) * unit_ms <= greatest_tick THEN
                 -- Everybody may call this: a register never goes back, whatever is wanted.
                 stop := setval(register, least(start + greatest(want, 1) - 1,
-                                               ((greatest_tick + 1) << 10) - 1));
+                                               ((greatest_tick / unit_ms + 1) << bits) - 1));
             END IF;
             RAISE SQLSTATE 'IDGEN';
         EXCEPTION WHEN SQLSTATE 'IDGEN' THEN
         END;
         IF stop IS NOT NULL THEN
-            id := setval('idgen_portable.last_id', idgen_portable.id_at(stop, shard));
-            RETURN idgen_portable.id_at(start, shard);
-        ELSIF tick NOT BETWEEN 0 AND 1099511627775 OR start >> 10 > 1099511627775 THEN
+            id := setval('idgen_portable.last_id', idgen_portable.id_at(stop, shard, js));
+            RETURN idgen_portable.id_at(start, shard, js);
+        ELSIF tick NOT BETWEEN 0 AND 1099511627775 OR (start >> bits) * unit_ms > 1099511627775 THEN
             PERFORM idgen_portable.refuse_clock(tick);
         END IF;
         -- Without the lock, and never for long: the clock may be set right meanwhile.
@@ -333,18 +347,20 @@ BEGIN
                 MESSAGE = format('the system clock is behind the ids of shard "%s"', shard),
                 DETAIL = format('The next id lies %s ms after the clock; "idgen.max_ahead" allows %s ms. '
                                 'The call waited %s ms.',
-                                (start >> 10) - tick, idgen_portable.max_ahead_ms(), waited_ms),
+                                (start >> bits) * unit_ms - tick, idgen_portable.max_ahead_ms(), waited_ms),
                 HINT = 'If the clock was set back, minting goes on once it has caught up: check its '
-                       'synchronisation. If the shard is at its ceiling of 1024 ids a millisecond, spread '
-                       'the load over more shards or raise "idgen.max_wait".';
+                       'synchronisation. If the shard is at its ceiling of 1024 ids a millisecond (4096 a '
+                       'second for snowflake_next_id_js), spread the load over more shards or raise '
+                       '"idgen.max_wait".';
         END IF;
-        pause_ms := least(((start + want - 1) >> 10) - greatest_tick, max_wait_ms - waited_ms, 50);
+        pause_ms := least(((start + want - 1) >> bits) * unit_ms - greatest_tick,
+                          max_wait_ms - waited_ms, 50);
         PERFORM pg_sleep(pause_ms / 1000.0);
         waited_ms := waited_ms + pause_ms;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION idgen_portable.mint(integer, bigint, bigint) IS
-'Takes up to want positions of a shard in a run and returns the id of the first; that of the last is then the session''s last id. What the call has waited already counts.';
+COMMENT ON FUNCTION idgen_portable.mint(integer, bigint, bigint, boolean) IS
+'Takes up to want positions of a shard, or of those for JavaScript, in a run and returns the id of the first; that of the last is then the session''s last id. What the call has waited already counts.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.session_shard() RETURNS integer
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -428,6 +444,12 @@ END;
 COMMENT ON FUNCTION snowflake_next_ids(integer, integer) IS
 'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one lock and one advance of its register. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or shard out of range, and those of snowflake_next_id(shard). Portable edition.';
 
+CREATE OR REPLACE FUNCTION snowflake_next_id_js(shard integer) RETURNS bigint
+    LANGUAGE sql VOLATILE PARALLEL UNSAFE
+    RETURN idgen_portable.mint(shard, 1, js => true);
+COMMENT ON FUNCTION snowflake_next_id_js(integer) IS
+'Mints an id below 2^53, which JavaScript keeps exactly: 32 bits of seconds since the epoch, 8 bits of logical shard (0 to 255), 12 bits of sequence, hence at most 4096 ids a second for each shard. Greater than every id of this function and the shard that this database has minted before. To be kept in columns of their own: next to those of snowflake_next_id such ids are all smaller. snowflake_decode(id, ''js53'') takes it apart. Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard). Portable edition.';
+
 CREATE OR REPLACE FUNCTION snowflake_last_id() RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -437,7 +459,7 @@ EXCEPTION WHEN object_not_in_prerequisite_state THEN
         HINT = 'Call snowflake_next_id first.';
 END $$;
 COMMENT ON FUNCTION snowflake_last_id() IS
-'The last id that this session minted, of whatever shard, also where its transaction was rolled back; what lastval() is for sequences. DISCARD SEQUENCES forgets it. Error: 55000 before the first. Portable edition.';
+'The last id that this session minted, of whatever shard and layout, also where its transaction was rolled back; what lastval() is for sequences. DISCARD SEQUENCES forgets it. Error: 55000 before the first. Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.advance(shard integer, past bigint) RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -471,7 +493,8 @@ BEGIN
                             (next >> 10) - tick, idgen_portable.max_ahead_ms()),
             HINT = 'Check that the id is of this layout and epoch, and the system clock.';
     END IF;
-    IF to_regclass('idgen_portable.shard_' || shard) IS NULL THEN
+    IF to_regclass('idgen_portable.shard_' || shard) IS NULL
+            OR shard <= 255 AND to_regclass('idgen_portable.js_' || shard) IS NULL THEN
         -- Two that make the same register wait for each other, until the first one's transaction ends.
         PERFORM pg_advisory_xact_lock(1768187749, shard);
         PERFORM idgen_portable.make_register(shard);
@@ -495,7 +518,7 @@ CREATE OR REPLACE FUNCTION snowflake_advance(shard integer, past bigint) RETURNS
     LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     RETURN idgen_portable.advance(shard, past);
 COMMENT ON FUNCTION snowflake_advance(integer, bigint) IS
-'Makes the next id of a shard (0 to 8191) greater than an id given, as soon as it returns, and durably once the transaction has been committed: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. A shard that has no register here gets one, with the transaction. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) but for shards not allowed. Portable edition.';
+'Makes the next id of a shard (0 to 8191) greater than an id given, as soon as it returns, and durably once the transaction has been committed: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. A shard that has no register here gets one, with the transaction. Moves no ids of snowflake_next_id_js. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) but for shards not allowed. Portable edition.';
 REVOKE ALL ON FUNCTION snowflake_advance(integer, bigint) FROM PUBLIC;
 
 -- Taking ids apart and building them --------------------------------------------------------------
@@ -834,15 +857,18 @@ COMMENT ON FUNCTION snowflake_unscatter(bigint) IS
 -- looks like a call is none.
 CREATE OR REPLACE FUNCTION idgen_portable.columns(
         OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
-        OUT template text, OUT relation oid)
+        OUT template text, OUT relation oid, OUT max_shard integer)
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
     SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
     WITH minting AS (
-        SELECT p.oid, quote_ident(n.nspname) || '.' || quote_ident(p.proname) AS name
+        SELECT p.oid, quote_ident(n.nspname) || '.' || quote_ident(p.proname) AS name,
+               CASE WHEN p.oid = 'snowflake_next_id_js(integer)'::regprocedure THEN 255 ELSE 8191 END
+               AS max_shard
         FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
-        WHERE p.oid IN ('snowflake_next_id()'::regprocedure, 'snowflake_next_id(integer)'::regprocedure)
+        WHERE p.oid IN ('snowflake_next_id()'::regprocedure, 'snowflake_next_id(integer)'::regprocedure,
+                        'snowflake_next_id_js(integer)'::regprocedure)
     ),
     -- A token is a call with a readable shard (its name and its shard), or something else: a literal, a
     -- name with its qualification, or one character. The longest one counts.
@@ -872,7 +898,8 @@ BEGIN ATOMIC
            CASE WHEN read.all_of_it AND read.least = read.greatest THEN nullif(read.least, '')::integer END,
            d.expression,
            CASE WHEN read.all_of_it THEN read.template END,
-           c.oid
+           c.oid,
+           read.max_shard
     FROM defaults AS d
          JOIN pg_class AS c ON c.oid = d.relation AND c.relpersistence <> 't'
          JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -882,27 +909,28 @@ BEGIN ATOMIC
              SELECT count(part[1]) > 0 AND count(*) FILTER (WHERE part[3] = ANY (names)) = 0 AS all_of_it,
                     min(part[2]) AS least, max(part[2]) AS greatest,
                     string_agg(coalesce(part[1] || '(%1$s)', replace(part[3], '%', '%%')), '' ORDER BY place)
-                    AS template
+                    AS template,
+                    min((SELECT min(max_shard) FROM minting WHERE name = part[1])) AS max_shard
              FROM regexp_matches(d.expression, grammar.token, 'g') WITH ORDINALITY AS tokens (part, place)
          ) AS read;
 END;
 COMMENT ON FUNCTION idgen_portable.columns() IS
-'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, and relation is the oid of the table.';
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for.';
 
 CREATE OR REPLACE FUNCTION idgen_columns(
         OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
-        OUT template text, OUT relation oid)
+        OUT template text, OUT relation oid, OUT max_shard integer)
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
 BEGIN ATOMIC
     SELECT * FROM idgen_portable.columns();
 END;
 COMMENT ON FUNCTION idgen_columns() IS
-'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, and relation is the oid of the table. Portable edition.';
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for. Portable edition.';
 
 CREATE OR REPLACE VIEW idgen_columns AS
     SELECT "schema", "table", "column", shard, expression FROM idgen_columns();
-COMMENT ON VIEW idgen_columns IS 'Every column whose default calls snowflake_next_id, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls snowflake_next_id is not seen, nor is a trigger. Portable edition.';
+COMMENT ON VIEW idgen_columns IS 'Every column whose default calls snowflake_next_id or snowflake_next_id_js, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls one of them is not seen, nor is a trigger. Portable edition.';
 COMMENT ON COLUMN idgen_columns.schema IS 'The schema of the table.';
 COMMENT ON COLUMN idgen_columns.table IS 'The table, partition, child, foreign table or view.';
 COMMENT ON COLUMN idgen_columns.column IS 'The column.';
@@ -981,6 +1009,18 @@ BEGIN
         RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name
             USING HINT = 'A function or a trigger of your own that calls it is not seen.';
     END IF;
+    SELECT string_agg(format('%I.%I DEFAULT %s', c.table, c.column, c.expression), '; '
+                      ORDER BY c.relation, c.column)
+    INTO list
+    FROM idgen_portable.columns() AS c
+    WHERE c.schema = target_name AND new_shard > c.max_shard;
+    IF list IS NOT NULL THEN
+        RAISE EXCEPTION 'shard "%" is out of range', new_shard
+            USING ERRCODE = '22023',
+                  DETAIL = format('Ids of snowflake_next_id_js have room for a shard between 0 and 255. '
+                                  'These are such: %s.', list),
+                  HINT = 'Choose a lower shard, or let these columns have ids of snowflake_next_id.';
+    END IF;
 
     FOR item IN
         SELECT c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
@@ -999,7 +1039,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id mint for a shard (0 to 8191), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner. Portable edition.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner. Portable edition.';
 
 -- Watching --------------------------------------------------------------------------------------
 
@@ -1015,11 +1055,12 @@ CREATE OR REPLACE FUNCTION idgen_status(
 DECLARE
     tick bigint := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
 BEGIN
-    SELECT (max(last) >> 10) + 1, count(last) INTO mark, shards_in_use
-    FROM (SELECT pg_sequence_last_value(oid) AS last
+    SELECT max(CASE WHEN relname ~ '^js' THEN (last >> 12) * 1000 ELSE last >> 10 END) + 1, count(last)
+    INTO mark, shards_in_use
+    FROM (SELECT relname, pg_sequence_last_value(oid) AS last
           FROM pg_class
           WHERE relnamespace = 'idgen_portable'::regnamespace AND relkind = 'S'
-            AND relname ~ '^shard_\d+$') AS registers;
+            AND relname ~ '^(shard|js)_\d+$') AS registers;
     epoch := idgen_portable.epoch();
     mark_at := epoch + mark * interval '1 ms';
     mark_kept_in := 'sequences of schema idgen_portable';
@@ -1054,8 +1095,8 @@ CREATE OR REPLACE VIEW idgen_status AS
 COMMENT ON VIEW idgen_status IS 'The clock of the ids and its guards, and the settings in force: one row. Portable edition.';
 COMMENT ON COLUMN idgen_status.epoch IS 'The moment of tick 0.';
 COMMENT ON COLUMN idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null where it is before the epoch.';
-COMMENT ON COLUMN idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has.';
-COMMENT ON COLUMN idgen_status.shards_in_use IS 'Shards that ids were ever minted for here.';
+COMMENT ON COLUMN idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has. A second of snowflake_next_id_js counts from its beginning.';
+COMMENT ON COLUMN idgen_status.shards_in_use IS 'Shards that ids were ever minted for here. A shard that both kinds of ids were minted for counts twice.';
 COMMENT ON COLUMN idgen_status.mark IS 'Every id ever minted in this database is of an earlier tick. Null before the first id.';
 COMMENT ON COLUMN idgen_status.mark_at IS 'The mark as a time.';
 COMMENT ON COLUMN idgen_status.mark_kept_in IS 'Where the mark is kept: a register for each shard.';

@@ -10,6 +10,7 @@ SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 SELECT epoch, allowed_shards, max_ahead, max_wait, max_lease, shards_in_use, mark, warning FROM idgen_status;
 SELECT shard_of(snowflake_next_id(0)), shard_of(snowflake_next_id(1023));
+SELECT d.shard FROM snowflake_decode(snowflake_next_id_js(255), 'js53') AS d;
 SELECT pronamespace::regnamespace AS "schema", count(*)
 FROM pg_proc WHERE obj_description(oid, 'pg_proc') ~ 'Portable edition.$' GROUP BY 1;
 
@@ -97,6 +98,8 @@ SELECT snowflake_next_id(5);
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM snowflake_next_ids(5, 10);
 \echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_next_id_js(5);
+\echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_last_id();
 \echo :LAST_ERROR_SQLSTATE
 SELECT epoch, now_tick > 1099511627775 AS now_is_later, ahead_ms, shards_in_use, ends_at, years_left, warning
@@ -124,6 +127,7 @@ END $$;
 \x
 SELECT * FROM refused('SELECT snowflake_next_id(5)');
 SELECT * FROM refused('SELECT snowflake_next_ids(5, 10)');
+SELECT * FROM refused('SELECT snowflake_next_id_js(5)');
 SELECT * FROM refused('SELECT snowflake_advance(5, 0)');
 SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status;
 \x

@@ -59,6 +59,7 @@ CREATE INDEX users_shard ON users (shard_of(id));
 CREATE INDEX users_time ON users (snowflake_time(id, '2025-01-01T00:00:00Z'));
 CREATE TABLE posts (id bigint DEFAULT snowflake_next_id()) PARTITION BY RANGE (shard_of(id));
 CREATE TABLE posts_low PARTITION OF posts FOR VALUES FROM (0) TO (8);
+CREATE TABLE labels (id bigint DEFAULT snowflake_next_id_js(7));
 CREATE VIEW recent AS
     SELECT u.name, d.* FROM users AS u, snowflake_decode(u.id) AS d
     WHERE snowflake_between(u.id, now() - interval '1 hour', 'infinity');
@@ -69,6 +70,7 @@ END;
 INSERT INTO users (name) SELECT 'user ' || n FROM generate_series(1, 1000) AS n;
 SET idgen.shard = 6;
 INSERT INTO posts VALUES (DEFAULT), (DEFAULT);
+INSERT INTO labels VALUES (DEFAULT), (DEFAULT);
 SELECT count(*) FROM recent;
 RESET ROLE;
 CREATE TABLE users_before AS SELECT * FROM users;
@@ -115,11 +117,17 @@ SELECT setval('idgen_portable.shard_7', ((now_tick + 3600000) << 10)) > 0 AS ahe
 CREATE EXTENSION idgen;
 \set VERBOSITY default
 SELECT setval('idgen_portable.shard_7', ((now_tick + 500) << 10)) AS ahead FROM idgen_status \gset
+-- Nor while a second of ids for JavaScript is.
+SELECT setval('idgen_portable.js_7', ((now_tick / 1000 + 3600) << 12)) > 0 AS ahead FROM idgen_status;
+\set VERBOSITY sqlstate
+CREATE EXTENSION idgen;
+\set VERBOSITY default
 -- All the while nothing has changed.
 SELECT snowflake_next_id(5) AS next \gset
 SELECT :next > :id AS greater;
 
--- The one statement.
+-- The one statement. The next second of ids for JavaScript is used up already.
+SELECT setval('idgen_portable.js_7', (now_tick / 1000 + 1) << 12 | 4095) AS js_ahead FROM idgen_status \gset
 CREATE EXTENSION idgen;
 
 -- No id and no default has changed, and what is stored of a default is the same to the byte.
@@ -150,6 +158,9 @@ INSERT INTO users (name) VALUES ('next') RETURNING id > :next AS greater, shard_
 EXECUTE mint \gset
 SELECT :id > :next AS greater;
 SELECT (snowflake_next_id(7) >> 23 << 10) > :ahead - 1024 AS after_the_register;
+SELECT id >> 20 > :js_ahead >> 12 AS after_the_register, d.shard
+FROM snowflake_next_id_js(7) AS id, snowflake_decode(id, 'js53') AS d;
+INSERT INTO labels VALUES (DEFAULT) RETURNING id >> 20 > :js_ahead >> 12 AS after_the_register;
 SELECT shard_of(add_user('ada'));
 SELECT snowflake_last_id() = max(id) AS last_id FROM users;
 INSERT INTO posts VALUES (DEFAULT);
@@ -160,13 +171,14 @@ RESET ROLE;
 
 -- What is left of the portable edition can go.
 SELECT snowflake_next_id(5) < idgen_portable.mint(5, 1) AS leads_there;
+SELECT snowflake_next_id_js(5) < idgen_portable.mint(5, 1, js => true) AS leads_there;
 SET client_min_messages = warning;
 DROP SCHEMA idgen_portable CASCADE;
 SELECT shard_of(snowflake_next_id(5));
 -- The portable edition is not installed over the extension.
 \! ./install regression
 ALTER DATABASE regression OWNER TO postgres;
-DROP TABLE users, posts CASCADE;
+DROP TABLE users, posts, labels CASCADE;
 REVOKE ALL ON FUNCTION snowflake_advance FROM regress_idgen_user;
 DROP OWNED BY regress_idgen_owner;
 DROP ROLE regress_idgen_owner, regress_idgen_user;

@@ -11,6 +11,8 @@ SELECT * FROM snowflake_next_ids(8191, 0);
 SET idgen.shard = 301;
 SELECT snowflake_next_id();
 \echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_next_id_js(10);
+\echo :LAST_ERROR_SQLSTATE
 BEGIN;
 SELECT shard_of(snowflake_advance(10, 0));
 SELECT shard_of(snowflake_next_id(10));
@@ -18,9 +20,12 @@ ROLLBACK;
 SELECT snowflake_next_id(10);
 \echo :LAST_ERROR_SQLSTATE
 SELECT shard_of(snowflake_advance(10, 0)), shard_of(snowflake_next_id(10));
--- It goes with its register.
-DROP SEQUENCE idgen_portable.shard_10;
+SELECT d.shard FROM snowflake_decode(snowflake_next_id_js(10), 'js53') AS d;
+-- It goes with its registers.
+DROP SEQUENCE idgen_portable.shard_10, idgen_portable.js_10;
 SELECT snowflake_next_id(10);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_next_id_js(10);
 \echo :LAST_ERROR_SQLSTATE
 
 -- The session's shard is text until it is used; what is no shard is refused then.
@@ -73,6 +78,8 @@ SELECT count(*) FROM pg_locks WHERE locktype = 'advisory';
 -- A register holds the last position, and nothing can bring it beyond the range or below zero.
 SELECT snowflake_next_id(5) AS id \gset
 SELECT pg_sequence_last_value('idgen_portable.shard_5') = ((:id >> 23) << 10 | (:id & 1023)) AS position;
+SELECT snowflake_next_id_js(5) AS js_id \gset
+SELECT pg_sequence_last_value('idgen_portable.js_5') = ((:js_id >> 20) << 12 | (:js_id & 4095)) AS position;
 SELECT setval('idgen_portable.shard_5', 1125899906842624);
 \echo :LAST_ERROR_SQLSTATE
 -- The end of the range, one id before.
@@ -80,8 +87,13 @@ SELECT setval('idgen_portable.shard_9', 1125899906842623);
 SELECT snowflake_next_id(9);
 \echo :LAST_ERROR_SQLSTATE
 
+SELECT setval('idgen_portable.js_9', 4503599628288);
+\echo :LAST_ERROR_SQLSTATE
+SELECT setval('idgen_portable.js_9', 4503599628287);
+SELECT snowflake_next_id_js(9);
+\echo :LAST_ERROR_SQLSTATE
 -- DISCARD SEQUENCES forgets the session's last id.
-SELECT snowflake_last_id() = :id AS last;
+SELECT snowflake_last_id() = :js_id AS last;
 DISCARD SEQUENCES;
 SELECT snowflake_last_id();
 \echo :LAST_ERROR_SQLSTATE
@@ -91,6 +103,7 @@ CREATE ROLE regress_idgen_user;
 SET ROLE regress_idgen_user;
 SELECT shard_of(snowflake_next_id(5)), (SELECT count(*) FROM snowflake_next_ids(5, 3)) AS batch,
        snowflake_last_id() > 0 AS last_id;
+SELECT d.shard FROM snowflake_decode(snowflake_next_id_js(5), 'js53') AS d;
 SET idgen.shard = 7;
 SELECT shard_of(snowflake_next_id());
 RESET idgen.shard;
@@ -110,6 +123,10 @@ CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql RETURN 0;
 -- A helper that everybody's calls need brings no register back, whatever it is given.
 SELECT snowflake_next_id(5) AS id \gset
 SELECT idgen_portable.mint(5, -100000) > :id AS greater, idgen_portable.mint(5, NULL) > :id AS greater;
+SELECT snowflake_next_id_js(5) AS js_id \gset
+SELECT idgen_portable.mint(5, -100000, 0, true) > :js_id AS greater,
+       idgen_portable.mint(5, NULL, 0, true) > :js_id AS greater,
+       idgen_portable.mint(5, 1, 0, NULL) > :id AS greater;
 SELECT idgen_portable.mint(5, 9223372036854775807);
 SELECT snowflake_next_id(5) > :id AS greater;
 CREATE SEQUENCE idgen_portable.shard_12;
@@ -151,6 +168,7 @@ SELECT 1::bigint >> 0;
 SELECT public.shard_of(public.snowflake_next_id(5)), public.shard_of(public.snowflake_advance(5, 0)),
        public.snowflake_last_id() IS NULL AS last_id;
 SELECT pg_catalog.count(*) FROM public.snowflake_next_ids(5, 10);
+SELECT shard FROM public.snowflake_decode(public.snowflake_next_id_js(5), 'js53');
 SELECT shard, sequence FROM public.snowflake_decode(11637205501278089);
 SELECT public.snowflake_between(n, '2025-01-01T00:00:00Z', 'infinity') AS between
 FROM pg_catalog.generate_series(0, 1) AS n;
@@ -171,6 +189,8 @@ SELECT setval('idgen_portable.shard_8', ((now_tick + 900) << 10)) AS last FROM i
 \! pg_dump regression | psql -X -q -v ON_ERROR_STOP=1 -d copy >/dev/null
 \c copy
 SELECT pg_sequence_last_value('idgen_portable.shard_8') = :last AS same, allowed_shards FROM idgen_status;
+SELECT pg_sequence_last_value('idgen_portable.js_5') >= (:js_id >> 20) << 12 AS of_js,
+       snowflake_next_id_js(5) > :js_id AS greater;
 SELECT shard_of(snowflake_next_id(8)), pg_sequence_last_value('idgen_portable.shard_8') > :last AS greater;
 \! ./install copy
 SELECT shard_of(snowflake_next_id(11));
