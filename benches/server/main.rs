@@ -32,7 +32,7 @@ struct Scale {
     backends: &'static [usize],
 }
 
-const FULL: Scale = Scale { quick: false, rounds: 5, seconds: 1.0, bulk: MILLION, backends: &[1, 2, 4, 8] };
+const FULL: Scale = Scale { quick: false, rounds: 5, seconds: 0.6, bulk: MILLION, backends: &[1, 2, 4, 8] };
 const QUICK: Scale =
     Scale { quick: true, rounds: 2, seconds: 0.25, bulk: HUNDRED_THOUSAND, backends: &[2, 8] };
 
