@@ -1,10 +1,10 @@
 -- The surface is an API: whatever is added, changed or lost shows here, and has to be meant.
 
--- Every object the extension owns.
+-- Every object the extension owns. From PostgreSQL 17 on these include the types of a view's rows.
 CREATE TEMP VIEW ours AS
     SELECT classid, objid
     FROM pg_depend
-    WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+    WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e' AND classid <> 'pg_type'::regclass
       AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen');
 SELECT pg_describe_object(classid, objid, 0) AS object
 FROM ours
