@@ -179,6 +179,5 @@ SELECT shard_of(snowflake_next_id(5));
 \! ./install regression
 ALTER DATABASE regression OWNER TO postgres;
 DROP TABLE users, posts, labels CASCADE;
-REVOKE ALL ON FUNCTION snowflake_advance FROM regress_idgen_user;
-DROP OWNED BY regress_idgen_owner;
+DROP OWNED BY regress_idgen_owner, regress_idgen_user;
 DROP ROLE regress_idgen_owner, regress_idgen_user;
