@@ -57,3 +57,12 @@ log_line_prefix = ''
 include = 'idgen.conf'
 END_OF_CONF
 }
+
+# The differences that tests found: shown at the end, which is what is left of a long log.
+differences=()
+report() {
+    [ ${#differences[@]} -gt 0 ] || return 0
+    cat "${differences[@]}" || true    # pg_regress writes none where it could not begin
+    die "failed: ${differences[*]}
+What the tests printed is in $room/out, what the last server logged in $data/server.log"
+}
