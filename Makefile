@@ -1,7 +1,7 @@
 # make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install demo psql clean-demo test faults bench clean
+.PHONY: all help setup build install demo record psql clean-demo test faults bench clean
 
 all: build
 
@@ -19,6 +19,9 @@ install: setup ## install into the PostgreSQL of PG_CONFIG, with sudo where that
 
 demo: ## start a throw-away server and show idgen at work on it
 	@scripts/demo
+
+record: ## run the demo and keep what it prints: docs/demo.txt, and a picture of it
+	scripts/record
 
 psql: ## open psql on the demo server; ARGS="-c '...'" for more
 	@scripts/demo psql $(ARGS)
