@@ -1,7 +1,7 @@
 # make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install demo record psql clean-demo test matrix faults bench clean
+.PHONY: all help setup build install demo record psql clean-demo test matrix upgrades faults bench clean
 
 all: build
 
@@ -34,6 +34,9 @@ test: setup ## run every test
 
 matrix: setup ## run every test on each PostgreSQL from 15 to 18; VERSIONS="17 18" for some
 	scripts/matrix $(VERSIONS)
+
+upgrades: setup ## pg_upgrade from this PostgreSQL to 17 and 18, fetched for it; VERSIONS=18 for one
+	scripts/test-upgrades $(VERSIONS)
 
 faults: setup ## draw crashes, clock steps and failovers at random: ROUNDS=50 SEED=...
 	ROUNDS=$(ROUNDS) SEED=$(SEED) scripts/faults

@@ -75,7 +75,7 @@ cluster_tests() {
     done
     rm -rf "$dir"/*
     IDGEN_HOUSE=$HOUSE IDGEN_SERVER_USER=$SERVER_USER \
-        IDGEN_PG_BIN=$RELEASE_BIN IDGEN_FAULTS_BIN=$PG_BIN \
+        IDGEN_PG_BIN=$RELEASE_BIN IDGEN_FAULTS_BIN=$PG_BIN IDGEN_OLDER_BIN=${IDGEN_OLDER_BIN:-$RELEASE_BIN} \
         IDGEN_FAKETIME=$(find /usr/lib -name libfaketime.so.1 | head -n1) \
         cargo test "${FEATURES[@]}" --test cluster -- "$@"
 }

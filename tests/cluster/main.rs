@@ -13,4 +13,5 @@ mod portable;
 mod server;
 mod shards;
 mod standbys;
+mod upgrades;
 mod waiting;

@@ -81,13 +81,16 @@ fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let dir = house().join(format!("template-{}", std::process::id()));
-        let mut initdb = command(Path::new(&variable("IDGEN_FAULTS_BIN")).join("initdb"));
-        initdb
-            .args(["--no-sync", "--auth=trust", "--username=postgres", "--no-instructions", "-D"])
-            .arg(&dir);
-        run(initdb);
+        initdb(Build::Faults, &dir, &[]);
         dir
     })
+}
+
+fn initdb(build: Build, dir: &Path, options: &[&str]) {
+    let mut initdb = command(build.bin().join("initdb"));
+    initdb.args(["--no-sync", "--auth=trust", "--username=postgres", "--no-instructions", "-D"]);
+    initdb.arg(dir).args(options);
+    run(initdb);
 }
 
 /// Which build of the extension a server runs.
@@ -97,6 +100,19 @@ pub enum Build {
     Release,
     /// With the points of `src/fault.rs`.
     Faults,
+    /// What users of an older PostgreSQL get. It is today's, but for `scripts/test-upgrades`.
+    Older,
+}
+
+impl Build {
+    /// The folder of the server's programs.
+    fn bin(self) -> PathBuf {
+        PathBuf::from(variable(match self {
+            Build::Release => "IDGEN_PG_BIN",
+            Build::Faults => "IDGEN_FAULTS_BIN",
+            Build::Older => "IDGEN_OLDER_BIN",
+        }))
+    }
 }
 
 /// A server with a data directory and a socket of its own; stopped and deleted at the end.
@@ -129,11 +145,16 @@ impl Server {
         server
     }
 
-    fn start_empty(build: Build, settings: &[&str]) -> Server {
+    /// Starts a server without the extension.
+    pub fn start_empty(build: Build, settings: &[&str]) -> Server {
         let server = Server::new(build);
-        let mut copy = command("cp");
-        copy.arg("-a").arg(template()).arg(&server.dir);
-        run(copy);
+        if build == Build::Older {
+            initdb(build, &server.dir, &["--data-checksums"]);
+        } else {
+            let mut copy = command("cp");
+            copy.arg("-a").arg(template()).arg(&server.dir);
+            run(copy);
+        }
         server.configure(&[
             "listen_addresses = ''",
             "shared_buffers = 16MB",
@@ -190,12 +211,30 @@ impl Server {
         copy
     }
 
+    /// A server of today's PostgreSQL that pg_upgrade has given the data of this older one, which is stopped;
+    /// not started yet.
+    pub fn upgraded(&self) -> Server {
+        let new = Server::new(Build::Release);
+        // From 18 on the default, and both must have them.
+        initdb(new.build, &new.dir, &["--data-checksums"]);
+        new.configure(&["listen_addresses = ''", "shared_preload_libraries = 'idgen'"]);
+        new.own_sockets();
+        let mut upgrade = new.pg("pg_upgrade");
+        upgrade.args(["--no-sync", "--username=postgres", "--socketdir"]).arg(&new.sockets);
+        upgrade.arg("-b").arg(self.build.bin()).arg("-d").arg(&self.dir);
+        upgrade.arg("-B").arg(new.build.bin()).arg("-D").arg(&new.dir);
+        upgrade.current_dir(&new.sockets); // where it leaves its scripts
+        if !upgrade.output().expect("pg_upgrade").status.success() {
+            let mut logs = command("find");
+            logs.arg(new.dir.join("pg_upgrade_output.d"))
+                .args(["-name", "*.log", "-exec", "tail", "-v", "{}", "+"]);
+            panic!("pg_upgrade fails\n{}", String::from_utf8_lossy(&run(logs).stdout));
+        }
+        new
+    }
+
     fn pg(&self, program: &str) -> Command {
-        let bin = match self.build {
-            Build::Release => "IDGEN_PG_BIN",
-            Build::Faults => "IDGEN_FAULTS_BIN",
-        };
-        command(Path::new(&variable(bin)).join(program))
+        command(self.build.bin().join(program))
     }
 
     /// Adds lines to the configuration; later ones win.
