@@ -461,7 +461,7 @@ CREATE OR REPLACE FUNCTION idgen_shard_stats(
         OUT waited_ms double precision,
         OUT last_id bigint, OUT ids_per_second double precision, OUT stats_reset timestamptz)
     RETURNS SETOF record
-    AS 'MODULE_PATHNAME', 'idgen_shard_stats_wrapper'
+    AS 'MODULE_PATHNAME', 'idgen_shard_stats_0_2_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
 COMMENT ON FUNCTION idgen_shard_stats() IS
 'What the view idgen_shard_stats shows. Error: 55000 where the library is not preloaded.';
