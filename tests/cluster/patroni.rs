@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -77,27 +78,28 @@ impl Nodes {
         )
     }
 
-    /// A connection to the primary as soon as it has its synchronous standby, and its port.
+    /// A connection to the primary as soon as Patroni would promote the other one in its place, and its port.
     fn pair(&self) -> (Client, i32) {
-        let port = "SELECT inet_server_port()
-                    WHERE EXISTS (SELECT FROM pg_stat_replication WHERE sync_state = 'sync')";
-        for _ in 0..600 {
-            if let Ok(mut client) = Client::connect(&self.target(), NoTls)
-                && let Ok(Some(row)) = client.query_opt(port, &[])
+        for _ in 0..60 {
+            // Patroni notes the synchronous standby some seconds after PostgreSQL does.
+            let listed = self.patronictl("list").output().unwrap().stdout;
+            if String::from_utf8_lossy(&listed).contains("Sync Standby")
+                && let Ok(mut client) = Client::connect(&self.target(), NoTls)
             {
-                return (client, row.get(0));
+                let port = client.query_one("SELECT inet_server_port()", &[]).unwrap().get(0);
+                return (client, port);
             }
-            thread::sleep(Duration::from_millis(100));
+            thread::sleep(Duration::from_secs(1));
         }
         let log = |name| std::fs::read_to_string(format!("{}.log", self.folder(name))).unwrap_or_default();
         panic!("no pair of servers\n{}\n{}", log("one"), log("two"));
     }
 
-    fn switch_over(&self) {
+    fn patronictl(&self, what: &str) -> Command {
         let mut patronictl = client_program("patronictl");
-        patronictl.args(["-c", &self.config, "switchover", "--force"]);
+        patronictl.args(["-c", &self.config, what]);
         patronictl.env("PATRONI_RAFT_PARTNER_ADDRS", quoted(&self.voters));
-        run(patronictl);
+        patronictl
     }
 }
 
@@ -135,7 +137,11 @@ fn patroni_fails_over_and_switches_back() {
     clients.wait_for_ids(500);
     let (_, second) = nodes.pair();
     assert_ne!(first, second, "the standby has been promoted");
-    nodes.switch_over();
+    run({
+        let mut switchover = nodes.patronictl("switchover");
+        switchover.arg("--force");
+        switchover
+    });
     clients.wait_for_ids(500);
     let (mut client, third) = nodes.pair();
     assert_eq!(first, third, "the first is the primary again");

@@ -271,6 +271,8 @@ impl Server {
 
     /// Makes a former primary, stopped or killed, a standby of the one that was promoted.
     pub fn rewind(&self, primary: &Server, name: &str) {
+        // Until its first checkpoint a promoted server looks to pg_rewind as if it had not been promoted.
+        primary.connect().batch_execute("CHECKPOINT").expect("CHECKPOINT");
         let mut rewind = self.pg("pg_rewind");
         rewind.args(["--write-recovery-conf", "--no-sync", "--target-pgdata"]).arg(&self.dir);
         rewind.arg(format!("--source-server={} application_name={name}", primary.target("postgres")));
