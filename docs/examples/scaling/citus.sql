@@ -1,5 +1,5 @@
 -- Schemas over the nodes of Citus, each on one of them. On the coordinator; every node has
--- shared_preload_libraries = 'citus,idgen', its own idgen.shard and idgen.allowed_shards, and the extension citus:
+-- shared_preload_libraries = 'citus,idgen', the extension citus, and its own idgen.shard and allowed_shards:
 --     psql -d app -v coordinator=10.0.0.1 -v worker=10.0.0.2 -f citus.sql
 \set ON_ERROR_STOP on
 SELECT citus_set_coordinator_host(:'coordinator', 5432);
