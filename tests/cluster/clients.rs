@@ -16,8 +16,9 @@ use crate::server::{Server, house};
 /// Shards that the clients mint for.
 pub const SHARDS: i64 = 4;
 
-/// A table for [`Clients::start_inserting`].
-pub const ROWS: &str = "CREATE TABLE rows (id bigint PRIMARY KEY)";
+/// A table for [`Clients::start_inserting`]. A row has the timeline of the primary that it was inserted on.
+pub const ROWS: &str = "CREATE TABLE rows (
+    id bigint PRIMARY KEY, timeline text DEFAULT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))";
 
 /// Every id that clients were given in a test, over all servers and all of their runs.
 #[derive(Default)]
@@ -88,15 +89,21 @@ impl Ledger {
         }
     }
 
-    /// Checks that every row is there that [`Clients::start_inserting`] was told of.
+    /// Checks that every row is there that [`Clients::start_inserting`] was told of, and that each promoted
+    /// server began above all ids of the one before.
     ///
     /// # Panics
-    /// Where one is lost.
-    pub fn assert_rows(&self, client: &mut Client) {
+    /// Where it is not so.
+    pub fn assert_rows(&self, client: &mut Client, timelines: i64) {
         println!("{} ids, refused: {:?}", self.len(), self.errors);
         let rows = client.query("SELECT id FROM rows", &[]).expect("rows");
         let rows: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
         assert!(self.ids.is_subset(&rows), "a row is lost");
+        let sorted = "SELECT count(*), bool_and((lowest > previous) IS NOT FALSE)
+                      FROM (SELECT min(id) AS lowest, lag(max(id)) OVER (ORDER BY timeline) AS previous
+                            FROM rows GROUP BY timeline) AS timelines";
+        let row = client.query_one(sorted, &[]).expect("timelines");
+        assert_eq!((row.get(0), row.get(1)), (timelines, true), "a server began below the one before");
     }
 
     /// Mints one id and adds it.

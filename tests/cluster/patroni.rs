@@ -148,5 +148,5 @@ fn patroni_fails_over_and_switches_back() {
     clients.wait_for_ids(500);
     let mut ledger = Ledger::default();
     clients.finish(&mut ledger);
-    ledger.assert_rows(&mut client);
+    ledger.assert_rows(&mut client, 3);
 }

@@ -30,8 +30,12 @@ fn start_pool(pgbouncer: &Path, server: &Server) -> Service {
     Service::start(pgbouncer, &[file.to_str().unwrap()], &[], &log)
 }
 
+fn target(server: &Server, database: &str, role: &str) -> String {
+    format!("host={} port=6432 user={role} dbname={database}", server.host())
+}
+
 fn connect(server: &Server, database: &str, role: &str) -> Client {
-    let target = format!("host={} port=6432 user={role} dbname={database}", server.host());
+    let target = target(server, database, role);
     for _ in 0..500 {
         match Client::connect(&target, NoTls) {
             Ok(client) => return client,
@@ -86,6 +90,8 @@ fn a_thousand_clients_through_pgbouncer() {
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE usename IN ('ada', 'grace')";
     assert!(client.query_one(sessions, &[]).unwrap().get::<_, i64>(0) <= 40);
 
+    let options = target(&server, "app", "ada") + " options='-c idgen.shard=20'";
+    assert!(Client::connect(&options, NoTls).is_err(), "a client cannot bring a shard along");
     // SET outlives its client, SET LOCAL does not. The last id is the session's.
     let [mut one, mut other] = [(), ()].map(|()| connect(&server, "single", "ada"));
     ask(&mut one, "BEGIN; SET LOCAL idgen.shard = 20; SELECT snowflake_next_id(); COMMIT");

@@ -205,7 +205,7 @@ fn fail_over_and_switch_back() {
     clients.wait_for_ids(500);
     let mut ledger = Ledger::default();
     clients.finish(&mut ledger);
-    ledger.assert_rows(&mut first.connect());
+    ledger.assert_rows(&mut first.connect(), 3);
 }
 
 /// A base backup carries the mark: restored under a clock that is an hour behind, it refuses.
