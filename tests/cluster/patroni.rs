@@ -1,7 +1,7 @@
 //! docs/scaling.md with Patroni: promise 1 while it fails over and switches back.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -22,7 +22,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn start(patroni: &PathBuf, controller: &PathBuf) -> Nodes {
+    fn start(patroni: &Path, controller: &Path) -> Nodes {
         // Nobody has these ports now; all are found before one is let go.
         let listeners = [(); 7].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
@@ -56,7 +56,7 @@ impl Nodes {
         format!("{}-{name}", self.config.trim_end_matches(".yml"))
     }
 
-    fn join(&mut self, program: &PathBuf, name: &str, number: usize, own: &[(&str, &str)]) {
+    fn join(&mut self, program: &Path, name: &str, number: usize, own: &[(&str, &str)]) {
         let mut others = self.voters.to_vec();
         let voter = others.remove(number);
         let (partners, folder) = (quoted(&others), self.folder(&format!("{name}.raft")));

@@ -1,9 +1,9 @@
 //! Real throw-away servers. No crate that runs PostgreSQL for tests fits: these tests kill the
 //! server, restart it on the same data, and run it under another user and with a preloaded library.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -82,24 +82,17 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts a program with its output in the file `log`, and `log` with `.pid` for its number.
+    /// Starts a program with its output in the file `log`.
     pub fn start(program: &Path, args: &[&str], variables: &[(&str, &str)], log: &Path) -> Service {
         let mut start = command("env");
         start.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
         // Its own number: runuser, told to end, kills its child two seconds later. A pool needs many files.
-        start.args(["sh", "-c", r#"ulimit -n $(ulimit -Hn); echo $$ > "$0.pid"; exec "$@" > "$0" 2>&1"#]);
-        start.arg(log).arg(program).args(args);
-        let child = start.spawn().unwrap_or_else(|error| panic!("{start:?}: {error}"));
-        let pid_file = log.with_extension("log.pid");
-        for _ in 0..500 {
-            if let Ok(text) = std::fs::read_to_string(&pid_file)
-                && let Ok(pid) = text.trim().parse()
-            {
-                return Service { child, pid };
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-        }
-        panic!("{start:?} does not start");
+        start.args(["sh", "-c", r#"ulimit -n $(ulimit -Hn); echo $$; exec "$@" > "$0" 2>&1"#]);
+        start.arg(log).arg(program).args(args).stdout(Stdio::piped());
+        let mut child = start.spawn().unwrap_or_else(|error| panic!("{start:?}: {error}"));
+        let mut pid = String::new();
+        BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut pid).expect("its number");
+        Service { child, pid: pid.trim().parse().expect("its number") }
     }
 }
 
@@ -301,7 +294,7 @@ impl Server {
     pub fn configure(&self, settings: &[&str]) {
         let mut tee = command("tee");
         tee.arg("-a").arg(self.dir.join("postgresql.conf"));
-        tee.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+        tee.stdin(Stdio::piped()).stdout(Stdio::null());
         feed(tee, &settings.iter().map(|line| format!("{line}\n")).collect::<String>());
     }
 
@@ -337,7 +330,7 @@ impl Server {
     pub fn set_clock(&self, seconds: f64) {
         let new = self.sockets.join("clock.new");
         let mut tee = command("tee");
-        tee.arg(&new).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+        tee.arg(&new).stdin(Stdio::piped()).stdout(Stdio::null());
         feed(tee, &format!("{seconds:+.3}\n"));
         let mut rename = command("mv");
         rename.arg(&new).arg(self.clock_file());
