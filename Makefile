@@ -1,7 +1,7 @@
 # make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install demo record psql clean-demo test matrix faults bench clean
+.PHONY: all help setup build install demo record psql clean-demo test matrix faults fuzz valgrind audit bench clean
 
 all: build
 
@@ -37,6 +37,15 @@ matrix: setup ## run every test on each PostgreSQL from 15 to 18; VERSIONS="17 1
 
 faults: setup ## draw crashes, clock steps and failovers at random: ROUNDS=50 SEED=...
 	ROUNDS=$(ROUNDS) SEED=$(SEED) scripts/faults
+
+fuzz: setup ## give every input random values: CALLS=1000000 SEED=...
+	CALLS=$(CALLS) SEED=$(SEED) scripts/fuzz
+
+valgrind: build ## run SQL tests on a server under valgrind; ARGS="times forms" for others
+	scripts/valgrind $(ARGS)
+
+audit: ## check the crates it is made of: vulnerabilities, licences, sources
+	scripts/audit $(ARGS)
 
 bench: build ## measure it against what else makes keys: docs/performance.md; QUICK=1 for a look
 	QUICK=$(QUICK) scripts/bench

@@ -5,6 +5,7 @@ unset PGHOSTADDR PGOPTIONS PGSERVICE PGSERVICEFILE    # nothing may lead to anot
 bin=$RELEASE_BIN    # whose programs are run; to be set before the server starts
 port=5432           # names the socket only
 socket_dir=
+start_options=()    # of pg_ctl
 
 stop() { [ ! -f "$data/postmaster.pid" ] || as_server "$bin/pg_ctl" -D "$data" -s -w -m "$1" stop; }
 clean_up() {
@@ -36,7 +37,8 @@ init_server() {
 }
 
 start_server() {
-    as_server "$bin/pg_ctl" -D "$data" -s -w -l "$data/server.log" start ||
+    as_server "$bin/pg_ctl" -D "$data" -s -w -l "$data/server.log" \
+        ${start_options[@]+"${start_options[@]}"} start ||
         { cat "$data/server.log"; die "the server did not start"; }
 }
 

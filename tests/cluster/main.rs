@@ -7,6 +7,7 @@ mod clients;
 mod clocks;
 mod counters;
 mod crashes;
+mod fuzz;
 mod horizon;
 mod minting;
 mod patroni;

@@ -14,6 +14,11 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run these tests by `make test`"))
 }
 
+/// A number that may be given to tests drawn at random.
+pub fn number_variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
 /// Where the tests keep their files.
 pub fn house() -> PathBuf {
     PathBuf::from(variable("IDGEN_HOUSE")).join("cluster")
