@@ -221,7 +221,8 @@ fn two_servers_have_each_others_rows() {
     assert_no_conflict(&two);
 }
 
-/// Schemas on the nodes of Citus: the node that takes a statement mints, for the shard of the schema or its own.
+/// Schemas on the nodes of Citus: the node that takes a statement mints, for the shard of the schema or for
+/// its own.
 #[test]
 fn shards_of_citus() {
     if !available(&Server::start_plain(&[]), "citus") {

@@ -137,7 +137,8 @@ pub fn run(mut command: Command) -> Output {
     output
 }
 
-/// Whether a command succeeds in ten seconds: processes of a server that was killed may take a moment to notice.
+/// Whether a command succeeds in ten seconds: processes of a server that was killed may take a moment to
+/// notice.
 fn succeeds(command: &mut Command) -> bool {
     (0..100).any(|_| {
         let done = command.output().expect("a program of PostgreSQL").status.success();
