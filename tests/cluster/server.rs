@@ -1,9 +1,9 @@
 //! Real throw-away servers. No crate that runs PostgreSQL for tests fits: these tests kill the
 //! server, restart it on the same data, and run it under another user and with a preloaded library.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,7 +25,7 @@ pub fn house() -> PathBuf {
 }
 
 /// A command that runs as the servers' user.
-fn command(program: impl AsRef<Path>) -> Command {
+pub fn command(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("runuser");
     let user = variable("IDGEN_SERVER_USER");
     if user == std::env::var("USER").unwrap_or_default() || !is_root() {
@@ -37,16 +37,28 @@ fn command(program: impl AsRef<Path>) -> Command {
     command
 }
 
+/// A signal to a process of the servers' user.
+pub fn kill(signal: &str, pid: i32) -> Command {
+    let mut kill = command("kill");
+    kill.arg(format!("-{signal}")).arg(pid.to_string());
+    kill
+}
+
 fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output().expect("id");
     id.stdout.trim_ascii() == b"0"
+}
+
+/// The programs of the servers, with what users get of the extension.
+pub fn release_bin() -> String {
+    variable("IDGEN_PG_BIN")
 }
 
 /// A script of docs/examples, or a client program, with those of the servers first on its PATH.
 pub fn client_program(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new(program.as_ref());
     let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{}:{path}", variable("IDGEN_PG_BIN")));
+    command.env("PATH", format!("{}:{path}", release_bin()));
     for name in ["PGHOSTADDR", "PGOPTIONS", "PGSERVICE", "PGSERVICEFILE"] {
         command.env_remove(name);
     }
@@ -56,6 +68,50 @@ pub fn client_program(program: impl AsRef<Path>) -> Command {
 /// A file of docs/examples.
 pub fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples").join(name)
+}
+
+/// Where a program is that scripts/setup does not install.
+pub fn installed(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian keeps services in a folder that is not on everybody's PATH.
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into()])
+        .map(|dir| dir.join(program))
+        .find(|path| path.is_file())
+}
+
+/// A program of the servers' user that runs until this is dropped.
+pub struct Service {
+    child: Child,
+    pid: i32,
+}
+
+impl Service {
+    /// Starts a program with its output in the file `log`.
+    pub fn start(program: &Path, args: &[&str], variables: &[(&str, &str)], log: &Path) -> Service {
+        let mut start = command("env");
+        start.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
+        // Its own number: runuser, told to end, kills its child two seconds later. A pool needs many files.
+        start.args(["sh", "-c", r#"ulimit -n $(ulimit -Hn); echo $$; exec "$@" > "$0" 2>&1"#]);
+        start.arg(log).arg(program).args(args).stdout(Stdio::piped());
+        let mut child = start.spawn().unwrap_or_else(|error| panic!("{start:?}: {error}"));
+        let mut pid = String::new();
+        BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut pid).expect("its number");
+        Service { child, pid: pid.trim().parse().expect("its number") }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = kill("TERM", self.pid).output();
+        let _ = self.child.wait();
+    }
+}
+
+/// Says past the capture of a test's output that it did not run, and why.
+pub fn skipped(why: &str) {
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(std::io::stderr(), "{name}: skipped: {why}");
 }
 
 /// Runs a command with a text as its input.
@@ -79,6 +135,18 @@ pub fn run(mut command: Command) -> Output {
         String::from_utf8_lossy(&output.stderr)
     );
     output
+}
+
+/// Whether a command succeeds in ten seconds: processes of a server that was killed may take a moment to
+/// notice.
+fn succeeds(command: &mut Command) -> bool {
+    (0..100).any(|_| {
+        let done = command.output().expect("a program of PostgreSQL").status.success();
+        if !done {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        done
+    })
 }
 
 /// An empty data directory, made once for all tests.
@@ -144,13 +212,18 @@ impl Server {
 
     /// Starts a server with the portable edition of idgen, which reads its settings now.
     pub fn start_portable(settings: &[&str]) -> Server {
-        let server = Server::start_empty(Build::Release, settings);
+        let server = Server::start_plain(settings);
         let script = include_str!("../../sql/portable/idgen.sql");
         server.connect().batch_execute(script).expect("the portable edition");
         server
     }
 
-    /// Starts a server without the extension.
+    /// Starts a server that does not preload idgen.
+    pub fn start_plain(settings: &[&str]) -> Server {
+        Server::start_empty(Build::Release, settings)
+    }
+
+    /// Starts a server without the extension, nor its library where the settings do not preload it.
     pub fn start_empty(build: Build, settings: &[&str]) -> Server {
         let server = Server::new(build);
         if build == Build::Older {
@@ -238,6 +311,26 @@ impl Server {
         new
     }
 
+    /// Makes a former primary, stopped or killed, a standby of the one that was promoted.
+    pub fn rewind(&self, primary: &Server, name: &str) {
+        // Until its first checkpoint a promoted server looks to pg_rewind as if it had not been promoted.
+        primary.connect().batch_execute("CHECKPOINT").expect("CHECKPOINT");
+        let mut rewind = self.pg("pg_rewind");
+        rewind.args(["--write-recovery-conf", "--no-sync", "--target-pgdata"]).arg(&self.dir);
+        rewind.arg(format!("--source-server={} application_name={name}", primary.target("postgres")));
+        assert!(succeeds(&mut rewind), "{rewind:?}");
+        self.own_sockets();
+    }
+
+    /// Makes a former primary that was stopped in order a standby.
+    pub fn follow(&self, primary: &Server, name: &str) {
+        let conninfo = format!("{} application_name={name}", primary.target("postgres"));
+        self.configure(&[&format!("primary_conninfo = '{conninfo}'")]);
+        let mut touch = command("touch");
+        touch.arg(self.dir.join("standby.signal"));
+        run(touch);
+    }
+
     fn pg(&self, program: &str) -> Command {
         command(self.build.bin().join(program))
     }
@@ -246,7 +339,7 @@ impl Server {
     pub fn configure(&self, settings: &[&str]) {
         let mut tee = command("tee");
         tee.arg("-a").arg(self.dir.join("postgresql.conf"));
-        tee.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+        tee.stdin(Stdio::piped()).stdout(Stdio::null());
         feed(tee, &settings.iter().map(|line| format!("{line}\n")).collect::<String>());
     }
 
@@ -269,14 +362,9 @@ impl Server {
         if !self.clock_file().exists() {
             self.set_clock(0.0);
         }
-        // Processes of a server that was killed may take a moment to notice.
-        for _ in 0..100 {
-            if start.output().expect("pg_ctl").status.success() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
+        if !succeeds(&mut start) {
+            panic!("the server does not start\n{}", self.log());
         }
-        panic!("the server does not start\n{}", self.log());
     }
 
     fn clock_file(&self) -> PathBuf {
@@ -287,7 +375,7 @@ impl Server {
     pub fn set_clock(&self, seconds: f64) {
         let new = self.sockets.join("clock.new");
         let mut tee = command("tee");
-        tee.arg(&new).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+        tee.arg(&new).stdin(Stdio::piped()).stdout(Stdio::null());
         feed(tee, &format!("{seconds:+.3}\n"));
         let mut rename = command("mv");
         rename.arg(&new).arg(self.clock_file());
@@ -334,9 +422,44 @@ impl Server {
         panic!("{setting} does not become {value}");
     }
 
+    /// Waits until a query answers true.
+    ///
+    /// # Panics
+    /// Where that takes over a minute.
+    pub fn wait_until(&self, query: &str) {
+        let mut client = self.connect();
+        for _ in 0..3000 {
+            if client.query_one(query, &[]).expect(query).get(0) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("never true: {query}\n{}", self.log());
+    }
+
     /// How clients reach a database of the server.
     pub fn target(&self, database: &str) -> String {
-        format!("host={} user=postgres dbname={database}", self.sockets.display())
+        format!("host={} user=postgres dbname={database}", self.host())
+    }
+
+    /// psql on its way to run a file of docs/examples in the database `postgres`.
+    pub fn psql(&self, name: &str, variables: &[(&str, &str)]) -> Command {
+        self.psql_in("postgres", name, variables)
+    }
+
+    /// The same in another database.
+    pub fn psql_in(&self, database: &str, name: &str, variables: &[(&str, &str)]) -> Command {
+        let mut psql = client_program("psql");
+        psql.args(["-X", "-q", "-d", &self.target(database), "-f"]).arg(example(name));
+        for (name, value) in variables {
+            psql.args(["-v", &format!("{name}={value}")]);
+        }
+        psql
+    }
+
+    /// The folder of its sockets, which clients take for its host.
+    pub fn host(&self) -> String {
+        self.sockets.display().to_string()
     }
 
     /// A connection to a database.
@@ -382,16 +505,12 @@ impl Server {
 
     /// Sends a signal to a process of the server.
     pub fn signal(&self, name: &str, pid: i32) {
-        let mut kill = command("kill");
-        kill.arg(format!("-{name}")).arg(pid.to_string());
-        run(kill);
+        run(kill(name, pid));
     }
 
     /// The same for one that may have ended by itself.
     pub fn signal_if_there(&self, name: &str, pid: i32) {
-        let mut kill = command("kill");
-        kill.arg(format!("-{name}")).arg(pid.to_string());
-        let _ = kill.output();
+        let _ = kill(name, pid).output();
     }
 
     /// What the server has logged.
