@@ -36,4 +36,5 @@ bench: build ## measure it against what else makes keys: docs/performance.md; QU
 	QUICK=$(QUICK) scripts/bench
 
 clean: clean-demo ## delete everything that was built
+	. scripts/common.sh && if [ -e target/servers ]; then as_root rm -rf --one-file-system target/servers; fi
 	. scripts/common.sh && rm -rf target "$$HOUSE"

@@ -10,6 +10,13 @@ export PATH="$TOP/target/tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+install_packages() {
+    say "installing $*"
+    command -v apt-get >/dev/null || die "please install: $*"
+    as_root apt-get update -q
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$@"
+}
 
 # PostgreSQL refuses to run as root: as root, servers run as the user that Debian's package makes.
 if [ "$(id -u)" = 0 ]; then
