@@ -1,7 +1,7 @@
 # make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install demo psql clean-demo test faults bench clean
+.PHONY: all help setup build install demo psql clean-demo test matrix faults bench clean
 
 all: build
 
@@ -28,6 +28,9 @@ clean-demo: ## stop the demo server and delete it
 
 test: setup ## run every test
 	scripts/test
+
+matrix: setup ## run every test on each PostgreSQL from 15 to 18; VERSIONS="17 18" for some
+	scripts/matrix $(VERSIONS)
 
 faults: setup ## draw crashes, clock steps and failovers at random: ROUNDS=50 SEED=...
 	ROUNDS=$(ROUNDS) SEED=$(SEED) scripts/faults

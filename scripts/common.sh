@@ -6,6 +6,7 @@ unset RUST_BACKTRACE    # a server inherits it, and would print a backtrace for 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$TOP"
 PGRX_VERSION=0.18.1
+TEST_KINDS=(lints pure model backend build sql portable servers)    # of scripts/test, in its order
 export PATH="$TOP/target/tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 say() { printf '\n== %s\n' "$*"; }

@@ -10,10 +10,12 @@ fetch_debian() {
     local mirror
     mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian')
     mirror=${mirror%%$'\n'*}
-    [ -n "$mirror" ] || die "apt knows no mirror of Debian to fetch $1 from; perhaps after 'apt-get update'"
+    [ -n "$mirror" ] || die "apt knows no mirror of Debian to fetch $1 from: run 'apt-get update'"
     say "fetching a Debian $1 with $3: some minutes"
     as_root unshare --mount debootstrap --variant=minbase --include="$3" "$1" "$2" "$mirror" "${4:-}" \
         >"$2.log" 2>&1 || { tail "$2.log"; die "debootstrap failed: see $2.log"; }
+    # The mirror may be a copy of a while ago. debootstrap takes it; apt shall too.
+    as_root tee "$2/etc/apt/apt.conf.d/no-expiry" >/dev/null <<<'Acquire::Check-Valid-Until "false";'
 }
 
 ENTER='

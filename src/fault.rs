@@ -13,7 +13,7 @@ pub fn point(name: &str) {
         }
         Some("terminate") => {
             let _ = raise(Signal::SIGTERM);
-            crate::pg::sleep(1);
+            crate::pg::sleep(1, crate::compat::Wait::Mark);
         }
         Some("error") => panic!("fault at {name}"),
         _ => {}

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::clock;
+use crate::compat::Wait;
 use crate::error::Error;
 use crate::fault;
 use crate::layout::Tick;
@@ -96,7 +97,7 @@ fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error
         fault::point("before-acknowledge");
         let left = time_left(patience)?;
         claim.keep();
-        pg::sleep(poll_us.min(left.as_micros() as u64));
+        pg::sleep(poll_us.min(left.as_micros() as u64), Wait::Standby);
         poll_us = (poll_us * 2).min(POLL_TO_US);
     }
     fault::point("before-publish");

@@ -8,7 +8,7 @@
 //! | [`js`], [`layouts`], [`forms`] | pure too: JavaScript-safe ids, other systems' ids, and the texts of an id |
 //! | [`clock`] | reading the clock |
 //! | [`settings`] | every setting, with why its default |
-//! | [`shmem`], [`pg`] | the only `unsafe`: shared memory, and raw PostgreSQL calls |
+//! | [`shmem`], [`pg`], [`compat`] | the only `unsafe`: shared memory, raw PostgreSQL calls, and what its versions differ in |
 //! | [`mint`] | the one path from a call to an id |
 //! | [`high_water`] | the durable mark: its steps in the order that keeps ids unique |
 //! | [`error`] | every error and its SQLSTATE; the only place that raises |
@@ -16,6 +16,8 @@
 //! | `sql/idgen.sql` | the whole SQL surface |
 
 pub mod clock;
+#[allow(unsafe_code)]
+pub mod compat;
 pub mod epoch;
 pub mod error;
 mod fault;

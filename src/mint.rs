@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::clock;
+use crate::compat::Wait;
 use crate::error::Error;
 use crate::high_water;
 use crate::js::{self, JsShard};
@@ -232,7 +233,7 @@ pub fn advance(shard: Shard, past: i64) -> Result<i64, Error> {
     // Leases granted before may hold lower positions, and live as long as their millisecond.
     let granted = clock::now()?;
     while clock::now()? == granted {
-        pg::sleep(100);
+        pg::sleep(100, Wait::Clock);
     }
     id_at(next, shard)
 }
@@ -316,7 +317,7 @@ impl<G: Grid> Turn<G> {
         let due_us =
             settings::epoch()?.unix_ms().saturating_add_unsigned(tick - max_ahead).saturating_mul(1000);
         let due_in = due_us.saturating_sub(clock::unix_us()).max(1).unsigned_abs();
-        pg::sleep(due_in.min(left.as_micros() as u64).clamp(1, LOOK_AGAIN_US));
+        pg::sleep(due_in.min(left.as_micros() as u64).clamp(1, LOOK_AGAIN_US), Wait::Clock);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! Raw PostgreSQL calls behind safe functions. With `shmem` the only place with `unsafe`.
+//! Raw PostgreSQL calls behind safe functions. With `shmem` and `compat` the only place with `unsafe`.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_void};
@@ -16,6 +16,7 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
 };
 use pgrx::{PgMemoryContexts, PgSqlErrorCode, PgTryBuilder, pg_sys};
 
+use crate::compat::{Wait, wait_event};
 use crate::epoch::Timestamptz;
 use crate::error::{Error, or_raise};
 use crate::layout::Tick;
@@ -411,7 +412,7 @@ pub fn reserve_setting_prefix() {
 
 /// Sleeps up to `us` microseconds; a signal or a set latch may end it early. Raises what a cancel,
 /// statement_timeout or the server's end asks for.
-pub fn sleep(us: u64) {
+pub fn sleep(us: u64, wait: Wait) {
     // The latch counts whole milliseconds; what is left below two is slept by the microsecond.
     const LATCH_FROM_US: u64 = 2000;
     // SAFETY: MyLatch is this backend's own latch. No lock is held here.
@@ -420,28 +421,11 @@ pub fn sleep(us: u64) {
             pg_sys::pg_usleep(us as i64);
         } else {
             let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
-            pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, (us / 1000) as i64, wait_event());
+            pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, (us / 1000) as i64, wait_event(wait));
             pg_sys::ResetLatch(pg_sys::MyLatch);
         }
     }
     pgrx::check_for_interrupts!();
-}
-
-/// What `pg_stat_activity` shows of a backend that waits: wait event `idgen` of type Extension, or
-/// merely `Extension` before PostgreSQL 17, which has no names for it.
-#[cfg(any(feature = "pg15", feature = "pg16"))]
-pub fn wait_event() -> u32 {
-    pg_sys::PG_WAIT_EXTENSION
-}
-
-/// What `pg_stat_activity` shows of a backend that waits: wait event `idgen` of type Extension.
-#[cfg(any(feature = "pg17", feature = "pg18"))]
-pub fn wait_event() -> u32 {
-    thread_local! {
-        static EVENT: std::cell::OnceCell<u32> = const { std::cell::OnceCell::new() };
-    }
-    // SAFETY: takes a name and gives the number that all backends share for it.
-    EVENT.with(|event| *event.get_or_init(|| unsafe { pg_sys::WaitEventExtensionNew(c"idgen".as_ptr()) }))
 }
 
 /// How many backends there can be at once.

@@ -1,5 +1,5 @@
 //! Shared memory: the slots of all shards, each behind its own LWLock, and the state of the
-//! high-water mark behind another. With `pg` the only place with `unsafe`.
+//! high-water mark behind another. With `pg` and `compat` the only place with `unsafe`.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering, fence};
@@ -7,6 +7,7 @@ use std::{ptr, slice};
 
 use pgrx::pg_sys;
 
+use crate::compat::{Wait, wait_event};
 use crate::epoch::Timestamptz;
 use crate::error::Error;
 use crate::js::{JS_SHARDS, JsShard};
@@ -267,12 +268,13 @@ impl Shared {
     /// statement_timeout or the server's end asks for.
     pub fn wait_for_mark(&self, ms: u64, done: impl FnOnce() -> bool) {
         let renewed = self.mark.guarded.renewed.get();
+        let event = wait_event(Wait::Mark);
         // SAFETY: initialised in startup(). To prepare before looking at `done` is what makes sure
         // that no wake-up is missed; after an error the abort of the transaction cancels the sleep.
         unsafe {
             pg_sys::ConditionVariablePrepareToSleep(renewed);
             if !done() {
-                pg_sys::ConditionVariableTimedSleep(renewed, ms as i64, pg::wait_event());
+                pg_sys::ConditionVariableTimedSleep(renewed, ms as i64, event);
             }
             pg_sys::ConditionVariableCancelSleep();
         }

@@ -319,6 +319,23 @@ impl Server {
         panic!("the server does not come back\n{}", self.log());
     }
 
+    /// Waits until a backend is seen to wait for an event of idgen's, and tells its process. Before
+    /// PostgreSQL 17 the events of all extensions have one name.
+    pub fn until_waiting(&self, event: &str) -> i32 {
+        let mut client = self.connect();
+        let waiting = "SELECT pid FROM pg_stat_activity
+                       WHERE wait_event_type = 'Extension'
+                         AND wait_event = CASE WHEN current_setting('server_version_num')::integer < 170000
+                                               THEN 'Extension' ELSE $1 END";
+        for _ in 0..1000 {
+            if let Some(row) = client.query(waiting, &[&event]).expect("pg_stat_activity").first() {
+                return row.get(0);
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("nobody waits for {event}");
+    }
+
     /// Sends a signal to a process of the server.
     pub fn signal(&self, name: &str, pid: i32) {
         let mut kill = command("kill");

@@ -127,6 +127,24 @@ fn the_synchronous_standby_is_gone() {
     ledger.mint(&mut primary.connect());
 }
 
+/// What a call waits for is seen: the standby, or the backend that waits for it.
+#[test]
+fn waits_for_a_standby_have_names() {
+    let (primary, standby) = synchronous();
+    standby.stop("fast");
+    let calls = [(); 2].map(|()| {
+        let mut client = primary.connect();
+        client.batch_execute("SET idgen.max_wait = '30s'").unwrap();
+        thread::spawn(move || client.query_one("SELECT snowflake_next_id(1)", &[]).map(|_| ()))
+    });
+    primary.until_waiting("IdgenStandby");
+    primary.until_waiting("IdgenMark");
+    standby.up();
+    for call in calls {
+        call.join().unwrap().unwrap();
+    }
+}
+
 /// A to B and back to A: each begins above what the other has issued.
 #[test]
 fn failover_and_failback() {

@@ -51,13 +51,8 @@ fn waits_end() {
     assert_eq!(fails(&mut client).0, SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "no wait at all");
 
     let mut waiting = server.connect();
-    let pid: i32 = waiting.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
     let waiter = thread::spawn(move || fails(&mut waiting));
-    let sleeping = "SELECT count(*) FROM pg_stat_activity
-                    WHERE pid = $1 AND state = 'active' AND wait_event_type = 'Extension'";
-    while client.query_one(sleeping, &[&pid]).unwrap().get::<_, i64>(0) == 0 {
-        thread::sleep(Duration::from_millis(5));
-    }
+    let pid = server.until_waiting("IdgenClock");
     // It sleeps, and yet its shard's lock is free, and other shards mint.
     client.query_one("SELECT * FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
     client.query_one("SELECT snowflake_next_id(8)", &[]).unwrap();
