@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package test-package reproduce pgxn-zip \
-    demo psql clean-demo test matrix faults bench clean
+    demo record psql clean-demo test matrix faults bench clean
 
 all: build
 
@@ -39,6 +39,9 @@ pgxn-zip: ## make the archive of the source for PGXN, in target/dist
 
 demo: ## start a throw-away server and show idgen at work on it
 	@scripts/demo
+
+record: ## run the demo and keep what it prints: docs/demo.txt, and a picture of it
+	scripts/record
 
 psql: ## open psql on the demo server; ARGS="-c '...'" for more
 	@scripts/demo psql $(ARGS)

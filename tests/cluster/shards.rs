@@ -406,24 +406,9 @@ fn a_schema_gets_another_shard_under_load() {
     assert!(diaries.iter().flat_map(|diary| &diary.rows).any(|id| id >> 10 & 8191 == 7));
 }
 
-/// The function of Instagram's article.
-const OLD_FUNCTION: &str = "
-    CREATE SCHEMA insta5;
-    CREATE SEQUENCE insta5.table_id_seq CACHE 3;
-    CREATE FUNCTION insta5.next_id(OUT result bigint) AS $$
-    DECLARE
-        our_epoch bigint := 1314220021721;
-        seq_id bigint;
-        now_millis bigint;
-        shard_id int := 5;
-    BEGIN
-        SELECT nextval('insta5.table_id_seq') % 1024 INTO seq_id;
-        SELECT FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) INTO now_millis;
-        result := (now_millis - our_epoch) << 23;
-        result := result | (shard_id << 10);
-        result := result | (seq_id);
-    END;
-    $$ LANGUAGE plpgsql;";
+/// The function of Instagram's article, whose sessions take three numbers of its sequence at once.
+const OLD_FUNCTION: &str =
+    concat!(include_str!("../../benches/instagram.sql"), "ALTER SEQUENCE insta5.table_id_seq CACHE 3;");
 
 fn take_over(server: &Server) -> Command {
     let mut script = client_program("psql");
