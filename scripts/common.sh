@@ -6,7 +6,8 @@ unset RUST_BACKTRACE    # a server inherits it, and would print a backtrace for 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$TOP"
 PGRX_VERSION=0.18.1
-TEST_KINDS=(lints pure model backend build sql portable servers)    # of scripts/test, in its order
+VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
+TEST_KINDS=(lints released pure model backend build sql portable servers)    # of scripts/test, in its order
 export PATH="$TOP/target/tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 say() { printf '\n== %s\n' "$*"; }
@@ -30,12 +31,15 @@ fi
 
 # Servers live under target/, or, where the server's user may not enter this folder, outside of it.
 HOUSE=$TOP/target
-house_is_reachable() { ! id "$SERVER_USER" >/dev/null 2>&1 || (cd / && as_server test -x "$TOP"); }
+house_is_reachable() {
+    [ "$SERVER_USER" = "$(id -un)" ] || ! id "$SERVER_USER" >/dev/null 2>&1 ||
+        (cd / && as_server test -x "$TOP")
+}
 if ! house_is_reachable; then
     HOUSE=/var/tmp/idgen-$(printf %s "$TOP" | cksum | cut -d' ' -f1)
 fi
 mkdir -p "$HOUSE" "$TOP/target"
-[ -O "$HOUSE" ] || die "$HOUSE belongs to somebody else"
+[ "$HOUSE" = "$TOP/target" ] || [ -O "$HOUSE" ] || die "$HOUSE belongs to somebody else"
 
 find_pg_config() {
     if [ -n "${PG_CONFIG:-}" ]; then echo "$PG_CONFIG"; return; fi
@@ -75,7 +79,7 @@ cluster_tests() {
     done
     rm -rf "$dir"/*
     IDGEN_HOUSE=$HOUSE IDGEN_SERVER_USER=$SERVER_USER \
-        IDGEN_PG_BIN=$RELEASE_BIN IDGEN_FAULTS_BIN=$PG_BIN \
+        IDGEN_PG_BIN=$RELEASE_BIN IDGEN_FAULTS_BIN=$PG_BIN IDGEN_OLDER_BIN=${IDGEN_OLDER_BIN:-$RELEASE_BIN} \
         IDGEN_FAKETIME=$(find /usr/lib -name libfaketime.so.1 | head -n1) \
         cargo test "${FEATURES[@]}" --test cluster -- "$@"
 }

@@ -1,22 +1,24 @@
 \echo Use "CREATE EXTENSION idgen" to load this file. \quit
 
 -- The whole SQL surface of idgen. C symbols once released are never dropped or changed.
--- Unqualified names below are resolved when the script runs, with this extension's schema and
--- pg_catalog in the search_path and nothing else.
+-- Others may be allowed to create objects in the extension's schema, and an operator whose argument types
+-- fit better is preferred, wherever in the search_path it is. So the schema is not in it, but written out.
+SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- Taking over from the portable edition (sql/portable/idgen.sql), where that is installed -----------
 
 -- Its functions become the extension's, and each is replaced below under the OID that it has, so that
 -- defaults, indexes and whatever else calls it stay as they are. Elsewhere CREATE OR REPLACE is CREATE:
 -- PostgreSQL lets an extension replace nothing but what is its own. No function of the portable edition is
--- called here, for it may belong to somebody whom the superuser does not know.
+-- called here, for it may belong to somebody whom the superuser does not know; and none is given to the
+-- superuser before its body is the extension's, for it may be SECURITY DEFINER.
 DO $$
 DECLARE
     portable CONSTANT oid := to_regnamespace('idgen_portable');
     owner CONSTANT oid := (SELECT nspowner FROM pg_namespace WHERE oid = portable);
     item record;
 BEGIN
-    IF to_regclass('idgen_portable.last_id') IS NULL THEN
+    IF coalesce(to_regclass('idgen_portable.last_id'), to_regclass('idgen_portable.moved')) IS NULL THEN
         RETURN;
     ELSIF owner <> current_user::regrole
             AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = owner AND rolsuper)
@@ -26,6 +28,8 @@ BEGIN
             MESSAGE = format('the portable edition of idgen belongs to role "%s"', owner::regrole),
             DETAIL = 'It is taken over from a superuser, the owner of the database or the current user only.',
             HINT = 'Give the schema idgen_portable and the functions to one of them, or drop them.';
+    ELSIF to_regclass('idgen_portable.last_id') IS NULL THEN
+        RETURN;    -- taken over before
     ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION USING ERRCODE = '25001',
             MESSAGE = 'the portable edition of idgen is taken over in a read committed transaction only',
@@ -58,7 +62,6 @@ BEGIN
         IF item.is_a_table THEN
             EXECUTE format('DROP FUNCTION %s', item.name);
         ELSE
-            EXECUTE format('ALTER FUNCTION %s OWNER TO CURRENT_USER', item.name);
             EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
         END IF;
     END LOOP;
@@ -66,167 +69,169 @@ END $$;
 
 -- Minting ---------------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION snowflake_next_id(shard integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_next_id(integer) IS
+COMMENT ON FUNCTION @extschema@.snowflake_next_id(integer) IS
 'Mints an id for a logical shard (0 to 8191): greater than every id of the shard that this session or, to the millisecond, any other has got before. Made for column defaults. Errors: 22004 null shard, 22023 shard out of range, 55000 shard not allowed here, clock behind or library not preloaded, 2200H range used up.';
 
-CREATE OR REPLACE FUNCTION snowflake_next_id() RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_of_session_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_next_id() IS
+COMMENT ON FUNCTION @extschema@.snowflake_next_id() IS
 'Mints an id for the shard in the setting idgen.shard. Errors: 55000 where none is set, and those of snowflake_next_id(shard).';
 
-CREATE OR REPLACE FUNCTION snowflake_next_ids(shard integer, count integer) RETURNS SETOF bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_ids(shard integer, count integer) RETURNS SETOF bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_ids_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1000;
-COMMENT ON FUNCTION snowflake_next_ids(integer, integer) IS
+COMMENT ON FUNCTION @extschema@.snowflake_next_ids(integer, integer) IS
 'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one visit to shared memory. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or shard out of range, and those of snowflake_next_id(shard).';
 
-CREATE OR REPLACE FUNCTION snowflake_next_id_js(shard integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_js_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_next_id_js(integer) IS
+COMMENT ON FUNCTION @extschema@.snowflake_next_id_js(integer) IS
 'Mints an id below 2^53, which JavaScript keeps exactly: 32 bits of seconds since idgen.epoch, 8 bits of logical shard (0 to 255), 12 bits of sequence, hence at most 4096 ids a second for each shard. Greater than every id of this function and the shard that any session has got before. To be kept in columns of their own: next to those of snowflake_next_id such ids are all smaller. snowflake_decode(id, ''js53'') takes it apart. Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard).';
 
-CREATE OR REPLACE FUNCTION snowflake_last_id() RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_last_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_last_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION snowflake_last_id() IS
+COMMENT ON FUNCTION @extschema@.snowflake_last_id() IS
 'The last id that this session minted, of whatever shard and layout, also where its transaction was rolled back; what lastval() is for sequences. Ids minted by parallel workers do not count, and DISCARD does not forget it. Error: 55000 before the first.';
 
-CREATE OR REPLACE FUNCTION snowflake_advance(shard integer, past bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_advance(shard integer, past bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_advance_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION snowflake_advance(integer, bigint) IS
+COMMENT ON FUNCTION @extschema@.snowflake_advance(integer, bigint) IS
 'Makes the next id of a shard (0 to 8191) greater than an id given, durably before it returns: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. The shard need not be in idgen.allowed_shards yet. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) but for shards not allowed.';
-REVOKE ALL ON FUNCTION snowflake_advance(integer, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.snowflake_advance(integer, bigint) FROM PUBLIC;
 
-CREATE OR REPLACE FUNCTION snowflake_safe_horizon() RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_safe_horizon() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_safe_horizon_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION snowflake_safe_horizon() IS
+COMMENT ON FUNCTION @extschema@.snowflake_safe_horizon() IS
 'Every id of snowflake_next_id below it is settled, of whatever shard: its transaction has ended, and none is minted there any more. A reader that follows a table of this cluster up to it misses no row. Call it in a statement of its own, before the one that reads: a statement sees what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted holds it back. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 55000 while there are prepared transactions, and where the clock is before the epoch or the library not preloaded.';
 
 -- Taking ids apart and building them --------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION snowflake_decode(
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_decode(
         id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)
     AS 'MODULE_PATHNAME', 'snowflake_decode_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_decode(bigint) IS
+COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint) IS
 'Takes an id apart: the millisecond it was minted in, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Every bigint decodes; the word is read as unsigned. Depends on idgen.epoch.';
 
-CREATE OR REPLACE FUNCTION shard_of(id bigint) RETURNS integer
+CREATE OR REPLACE FUNCTION @extschema@.shard_of(id bigint) RETURNS integer
     AS 'MODULE_PATHNAME', 'shard_of_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION shard_of(bigint) IS
+COMMENT ON FUNCTION @extschema@.shard_of(bigint) IS
 'The logical shard in an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys.';
 
-CREATE OR REPLACE FUNCTION snowflake_make_id(ts timestamptz, shard integer, sequence integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_make_id(ts timestamptz, shard integer, sequence integer)
+    RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_make_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_make_id(timestamptz, integer, integer) IS
+COMMENT ON FUNCTION @extschema@.snowflake_make_id(timestamptz, integer, integer) IS
 'Builds the id of a moment (cut to its millisecond), a shard (0 to 8191) and a sequence number (0 to 1023), for backfills. It is the caller''s to use no triple twice. Depends on idgen.epoch. Errors: 22008 moment outside the range of ids, 22023 shard or sequence out of range.';
 
 -- Time ------------------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION snowflake_time(id bigint) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_time(id bigint) RETURNS timestamptz
     AS 'MODULE_PATHNAME', 'snowflake_time_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_time(bigint) IS
+COMMENT ON FUNCTION @extschema@.snowflake_time(bigint) IS
 'The millisecond in which an id was minted. Depends on idgen.epoch, hence STABLE; for indexes and generated columns there is snowflake_time(id, epoch).';
 
-CREATE OR REPLACE FUNCTION snowflake_time(id bigint, epoch timestamptz) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_time(id bigint, epoch timestamptz) RETURNS timestamptz
     AS 'MODULE_PATHNAME', 'snowflake_time_since_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_time(bigint, timestamptz) IS
+COMMENT ON FUNCTION @extschema@.snowflake_time(bigint, timestamptz) IS
 'The millisecond in which an id was minted, counted from the epoch given instead of idgen.epoch: for indexes and generated columns. Error: 22008 where the epoch is infinite or the result out of range.';
 
-CREATE OR REPLACE FUNCTION snowflake_min_id(ts timestamptz) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_min_id(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_min_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_min_id(timestamptz) IS
+COMMENT ON FUNCTION @extschema@.snowflake_min_id(timestamptz) IS
 'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. ''-infinity'' gives the least id of all. Depends on idgen.epoch. Error: 22008 outside the range of ids.';
 
-CREATE OR REPLACE FUNCTION snowflake_max_id(ts timestamptz) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_max_id(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_max_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_max_id(timestamptz) IS
+COMMENT ON FUNCTION @extschema@.snowflake_max_id(timestamptz) IS
 'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. ''infinity'' gives the greatest id of all. Depends on idgen.epoch. Error: 22008 outside the range of ids.';
 
 -- A function body that is parsed here, not at run time, is safe from search_path; SQL functions that
 -- are neither STRICT nor SECURITY DEFINER are inlined, so that the planner sees the range.
-CREATE OR REPLACE FUNCTION snowflake_between(id bigint, "from" timestamptz, upto timestamptz) RETURNS boolean
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_between(id bigint, "from" timestamptz, upto timestamptz)
+    RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN id >= snowflake_min_id("from") AND id <= snowflake_max_id(upto);
-COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
+    RETURN id >= @extschema@.snowflake_min_id("from") AND id <= @extschema@.snowflake_max_id(upto);
+COMMENT ON FUNCTION @extschema@.snowflake_between(bigint, timestamptz, timestamptz) IS
 'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open. Errors: those of snowflake_min_id and snowflake_max_id.';
 
 -- Ids of other systems --------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION snowflake_decode(
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_decode(
         id bigint, layout text,
         OUT created_at timestamptz, OUT shard integer, OUT sequence integer, OUT gene integer)
     AS 'MODULE_PATHNAME', 'snowflake_decode_layout_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_decode(bigint, text) IS
+COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint, text) IS
 'Takes an id of another system apart, by a layout that the view snowflake_layouts lists: the moment it was made, cut to the layout''s unit of time; the shard, which is what the layout says and null where it has none; the sequence number; the gene, bits of another id, null in most. The word is read as unsigned. Ids that count from another epoch than the layout''s are off by the difference. Depends on idgen.epoch for the layouts idgen and js53. Error: 22023 no such layout, or an id with more bits than its layout has.';
 
-CREATE OR REPLACE FUNCTION snowflake_layouts(
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_layouts(
         OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME', 'snowflake_layouts_wrapper'
     LANGUAGE C STABLE PARALLEL SAFE ROWS 11;
-COMMENT ON FUNCTION snowflake_layouts() IS 'What the view snowflake_layouts shows.';
+COMMENT ON FUNCTION @extschema@.snowflake_layouts() IS 'What the view snowflake_layouts shows.';
 
-CREATE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
-COMMENT ON VIEW snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of their systems.';
-COMMENT ON COLUMN snowflake_layouts.name IS 'What to give to snowflake_decode.';
-COMMENT ON COLUMN snowflake_layouts.bits IS 'The parts of an id and their widths, from the top down. Of 63 bits in all, a set sign bit counts as time.';
-COMMENT ON COLUMN snowflake_layouts.unit IS 'The unit of the time; can be cast to interval.';
-COMMENT ON COLUMN snowflake_layouts.epoch IS 'Where time is counted from; for idgen and js53 the setting idgen.epoch, null where that is wrong.';
-COMMENT ON COLUMN snowflake_layouts.shard IS 'What snowflake_decode gives as the shard; null where there is none.';
-COMMENT ON COLUMN snowflake_layouts.used_by IS 'Who makes such ids.';
-GRANT SELECT ON snowflake_layouts TO PUBLIC;
+CREATE VIEW @extschema@.snowflake_layouts AS SELECT * FROM @extschema@.snowflake_layouts();
+COMMENT ON VIEW @extschema@.snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of their systems.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.name IS 'What to give to snowflake_decode.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.bits IS 'The parts of an id and their widths, from the top down. Of 63 bits in all, a set sign bit counts as time.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.unit IS 'The unit of the time; can be cast to interval.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.epoch IS 'Where time is counted from; for idgen and js53 the setting idgen.epoch, null where that is wrong.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.shard IS 'What snowflake_decode gives as the shard; null where there is none.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.used_by IS 'Who makes such ids.';
+GRANT SELECT ON @extschema@.snowflake_layouts TO PUBLIC;
 
 -- Other forms of an id --------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION snowflake_shortcode(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_shortcode(id bigint) RETURNS text
     AS 'MODULE_PATHNAME', 'snowflake_shortcode_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_shortcode(bigint) IS
+COMMENT ON FUNCTION @extschema@.snowflake_shortcode(bigint) IS
 'The id, read as unsigned, as Instagram writes it in links: a number in base64url, 1 to 11 of A-Z a-z 0-9 - _ without leading zeros. Case matters. It does not sort as the id does; snowflake_text does.';
 
-CREATE OR REPLACE FUNCTION snowflake_from_shortcode(code text) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_from_shortcode(code text) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_from_shortcode_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_from_shortcode(text) IS
+COMMENT ON FUNCTION @extschema@.snowflake_from_shortcode(text) IS
 'The id of a short code; undoes snowflake_shortcode, and takes nothing that it does not write. Error: 22P02 empty, too long, another character, a leading zero or more than 64 bits.';
 
-CREATE OR REPLACE FUNCTION snowflake_text(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_text(id bigint) RETURNS text
     AS 'MODULE_PATHNAME', 'snowflake_text_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_text(bigint) IS
+COMMENT ON FUNCTION @extschema@.snowflake_text(bigint) IS
 'The id as 13 characters that sort as the ids do, negative ones included: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes: keep it in columns with COLLATE "C". For JSON, URLs and file names.';
 
-CREATE OR REPLACE FUNCTION snowflake_from_text(text text) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_from_text(text text) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_from_text_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_from_text(text) IS
+COMMENT ON FUNCTION @extschema@.snowflake_from_text(text) IS
 'The id of a text; undoes snowflake_text, and takes nothing that it does not write, not even lower case. Error: 22P02 not 13 characters, another character, or more than 64 bits.';
 
-CREATE OR REPLACE FUNCTION snowflake_scatter(id bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_scatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_scatter_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_scatter(bigint) IS
+COMMENT ON FUNCTION @extschema@.snowflake_scatter(bigint) IS
 'The id with its 64 bits in reverse: ids next to each other become numbers all over the range of bigint, half of them negative. For engines that shard by ranges of the key and get hot at its end. Not for keys in PostgreSQL, where it makes inserts dear: see docs/scatter.md.';
 
-CREATE OR REPLACE FUNCTION snowflake_unscatter(id bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_unscatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_unscatter_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_unscatter(bigint) IS 'The id that snowflake_scatter made into this number.';
+COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS 'The id that snowflake_scatter made into this number.';
 
 -- Shards and the columns that mint for them --------------------------------------------------------
 
@@ -234,7 +239,7 @@ COMMENT ON FUNCTION snowflake_unscatter(bigint) IS 'The id that snowflake_scatte
 -- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
 -- one way, so that a name stands for one function; and it is read token by token, so that a literal which
 -- looks like a call is none.
-CREATE OR REPLACE FUNCTION idgen_columns(
+CREATE OR REPLACE FUNCTION @extschema@.idgen_columns(
         OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
         OUT template text, OUT relation oid, OUT max_shard integer)
     RETURNS SETOF record
@@ -243,11 +248,12 @@ CREATE OR REPLACE FUNCTION idgen_columns(
 BEGIN ATOMIC
     WITH minting AS (
         SELECT p.oid, quote_ident(n.nspname) || '.' || quote_ident(p.proname) AS name,
-               CASE WHEN p.oid = 'snowflake_next_id_js(integer)'::regprocedure THEN 255 ELSE 8191 END
-               AS max_shard
+               CASE WHEN p.oid = '@extschema@.snowflake_next_id_js(integer)'::regprocedure THEN 255
+                    ELSE 8191 END AS max_shard
         FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
-        WHERE p.oid IN ('snowflake_next_id()'::regprocedure, 'snowflake_next_id(integer)'::regprocedure,
-                        'snowflake_next_id_js(integer)'::regprocedure)
+        WHERE p.oid IN ('@extschema@.snowflake_next_id()'::regprocedure,
+                        '@extschema@.snowflake_next_id(integer)'::regprocedure,
+                        '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
     ),
     -- A token is a call with a readable shard (its name and its shard), or something else: a literal, a
     -- name with its qualification, or one character. The longest one counts.
@@ -293,19 +299,21 @@ BEGIN ATOMIC
              FROM regexp_matches(d.expression, grammar.token, 'g') WITH ORDINALITY AS tokens (part, place)
          ) AS read;
 END;
-COMMENT ON FUNCTION idgen_columns() IS
+COMMENT ON FUNCTION @extschema@.idgen_columns() IS
 'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for.';
 
-CREATE VIEW idgen_columns AS SELECT "schema", "table", "column", shard, expression FROM idgen_columns();
-COMMENT ON VIEW idgen_columns IS 'Every column whose default calls snowflake_next_id or snowflake_next_id_js, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls one of them is not seen, nor is a trigger.';
-COMMENT ON COLUMN idgen_columns.schema IS 'The schema of the table.';
-COMMENT ON COLUMN idgen_columns.table IS 'The table, partition, child, foreign table or view.';
-COMMENT ON COLUMN idgen_columns.column IS 'The column.';
-COMMENT ON COLUMN idgen_columns.shard IS 'The shard that the default mints for. Null for snowflake_next_id(), which takes that of the session, and where it is no constant, or more than one.';
-COMMENT ON COLUMN idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
-GRANT SELECT ON idgen_columns TO PUBLIC;
+CREATE VIEW @extschema@.idgen_columns AS
+    SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
+COMMENT ON VIEW @extschema@.idgen_columns IS 'Every column whose default calls snowflake_next_id or snowflake_next_id_js, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls one of them is not seen, nor is a trigger.';
+COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'The schema of the table.';
+COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'The table, partition, child, foreign table or view.';
+COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'The column.';
+COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'The shard that the default mints for. Null for snowflake_next_id(), which takes that of the session, and where it is no constant, or more than one.';
+COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
+GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
-CREATE OR REPLACE FUNCTION snowflake_assign_shard("schema" regnamespace, shard integer, share boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(
+        "schema" regnamespace, shard integer, share boolean DEFAULT false)
     RETURNS TABLE ("table" name, "column" name, old_default text, new_default text)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
@@ -404,12 +412,12 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION snowflake_assign_shard(regnamespace, integer, boolean) IS
+COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
 'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
 
 -- Watching --------------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION idgen_status(
+CREATE OR REPLACE FUNCTION @extschema@.idgen_status(
         OUT epoch timestamptz, OUT now_tick bigint, OUT ahead_ms bigint, OUT shards_in_use integer,
         OUT mark bigint, OUT mark_at timestamptz, OUT mark_kept_in text, OUT window_left_ms bigint,
         OUT renewals bigint, OUT flush_ms double precision,
@@ -418,10 +426,10 @@ CREATE OR REPLACE FUNCTION idgen_status(
     RETURNS SETOF record
     AS 'MODULE_PATHNAME', 'idgen_status_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
-COMMENT ON FUNCTION idgen_status() IS
+COMMENT ON FUNCTION @extschema@.idgen_status() IS
 'What the view idgen_status shows, without the settings. Error: 55000 where the library is not preloaded.';
 
-CREATE VIEW idgen_status AS
+CREATE VIEW @extschema@.idgen_status AS
     SELECT s.*,
            current_setting('idgen.shard')::integer AS shard,
            current_setting('idgen.allowed_shards') AS allowed_shards,
@@ -430,83 +438,89 @@ CREATE VIEW idgen_status AS
            current_setting('idgen.max_lease')::integer AS max_lease,
            current_setting('idgen.reserve_ahead') AS reserve_ahead,
            current_setting('idgen.max_clock_jump') AS max_clock_jump
-    FROM idgen_status() AS s;
-COMMENT ON VIEW idgen_status IS 'The clock of the ids and its guards, and the settings in force: one row.';
-COMMENT ON COLUMN idgen_status.epoch IS 'Setting idgen.epoch: the moment of tick 0; null where the configuration gave it wrongly.';
-COMMENT ON COLUMN idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null where it is before the epoch.';
-COMMENT ON COLUMN idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has. A second of snowflake_next_id_js counts from its beginning.';
-COMMENT ON COLUMN idgen_status.shards_in_use IS 'Shards that ids were minted for, or that snowflake_advance was called for, since the server started: the rows of idgen_shard_stats that are not of calls which only waited. A shard that both kinds of ids were minted for counts twice.';
-COMMENT ON COLUMN idgen_status.mark IS 'The durable high-water mark: every id ever minted in this cluster is of an earlier tick. Null before the first id. On a standby, as far as it has replayed.';
-COMMENT ON COLUMN idgen_status.mark_at IS 'The mark as a time.';
-COMMENT ON COLUMN idgen_status.mark_kept_in IS 'Where PostgreSQL keeps the mark: WAL-logged, checkpointed and replicated.';
-COMMENT ON COLUMN idgen_status.window_left_ms IS 'Milliseconds of ids that may be minted before the mark must be renewed; 0 before this run''s first id, and on a standby.';
-COMMENT ON COLUMN idgen_status.renewals IS 'Renewals of the mark since the server started.';
-COMMENT ON COLUMN idgen_status.flush_ms IS 'Milliseconds spent in all in writing and flushing the mark and having it acknowledged by synchronous standbys.';
-COMMENT ON COLUMN idgen_status.clock_steps_back IS 'Backward steps of the system clock, of 10 ms or more, seen at renewals since the server started.';
-COMMENT ON COLUMN idgen_status.clock_steps_forward IS 'Forward steps of the system clock, of 10 ms or more, seen at renewals since the server started.';
-COMMENT ON COLUMN idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
-COMMENT ON COLUMN idgen_status.years_left IS 'Years of 365.25 days until then.';
-COMMENT ON COLUMN idgen_status.warning IS 'A setting that was not taken, a clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
-COMMENT ON COLUMN idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
-COMMENT ON COLUMN idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty is all.';
-COMMENT ON COLUMN idgen_status.max_ahead IS 'Setting idgen.max_ahead.';
-COMMENT ON COLUMN idgen_status.max_wait IS 'Setting idgen.max_wait of this session.';
-COMMENT ON COLUMN idgen_status.max_lease IS 'Setting idgen.max_lease of this session.';
-COMMENT ON COLUMN idgen_status.reserve_ahead IS 'Setting idgen.reserve_ahead.';
-COMMENT ON COLUMN idgen_status.max_clock_jump IS 'Setting idgen.max_clock_jump; -1 allows any leap.';
-GRANT SELECT ON idgen_status TO PUBLIC;
+    FROM @extschema@.idgen_status() AS s;
+COMMENT ON VIEW @extschema@.idgen_status IS 'The clock of the ids and its guards, and the settings in force: one row.';
+COMMENT ON COLUMN @extschema@.idgen_status.epoch IS 'Setting idgen.epoch: the moment of tick 0; null where the configuration gave it wrongly.';
+COMMENT ON COLUMN @extschema@.idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null where it is before the epoch.';
+COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has. A second of snowflake_next_id_js counts from its beginning.';
+COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Shards that ids were minted for, or that snowflake_advance was called for, since the server started: the rows of idgen_shard_stats that are not of calls which only waited. A shard that both kinds of ids were minted for counts twice.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark IS 'The durable high-water mark: every id ever minted in this cluster is of an earlier tick. Null before the first id. On a standby, as far as it has replayed.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark_at IS 'The mark as a time.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark_kept_in IS 'Where PostgreSQL keeps the mark: WAL-logged, checkpointed and replicated.';
+COMMENT ON COLUMN @extschema@.idgen_status.window_left_ms IS 'Milliseconds of ids that may be minted before the mark must be renewed; 0 before this run''s first id, and on a standby.';
+COMMENT ON COLUMN @extschema@.idgen_status.renewals IS 'Renewals of the mark since the server started.';
+COMMENT ON COLUMN @extschema@.idgen_status.flush_ms IS 'Milliseconds spent in all in writing and flushing the mark and having it acknowledged by synchronous standbys.';
+COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Backward steps of the system clock, of 10 ms or more, seen at renewals since the server started.';
+COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Forward steps of the system clock, of 10 ms or more, seen at renewals since the server started.';
+COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
+COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until then.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'A setting that was not taken, a clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
+COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
+COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty is all.';
+COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'Setting idgen.max_ahead.';
+COMMENT ON COLUMN @extschema@.idgen_status.max_wait IS 'Setting idgen.max_wait of this session.';
+COMMENT ON COLUMN @extschema@.idgen_status.max_lease IS 'Setting idgen.max_lease of this session.';
+COMMENT ON COLUMN @extschema@.idgen_status.reserve_ahead IS 'Setting idgen.reserve_ahead.';
+COMMENT ON COLUMN @extschema@.idgen_status.max_clock_jump IS 'Setting idgen.max_clock_jump; -1 allows any leap.';
+GRANT SELECT ON @extschema@.idgen_status TO PUBLIC;
 
-CREATE OR REPLACE FUNCTION idgen_shard_stats(
+CREATE OR REPLACE FUNCTION @extschema@.idgen_shard_stats(
         OUT shard integer, OUT layout text, OUT ids bigint, OUT leases bigint, OUT waits bigint,
         OUT waited_ms double precision,
         OUT last_id bigint, OUT ids_per_second double precision, OUT stats_reset timestamptz)
     RETURNS SETOF record
-    AS 'MODULE_PATHNAME', 'idgen_shard_stats_wrapper'
+    AS 'MODULE_PATHNAME', 'idgen_shard_stats_0_2_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
-COMMENT ON FUNCTION idgen_shard_stats() IS
+COMMENT ON FUNCTION @extschema@.idgen_shard_stats() IS
 'What the view idgen_shard_stats shows. Error: 55000 where the library is not preloaded.';
 
-CREATE VIEW idgen_shard_stats AS SELECT * FROM idgen_shard_stats();
-COMMENT ON VIEW idgen_shard_stats IS 'A row for every shard used since the server started, and for each of the two layouts that it was used in, with counters that begin anew with snowflake_stats_reset(). For members of pg_monitor.';
-COMMENT ON COLUMN idgen_shard_stats.shard IS 'The logical shard.';
-COMMENT ON COLUMN idgen_shard_stats.layout IS 'The layout of the ids: idgen, or js53 for those of snowflake_next_id_js, which have slots of their own.';
-COMMENT ON COLUMN idgen_shard_stats.ids IS 'Ids handed to backends, those of leases included that were not used up in their millisecond.';
-COMMENT ON COLUMN idgen_shard_stats.leases IS 'Runs of ids handed to backends: visits to shared memory.';
-COMMENT ON COLUMN idgen_shard_stats.waits IS 'Calls that had to wait, those that failed or were cancelled included.';
-COMMENT ON COLUMN idgen_shard_stats.waited_ms IS 'What these calls waited in all, in milliseconds.';
-COMMENT ON COLUMN idgen_shard_stats.last_id IS 'No id after this one has been handed to a backend since the server started: the last of the last lease, used or not, or what snowflake_advance went past. Null before the first, where a call only waited. No reset changes it.';
-COMMENT ON COLUMN idgen_shard_stats.ids_per_second IS 'Column ids over the seconds since stats_reset. Null where the clock has been set back before that.';
-COMMENT ON COLUMN idgen_shard_stats.stats_reset IS 'When the counters began: the start of the server, also after a crash, or the last snowflake_stats_reset().';
+CREATE VIEW @extschema@.idgen_shard_stats AS SELECT * FROM @extschema@.idgen_shard_stats();
+COMMENT ON VIEW @extschema@.idgen_shard_stats IS 'A row for every shard used since the server started, and for each of the two layouts that it was used in, with counters that begin anew with snowflake_stats_reset(). For members of pg_monitor.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.shard IS 'The logical shard.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.layout IS 'The layout of the ids: idgen, or js53 for those of snowflake_next_id_js, which have slots of their own.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.ids IS 'Ids handed to backends, those of leases included that were not used up in their millisecond.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.leases IS 'Runs of ids handed to backends: visits to shared memory.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.waits IS 'Calls that had to wait, those that failed or were cancelled included.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.waited_ms IS 'What these calls waited in all, in milliseconds.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.last_id IS 'No id after this one has been handed to a backend since the server started: the last of the last lease, used or not, or what snowflake_advance went past. Null before the first, where a call only waited. No reset changes it.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.ids_per_second IS 'Column ids over the seconds since stats_reset. Null where the clock has been set back before that.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.stats_reset IS 'When the counters began: the start of the server, also after a crash, or the last snowflake_stats_reset().';
 
-REVOKE ALL ON FUNCTION idgen_shard_stats() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION idgen_shard_stats() TO pg_monitor;
-GRANT SELECT ON idgen_shard_stats TO pg_monitor;
+REVOKE ALL ON FUNCTION @extschema@.idgen_shard_stats() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.idgen_shard_stats() TO pg_monitor;
+GRANT SELECT ON @extschema@.idgen_shard_stats TO pg_monitor;
 
-CREATE OR REPLACE FUNCTION snowflake_stats_reset() RETURNS void
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_stats_reset() RETURNS void
     AS 'MODULE_PATHNAME', 'snowflake_stats_reset_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
-COMMENT ON FUNCTION snowflake_stats_reset() IS
+COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
 'Begins the counters ids, leases, waits and waited_ms of idgen_shard_stats anew, for all shards. Not for PUBLIC. Error: 55000 where the library is not preloaded.';
-REVOKE ALL ON FUNCTION snowflake_stats_reset() FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;
 
 -- Going on where the portable edition stopped -------------------------------------------------------
 
 DO $$
 DECLARE
-    epoch_ms CONSTANT bigint := substring(pg_get_function_sqlbody(to_regproc('idgen_portable.epoch_ms'))
-                                          FROM $re$'(-?\d+)'$re$);
+    epoch timestamptz;
+    epoch_ms text;
+    portable_ms CONSTANT text := coalesce(
+        substring(pg_get_function_sqlbody(to_regproc('idgen_portable.epoch_ms')) FROM $re$'(-?\d+)'$re$),
+        'unknown');
     last_second timestamptz;
     item record;
 BEGIN
     IF to_regclass('idgen_portable.moved') IS NULL THEN
         RETURN;
-    ELSIF extract(epoch FROM snowflake_time(0)) * 1000 <> epoch_ms THEN
+    END IF;
+    epoch := @extschema@.snowflake_time(bigint '0');
+    epoch_ms := (extract(epoch FROM epoch) * 1000)::bigint;
+    IF epoch_ms <> portable_ms THEN
         RAISE EXCEPTION USING ERRCODE = '55000',
             MESSAGE = '"idgen.epoch" is not the epoch of the portable edition',
             DETAIL = format('It is %s ms after 1970, and that of the portable edition %s.',
-                            trunc(extract(epoch FROM snowflake_time(0)) * 1000), epoch_ms),
+                            epoch_ms, portable_ms),
             HINT = format('Set idgen.epoch to %s in the configuration file and restart the server.',
-                          epoch_ms);
+                          portable_ms);
     END IF;
     FOR item IN
         SELECT substr(relname, 7)::integer AS shard, pg_sequence_last_value(oid) AS last
@@ -514,13 +528,13 @@ BEGIN
         WHERE relnamespace = to_regnamespace('idgen_portable') AND relkind = 'S' AND relname ~ '^shard_\d+$'
     LOOP
         IF item.last IS NOT NULL THEN
-            PERFORM snowflake_advance(
+            PERFORM @extschema@.snowflake_advance(
                 item.shard, (item.last >> 10 << 23) | (item.shard << 10) | (item.last & 1023));
         END IF;
     END LOOP;
     -- Ids of snowflake_next_id_js begin with the second of the clock, so this waits until all of their last
     -- seconds are over.
-    SELECT snowflake_time(0) + max(pg_sequence_last_value(oid) >> 12) * interval '1 s' INTO last_second
+    SELECT epoch + max(pg_sequence_last_value(oid) >> 12) * interval '1 s' INTO last_second
     FROM pg_class
     WHERE relnamespace = to_regnamespace('idgen_portable') AND relkind = 'S' AND relname ~ '^js_\d+$';
     WHILE clock_timestamp() < last_second + interval '1 s' LOOP
@@ -535,14 +549,20 @@ BEGIN
         -- Never for long: the clock may be set right meanwhile.
         PERFORM pg_sleep_until(least(last_second + interval '1 s', clock_timestamp() + interval '50 ms'));
     END LOOP;
-    -- What this version of the extension does not have stays as it was.
+    -- What this version of the extension does not have stays as it was, and with whom. All else is replaced.
     FOR item IN
-        SELECT p.oid::regprocedure AS name
+        SELECT p.oid::regprocedure AS name,
+               obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.' AS is_left
         FROM pg_proc AS p
              JOIN pg_depend ON classid = 'pg_proc'::regclass AND objid = p.oid AND deptype = 'e'
-        WHERE obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'
+             JOIN pg_extension AS e ON refclassid = 'pg_extension'::regclass AND refobjid = e.oid
+        WHERE e.extname = 'idgen'
     LOOP
-        EXECUTE format('ALTER EXTENSION idgen DROP FUNCTION %s', item.name);
+        IF item.is_left THEN
+            EXECUTE format('ALTER EXTENSION idgen DROP FUNCTION %s', item.name);
+        ELSE
+            EXECUTE format('ALTER FUNCTION %s OWNER TO CURRENT_USER', item.name);
+        END IF;
     END LOOP;
     -- Statements under way still call these, by plans made before. Once they have ended, the schema
     -- idgen_portable can be dropped.

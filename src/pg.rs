@@ -170,6 +170,22 @@ fn places<const COLUMNS: usize>(columns: &[Column; COLUMNS]) -> ([usize; COLUMNS
     (places, end)
 }
 
+/// The type of the row that a function with OUT parameters returns, made in the current memory context and
+/// fit for the type record. Panics where it has not that number of columns.
+///
+/// # Safety
+/// `call` is what PostgreSQL has handed to the function.
+unsafe fn row_type(call: pg_sys::FunctionCallInfo, columns: usize) -> pg_sys::TupleDesc {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut desc = ptr::null_mut();
+        let class = pg_sys::get_call_result_type(call, ptr::null_mut(), &mut desc);
+        assert_eq!(class, pg_sys::TypeFuncClass::TYPEFUNC_COMPOSITE);
+        assert_eq!((*desc).natts as usize, columns);
+        pg_sys::BlessTupleDesc(desc)
+    }
+}
+
 impl Call {
     /// A row of the function's OUT parameters, which are those columns. None at the first call of a call
     /// site: [`Call::first_row`] does that.
@@ -195,20 +211,16 @@ impl Call {
     /// Has PostgreSQL form the row, and keeps its header for the next ones. Raises PostgreSQL's errors.
     pub fn first_row<const COLUMNS: usize>(&self, columns: [Column; COLUMNS]) -> pg_sys::Datum {
         // SAFETY: PostgreSQL passes a valid fcinfo whose flinfo lives in fn_mcxt, as must what fn_extra
-        // points to. BlessTupleDesc makes the row fit for the type record.
+        // points to.
         unsafe {
             let flinfo = (*self.0).flinfo;
             PgMemoryContexts::For((*flinfo).fn_mcxt).switch_to(|_| {
-                let mut desc = ptr::null_mut();
-                let class = pg_sys::get_call_result_type(self.0, ptr::null_mut(), &mut desc);
-                assert_eq!(class, pg_sys::TypeFuncClass::TYPEFUNC_COMPOSITE);
-                assert_eq!((*desc).natts as usize, COLUMNS);
+                let desc = row_type(self.0, COLUMNS);
                 let mut values = columns.map(|column| match column {
                     Column::Int4(value) => value.into(),
                     Column::Int8(value) => value.into(),
                 });
                 let mut nulls = [false; COLUMNS];
-                let desc = pg_sys::BlessTupleDesc(desc);
                 let tuple = pg_sys::heap_form_tuple(desc, values.as_mut_ptr(), nulls.as_mut_ptr());
                 let (length, tuple) = ((*tuple).t_len as usize, (*tuple).t_data);
                 assert_eq!(usize::from((*tuple).t_hoff), TUPLE_HEADER * 8);
@@ -552,7 +564,7 @@ pub struct Row<const COLUMNS: usize>(pub [Option<pg_sys::Datum>; COLUMNS]);
 
 // SAFETY: the result is a row of the type that the function is declared to return. PostgreSQL passes
 // a valid fcinfo whose flinfo lives in fn_mcxt. The row's description is looked up once for each
-// call site and kept there; BlessTupleDesc makes it fit for the type record.
+// call site and kept there.
 unsafe impl<const COLUMNS: usize> BoxRet for Row<COLUMNS> {
     unsafe fn box_into<'fcx>(self, fcinfo: &mut FcInfo<'fcx>) -> Datum<'fcx> {
         // SAFETY: as above. The number of columns is checked before the values are read.
@@ -560,14 +572,8 @@ unsafe impl<const COLUMNS: usize> BoxRet for Row<COLUMNS> {
             let call = fcinfo.as_mut_ptr();
             let flinfo = (*call).flinfo;
             if (*flinfo).fn_extra.is_null() {
-                PgMemoryContexts::For((*flinfo).fn_mcxt).switch_to(|_| {
-                    let mut desc = ptr::null_mut();
-                    let class = pg_sys::get_call_result_type(call, ptr::null_mut(), &mut desc);
-                    assert_eq!(class, pg_sys::TypeFuncClass::TYPEFUNC_COMPOSITE);
-                    let desc = pg_sys::CreateTupleDescCopy(desc);
-                    assert_eq!((*desc).natts as usize, COLUMNS);
-                    (*flinfo).fn_extra = pg_sys::BlessTupleDesc(desc).cast();
-                });
+                PgMemoryContexts::For((*flinfo).fn_mcxt)
+                    .switch_to(|_| (*flinfo).fn_extra = row_type(call, COLUMNS).cast());
             }
             let mut nulls = self.0.map(|value| value.is_none());
             let mut values = self.0.map(|value| value.unwrap_or(pg_sys::Datum::null()));

@@ -10,8 +10,8 @@ use pgrx::pg_sys;
 use crate::compat::{Wait, wait_event};
 use crate::epoch::Timestamptz;
 use crate::error::Error;
-use crate::js::{JS_SHARDS, JsShard};
-use crate::layout::{SHARDS, Shard, Tick};
+use crate::js::JS_SHARDS;
+use crate::layout::{SHARDS, Tick};
 use crate::pg;
 use crate::reservation::Reservation;
 use crate::slot::{Grid, Slot};
@@ -25,6 +25,16 @@ struct LockedSlot {
 }
 
 const _: () = assert!(size_of::<LockedSlot>() == 64);
+
+impl LockedSlot {
+    /// Runs `f` on the slot under its lock. `f` must not sleep, flush, allocate or raise.
+    #[inline]
+    fn change<T>(&self, f: impl FnOnce(&mut Slot) -> T) -> T {
+        let LockedSlot { lock, slot } = self;
+        // SAFETY: the exclusive lock makes this the only reference to the slot.
+        unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || f(&mut *slot.get())) }
+    }
+}
 
 /// The state of the high-water mark. The first line is read at every id and written at a renewal;
 /// the rest is touched at a renewal only.
@@ -161,9 +171,7 @@ impl Shared {
     /// Runs `f` on a shard's slot under its lock. `f` must not sleep, flush, allocate or raise.
     #[inline]
     pub fn with_slot<G: Grid, T>(&self, shard: G, f: impl FnOnce(&mut Slot) -> T) -> T {
-        let LockedSlot { lock, slot } = self.locked_slot(shard);
-        // SAFETY: the exclusive lock makes this the only reference to the slot.
-        unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || f(&mut *slot.get())) }
+        self.locked_slot(shard).change(f)
     }
 
     /// A copy of a shard's slot.
@@ -217,11 +225,8 @@ impl Shared {
     /// Begins the counters of all slots anew.
     pub fn reset_counters(&self) {
         self.mark.counted_since.store(pg::timestamp(), Ordering::Relaxed);
-        for shard in Shard::all() {
-            self.with_slot(shard, Slot::reset_counters);
-        }
-        for shard in JsShard::all() {
-            self.with_slot(shard, Slot::reset_counters);
+        for slot in &self.slots {
+            slot.change(Slot::reset_counters);
         }
     }
 

@@ -97,27 +97,12 @@ pub const SYSTEMS: [System; 8] = [
 ];
 
 /// What they need in the database, and the tables of rows.
-pub const SET_UP: &str = "
+pub const SET_UP: &str = concat!(
+    include_str!("../instagram.sql"),
+    "
 CREATE EXTENSION idgen;
 CREATE SEQUENCE numbers;
 CREATE SEQUENCE numbers_cached CACHE 100;
-
--- The function of Instagram's article 'Sharding & IDs at Instagram', for its shard 5.
-CREATE SCHEMA insta5;
-CREATE SEQUENCE insta5.table_id_seq;
-CREATE FUNCTION insta5.next_id(OUT result bigint) LANGUAGE plpgsql AS $$
-DECLARE
-    our_epoch bigint := 1314220021721;
-    seq_id bigint;
-    now_millis bigint;
-    shard_id int := 5;
-BEGIN
-    SELECT nextval('insta5.table_id_seq') % 1024 INTO seq_id;
-    SELECT FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) INTO now_millis;
-    result := (now_millis - our_epoch) << 23;
-    result := result | (shard_id << 10);
-    result := result | (seq_id);
-END $$;
 
 CREATE TABLE tickets (name text PRIMARY KEY, id bigint NOT NULL);
 CREATE FUNCTION next_ticket() RETURNS bigint LANGUAGE plpgsql AS $$
@@ -149,4 +134,5 @@ CREATE TABLE hundred_thousand AS SELECT n FROM generate_series(1, 100000) AS n;
 CREATE TABLE thousand AS SELECT n FROM generate_series(1, 1000) AS n;
 CREATE TABLE ready_made AS SELECT snowflake_make_id(now() + n / 1000 * interval '1 ms', 5, n % 1000) AS id, n
     FROM million;
-";
+"
+);

@@ -17,7 +17,17 @@ DO $$
 DECLARE
     owner regrole := (SELECT nspowner::regrole FROM pg_namespace WHERE nspname = 'idgen_portable');
     home text := (SELECT pronamespace::regnamespace FROM pg_proc
-                  WHERE proname = 'shard_of' AND obj_description(oid, 'pg_proc') LIKE '% Portable edition.');
+                  WHERE proname = 'shard_of' AND obj_description(oid, 'pg_proc') LIKE '% Portable edition.'
+                    AND proowner = (SELECT oid FROM pg_roles WHERE rolname = current_user));
+    -- What is replaced stays with whom it was, who could then make it do anything.
+    others text := (
+        SELECT string_agg(object, ', ' ORDER BY object COLLATE "C")
+        FROM (SELECT oid::regprocedure::text AS object, pronamespace AS namespace, proname AS name,
+                     proowner AS owner FROM pg_proc
+              UNION ALL SELECT relname::text, relnamespace, relname, relowner FROM pg_class) AS objects
+        WHERE namespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema)
+          AND name::text ~ '^(snowflake_|idgen_|shard_of$)'
+          AND objects.owner <> (SELECT oid FROM pg_roles WHERE rolname = current_user));
 BEGIN
     IF current_setting('server_version_num')::integer < 140000 THEN
         RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'idgen needs PostgreSQL 14 or later';
@@ -34,7 +44,12 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '42501',
             MESSAGE = format('schema "idgen_portable" belongs to role "%s"', owner),
             HINT = 'Run this script as that role, or give the schema to yours.';
-    ELSIF home <> quote_ident(current_schema) THEN
+    ELSIF others IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '42501',
+            MESSAGE = 'what has a name of the portable edition belongs to other roles',
+            DETAIL = others || '.',
+            HINT = 'Drop it, or run this script with a schema of your own first in the search_path.';
+    ELSIF home <> quote_ident(current_schema::text) THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('idgen is in schema "%s"', home),
             HINT = 'Run this script with that schema first in the search_path.';
     END IF;

@@ -86,9 +86,22 @@ fn last_ticks<G: Grid>(shared: &Shared, shards: impl Iterator<Item = G>) -> impl
     shards.filter_map(|shard| shared.slot(shard).last()).map(G::tick_of)
 }
 
+/// What a database has until `ALTER EXTENSION idgen UPDATE` from 0.1.0: the columns of that version.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity)]
 fn idgen_shard_stats() -> TableIterator<
+    'static,
+    (name!(shard, i32), name!(ids, i64), name!(leases, i64), name!(waits, i64), name!(waited_ms, f64)),
+> {
+    let all = idgen_shard_stats_0_2().filter(|(_, layout, ..)| *layout == "idgen");
+    TableIterator::new(
+        all.map(|(shard, _, ids, leases, waits, waited_ms, ..)| (shard, ids, leases, waits, waited_ms)),
+    )
+}
+
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn idgen_shard_stats_0_2() -> TableIterator<
     'static,
     (
         name!(shard, i32),

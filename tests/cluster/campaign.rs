@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 
 use crate::clients::{Clients, Ledger};
-use crate::server::{Build, Server};
+use crate::server::{Build, Server, number_variable};
 
 /// A primary and, in half of the worlds, a synchronous standby.
 struct World {
@@ -134,9 +134,8 @@ impl World {
 
 #[test]
 fn random_faults() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let rounds = number("ROUNDS").unwrap_or(6);
-    let seed = number("SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let rounds = number_variable("ROUNDS").unwrap_or(6);
+    let seed = number_variable("SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     println!("to replay: make faults ROUNDS={rounds} SEED={seed}");
     let mut rng = Rng::with_seed(seed);
     let mut ledger = Ledger::default();

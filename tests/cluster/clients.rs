@@ -16,6 +16,10 @@ use crate::server::{Server, house};
 /// Shards that the clients mint for.
 pub const SHARDS: i64 = 4;
 
+/// A table for [`Clients::start_inserting`]. A row has the timeline of the primary that it was inserted on.
+pub const ROWS: &str = "CREATE TABLE rows (
+    id bigint PRIMARY KEY, timeline text DEFAULT left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))";
+
 /// Every id that clients were given in a test, over all servers and all of their runs.
 #[derive(Default)]
 pub struct Ledger {
@@ -41,6 +45,11 @@ impl Ledger {
     /// How many ids were given out.
     pub fn len(&self) -> usize {
         self.ids.len()
+    }
+
+    /// The ids that were given out.
+    pub fn ids(&self) -> &HashSet<i64> {
+        &self.ids
     }
 
     /// How many ids were given out, those of earlier clusters included.
@@ -80,6 +89,23 @@ impl Ledger {
         }
     }
 
+    /// Checks that every row is there that [`Clients::start_inserting`] was told of, and that each promoted
+    /// server began above all ids of the one before.
+    ///
+    /// # Panics
+    /// Where it is not so.
+    pub fn assert_rows(&self, client: &mut Client, timelines: i64) {
+        println!("{} ids, refused: {:?}", self.len(), self.errors);
+        let rows = client.query("SELECT id FROM rows", &[]).expect("rows");
+        let rows: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
+        assert!(self.ids.is_subset(&rows), "a row is lost");
+        let sorted = "SELECT count(*), bool_and((lowest > previous) IS NOT FALSE)
+                      FROM (SELECT min(id) AS lowest, lag(max(id)) OVER (ORDER BY timeline) AS previous
+                            FROM rows GROUP BY timeline) AS timelines";
+        let row = client.query_one(sorted, &[]).expect("timelines");
+        assert_eq!((row.get(0), row.get(1)), (timelines, true), "a server began below the one before");
+    }
+
     /// Mints one id and adds it.
     pub fn mint(&mut self, client: &mut Client) -> i64 {
         let id = client.query_one("SELECT snowflake_next_id(1)", &[]).expect("an id").get(0);
@@ -114,8 +140,17 @@ impl Clients {
         server: &Server,
         mint: impl Fn(&mut Client, usize) -> Result<Vec<i64>, postgres::Error> + Copy + Send + 'static,
     ) -> Clients {
+        Clients::start_at(count, server.target("postgres"), mint)
+    }
+
+    /// The same with a connection string, which may name several servers.
+    pub fn start_at(
+        count: usize,
+        target: String,
+        mint: impl Fn(&mut Client, usize) -> Result<Vec<i64>, postgres::Error> + Copy + Send + 'static,
+    ) -> Clients {
         let (stop, ids) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let target = Arc::new(Mutex::new(server.target("postgres")));
+        let target = Arc::new(Mutex::new(target));
         let trouble = Arc::new(Mutex::new(String::new()));
         let threads = (0..count)
             .map(|number| {
@@ -125,6 +160,14 @@ impl Clients {
             })
             .collect();
         Clients { stop, count: ids, target, trouble, threads }
+    }
+
+    /// The same with clients that insert rows into the table [`ROWS`].
+    pub fn start_inserting(count: usize, target: String) -> Clients {
+        Clients::start_at(count, target, |client, round| {
+            let insert = "INSERT INTO rows VALUES (snowflake_next_id($1)) RETURNING id";
+            Ok(vec![client.query_one(insert, &[&(round as i32 % 4)])?.get(0)])
+        })
     }
 
     /// Sends them to another server, once they are cut off from this one.

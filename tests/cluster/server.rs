@@ -1,9 +1,9 @@
 //! Real throw-away servers. No crate that runs PostgreSQL for tests fits: these tests kill the
 //! server, restart it on the same data, and run it under another user and with a preloaded library.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,13 +14,18 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run these tests by `make test`"))
 }
 
+/// A number that may be given to tests drawn at random.
+pub fn number_variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
 /// Where the tests keep their files.
 pub fn house() -> PathBuf {
     PathBuf::from(variable("IDGEN_HOUSE")).join("cluster")
 }
 
 /// A command that runs as the servers' user.
-fn command(program: impl AsRef<Path>) -> Command {
+pub fn command(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("runuser");
     let user = variable("IDGEN_SERVER_USER");
     if user == std::env::var("USER").unwrap_or_default() || !is_root() {
@@ -32,16 +37,28 @@ fn command(program: impl AsRef<Path>) -> Command {
     command
 }
 
+/// A signal to a process of the servers' user.
+pub fn kill(signal: &str, pid: i32) -> Command {
+    let mut kill = command("kill");
+    kill.arg(format!("-{signal}")).arg(pid.to_string());
+    kill
+}
+
 fn is_root() -> bool {
     let id = Command::new("id").arg("-u").output().expect("id");
     id.stdout.trim_ascii() == b"0"
+}
+
+/// The programs of the servers, with what users get of the extension.
+pub fn release_bin() -> String {
+    variable("IDGEN_PG_BIN")
 }
 
 /// A script of docs/examples, or a client program, with those of the servers first on its PATH.
 pub fn client_program(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new(program.as_ref());
     let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{}:{path}", variable("IDGEN_PG_BIN")));
+    command.env("PATH", format!("{}:{path}", release_bin()));
     for name in ["PGHOSTADDR", "PGOPTIONS", "PGSERVICE", "PGSERVICEFILE"] {
         command.env_remove(name);
     }
@@ -51,6 +68,50 @@ pub fn client_program(program: impl AsRef<Path>) -> Command {
 /// A file of docs/examples.
 pub fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples").join(name)
+}
+
+/// Where a program is that scripts/setup does not install.
+pub fn installed(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Debian keeps services in a folder that is not on everybody's PATH.
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into()])
+        .map(|dir| dir.join(program))
+        .find(|path| path.is_file())
+}
+
+/// A program of the servers' user that runs until this is dropped.
+pub struct Service {
+    child: Child,
+    pid: i32,
+}
+
+impl Service {
+    /// Starts a program with its output in the file `log`.
+    pub fn start(program: &Path, args: &[&str], variables: &[(&str, &str)], log: &Path) -> Service {
+        let mut start = command("env");
+        start.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
+        // Its own number: runuser, told to end, kills its child two seconds later. A pool needs many files.
+        start.args(["sh", "-c", r#"ulimit -n $(ulimit -Hn); echo $$; exec "$@" > "$0" 2>&1"#]);
+        start.arg(log).arg(program).args(args).stdout(Stdio::piped());
+        let mut child = start.spawn().unwrap_or_else(|error| panic!("{start:?}: {error}"));
+        let mut pid = String::new();
+        BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut pid).expect("its number");
+        Service { child, pid: pid.trim().parse().expect("its number") }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = kill("TERM", self.pid).output();
+        let _ = self.child.wait();
+    }
+}
+
+/// Says past the capture of a test's output that it did not run, and why.
+pub fn skipped(why: &str) {
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(std::io::stderr(), "{name}: skipped: {why}");
 }
 
 /// Runs a command with a text as its input.
@@ -76,18 +137,33 @@ pub fn run(mut command: Command) -> Output {
     output
 }
 
+/// Whether a command succeeds in ten seconds: processes of a server that was killed may take a moment to
+/// notice.
+fn succeeds(command: &mut Command) -> bool {
+    (0..100).any(|_| {
+        let done = command.output().expect("a program of PostgreSQL").status.success();
+        if !done {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        done
+    })
+}
+
 /// An empty data directory, made once for all tests.
 fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let dir = house().join(format!("template-{}", std::process::id()));
-        let mut initdb = command(Path::new(&variable("IDGEN_FAULTS_BIN")).join("initdb"));
-        initdb
-            .args(["--no-sync", "--auth=trust", "--username=postgres", "--no-instructions", "-D"])
-            .arg(&dir);
-        run(initdb);
+        initdb(Build::Faults, &dir, &[]);
         dir
     })
+}
+
+fn initdb(build: Build, dir: &Path, options: &[&str]) {
+    let mut initdb = command(build.bin().join("initdb"));
+    initdb.args(["--no-sync", "--auth=trust", "--username=postgres", "--no-instructions", "-D"]);
+    initdb.arg(dir).args(options);
+    run(initdb);
 }
 
 /// Which build of the extension a server runs.
@@ -97,6 +173,19 @@ pub enum Build {
     Release,
     /// With the points of `src/fault.rs`.
     Faults,
+    /// What users of an older PostgreSQL get. It is today's, but for `scripts/test-upgrades`.
+    Older,
+}
+
+impl Build {
+    /// The folder of the server's programs.
+    fn bin(self) -> PathBuf {
+        PathBuf::from(variable(match self {
+            Build::Release => "IDGEN_PG_BIN",
+            Build::Faults => "IDGEN_FAULTS_BIN",
+            Build::Older => "IDGEN_OLDER_BIN",
+        }))
+    }
 }
 
 /// A server with a data directory and a socket of its own; stopped and deleted at the end.
@@ -123,17 +212,27 @@ impl Server {
 
     /// Starts a server with the portable edition of idgen, which reads its settings now.
     pub fn start_portable(settings: &[&str]) -> Server {
-        let server = Server::start_empty(Build::Release, settings);
+        let server = Server::start_plain(settings);
         let script = include_str!("../../sql/portable/idgen.sql");
         server.connect().batch_execute(script).expect("the portable edition");
         server
     }
 
-    fn start_empty(build: Build, settings: &[&str]) -> Server {
+    /// Starts a server that does not preload idgen.
+    pub fn start_plain(settings: &[&str]) -> Server {
+        Server::start_empty(Build::Release, settings)
+    }
+
+    /// Starts a server without the extension, nor its library where the settings do not preload it.
+    pub fn start_empty(build: Build, settings: &[&str]) -> Server {
         let server = Server::new(build);
-        let mut copy = command("cp");
-        copy.arg("-a").arg(template()).arg(&server.dir);
-        run(copy);
+        if build == Build::Older {
+            initdb(build, &server.dir, &["--data-checksums"]);
+        } else {
+            let mut copy = command("cp");
+            copy.arg("-a").arg(template()).arg(&server.dir);
+            run(copy);
+        }
         server.configure(&[
             "listen_addresses = ''",
             "shared_buffers = 16MB",
@@ -190,19 +289,57 @@ impl Server {
         copy
     }
 
+    /// A server of today's PostgreSQL that pg_upgrade has given the data of this older one, which is stopped;
+    /// not started yet.
+    pub fn upgraded(&self) -> Server {
+        let new = Server::new(Build::Release);
+        // From 18 on the default, and both must have them.
+        initdb(new.build, &new.dir, &["--data-checksums"]);
+        new.configure(&["listen_addresses = ''", "shared_preload_libraries = 'idgen'"]);
+        new.own_sockets();
+        let mut upgrade = new.pg("pg_upgrade");
+        upgrade.args(["--no-sync", "--username=postgres", "--socketdir"]).arg(&new.sockets);
+        upgrade.arg("-b").arg(self.build.bin()).arg("-d").arg(&self.dir);
+        upgrade.arg("-B").arg(new.build.bin()).arg("-D").arg(&new.dir);
+        upgrade.current_dir(&new.sockets); // where it leaves its scripts
+        if !upgrade.output().expect("pg_upgrade").status.success() {
+            let mut logs = command("find");
+            logs.arg(new.dir.join("pg_upgrade_output.d"))
+                .args(["-name", "*.log", "-exec", "tail", "-v", "{}", "+"]);
+            panic!("pg_upgrade fails\n{}", String::from_utf8_lossy(&run(logs).stdout));
+        }
+        new
+    }
+
+    /// Makes a former primary, stopped or killed, a standby of the one that was promoted.
+    pub fn rewind(&self, primary: &Server, name: &str) {
+        // Until its first checkpoint a promoted server looks to pg_rewind as if it had not been promoted.
+        primary.connect().batch_execute("CHECKPOINT").expect("CHECKPOINT");
+        let mut rewind = self.pg("pg_rewind");
+        rewind.args(["--write-recovery-conf", "--no-sync", "--target-pgdata"]).arg(&self.dir);
+        rewind.arg(format!("--source-server={} application_name={name}", primary.target("postgres")));
+        assert!(succeeds(&mut rewind), "{rewind:?}");
+        self.own_sockets();
+    }
+
+    /// Makes a former primary that was stopped in order a standby.
+    pub fn follow(&self, primary: &Server, name: &str) {
+        let conninfo = format!("{} application_name={name}", primary.target("postgres"));
+        self.configure(&[&format!("primary_conninfo = '{conninfo}'")]);
+        let mut touch = command("touch");
+        touch.arg(self.dir.join("standby.signal"));
+        run(touch);
+    }
+
     fn pg(&self, program: &str) -> Command {
-        let bin = match self.build {
-            Build::Release => "IDGEN_PG_BIN",
-            Build::Faults => "IDGEN_FAULTS_BIN",
-        };
-        command(Path::new(&variable(bin)).join(program))
+        command(self.build.bin().join(program))
     }
 
     /// Adds lines to the configuration; later ones win.
     pub fn configure(&self, settings: &[&str]) {
         let mut tee = command("tee");
         tee.arg("-a").arg(self.dir.join("postgresql.conf"));
-        tee.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+        tee.stdin(Stdio::piped()).stdout(Stdio::null());
         feed(tee, &settings.iter().map(|line| format!("{line}\n")).collect::<String>());
     }
 
@@ -225,14 +362,9 @@ impl Server {
         if !self.clock_file().exists() {
             self.set_clock(0.0);
         }
-        // Processes of a server that was killed may take a moment to notice.
-        for _ in 0..100 {
-            if start.output().expect("pg_ctl").status.success() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
+        if !succeeds(&mut start) {
+            panic!("the server does not start\n{}", self.log());
         }
-        panic!("the server does not start\n{}", self.log());
     }
 
     fn clock_file(&self) -> PathBuf {
@@ -243,7 +375,7 @@ impl Server {
     pub fn set_clock(&self, seconds: f64) {
         let new = self.sockets.join("clock.new");
         let mut tee = command("tee");
-        tee.arg(&new).stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+        tee.arg(&new).stdin(Stdio::piped()).stdout(Stdio::null());
         feed(tee, &format!("{seconds:+.3}\n"));
         let mut rename = command("mv");
         rename.arg(&new).arg(self.clock_file());
@@ -290,9 +422,44 @@ impl Server {
         panic!("{setting} does not become {value}");
     }
 
+    /// Waits until a query answers true.
+    ///
+    /// # Panics
+    /// Where that takes over a minute.
+    pub fn wait_until(&self, query: &str) {
+        let mut client = self.connect();
+        for _ in 0..3000 {
+            if client.query_one(query, &[]).expect(query).get(0) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("never true: {query}\n{}", self.log());
+    }
+
     /// How clients reach a database of the server.
     pub fn target(&self, database: &str) -> String {
-        format!("host={} user=postgres dbname={database}", self.sockets.display())
+        format!("host={} user=postgres dbname={database}", self.host())
+    }
+
+    /// psql on its way to run a file of docs/examples in the database `postgres`.
+    pub fn psql(&self, name: &str, variables: &[(&str, &str)]) -> Command {
+        self.psql_in("postgres", name, variables)
+    }
+
+    /// The same in another database.
+    pub fn psql_in(&self, database: &str, name: &str, variables: &[(&str, &str)]) -> Command {
+        let mut psql = client_program("psql");
+        psql.args(["-X", "-q", "-d", &self.target(database), "-f"]).arg(example(name));
+        for (name, value) in variables {
+            psql.args(["-v", &format!("{name}={value}")]);
+        }
+        psql
+    }
+
+    /// The folder of its sockets, which clients take for its host.
+    pub fn host(&self) -> String {
+        self.sockets.display().to_string()
     }
 
     /// A connection to a database.
@@ -338,16 +505,12 @@ impl Server {
 
     /// Sends a signal to a process of the server.
     pub fn signal(&self, name: &str, pid: i32) {
-        let mut kill = command("kill");
-        kill.arg(format!("-{name}")).arg(pid.to_string());
-        run(kill);
+        run(kill(name, pid));
     }
 
     /// The same for one that may have ended by itself.
     pub fn signal_if_there(&self, name: &str, pid: i32) {
-        let mut kill = command("kill");
-        kill.arg(format!("-{name}")).arg(pid.to_string());
-        let _ = kill.output();
+        let _ = kill(name, pid).output();
     }
 
     /// What the server has logged.

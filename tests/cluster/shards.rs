@@ -174,9 +174,9 @@ fn longest_outage(diaries: &[Diary]) -> Duration {
     diaries.iter().map(|diary| diary.outage).max().unwrap_or_default()
 }
 
-fn move_shard(source: &Server, target: &Server) -> Command {
+pub fn move_shard(source: &Server, target: &Server, schema: &str, shard: &str) -> Command {
     let mut script = client_program(example("move-shard.sh"));
-    script.args([&source.target("postgres"), &target.target("postgres"), "insta5", "5"]);
+    script.args([&source.target("postgres"), &target.target("postgres"), schema, shard]);
     script
 }
 
@@ -214,7 +214,7 @@ fn a_shard_moves_under_load() {
         slow.rows.push(row);
         slow.ids.push((row, true));
         thread::scope(|scope| {
-            let script = scope.spawn(|| run(move_shard(&source, &target)));
+            let script = scope.spawn(|| run(move_shard(&source, &target, "insta5", "5")));
             thread::sleep(Duration::from_secs(2));
             let long = "SELECT snowflake_next_id(5), snowflake_next_id_js(5), pg_sleep(0.1)
                         FROM generate_series(1, 60)";
@@ -251,7 +251,7 @@ fn a_shard_moves_under_load() {
 
     // And back again: the numbers go on.
     let greatest = ids().max().unwrap().0;
-    run(move_shard(&target, &source));
+    run(move_shard(&target, &source, "insta5", "5"));
     let id: i64 = old.query_one("INSERT INTO insta5.users DEFAULT VALUES RETURNING id", &[]).unwrap().get(0);
     assert!(id > greatest);
     assert_eq!(show(&mut source.connect()), "0-8191");
@@ -272,7 +272,7 @@ fn a_move_that_fails_is_undone() {
         )
         .unwrap();
     let diaries = Load { servers: &[&source], mint: MINT, retried: &GONE }.during(|| {
-        let said = refusal(move_shard(&source, &target));
+        let said = refusal(move_shard(&source, &target, "insta5", "5"));
         assert!(said.contains("public.mood") && said.contains("undone: the source has the shard"), "{said}");
     });
     assert_unique_and_in_order(&diaries);
@@ -291,7 +291,7 @@ fn a_move_is_checked_first() {
     let mut client = source.connect();
     client.batch_execute(TABLES).unwrap();
     let refused = |target: &Server, why: &str| {
-        let said = refusal(move_shard(&source, target));
+        let said = refusal(move_shard(&source, target, "insta5", "5"));
         assert!(said.contains(why) && !said.contains("closing"), "{said}");
     };
     let of_another_epoch =
@@ -326,9 +326,7 @@ fn a_move_is_checked_first() {
     source.reload("idgen.allowed_shards", "3-5, 7");
     let name = r#"Insta's "5" $1"#;
     client.batch_execute(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#).unwrap();
-    let mut script = client_program(example("move-shard.sh"));
-    script.args([&source.target("postgres"), &target.target("postgres"), name, "5"]);
-    run(script);
+    run(move_shard(&source, &target, name, "5"));
     let mut new = target.connect();
     let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = $1";
     assert_eq!(new.query_one(shards, &[&name]).unwrap().get::<_, i32>(0), 5);
@@ -355,10 +353,7 @@ fn a_shard_is_assigned_to_one_schema_only() {
     assert_eq!(first.query("SELECT snowflake_assign_shard('one', 7)", &[]).unwrap().len(), 2);
     let mut second = server.connect();
     let waiter = thread::spawn(move || code(&mut second, "SELECT snowflake_assign_shard('two', 7)"));
-    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory'";
-    while client.query_one(waiting, &[]).unwrap().get::<_, i64>(0) == 0 {
-        thread::sleep(Duration::from_millis(5));
-    }
+    server.wait_until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'advisory'");
     first.commit().unwrap();
     assert_eq!(waiter.join().unwrap(), "55006");
 
@@ -406,30 +401,13 @@ fn a_schema_gets_another_shard_under_load() {
     assert!(diaries.iter().flat_map(|diary| &diary.rows).any(|id| id >> 10 & 8191 == 7));
 }
 
-/// The function of Instagram's article.
-const OLD_FUNCTION: &str = "
-    CREATE SCHEMA insta5;
-    CREATE SEQUENCE insta5.table_id_seq CACHE 3;
-    CREATE FUNCTION insta5.next_id(OUT result bigint) AS $$
-    DECLARE
-        our_epoch bigint := 1314220021721;
-        seq_id bigint;
-        now_millis bigint;
-        shard_id int := 5;
-    BEGIN
-        SELECT nextval('insta5.table_id_seq') % 1024 INTO seq_id;
-        SELECT FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) INTO now_millis;
-        result := (now_millis - our_epoch) << 23;
-        result := result | (shard_id << 10);
-        result := result | (seq_id);
-    END;
-    $$ LANGUAGE plpgsql;";
+/// The function of Instagram's article, whose sessions take three numbers of its sequence at once.
+const OLD_FUNCTION: &str =
+    concat!(include_str!("../../benches/instagram.sql"), "ALTER SEQUENCE insta5.table_id_seq CACHE 3;");
 
 fn take_over(server: &Server) -> Command {
-    let mut script = client_program("psql");
-    script.args(["-X", "-d", &server.target("postgres"), "-v", "function=insta5.next_id", "-v", "shard=5"]);
-    script.args(["-v", "sequence=insta5.table_id_seq", "-f"]).arg(example("from-plpgsql.sql"));
-    script
+    let variables = [("function", "insta5.next_id"), ("shard", "5"), ("sequence", "insta5.table_id_seq")];
+    server.psql("from-plpgsql.sql", &variables)
 }
 
 /// idgen takes a shard over from the function that minted before, under clients that call it and insert rows

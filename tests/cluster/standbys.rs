@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use crate::clients::{Clients, Ledger};
+use crate::clients::{Clients, Ledger, ROWS};
 use crate::server::Server;
 
 const HOUR: f64 = 3600.0;
+
+/// The primary's synchronous standby is there.
+const ATTACHED: &str = "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'";
 
 fn code(client: &mut Client) -> String {
     let error = client.query_one("SELECT snowflake_next_id(1)", &[]).expect_err("no id");
@@ -17,15 +20,12 @@ fn code(client: &mut Client) -> String {
 
 /// A primary whose marks the standby must acknowledge.
 fn synchronous() -> (Server, Server) {
-    let primary = Server::start(&["idgen.max_wait = 500ms"]);
+    // pg_rewind wants to know of hint bits.
+    let primary = Server::start(&["idgen.max_wait = 500ms", "wal_log_hints = on"]);
     let standby = primary.standby("twin");
     primary.configure(&["synchronous_standby_names = 'twin'"]);
     primary.reload("synchronous_standby_names", "twin");
-    let mut client = primary.connect();
-    let attached = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
-    while client.query_one(attached, &[]).unwrap().get::<_, i64>(0) == 0 {
-        thread::sleep(Duration::from_millis(20));
-    }
+    primary.wait_until(ATTACHED);
     (primary, standby)
 }
 
@@ -167,6 +167,45 @@ fn failover_and_failback() {
     clients.move_to(&third);
     clients.wait_for_ids(1500);
     clients.finish(&mut ledger);
+}
+
+/// Failover to a synchronous standby and back to the first, which is rewound meanwhile: clients who know both
+/// go on, under clocks that are ever further behind. Each server begins above what the other has issued, not
+/// above what it remembers itself, and no row that a client was told of is lost.
+#[test]
+fn fail_over_and_switch_back() {
+    let (first, second) = synchronous();
+    let hosts = format!("{},{}", first.host(), second.host());
+    first.connect().batch_execute(ROWS).unwrap();
+    let target = format!("host={hosts} user=postgres dbname=postgres target_session_attrs=read-write");
+    let clients = Clients::start_inserting(4, target);
+    clients.wait_for_ids(500);
+
+    first.kill();
+    second.set_clock(-0.7);
+    second.promote();
+    clients.wait_for_ids(500);
+    first.rewind(&second, "twin");
+    first.set_clock(-1.4);
+    first.up();
+    assert_eq!(code(&mut first.connect()), "25006");
+    second.configure(&["synchronous_standby_names = 'twin'"]);
+    second.reload("synchronous_standby_names", "twin");
+    second.wait_until(ATTACHED);
+    clients.wait_for_ids(500);
+
+    second.stop("fast");
+    first.promote();
+    clients.wait_for_ids(500);
+    second.follow(&first, "twin");
+    second.up();
+    first.configure(&["synchronous_standby_names = 'twin'"]);
+    first.reload("synchronous_standby_names", "twin");
+    first.wait_until(ATTACHED);
+    clients.wait_for_ids(500);
+    let mut ledger = Ledger::default();
+    clients.finish(&mut ledger);
+    ledger.assert_rows(&mut first.connect(), 3);
 }
 
 /// A base backup carries the mark: restored under a clock that is an hour behind, it refuses.

@@ -133,7 +133,20 @@ SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FR
 \x
 SELECT snowflake_min_id('2100-01-01T00:00:00.001Z');
 
+-- Functions that somebody else has put there are not replaced: they would still be theirs.
 \c regression
+CREATE DATABASE occupied;
+\c occupied
+GRANT CREATE ON SCHEMA public TO regress_idgen_other;
+SET ROLE regress_idgen_other;
+CREATE FUNCTION shard_of(id bigint) RETURNS integer LANGUAGE sql IMMUTABLE STRICT RETURN 1;
+CREATE VIEW idgen_status AS SELECT 1 AS n;
+RESET ROLE;
+\! ./install occupied
+SELECT count(*) FROM pg_namespace WHERE nspname = 'idgen_portable';
+
+\c regression
+DROP DATABASE occupied;
 DROP DATABASE plain;
 DROP DATABASE settled;
 DROP DATABASE refused;

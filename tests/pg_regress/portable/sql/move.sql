@@ -50,6 +50,11 @@ GRANT CREATE ON SCHEMA public TO regress_idgen_owner;
 \! PGUSER=regress_idgen_owner ./install regression
 SET ROLE regress_idgen_owner;
 GRANT EXECUTE ON FUNCTION snowflake_advance TO regress_idgen_user;
+-- One that the extension does not have, and one that fits a number better than its own.
+CREATE FUNCTION of_mine() RETURNS text LANGUAGE sql SECURITY DEFINER RETURN current_user;
+COMMENT ON FUNCTION of_mine() IS 'Whoever owns this is who it runs as. Portable edition.';
+CREATE FUNCTION snowflake_time(id integer) RETURNS timestamptz LANGUAGE plpgsql AS
+    $$ BEGIN RAISE 'the superuser calls what is mine'; END $$;
 CREATE TABLE users (
     id bigint PRIMARY KEY DEFAULT snowflake_next_id(5) CHECK (shard_of(id) = 5),
     created_at timestamptz GENERATED ALWAYS AS (snowflake_time(id, '2025-01-01T00:00:00Z')) STORED,
@@ -150,7 +155,9 @@ FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid JOIN pg_language AS l O
 WHERE d.deptype = 'e' AND d.classid = 'pg_proc'::regclass
   AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')
 GROUP BY 1, 2 ORDER BY 1;
-SELECT oid::regprocedure AS calls_itself_portable FROM pg_proc
+-- What the extension does not have stays with whom it was: it would run as the superuser else.
+SELECT of_mine();
+SELECT oid::regprocedure AS calls_itself_portable, proowner::regrole AS owner FROM pg_proc
 WHERE obj_description(oid, 'pg_proc') LIKE '% Portable edition.' ORDER BY proname COLLATE "C", pronargs;
 
 -- Every shard goes on after its register, those ahead of the clock too.

@@ -1,0 +1,12 @@
+//! Draws what a terminal shows, from standard input to standard output, as SVG.
+
+use std::io::{Error, Read, stdin};
+
+use anstyle_svg::Term;
+
+fn main() -> Result<(), Error> {
+    let mut text = String::new();
+    stdin().read_to_string(&mut text)?;
+    print!("{}", Term::new().render_svg(&text));
+    Ok(())
+}

@@ -1,0 +1,9 @@
+-- Every row of another server, and it has every row of this one: PostgreSQL 16 and later. On each of the two,
+-- when the other has the publication; first on the one that has no rows yet, which copies those of the other:
+--     psql -d app -c 'CREATE PUBLICATION everything FOR TABLE users'
+--     psql -d app -v source=one -v conninfo='host=10.0.0.1 dbname=app' -v copy=true -f both-ways.sql
+-- and then on the other, with copy=false.
+\set ON_ERROR_STOP on
+-- Of what the source has from elsewhere nothing is sent, so nothing comes back.
+CREATE SUBSCRIPTION :"source" CONNECTION :'conninfo' PUBLICATION everything
+    WITH (origin = none, copy_data = :copy);

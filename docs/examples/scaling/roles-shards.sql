@@ -1,0 +1,11 @@
+-- A shard for each role, and one for everybody else, with one definition of the table:
+--     psql -d app -f roles.sql
+\set ON_ERROR_STOP on
+CREATE EXTENSION IF NOT EXISTS idgen;
+CREATE ROLE ada LOGIN;
+CREATE ROLE grace LOGIN;
+SELECT format('ALTER DATABASE %1$I SET idgen.shard = 10;
+               ALTER ROLE ada IN DATABASE %1$I SET idgen.shard = 11;
+               ALTER ROLE grace IN DATABASE %1$I SET idgen.shard = 12', current_database()) \gexec
+CREATE TABLE notes (id bigint PRIMARY KEY DEFAULT snowflake_next_id(), author name DEFAULT current_user);
+GRANT SELECT, INSERT ON notes TO ada, grace;

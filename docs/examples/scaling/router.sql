@@ -1,0 +1,23 @@
+-- One table over the shards of many servers. On the router, once for each server, and again for a shard that
+-- has moved to another one:
+--     psql -d app -v server=one -v host=10.0.0.1 -v dbname=app -v user=app -v first=1 -v last=2 -f router.sql
+-- A password goes into the user mapping: ALTER USER MAPPING ... OPTIONS (ADD password '...').
+\set ON_ERROR_STOP on
+-- The router has idgen in no shared_preload_libraries. So it knows the shard of an id, and mints none.
+CREATE EXTENSION IF NOT EXISTS idgen;
+CREATE EXTENSION IF NOT EXISTS postgres_fdw;
+CREATE TABLE IF NOT EXISTS users (id bigint NOT NULL, name text NOT NULL) PARTITION BY LIST (shard_of(id));
+
+-- With "extensions", shard_of is evaluated on the server, not here.
+CREATE SERVER IF NOT EXISTS :"server" FOREIGN DATA WRAPPER postgres_fdw
+    OPTIONS (host :'host', dbname :'dbname', extensions 'idgen', async_capable 'true');
+CREATE USER MAPPING IF NOT EXISTS FOR CURRENT_USER SERVER :"server" OPTIONS (user :'user');
+
+BEGIN;
+SELECT format('DROP FOREIGN TABLE IF EXISTS users_%1$s, new_id_%1$s;
+               CREATE FOREIGN TABLE users_%1$s PARTITION OF users FOR VALUES IN (%1$s)
+                   SERVER %2$I OPTIONS (schema_name ''shard%1$s'', table_name ''users'');
+               CREATE FOREIGN TABLE new_id_%1$s (id bigint)
+                   SERVER %2$I OPTIONS (schema_name ''shard%1$s'', table_name ''new_id'')', shard, :'server')
+FROM generate_series(:first, :last) AS shard \gexec
+COMMIT;

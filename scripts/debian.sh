@@ -1,0 +1,47 @@
+# Sourced by the scripts that need a Debian of their own.
+
+# want PACKAGE PROGRAM
+want() { PATH=$PATH:/usr/sbin command -v "$2" >/dev/null || install_packages "$1"; }
+
+# fetch_debian SUITE ROOT PACKAGES [SCRIPT]: a small Debian and these packages, with commas between them.
+# debootstrap mounts /proc there; in a namespace of its own, so that no mount outlives an interrupted run.
+fetch_debian() {
+    want debootstrap debootstrap
+    local mirror
+    mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian')
+    mirror=${mirror%%$'\n'*}
+    [ -n "$mirror" ] || die "apt knows no mirror of Debian to fetch $1 from: run 'apt-get update'"
+    say "fetching a Debian $1 with $3: some minutes"
+    as_root unshare --mount debootstrap --variant=minbase --include="$3" "$1" "$2" "$mirror" "${4:-}" \
+        >"$2.log" 2>&1 || { tail "$2.log"; die "debootstrap failed: see $2.log"; }
+    # The mirror may be a copy of a while ago. debootstrap takes it; apt shall too.
+    as_root tee "$2/etc/apt/apt.conf.d/no-expiry" >/dev/null <<<'Acquire::Check-Valid-Until "false";'
+}
+
+ENTER='
+set -e
+root=$1 top=$2
+shift 2
+share() { mkdir -p "$root$1"; mount -o bind,ro "$1" "$root$1"; }
+mkdir -p "$root/target"
+share "$top"
+mount --bind "$root/target" "$root$top/target"
+while [ "$1" != -- ]; do
+    [ ! -d "$1" ] || share "$1"
+    shift
+done
+shift
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs tmpfs "$root/dev/shm"
+exec chroot "$root" env -C "$top" "$@"'
+
+# enter_debian ROOT [FOLDER]... -- COMMAND [ARG]...: runs a command inside of a Debian, as root. There this
+# checkout, with a target/ of its own, and the folders are where they are here, and cannot be written to. What
+# is mounted or started is seen by nobody else, and is gone when the command ends.
+enter_debian() {
+    local root=$1
+    shift
+    as_root env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
+        unshare --mount --ipc --pid --fork --kill-child bash -c "$ENTER" - "$root" "$TOP" "$@"
+}

@@ -1,0 +1,312 @@
+\echo Use "ALTER EXTENSION idgen UPDATE" to load this file. \quit
+
+-- From 0.1.0 to 0.2.0. What it leaves is what sql/idgen.sql creates; tests/cluster/upgrades.rs compares them.
+-- The search_path is the one that is set there, for the same reason. A new function is created, never
+-- replaced: where somebody's own has its name and arguments, the update fails and changes nothing.
+-- Functions of 0.1.0 that column defaults and indexes call keep their OIDs.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+-- Minting ---------------------------------------------------------------------------------------
+
+CREATE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_next_id_js_wrapper'
+    LANGUAGE C VOLATILE PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_next_id_js(integer) IS
+'Mints an id below 2^53, which JavaScript keeps exactly: 32 bits of seconds since idgen.epoch, 8 bits of logical shard (0 to 255), 12 bits of sequence, hence at most 4096 ids a second for each shard. Greater than every id of this function and the shard that any session has got before. To be kept in columns of their own: next to those of snowflake_next_id such ids are all smaller. snowflake_decode(id, ''js53'') takes it apart. Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard).';
+
+COMMENT ON FUNCTION @extschema@.snowflake_last_id() IS
+'The last id that this session minted, of whatever shard and layout, also where its transaction was rolled back; what lastval() is for sequences. Ids minted by parallel workers do not count, and DISCARD does not forget it. Error: 55000 before the first.';
+
+CREATE FUNCTION @extschema@.snowflake_safe_horizon() RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_safe_horizon_wrapper'
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION @extschema@.snowflake_safe_horizon() IS
+'Every id of snowflake_next_id below it is settled, of whatever shard: its transaction has ended, and none is minted there any more. A reader that follows a table of this cluster up to it misses no row. Call it in a statement of its own, before the one that reads: a statement sees what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted holds it back. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 55000 while there are prepared transactions, and where the clock is before the epoch or the library not preloaded.';
+
+-- Ids of other systems --------------------------------------------------------------------------
+
+CREATE FUNCTION @extschema@.snowflake_decode(
+        id bigint, layout text,
+        OUT created_at timestamptz, OUT shard integer, OUT sequence integer, OUT gene integer)
+    AS 'MODULE_PATHNAME', 'snowflake_decode_layout_wrapper'
+    LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint, text) IS
+'Takes an id of another system apart, by a layout that the view snowflake_layouts lists: the moment it was made, cut to the layout''s unit of time; the shard, which is what the layout says and null where it has none; the sequence number; the gene, bits of another id, null in most. The word is read as unsigned. Ids that count from another epoch than the layout''s are off by the difference. Depends on idgen.epoch for the layouts idgen and js53. Error: 22023 no such layout, or an id with more bits than its layout has.';
+
+CREATE FUNCTION @extschema@.snowflake_layouts(
+        OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'snowflake_layouts_wrapper'
+    LANGUAGE C STABLE PARALLEL SAFE ROWS 11;
+COMMENT ON FUNCTION @extschema@.snowflake_layouts() IS 'What the view snowflake_layouts shows.';
+
+CREATE VIEW @extschema@.snowflake_layouts AS SELECT * FROM @extschema@.snowflake_layouts();
+COMMENT ON VIEW @extschema@.snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of their systems.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.name IS 'What to give to snowflake_decode.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.bits IS 'The parts of an id and their widths, from the top down. Of 63 bits in all, a set sign bit counts as time.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.unit IS 'The unit of the time; can be cast to interval.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.epoch IS 'Where time is counted from; for idgen and js53 the setting idgen.epoch, null where that is wrong.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.shard IS 'What snowflake_decode gives as the shard; null where there is none.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.used_by IS 'Who makes such ids.';
+GRANT SELECT ON @extschema@.snowflake_layouts TO PUBLIC;
+
+-- Other forms of an id --------------------------------------------------------------------------
+
+CREATE FUNCTION @extschema@.snowflake_shortcode(id bigint) RETURNS text
+    AS 'MODULE_PATHNAME', 'snowflake_shortcode_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_shortcode(bigint) IS
+'The id, read as unsigned, as Instagram writes it in links: a number in base64url, 1 to 11 of A-Z a-z 0-9 - _ without leading zeros. Case matters. It does not sort as the id does; snowflake_text does.';
+
+CREATE FUNCTION @extschema@.snowflake_from_shortcode(code text) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_from_shortcode_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_from_shortcode(text) IS
+'The id of a short code; undoes snowflake_shortcode, and takes nothing that it does not write. Error: 22P02 empty, too long, another character, a leading zero or more than 64 bits.';
+
+CREATE FUNCTION @extschema@.snowflake_text(id bigint) RETURNS text
+    AS 'MODULE_PATHNAME', 'snowflake_text_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_text(bigint) IS
+'The id as 13 characters that sort as the ids do, negative ones included: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes: keep it in columns with COLLATE "C". For JSON, URLs and file names.';
+
+CREATE FUNCTION @extschema@.snowflake_from_text(text text) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_from_text_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_from_text(text) IS
+'The id of a text; undoes snowflake_text, and takes nothing that it does not write, not even lower case. Error: 22P02 not 13 characters, another character, or more than 64 bits.';
+
+CREATE FUNCTION @extschema@.snowflake_scatter(id bigint) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_scatter_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_scatter(bigint) IS
+'The id with its 64 bits in reverse: ids next to each other become numbers all over the range of bigint, half of them negative. For engines that shard by ranges of the key and get hot at its end. Not for keys in PostgreSQL, where it makes inserts dear: see docs/scatter.md.';
+
+CREATE FUNCTION @extschema@.snowflake_unscatter(id bigint) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_unscatter_wrapper'
+    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS 'The id that snowflake_scatter made into this number.';
+
+-- Shards and the columns that mint for them --------------------------------------------------------
+
+-- The catalog's dependencies say which defaults call a minting function. Only then is the text of such a
+-- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
+-- one way, so that a name stands for one function; and it is read token by token, so that a literal which
+-- looks like a call is none.
+CREATE FUNCTION @extschema@.idgen_columns(
+        OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
+        OUT template text, OUT relation oid, OUT max_shard integer)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
+    SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    WITH minting AS (
+        SELECT p.oid, quote_ident(n.nspname) || '.' || quote_ident(p.proname) AS name,
+               CASE WHEN p.oid = '@extschema@.snowflake_next_id_js(integer)'::regprocedure THEN 255
+                    ELSE 8191 END AS max_shard
+        FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+        WHERE p.oid IN ('@extschema@.snowflake_next_id()'::regprocedure,
+                        '@extschema@.snowflake_next_id(integer)'::regprocedure,
+                        '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
+    ),
+    -- A token is a call with a readable shard (its name and its shard), or something else: a literal, a
+    -- name with its qualification, or one character. The longest one counts.
+    grammar AS (
+        SELECT array_agg(DISTINCT name) AS names,
+               '(' || string_agg(DISTINCT regexp_replace(name, '([]*+?.^$|(){}[\\])', '\\\1', 'g'), '|')
+               || ')\((?:shard => )?([0-9]*)\)'
+               || '|(''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)' AS token
+        FROM minting
+    ),
+    -- A column without a default of its own has that of its domain.
+    defaults AS (
+        SELECT DISTINCT d.adrelid AS relation, d.adnum AS number,
+               pg_get_expr(d.adbin, d.adrelid) AS expression
+        FROM minting JOIN pg_depend AS use
+                 ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
+             JOIN pg_attrdef AS d ON use.classid = 'pg_attrdef'::regclass AND use.objid = d.oid
+        UNION ALL
+        SELECT DISTINCT a.attrelid, a.attnum, pg_get_expr(t.typdefaultbin, 0)
+        FROM minting JOIN pg_depend AS use
+                 ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
+             JOIN pg_type AS t ON use.classid = 'pg_type'::regclass AND use.objid = t.oid
+             JOIN pg_attribute AS a ON a.atttypid = t.oid AND NOT a.atthasdef AND NOT a.attisdropped
+             JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f')
+    )
+    SELECT n.nspname, c.relname, a.attname,
+           CASE WHEN read.all_of_it AND read.least = read.greatest THEN nullif(read.least, '')::integer END,
+           d.expression,
+           CASE WHEN read.all_of_it THEN read.template END,
+           c.oid,
+           read.max_shard
+    FROM defaults AS d
+         JOIN pg_class AS c ON c.oid = d.relation AND c.relpersistence <> 't'
+         JOIN pg_namespace AS n ON n.oid = c.relnamespace
+         JOIN pg_attribute AS a ON a.attrelid = d.relation AND a.attnum = d.number
+         CROSS JOIN grammar
+         CROSS JOIN LATERAL (
+             SELECT count(part[1]) > 0 AND count(*) FILTER (WHERE part[3] = ANY (names)) = 0 AS all_of_it,
+                    min(part[2]) AS least, max(part[2]) AS greatest,
+                    string_agg(coalesce(part[1] || '(%1$s)', replace(part[3], '%', '%%')), '' ORDER BY place)
+                    AS template,
+                    min((SELECT min(max_shard) FROM minting WHERE name = part[1])) AS max_shard
+             FROM regexp_matches(d.expression, grammar.token, 'g') WITH ORDINALITY AS tokens (part, place)
+         ) AS read;
+END;
+COMMENT ON FUNCTION @extschema@.idgen_columns() IS
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for.';
+
+CREATE VIEW @extschema@.idgen_columns AS
+    SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
+COMMENT ON VIEW @extschema@.idgen_columns IS 'Every column whose default calls snowflake_next_id or snowflake_next_id_js, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls one of them is not seen, nor is a trigger.';
+COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'The schema of the table.';
+COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'The table, partition, child, foreign table or view.';
+COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'The column.';
+COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'The shard that the default mints for. Null for snowflake_next_id(), which takes that of the session, and where it is no constant, or more than one.';
+COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
+GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
+
+CREATE FUNCTION @extschema@.snowflake_assign_shard(
+        "schema" regnamespace, shard integer, share boolean DEFAULT false)
+    RETURNS TABLE ("table" name, "column" name, old_default text, new_default text)
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+    SET search_path = pg_catalog, pg_temp
+    AS $$
+#variable_conflict use_column
+DECLARE
+    target CONSTANT regnamespace := snowflake_assign_shard.schema;
+    new_shard CONSTANT integer := snowflake_assign_shard.shard;
+    target_name CONSTANT name := (SELECT nspname FROM pg_namespace WHERE oid = target);
+    found_columns bigint;
+    list text;
+    item record;
+BEGIN
+    IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
+        RAISE EXCEPTION 'argument "%" must not be null',
+                CASE WHEN target IS NULL THEN 'schema' WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END
+            USING ERRCODE = '22004', HINT = 'Give a value.';
+    ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
+        RAISE EXCEPTION 'shard "%" is out of range', new_shard
+            USING ERRCODE = '22023', DETAIL = 'An id has room for a shard between 0 and 8191.',
+                  HINT = 'See the bit layout in the documentation of idgen.';
+    ELSIF target_name IS NULL THEN
+        RAISE EXCEPTION 'schema with OID % does not exist', target::oid
+            USING ERRCODE = '3F000', HINT = 'Give the schema by its name.';
+    END IF;
+
+    -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
+    -- one schema do not wait for each other's tables.
+    PERFORM pg_advisory_xact_lock(
+        'pg_proc'::regclass::oid::integer,
+        '@extschema@.snowflake_assign_shard(regnamespace,integer,boolean)'::regprocedure::oid::integer);
+
+    IF NOT share THEN
+        SELECT string_agg(DISTINCT quote_ident(c.schema), ', ') INTO list
+        FROM @extschema@.idgen_columns() AS c
+        WHERE c.shard = new_shard AND c.schema <> target_name;
+        IF list IS NOT NULL THEN
+            RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
+                USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it: %s.', list),
+                      HINT = 'Choose another shard; or, where the schemas are to share it, say share => true.';
+        END IF;
+    END IF;
+
+    -- First every lock; then the defaults are read, and stay as they are read. Tables that refer to others
+    -- are usually younger, and who inserts locks them first. A view or a foreign table cannot be locked, and
+    -- need not be.
+    FOR item IN
+        SELECT DISTINCT c.relation, c.table
+        FROM @extschema@.idgen_columns() AS c JOIN pg_class AS k ON k.oid = c.relation
+        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
+        ORDER BY c.relation DESC
+    LOOP
+        EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', target_name, item.table);
+    END LOOP;
+
+    SELECT count(*),
+           string_agg(format('%I.%I DEFAULT %s', c.table, c.column, c.expression), '; '
+                      ORDER BY c.relation, c.column) FILTER (WHERE c.template IS NULL)
+    INTO found_columns, list
+    FROM @extschema@.idgen_columns() AS c
+    WHERE c.schema = target_name;
+    IF list IS NOT NULL THEN
+        RAISE EXCEPTION 'the shard in a default of schema "%" cannot be read', target_name
+            USING ERRCODE = '0A000', DETAIL = format('These are not rewritten by a guess: %s.', list),
+                  HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
+    ELSIF found_columns = 0 THEN
+        RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name
+            USING HINT = 'A function or a trigger of your own that calls it is not seen.';
+    END IF;
+    SELECT string_agg(format('%I.%I DEFAULT %s', c.table, c.column, c.expression), '; '
+                      ORDER BY c.relation, c.column)
+    INTO list
+    FROM @extschema@.idgen_columns() AS c
+    WHERE c.schema = target_name AND new_shard > c.max_shard;
+    IF list IS NOT NULL THEN
+        RAISE EXCEPTION 'shard "%" is out of range', new_shard
+            USING ERRCODE = '22023',
+                  DETAIL = format('Ids of snowflake_next_id_js have room for a shard between 0 and 255. '
+                                  'These are such: %s.', list),
+                  HINT = 'Choose a lower shard, or let these columns have ids of snowflake_next_id.';
+    END IF;
+
+    FOR item IN
+        SELECT c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
+        FROM @extschema@.idgen_columns() AS c
+        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard
+        ORDER BY c.relation, c.column
+    LOOP
+        EXECUTE format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I SET DEFAULT %s',
+                       target_name, item.table, item.column, item.new_expression);
+        "table" := item.table;
+        "column" := item.column;
+        old_default := item.expression;
+        new_default := item.new_expression;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
+
+-- Watching --------------------------------------------------------------------------------------
+
+COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has. A second of snowflake_next_id_js counts from its beginning.';
+COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Shards that ids were minted for, or that snowflake_advance was called for, since the server started: the rows of idgen_shard_stats that are not of calls which only waited. A shard that both kinds of ids were minted for counts twice.';
+
+-- Their columns are others now. Where something depends on the view, the update fails and names it.
+DROP VIEW @extschema@.idgen_shard_stats;
+DROP FUNCTION @extschema@.idgen_shard_stats();
+
+CREATE FUNCTION @extschema@.idgen_shard_stats(
+        OUT shard integer, OUT layout text, OUT ids bigint, OUT leases bigint, OUT waits bigint,
+        OUT waited_ms double precision,
+        OUT last_id bigint, OUT ids_per_second double precision, OUT stats_reset timestamptz)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'idgen_shard_stats_0_2_wrapper'
+    LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
+COMMENT ON FUNCTION @extschema@.idgen_shard_stats() IS
+'What the view idgen_shard_stats shows. Error: 55000 where the library is not preloaded.';
+
+CREATE VIEW @extschema@.idgen_shard_stats AS SELECT * FROM @extschema@.idgen_shard_stats();
+COMMENT ON VIEW @extschema@.idgen_shard_stats IS 'A row for every shard used since the server started, and for each of the two layouts that it was used in, with counters that begin anew with snowflake_stats_reset(). For members of pg_monitor.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.shard IS 'The logical shard.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.layout IS 'The layout of the ids: idgen, or js53 for those of snowflake_next_id_js, which have slots of their own.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.ids IS 'Ids handed to backends, those of leases included that were not used up in their millisecond.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.leases IS 'Runs of ids handed to backends: visits to shared memory.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.waits IS 'Calls that had to wait, those that failed or were cancelled included.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.waited_ms IS 'What these calls waited in all, in milliseconds.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.last_id IS 'No id after this one has been handed to a backend since the server started: the last of the last lease, used or not, or what snowflake_advance went past. Null before the first, where a call only waited. No reset changes it.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.ids_per_second IS 'Column ids over the seconds since stats_reset. Null where the clock has been set back before that.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.stats_reset IS 'When the counters began: the start of the server, also after a crash, or the last snowflake_stats_reset().';
+
+REVOKE ALL ON FUNCTION @extschema@.idgen_shard_stats() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.idgen_shard_stats() TO pg_monitor;
+GRANT SELECT ON @extschema@.idgen_shard_stats TO pg_monitor;
+
+CREATE FUNCTION @extschema@.snowflake_stats_reset() RETURNS void
+    AS 'MODULE_PATHNAME', 'snowflake_stats_reset_wrapper'
+    LANGUAGE C VOLATILE PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
+'Begins the counters ids, leases, waits and waited_ms of idgen_shard_stats anew, for all shards. Not for PUBLIC. Error: 55000 where the library is not preloaded.';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;

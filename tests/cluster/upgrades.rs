@@ -1,0 +1,286 @@
+//! Updates from every released version, and ids that go on where the data moves to a new cluster.
+
+use std::path::Path;
+
+use postgres::Client;
+
+use crate::clients::{Clients, Ledger};
+use crate::server::{Build, Server, client_program, run};
+
+/// The released versions, by their install scripts.
+fn released() -> Vec<String> {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/install");
+    let versions = std::fs::read_dir(scripts).unwrap().filter_map(|entry| {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        Some(name.strip_prefix("idgen--")?.strip_suffix(".sql")?.to_owned())
+    });
+    let versions: Vec<_> = versions.collect();
+    assert!(!versions.is_empty());
+    versions
+}
+
+/// A server with the library of today and, in its database, the extension of a version.
+fn start_version(build: Build, version: &str) -> Server {
+    let server = Server::start_empty(build, &["shared_preload_libraries = 'idgen'"]);
+    server.connect().batch_execute(&format!("CREATE EXTENSION idgen VERSION '{version}'")).unwrap();
+    server
+}
+
+fn texts(client: &mut Client, sql: &str) -> Vec<String> {
+    client.query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+/// All that the catalogs say about the extension and what it holds.
+fn catalog(client: &mut Client) -> Vec<String> {
+    let sql = "
+        WITH ours AS (
+            SELECT classid, objid, pg_describe_object(classid, objid, 0) AS name
+            FROM pg_depend
+            WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+              AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')
+        )
+        SELECT concat_ws(' | ', extname, extversion, extnamespace::regnamespace, extrelocatable,
+                         extconfig::regclass[], extcondition) AS entry
+        FROM pg_extension WHERE extname = 'idgen'
+        UNION ALL
+        SELECT concat_ws(' | ', name, 'comment', obj_description(objid, classid::regclass::name)) FROM ours
+        UNION ALL
+        SELECT concat_ws(' | ', name, pg_get_functiondef(oid), proowner::regrole, proacl)
+        FROM ours JOIN pg_proc ON classid = 'pg_proc'::regclass AND objid = oid
+        UNION ALL
+        SELECT concat_ws(' | ', name, pg_get_viewdef(oid), relowner::regrole, relacl, reloptions)
+        FROM ours JOIN pg_class ON classid = 'pg_class'::regclass AND objid = oid
+        UNION ALL
+        SELECT concat_ws(' | ', name, attnum, attname, format_type(atttypid, atttypmod), attacl,
+                         col_description(attrelid, attnum))
+        FROM ours JOIN pg_attribute ON classid = 'pg_class'::regclass AND objid = attrelid
+        UNION ALL
+        SELECT concat_ws(' | ', name, objsubid, 'initial rights', initprivs)
+        FROM ours JOIN pg_init_privs ON classoid = classid AND objoid = objid
+        UNION ALL
+        SELECT concat_ws(' | ', name, d.deptype, 'on', pg_describe_object(refclassid, refobjid, refobjsubid))
+        FROM ours JOIN pg_depend AS d USING (classid, objid)
+        ORDER BY entry";
+    texts(client, sql)
+}
+
+/// What one catalog has and the other lacks, for all of it would be a long message.
+fn difference(catalog: &[String], newest: &[String]) -> Vec<String> {
+    let only = |name: &'static str, these: &[String], those: &[String]| {
+        let entries = these.iter().filter(|entry| !those.contains(entry));
+        entries.map(|entry| format!("{name}: {entry}")).collect::<Vec<_>>()
+    };
+    [only("only updated", catalog, newest), only("only new", newest, catalog)].concat()
+}
+
+/// A call of each function of the extension, and whether it must give the same again.
+fn calls(client: &mut Client) -> Vec<(String, bool)> {
+    let sql = "
+        WITH given (name, value) AS (VALUES
+            ('id', '499632114388440064'), ('shard', '7'), ('sequence', '3'), ('count', '3'), ('past', '0'),
+            ('ts', '2026-01-01T00:00:00Z'), ('from', '2026-01-01T00:00:00Z'), ('upto', 'infinity'),
+            ('epoch', '2025-01-01T00:00:00Z'), ('layout', 'idgen'), ('code', 'B'), ('text', '8000000000000'),
+            ('schema', 'public'), ('share', 'false')
+        )
+        SELECT format('SELECT json_agg(r)::text FROM %I(%s) AS r', proname,
+                      (SELECT string_agg(format('%I => %L', argument,
+                                                coalesce(value, 'a value that this test lacks')), ', ')
+                       FROM unnest(proargnames[:pronargs]) AS argument
+                            LEFT JOIN given ON argument = name)),
+               provolatile <> 'v'
+        FROM pg_proc JOIN pg_depend ON classid = 'pg_proc'::regclass AND objid = pg_proc.oid
+        WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
+          AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')";
+    client.query(sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+/// What a version has works with the library of today, before the update and after it. The update leaves what
+/// a new installation of the newest version has, and the objects and ids of users as they are.
+#[test]
+fn every_version_is_updated() {
+    let server = Server::start(&[]);
+    let newest = catalog(&mut server.connect());
+    for version in released() {
+        let name = format!("from_{version}");
+        let mut client = server.connect();
+        client.batch_execute(&format!("CREATE DATABASE \"{name}\"")).unwrap();
+        // Ids of a kind that the version may not know, in its counters.
+        client.query("SELECT snowflake_next_id_js(7)", &[]).unwrap();
+        let mut client = server.connect_to(&name);
+        client.batch_execute(&format!("CREATE EXTENSION idgen VERSION '{version}'")).unwrap();
+
+        client
+            .batch_execute(
+                "CREATE TABLE things (
+                    id bigint PRIMARY KEY DEFAULT snowflake_next_id(7) CHECK (shard_of(id) = 7),
+                    made timestamptz GENERATED ALWAYS AS (snowflake_time(id, '2025-01-01Z')) STORED);
+                 CREATE INDEX ON things (shard_of(id));
+                 CREATE VIEW recent AS
+                    SELECT t.id, d.sequence FROM things AS t, snowflake_decode(t.id) AS d
+                    WHERE snowflake_between(t.id, now() - interval '1 hour', 'infinity');
+                 SET idgen.shard = 7",
+            )
+            .unwrap();
+        let insert = "INSERT INTO things SELECT FROM generate_series(1, 100) RETURNING id";
+        let mut ids: Vec<i64> = client.query(insert, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+        let calls = calls(&mut client);
+        let answers = |client: &mut Client| -> Vec<_> {
+            let answer = |(sql, same): &(String, bool)| {
+                let rows =
+                    client.query(sql, &[]).unwrap_or_else(|error| panic!("{version}: {sql}: {error:?}"));
+                same.then(|| (sql.clone(), rows[0].get::<_, Option<String>>(0)))
+            };
+            calls.iter().filter_map(answer).collect()
+        };
+        let before = answers(&mut client);
+        let counters = texts(
+            &mut client,
+            "SELECT (to_jsonb(s) - 'ids_per_second')::text FROM idgen_shard_stats AS s WHERE shard = 7",
+        );
+        assert!(!counters.is_empty());
+
+        client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap();
+        assert_eq!(difference(&catalog(&mut client), &newest), [""; 0], "{version}");
+        for row in counters {
+            let sql = format!("SELECT 'same' FROM idgen_shard_stats AS s WHERE to_jsonb(s) @> '{row}'");
+            assert_eq!(texts(&mut client, &sql), ["same"], "{version}: {row}");
+        }
+        assert_eq!(answers(&mut client), before, "{version}");
+        ids.extend(client.query(insert, &[]).unwrap().iter().map(|row| row.get::<_, i64>(0)));
+        Ledger::default().add(&ids);
+        assert_eq!(texts(&mut client, "SELECT count(*)::text FROM recent"), ["200"], "{version}");
+    }
+}
+
+/// An update replaces no function that is not the extension's, and drops nothing that depends on it: it fails
+/// and leaves all as it was.
+#[test]
+fn an_update_leaves_what_is_the_users() {
+    let server = start_version(Build::Release, "0.1.0");
+    let mut client = server.connect();
+    let before = catalog(&mut client);
+    for (create, drop, code) in [
+        (
+            "CREATE FUNCTION snowflake_text(id bigint) RETURNS text LANGUAGE sql RETURN 'mine'",
+            "FUNCTION snowflake_text(bigint)",
+            "42723",
+        ),
+        ("CREATE VIEW mine AS SELECT ids FROM idgen_shard_stats", "VIEW mine", "2BP01"),
+    ] {
+        client.batch_execute(create).unwrap();
+        let error = client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap_err();
+        assert_eq!(error.code().map(|code| code.code()), Some(code), "{error:?}");
+        assert_eq!(catalog(&mut client), before);
+        client.batch_execute(&format!("DROP {drop}")).unwrap();
+    }
+    client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap();
+}
+
+/// The statement that docs/guarantees.md gives for the old server. What it prints is for the new one.
+fn carries_the_mark() -> &'static str {
+    let page = include_str!("../../docs/guarantees.md");
+    let (_, section) = page.split_once("\n### … the data moves to a new cluster").expect("the section");
+    section.split("```").nth(1).and_then(|block| block.strip_prefix("sql\n")).expect("a block of SQL")
+}
+
+/// A server that has minted for a database of the oldest version, and what must not be minted again after
+/// the move of its data.
+struct Moving {
+    old: Server,
+    ledger: Ledger,
+    /// The last ids of both kinds.
+    last: Vec<i64>,
+    /// What carries the mark over.
+    statement: String,
+}
+
+/// Rows with ids of shard 1, of a changing kind.
+fn insert(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
+    let rows = if round.is_multiple_of(7) { 1000 } else { 1 };
+    let sql = format!("INSERT INTO things SELECT FROM generate_series(1, {rows}) RETURNING id");
+    Ok(client.query(&sql, &[])?.iter().map(|row| row.get(0)).collect())
+}
+
+/// An id of some shards, of both kinds; in a database of the newest version.
+fn an_id_of_each(client: &mut Client) -> Vec<i64> {
+    let sql = "SELECT snowflake_next_id(shard) FROM generate_series(0, 9) AS shard
+               UNION ALL SELECT snowflake_next_id_js(shard) FROM generate_series(0, 9) AS shard";
+    client.query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+}
+
+impl Moving {
+    fn start(build: Build) -> Moving {
+        let old = start_version(build, "0.1.0");
+        let table = "CREATE TABLE things (id bigint PRIMARY KEY DEFAULT snowflake_next_id(1))";
+        old.connect().batch_execute(table).unwrap();
+        old.connect().batch_execute("CREATE DATABASE other").unwrap();
+        let mut other = old.connect_to("other");
+        other.batch_execute("CREATE EXTENSION idgen").unwrap();
+        let mut ledger = Ledger::default();
+        let clients = Clients::start_by(4, &old, insert);
+        clients.wait_for_ids(10_000);
+        clients.finish(&mut ledger);
+        let last = an_id_of_each(&mut other);
+        let statement = texts(&mut old.connect(), carries_the_mark()).concat();
+        Moving { old, ledger, last, statement }
+    }
+
+    /// The new server's clock is a minute behind. What carries the mark is refused, until ids may run so far
+    /// ahead; after it, a restart and the update all ids are greater than those of before.
+    fn go_on(mut self, new: &Server) {
+        let mut client = new.connect();
+        let mark = client.query_one("SELECT mark FROM idgen_status", &[]).unwrap();
+        assert_eq!(mark.get::<_, Option<i64>>(0), None, "the mark stays behind");
+        let error = client.batch_execute(&self.statement).unwrap_err();
+        assert_eq!(error.code().map(|code| code.code()), Some("22023"), "{error:?}");
+        new.configure(&["idgen.max_ahead = 2min"]);
+        new.reload("idgen.max_ahead", "2min");
+        new.connect().batch_execute(&self.statement).unwrap();
+        new.stop("fast");
+        new.up();
+        let mut client = new.connect();
+        client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap();
+
+        self.last.extend(an_id_of_each(&mut client));
+        self.ledger.add(&self.last);
+        let clients = Clients::start_by(4, new, insert);
+        clients.wait_for_ids(10_000);
+        clients.finish(&mut self.ledger);
+        assert!(self.ledger.errors.is_empty(), "{:?}", self.ledger.errors);
+
+        client.batch_execute("CREATE DATABASE fresh").unwrap();
+        let mut fresh = new.connect_to("fresh");
+        fresh.batch_execute("CREATE EXTENSION idgen").unwrap();
+        assert_eq!(difference(&catalog(&mut client), &catalog(&mut fresh)), [""; 0]);
+    }
+}
+
+/// A dump of a database of the oldest version is restored on a new server, whose clock is behind.
+#[test]
+fn a_dump_is_restored() {
+    let moving = Moving::start(Build::Release);
+    let new = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    new.set_clock(-60.0);
+    let mut copy = client_program("bash");
+    copy.args(["-o", "pipefail", "-c", "pg_dump -d \"$0\" | psql -X -q -v ON_ERROR_STOP=1 -d \"$1\""]);
+    copy.args([moving.old.target("postgres"), new.target("postgres")]);
+    run(copy);
+    moving.old.stop("fast");
+    moving.go_on(&new);
+}
+
+/// pg_upgrade brings a server's data to a new one, whose clock is behind: of the same PostgreSQL, or, by
+/// `make upgrades`, of a newer one.
+#[test]
+fn pg_upgrade() {
+    let moving = Moving::start(Build::Older);
+    // PostgreSQL 15.20 of Debian gives every column an option that newer ones refuse: pg_upgrade fails on any
+    // table, with idgen or without.
+    let strip = "UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '{pg_attver=%'";
+    moving.old.connect().batch_execute(strip).unwrap();
+    moving.old.stop("fast");
+    let new = moving.old.upgraded();
+    new.set_clock(-60.0);
+    new.up();
+    moving.go_on(&new);
+}

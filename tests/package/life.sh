@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# The life of the package on a server, as its README.Debian tells it. scripts/test-package runs this, as root,
+# in a Debian made for it.
+#   life.sh MAJOR VERSION FIRST.deb SECOND.deb TARBALL
+set -euo pipefail
+nn=$1 version=$2 first=$3 second=$4 tarball=$5
+extension=/usr/share/postgresql/$nn/extension
+log=/var/log/postgresql/postgresql-$nn-main.log
+minted=0
+
+promise() { printf '\n-- %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+trap '[ $? = 0 ] || tail -n 20 "$log" 2>/dev/null || true' EXIT
+apt() { apt-get -qqy -o Dpkg::Use-Pty=0 --no-install-recommends "$@" >/dev/null; }
+server() { pg_ctlcluster "$nn" main "$@"; }
+sql() { runuser -u postgres -- psql -X -q -A -t -v ON_ERROR_STOP=1 -c "$@"; }
+postmaster() { head -n1 "/var/lib/postgresql/$nn/main/postmaster.pid"; }
+
+# same WHAT EXPECTED FOUND
+same() { [ "$2" = "$3" ] || die "$1: expected \"$2\", found \"$3\""; }
+
+# refused MESSAGE QUERY
+refused() {
+    local said
+    ! said=$(sql "$2" 2>&1) || die "this should have failed: $2"
+    [[ $said == *"$1"* ]] || die "expected \"$1\", found \"$said\""
+}
+
+# The primary key refuses an id that was there before.
+mint() {
+    sql "INSERT INTO minted (n) SELECT generate_series(1, 10000)"
+    minted=$((minted + 10000))
+    same "rows" "$minted" "$(sql "SELECT count(*) FROM minted")"
+}
+
+promise "there is no Rust here, and no PostgreSQL"
+for program in rustc cargo psql pg_ctlcluster; do
+    ! command -v "$program" || die "$program is there"
+done
+
+promise "apt installs the package, with the server that it needs"
+printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d    # packages start no service here
+chmod +x /usr/sbin/policy-rc.d
+apt install "$first"
+echo "listen_addresses = ''" > "/etc/postgresql/$nn/main/conf.d/local.conf"    # the network is the machine's
+server start
+
+promise "not preloaded, it says what to do"
+sql "CREATE EXTENSION idgen"
+refused '"idgen" must be loaded via "shared_preload_libraries"' "SELECT snowflake_next_id(5)"
+
+promise "preloaded, it mints ids of the shard that was asked for"
+sql "ALTER SYSTEM SET shared_preload_libraries = idgen"
+server restart
+sql "CREATE TABLE minted (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), n integer)"
+mint
+same "shards" 5 "$(sql "SELECT DISTINCT (snowflake_decode(id)).shard FROM minted")"
+
+promise "its SQL tests pass"
+install -d -o postgres target/installcheck
+runuser -u postgres -- env "PG_CONFIG=/usr/lib/postgresql/$nn/bin/pg_config" scripts/installcheck
+
+promise "an upgrade restarts no server: it goes on with the library that it has"
+# A database where the oldest release is installed. Packages hold the scripts to update from it only.
+oldest=$(printf '%s\n' sql/install/idgen--*.sql | sort -V | head -n1)
+cp "$oldest" "$extension"
+oldest=${oldest#*--}
+sql "CREATE DATABASE older"
+sql "CREATE EXTENSION idgen VERSION '${oldest%.sql}'" -d older
+rm "$extension/idgen--$oldest"
+before=$(postmaster)
+apt install "$second"
+same "process of the server" "$before" "$(postmaster)"
+grep -q '/idgen.so (deleted)$' "/proc/$before/maps" || die "the server does not have the library of before"
+mint
+
+promise "restarted it has the new library, and mints no id of before"
+server restart
+! grep '/idgen.so (deleted)$' "/proc/$(postmaster)/maps" || die "the server still has the library of before"
+mint
+
+promise "ALTER EXTENSION UPDATE leads from the oldest release to this one"
+sql "ALTER EXTENSION idgen UPDATE" -d older
+same "version" "$version" "$(sql "SELECT extversion FROM pg_extension WHERE extname = 'idgen'" -d older)"
+sql "DROP DATABASE older"
+
+promise "removed too early: nothing is minted, and the server does not start again"
+apt remove "postgresql-$nn-idgen"
+refused 'could not access file "idgen"' "INSERT INTO minted (n) VALUES (1)"
+server stop
+! server start 2>/dev/null || die "the server started without the library that it names"
+grep -q 'FATAL:  could not access file "idgen"' "$log" || die "the log does not say why"
+
+promise "README.Debian has the way out of it; rows keep their ids"
+server start -o "-c shared_preload_libraries="
+sql "ALTER SYSTEM RESET shared_preload_libraries"
+server restart
+same "rows" "$minted" "$(sql "SELECT count(*) FROM minted")"
+refused 'could not access file "idgen"' "INSERT INTO minted (n) VALUES (1)"
+sql "ALTER TABLE minted ALTER id DROP DEFAULT"
+sql "DROP EXTENSION idgen"
+
+promise "purged, it leaves no file"
+apt install "$second"
+apt purge "postgresql-$nn-idgen"
+left=$(find / \( -path "$PWD" -o -path /proc -o -path /dev -o -path /target \) -prune \
+    -o -name '*idgen*' -print)
+same "files" "" "$left"
+
+promise "the tarball, unpacked over the root, does as well; ids go on behind the mark"
+tar -C / -xzf "$tarball"
+sql "ALTER SYSTEM SET shared_preload_libraries = idgen"
+server restart
+sql "CREATE EXTENSION idgen"
+sql "ALTER TABLE minted ALTER id SET DEFAULT snowflake_next_id(5)"
+mint
+server stop
