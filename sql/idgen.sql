@@ -558,10 +558,12 @@ BEGIN
              JOIN pg_extension AS e ON refclassid = 'pg_extension'::regclass AND refobjid = e.oid
         WHERE e.extname = 'idgen'
     LOOP
-        IF item.is_left THEN
-            EXECUTE format('ALTER EXTENSION idgen DROP FUNCTION %s', item.name);
-        ELSE
+        -- A member's rights at the time it was added are kept. Added with its new owner, it does not name the
+        -- former one, who could not be dropped from PostgreSQL 17 on.
+        EXECUTE format('ALTER EXTENSION idgen DROP FUNCTION %s', item.name);
+        IF NOT item.is_left THEN
             EXECUTE format('ALTER FUNCTION %s OWNER TO CURRENT_USER', item.name);
+            EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
         END IF;
     END LOOP;
     -- Statements under way still call these, by plans made before. Once they have ended, the schema

@@ -176,6 +176,10 @@ SET ROLE regress_idgen_user;
 SELECT shard_of(snowflake_advance(5, 0)) AS still_granted;
 RESET ROLE;
 
+-- Nor does the extension remember rights of the former owner, who could not be dropped else.
+SELECT objoid::regprocedure AS names_the_former_owner FROM pg_init_privs, aclexplode(initprivs) AS acl
+WHERE classoid = 'pg_proc'::regclass AND 'regress_idgen_owner'::regrole IN (grantor, grantee);
+
 -- What is left of the portable edition can go.
 SELECT snowflake_next_id(5) < idgen_portable.mint(5, 1) AS leads_there;
 SELECT snowflake_next_id_js(5) < idgen_portable.mint(5, 1, js => true) AS leads_there;
