@@ -19,6 +19,8 @@ install_packages() {
     as_root apt-get update -q
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$@"
 }
+# need PROGRAM PACKAGE...: installs the packages where the program is missing.
+need() { PATH=$PATH:/usr/sbin command -v "$1" >/dev/null || install_packages "${@:2}"; }
 
 # PostgreSQL refuses to run as root: as root, servers run as the user that Debian's package makes.
 if [ "$(id -u)" = 0 ]; then
@@ -58,6 +60,7 @@ PG_SOURCE=$(find_pg_config)
 if [ -n "$PG_SOURCE" ]; then
     PG_VERSION_TEXT=$("$PG_SOURCE" --version)
     PG_MAJOR=$(printf %s "$PG_VERSION_TEXT" | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
+    PG_REGRESS=$(dirname "$("$PG_SOURCE" --pgxs)")/../test/regress/pg_regress
     PG_TREE=$HOUSE/pg$PG_MAJOR
     PG_BIN=$PG_TREE$("$PG_SOURCE" --bindir)
     RELEASE_TREE=$HOUSE/release$PG_MAJOR

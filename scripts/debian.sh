@@ -1,12 +1,9 @@
 # Sourced by the scripts that need a Debian of their own.
 
-# want PACKAGE PROGRAM
-want() { PATH=$PATH:/usr/sbin command -v "$2" >/dev/null || install_packages "$1"; }
-
 # fetch_debian SUITE ROOT PACKAGES [SCRIPT]: a small Debian and these packages, with commas between them.
 # debootstrap mounts /proc there; in a namespace of its own, so that no mount outlives an interrupted run.
 fetch_debian() {
-    want debootstrap debootstrap
+    need debootstrap debootstrap
     local mirror
     mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Origin: Debian' 'Label: Debian')
     mirror=${mirror%%$'\n'*}
