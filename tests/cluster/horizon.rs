@@ -68,11 +68,10 @@ fn a_reader_up_to_the_horizon_misses_nothing() {
         done.store(true, Ordering::Relaxed);
     });
     // Connections that were merely dropped end on their own.
-    let open =
-        "SELECT count(*) FROM pg_stat_activity WHERE xact_start < now() AND backend_type = 'client backend'";
-    while client.query_one(open, &[]).unwrap().get::<_, i64>(0) > 0 {
-        thread::sleep(Duration::from_millis(10));
-    }
+    server.wait_until(
+        "SELECT count(*) = 0 FROM pg_stat_activity
+         WHERE xact_start < now() AND backend_type = 'client backend'",
+    );
     let upto = safe.last().copied().unwrap_or(0);
     let all: Vec<i64> = rows(&mut client, 0, i64::MAX);
     let settled: Vec<i64> = all.iter().copied().filter(|id| *id <= upto).collect();

@@ -15,11 +15,8 @@ fn server_ahead() -> Server {
     let server = Server::start(&["idgen.max_ahead = 60s", "idgen.max_wait = 20s"]);
     let mut client = server.connect();
     assert_eq!(client.query_one(AHEAD, &[]).unwrap().get::<_, i64>(0), 30_000_000);
-    client.batch_execute("ALTER SYSTEM SET idgen.max_ahead = 0").unwrap();
-    client.batch_execute("SELECT pg_reload_conf()").unwrap();
-    while client.query_one("SHOW idgen.max_ahead", &[]).unwrap().get::<_, String>(0) != "0" {
-        thread::sleep(Duration::from_millis(10));
-    }
+    server.configure(&["idgen.max_ahead = 0"]);
+    server.reload("idgen.max_ahead", "0");
     server
 }
 
