@@ -3,6 +3,32 @@
 
 use pgrx::pg_sys;
 
+/// The first minor release, as `server_version_num` counts, in which the status of synchronous standbys in
+/// shared memory consists of the bits SYNC_STANDBY_INIT and SYNC_STANDBY_DEFINED. Before it, in the same
+/// place, is a `bool`: whether they are defined. It came with "Fix race condition in handling of
+/// synchronous_standby_names immediately after startup" in the release notes of 15.13, 16.9 and 17.5.
+pub const STANDBYS_STATUS_HAS_BITS: i32 = if cfg!(feature = "pg15") {
+    15_00_13
+} else if cfg!(feature = "pg16") {
+    16_00_09
+} else {
+    17_00_05
+};
+
+/// Whether the checkpointer has set the status of synchronous standbys, for the releases whose status does
+/// not tell: it does so before it publishes its latch.
+#[cfg(not(feature = "pg18"))]
+pub fn checkpointer_has_begun() -> bool {
+    // SAFETY: ProcGlobal is set up before any backend, and this pointer in it changes once.
+    unsafe { !(&raw const (*pg_sys::ProcGlobal).checkpointerLatch).read_volatile().is_null() }
+}
+
+/// Every release tells.
+#[cfg(feature = "pg18")]
+pub fn checkpointer_has_begun() -> bool {
+    true
+}
+
 /// What a backend waits for.
 #[derive(Clone, Copy)]
 pub enum Wait {

@@ -41,7 +41,34 @@ pub enum Error {
         /// How much before, in milliseconds.
         by_ms: u64,
     },
-    /// 55000: the next id would lie too far after the system clock, and waiting did not help.
+    /// 22023: a batch of more ids than its shard can give in the time that a call may wait.
+    BatchTooLarge {
+        /// How many ids were asked for.
+        count: u64,
+        /// The most that can be had now.
+        most: u64,
+    },
+    /// 55000: the shard is as far ahead of the system clock as it may be, because it is asked for more ids than
+    /// it has.
+    ShardFull {
+        /// The shard asked for.
+        shard: i32,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// 55000: ids of earlier runs of the server may lie too far after the system clock, and waiting did not help.
+    ClockBehindMark {
+        /// How far the mark that they have left lies after the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// 55000: the next id would lie too far after the system clock, which was set back or has another reason to
+    /// be behind the ids of this run, and waiting did not help.
     ClockBehind {
         /// The shard asked for.
         shard: i32,
@@ -200,6 +227,34 @@ impl Error {
                 Some(format!("The clock is {by_ms} ms before the epoch.")),
                 "Check the system clock and the setting.",
             ),
+            Error::BatchTooLarge { count, most } => (
+                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                format!("count \"{count}\" is more ids than one call can get"),
+                Some(format!(
+                    "This shard can give at most {most} now, with what \"idgen.max_ahead\" lets it run ahead of \
+                     the clock and \"idgen.max_wait\" lets a call wait. No id was minted."
+                )),
+                "Ask for fewer ids at once, or of several shards, or raise \"idgen.max_wait\".",
+            ),
+            Error::ShardFull { shard, max_ahead_ms, waited_ms } => (
+                object_state,
+                format!("shard \"{shard}\" has no more ids for now"),
+                Some(format!(
+                    "Its ids are as far ahead of the clock as \"idgen.max_ahead\" ({max_ahead_ms} ms) allows, and it \
+                     has 1024 a millisecond (4096 a second for snowflake_next_id_js). The call waited {waited_ms} ms."
+                )),
+                "Spread the load over more shards, ask for fewer ids, or raise \"idgen.max_wait\".",
+            ),
+            Error::ClockBehindMark { by_ms, max_ahead_ms, waited_ms } => (
+                object_state,
+                "the system clock is behind the ids of an earlier run of the server".into(),
+                Some(format!(
+                    "The high-water mark that was stored when the server started lies {by_ms} ms after the clock; \
+                     \"idgen.max_ahead\" allows {max_ahead_ms} ms. The call waited {waited_ms} ms."
+                )),
+                "Minting goes on once the clock has come so far. If that takes longer than a few seconds, the \
+                 clock was ahead before the server stopped, or is behind now: check its synchronisation.",
+            ),
             Error::ClockBehind { shard, by_ms, max_ahead_ms, waited_ms } => (
                 object_state,
                 format!("the system clock is behind the ids of shard \"{shard}\""),
@@ -207,10 +262,8 @@ impl Error {
                     "The next id lies {by_ms} ms after the clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. \
                      The call waited {waited_ms} ms."
                 )),
-                "If the clock was set back, minting goes on once it has caught up: check its \
-                 synchronisation. If the shard is at its ceiling of 1024 ids a millisecond (4096 a \
-                 second for snowflake_next_id_js), spread the load over more shards or raise \
-                 \"idgen.max_wait\".",
+                "If the clock was set back, check its synchronisation. Minting goes on once the clock has caught \
+                 up, which is later if \"idgen.max_ahead\" was lowered.",
             ),
             Error::ClockLeapt { by_ms } => (
                 object_state,

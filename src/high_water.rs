@@ -10,7 +10,7 @@ use crate::fault;
 use crate::layout::Tick;
 use crate::mint::{Patience, QUEUE_MS};
 use crate::pg;
-use crate::reservation::{CLAIM_MS, Rules, Unplanned, runs_low};
+use crate::reservation::{CLAIM_MS, Mark, Plan, Rules, Unplanned, runs_low};
 use crate::settings;
 use crate::shmem::Shared;
 
@@ -38,19 +38,20 @@ pub fn load(shared: &Shared) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Makes `tick` issuable, or brings the caller nearer to it: ask the slot again afterwards.
+/// Makes `tick` issuable, and what is `wanted` up to a tick after it, or brings the caller nearer to that:
+/// ask the slot again afterwards.
 ///
 /// # Errors
 /// 25006 in recovery, 53400, and 55000 where the mark does not become durable in time or the clock
 /// leapt.
-pub fn reserve(shared: &Shared, tick: Tick, patience: &mut Patience) -> Result<(), Error> {
+pub fn reserve(shared: &Shared, tick: Tick, wanted: Tick, patience: &mut Patience) -> Result<(), Error> {
     if load(shared)? {
         // The slot must see the new floor: with it the tick may be too far after the clock.
         return Ok(());
     }
     while shared.limit() <= tick {
         if let Some(claim) = Claim::take(shared, |limit| limit <= tick) {
-            return renew(&claim, tick, patience);
+            return renew(&claim, wanted, patience);
         }
         let left = time_left(patience)?;
         let ms = (left.as_millis() as u64).clamp(1, CLAIM_MS);
@@ -79,34 +80,54 @@ fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error
         max_ahead: settings::max_ahead_ms() + QUEUE_MS,
         reserve_ahead: settings::reserve_ahead_ms(),
         max_jump: settings::max_clock_jump_ms(),
+        standbys: pg::standbys_must_acknowledge(),
     };
-    let mark = match claim.0.with_reservation(|r| r.plan(clocks, tick, rules)) {
-        Ok(mark) => mark,
+    let plan = match claim.0.with_reservation(|r| r.plan(clocks, tick, rules)) {
+        Ok(plan) => plan,
         Err(Unplanned::Stale) => return Ok(()),
         Err(Unplanned::Leap { by_ms }) => return Err(Error::ClockLeapt { by_ms }),
     };
 
     let start = Instant::now();
-    fault::point("before-wal");
-    let lsn = pg::write_mark(mark);
+    let mark = match plan {
+        Plan::Await(mark) => mark,
+        Plan::Write(tick) => {
+            fault::point("before-wal");
+            let mark = Mark { tick, lsn: pg::write_mark(tick) };
+            claim.0.with_reservation(|r| r.wrote(mark));
+            mark
+        }
+    };
     fault::point("after-insert");
-    pg::flush_wal(lsn);
+    pg::flush_wal(mark.lsn);
     fault::point("after-flush");
     let mut poll_us = POLL_FROM_US;
-    while !pg::acknowledged(lsn) {
+    // Looked at anew each time: synchronous replication may begin or end while this waits. Where it begins
+    // after the last look, nobody takes ids below a limit that was published unacknowledged.
+    let acknowledged = loop {
+        if !pg::standbys_must_acknowledge() {
+            break false;
+        }
+        if pg::acknowledged(mark.lsn) {
+            break true;
+        }
         fault::point("before-acknowledge");
         let left = time_left(patience)?;
         claim.keep();
         pg::sleep(poll_us.min(left.as_micros() as u64), Wait::Standby);
         poll_us = (poll_us * 2).min(POLL_TO_US);
-    }
+    };
     fault::point("before-publish");
     let us = start.elapsed().as_micros() as u64;
-    claim.0.with_reservation(|r| r.publish(mark, clocks, us));
+    claim.0.with_reservation(|r| r.publish(mark.tick, acknowledged, clocks, us));
     Ok(())
 }
 
-fn time_left(patience: &mut Patience) -> Result<Duration, Error> {
+/// What is left of a call's patience with the mark.
+///
+/// # Errors
+/// 55000 where nothing is.
+pub fn time_left(patience: &mut Patience) -> Result<Duration, Error> {
     patience.left().ok_or_else(|| Error::MarkNotRenewed { waited_ms: patience.waited_ms() })
 }
 
@@ -117,9 +138,9 @@ impl Claim<'_> {
     /// Takes the task where nobody has it and it is still `needed` at the limit of that moment: those
     /// who queue for the lock while one renews would otherwise renew once more, one after the other.
     fn take(shared: &Shared, needed: impl FnOnce(Tick) -> bool) -> Option<Claim<'_>> {
-        let boot_ms = clock::boot_ms();
+        let (boot_ms, standbys) = (clock::boot_ms(), pg::standbys_must_acknowledge());
         // A Claim made in vain would give up the claim of another when it is dropped.
-        shared.with_reservation(|r| needed(r.limit()) && r.claim(boot_ms)).then(|| Claim(shared))
+        shared.with_reservation(|r| needed(r.limit(standbys)) && r.claim(boot_ms)).then(|| Claim(shared))
     }
 
     fn keep(&self) {

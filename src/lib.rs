@@ -48,6 +48,7 @@ pub extern "C-unwind" fn _PG_init() {
     settings::define();
     if pg::preloading() {
         shmem::install_hooks();
+        pg::look_up_release();
         pg::watch_transactions();
         // The server starts all the same: a database must not be kept down by a clock.
         if let Some(problem) = mint::problem() {

@@ -140,11 +140,13 @@ pub fn next_id(shard: Shard) -> Result<i64, Error> {
 /// the way. All of them are taken before the first is returned.
 ///
 /// # Errors
-/// As [`next_id`]. Positions taken before the error are skipped.
+/// As [`next_id`], and 22023 for more ids than a call can wait for. Positions taken before another error are
+/// skipped.
 pub fn next_ids(shard: Shard, count: u64) -> Result<Vec<Run>, Error> {
     // What the lease still holds comes before the batch, and ids of a backend must increase.
     drop_lease();
     let mut turn = Turn::new(shmem::shared()?, shard)?;
+    turn.check_room(count)?;
     let mut runs = Vec::new();
     let mut left = count;
     while left > 0 {
@@ -224,7 +226,7 @@ pub fn advance(shard: Shard, past: i64) -> Result<i64, Error> {
         if shared.limit() > tick || shared.floor() > tick {
             break;
         }
-        high_water::reserve(shared, tick, &mut patience)?;
+        high_water::reserve(shared, tick, tick, &mut patience)?;
     }
     let next = shared.with_slot(shard, |slot| {
         slot.next = slot.next.max(position);
@@ -267,12 +269,25 @@ struct Turn<G: Grid> {
     shared: &'static Shared,
     shard: G,
     patience: Patience,
+    /// How often it had to ask for the mark, up to two.
+    renewals: u8,
 }
 
 impl<G: Grid> Turn<G> {
     fn new(shared: &'static Shared, shard: G) -> Result<Turn<G>, Error> {
         settings::check_allowed(shard.into())?;
-        Ok(Turn { shared, shard, patience: Patience::default() })
+        Ok(Turn { shared, shard, patience: Patience::default(), renewals: 0 })
+    }
+
+    /// Refuses a batch before a part of it is taken, if the shard cannot give it in the time that a call may
+    /// wait, whoever else asks. A shard that has nothing to give is left to [`Turn::take`], which knows why.
+    fn check_room(&self, count: u64) -> Result<(), Error> {
+        high_water::load(self.shared)?;
+        let bounds = bounds::<G>(self.shared, clock::now()?, 0);
+        // An eighth of the wait is left for sleeps that are longer than asked for.
+        let wait = settings::max_wait_ms() / 8 * 7;
+        let most = self.shared.slot(self.shard).room::<G>(&bounds, wait);
+        if count > most && most > 0 { Err(Error::BatchTooLarge { count, most }) } else { Ok(()) }
     }
 
     /// Takes up to `want` positions, waiting where the shard is as far ahead of the clock as it may
@@ -292,12 +307,25 @@ impl<G: Grid> Turn<G> {
                         self.wait(tick, now, max_ahead)?;
                         now = clock::now()?;
                     }
-                    if tick >= floor::<G>(self.shared) {
+                    // Both may have moved meanwhile; the limit is lower where synchronous replication has begun.
+                    let limit = self.shared.limit();
+                    if (floor::<G>(self.shared)..limit).contains(&tick) {
                         return Ok((run.due::<G>(max_ahead), run));
                     }
                 }
                 Err(Refusal::Ahead { tick }) => self.wait(tick, now, max_ahead)?,
-                Err(Refusal::Limit { tick }) => high_water::reserve(self.shared, tick, &mut self.patience)?,
+                Err(Refusal::Limit { tick }) => {
+                    // To take over the stored mark and to renew it is part of every call. More is a wait.
+                    if self.renewals == 2 {
+                        high_water::time_left(&mut self.patience)?;
+                    } else {
+                        self.renewals += 1;
+                    }
+                    // At once as far as the batch goes, and not a window at a time.
+                    let wanted = G::after(tick, want).min(now + max_ahead).max(tick);
+                    high_water::reserve(self.shared, tick, wanted, &mut self.patience)?;
+                    pg::check_for_interrupts();
+                }
                 Err(Refusal::Exhausted) => return Err(Error::Exhausted),
             }
             now = clock::now()?;
@@ -307,18 +335,29 @@ impl<G: Grid> Turn<G> {
     /// Sleeps until the clock lets `tick` be issued, or a part of that.
     fn wait(&mut self, tick: Tick, now: Tick, max_ahead: u64) -> Result<(), Error> {
         let Some(left) = self.patience.left() else {
-            return Err(Error::ClockBehind {
-                shard: self.shard.into().into(),
-                by_ms: tick - now,
-                max_ahead_ms: max_ahead,
-                waited_ms: self.patience.waited_ms(),
-            });
+            return Err(self.too_far_ahead(tick, now, max_ahead));
         };
         let due_us =
             settings::epoch()?.unix_ms().saturating_add_unsigned(tick - max_ahead).saturating_mul(1000);
         let due_in = due_us.saturating_sub(clock::unix_us()).max(1).unsigned_abs();
         pg::sleep(due_in.min(left.as_micros() as u64).clamp(1, LOOK_AGAIN_US), Wait::Clock);
         Ok(())
+    }
+}
+
+impl<G: Grid> Turn<G> {
+    /// Why `tick`, the next one that the shard has, cannot be issued at `now`.
+    fn too_far_ahead(&self, tick: Tick, now: Tick, max_ahead_ms: u64) -> Error {
+        let (shard, waited_ms) = (self.shard.into().into(), self.patience.waited_ms());
+        let run_floor = self.shared.run_floor();
+        if run_floor > now + max_ahead_ms {
+            return Error::ClockBehindMark { by_ms: run_floor - now, max_ahead_ms, waited_ms };
+        }
+        // Calls take a shard as far as this, and no further while the clock goes on.
+        if tick <= now + max_ahead_ms + QUEUE_MS + G::UNIT_MS {
+            return Error::ShardFull { shard, max_ahead_ms, waited_ms };
+        }
+        Error::ClockBehind { shard, by_ms: tick - now, max_ahead_ms, waited_ms }
     }
 }
 

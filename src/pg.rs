@@ -16,7 +16,7 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
 };
 use pgrx::{PgMemoryContexts, PgSqlErrorCode, PgTryBuilder, pg_sys};
 
-use crate::compat::{Wait, wait_event};
+use crate::compat::{STANDBYS_STATUS_HAS_BITS, Wait, checkpointer_has_begun, wait_event};
 use crate::epoch::Timestamptz;
 use crate::error::{Error, or_raise};
 use crate::layout::Tick;
@@ -437,6 +437,11 @@ pub fn sleep(us: u64, wait: Wait) {
             pg_sys::ResetLatch(pg_sys::MyLatch);
         }
     }
+    check_for_interrupts();
+}
+
+/// Raises what a cancel, statement_timeout or the server's end asks for.
+pub fn check_for_interrupts() {
     pgrx::check_for_interrupts!();
 }
 
@@ -543,19 +548,53 @@ pub fn flush_wal(lsn: u64) {
     unsafe { pg_sys::XLogFlush(lsn) }
 }
 
-/// Whether the WAL up to `lsn` is on disk at the synchronous standbys too, as
-/// `synchronous_standby_names` asks; always where it names none.
+/// Whether the WAL up to `lsn` is on disk at the synchronous standbys too, as `synchronous_standby_names` asks.
 pub fn acknowledged(lsn: u64) -> bool {
     // SAFETY: WalSndCtl is set up before any backend. The position is an aligned 64-bit number that
     // the WAL senders only ever raise, whether or not a backend queues for it; an old value of it
     // means to ask again.
     unsafe {
-        let names = pg_sys::SyncRepStandbyNames;
-        if pg_sys::max_wal_senders == 0 || names.is_null() || *names == 0 {
-            return true;
-        }
         let flushed = &raw const (*pg_sys::WalSndCtl).lsn[pg_sys::SYNC_REP_WAIT_FLUSH as usize];
         flushed.read_volatile() >= lsn
+    }
+}
+
+static STATUS_HAS_BITS: Local<Cell<bool>> = Local::new(Cell::new(true));
+
+/// Finds out what this minor release of PostgreSQL, which need not be the one that the library was built
+/// with, means by the status of synchronous standbys. To be called while the library is being preloaded:
+/// children inherit it.
+pub fn look_up_release() {
+    let release = configured(c"server_version_num").and_then(|number| number.parse().ok());
+    STATUS_HAS_BITS.set(release.is_none_or(|number: i32| number >= STANDBYS_STATUS_HAS_BITS));
+}
+
+/// Whether a commit would wait for synchronous standbys now. A backend reads its configuration between
+/// statements only, so commits go by what the checkpointer has read and put into shared memory, and so do ids.
+#[inline]
+pub fn standbys_must_acknowledge() -> bool {
+    // SAFETY: WalSndCtl is set up before any backend, and max_wal_senders with it. The status is the byte
+    // after the positions in all releases, whatever its name and type in the headers of this one.
+    let status = unsafe {
+        if pg_sys::max_wal_senders == 0 {
+            return false;
+        }
+        (&raw const (*pg_sys::WalSndCtl).lsn).add(1).cast::<u8>().read_volatile()
+    };
+    standbys_defined(status, STATUS_HAS_BITS.get()).unwrap_or_else(|| {
+        // SAFETY: the setting as this backend has read it, null or a C string.
+        unsafe { !pg_sys::SyncRepStandbyNames.is_null() && *pg_sys::SyncRepStandbyNames != 0 }
+    })
+}
+
+/// What the status of synchronous standbys says; nothing until the checkpointer has looked at the setting.
+pub fn standbys_defined(status: u8, has_bits: bool) -> Option<bool> {
+    const INIT: u8 = 1;
+    const DEFINED: u8 = 2;
+    if has_bits {
+        (status & INIT != 0).then_some(status & DEFINED != 0)
+    } else {
+        (status != 0 || checkpointer_has_begun()).then_some(status != 0)
     }
 }
 

@@ -10,10 +10,20 @@ mod tests {
         Spi::get_one(sql).expect("query").expect("a value")
     }
 
+    /// Promise 1: a byte 1 says that standbys are defined where it is a `bool`, and that they are not where it
+    /// is bits.
+    #[pg_test]
+    fn the_status_of_standbys_is_read_as_the_release_means_it() {
+        let defined = |status, has_bits| crate::pg::standbys_defined(status, has_bits);
+        assert_eq!([0, 1, 3].map(|status| defined(status, true)), [None, Some(false), Some(true)]);
+        // The checkpointer of this server has begun.
+        assert_eq!([0, 1].map(|status| defined(status, false)), [Some(false), Some(true)]);
+    }
+
     /// The size in docs and README: one cache line a slot, whatever the number of connections.
     #[pg_test]
-    fn shared_memory_is_528_kib_and_the_mark() {
-        assert_eq!(shmem::SIZE / 1024, 528);
+    fn shared_memory_is_as_large_as_the_reference_says() {
+        assert_eq!(shmem::SIZE, 540_928);
         let taken: i64 = get("SELECT size FROM pg_shmem_allocations WHERE name = 'idgen'");
         assert_eq!(taken, shmem::SIZE as i64);
     }

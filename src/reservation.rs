@@ -2,8 +2,10 @@
 //!
 //! A mark is written to the WAL, flushed, and acknowledged by synchronous standbys before it is
 //! published as the limit. Hence `issued < limit <= durable` at every moment, and a server that
-//! starts from the stored mark repeats nothing. The caller does the writing; this is the state it
-//! works on, kept apart so that every order of steps can be model-checked.
+//! starts from the stored mark repeats nothing. Synchronous standbys may be configured at any time, so a
+//! limit that none has acknowledged is kept apart: it ends at the moment at which commits begin to wait.
+//! The caller does the writing; this is the state it works on, kept apart so that every order of steps can
+//! be model-checked.
 #![forbid(unsafe_code)]
 
 use crate::layout::{MAX_TICK, Tick};
@@ -27,6 +29,16 @@ pub struct Clocks {
     pub boot_ms: u64,
 }
 
+/// A mark that this run of the server has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Mark {
+    /// The mark.
+    pub tick: Tick,
+    /// Where its WAL record ends.
+    pub lsn: u64,
+}
+
 /// The state of the mark, in shared memory behind a lock of its own. All zero at start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -35,6 +47,8 @@ pub struct Reservation {
     renewed: bool,
     floor: Tick,
     limit: Tick,
+    acknowledged: Tick,
+    written: Mark,
     raised: Tick,
     settled: Tick,
     claimed_until_ms: u64,
@@ -61,6 +75,18 @@ pub struct Rules {
     pub reserve_ahead: u64,
     /// The forward leap of the clock, in milliseconds, that stops renewals; none stops them without.
     pub max_jump: Option<u64>,
+    /// Whether synchronous standbys have to acknowledge a mark.
+    pub standbys: bool,
+}
+
+/// What a renewal has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// Write this mark.
+    Write(Tick),
+    /// Wait for this one: it is written, and a renewal that failed or was cancelled has left it
+    /// unpublished. Writing another one for each call that fails would fill the WAL.
+    Await(Mark),
 }
 
 /// Why no mark is to be written.
@@ -94,9 +120,10 @@ impl Reservation {
         self.floor.max(self.raised)
     }
 
-    /// The exclusive end of the ticks that may be issued; 0 until this run's first renewal.
-    pub fn limit(&self) -> Tick {
-        self.limit
+    /// The exclusive end of the ticks that may be issued; 0 until this run's first renewal. Where `standbys`
+    /// have to acknowledge marks, it is the end of what they have acknowledged.
+    pub fn limit(&self, standbys: bool) -> Tick {
+        if standbys { self.acknowledged } else { self.limit }
     }
 
     /// Takes over the mark that earlier runs have left. Only the first call of a run counts: a later
@@ -144,13 +171,14 @@ impl Reservation {
         self.claimed_until_ms = 0;
     }
 
-    /// The mark to write so that `tick` may be issued and `reserve_ahead` ticks after it.
+    /// The mark to write so that `tick` may be issued and `reserve_ahead` ticks after it, or the one written
+    /// already that is enough for `tick`.
     ///
     /// # Errors
     /// A stale tick, or a leap of the clock by more than `max_jump`: a mark raised by a broken clock
     /// could not be lowered again. The leap is measured from the renewal at which the clock was
     /// furthest ahead, so that a clock which was set back may be set right again.
-    pub fn plan(&self, clocks: Clocks, tick: Tick, rules: Rules) -> Result<Tick, Unplanned> {
+    pub fn plan(&self, clocks: Clocks, tick: Tick, rules: Rules) -> Result<Plan, Unplanned> {
         if tick < self.floor || tick > clocks.now + rules.max_ahead {
             return Err(Unplanned::Stale);
         }
@@ -158,13 +186,21 @@ impl Reservation {
             (Ok(by_ms), Some(max_jump)) if by_ms > max_jump && by_ms >= STEP_MS.unsigned_abs() => {
                 Err(Unplanned::Leap { by_ms })
             }
-            _ => Ok((clocks.now.max(tick) + rules.reserve_ahead).min(MAX_TICK + 1)),
+            _ if self.written.tick > tick.max(self.limit(rules.standbys)) => Ok(Plan::Await(self.written)),
+            _ => Ok(Plan::Write((clocks.now.max(tick) + rules.reserve_ahead).min(MAX_TICK + 1))),
         }
     }
 
-    /// Lets ticks below `mark` be issued. The mark is durable, and acknowledged where that is asked
-    /// for, before this is called.
-    pub fn publish(&mut self, mark: Tick, clocks: Clocks, flush_us: u64) {
+    /// Notes a mark that has been written.
+    pub fn wrote(&mut self, mark: Mark) {
+        if mark.tick > self.written.tick {
+            self.written = mark;
+        }
+    }
+
+    /// Lets ticks below `mark` be issued. The mark is durable before this is called. If it is not
+    /// `acknowledged` by synchronous standbys, its ticks may be issued only while none are configured.
+    pub fn publish(&mut self, mark: Tick, acknowledged: bool, clocks: Clocks, flush_us: u64) {
         match self.step_ms(self.last, clocks) {
             step if step <= -STEP_MS => self.steps_back += 1,
             step if step >= STEP_MS => self.steps_forward += 1,
@@ -176,6 +212,9 @@ impl Reservation {
         self.renewed = true;
         self.last = clocks;
         self.limit = self.limit.max(mark);
+        if acknowledged {
+            self.acknowledged = self.acknowledged.max(mark);
+        }
         self.renewals += 1;
         self.flush_us += flush_us;
     }

@@ -39,6 +39,11 @@ static MAX_LEASE: Local<Cell<i32>> = Local::new(Cell::new(64));
 /// One second: two small WAL records a second under load, and as little lost to ids after a crash.
 static RESERVE_AHEAD_MS: Local<Cell<i32>> = Local::new(Cell::new(1000));
 
+/// Three seconds. A run of the server begins at the mark that the last one has left, up to this far after the
+/// ids. Waiting for that must not take longer than the default of `idgen.max_wait`, also for ids that count
+/// in seconds, or every call would fail for a while after each start.
+const MAX_RESERVE_AHEAD_MS: i32 = 3000;
+
 /// One hour: time daemons step a clock by less, a wrong year by more.
 static MAX_CLOCK_JUMP_MS: Local<Cell<i32>> = Local::new(Cell::new(HOUR_MS));
 
@@ -171,7 +176,7 @@ pub fn define() {
         long: c"Less writes more WAL; more makes ids start later after a crash with the clock set back.",
         value: &RESERVE_AHEAD_MS,
         min: 10,
-        max: 60_000,
+        max: MAX_RESERVE_AHEAD_MS,
         context: GucContext::Sighup,
         flags: GucFlags::UNIT_MS,
         drops_lease: false,

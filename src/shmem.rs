@@ -43,6 +43,7 @@ struct Mark {
     floor: AtomicU64,
     run_floor: AtomicU64,
     limit: AtomicU64,
+    acknowledged: AtomicU64,
     /// When the counters of the slots began. It is here because there is room, and is seldom written.
     counted_since: AtomicI64,
     guarded: Guarded,
@@ -97,7 +98,8 @@ unsafe extern "C-unwind" fn request() {
 }
 
 /// Runs in the postmaster, at start and again after every crash of a backend; nothing else runs
-/// then, so the slots need no lock yet. Backends inherit the pointer at fork.
+/// then, so the slots need no lock yet. Backends inherit the pointer at fork; where they cannot, they
+/// run this too, and find what the postmaster has made.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn startup() {
     // SAFETY: called by PostgreSQL as its shmem_startup_hook. The memory is as large as asked for
@@ -106,24 +108,30 @@ unsafe extern "C-unwind" fn startup() {
         if let Some(previous) = PREVIOUS_STARTUP_HOOK {
             previous();
         }
-        let mut found = false;
+        let (mut found, mut starts_found) = (false, false);
         let shared: *mut Shared = pg_sys::ShmemInitStruct(c"idgen".as_ptr(), SIZE, &mut found).cast();
-        shared.write_bytes(0, 1);
-        let tranche = pg_sys::LWLockNewTrancheId();
-        pg_sys::LWLockRegisterTranche(tranche, c"idgen".as_ptr());
-        (*shared).mark.counted_since.store(pg::timestamp(), Ordering::Relaxed);
-        let guarded = &(*shared).mark.guarded;
-        pg_sys::LWLockInitialize(guarded.lock.get(), tranche);
-        pg_sys::ConditionVariableInit(guarded.renewed.get());
-        for locked in &(*shared).slots {
-            pg_sys::LWLockInitialize(locked.lock.get(), tranche);
-        }
         let size = pg::most_backends() * size_of::<AtomicU64>();
         let starts: *mut AtomicU64 =
-            pg_sys::ShmemInitStruct(c"idgen transactions".as_ptr(), size, &mut found).cast();
-        for backend in 0..pg::most_backends() {
-            starts.add(backend).write(AtomicU64::new(NOT_STARTED));
+            pg_sys::ShmemInitStruct(c"idgen transactions".as_ptr(), size, &mut starts_found).cast();
+        if !found {
+            shared.write_bytes(0, 1);
+            let tranche = pg_sys::LWLockNewTrancheId();
+            (*shared).mark.counted_since.store(pg::timestamp(), Ordering::Relaxed);
+            let guarded = &(*shared).mark.guarded;
+            pg_sys::LWLockInitialize(guarded.lock.get(), tranche);
+            pg_sys::ConditionVariableInit(guarded.renewed.get());
+            for locked in &(*shared).slots {
+                pg_sys::LWLockInitialize(locked.lock.get(), tranche);
+            }
         }
+        if !starts_found {
+            for backend in 0..pg::most_backends() {
+                starts.add(backend).write(AtomicU64::new(NOT_STARTED));
+            }
+        }
+        // Each process keeps the names of tranches for itself.
+        let tranche = (*(*shared).mark.guarded.lock.get()).tranche;
+        pg_sys::LWLockRegisterTranche(tranche.into(), c"idgen".as_ptr());
         STARTS.store(starts, Ordering::Relaxed);
         SHARED.store(shared, Ordering::Relaxed);
     }
@@ -184,7 +192,7 @@ impl Shared {
     /// Runs `f` on the state of the high-water mark under its lock, and publishes its floor and
     /// limit. `f` must not sleep, flush, allocate or raise.
     pub fn with_reservation<T>(&self, f: impl FnOnce(&mut Reservation) -> T) -> T {
-        let Mark { floor, run_floor, limit, guarded, .. } = &self.mark;
+        let Mark { floor, run_floor, limit, acknowledged, guarded, .. } = &self.mark;
         // SAFETY: the exclusive lock makes this the only reference to the state.
         unsafe {
             locked(guarded.lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || {
@@ -193,7 +201,8 @@ impl Shared {
                 // The floor first: whoever sees the first limit of this run must see the floor too.
                 floor.store(reservation.floor(), Ordering::Relaxed);
                 run_floor.store(reservation.run_floor(), Ordering::Relaxed);
-                limit.store(reservation.limit(), Ordering::Release);
+                acknowledged.store(reservation.limit(true), Ordering::Relaxed);
+                limit.store(reservation.limit(false), Ordering::Release);
                 result
             })
         }
@@ -212,9 +221,15 @@ impl Shared {
 
     /// The exclusive end of the ticks that may be issued. Read it before [`Shared::floor`]. A limit
     /// read a while ago is a lower one, and so still true.
+    ///
+    /// Where standbys have not acknowledged it, this looks whether they have to: synchronous replication may
+    /// have begun since it was published. That line of PostgreSQL's is written only while it is on, when
+    /// limits are acknowledged, and so stays in the cache of every processor.
     #[inline]
     pub fn limit(&self) -> Tick {
-        self.mark.limit.load(Ordering::Acquire)
+        let limit = self.mark.limit.load(Ordering::Acquire);
+        let acknowledged = self.mark.acknowledged.load(Ordering::Relaxed);
+        if limit > acknowledged && pg::standbys_must_acknowledge() { acknowledged } else { limit }
     }
 
     /// When the counters of the slots began: at the start of the server, or the last reset.

@@ -32,6 +32,12 @@ pub trait Grid: Copy + Into<Shard> {
     fn tick_of(position: Position) -> Tick {
         Self::unit_of(position) * Self::UNIT_MS
     }
+
+    /// The first millisecond of the unit of time in which a run of `count` positions ends that begins at the
+    /// unit of `tick`.
+    fn after(tick: Tick, count: u64) -> Tick {
+        Self::tick_of(Self::first_position(tick / Self::UNIT_MS).saturating_add(count))
+    }
 }
 
 impl Grid for Shard {
@@ -115,20 +121,8 @@ impl Slot {
     /// A [`Refusal`], with the slot unchanged.
     #[inline]
     pub fn take<G: Grid>(&mut self, want: u64, bounds: &Bounds) -> Result<Run, Refusal> {
-        let last_minted = MAX_TICK / G::UNIT_MS;
-        let earliest = (bounds.now / G::UNIT_MS).max(bounds.floor.div_ceil(G::UNIT_MS));
-        if earliest > last_minted {
-            return Err(Refusal::Exhausted);
-        }
-        let start = if G::first_position(earliest) > self.next {
-            G::first_position(earliest) | (self.ids & 255)
-        } else {
-            self.next
-        };
+        let start = self.start::<G>(bounds).ok_or(Refusal::Exhausted)?;
         let unit = G::unit_of(start);
-        if unit > last_minted {
-            return Err(Refusal::Exhausted);
-        }
         let last = bounds.now + bounds.max_ahead;
         let tick = G::tick_of(start);
         if tick > last + bounds.queue {
@@ -138,12 +132,33 @@ impl Slot {
             return Err(Refusal::Limit { tick });
         }
         let limit = bounds.limit.div_ceil(G::UNIT_MS);
-        let bound = G::first_position(((last / G::UNIT_MS).max(unit).min(last_minted) + 1).min(limit));
+        let bound =
+            G::first_position(((last / G::UNIT_MS).max(unit).min(MAX_TICK / G::UNIT_MS) + 1).min(limit));
         let end = bound.min(start.saturating_add(want.max(1)));
         self.next = end;
         self.ids += end - start;
         self.leases += 1;
         Ok(Run { start, end })
+    }
+
+    /// The position that the next run begins at; none where the range is used up.
+    #[inline]
+    fn start<G: Grid>(&self, bounds: &Bounds) -> Option<Position> {
+        let earliest = (bounds.now / G::UNIT_MS).max(bounds.floor.div_ceil(G::UNIT_MS));
+        let start = if G::first_position(earliest) > self.next {
+            G::first_position(earliest) | (self.ids & 255)
+        } else {
+            self.next
+        };
+        (earliest.max(G::unit_of(start)) <= MAX_TICK / G::UNIT_MS).then_some(start)
+    }
+
+    /// How many positions the shard has for one who waits up to `wait` milliseconds, while the clock goes on
+    /// and nobody else asks. The limit does not count: it is raised for whoever needs it.
+    pub fn room<G: Grid>(&self, bounds: &Bounds, wait: u64) -> u64 {
+        let last = (bounds.now + bounds.max_ahead + wait) / G::UNIT_MS;
+        let end = G::first_position(last.min(MAX_TICK / G::UNIT_MS) + 1);
+        self.start::<G>(bounds).map_or(0, |start| end.saturating_sub(start))
     }
 
     /// The position after which none has been handed out since the server started; none where the

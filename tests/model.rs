@@ -20,13 +20,13 @@ mod reservation;
 #[allow(dead_code)]
 mod slot;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use layout::{Position, Shard, Tick, tick_of};
 use lease::Lease;
-use reservation::{Clocks, Reservation, Rules};
+use reservation::{Clocks, Mark, Plan, Reservation, Rules};
 use slot::{Bounds, Refusal, Run, Slot};
 
 /// What may happen in a world, and how much of it.
@@ -34,6 +34,9 @@ use slot::{Bounds, Refusal, Run, Slot};
 struct World {
     /// Renewals wait for the other server to have flushed the mark too.
     synchronous: bool,
+    /// The first server begins without synchronous standbys, and is given one while it mints. What it has
+    /// minted before that may come again, as its commits of before may be lost.
+    begins: Option<Begins>,
     /// The new mark is flushed before it is published, as it should be.
     flush: bool,
     /// The second server may be promoted, with the first one alive or dead, and back again.
@@ -50,6 +53,17 @@ struct World {
     queue: u64,
     reserve_ahead: u64,
     max_lease: u64,
+}
+
+/// What a backend knows of synchronous replication that begins under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begins {
+    /// What commits know: it looks when it takes a run, and when it publishes.
+    Looked,
+    /// What it knew before, as if it read its own configuration and were inside of a long statement.
+    Remembered,
+    /// It looks when it publishes only: a limit that is there stays good.
+    LookedOnce,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +102,7 @@ enum Step {
     /// The mark is on the other server's disk too, where that is asked for.
     Acknowledged {
         mark: Tick,
+        by_standby: bool,
     },
 }
 
@@ -96,14 +111,18 @@ struct Backend {
     step: Step,
     lease: Lease,
     last: Option<Position>,
+    /// Whether commits waited for standbys when it read the bounds.
+    read_with: bool,
 }
 
-const NEW: Backend = Backend { step: Step::Idle, lease: Lease::NONE, last: None };
+const NEW: Backend = Backend { step: Step::Idle, lease: Lease::NONE, last: None, read_with: false };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Node {
     role: Role,
     clock: Tick,
+    /// Synchronous standbys have to acknowledge commits, and marks.
+    standbys: bool,
     /// The register in memory, which a crash loses.
     written: Tick,
     /// The register as recovery would find it.
@@ -120,6 +139,7 @@ impl Node {
         Node {
             role,
             clock,
+            standbys: false,
             written: flushed,
             flushed,
             reservation: Reservation::default(),
@@ -133,7 +153,8 @@ impl Node {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     nodes: [Node; 2],
-    issued: BTreeSet<Position>,
+    /// Which server has issued a position, and whether no other may.
+    issued: BTreeMap<Position, (usize, bool)>,
     repeated: bool,
     disordered: bool,
     faults: usize,
@@ -162,6 +183,8 @@ enum Action {
     Join(usize),
     /// A clock is set.
     Set(usize, Tick),
+    /// The first server is given a synchronous standby.
+    Begin,
 }
 
 fn shard() -> Shard {
@@ -169,17 +192,27 @@ fn shard() -> Shard {
 }
 
 impl World {
+    fn start(&self, role: Role, clock: Tick, flushed: Tick) -> Node {
+        Node { standbys: self.synchronous, ..Node::start(role, clock, flushed) }
+    }
+
     fn go(&self, state: &mut State, n: usize, b: usize) -> Option<()> {
         let standby = (state.nodes[1 - n].role == Role::Standby).then_some(state.nodes[1 - n].flushed);
         let node = &mut state.nodes[n];
         let backend = &mut node.backends[b];
         let mut minted = None;
+        let standbys = match self.begins {
+            Some(Begins::Remembered) => false,
+            _ => node.standbys,
+        };
         match backend.step {
             Step::Idle => {
                 let (now, floor) = (node.clock, node.reservation.floor());
                 minted = backend.lease.next(shard(), now, floor);
                 if minted.is_none() {
-                    backend.step = Step::Read { now, floor, limit: node.reservation.limit() };
+                    backend.read_with = node.standbys;
+                    let looks = standbys && self.begins != Some(Begins::LookedOnce);
+                    backend.step = Step::Read { now, floor, limit: node.reservation.limit(looks) };
                 }
             }
             Step::Read { now, floor, limit } => {
@@ -204,9 +237,13 @@ impl World {
                             max_ahead: self.max_ahead + self.queue,
                             reserve_ahead: self.reserve_ahead,
                             max_jump: None,
+                            standbys,
                         };
-                        let plan = node.reservation.plan(clocks, tick, rules);
-                        backend.step = plan.map_or(Step::Idle, |mark| Step::Planned { mark });
+                        backend.step = match node.reservation.plan(clocks, tick, rules) {
+                            Ok(Plan::Write(mark)) => Step::Planned { mark },
+                            Ok(Plan::Await(mark)) => Step::Written { mark: mark.tick },
+                            Err(_) => Step::Idle,
+                        };
                     }
                     Err(_) => backend.step = Step::Idle,
                 }
@@ -216,7 +253,8 @@ impl World {
                 if node.clock < due {
                     return None;
                 }
-                if tick_of(run.start) >= node.reservation.floor() {
+                let (floor, limit) = (node.reservation.floor(), node.reservation.limit(standbys));
+                if (floor..limit).contains(&tick_of(run.start)) {
                     minted = Some(backend.lease.grant(shard(), due, run));
                 } else {
                     state.given_up += 1;
@@ -225,6 +263,8 @@ impl World {
             }
             Step::Planned { mark } => {
                 node.written = node.written.max(mark);
+                // A later record has a greater place in the WAL, which the register's value stands for here.
+                node.reservation.wrote(Mark { tick: mark, lsn: 0 });
                 backend.step = Step::Written { mark };
             }
             Step::Written { mark } => {
@@ -234,13 +274,13 @@ impl World {
                 backend.step = Step::Flushed { mark };
             }
             Step::Flushed { mark } => {
-                if self.synchronous && standby.is_none_or(|flushed| flushed < mark) {
+                if standbys && standby.is_none_or(|flushed| flushed < mark) {
                     return None;
                 }
-                backend.step = Step::Acknowledged { mark };
+                backend.step = Step::Acknowledged { mark, by_standby: standbys };
             }
-            Step::Acknowledged { mark } => {
-                node.reservation.publish(mark, Clocks::default(), 0);
+            Step::Acknowledged { mark, by_standby } => {
+                node.reservation.publish(mark, by_standby, Clocks::default(), 0);
                 // Counters would only multiply the states.
                 node.reservation.renewals = 0;
                 backend.step = Step::Idle;
@@ -250,7 +290,10 @@ impl World {
             state.disordered |= backend.last >= Some(position);
             backend.last = Some(position);
             node.issued = node.issued.max(Some(tick_of(position)));
-            state.repeated |= !state.issued.insert(position);
+            // What the first server hands out once commits wait for its standby is nobody else's.
+            let kept = self.begins.is_none() || n == 0 && backend.read_with;
+            let before = state.issued.insert(position, (n, kept));
+            state.repeated |= before.is_some_and(|(server, before)| server == n || kept || before);
         }
         Some(())
     }
@@ -263,8 +306,8 @@ impl Model for World {
     fn init_states(&self) -> Vec<State> {
         let other = if self.failover || self.synchronous { Role::Standby } else { Role::Down };
         vec![State {
-            nodes: [Node::start(Role::Primary, 1, 0), Node::start(other, 1, 0)],
-            issued: BTreeSet::new(),
+            nodes: [self.start(Role::Primary, 1, 0), self.start(other, 1, 0)],
+            issued: BTreeMap::new(),
             repeated: false,
             disordered: false,
             faults: 0,
@@ -304,6 +347,9 @@ impl Model for World {
                     actions.push(Action::Promote(n));
                 }
             }
+            if n == 0 && node.role == Role::Primary && self.begins.is_some() && !node.standbys {
+                actions.push(Action::Begin);
+            }
             if node.role != Role::Standby && other.role == Role::Primary && self.failover {
                 actions.push(Action::Join(n));
             }
@@ -329,12 +375,13 @@ impl Model for World {
             }
             Action::Crash(n) => {
                 let Node { role, clock, flushed, .. } = next.nodes[n];
-                next.nodes[n] = Node::start(role, clock, flushed);
+                let standbys = next.nodes[n].standbys;
+                next.nodes[n] = Node { standbys, ..Node::start(role, clock, flushed) };
                 next.faults += 1;
             }
             Action::Stop(n) => {
                 let Node { clock, flushed, .. } = next.nodes[n];
-                next.nodes[n] = Node::start(Role::Down, clock, flushed);
+                next.nodes[n] = self.start(Role::Down, clock, flushed);
                 next.faults += 1;
             }
             Action::Promote(n) => {
@@ -343,12 +390,13 @@ impl Model for World {
             }
             Action::Join(n) => {
                 let flushed = next.nodes[1 - n].flushed;
-                next.nodes[n] = Node::start(Role::Standby, next.nodes[n].clock, flushed);
+                next.nodes[n] = self.start(Role::Standby, next.nodes[n].clock, flushed);
             }
             Action::Set(n, tick) => {
                 next.nodes[n].clock = tick;
                 next.clock_sets += 1;
             }
+            Action::Begin => next.nodes[0].standbys = true,
         }
         Some(next)
     }
@@ -358,17 +406,21 @@ impl Model for World {
             Property::always("no id twice", |_, state: &State| !state.repeated),
             Property::always("ids of a backend increase", |_, state: &State| !state.disordered),
             Property::always("issued < limit", |_, state: &State| {
-                state.nodes.iter().all(|node| node.issued.is_none_or(|tick| tick < node.reservation.limit()))
+                state
+                    .nodes
+                    .iter()
+                    .all(|node| node.issued.is_none_or(|tick| tick < node.reservation.limit(false)))
             }),
             Property::always("limit <= durable", |_, state: &State| {
-                state.nodes.iter().all(|node| node.reservation.limit() <= node.flushed)
+                state.nodes.iter().all(|node| node.reservation.limit(false) <= node.flushed)
             }),
-            Property::always("limit <= acknowledged", |world: &World, state: &State| {
-                !world.synchronous
-                    || (0..2).all(|n| {
-                        let [node, other] = [&state.nodes[n], &state.nodes[1 - n]];
-                        other.role != Role::Standby || node.reservation.limit() <= other.flushed
-                    })
+            Property::always("limit <= acknowledged", |_, state: &State| {
+                (0..2).all(|n| {
+                    let [node, other] = [&state.nodes[n], &state.nodes[1 - n]];
+                    other.role != Role::Standby
+                        || !node.standbys
+                        || node.reservation.limit(true) <= other.flushed
+                })
             }),
             // The worlds are not empty: ids come out of them, also after what goes wrong.
             Property::sometimes("ids are minted", |world: &World, state: &State| {
@@ -381,6 +433,7 @@ impl Model for World {
 /// One server that crashes and whose clock is set at will.
 const ONE_SERVER: World = World {
     synchronous: false,
+    begins: None,
     flush: true,
     failover: false,
     ticks: 4,
@@ -401,6 +454,18 @@ const SYNCHRONOUS: World = World {
     synchronous: true,
     failover: true,
     faults: 2,
+    ticks: 3,
+    max_lease: 1,
+    clock_sets: 1,
+    ..ONE_SERVER
+};
+
+/// Synchronous replication begins while the first server mints; the second may be promoted, and the first lives
+/// on. The clocks stand still: where they go on, two servers repeat less.
+const BEGINNING: World = World {
+    begins: Some(Begins::Looked),
+    failover: true,
+    faults: 1,
     ticks: 3,
     max_lease: 1,
     clock_sets: 1,
@@ -439,6 +504,23 @@ fn those_who_queue_repeat_nothing() {
 #[test]
 fn synchronous_failover_repeats_nothing() {
     assert_eq!(explore("synchronous failover", SYNCHRONOUS), [] as [&str; 0]);
+}
+
+/// Promise 1: from the moment at which commits wait for a standby, so do ids, whatever backends and limits were
+/// on their way: what is minted from then on, a promoted standby does not mint.
+#[test]
+fn ids_wait_for_standbys_as_soon_as_commits_do() {
+    assert_eq!(explore("synchronous replication begins", BEGINNING), [] as [&str; 0]);
+}
+
+/// It takes both looks: a backend that goes by the configuration as it was when its call began, and a limit
+/// that outlives the change, each repeat an id.
+#[test]
+fn ids_that_do_not_look_for_standbys_repeat() {
+    for begins in [Begins::Remembered, Begins::LookedOnce] {
+        let failed = explore(&format!("{begins:?}"), World { begins: Some(begins), ..BEGINNING });
+        assert!(failed.contains(&"no id twice"), "{begins:?}: {failed:?}");
+    }
 }
 
 /// What is not promised: with asynchronous replication a primary that lives on after the promotion

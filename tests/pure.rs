@@ -38,7 +38,7 @@ use layout::{
 };
 use layouts::{Fields, LAYOUTS, Layout};
 use lease::Lease;
-use reservation::{CLAIM_MS, Clocks, Reservation, Rules, Unplanned, runs_low};
+use reservation::{CLAIM_MS, Clocks, Mark, Plan, Reservation, Rules, Unplanned, runs_low};
 use shard_set::ShardSet;
 use slot::{Bounds, Grid, Refusal, Run, Slot};
 
@@ -186,6 +186,31 @@ proptest! {
         let bounds = Bounds { now, floor: 0, max_ahead, queue: 0, limit: now + 3 };
         let room = first_position((now + max_ahead + 1).min(now + 3)) - first_position(now);
         prop_assert_eq!(slot.take::<Shard>(want, &bounds).unwrap().count(), want.min(room));
+    }
+
+    /// Promise 5: a batch is refused only where the shard cannot give it. What it has room for is what one gets
+    /// who takes all there is until the wait is over.
+    #[test]
+    fn a_shard_gives_as_many_ids_as_it_has_room_for(
+        before in vec(any_bounds(), 0..3), now in 0..5000u64, floor in 0..5000u64, max_ahead in 0..50u64,
+        wait in 0..50u64,
+    ) {
+        fn check<G: Grid>(before: &[(u64, Bounds)], bounds: Bounds, wait: u64) -> Result<(), TestCaseError> {
+            let mut slot = Slot::default();
+            for (want, bounds) in before {
+                let _ = slot.take::<G>(*want, bounds);
+            }
+            let room = slot.room::<G>(&bounds, wait);
+            let mut taken = 0;
+            for now in bounds.now..=bounds.now + wait {
+                taken += slot.take::<G>(u64::MAX, &Bounds { now, ..bounds }).map_or(0, |run| run.count());
+            }
+            prop_assert_eq!(room, taken);
+            Ok(())
+        }
+        let bounds = Bounds { now, floor, max_ahead, queue: 0, limit: u64::MAX };
+        check::<Shard>(&before, bounds, wait)?;
+        check::<JsShard>(&before, bounds, wait)?;
     }
 }
 
@@ -486,7 +511,7 @@ fn the_run_doubles_within_a_millisecond() {
 // The high-water mark -----------------------------------------------------------------------------
 
 /// Far enough ahead for any tick of these tests.
-const ANY: Rules = Rules { max_ahead: u64::MAX >> 1, reserve_ahead: 10, max_jump: None };
+const ANY: Rules = Rules { max_ahead: u64::MAX >> 1, reserve_ahead: 10, max_jump: None, standbys: false };
 
 fn no_leap_over(ms: u64) -> Rules {
     Rules { max_jump: Some(ms), ..ANY }
@@ -495,25 +520,28 @@ fn no_leap_over(ms: u64) -> Rules {
 #[derive(Clone, Debug)]
 enum MarkStep {
     Load(u64),
-    Plan(u64, u64),
-    Publish,
+    Plan(u64, u64, bool),
+    Publish(bool),
 }
 
 proptest! {
     /// Promise 1: the limit only grows, is one that was planned, and every planned mark lets the tick
-    /// that asked for it be issued. The floor is the first mark that was loaded, whatever comes later.
+    /// that asked for it be issued. What standbys have to acknowledge is no further than what they have.
+    /// A mark that is written and enough is not written again. The floor is the first mark that was loaded,
+    /// whatever comes later.
     #[test]
     fn the_limit_only_grows_to_what_was_planned(
         steps in vec(prop_oneof![
             (0..500u64).prop_map(MarkStep::Load),
-            (0..500u64, 0..500u64).prop_map(|(now, tick)| MarkStep::Plan(now, tick)),
-            Just(MarkStep::Publish),
+            (0..500u64, 0..500u64, any::<bool>()).prop_map(|(now, tick, lost)| MarkStep::Plan(now, tick, lost)),
+            any::<bool>().prop_map(MarkStep::Publish),
         ], 1..60),
         reserve_ahead in 1..50u64,
         max_ahead in 0..300u64,
     ) {
         let mut reservation = Reservation::default();
         let (mut planned, mut first) = (Vec::new(), None);
+        let (mut written, mut lsn) = (Mark::default(), 0);
         for step in steps {
             let before = reservation;
             match step {
@@ -521,13 +549,24 @@ proptest! {
                     reservation.load(stored);
                     first = first.or(Some(stored));
                 }
-                MarkStep::Plan(now, tick) => {
+                MarkStep::Plan(now, tick, standbys) => {
                     let clocks = Clocks { now, boot_ms: 0 };
-                    match reservation.plan(clocks, tick, Rules { max_ahead, reserve_ahead, max_jump: None }) {
-                        Ok(mark) => {
+                    let rules = Rules { max_ahead, reserve_ahead, max_jump: None, standbys };
+                    match reservation.plan(clocks, tick, rules) {
+                        Ok(Plan::Write(mark)) => {
                             prop_assert!(mark > tick && mark > now && mark > reservation.floor());
                             prop_assert!(mark <= now + max_ahead + reserve_ahead, "never further than ids may be");
-                            planned.push((mark, clocks));
+                            prop_assert!(written.tick <= tick.max(reservation.limit(standbys)), "needed");
+                            lsn += 1;
+                            let mark = Mark { tick: mark, lsn };
+                            reservation.wrote(mark);
+                            written = if mark.tick > written.tick { mark } else { written };
+                            planned.push((mark.tick, clocks));
+                        }
+                        Ok(Plan::Await(mark)) => {
+                            prop_assert_eq!(mark, written);
+                            prop_assert!(mark.tick > tick && mark.tick > reservation.limit(standbys));
+                            planned.push((mark.tick, clocks));
                         }
                         Err(refusal) => {
                             prop_assert_eq!(refusal, Unplanned::Stale);
@@ -535,13 +574,16 @@ proptest! {
                         }
                     }
                 }
-                MarkStep::Publish => if let Some((mark, clocks)) = planned.pop() {
-                    reservation.publish(mark, clocks, 7);
-                    prop_assert_eq!(reservation.limit(), before.limit().max(mark));
+                MarkStep::Publish(acknowledged) => if let Some((mark, clocks)) = planned.pop() {
+                    reservation.publish(mark, acknowledged, clocks, 7);
+                    prop_assert_eq!(reservation.limit(false), before.limit(false).max(mark));
+                    let raised = if acknowledged { mark } else { 0 };
+                    prop_assert_eq!(reservation.limit(true), before.limit(true).max(raised));
                     prop_assert_eq!(reservation.flush_us, before.flush_us + 7);
                 },
             }
-            prop_assert!(reservation.limit() >= before.limit());
+            prop_assert!(reservation.limit(false) >= before.limit(false));
+            prop_assert!(reservation.limit(true) <= reservation.limit(false));
             prop_assert_eq!(reservation.floor(), first.unwrap_or(0));
             prop_assert_eq!(reservation.loaded(), first.is_some());
         }
@@ -557,7 +599,7 @@ proptest! {
         let mut reservation = Reservation::default();
         let start = Clocks { now: 1_000_000, boot_ms: 5000 };
         prop_assert!(reservation.plan(start, 0, no_leap_over(0)).is_ok(), "the first renewal has no measure");
-        reservation.publish(1, start, 0);
+        reservation.publish(1, false, start, 0);
         let later = Clocks {
             now: (start.now + passed).saturating_add_signed(step),
             boot_ms: start.boot_ms + passed,
@@ -567,7 +609,7 @@ proptest! {
         let refusal = reservation.plan(later, 0, no_leap_over(max_jump)).err();
         prop_assert_eq!(refusal, leapt.then_some(Unplanned::Leap { by_ms: step.unsigned_abs() }));
         prop_assert!(reservation.plan(later, 0, ANY).is_ok(), "any leap is allowed");
-        reservation.publish(2, later, 0);
+        reservation.publish(2, false, later, 0);
         let expected = (u64::from(step <= -10), u64::from(step >= 10));
         prop_assert_eq!((reservation.steps_back, reservation.steps_forward), expected);
     }
@@ -585,7 +627,7 @@ fn no_renewal_under_a_clock_behind_the_mark() {
     let behind = Clocks { now: mark - DAY_MS, boot_ms: 1000 };
     assert_eq!(reservation.plan(behind, behind.now, no_leap_over(0)), Err(Unplanned::Stale));
     let right = Clocks { now: mark + 5, boot_ms: 2000 };
-    assert_eq!(reservation.plan(right, right.now, no_leap_over(0)), Ok(mark + 15));
+    assert_eq!(reservation.plan(right, right.now, no_leap_over(0)), Ok(Plan::Write(mark + 15)));
 }
 
 /// A tick read from a clock that leapt, and was set right before the renewal read it again, must not
@@ -594,10 +636,10 @@ fn no_renewal_under_a_clock_behind_the_mark() {
 fn no_mark_for_a_tick_of_a_clock_since_set_right() {
     let mut reservation = Reservation::default();
     let right = Clocks { now: 1_000_000, boot_ms: 1000 };
-    reservation.publish(1_000_010, right, 0);
-    let rules = Rules { max_ahead: 1000, reserve_ahead: 1000, max_jump: Some(50) };
+    reservation.publish(1_000_010, false, right, 0);
+    let rules = Rules { max_ahead: 1000, reserve_ahead: 1000, max_jump: Some(50), standbys: false };
     assert_eq!(reservation.plan(right, 900_000_000, rules), Err(Unplanned::Stale));
-    assert_eq!(reservation.plan(right, 1_001_000, rules), Ok(1_002_000));
+    assert_eq!(reservation.plan(right, 1_001_000, rules), Ok(Plan::Write(1_002_000)));
 }
 
 /// A clock that was set back may be set right again, whatever was renewed in between.
@@ -605,8 +647,8 @@ fn no_mark_for_a_tick_of_a_clock_since_set_right() {
 fn a_clock_set_right_again_is_no_leap() {
     let mut reservation = Reservation::default();
     let at = |now, boot_ms| Clocks { now, boot_ms };
-    reservation.publish(1, at(1_000_000, 0), 0);
-    reservation.publish(2, at(400_000, 100), 0);
+    reservation.publish(1, false, at(1_000_000, 0), 0);
+    reservation.publish(2, false, at(400_000, 100), 0);
     assert!(reservation.plan(at(1_000_200, 200), 0, no_leap_over(50)).is_ok());
     let leap = reservation.plan(at(1_000_300, 200), 0, no_leap_over(50));
     assert_eq!(leap, Err(Unplanned::Leap { by_ms: 100 }));
@@ -627,6 +669,24 @@ fn a_claim_ends_by_itself() {
     assert!(reservation.claim(1051 + CLAIM_MS), "given up");
 }
 
+/// Promise 1: what was published while no standby had to acknowledge it is no limit once one has to, and the
+/// same mark becomes one when it is acknowledged. It is not written a second time for that.
+#[test]
+fn a_limit_that_was_not_acknowledged_ends_where_synchronous_replication_begins() {
+    let mut reservation = Reservation::default();
+    let clocks = Clocks { now: 100, boot_ms: 0 };
+    let mark = Mark { tick: 110, lsn: 7 };
+    assert_eq!(reservation.plan(clocks, 100, ANY), Ok(Plan::Write(110)));
+    reservation.wrote(mark);
+    reservation.publish(110, false, clocks, 0);
+    assert_eq!((reservation.limit(false), reservation.limit(true)), (110, 0));
+    let synchronous = Rules { standbys: true, ..ANY };
+    assert_eq!(reservation.plan(clocks, 105, synchronous), Ok(Plan::Await(mark)));
+    reservation.publish(110, true, clocks, 0);
+    assert_eq!(reservation.limit(true), 110);
+    assert_eq!(reservation.plan(clocks, 105, synchronous), Ok(Plan::Write(115)), "half of it is used up");
+}
+
 /// The mark is renewed at half of the window, and not beyond the end of the range.
 #[test]
 fn the_window_runs_low_at_its_half() {
@@ -634,7 +694,7 @@ fn the_window_runs_low_at_its_half() {
     assert!(!runs_low(MAX_TICK, MAX_TICK + 1, 1000));
     let reservation = Reservation::default();
     let clocks = Clocks { now: MAX_TICK, boot_ms: 0 };
-    assert_eq!(reservation.plan(clocks, MAX_TICK, ANY), Ok(MAX_TICK + 1));
+    assert_eq!(reservation.plan(clocks, MAX_TICK, ANY), Ok(Plan::Write(MAX_TICK + 1)));
 }
 
 // The epoch ---------------------------------------------------------------------------------------

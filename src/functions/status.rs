@@ -49,6 +49,7 @@ fn idgen_status() -> TableIterator<
         furthest = furthest.max(tick);
     }
     let reservation = shared.with_reservation(|r| *r);
+    let limit = shared.limit();
     let mark = Some(pg::load_mark()).filter(|mark| *mark > 0);
     let epoch = settings::epoch().ok();
     let now = clock::now();
@@ -70,7 +71,7 @@ fn idgen_status() -> TableIterator<
         mark.map(Tick::cast_signed),
         epoch.zip(mark).map(|(epoch, mark)| epoch.timestamp_of(mark)),
         format!("replication origin {}", pg::MARK_ORIGIN),
-        now.map(|now| reservation.limit().saturating_sub(now).cast_signed()),
+        now.map(|now| limit.saturating_sub(now).cast_signed()),
         reservation.renewals.cast_signed(),
         reservation.flush_us as f64 / 1000.0,
         reservation.steps_back.cast_signed(),

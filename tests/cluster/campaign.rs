@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use postgres::Client;
 
 use crate::clients::{Clients, Ledger};
 use crate::server::{Build, Server, number_variable};
@@ -13,13 +14,19 @@ struct World {
     primary: Server,
     standby: Option<Server>,
     name: usize,
+    /// A client whose statements take seconds, and in which a session does not read its configuration.
+    long: Option<Clients>,
 }
 
 impl World {
     fn new(rng: &mut Rng) -> World {
         let settings = ["idgen.max_wait = 300ms", "idgen.reserve_ahead = 200ms"];
-        let mut world =
-            World { primary: Server::start_build(Build::Faults, &settings), standby: None, name: 0 };
+        let mut world = World {
+            primary: Server::start_build(Build::Faults, &settings),
+            standby: None,
+            name: 0,
+            long: None,
+        };
         if rng.bool() {
             world.attach();
         }
@@ -31,13 +38,24 @@ impl World {
         self.name += 1;
         let name = format!("twin{}", self.name);
         self.standby = Some(self.primary.standby(&name));
-        self.primary.configure(&[&format!("synchronous_standby_names = '{name}'")]);
-        self.primary.reload("synchronous_standby_names", &name);
+        self.primary.make_synchronous(&name);
+    }
+
+    /// Takes the synchronous standby's name away and sets it again, each under statements that go on minting.
+    fn switch_names(&mut self, rng: &mut Rng) {
+        // The server may be about to restart after the death of a backend.
+        thread::sleep(Duration::from_millis(300));
+        self.primary.reconnect();
+        self.primary.make_asynchronous();
+        let long = self.long.get_or_insert_with(|| Clients::start_by(1, &self.primary, mint_for_long));
+        long.wait_for_ids(1);
+        thread::sleep(Duration::from_millis(rng.u64(0..1500)));
+        self.primary.make_synchronous(&format!("twin{}", self.name));
     }
 
     /// One fault, with clients at work; says which it was. The clock is right again at the end.
     fn fault(&mut self, rng: &mut Rng, clients: &Clients) -> String {
-        let kinds = if self.standby.is_some() { 13 } else { 8 };
+        let kinds = if self.standby.is_some() { 16 } else { 8 };
         match rng.usize(0..kinds) {
             0 => {
                 let back = self.downtime_step(rng);
@@ -95,26 +113,39 @@ impl World {
                 standby.up();
                 "the standby goes and comes back".into()
             }
-            _ => {
-                let standby = self.standby.take().expect("a standby");
-                let step = [0.0, -0.3, -1.0, 0.5][rng.usize(0..4)];
-                let alive = rng.bool();
-                standby.set_clock(step);
-                if !alive {
-                    self.primary.kill();
-                }
-                standby.promote();
-                standby.configure(&["synchronous_standby_names = ''"]);
-                standby.reload("synchronous_standby_names", "");
-                clients.move_to(&standby);
-                // Alive, the old primary goes on within its window until it is shut off.
-                thread::sleep(Duration::from_millis(rng.u64(0..700)));
-                let _old = std::mem::replace(&mut self.primary, standby);
-                self.primary.set_clock(0.0);
-                let state = if alive { "alive" } else { "dead" };
-                format!("failover, the old primary {state}, clock {step:+} s")
+            9 => {
+                self.switch_names(rng);
+                "synchronous names taken away and set under long statements".into()
             }
+            10 | 11 => {
+                self.switch_names(rng);
+                let failover = self.fail_over(rng, clients);
+                format!("synchronous names taken away and set under long statements, then {failover}")
+            }
+            _ => self.fail_over(rng, clients),
         }
+    }
+
+    /// Promotes the synchronous standby.
+    fn fail_over(&mut self, rng: &mut Rng, clients: &Clients) -> String {
+        let standby = self.standby.take().expect("a standby");
+        let step = [0.0, -0.3, -1.0, 0.5][rng.usize(0..4)];
+        let alive = rng.bool();
+        standby.set_clock(step);
+        if !alive {
+            self.primary.kill();
+        }
+        standby.promote();
+        standby.make_asynchronous();
+        for clients in [Some(clients), self.long.as_ref()].into_iter().flatten() {
+            clients.move_to(&standby);
+        }
+        // Alive, the old primary goes on within its window until it is shut off.
+        thread::sleep(Duration::from_millis(rng.u64(0..700)));
+        let _old = std::mem::replace(&mut self.primary, standby);
+        self.primary.set_clock(0.0);
+        let state = if alive { "alive" } else { "dead" };
+        format!("failover, the old primary {state}, clock {step:+} s")
     }
 
     /// How far the clock is set while the server is down.
@@ -130,6 +161,12 @@ impl World {
             self.primary.set_clock(0.0);
         }
     }
+}
+
+/// A statement of two seconds and more.
+fn mint_for_long(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
+    let sql = "SELECT snowflake_next_id(($1 + n) % 4), pg_sleep(0.02) FROM generate_series(1, 100) AS n";
+    Ok(client.query(sql, &[&(round as i32)])?.iter().map(|row| row.get(0)).collect())
 }
 
 #[test]
@@ -156,6 +193,9 @@ fn random_faults() {
         }
         clients.wait_for_ids(20_000);
         clients.finish(&mut ledger);
+        if let Some(long) = world.long.take() {
+            long.finish(&mut ledger);
+        }
         if world.standby.is_none() && world.name > 0 {
             world.attach();
         }

@@ -127,6 +127,8 @@ fn the_clock_is_set_back_across_a_restart() {
         for _ in 0..3 {
             let error = refused(&mut client);
             assert_eq!(error.code().code(), "55000");
+            let message = "the system clock is behind the ids of an earlier run of the server";
+            assert_eq!(error.message(), message, "neither this run's ids nor the load");
             assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
         }
         let warning: String = client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0);
@@ -134,6 +136,29 @@ fn the_clock_is_set_back_across_a_restart() {
         server.set_clock(0.0);
         clients.wait_for_ids(2000);
         clients.finish(&mut ledger);
+    }
+}
+
+/// Promise 4: a server begins at the mark of its last run, and its first calls come to ids within the default of
+/// `idgen.max_wait`, however far ahead of the ids the mark may be written.
+#[test]
+fn ids_begin_within_the_wait_after_a_restart() {
+    let server = Server::start(&["idgen.max_ahead = 0"]);
+    let mut client = server.connect();
+    let sql = "SELECT max_val FROM pg_settings WHERE name = 'idgen.reserve_ahead'";
+    let most: String = client.query_one(sql, &[]).unwrap().get(0);
+    server.stop("fast");
+    server.configure(&[&format!("idgen.reserve_ahead = {most}")]);
+    for how in ["fast", "immediate", "kill"] {
+        server.up();
+        let mut client = server.reconnect();
+        let ids = "SELECT snowflake_next_id(1), snowflake_next_id_js(1)";
+        client.query_one(ids, &[]).unwrap_or_else(|error| panic!("after {how}: {error}"));
+        if how == "kill" {
+            server.kill()
+        } else {
+            server.stop(how)
+        };
     }
 }
 

@@ -422,6 +422,28 @@ impl Server {
         panic!("{setting} does not become {value}");
     }
 
+    /// Makes a standby of this name the synchronous one, and waits until commits wait for it and it has caught
+    /// up: from then on it may be promoted.
+    pub fn make_synchronous(&self, standby: &str) {
+        self.configure(&[&format!("synchronous_standby_names = '{standby}'")]);
+        self.reload("synchronous_standby_names", standby);
+        // Commits begin to wait when the checkpointer has read the setting, which it does before this.
+        let mut client = self.connect();
+        client.batch_execute("CHECKPOINT").expect("CHECKPOINT");
+        let written: String =
+            client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).expect("position").get(0);
+        self.wait_until(&format!(
+            "SELECT count(*) = 1 FROM pg_stat_replication
+             WHERE sync_state = 'sync' AND application_name = '{standby}' AND flush_lsn >= '{written}'"
+        ));
+    }
+
+    /// Commits wait for no standby any more.
+    pub fn make_asynchronous(&self) {
+        self.configure(&["synchronous_standby_names = ''"]);
+        self.reload("synchronous_standby_names", "");
+    }
+
     /// Waits until a query answers true.
     ///
     /// # Panics

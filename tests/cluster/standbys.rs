@@ -10,9 +10,6 @@ use crate::server::Server;
 
 const HOUR: f64 = 3600.0;
 
-/// The primary's synchronous standby is there.
-const ATTACHED: &str = "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'";
-
 fn code(client: &mut Client) -> String {
     let error = client.query_one("SELECT snowflake_next_id(1)", &[]).expect_err("no id");
     error.code().unwrap_or_else(|| panic!("{error}")).code().to_owned()
@@ -23,9 +20,7 @@ fn synchronous() -> (Server, Server) {
     // pg_rewind wants to know of hint bits.
     let primary = Server::start(&["idgen.max_wait = 500ms", "wal_log_hints = on"]);
     let standby = primary.standby("twin");
-    primary.configure(&["synchronous_standby_names = 'twin'"]);
-    primary.reload("synchronous_standby_names", "twin");
-    primary.wait_until(ATTACHED);
+    primary.make_synchronous("twin");
     (primary, standby)
 }
 
@@ -81,8 +76,7 @@ fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
     // An hour behind, the new one refuses; a little behind, it waits and goes on.
     let mut client = standby.connect();
     assert_eq!(code(&mut client), "55000");
-    standby.configure(&["synchronous_standby_names = ''"]);
-    standby.reload("synchronous_standby_names", "");
+    standby.make_asynchronous();
     standby.set_clock(-1.5);
     let new = Clients::start(6, &standby);
     new.wait_for_ids(3000);
@@ -121,10 +115,72 @@ fn the_synchronous_standby_is_gone() {
     assert_eq!(now, renewals + 1, "one renewal, by the call that saw the standby again");
 
     standby.stop("fast");
-    primary.configure(&["synchronous_standby_names = ''"]);
-    primary.reload("synchronous_standby_names", "");
+    primary.make_asynchronous();
     thread::sleep(Duration::from_millis(1200));
     ledger.mint(&mut primary.connect());
+}
+
+/// Promise 1: a statement that mints began before the standby became synchronous, and has not read the
+/// configuration since. The standby is cut off and promoted, and the old primary lives on: it comes to the end
+/// of what the standby has acknowledged, as its commits do, whatever that statement asks for.
+#[test]
+fn synchronous_replication_begins_under_a_long_statement() {
+    let primary = Server::start(&["idgen.max_wait = 300ms"]);
+    let standby = primary.standby("twin");
+    let mut long = primary.connect();
+    let minting = thread::spawn(move || {
+        long.batch_execute(
+            "DO $$ BEGIN
+                 FOR i IN 1..1500 LOOP PERFORM snowflake_next_id(6), pg_sleep(0.02); END LOOP;
+             END $$",
+        )
+    });
+    primary.wait_until("SELECT count(*) = 1 FROM idgen_shard_stats WHERE shard = 6");
+    primary.make_synchronous("twin");
+    standby.promote();
+
+    // Longer than any limit reaches that was acknowledged before.
+    thread::sleep(Duration::from_millis(2500));
+    let sql = "SELECT id FROM snowflake_next_ids(5, 300000) AS id";
+    let mut ledger = Ledger::default();
+    match primary.connect().query(sql, &[]) {
+        Ok(rows) => ledger.add(&rows.iter().map(|row| row.get(0)).collect::<Vec<_>>()),
+        Err(error) => assert_eq!(error.code().map(|code| code.code()), Some("55000"), "{error}"),
+    }
+    let rows = standby.connect().query(sql, &[]).unwrap();
+    ledger.add(&rows.iter().map(|row| row.get(0)).collect::<Vec<_>>());
+    assert_eq!(ledger.len(), 300_000, "the old primary goes on without its standby");
+    let ended = minting.join().unwrap().expect_err("the statement comes to that end too");
+    assert_eq!(ended.code().map(|code| code.code()), Some("55000"), "{ended}");
+}
+
+/// Calls that fail for want of the standby write no record each: what is written and still enough is waited
+/// for by whoever comes next, and published when the standby is back.
+#[test]
+fn failed_renewals_write_one_mark() {
+    const CALLS: i64 = 200;
+    let (primary, standby) = synchronous();
+    let mut client = primary.connect();
+    client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
+    client.batch_execute("SET idgen.max_wait = '5ms'").unwrap();
+    standby.stop("fast");
+    thread::sleep(Duration::from_millis(2500));
+    let position = |client: &mut Client| -> String {
+        client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get(0)
+    };
+    let before = position(&mut client);
+    for _ in 0..CALLS {
+        assert_eq!(code(&mut client), "55000");
+    }
+    let sql = "SELECT (pg_current_wal_insert_lsn() - $1::text::pg_lsn)::bigint";
+    let bytes: i64 = client.query_one(sql, &[&before]).unwrap().get(0);
+    println!("{bytes} bytes of WAL for {CALLS} calls that failed");
+    // A record has 48. One a second is right, and what the server writes by itself.
+    assert!(bytes < CALLS * 48 / 2, "{bytes} bytes");
+
+    client.batch_execute("SET idgen.max_wait = '60s'").unwrap();
+    standby.up();
+    Ledger::default().mint(&mut client);
 }
 
 /// What a call waits for is seen: the standby, or the backend that waits for it.
@@ -189,9 +245,7 @@ fn fail_over_and_switch_back() {
     first.set_clock(-1.4);
     first.up();
     assert_eq!(code(&mut first.connect()), "25006");
-    second.configure(&["synchronous_standby_names = 'twin'"]);
-    second.reload("synchronous_standby_names", "twin");
-    second.wait_until(ATTACHED);
+    second.make_synchronous("twin");
     clients.wait_for_ids(500);
 
     second.stop("fast");
@@ -199,9 +253,7 @@ fn fail_over_and_switch_back() {
     clients.wait_for_ids(500);
     second.follow(&first, "twin");
     second.up();
-    first.configure(&["synchronous_standby_names = 'twin'"]);
-    first.reload("synchronous_standby_names", "twin");
-    first.wait_until(ATTACHED);
+    first.make_synchronous("twin");
     clients.wait_for_ids(500);
     let mut ledger = Ledger::default();
     clients.finish(&mut ledger);

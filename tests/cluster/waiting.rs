@@ -8,13 +8,13 @@ use postgres::error::SqlState;
 
 use crate::server::Server;
 
-const AHEAD: &str = "SELECT count(*) FROM snowflake_next_ids(7, 30000000)";
+/// Takes five minutes of a shard's ids at once, of which the query reads one.
+const AHEAD: &str = "SELECT snowflake_next_ids(7, 300000000) LIMIT 1";
 
-/// A server whose shard 7 has run half a minute ahead of the clock and may not any more.
+/// A server whose shard 7 has run minutes ahead of the clock and may not any more.
 fn server_ahead() -> Server {
-    let server = Server::start(&["idgen.max_ahead = 60s", "idgen.max_wait = 20s"]);
-    let mut client = server.connect();
-    assert_eq!(client.query_one(AHEAD, &[]).unwrap().get::<_, i64>(0), 30_000_000);
+    let server = Server::start(&["idgen.max_ahead = 10min", "idgen.max_wait = 20s"]);
+    server.connect().query_one(AHEAD, &[]).unwrap();
     server.configure(&["idgen.max_ahead = 0"]);
     server.reload("idgen.max_ahead", "0");
     server
@@ -114,4 +114,35 @@ fn those_who_wait_for_a_full_shard_wake_once() {
     println!("{slept} sleeps for {waits} waits and {leases} leases");
     assert!(waits > 1000, "the shard was full: {waits} waits");
     assert!(slept < 2 * waits as u64, "{slept} sleeps for {waits} waits");
+}
+
+/// Promise 4: six million ids are more than `idgen.max_ahead` and `idgen.max_wait` bring. The batch is refused
+/// at once, with the number that can be had, and the shard is as if nobody had asked. What can be had is given.
+#[test]
+fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let error = client.query_one("SELECT count(*) FROM snowflake_next_ids(7, 6000000)", &[]).unwrap_err();
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone();
+    assert_eq!(error.code().code(), "22023", "{error:?}");
+    assert_eq!(error.message(), "count \"6000000\" is more ids than one call can get");
+    // 1 s ahead and 7/8 of 5 s, and the millisecond that the clock shows.
+    assert!(error.detail().unwrap().contains("at most 5505024 now"), "{error:?}");
+    let row = client.query_one("SELECT count(*) FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
+    assert_eq!(row.get::<_, i64>(0), 0, "neither an id nor a wait");
+
+    client.batch_execute("SET idgen.max_wait = '1h'").unwrap();
+    let row = client.query_one("SELECT count(*) FROM snowflake_next_ids(7, 1100000)", &[]).unwrap();
+    assert_eq!(row.get::<_, i64>(0), 1_100_000);
+}
+
+/// Promise 4: however short the window, a batch is no long row of renewals, which a cancel would have to wait
+/// for.
+#[test]
+fn a_batch_renews_the_mark_once() {
+    let server = Server::start(&["idgen.max_ahead = 1h", "idgen.reserve_ahead = 10ms"]);
+    let mut client = server.connect();
+    client.query_one(AHEAD, &[]).unwrap();
+    let renewals: i64 = client.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
+    assert!(renewals <= 3, "{renewals} renewals");
 }

@@ -179,7 +179,7 @@ impl Model for World {
         let backend = Backend { step: Step::Idle, lease: Lease::NONE, started: Tick::MAX, open: Vec::new() };
         let mut reservation = Reservation::default();
         reservation.load(0);
-        reservation.publish(MAX_TICK, Clocks::default(), 0);
+        reservation.publish(MAX_TICK, false, Clocks::default(), 0);
         vec![State {
             clock: 1,
             reservation,

@@ -37,7 +37,7 @@ SET idgen.max_wait = '61min';
 ALTER SYSTEM SET idgen.max_ahead = -1;
 ALTER SYSTEM SET idgen.max_ahead = '3601s';
 ALTER SYSTEM SET idgen.reserve_ahead = 9;
-ALTER SYSTEM SET idgen.reserve_ahead = '60001ms';
+ALTER SYSTEM SET idgen.reserve_ahead = '3001ms';
 ALTER SYSTEM SET idgen.max_clock_jump = -2;
 ALTER SYSTEM SET idgen.max_clock_jump = '25d';
 SELECT shard, max_ahead, max_wait, max_lease, reserve_ahead, max_clock_jump FROM idgen_status;
@@ -172,7 +172,7 @@ SELECT pg_reload_conf();
 \c -
 SELECT reserve_ahead, max_clock_jump FROM idgen_status;
 SELECT count(*) AS ids, count(DISTINCT id) AS different FROM snowflake_next_ids(406, 100000) AS id;
-ALTER SYSTEM SET idgen.reserve_ahead = '1min';
+ALTER SYSTEM SET idgen.reserve_ahead = '3s';
 ALTER SYSTEM SET idgen.max_clock_jump = '24d';
 SELECT pg_reload_conf();
 \c -
