@@ -350,7 +350,9 @@ impl Model for World {
             if n == 0 && node.role == Role::Primary && self.begins.is_some() && !node.standbys {
                 actions.push(Action::Begin);
             }
-            if node.role != Role::Standby && other.role == Role::Primary && self.failover {
+            // Where a promoted server is made a standby again, its ids are lost by the one who does that.
+            let joins = self.failover && (self.begins.is_none() || n == 0);
+            if node.role != Role::Standby && other.role == Role::Primary && joins {
                 actions.push(Action::Join(n));
             }
             if node.role == Role::Primary && state.clock_sets < self.clock_sets {
@@ -468,7 +470,7 @@ const BEGINNING: World = World {
     faults: 1,
     ticks: 3,
     max_lease: 1,
-    clock_sets: 1,
+    clock_sets: 0,
     ..ONE_SERVER
 };
 
