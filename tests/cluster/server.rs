@@ -348,6 +348,21 @@ impl Server {
     /// # Panics
     /// Where it does not start.
     pub fn up(&self) {
+        if !succeeds(&mut self.start_command()) {
+            panic!("the server does not start\n{}", self.log());
+        }
+    }
+
+    /// Tries to start the server once, which must fail.
+    ///
+    /// # Panics
+    /// Where it starts.
+    pub fn must_not_start(&self) {
+        let started = self.start_command().output().expect("pg_ctl").status.success();
+        assert!(!started, "the server starts\n{}", self.log());
+    }
+
+    fn start_command(&self) -> Command {
         let mut start = self.pg("pg_ctl");
         start.args(["start", "--wait", "--silent", "--timeout=60", "-D"]).arg(&self.dir);
         // A file, not a pipe: the server keeps it open, and reading a pipe to its end would never end.
@@ -362,9 +377,23 @@ impl Server {
         if !self.clock_file().exists() {
             self.set_clock(0.0);
         }
-        if !succeeds(&mut start) {
-            panic!("the server does not start\n{}", self.log());
+        start
+    }
+
+    /// Waits until the server has ended by itself.
+    ///
+    /// # Panics
+    /// Where it goes on for over a minute.
+    pub fn until_down(&self) {
+        for _ in 0..600 {
+            let mut status = self.pg("pg_ctl");
+            status.arg("status").arg("-D").arg(&self.dir);
+            if !status.output().expect("pg_ctl").status.success() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
         }
+        panic!("the server goes on\n{}", self.log());
     }
 
     fn clock_file(&self) -> PathBuf {
