@@ -310,3 +310,12 @@ CREATE FUNCTION @extschema@.snowflake_stats_reset() RETURNS void
 COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
 'Begins the counters ids, leases, waits and waited_ms of idgen_shard_stats anew, for all shards. Not for PUBLIC. Error: 55000 where the library is not preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.snowflake_remove_mark() RETURNS boolean
+    AS 'MODULE_PATHNAME', 'snowflake_remove_mark_wrapper'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_remove_mark() IS
+'Removes the high-water mark from the cluster for good, on standbys too, and returns whether there was one: the last step but one before idgen goes. It is removed at once, whatever becomes of the transaction, and a checkpoint follows. Nothing but the clock then keeps ids from being repeated, should idgen come back. For superusers only. Errors: 42501 no superuser, 55000 library preloaded, 25006 during recovery or in a read-only transaction, 53400 no room for the mark, which PostgreSQL has therefore left on disk.';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_remove_mark() FROM PUBLIC;
+
+COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'What may take the server down or keep ids from being minted: too few replication origins for the mark, a setting that was not taken, a clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';

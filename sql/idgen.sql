@@ -454,7 +454,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Backward steps o
 COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Forward steps of the system clock, of 10 ms or more, seen at renewals since the server started.';
 COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
 COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until then.';
-COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'A setting that was not taken, a clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'What may take the server down or keep ids from being minted: too few replication origins for the mark, a setting that was not taken, a clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
 COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty is all.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'Setting idgen.max_ahead.';
@@ -496,6 +496,13 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_stats_reset() RETURNS void
 COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
 'Begins the counters ids, leases, waits and waited_ms of idgen_shard_stats anew, for all shards. Not for PUBLIC. Error: 55000 where the library is not preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_remove_mark() RETURNS boolean
+    AS 'MODULE_PATHNAME', 'snowflake_remove_mark_wrapper'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_remove_mark() IS
+'Removes the high-water mark from the cluster for good, on standbys too, and returns whether there was one: the last step but one before idgen goes. It is removed at once, whatever becomes of the transaction, and a checkpoint follows. Nothing but the clock then keeps ids from being repeated, should idgen come back. For superusers only. Errors: 42501 no superuser, 55000 library preloaded, 25006 during recovery or in a read-only transaction, 53400 no room for the mark, which PostgreSQL has therefore left on disk.';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_remove_mark() FROM PUBLIC;
 
 -- Going on where the portable edition stopped -------------------------------------------------------
 

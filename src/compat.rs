@@ -59,3 +59,17 @@ pub fn wait_event(wait: Wait) -> u32 {
     // SAFETY: PostgreSQL copies the name. The number of a name is the same for all backends.
     unsafe { pg_sys::WaitEventExtensionNew(name.as_ptr()) }
 }
+
+/// The setting that bounds how many replication origins may have progress at once, and its value.
+#[cfg(not(feature = "pg18"))]
+pub fn most_origins() -> (&'static str, usize) {
+    // SAFETY: set before libraries are loaded, and constant from then on.
+    ("max_replication_slots", unsafe { pg_sys::max_replication_slots } as usize)
+}
+
+/// The setting that bounds how many replication origins may have progress at once, and its value.
+#[cfg(feature = "pg18")]
+pub fn most_origins() -> (&'static str, usize) {
+    // SAFETY: set before libraries are loaded, and constant from then on.
+    ("max_active_replication_origins", unsafe { pg_sys::max_active_replication_origins } as usize)
+}

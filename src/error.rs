@@ -99,7 +99,25 @@ pub enum Error {
         count: i64,
     },
     /// 53400: PostgreSQL has no free replication origin to keep the high-water mark in.
-    NoRegister,
+    NoRegister {
+        /// What the setting that bounds them must be at least.
+        needed: usize,
+    },
+    /// 53400: the setting that bounds replication origins leaves no room for the high-water mark.
+    NoRoom {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        room: usize,
+        /// What it must be at least.
+        needed: usize,
+    },
+    /// 42501: the mark is to be removed by somebody who is no superuser.
+    NotSuperuser,
+    /// 25006: the mark is to be removed on a standby.
+    RemovalInRecovery,
+    /// 55000: the mark is to be removed while the library is preloaded.
+    StillPreloaded,
     /// 22023: `snowflake_advance` past an id of the future.
     AdvanceTooFar {
         /// How far the id lies after the clock, in milliseconds.
@@ -308,15 +326,45 @@ impl Error {
                 Some(format!("In this cluster there are {count}. Nothing tells when they minted their ids.")),
                 "COMMIT PREPARED or ROLLBACK PREPARED what pg_prepared_xacts lists.",
             ),
-            Error::NoRegister => (
+            Error::NoRegister { needed } => (
                 Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
                 "no replication origin is free to keep the high-water mark of ids in".into(),
-                Some(
+                Some(format!(
                     "idgen uses one of those that \"max_replication_slots\" (from PostgreSQL 18 \
-                     \"max_active_replication_origins\") allows."
+                     \"max_active_replication_origins\") allows, and others have taken all. At least {needed} \
+                     are needed."
+                )),
+                "Raise that setting on every standby first, then here, and restart: a standby without room for \
+                 the mark goes down when it comes.",
+            ),
+            Error::NoRoom { setting, room, needed } => (
+                Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+                format!("\"{setting}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids"),
+                Some(
+                    "The mark takes one, and so does each other replication origin in use. Without room for all \
+                     of them no id is minted, recovery ends with FATAL where it meets one too many, and a server \
+                     that has saved them all does not start."
                         .into(),
                 ),
-                "Raise that setting by one and restart the server.",
+                "Raise it on every standby first, then on the primary, and restart them.",
+            ),
+            Error::NotSuperuser => (
+                Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                "must be superuser to remove the mark of ids".into(),
+                None,
+                "A grant of the function is not enough: have a superuser call it.",
+            ),
+            Error::RemovalInRecovery => (
+                Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
+                "cannot remove the mark of ids during recovery".into(),
+                None,
+                "Remove it on the primary: its standbys follow.",
+            ),
+            Error::StillPreloaded => (
+                object_state,
+                "the mark of ids cannot be removed while \"idgen\" is preloaded".into(),
+                Some("It is what keeps ids that this server mints from being repeated.".into()),
+                "Take idgen out of shared_preload_libraries, restart the server, and try again.",
             ),
             Error::AdvanceTooFar { by_ms, max_ahead_ms } => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,

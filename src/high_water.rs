@@ -1,18 +1,19 @@
 //! Keeps the durable high-water mark ahead of the ids: the steps around `reservation`, in the order
-//! that its promise needs. The raw calls are in `pg`.
+//! that its promise needs; and whether PostgreSQL has room for it. The raw calls are in `pg`.
 
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::compat::Wait;
+use crate::compat::{Wait, most_origins};
 use crate::error::Error;
 use crate::fault;
 use crate::layout::Tick;
 use crate::mint::{Patience, QUEUE_MS};
+use crate::origins::{Origins, SAVED_IN};
 use crate::pg;
 use crate::reservation::{CLAIM_MS, Mark, Plan, Rules, Unplanned, runs_low};
 use crate::settings;
-use crate::shmem::Shared;
+use crate::shmem::{self, Shared};
 
 /// How soon a backend first asks again whether the standbys have acknowledged, in microseconds. It
 /// asks itself, instead of SyncRepWaitForLSN, because that would swallow a cancel with a warning and
@@ -121,6 +122,56 @@ fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error
     let us = start.elapsed().as_micros() as u64;
     claim.0.with_reservation(|r| r.publish(mark.tick, acknowledged, clocks, us));
     Ok(())
+}
+
+/// The replication origins that the last checkpoint saved, as far as they can be read: what the server begins
+/// with. Files are named from the data directory, which processes of the server are in.
+pub fn saved_origins() -> Origins {
+    std::fs::read(SAVED_IN).ok().and_then(|file| Origins::saved(&file)).unwrap_or_default()
+}
+
+/// The replication origins of this run of the server. A server that is allowed none has left the saved ones
+/// where they are. Raises PostgreSQL's errors.
+pub fn origins() -> Origins {
+    if most_origins().1 == 0 {
+        return saved_origins();
+    }
+    // In this order a mark that comes meanwhile does not look like one too many.
+    let in_use = pg::origins_in_use();
+    Origins { in_use, with_mark: pg::load_mark() > 0 }
+}
+
+/// Checks that there is room for the mark beside the other origins. Where there is not, a primary cannot mint,
+/// and a server that replays the mark or has saved it goes down.
+///
+/// # Errors
+/// 53400 where there is not.
+pub fn room(origins: Origins) -> Result<(), Error> {
+    let ((setting, room), needed) = (most_origins(), origins.needed());
+    if needed > room { Err(Error::NoRoom { setting, room, needed }) } else { Ok(()) }
+}
+
+/// Removes the mark from the cluster for good; whether there was one.
+///
+/// # Errors
+/// 42501 for who is no superuser, 25006 in recovery, 55000 where the library is preloaded: this run of the
+/// server could go on to mint below a limit that nothing keeps. 53400 where PostgreSQL has left the mark on
+/// disk, for lack of room: it would come back.
+pub fn remove() -> Result<bool, Error> {
+    if !pg::superuser() {
+        return Err(Error::NotSuperuser);
+    }
+    if pg::in_recovery() {
+        return Err(Error::RemovalInRecovery);
+    }
+    if shmem::shared().is_ok() {
+        return Err(Error::StillPreloaded);
+    }
+    let origins = origins();
+    if origins.with_mark {
+        room(origins)?;
+    }
+    Ok(pg::drop_mark())
 }
 
 /// What is left of a call's patience with the mark.

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`layout`], [`slot`], [`lease`], [`reservation`], [`epoch`], [`shard_set`] | pure: no PostgreSQL, no unsafe; property-tested and model-checked |
 //! | [`js`], [`layouts`], [`forms`] | pure too: JavaScript-safe ids, other systems' ids, and the texts of an id |
+//! | [`origins`] | pure too: how many replication origins a server needs room for, as the mark is one |
 //! | [`clock`] | reading the clock |
 //! | [`settings`] | every setting, with why its default |
 //! | [`shmem`], [`pg`], [`compat`] | the only `unsafe`: shared memory, raw PostgreSQL calls, and what its versions differ in |
@@ -29,6 +30,7 @@ pub mod layout;
 pub mod layouts;
 pub mod lease;
 pub mod mint;
+pub mod origins;
 #[allow(unsafe_code)]
 pub mod pg;
 pub mod reservation;
@@ -51,7 +53,9 @@ pub extern "C-unwind" fn _PG_init() {
         pg::look_up_release();
         pg::watch_transactions();
         // The server starts all the same: a database must not be kept down by a clock.
-        if let Some(problem) = mint::problem() {
+        // Without room for the mark PostgreSQL may end it in a moment, so that is said now.
+        let room = high_water::room(high_water::saved_origins());
+        for problem in room.err().into_iter().chain(mint::problem()) {
             problem.log(pgrx::PgLogLevel::WARNING);
         }
     }

@@ -16,10 +16,11 @@ use pgrx::pgrx_sql_entity_graph::metadata::{
 };
 use pgrx::{PgMemoryContexts, PgSqlErrorCode, PgTryBuilder, pg_sys};
 
-use crate::compat::{STANDBYS_STATUS_HAS_BITS, Wait, checkpointer_has_begun, wait_event};
+use crate::compat::{STANDBYS_STATUS_HAS_BITS, Wait, checkpointer_has_begun, most_origins, wait_event};
 use crate::epoch::Timestamptz;
 use crate::error::{Error, or_raise};
 use crate::layout::Tick;
+use crate::origins::MARK_ORIGIN;
 
 /// Whether the postmaster is loading `shared_preload_libraries`.
 pub fn preloading() -> bool {
@@ -501,10 +502,6 @@ pub fn prepared_transactions() -> i64 {
     pgrx::Spi::get_one("SELECT count(*) FROM pg_catalog.pg_prepared_xact()").ok().flatten().unwrap_or(0)
 }
 
-/// The replication origin whose progress is the high-water mark. It is the last number that a named
-/// origin could get, and those are given out from 1 upwards; 65535 is reserved by PostgreSQL.
-pub const MARK_ORIGIN: pg_sys::RepOriginId = 65534;
-
 /// The system clock as PostgreSQL writes it.
 pub fn timestamp() -> Timestamptz {
     // SAFETY: reads the clock.
@@ -538,8 +535,86 @@ pub fn write_mark(mark: Tick) -> u64 {
             pg_sys::XactLastRecEnd
         }
     })
-    .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, |_| or_raise(Err(Error::NoRegister)))
+    .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, |_| {
+        // Others have taken all.
+        or_raise(Err(Error::NoRegister { needed: most_origins().1 + 1 }))
+    })
     .execute()
+}
+
+/// How many replication origins have progress in this run of the server. Raises PostgreSQL's errors.
+pub fn origins_in_use() -> usize {
+    // SAFETY: PostgreSQL's function is called as the executor does it, for all of its rows at once. They are
+    // in a tuplestore of its own making, in the memory of `context`. The call's three parts outlive it.
+    unsafe {
+        let context = pg_sys::CreateStandaloneExprContext();
+        let mut function = pg_sys::FmgrInfo::default();
+        pg_sys::fmgr_info(pg_sys::F_PG_SHOW_REPLICATION_ORIGIN_STATUS.into(), &mut function);
+        let mut rows = pg_sys::ReturnSetInfo {
+            type_: pg_sys::NodeTag::T_ReturnSetInfo,
+            econtext: context,
+            allowedModes: pg_sys::SetFunctionReturnMode::SFRM_Materialize as i32,
+            ..Default::default()
+        };
+        let mut call = pg_sys::FunctionCallInfoBaseData {
+            flinfo: &mut function,
+            resultinfo: (&raw mut rows).cast(),
+            ..Default::default()
+        };
+        pg_sys::pg_show_replication_origin_status(&mut call);
+        let count = pg_sys::tuplestore_tuple_count(rows.setResult);
+        pg_sys::tuplestore_end(rows.setResult);
+        pg_sys::FreeExprContext(context, true);
+        count as usize
+    }
+}
+
+/// Whether the current user is a superuser.
+pub fn superuser() -> bool {
+    // SAFETY: reads the catalog.
+    unsafe { pg_sys::superuser() }
+}
+
+unsafe extern "C-unwind" {
+    // postmaster/bgwriter.h, which pgrx leaves out, and so the guard around it too.
+    fn RequestCheckpoint(flags: i32);
+}
+
+/// Has PostgreSQL forget the mark, here and, by the WAL, on standbys; whether there was one. To drop an origin
+/// takes a name, so the mark gets one for the moment. The mark is gone at once, also where the transaction
+/// rolls back. When this returns a checkpoint is behind it: no recovery of this server comes across it again.
+///
+/// Raises PostgreSQL's errors: 25006 in a transaction that may only read.
+pub fn drop_mark() -> bool {
+    // SAFETY: the row is formed by the description of the table that it goes into, of both its columns. The
+    // table is locked against everybody who would change it until the transaction ends.
+    unsafe {
+        pg_sys::PreventCommandIfReadOnly(c"snowflake_remove_mark()".as_ptr());
+        let table = pg_sys::table_open(
+            pg_sys::ReplicationOriginRelationId,
+            pg_sys::ExclusiveLock as pg_sys::LOCKMODE,
+        );
+        let there = load_mark() > 0;
+        // Somebody may have given it a name by hand before.
+        let mut name = ptr::null_mut();
+        let named = pg_sys::replorigin_by_oid(MARK_ORIGIN, true, &mut name);
+        if there && !named {
+            name = c"idgen_mark".as_ptr().cast_mut();
+            let mut values =
+                [pg_sys::Oid::from(u32::from(MARK_ORIGIN)).into(), pg_sys::cstring_to_text(name).into()];
+            let mut nulls = [false; 2];
+            let row = pg_sys::heap_form_tuple((*table).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+            pg_sys::CatalogTupleInsert(table, row);
+            pg_sys::CommandCounterIncrement();
+        }
+        if there || named {
+            pg_sys::replorigin_drop_by_name(name, false, true);
+        }
+        pg_sys::table_close(table, pg_sys::NoLock as pg_sys::LOCKMODE);
+        let flags = pg_sys::CHECKPOINT_IMMEDIATE | pg_sys::CHECKPOINT_FORCE | pg_sys::CHECKPOINT_WAIT;
+        pg_sys::ffi::pg_guard_ffi_boundary(|| RequestCheckpoint(flags as i32));
+        there
+    }
 }
 
 /// Waits until the WAL up to `lsn` is on disk.

@@ -1,4 +1,5 @@
-//! What the views `idgen_status` and `idgen_shard_stats` read, and the reset of the counters.
+//! What the views `idgen_status` and `idgen_shard_stats` read, the reset of the counters, and the removal of
+//! the mark.
 
 use pgrx::iter::TableIterator;
 use pgrx::{name, pg_extern};
@@ -6,9 +7,11 @@ use pgrx::{name, pg_extern};
 use crate::clock;
 use crate::epoch::{Epoch, Timestamptz};
 use crate::error::or_raise;
+use crate::high_water;
 use crate::js::{self, JsShard};
 use crate::layout::{MAX_TICK, Shard, Tick};
 use crate::mint;
+use crate::origins::MARK_ORIGIN;
 use crate::pg;
 use crate::settings;
 use crate::shmem::{self, Shared};
@@ -55,7 +58,9 @@ fn idgen_status() -> TableIterator<
     let now = clock::now();
     let years_left = now.as_ref().ok().map(|now| MAX_TICK.saturating_sub(*now) as f64 / YEAR_MS);
     let behind = |now| reservation.floor().max(furthest) > now + settings::max_ahead_ms() + mint::QUEUE_MS;
-    let warning = mint::problem().map(|problem| problem.message()).or_else(|| {
+    // What ends the server comes before what keeps it from minting.
+    let problem = high_water::room(high_water::origins()).err().or_else(mint::problem);
+    let warning = problem.map(|problem| problem.message()).or_else(|| {
         if now.as_ref().is_ok_and(|now| behind(*now)) {
             return Some("the system clock is behind the ids already minted".into());
         }
@@ -70,7 +75,7 @@ fn idgen_status() -> TableIterator<
         in_use,
         mark.map(Tick::cast_signed),
         epoch.zip(mark).map(|(epoch, mark)| epoch.timestamp_of(mark)),
-        format!("replication origin {}", pg::MARK_ORIGIN),
+        format!("replication origin {}", MARK_ORIGIN),
         now.map(|now| limit.saturating_sub(now).cast_signed()),
         reservation.renewals.cast_signed(),
         reservation.flush_us as f64 / 1000.0,
@@ -147,6 +152,11 @@ fn idgen_shard_stats_0_2() -> TableIterator<
 #[pg_extern(sql = false)]
 fn snowflake_stats_reset() {
     or_raise(shmem::shared()).reset_counters();
+}
+
+#[pg_extern(sql = false)]
+fn snowflake_remove_mark() -> bool {
+    or_raise(high_water::remove())
 }
 
 #[pg_extern(sql = false)]

@@ -348,6 +348,22 @@ impl Server {
     /// # Panics
     /// Where it does not start.
     pub fn up(&self) {
+        if !succeeds(&mut self.start_command()) {
+            panic!("the server does not start\n{}", self.log());
+        }
+    }
+
+    /// Starts the server once, and waits until it has ended by itself: at its start, or a moment later, where
+    /// it could already be connected to.
+    ///
+    /// # Panics
+    /// Where it goes on for over a minute.
+    pub fn up_and_down(&self) {
+        self.start_command().output().expect("pg_ctl");
+        self.until_down();
+    }
+
+    fn start_command(&self) -> Command {
         let mut start = self.pg("pg_ctl");
         start.args(["start", "--wait", "--silent", "--timeout=60", "-D"]).arg(&self.dir);
         // A file, not a pipe: the server keeps it open, and reading a pipe to its end would never end.
@@ -362,9 +378,23 @@ impl Server {
         if !self.clock_file().exists() {
             self.set_clock(0.0);
         }
-        if !succeeds(&mut start) {
-            panic!("the server does not start\n{}", self.log());
+        start
+    }
+
+    /// Waits until the server has ended by itself.
+    ///
+    /// # Panics
+    /// Where it goes on for over a minute.
+    pub fn until_down(&self) {
+        for _ in 0..600 {
+            let mut status = self.pg("pg_ctl");
+            status.arg("status").arg("-D").arg(&self.dir);
+            if !status.output().expect("pg_ctl").status.success() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
         }
+        panic!("the server goes on\n{}", self.log());
     }
 
     fn clock_file(&self) -> PathBuf {

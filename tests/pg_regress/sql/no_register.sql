@@ -45,6 +45,22 @@ SELECT snowflake_next_id(5);
 \echo :LAST_ERROR_SQLSTATE
 SELECT shards_in_use, mark, mark_at, mark_kept_in, window_left_ms, renewals FROM idgen_status;
 
+-- The status says it, with the number to set, as long as it is so. The setting has another name from
+-- PostgreSQL 18 on.
+SELECT regexp_replace(warning, '^"\w+"', 'The setting') AS warning FROM idgen_status;
+SELECT pg_replication_origin_drop('other 3');
+SELECT warning FROM idgen_status;
+SELECT pg_replication_origin_create('other 3') > 0 AS created;
+SELECT warning AS a_name_takes_no_room_yet FROM idgen_status;
+SELECT pg_replication_origin_advance('other 3', '0/1');
+SELECT regexp_replace(warning, '^"\w+"', 'The setting') AS warning FROM idgen_status;
+-- Whoever may do nothing else may read it.
+CREATE ROLE regress_idgen_nobody;
+SET ROLE regress_idgen_nobody;
+SELECT regexp_replace(warning, '^"\w+"', 'The setting') AS warning FROM idgen_status;
+RESET ROLE;
+DROP ROLE regress_idgen_nobody;
+
 -- What mints nothing works.
 SELECT * FROM snowflake_decode(11637205501278089);
 SELECT shard_of(11637205501278089), snowflake_min_id('2025-01-01T00:00:00.001Z'),

@@ -51,6 +51,13 @@ SELECT snowflake_next_id(NULL);
 SELECT snowflake_last_id();
 \echo :LAST_ERROR_SQLSTATE
 
+-- But the mark is removed then and only then. Here no id was ever minted, and none is there.
+SELECT snowflake_remove_mark() AS removed;
+BEGIN READ ONLY;
+SELECT snowflake_remove_mark() AS removed;
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+
 -- A session decodes by the server's epoch, not by one of its own.
 SET idgen.epoch = '2025-01-01T00:00:00Z';
 \echo :LAST_ERROR_SQLSTATE

@@ -48,6 +48,9 @@ SELECT snowflake_advance(500, 0);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_stats_reset();
 \echo :LAST_ERROR_SQLSTATE
+-- Nor remove the mark.
+SELECT snowflake_remove_mark();
+\echo :LAST_ERROR_SQLSTATE
 -- Nor give another shard to tables of others, wherever they are.
 SELECT snowflake_assign_shard('closed', 5);
 \echo :LAST_ERROR_SQLSTATE
@@ -93,6 +96,16 @@ SELECT shard_of(snowflake_advance(500, 0)) AS advanced;
 SELECT snowflake_stats_reset();
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION snowflake_advance, snowflake_stats_reset FROM regress_idgen_user;
+
+-- To remove the mark takes a superuser, whatever is granted, and a server that does not mint.
+GRANT EXECUTE ON FUNCTION snowflake_remove_mark TO regress_idgen_user;
+SET ROLE regress_idgen_user;
+SELECT snowflake_remove_mark();
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+REVOKE EXECUTE ON FUNCTION snowflake_remove_mark FROM regress_idgen_user;
+SELECT snowflake_remove_mark();
+\echo :LAST_ERROR_SQLSTATE
 
 -- All grants there are, "-" being PUBLIC. A function without a list is everybody's to call.
 SELECT objid::regprocedure AS function, acl.grantee::regrole::text, acl.privilege_type

@@ -1,0 +1,274 @@
+//! The mark takes one replication origin of every server that has it, replays it or restores it. Where there is no
+//! room for it that server goes down, as README.md and docs/guarantees.md say: what happens, what is said
+//! before it happens, and how the mark is removed for good.
+
+use postgres::Client;
+
+use crate::server::Server;
+
+/// The setting that bounds replication origins.
+const SETTING: &str =
+    if cfg!(feature = "pg18") { "max_active_replication_origins" } else { "max_replication_slots" };
+
+/// Raises or lowers that setting, from the next start on.
+fn allow_origins(server: &Server, origins: usize) {
+    server.configure(&[&format!("{SETTING} = {origins}")]);
+}
+
+/// What idgen says where there is room for `room` origins and `needed` are needed.
+fn too_few(room: usize, needed: usize) -> String {
+    format!("\"{SETTING}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids")
+}
+
+fn warning(client: &mut Client) -> Option<String> {
+    client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
+}
+
+fn mint(client: &mut Client) {
+    client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
+}
+
+/// Another origin with progress, as that of a subscription.
+fn add_origin(client: &mut Client) {
+    let sql = "SELECT pg_replication_origin_create('other');
+               SELECT pg_replication_origin_advance('other', '0/ABCD')";
+    client.batch_execute(sql).unwrap();
+}
+
+fn mark(client: &mut Client) -> Option<i64> {
+    let sql = "SELECT remote_lsn - '0/0' FROM pg_replication_origin_status WHERE local_id = 65534";
+    client.query(&format!("SELECT ({sql})::bigint"), &[]).unwrap()[0].get(0)
+}
+
+fn remove_mark(client: &mut Client) -> bool {
+    client.query_one("SELECT snowflake_remove_mark()", &[]).unwrap().get(0)
+}
+
+fn code(client: &mut Client, sql: &str) -> String {
+    let error = client.query_one(sql, &[]).expect_err(sql);
+    error.code().unwrap_or_else(|| panic!("{error}")).code().to_owned()
+}
+
+/// What was logged says `warning` before the line with which the server ends.
+fn assert_warned(log: &str, warning: &str, end: &str) {
+    let said = log.find(warning).unwrap_or_else(|| panic!("no word of {warning}\n{log}"));
+    let ended = log.rfind(end).unwrap_or_else(|| panic!("no {end}\n{log}"));
+    assert!(said < ended, "{log}");
+}
+
+/// A standby that has no room for the mark runs until the primary mints for the first time, and says so as long
+/// as it runs. With room it goes on where it stopped.
+#[test]
+fn a_standby_without_room_goes_down_at_the_first_id() {
+    let primary = Server::start(&[]);
+    let standby = primary.standby("twin");
+    standby.stop("fast");
+    allow_origins(&standby, 0);
+    standby.up();
+    let too_few = too_few(0, 1);
+    assert_eq!(warning(&mut standby.connect()), Some(too_few.clone()));
+    assert_eq!(warning(&mut primary.connect()), None);
+
+    mint(&mut primary.connect());
+    standby.until_down();
+    assert_warned(&standby.log(), &too_few, "65534");
+    // No start helps, but for one with room.
+    standby.up_and_down();
+    allow_origins(&standby, 1);
+    standby.up();
+    let kept = mark(&mut primary.connect()).unwrap();
+    let replayed = format!("SELECT mark = {kept} AND warning IS NULL FROM idgen_status");
+    standby.wait_until(&replayed);
+}
+
+/// A standby counts the origins that it has replayed, the mark's included or still to come.
+#[test]
+fn a_standby_warns_before_the_mark_comes() {
+    let primary = Server::start(&[]);
+    let standby = primary.standby("twin");
+    standby.stop("fast");
+    allow_origins(&standby, 1);
+    standby.up();
+    assert_eq!(warning(&mut standby.connect()), None);
+    add_origin(&mut primary.connect());
+    standby.wait_until("SELECT count(*) = 1 FROM pg_replication_origin_status");
+    assert_eq!(warning(&mut standby.connect()), Some(too_few(1, 2)));
+    standby.stop("fast");
+    allow_origins(&standby, 2);
+    standby.up();
+    assert_eq!(warning(&mut standby.connect()), None);
+    mint(&mut primary.connect());
+    standby.wait_until("SELECT mark IS NOT NULL AND warning IS NULL FROM idgen_status");
+}
+
+/// A restored backup needs room for all origins that it has saved, and the log says how much.
+#[test]
+fn a_restored_backup_without_room_does_not_start() {
+    let primary = Server::start(&[]);
+    let mut client = primary.connect();
+    mint(&mut client);
+    add_origin(&mut client);
+    let kept = mark(&mut client);
+    let restored = primary.base_backup();
+    allow_origins(&restored, 1);
+    restored.up_and_down();
+    assert_warned(&restored.log(), &too_few(1, 2), "PANIC");
+    allow_origins(&restored, 2);
+    restored.up();
+    let mut client = restored.reconnect();
+    assert_eq!((mark(&mut client), warning(&mut client)), (kept, None));
+    mint(&mut client);
+}
+
+/// A server that crashed finds the mark in the WAL, whatever the last checkpoint has saved.
+#[test]
+fn a_crashed_server_without_room_does_not_start() {
+    let server = Server::start(&[]);
+    mint(&mut server.connect());
+    server.stop("immediate");
+    allow_origins(&server, 0);
+    server.configure(&["max_wal_senders = 0"]);
+    server.up_and_down();
+    assert_warned(&server.log(), &too_few(0, 1), "65534");
+    allow_origins(&server, 1);
+    server.up();
+    let mut client = server.reconnect();
+    assert_eq!(warning(&mut client), None);
+    mint(&mut client);
+}
+
+/// A server that was stopped in order runs without room, and mints nothing. The mark is on its disk still: it
+/// counts for the warning, and it is not removed half.
+#[test]
+fn a_mark_left_on_disk_is_not_forgotten() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    mint(&mut client);
+    add_origin(&mut client);
+    let kept = mark(&mut client);
+    server.stop("fast");
+    allow_origins(&server, 0);
+    server.configure(&["max_wal_senders = 0"]);
+    server.up();
+    let mut client = server.connect();
+    assert_eq!(warning(&mut client), Some(too_few(0, 2)));
+    assert_eq!(code(&mut client, "SELECT snowflake_next_id(1)"), "53400");
+
+    server.stop("fast");
+    server.configure(&["shared_preload_libraries = ''"]);
+    server.up();
+    assert_eq!(code(&mut server.connect(), "SELECT snowflake_remove_mark()"), "53400");
+    server.stop("fast");
+    allow_origins(&server, 2);
+    server.up();
+    let mut client = server.connect();
+    assert_eq!(mark(&mut client), kept);
+    assert!(remove_mark(&mut client));
+}
+
+/// Once the mark is removed, no setting keeps the server or its standby from starting, whatever happens. Who may
+/// remove it, where and when. Should idgen come back, it begins anew.
+#[test]
+fn the_mark_is_removed_for_good() {
+    let primary = Server::start(&[]);
+    let standby = primary.standby("twin");
+    let mut client = primary.connect();
+    mint(&mut client);
+    client.batch_execute("CREATE DATABASE second").unwrap();
+    client
+        .batch_execute("CREATE ROLE admin; GRANT EXECUTE ON FUNCTION snowflake_remove_mark TO admin")
+        .unwrap();
+    let remove = "SELECT snowflake_remove_mark()";
+    assert_eq!(code(&mut client, remove), "55000", "the library is preloaded");
+    for server in [&primary, &standby] {
+        server.configure(&["shared_preload_libraries = ''"]);
+        server.stop("fast");
+        server.up();
+    }
+    assert_eq!(code(&mut standby.connect(), remove), "25006");
+    let mut client = primary.connect();
+    client.batch_execute("SET ROLE admin").unwrap();
+    assert_eq!(code(&mut client, remove), "42501");
+    client.batch_execute("RESET ROLE").unwrap();
+    client.batch_execute("BEGIN READ ONLY").unwrap();
+    assert_eq!(code(&mut client, remove), "25006");
+    client.batch_execute("ROLLBACK").unwrap();
+    client.batch_execute("BEGIN").unwrap();
+    assert!(mark(&mut client).is_some());
+    assert!(remove_mark(&mut client));
+    // The transaction is never committed.
+    primary.kill();
+    allow_origins(&primary, 0);
+    primary.configure(&["max_wal_senders = 0"]);
+    primary.up();
+    let mut client = primary.reconnect();
+    assert_eq!(mark(&mut client), None);
+    assert!(!remove_mark(&mut client), "there is none any more");
+
+    // The standby needs a restart point behind the removal.
+    primary.stop("fast");
+    allow_origins(&primary, 10);
+    primary.configure(&["max_wal_senders = 10"]);
+    primary.up();
+    let written: String =
+        primary.reconnect().query_one("SELECT pg_current_wal_lsn()::text", &[]).unwrap().get(0);
+    standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{written}'"));
+    assert_eq!(mark(&mut standby.connect()), None);
+    standby.connect().batch_execute("CHECKPOINT").unwrap();
+    standby.kill();
+    allow_origins(&standby, 0);
+    standby.up();
+    standby.reconnect();
+
+    let mut client = primary.reconnect();
+    client.batch_execute("DROP EXTENSION idgen").unwrap();
+    primary.configure(&["shared_preload_libraries = 'idgen'"]);
+    primary.stop("fast");
+    allow_origins(&standby, 1);
+    standby.stop("fast");
+    standby.up();
+    primary.up();
+    let mut client = primary.connect_to("second");
+    client.batch_execute("CREATE EXTENSION idgen").unwrap();
+    mint(&mut client);
+    standby.wait_until("SELECT count(*) = 1 FROM pg_replication_origin_status");
+}
+
+/// The mark is removed from any database, also where somebody has given it a name by hand before, and from a
+/// standby that was just promoted, whose recovery would begin before its last id.
+#[test]
+fn a_mark_with_a_name_is_removed_after_a_promotion() {
+    let primary = Server::start(&[]);
+    let standby = primary.standby("twin");
+    let mut client = primary.connect();
+    client.batch_execute("CREATE DATABASE second").unwrap();
+    client
+        .batch_execute(
+            "SET allow_system_table_mods = on;
+             INSERT INTO pg_replication_origin VALUES (65534, 'by hand')",
+        )
+        .unwrap();
+    add_origin(&mut client);
+    standby.configure(&["shared_preload_libraries = ''"]);
+    standby.stop("fast");
+    standby.up();
+    mint(&mut client);
+    let kept = mark(&mut client).unwrap();
+    standby.wait_until(&format!(
+        "SELECT count(*) = 1 FROM pg_replication_origin_status WHERE remote_lsn - '0/0' = {kept}"
+    ));
+    primary.stop("immediate");
+    standby.promote();
+    let mut client = standby.reconnect();
+    client.batch_execute("SELECT pg_replication_origin_drop('other')").unwrap();
+    let mut client = standby.connect_to("second");
+    client.batch_execute("CREATE EXTENSION idgen").unwrap();
+    assert!(remove_mark(&mut client));
+    assert!(!remove_mark(&mut client));
+    standby.kill();
+    allow_origins(&standby, 0);
+    standby.configure(&["max_wal_senders = 0"]);
+    standby.up();
+    let count = "SELECT count(*) FROM pg_replication_origin";
+    assert_eq!(standby.reconnect().query_one(count, &[]).unwrap().get::<_, i64>(0), 0);
+}
