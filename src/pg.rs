@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem;
 use std::ops::Deref;
+use std::path::Path;
 use std::ptr;
 
 use nix::libc;
@@ -25,6 +26,29 @@ use crate::layout::Tick;
 pub fn preloading() -> bool {
     // SAFETY: a plain flag of this single-threaded process.
     unsafe { pg_sys::process_shared_preload_libraries_in_progress }
+}
+
+/// Whether `shared_preload_libraries` names a library, in any of the forms that PostgreSQL takes. A file system
+/// may be blind to the case of letters.
+pub fn preloads(library: &str) -> bool {
+    // SAFETY: the setting is a C string that is there before any library is loaded, or null; the server does
+    // not change it while it runs.
+    unsafe { names_library(&setting_text(pg_sys::shared_preload_libraries_string), library) }
+}
+
+/// Whether a list of libraries, as a setting of PostgreSQL writes it, names one.
+pub fn names_library(list: &str, library: &str) -> bool {
+    let Ok(list) = CString::new(list) else { return false };
+    // SAFETY: PostgreSQL's own splitter cuts a copy up. What it has read is a list of C strings, also where it
+    // found the text wrong and stopped.
+    let files: Vec<String> = unsafe {
+        let mut files = ptr::null_mut();
+        pg_sys::SplitDirectoriesString(pg_sys::pstrdup(list.as_ptr()), b',' as c_char, &raw mut files);
+        let files = pgrx::PgList::<c_char>::from_pg(files);
+        files.iter_ptr().map(|file| setting_text(file).into_owned()).collect()
+    };
+    let stem = |file: &String| Some(Path::new(file).file_stem()?.to_str()?.to_ascii_lowercase());
+    files.iter().any(|file| stem(file).as_deref() == Some(library))
 }
 
 /// A variable of this process, as a static of C is. A `thread_local` in a library that is loaded at run
