@@ -331,6 +331,14 @@ impl Server {
         run(touch);
     }
 
+    /// The file of a library that comes with PostgreSQL.
+    pub fn library(&self, name: &str) -> PathBuf {
+        let mut folder = self.pg("pg_config");
+        folder.arg("--pkglibdir");
+        let folder = run(folder).stdout;
+        Path::new(String::from_utf8_lossy(&folder).trim()).join(format!("{name}.so"))
+    }
+
     fn pg(&self, program: &str) -> Command {
         command(self.build.bin().join(program))
     }
