@@ -450,10 +450,23 @@ fn shards_of_citus() {
     // What one configures wrongly is seen.
     two.configure(&["idgen.allowed_shards = '199-299'"]);
     two.reload("idgen.allowed_shards", "199-299");
-    assert_eq!(
-        wrong(one),
-        [two, one].map(|other| format!("has shards that are also of {}:5432", other.host()))
-    );
+    let mut found = wrong(one);
+    found.sort();
+    let mut also = [one, two].map(|other| format!("has shards that are also of {}:5432", other.host()));
+    also.sort();
+    assert_eq!(found, also);
+    two.configure(&["idgen.allowed_shards = ''"]);
+    two.reload("idgen.allowed_shards", "");
+    assert_eq!(wrong(one), [NO_LIST]);
+    for (setting, found) in [
+        ("idgen.allowed_shards = '200-299'\nidgen.epoch = '2024-01-01T00:00:00Z'", "another epoch than most"),
+        ("shared_preload_libraries = 'citus'", "idgen is not preloaded"),
+    ] {
+        two.stop("fast");
+        two.configure(&[setting]);
+        two.up();
+        assert_eq!(wrong(one), [found]);
+    }
 }
 
 /// The ids below `upto` in the tables, and those that a reader has found by one horizon after the other.
@@ -495,7 +508,7 @@ fn transactions(node: &Server, statements: &'static [&'static str]) -> Clients {
 #[test]
 fn horizons_of_citus() {
     let Some(nodes) = nodes_of_citus() else { return };
-    let [coordinator, one, _] = &nodes;
+    let [coordinator, one, two] = &nodes;
     let mut client = coordinator.connect();
     client
         .batch_execute(
@@ -532,4 +545,11 @@ fn horizons_of_citus() {
     println!("refused: {:?}", ledger.errors);
     assert!(followed.len() > 2000, "the horizon moves");
     assert!(followed == settled, "{} rows followed of {}", followed.len(), settled.len());
+
+    // The row of an id may be on another node than the one that minted it, hence what writes there counts too.
+    let mut writer = two.connect();
+    writer.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
+    assert_eq!(code(one, "CALL safe_horizon_of_all_nodes(NULL, '0 s')"), "55000");
+    writer.batch_execute("COMMIT").unwrap();
+    assert!(ids(&mut client, horizon).unwrap()[0] > settled.last().copied().unwrap_or(0));
 }
