@@ -272,6 +272,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, bo
 -- Watching --------------------------------------------------------------------------------------
 
 COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has. A second of snowflake_next_id_js counts from its beginning.';
+COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty is all, and beside Citus none.';
 COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Shards that ids were minted for, or that snowflake_advance was called for, since the server started: the rows of idgen_shard_stats that are not of calls which only waited. A shard that both kinds of ids were minted for counts twice.';
 
 -- Their columns are others now. Where something depends on the view, the update fails and names it.

@@ -456,7 +456,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond that
 COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until then.';
 COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'What may take the server down or keep ids from being minted: too few replication origins for the mark, a setting that was not taken, a clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
 COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
-COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty is all.';
+COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty is all, and beside Citus none.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'Setting idgen.max_ahead.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_wait IS 'Setting idgen.max_wait of this session.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_lease IS 'Setting idgen.max_lease of this session.';

@@ -30,6 +30,8 @@ pub enum Error {
         /// The setting.
         allowed: String,
     },
+    /// 55000: Citus is preloaded, and `idgen.allowed_shards` is empty.
+    NoShardsBesideCitus,
     /// 55000: the library is not in `shared_preload_libraries`.
     NotPreloaded,
     /// 55000: `snowflake_last_id()` before the session's first id.
@@ -219,6 +221,17 @@ impl Error {
                 Some(format!("\"idgen.allowed_shards\" is \"{allowed}\".")),
                 "Connect to the server that holds the shard, or add the shard to the setting and reload \
                  the configuration once no other server mints for it.",
+            ),
+            Error::NoShardsBesideCitus => (
+                object_state,
+                "\"idgen.allowed_shards\" must be set on a server that preloads Citus".into(),
+                Some(
+                    "Citus runs defaults and functions on any of its nodes, and two nodes that mint for one shard \
+                     make the same ids. So an empty list allows no shard here."
+                        .into(),
+                ),
+                "Give each node shards that no other node has, such as '0-99' to one and '100-199' to the next, \
+                 or '0-8191' to the only one, and reload the configuration.",
             ),
             Error::NotPreloaded => (
                 object_state,

@@ -191,7 +191,7 @@ pub fn last_id() -> Result<i64, Error> {
     LAST_ID.get().ok_or(Error::NoLastId)
 }
 
-/// What keeps ids of every shard from being minted: the clock, or a setting given wrongly at start.
+/// What keeps ids of every shard from being minted: the clock, or a setting given wrongly or not at all.
 pub fn problem() -> Option<Error> {
     let check = || {
         settings::check_allowed_shards()?;
@@ -212,6 +212,7 @@ pub fn drop_lease() {
 /// [`next_id`].
 pub fn advance(shard: Shard, past: i64) -> Result<i64, Error> {
     let shared = shmem::shared()?;
+    settings::check_allowed_shards()?;
     let position = position_after(past, shard).ok_or(Error::Exhausted)?;
     let tick = tick_of(position);
     drop_lease();

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem;
 use std::ops::Deref;
+use std::path::Path;
 use std::ptr;
 
 use nix::libc;
@@ -26,6 +27,29 @@ use crate::origins::MARK_ORIGIN;
 pub fn preloading() -> bool {
     // SAFETY: a plain flag of this single-threaded process.
     unsafe { pg_sys::process_shared_preload_libraries_in_progress }
+}
+
+/// Whether `shared_preload_libraries` names a library, in any of the forms that PostgreSQL takes. A file system
+/// may be blind to the case of letters.
+pub fn preloads(library: &str) -> bool {
+    // SAFETY: the setting is a C string that is there before any library is loaded, or null; the server does
+    // not change it while it runs.
+    unsafe { names_library(&setting_text(pg_sys::shared_preload_libraries_string), library) }
+}
+
+/// Whether a list of libraries, as a setting of PostgreSQL writes it, names one.
+pub fn names_library(list: &str, library: &str) -> bool {
+    let Ok(list) = CString::new(list) else { return false };
+    // SAFETY: PostgreSQL's own splitter cuts a copy up. What it has read is a list of C strings, also where it
+    // found the text wrong and stopped.
+    let files: Vec<String> = unsafe {
+        let mut files = ptr::null_mut();
+        pg_sys::SplitDirectoriesString(pg_sys::pstrdup(list.as_ptr()), b',' as c_char, &raw mut files);
+        let files = pgrx::PgList::<c_char>::from_pg(files);
+        files.iter_ptr().map(|file| setting_text(file).into_owned()).collect()
+    };
+    let stem = |file: &String| Some(Path::new(file).file_stem()?.to_str()?.to_ascii_lowercase());
+    files.iter().any(|file| stem(file).as_deref() == Some(library))
 }
 
 /// A variable of this process, as a static of C is. A `thread_local` in a library that is loaded at run
@@ -479,13 +503,24 @@ unsafe fn number_of(process: *mut pg_sys::PGPROC) -> Option<usize> {
 /// or gone. To be called while the library is being preloaded: children inherit it.
 pub fn watch_transactions() {
     // SAFETY: the callback does not raise.
-    unsafe { pg_sys::RegisterXactCallback(Some(transaction_event), ptr::null_mut()) }
+    unsafe { pg_sys::RegisterResourceReleaseCallback(Some(resources_released), ptr::null_mut()) }
 }
 
-unsafe extern "C-unwind" fn transaction_event(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
-    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
-    // The end of a parallel worker is not that of the transaction.
-    if [XACT_EVENT_COMMIT, XACT_EVENT_ABORT, XACT_EVENT_PREPARE].contains(&event) {
+/// The release of resources comes after the transaction callbacks of all libraries, in whichever order they
+/// are loaded. Some commit on another server only in theirs. A prepared transaction is among those that
+/// [`prepared_transactions`] counts by then, and nobody else can end it yet.
+unsafe extern "C-unwind" fn resources_released(
+    phase: pg_sys::ResourceReleasePhase::Type,
+    _is_commit: bool,
+    is_top_level: bool,
+    _arg: *mut c_void,
+) {
+    use pg_sys::ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS;
+    // PostgreSQL calls it for portals too, and outside of transactions for the resources of a base backup or of
+    // a process that is no backend. It names the owner whose resources are released in CurrentResourceOwner.
+    // SAFETY: plain variables of this process.
+    let of_transaction = unsafe { pg_sys::CurrentResourceOwner == pg_sys::TopTransactionResourceOwner };
+    if phase == RESOURCE_RELEASE_AFTER_LOCKS && is_top_level && of_transaction {
         crate::mint::transaction_ended();
     }
 }

@@ -4,7 +4,7 @@
 mod tests {
     use pgrx::prelude::*;
 
-    use crate::{mint, settings, shmem};
+    use crate::{mint, pg, settings, shmem};
 
     fn get<T: FromDatum + IntoDatum>(sql: &str) -> T {
         Spi::get_one(sql).expect("query").expect("a value")
@@ -51,6 +51,41 @@ mod tests {
         assert_eq!((settings::max_lease(), settings::max_wait_ms()), (5, 2000));
         assert_eq!(get::<i32>("SELECT shard_of(snowflake_next_id())"), 77);
         assert_eq!(mint::last_id(), Ok(get::<i64>("SELECT snowflake_last_id()")));
+    }
+
+    /// Citus in a list of libraries, as PostgreSQL reads it: beside it an empty list of shards allows none.
+    #[pg_test]
+    fn citus_is_found_in_any_form() {
+        let forms = [
+            "citus",
+            "citus,idgen",
+            " idgen ,\tcitus ",
+            "\"citus\"",
+            "idgen, \"$libdir/citus\"",
+            "$libdir/citus",
+            "citus.so",
+            "/opt/a folder/citus.so,x",
+            "\"/opt/a,b/citus\"",
+            "/opt//lib/./citus",
+            "Citus",
+        ];
+        for list in forms {
+            assert!(pg::names_library(list, "citus"), "{list}");
+        }
+        for list in [
+            "",
+            "idgen",
+            "citus_columnar",
+            "\"citus,idgen\"",
+            "citus/idgen",
+            "notcitus",
+            "citus x",
+            ",",
+            "\"",
+        ] {
+            assert!(!pg::names_library(list, "citus"), "{list}");
+        }
+        assert!(pg::preloads("idgen") && !pg::preloads("citus"));
     }
 
     /// Errors that are caught leave minting as it was: no lock is held, the next call succeeds.

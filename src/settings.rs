@@ -19,7 +19,7 @@ const ALLOWED_SHARDS: &CStr = c"idgen.allowed_shards";
 static EPOCH_TEXT: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(c"2025-01-01T00:00:00Z"));
 
-/// Empty, that is all: a single server needs no list.
+/// Empty, that is all: a single server needs no list. Beside Citus it is none, see [`allowed_by`].
 static ALLOWED_SHARDS_TEXT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
 /// Unset: a wrong guess would put rows of two shards under one number.
@@ -56,6 +56,7 @@ const HOUR_MS: i32 = 3_600_000;
 static EPOCH_UNIX_MS: Local<Cell<i64>> = Local::new(Cell::new(NO_EPOCH));
 static ALLOWED: Local<RefCell<ShardSet>> = Local::new(RefCell::new(ShardSet::ALL));
 static BAD_ALLOWED_SHARDS: Local<Cell<bool>> = Local::new(Cell::new(false));
+static CITUS: Local<Cell<bool>> = Local::new(Cell::new(false));
 
 /// Stands for an epoch that the configuration gave wrongly: every clock is before it, so that the
 /// path to an id needs no check of its own.
@@ -80,21 +81,27 @@ impl TextSetting for EpochSetting {
     }
 }
 
+/// The shards that a value of `idgen.allowed_shards` lets this server mint for. Citus runs a default on the
+/// node that it thinks best, and the nodes know nothing of each other's ids: without a list, none.
+fn allowed_by(text: &str) -> Result<ShardSet, String> {
+    if CITUS.get() && text.trim().is_empty() { Ok(ShardSet::NONE) } else { ShardSet::parse(text) }
+}
+
 struct AllowedShardsSetting;
 
 impl TextSetting for AllowedShardsSetting {
     fn check(text: &str) -> Result<(), Complaint> {
-        match ShardSet::parse(text) {
+        match allowed_by(text) {
             Ok(_) => Ok(()),
             Err(detail) => Err(Complaint {
                 detail,
-                hint: "Write shards and ranges separated by commas, such as \"0-4095,5000\"; empty for all.",
+                hint: "Write shards and ranges separated by commas, such as \"0-4095,5000\".",
             }),
         }
     }
 
     fn assign(text: &str) {
-        if let Ok(shards) = ShardSet::parse(text) {
+        if let Ok(shards) = allowed_by(text) {
             *ALLOWED.borrow_mut() = shards;
             BAD_ALLOWED_SHARDS.set(false);
         }
@@ -108,6 +115,7 @@ pub fn define() {
     // because the check refuses it or because it comes from a database, a role or a session, is
     // replaced by the default with a mere warning. No id may be minted or decoded by that guess.
     let (epoch, allowed) = (pg::configured(EPOCH), pg::configured(ALLOWED_SHARDS));
+    CITUS.set(pg::preloads("citus"));
 
     pg::define_text_setting::<EpochSetting>(
         EPOCH,
@@ -133,7 +141,7 @@ pub fn define() {
     pg::define_text_setting::<AllowedShardsSetting>(
         ALLOWED_SHARDS,
         c"The shards that this server may mint ids for.",
-        c"Shards and ranges separated by commas; empty for all.",
+        c"Shards and ranges separated by commas; empty for all, or where Citus is preloaded for none.",
         &ALLOWED_SHARDS_TEXT,
         GucContext::Sighup,
     );
@@ -208,7 +216,7 @@ pub fn define() {
         EPOCH_UNIX_MS.set(NO_EPOCH);
     }
     let taken = *ALLOWED.borrow();
-    BAD_ALLOWED_SHARDS.set(allowed.is_some_and(|text| ShardSet::parse(&text) != Ok(taken)));
+    BAD_ALLOWED_SHARDS.set(allowed.is_some_and(|text| allowed_by(&text) != Ok(taken)));
 }
 
 /// The epoch in milliseconds since 1970, or a moment after every clock where there is none.
@@ -233,12 +241,15 @@ pub fn shard() -> Result<Shard, Error> {
     Shard::try_from(SHARD.get()).map_err(|_| Error::ShardUnset)
 }
 
-/// Checks that the configured value of `idgen.allowed_shards` was taken.
+/// Checks that `idgen.allowed_shards` lets this server mint at all.
 ///
 /// # Errors
-/// 55000 where it was not.
+/// 55000 where its configured value was not taken, or where it is empty beside Citus.
 pub fn check_allowed_shards() -> Result<(), Error> {
-    if BAD_ALLOWED_SHARDS.get() { Err(Error::BadSetting("idgen.allowed_shards")) } else { Ok(()) }
+    if BAD_ALLOWED_SHARDS.get() {
+        return Err(Error::BadSetting("idgen.allowed_shards"));
+    }
+    if *ALLOWED.borrow() == ShardSet::NONE { Err(Error::NoShardsBesideCitus) } else { Ok(()) }
 }
 
 /// Whether this server may mint for a shard.

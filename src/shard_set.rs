@@ -10,7 +10,8 @@ pub struct ShardSet([u64; SHARDS / 64]);
 impl ShardSet {
     /// All 8192 shards.
     pub const ALL: ShardSet = ShardSet([u64::MAX; SHARDS / 64]);
-    const EMPTY: ShardSet = ShardSet([0; SHARDS / 64]);
+    /// None of them. No text stands for it.
+    pub const NONE: ShardSet = ShardSet([0; SHARDS / 64]);
 
     /// Reads a list of shards and ranges of shards, separated by commas. An empty list is all.
     ///
@@ -20,7 +21,7 @@ impl ShardSet {
         if text.trim().is_empty() {
             return Ok(ShardSet::ALL);
         }
-        let mut set = ShardSet::EMPTY;
+        let mut set = ShardSet::NONE;
         for entry in text.split(',').map(str::trim) {
             let (first, last) = match entry.split_once('-') {
                 Some((first, last)) => (shard(first, entry)?, shard(last, entry)?),

@@ -10,7 +10,7 @@ use crate::js::JsShard;
 use crate::layout::{OutOfRange, Position, Shard, compose};
 use crate::pg::{Call, hot_entry};
 use crate::slot::Run;
-use crate::{mint, settings};
+use crate::{mint, settings, shmem};
 
 fn shard_argument<S: TryFrom<i32, Error = OutOfRange>>(shard: Option<i32>) -> Result<S, Error> {
     Ok(S::try_from(shard.ok_or(Error::Null("shard"))?)?)
@@ -23,7 +23,8 @@ hot_entry!(
 );
 
 hot_entry!(snowflake_next_id_of_session_wrapper, |_| mint::at_once(settings::shard().ok()?), |_| {
-    settings::shard().and_then(mint::next_id)
+    // Without the preload that is what has to be done first, whatever else is missing.
+    shmem::shared().and_then(|_| settings::shard()).and_then(mint::next_id)
 });
 
 hot_entry!(snowflake_next_ids_wrapper, |call: Call| call.next_of_set::<Batch>(), |call: Call| call

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use postgres::{Client, Error};
 
 use crate::clients::{Clients, Ledger};
-use crate::server::{Server, run, skipped};
+use crate::server::{Server, command, example, run, skipped};
 use crate::shards::move_shard;
 
 /// The ids that a query returns.
@@ -221,38 +221,335 @@ fn two_servers_have_each_others_rows() {
     assert_no_conflict(&two);
 }
 
-/// Schemas on the nodes of Citus: the node that takes a statement mints, for the shard of the schema or for
-/// its own.
-#[test]
-fn shards_of_citus() {
-    if !available(&Server::start_plain(&[]), "citus") {
-        return skipped("the extension citus is not installed");
+/// What a server says to a statement that mints nothing because Citus is preloaded and no list is given.
+const NO_LIST: &str = "\"idgen.allowed_shards\" must be set on a server that preloads Citus";
+
+fn assert_nothing_is_minted(client: &mut Client) {
+    let sqls = [
+        "SELECT snowflake_next_id(5)",
+        "SELECT snowflake_next_id()",
+        "SELECT snowflake_next_ids(5, 10)",
+        "SELECT snowflake_next_id_js(5)",
+        "SELECT snowflake_advance(5, 1)",
+    ];
+    for sql in sqls {
+        let error = client.query(sql, &[]).expect_err(sql);
+        let error = error.as_db_error().expect(sql);
+        assert_eq!((error.code().code(), error.message()), ("55000", NO_LIST), "{sql}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("'0-8191' to the only one")), "{error:?}");
     }
-    let nodes = [("0-99", 1), ("100-199", 101)].map(|(shards, shard)| {
+    assert_eq!(ids(client, "SELECT shard_of(5 << 10)::bigint").unwrap(), [5], "ids are taken apart");
+    let decoded = "SELECT shard FROM snowflake_decode(499440859704464384)";
+    assert_eq!(client.query_one(decoded, &[]).unwrap().get::<_, i32>(0), 5);
+}
+
+fn warning(client: &mut Client) -> Option<String> {
+    client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
+}
+
+/// Citus runs defaults on every node, so two nodes without lists would mint the same ids. Where it is preloaded,
+/// in whatever form that is written, an empty list allows no shard; a reload gives and takes one.
+#[test]
+fn beside_citus_nothing_is_minted_without_a_list() {
+    let server = Server::start(&["idgen.shard = 5"]);
+    assert_eq!(warning(&mut server.connect()), None);
+    // Another library under the name of Citus: this one is on every server, and does nothing when loaded.
+    let host = server.host();
+    let library = server.library("dict_snowball");
+    for name in ["citus", "citus_columnar"] {
+        let mut copy = command("cp");
+        copy.arg(&library).arg(format!("{host}/{name}.so"));
+        run(copy);
+    }
+    server.configure(&[&format!("dynamic_library_path = '{host}:$libdir'")]);
+    let restart = |libraries: &str| {
+        server.stop("fast");
+        server.configure(&[&format!("shared_preload_libraries = '{libraries}'")]);
+        server.up();
+        server.reconnect()
+    };
+    let absolute = format!("{host}/citus");
+    for form in [
+        "citus,idgen",
+        " idgen ,\tcitus ",
+        "\"citus\",\"idgen\"",
+        "idgen,citus.so",
+        &format!("idgen,{absolute}"),
+    ] {
+        let mut client = restart(form);
+        assert_nothing_is_minted(&mut client);
+        assert_eq!(warning(&mut client).as_deref(), Some(NO_LIST), "{form}");
+    }
+    assert_eq!(server.log().matches(&format!("WARNING:  {NO_LIST}")).count(), 5, "{}", server.log());
+
+    let mut client = server.connect();
+    let last = ids(&mut client, "SELECT max(id) FROM (SELECT 0::bigint AS id) AS none").unwrap()[0];
+    server.configure(&["idgen.allowed_shards = '0-8191'"]);
+    server.reload("idgen.allowed_shards", "0-8191");
+    assert_eq!(warning(&mut client), None);
+    // A session that has taken a lease before the list is emptied.
+    let leased = "SELECT max(snowflake_next_id(5)) FROM generate_series(1, 1000)";
+    assert!(ids(&mut client, leased).unwrap()[0] > last);
+    server.configure(&["idgen.allowed_shards = ''"]);
+    server.reload("idgen.allowed_shards", "");
+    assert_nothing_is_minted(&mut client);
+    assert_eq!(warning(&mut client).as_deref(), Some(NO_LIST));
+    server.configure(&["idgen.allowed_shards = '5'"]);
+    server.reload("idgen.allowed_shards", "5");
+    client.batch_execute("SELECT snowflake_next_id(), snowflake_advance(6, 1)").unwrap();
+    assert_eq!(code(&server, "SELECT snowflake_next_id(6)"), "55000");
+
+    // What Citus is called with more, alone and without it, is not Citus; nor is a setting of its.
+    server.configure(&["idgen.allowed_shards = ''", "citus.shard_count = 4"]);
+    let mut client = restart("citus_columnar,idgen");
+    assert_eq!(warning(&mut client), None);
+    client.batch_execute("SELECT snowflake_next_id(), snowflake_next_id(7)").unwrap();
+}
+
+/// Three nodes, the first of them the coordinator, with what docs/scaling.md says; none where Citus is not
+/// installed. The library may be loaded before Citus or after it.
+fn nodes_of_citus() -> Option<[Server; 3]> {
+    if !available(&Server::start_plain(&[]), "citus") {
+        skipped("the extension citus is not installed");
+        return None;
+    }
+    let nodes =
+        [("0-99", 1, "citus,idgen"), ("100-199", 101, "idgen,citus"), ("200-299", 201, "citus,idgen")];
+    let nodes = nodes.map(|(shards, shard, libraries)| {
         let node = Server::start_plain(&[
-            "shared_preload_libraries = 'citus,idgen'",
+            &format!("shared_preload_libraries = '{libraries}'"),
             &format!("idgen.allowed_shards = '{shards}'"),
             &format!("idgen.shard = {shard}"),
+            "wal_level = logical",
+            "max_connections = 300",
+            "citus.shard_count = 4",
         ]);
+        // Where a node finds itself: moves connect to it.
+        let host = node.host();
+        node.configure(&[&format!("citus.local_hostname = '{host}'")]);
         node.connect().batch_execute("CREATE EXTENSION citus").unwrap();
+        node.reload("citus.local_hostname", &host);
         node
     });
-    let [coordinator, worker] = &nodes;
-    let hosts = [coordinator.host(), worker.host()];
-    run(coordinator.psql("scaling/citus.sql", &[("coordinator", &hosts[0]), ("worker", &hosts[1])]));
+    let [coordinator, one, two] = &nodes;
+    let workers = format!("{} {}", one.host(), two.host());
+    run(coordinator.psql("scaling/citus.sql", &[("coordinator", &coordinator.host()), ("workers", &workers)]));
+    Some(nodes)
+}
 
+/// What citus-check.sql finds wrong, of each node that has something.
+fn wrong(node: &Server) -> Vec<String> {
+    let query = std::fs::read_to_string(example("scaling/citus-check.sql")).unwrap();
+    let rows = node.connect().query(&query, &[]).unwrap();
+    assert_eq!(rows.len(), 3);
+    rows.iter().filter_map(|row| row.get("wrong")).collect()
+}
+
+/// Everything that docs/scaling.md has minted on the nodes of Citus, by whichever node Citus chooses: no id is
+/// there twice, also while a schema moves. A number that is not of the node is refused.
+#[test]
+fn shards_of_citus() {
+    let Some(nodes) = nodes_of_citus() else { return };
+    let [coordinator, one, two] = &nodes;
+    assert_eq!(wrong(one), [""; 0]);
+    let mut client = coordinator.connect();
+    client
+        .batch_execute(
+            "CREATE TABLE source (tenant bigint PRIMARY KEY);
+             SELECT create_distributed_table('source', 'tenant');
+             INSERT INTO source SELECT generate_series(1, 2000);
+             CREATE TABLE fixed (tenant bigint, id bigint DEFAULT snowflake_next_id(5));
+             SELECT create_distributed_table('fixed', 'tenant')",
+        )
+        .unwrap();
+
+    // A shard for each node, by way of any node, and that of a schema, by way of the coordinator.
     let mut ledger = Ledger::default();
-    for (node, table, shard) in [(coordinator, 5, 5), (coordinator, 6, 1), (worker, 6, 101)] {
-        let clients = Clients::start_by(2, node, move |client, _| {
-            let insert = format!("INSERT INTO insta{table}.users (name) VALUES ('Ada') RETURNING id");
+    let writers: Vec<_> = [
+        (coordinator, "insta5.users", 5),
+        (coordinator, "insta6.users", 1),
+        (one, "insta6.users", 101),
+        (two, "insta6.users", 201),
+    ]
+    .map(|(node, table, shard)| {
+        Clients::start_by(2, node, move |client, _| {
+            let insert = format!("INSERT INTO {table} (name) VALUES ('Ada') RETURNING id");
             let new = ids(client, &insert)?;
             assert!(new.iter().all(|id| id >> 10 & 8191 == shard));
             Ok(new)
-        });
-        clients.wait_for_ids(100);
+        })
+    })
+    .into();
+    // Those that Citus has its workers mint, from all nodes at once.
+    std::thread::scope(|scope| {
+        for node in &nodes {
+            scope.spawn(move || {
+                let mut client = node.connect();
+                for _ in 0..5 {
+                    client.batch_execute("INSERT INTO events (tenant) SELECT tenant FROM source").unwrap();
+                    client
+                        .batch_execute("INSERT INTO events (tenant) SELECT tenant + 1 FROM source")
+                        .unwrap();
+                    let schema =
+                        "INSERT INTO insta6.users (name) SELECT 'copied' FROM source WHERE tenant < 100";
+                    client.batch_execute(schema).unwrap();
+                }
+            });
+        }
+        // A schema goes to the other worker and back meanwhile.
+        for round in 0..2 {
+            let move_it = "SELECT citus_schema_move('insta6', n.nodename, n.nodeport)
+                           FROM pg_dist_node AS n, citus_shards AS s
+                           WHERE s.table_name = 'insta6.users'::regclass AND n.noderole = 'primary'
+                             AND n.shouldhaveshards AND n.nodename <> s.nodename";
+            assert_eq!(client.query(move_it, &[]).unwrap().len(), 1, "round {round}");
+        }
+    });
+    for clients in writers {
+        clients.wait_for_ids(50);
         clients.finish(&mut ledger);
     }
-    let there = "SELECT id FROM insta5.users UNION ALL SELECT id FROM insta6.users";
-    let there: HashSet<_> = ids(&mut worker.connect(), there).unwrap().into_iter().collect();
-    assert_eq!(&there, ledger.ids());
+    println!("{} ids, refused: {:?}", ledger.len(), ledger.errors);
+    client.batch_execute("ALTER TABLE source ADD COLUMN id bigint DEFAULT snowflake_next_id()").unwrap();
+
+    let users = "SELECT id FROM insta5.users UNION ALL SELECT id FROM insta6.users WHERE name = 'Ada'";
+    assert_eq!(&ids(&mut client, users).unwrap().into_iter().collect::<HashSet<_>>(), ledger.ids());
+    let all = ["events", "source", "insta6.users"]
+        .map(|table| format!("SELECT id FROM {table}"))
+        .join(" UNION ALL ");
+    let counted = format!(
+        "SELECT count(*), count(DISTINCT id), array_agg(DISTINCT shard_of(id)) FROM ({all}) AS all_rows"
+    );
+    let row = client.query_one(&counted, &[]).unwrap();
+    let (rows, different, shards): (i64, i64, Vec<i32>) = (row.get(0), row.get(1), row.get(2));
+    println!("{rows} rows");
+    assert!(rows > 60_000 && rows == different, "{} repeated ids of {rows}", rows - different);
+    assert_eq!(shards, [1, 101, 201], "every node has minted");
+
+    // Of a number for one node, Citus has the workers mint too, and they refuse.
+    let copied = "INSERT INTO fixed (tenant) SELECT tenant FROM source";
+    assert_eq!(code(coordinator, copied), "55000");
+    assert_eq!(code(coordinator, "INSERT INTO insta5.users (name) SELECT 'x' FROM source"), "55000");
+    assert_eq!(code(coordinator, "SELECT snowflake_next_id(5) FROM source"), "55000");
+    assert_eq!(
+        code(coordinator, "ALTER TABLE source ADD COLUMN no bigint DEFAULT snowflake_next_id(5)"),
+        "55000"
+    );
+    client
+        .batch_execute(
+            "CREATE TEMP TABLE waypoint AS SELECT tenant FROM source;
+             INSERT INTO fixed (tenant) SELECT tenant FROM waypoint;
+             INSERT INTO fixed (tenant) VALUES (1), (2);
+             COPY fixed (tenant) FROM PROGRAM 'seq 100'",
+        )
+        .unwrap();
+    let fixed = "SELECT count(*), count(DISTINCT id), array_agg(DISTINCT shard_of(id)) FROM fixed";
+    let row = client.query_one(fixed, &[]).unwrap();
+    assert_eq!((row.get(0), row.get(1), row.get(2)), (2102_i64, 2102_i64, vec![5]));
+
+    // What one configures wrongly is seen.
+    two.configure(&["idgen.allowed_shards = '199-299'"]);
+    two.reload("idgen.allowed_shards", "199-299");
+    let mut found = wrong(one);
+    found.sort();
+    let mut also = [one, two].map(|other| format!("has shards that are also of {}:5432", other.host()));
+    also.sort();
+    assert_eq!(found, also);
+    two.configure(&["idgen.allowed_shards = ''"]);
+    two.reload("idgen.allowed_shards", "");
+    assert_eq!(wrong(one), [NO_LIST]);
+    for (setting, found) in [
+        ("idgen.allowed_shards = '200-299'\nidgen.epoch = '2024-01-01T00:00:00Z'", "another epoch than most"),
+        ("shared_preload_libraries = 'citus'", "idgen is not preloaded"),
+    ] {
+        two.stop("fast");
+        two.configure(&[setting]);
+        two.up();
+        assert_eq!(wrong(one), [found]);
+    }
+}
+
+/// The ids below `upto` in the tables, and those that a reader has found by one horizon after the other.
+fn follow(tables: &[&str], rounds: usize, client: &mut Client, horizon: &str) -> (Vec<i64>, Vec<i64>) {
+    let rows = |client: &mut Client, from: i64, upto: i64| {
+        let of = |table| format!("SELECT id FROM {table} WHERE id >= {from} AND id < {upto}");
+        // A statement for each: Citus joins no schemas of different nodes.
+        tables.iter().flat_map(|table| ids(client, &of(table)).unwrap()).collect::<Vec<_>>()
+    };
+    let (mut followed, mut upto) = (Vec::new(), 0);
+    for _ in 0..rounds {
+        let now = ids(client, horizon).unwrap()[0];
+        assert!(now >= upto, "the horizon goes back from {upto} to {now}");
+        followed.extend(rows(client, upto, now));
+        upto = now;
+    }
+    let mut settled = rows(client, 0, upto);
+    println!("{} rows followed of {}", followed.len(), rows(client, 0, i64::MAX).len());
+    settled.sort_unstable();
+    followed.sort_unstable();
+    (followed, settled)
+}
+
+/// Transactions of a round by turns, some of which roll back, and all of which stay open for a moment.
+fn transactions(node: &Server, statements: &'static [&'static str]) -> Clients {
+    Clients::start_by(2, node, move |client, round| {
+        let statement = statements[round % statements.len()];
+        let end = if round % 7 == 0 { "ROLLBACK" } else { "COMMIT" };
+        let hold = (round * 7 % 30) as f64 / 1000.0;
+        client.batch_execute(&format!("BEGIN; {statement}; SELECT pg_sleep({hold}); {end}"))?;
+        // Citus tells nothing of ids that its workers mint: the rows are compared.
+        Ok(Vec::new())
+    })
+}
+
+/// Who follows tables of Citus misses nothing of transactions that write on several nodes: up to the horizon of
+/// the one node that mints, and, by citus-horizon.sql, up to that of all nodes, where one of them mints an id and
+/// another one stores it.
+#[test]
+fn horizons_of_citus() {
+    let Some(nodes) = nodes_of_citus() else { return };
+    let [coordinator, one, two] = &nodes;
+    let mut client = coordinator.connect();
+    client
+        .batch_execute(
+            "CREATE TABLE source (tenant bigint PRIMARY KEY);
+             SELECT create_distributed_table('source', 'tenant');
+             INSERT INTO source SELECT generate_series(1, 100);
+             CREATE TABLE fixed (tenant bigint, id bigint DEFAULT snowflake_next_id(5));
+             SELECT create_distributed_table('fixed', 'tenant')",
+        )
+        .unwrap();
+    let mut ledger = Ledger::default();
+    let on_several = &["INSERT INTO fixed (tenant) VALUES (1), (2), (3), (4), (5), (6)"];
+    let writers = [coordinator, coordinator].map(|node| transactions(node, on_several));
+    let (followed, settled) = follow(&["fixed"], 300, &mut client, "SELECT snowflake_safe_horizon()");
+    for clients in writers {
+        clients.finish(&mut ledger);
+    }
+    assert!(followed.len() > 500, "the horizon moves");
+    assert!(followed == settled, "{} rows followed of {}", followed.len(), settled.len());
+
+    run(coordinator.psql("scaling/citus-horizon.sql", &[]));
+    let by_workers_too = &[
+        "INSERT INTO events (tenant) SELECT tenant FROM source",
+        "INSERT INTO events (tenant) SELECT tenant + 1 FROM source",
+        "INSERT INTO insta6.users (name) SELECT 'Ada' FROM source",
+        "INSERT INTO events (tenant) VALUES (1), (2), (3), (4), (5), (6)",
+    ];
+    let writers = nodes.each_ref().map(|node| transactions(node, by_workers_too));
+    let horizon = "CALL safe_horizon_of_all_nodes(NULL, '1 min')";
+    let (followed, settled) = follow(&["events", "insta6.users"], 40, &mut one.connect(), horizon);
+    for clients in writers {
+        clients.finish(&mut ledger);
+    }
+    println!("refused: {:?}", ledger.errors);
+    assert!(followed.len() > 2000, "the horizon moves");
+    assert!(followed == settled, "{} rows followed of {}", followed.len(), settled.len());
+
+    // The row of an id may be on another node than the one that minted it, hence what writes there counts too.
+    let mut writer = two.connect();
+    writer.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
+    assert_eq!(code(one, "CALL safe_horizon_of_all_nodes(NULL, '0 s')"), "55000");
+    writer.batch_execute("COMMIT").unwrap();
+    assert!(ids(&mut client, horizon).unwrap()[0] > settled.last().copied().unwrap_or(0));
 }

@@ -1,17 +1,27 @@
--- Schemas over the nodes of Citus, each on one of them. On the coordinator; every node has
--- shared_preload_libraries = 'citus,idgen', the extension citus, and its own idgen.shard and allowed_shards:
---     psql -d app -v coordinator=10.0.0.1 -v worker=10.0.0.2 -f citus.sql
+-- Tables over the nodes of Citus. On every node, first, in its postgresql.conf, with numbers of its own:
+--     shared_preload_libraries = 'citus,idgen'
+--     idgen.allowed_shards = '100-199'
+--     idgen.shard = 100
+-- and CREATE EXTENSION citus in the database. All nodes have one idgen.epoch, and listen on one port. Then, on
+-- the coordinator, and citus-check.sql after it:
+--     psql -d app -v coordinator=10.0.0.1 -v workers='10.0.0.2 10.0.0.3' -f citus.sql
 \set ON_ERROR_STOP on
-SELECT citus_set_coordinator_host(:'coordinator', 5432);
-SELECT citus_add_node(:'worker', 5432);
--- Citus takes it to the other nodes.
+SELECT citus_set_coordinator_host(:'coordinator');
+SELECT format('SELECT citus_add_node(%L, %s)', worker, current_setting('port'))
+FROM string_to_table(:'workers', ' ') AS worker \gexec
+-- Citus takes it to the other nodes, those that are added later too.
 CREATE EXTENSION IF NOT EXISTS idgen;
+
+-- Rows on all nodes. The number in an id is that of the node that minted it.
+CREATE TABLE events (tenant bigint, id bigint DEFAULT snowflake_next_id(), what text, PRIMARY KEY (tenant, id));
+SELECT create_distributed_table('events', 'tenant');
+
+-- A schema on one node, and Citus moves it. The same is said of the number.
 SET citus.enable_schema_based_sharding = on;
-
--- Written by way of the coordinator only: the shard of the schema.
-CREATE SCHEMA insta5;
-CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), name text NOT NULL);
-
--- Written by way of any node: the shard of the node that took the statement.
 CREATE SCHEMA insta6;
 CREATE TABLE insta6.users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(), name text NOT NULL);
+
+-- A schema with a number that stays with it, of the coordinator's list. Write it by way of the coordinator,
+-- by VALUES and COPY: what Citus has a worker mint is refused with 55000.
+CREATE SCHEMA insta5;
+CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), name text NOT NULL);

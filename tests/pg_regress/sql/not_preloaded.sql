@@ -22,7 +22,9 @@ SELECT snowflake_min_id('2011-08-24T21:07:01.720Z');
 \echo :LAST_ERROR_SQLSTATE
 SHOW idgen.epoch;
 
--- All that mints or watches needs the library from the start on.
+-- All that mints or watches needs the library from the start on. Without a shard that is said first, too.
+SELECT snowflake_next_id();
+\echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_next_id(5);
 \echo :LAST_ERROR_SQLSTATE
 SET idgen.shard = 5;
