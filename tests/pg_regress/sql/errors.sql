@@ -52,9 +52,9 @@ EXCEPTION WHEN OTHERS THEN
         detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
     -- How far the clock got in the meantime differs from run to run, and is 100 ms at the least. (The portable
     -- edition counts as waiting what its work takes after the first part of a batch: a few ms.)
-    detail := regexp_replace(detail, 'lies \d{3,} ms', 'lies N ms');
-    detail := regexp_replace(detail, 'waited \d{3,} ms', 'waited N ms');
-    detail := regexp_replace(detail, 'waited \d{1,2} ms', 'waited 0 ms');
+    detail := regexp_replace(detail, 'lies [0-9]{3,} ms', 'lies N ms');
+    detail := regexp_replace(detail, 'waited [0-9]{3,} ms', 'waited N ms');
+    detail := regexp_replace(detail, 'waited [0-9]{1,2} ms', 'waited 0 ms');
 END $$;
 \x
 SET idgen.max_wait = 0;
