@@ -91,3 +91,9 @@ SELECT format('A call costs %s times one of Instagram''s function and %s times n
 FROM result AS snowflake, result AS instagram, result AS nextval, result AS batch
 WHERE (snowflake.name, instagram.name, nextval.name, batch.name)
       = ('snowflake', 'instagram', 'nextval', 'batch');
+\echo
+\setenv PGHOST :HOST
+\setenv PGPORT :PORT
+\setenv PGUSER :USER
+\setenv PGDATABASE :DBNAME
+\! benches/clients.sh

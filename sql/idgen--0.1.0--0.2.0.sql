@@ -109,13 +109,12 @@ BEGIN ATOMIC
                         '@extschema@.snowflake_next_id(integer)'::regprocedure,
                         '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
     ),
-    -- A token is a call with a readable shard (its name and its shard), or something else: a literal, a
-    -- name with its qualification, or one character. The longest one counts.
+    -- A token is a call of any function with a readable shard, of which the name and the shard are taken, or
+    -- something else: a literal, a name with its qualification, or one character. The longest one counts.
     grammar AS (
         SELECT array_agg(DISTINCT name) AS names,
-               '(' || string_agg(DISTINCT regexp_replace(name, '([]*+?.^$|(){}[\\])', '\\\1', 'g'), '|')
-               || ')\((?:shard => )?([0-9]*)\)'
-               || '|(''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)' AS token
+               '(((?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+)[(](?:(?:shard|"shard") => )?([0-9]*)[)]'
+               '|''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)' AS token
         FROM minting
     ),
     -- A column without a default of its own has that of its domain.
@@ -145,12 +144,15 @@ BEGIN ATOMIC
          JOIN pg_attribute AS a ON a.attrelid = d.relation AND a.attnum = d.number
          CROSS JOIN grammar
          CROSS JOIN LATERAL (
-             SELECT count(part[1]) > 0 AND count(*) FILTER (WHERE part[3] = ANY (names)) = 0 AS all_of_it,
-                    min(part[2]) AS least, max(part[2]) AS greatest,
-                    string_agg(coalesce(part[1] || '(%1$s)', replace(part[3], '%', '%%')), '' ORDER BY place)
+             SELECT count(call) > 0 AND count(*) FILTER (WHERE part[1] = ANY (names)) = 0 AS all_of_it,
+                    min(part[3]) FILTER (WHERE call IS NOT NULL) AS least,
+                    max(part[3]) FILTER (WHERE call IS NOT NULL) AS greatest,
+                    string_agg(replace(coalesce(call, part[1]), '%', '%%')
+                               || CASE WHEN call IS NULL THEN '' ELSE '(%1$s)' END, '' ORDER BY place)
                     AS template,
-                    min((SELECT min(max_shard) FROM minting WHERE name = part[1])) AS max_shard
+                    min((SELECT min(max_shard) FROM minting WHERE name = call)) AS max_shard
              FROM regexp_matches(d.expression, grammar.token, 'g') WITH ORDINALITY AS tokens (part, place)
+                  CROSS JOIN LATERAL (SELECT CASE WHEN part[2] = ANY (names) THEN part[2] END AS call) AS ours
          ) AS read;
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
@@ -192,6 +194,12 @@ BEGIN
     ELSIF target_name IS NULL THEN
         RAISE EXCEPTION 'schema with OID % does not exist', target::oid
             USING ERRCODE = '3F000', HINT = 'Give the schema by its name.';
+    ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION 'snowflake_assign_shard() must run in a READ COMMITTED transaction'
+            USING ERRCODE = '25001',
+                  DETAIL = 'By an older snapshot, defaults and shards that others have changed meanwhile would '
+                           'not be seen.',
+                  HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 
     -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
@@ -267,7 +275,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
 
 -- Watching --------------------------------------------------------------------------------------
 

@@ -16,8 +16,21 @@ DO $$
 DECLARE
     portable CONSTANT oid := to_regnamespace('idgen_portable');
     owner CONSTANT oid := (SELECT nspowner FROM pg_namespace WHERE oid = portable);
+    views CONSTANT regclass[] := ARRAY(
+        SELECT c.oid FROM pg_class AS c
+        WHERE c.relnamespace = '@extschema@'::regnamespace AND c.relowner = owner AND c.relkind = 'v'
+          AND obj_description(c.oid, 'pg_class') LIKE '% Portable edition.');
+    functions CONSTANT regprocedure[] := ARRAY(
+        SELECT p.oid FROM pg_proc AS p
+        WHERE p.proowner = owner AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.');
+    view regclass;
+    rights text[];
+    dependents text;
+    is_shut boolean := false;
     item record;
 BEGIN
+    -- Whatever somebody may have put there: what it holds at the end is run.
+    PERFORM set_config('idgen_portable.rights', '[]', true);
     IF coalesce(to_regclass('idgen_portable.last_id'), to_regclass('idgen_portable.moved')) IS NULL THEN
         RETURN;
     ELSIF owner <> current_user::regrole
@@ -25,43 +38,119 @@ BEGIN
             AND NOT EXISTS (SELECT FROM pg_database
                             WHERE datdba = owner AND datname = current_database()) THEN
         RAISE EXCEPTION USING ERRCODE = '42501',
-            MESSAGE = format('the portable edition of idgen belongs to role "%s"', owner::regrole),
+            MESSAGE = format('the portable edition of idgen belongs to role "%s"', pg_get_userbyid(owner)),
             DETAIL = 'It is taken over from a superuser, the owner of the database or the current user only.',
             HINT = 'Give the schema idgen_portable and the functions to one of them, or drop them.';
     ELSIF to_regclass('idgen_portable.last_id') IS NULL THEN
         RETURN;    -- taken over before
-    ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
+    ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION USING ERRCODE = '25001',
             MESSAGE = 'the portable edition of idgen is taken over in a read committed transaction only',
-            HINT = 'Call CREATE EXTENSION outside of a transaction block.';
+            HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
-    -- Every transaction that mints holds a lock on this sequence. Those under way are waited for; those to
-    -- come wait for this one, and then find the sequence renamed and without a value.
-    ALTER SEQUENCE idgen_portable.last_id RENAME TO moved;
-    ALTER SEQUENCE idgen_portable.moved RESTART;
+
     FOR item IN
-        SELECT c.oid::regclass AS name
-        FROM pg_class AS c
-        WHERE c.relnamespace = '@extschema@'::regnamespace AND c.relowner = owner AND c.relkind = 'v'
-          AND obj_description(c.oid, 'pg_class') LIKE '% Portable edition.'
+        SELECT pronamespace::regnamespace AS "schema"
+        FROM pg_proc WHERE oid = ANY (functions) AND pronamespace <> '@extschema@'::regnamespace
     LOOP
-        EXECUTE format('DROP VIEW %s', item.name);
+        RAISE EXCEPTION USING ERRCODE = '55000',
+            MESSAGE = format('the portable edition of idgen is in schema %s', item.schema),
+            HINT = format('CREATE EXTENSION idgen SCHEMA %s.', item.schema);
+    END LOOP;
+    -- What is dropped below is made anew by the extension; what others have made of it is theirs to drop. A row
+    -- of a view is a type, and what is read from it depends on its rule.
+    WITH dropped AS (
+        SELECT 'pg_class'::regclass AS classid, oid AS objid, reltype FROM pg_class WHERE oid = ANY (views)
+        UNION ALL
+        SELECT 'pg_proc'::regclass, oid, NULL FROM pg_proc
+        WHERE oid = ANY (functions) AND proretset AND prorettype = 'record'::regtype
+    ), goes AS (
+        SELECT classid, objid FROM dropped
+        UNION ALL SELECT 'pg_rewrite'::regclass, r.oid FROM dropped JOIN pg_rewrite AS r ON ev_class = objid
+        UNION ALL SELECT 'pg_type'::regclass, t.oid FROM dropped JOIN pg_type AS t ON reltype IN (t.oid, typelem)
+    )
+    SELECT string_agg(DISTINCT CASE WHEN r.oid IS NULL THEN pg_describe_object(d.classid, d.objid, d.objsubid)
+                                    ELSE pg_describe_object('pg_class'::regclass, r.ev_class, 0) END, ', ')
+    INTO dependents
+    FROM goes JOIN pg_depend AS d ON (d.refclassid, d.refobjid) = (goes.classid, goes.objid)
+         LEFT JOIN pg_rewrite AS r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+    WHERE (d.classid, d.objid) NOT IN (SELECT classid, objid FROM goes);
+    IF dependents IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '2BP01',
+            MESSAGE = 'other objects depend on views and functions of idgen that are to be made anew',
+            DETAIL = 'They are: ' || dependents || '.',
+            HINT = 'Drop them, and create them again after CREATE EXTENSION.';
+    END IF;
+
+    -- Every transaction that mints holds a lock on this sequence. Those under way are waited for; those to
+    -- come wait for this one, and then find the sequence renamed and without a value. Who has read a view
+    -- holds a lock on that. One may read and then mint, or mint and then read: so nothing is waited for here
+    -- while another of these locks is held.
+    LOOP
+        BEGIN
+            ALTER SEQUENCE idgen_portable.last_id RENAME TO moved;
+            is_shut := true;
+            FOREACH view IN ARRAY views LOOP
+                EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', view);
+            END LOOP;
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF NOT is_shut THEN    -- lock_timeout
+                RAISE;
+            END IF;
+            is_shut := false;
+        END;
+        BEGIN
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', view);
+            RAISE SQLSTATE 'IDGEN';
+        EXCEPTION WHEN SQLSTATE 'IDGEN' THEN
+        END;
+    END LOOP;
+    ALTER SEQUENCE idgen_portable.moved RESTART;
+
+    -- Rights are taken away here and given back at the end: those that an object has when an extension takes
+    -- it are the extension's to pg_dump, which would leave them out. The owner's go over to the new one.
+    WITH taken AS (
+        SELECT 'TABLE' AS kind, oid::regclass::text AS name, '' AS columns, relacl AS acl
+        FROM pg_class WHERE oid = ANY (views)
+        UNION ALL
+        SELECT 'TABLE', attrelid::regclass::text, format(' (%I)', attname), attacl
+        FROM pg_attribute WHERE attrelid = ANY (views)
+        UNION ALL
+        SELECT 'FUNCTION', oid::regprocedure::text, '', proacl FROM pg_proc WHERE oid = ANY (functions)
+    ), statements AS (
+        SELECT format('REVOKE ALL ON %s %s FROM PUBLIC', kind, name) AS statement
+        FROM taken WHERE acl IS NOT NULL AND columns = ''
+        UNION ALL
+        SELECT format('GRANT %s%s ON %s %s TO %s%s', privilege_type, columns, kind, name,
+                      CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END,
+                      CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
+        FROM taken, aclexplode(acl) WHERE grantee <> owner
+    )
+    SELECT array_agg(statement ORDER BY statement COLLATE "C" DESC) INTO rights FROM statements;    -- REVOKE first
+    PERFORM set_config('idgen_portable.rights', coalesce(to_json(rights)::text, '[]'), true);
+
+    FOREACH view IN ARRAY views LOOP
+        EXECUTE format('DROP VIEW %s', view);
     END LOOP;
     FOR item IN
-        SELECT p.oid::regprocedure AS name, p.pronamespace::regnamespace AS "schema",
-               p.proretset AND p.prorettype = 'record'::regtype AS is_a_table
-        FROM pg_proc AS p
-        WHERE p.proowner = owner AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'
+        SELECT oid::regprocedure AS name, proretset AND prorettype = 'record'::regtype AS is_a_table,
+               ARRAY(SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END
+                     FROM aclexplode(proacl) WHERE grantee <> owner) AS grantees,
+               proacl IS NOT NULL AS has_rights
+        FROM pg_proc WHERE oid = ANY (functions)
     LOOP
-        IF item.schema <> '@extschema@'::regnamespace THEN
-            RAISE EXCEPTION USING ERRCODE = '55000',
-                MESSAGE = format('the portable edition of idgen is in schema %s', item.schema),
-                HINT = format('CREATE EXTENSION idgen SCHEMA %s.', item.schema);
-        END IF;
         -- The columns of a table may be others here, which cannot be replaced; nor does a default call one.
         IF item.is_a_table THEN
             EXECUTE format('DROP FUNCTION %s', item.name);
         ELSE
+            IF cardinality(item.grantees) > 0 THEN
+                EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', item.name,
+                               array_to_string(item.grantees, ', '));
+            END IF;
+            IF item.has_rights THEN
+                EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', item.name);
+            END IF;
             EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
         END IF;
     END LOOP;
@@ -255,13 +344,12 @@ BEGIN ATOMIC
                         '@extschema@.snowflake_next_id(integer)'::regprocedure,
                         '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
     ),
-    -- A token is a call with a readable shard (its name and its shard), or something else: a literal, a
-    -- name with its qualification, or one character. The longest one counts.
+    -- A token is a call of any function with a readable shard, of which the name and the shard are taken, or
+    -- something else: a literal, a name with its qualification, or one character. The longest one counts.
     grammar AS (
         SELECT array_agg(DISTINCT name) AS names,
-               '(' || string_agg(DISTINCT regexp_replace(name, '([]*+?.^$|(){}[\\])', '\\\1', 'g'), '|')
-               || ')\((?:shard => )?([0-9]*)\)'
-               || '|(''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)' AS token
+               '(((?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+)[(](?:(?:shard|"shard") => )?([0-9]*)[)]'
+               '|''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)' AS token
         FROM minting
     ),
     -- A column without a default of its own has that of its domain.
@@ -291,12 +379,15 @@ BEGIN ATOMIC
          JOIN pg_attribute AS a ON a.attrelid = d.relation AND a.attnum = d.number
          CROSS JOIN grammar
          CROSS JOIN LATERAL (
-             SELECT count(part[1]) > 0 AND count(*) FILTER (WHERE part[3] = ANY (names)) = 0 AS all_of_it,
-                    min(part[2]) AS least, max(part[2]) AS greatest,
-                    string_agg(coalesce(part[1] || '(%1$s)', replace(part[3], '%', '%%')), '' ORDER BY place)
+             SELECT count(call) > 0 AND count(*) FILTER (WHERE part[1] = ANY (names)) = 0 AS all_of_it,
+                    min(part[3]) FILTER (WHERE call IS NOT NULL) AS least,
+                    max(part[3]) FILTER (WHERE call IS NOT NULL) AS greatest,
+                    string_agg(replace(coalesce(call, part[1]), '%', '%%')
+                               || CASE WHEN call IS NULL THEN '' ELSE '(%1$s)' END, '' ORDER BY place)
                     AS template,
-                    min((SELECT min(max_shard) FROM minting WHERE name = part[1])) AS max_shard
+                    min((SELECT min(max_shard) FROM minting WHERE name = call)) AS max_shard
              FROM regexp_matches(d.expression, grammar.token, 'g') WITH ORDINALITY AS tokens (part, place)
+                  CROSS JOIN LATERAL (SELECT CASE WHEN part[2] = ANY (names) THEN part[2] END AS call) AS ours
          ) AS read;
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
@@ -338,6 +429,12 @@ BEGIN
     ELSIF target_name IS NULL THEN
         RAISE EXCEPTION 'schema with OID % does not exist', target::oid
             USING ERRCODE = '3F000', HINT = 'Give the schema by its name.';
+    ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION 'snowflake_assign_shard() must run in a READ COMMITTED transaction'
+            USING ERRCODE = '25001',
+                  DETAIL = 'By an older snapshot, defaults and shards that others have changed meanwhile would '
+                           'not be seen.',
+                  HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 
     -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
@@ -413,7 +510,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
 
 -- Watching --------------------------------------------------------------------------------------
 
@@ -511,9 +608,12 @@ DECLARE
     epoch timestamptz;
     epoch_ms text;
     portable_ms CONSTANT text := coalesce(
-        substring(pg_get_function_sqlbody(to_regproc('idgen_portable.epoch_ms')) FROM $re$'(-?\d+)'$re$),
+        substring(pg_get_function_sqlbody(to_regproc('idgen_portable.epoch_ms')) FROM $re$'(-?[0-9]+)'$re$),
         'unknown');
+    unknown text;
     last_second timestamptz;
+    initial jsonb;
+    statement text;
     item record;
 BEGIN
     IF to_regclass('idgen_portable.moved') IS NULL THEN
@@ -529,10 +629,23 @@ BEGIN
             HINT = format('Set idgen.epoch to %s in the configuration file and restart the server.',
                           portable_ms);
     END IF;
+    -- Nothing is passed over: a register that was not read would repeat its ids.
+    SELECT string_agg(quote_ident(relname), ', ' ORDER BY relname COLLATE "C") INTO unknown
+    FROM pg_class
+    WHERE relnamespace = to_regnamespace('idgen_portable') AND relkind = 'S' AND relname <> 'moved'
+      AND relname !~ '^(shard|js)_[0-9]+$';
+    IF unknown IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '55000',
+            MESSAGE = 'schema "idgen_portable" has sequences that are no registers',
+            DETAIL = 'They are: ' || unknown || '. The register of a shard is shard_N, or js_N.',
+            HINT = 'Give them back the names that they had, or drop them if they have never been registers.';
+    END IF;
     FOR item IN
-        SELECT substr(relname, 7)::integer AS shard, pg_sequence_last_value(oid) AS last
-        FROM pg_class
-        WHERE relnamespace = to_regnamespace('idgen_portable') AND relkind = 'S' AND relname ~ '^shard_\d+$'
+        -- One that was advanced as it was made, and has minted nothing yet, begins at its start.
+        SELECT substr(relname, 7)::integer AS shard,
+               coalesce(pg_sequence_last_value(seqrelid), nullif(seqstart, 0) - 1) AS last
+        FROM pg_class JOIN pg_sequence ON seqrelid = oid
+        WHERE relnamespace = to_regnamespace('idgen_portable') AND relname ~ '^shard_'
     LOOP
         IF item.last IS NOT NULL THEN
             PERFORM @extschema@.snowflake_advance(
@@ -543,7 +656,7 @@ BEGIN
     -- seconds are over.
     SELECT epoch + max(pg_sequence_last_value(oid) >> 12) * interval '1 s' INTO last_second
     FROM pg_class
-    WHERE relnamespace = to_regnamespace('idgen_portable') AND relkind = 'S' AND relname ~ '^js_\d+$';
+    WHERE relnamespace = to_regnamespace('idgen_portable') AND relkind = 'S' AND relname ~ '^js_';
     WHILE clock_timestamp() < last_second + interval '1 s' LOOP
         IF last_second > clock_timestamp() + current_setting('idgen.max_ahead')::interval THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
@@ -573,6 +686,23 @@ BEGIN
             EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
         END IF;
     END LOOP;
+    -- What was granted and revoked is so again. To PostgreSQL, rights given by a script are initial ones, which
+    -- a dump leaves out for CREATE EXTENSION to give again. These are not, so that catalog stays as it was.
+    SELECT coalesce(jsonb_object_agg(concat_ws(' ', classoid, objoid, objsubid), initprivs::text), '{}')
+    INTO initial
+    FROM pg_init_privs;
+    FOR statement IN SELECT json_array_elements_text(current_setting('idgen_portable.rights')::json) LOOP
+        EXECUTE statement;
+    END LOOP;
+    UPDATE pg_init_privs SET initprivs = (initial->>concat_ws(' ', classoid, objoid, objsubid))::aclitem[]
+    WHERE initprivs::text <> initial->>concat_ws(' ', classoid, objoid, objsubid);
+    DELETE FROM pg_init_privs WHERE NOT initial ? concat_ws(' ', classoid, objoid, objsubid);
+    -- From PostgreSQL 17 on, a role cannot be dropped while an initial right names it.
+    DELETE FROM pg_shdepend AS d
+    WHERE deptype = 'i' AND dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND NOT EXISTS (SELECT FROM pg_init_privs AS i, aclexplode(initprivs) AS acl
+                      WHERE (classoid, objoid, i.objsubid) = (d.classid, d.objid, d.objsubid)
+                        AND d.refobjid IN (grantor, grantee));
     -- Statements under way still call these, by plans made before. Once they have ended, the schema
     -- idgen_portable can be dropped.
     FOR item IN

@@ -1,61 +1,105 @@
 -- idgen, the portable edition: the same functions in plain SQL and PL/pgSQL, for servers that take no
 -- extension. PostgreSQL 14 or later. docs/portable.md says what it promises and what it does not.
 --
---   psql -d mydb -1 -v ON_ERROR_STOP=1 -f idgen.sql
+--   psql -d mydb -v ON_ERROR_STOP=1 -f idgen.sql
 --
 -- The functions are made in the current schema, their helpers and registers in the schema idgen_portable.
 -- Three settings are read by this script and by nothing later: idgen.epoch, idgen.max_ahead and
 -- idgen.allowed_shards, here the shards to make registers for, by default 0-1023. Run again, the script
 -- replaces the functions, and leaves the epoch and the registers as they are.
 --
--- Every body is either parsed here (the SQL functions) or carries a search_path of its own (the PL/pgSQL
--- functions), so that whoever calls it cannot put names in its way.
+-- It is one statement: all of it is done, or nothing. And so, inside of a transaction and outside, the names
+-- in it are looked up in pg_catalog alone; all others are written out. Others may be allowed to create objects
+-- in the current schema, and an operator or a function of theirs whose argument types fit better would be
+-- called by the script, or built into what it makes. For the same reason every function body is either parsed
+-- here (the SQL functions) or carries a search_path of its own (the PL/pgSQL functions).
+--
+-- No literal has a backslash, which is another thing where standard_conforming_strings is off.
+DO $idgen$
+DECLARE
+    path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
+    home CONSTANT pg_catalog.name := pg_catalog.current_schema();
+    owner pg_catalog.name;
+    others pg_catalog.text;
+    state pg_catalog.text;
+    message pg_catalog.text;
+    detail pg_catalog.text;
+    hint pg_catalog.text;
+BEGIN
+SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- What is there already ---------------------------------------------------------------------------
 
-DO $$
+IF current_setting('server_version_num')::integer < 140000 THEN
+    RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'idgen needs PostgreSQL 14 or later';
+ELSIF home IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '3F000', MESSAGE = 'there is no schema to make functions in',
+        HINT = 'Run this script with an existing schema first in the search_path.';
+ELSIF starts_with(home, 'pg_') THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('no functions are made in schema "%s"', home),
+        HINT = 'Run this script with another schema first in the search_path.';
+ELSIF translate(home, '"$''' || chr(92), '') <> home THEN
+    -- As CREATE EXTENSION does.
+    RAISE EXCEPTION USING ERRCODE = '22023',
+        MESSAGE = format('the name of schema "%s" has a quote, a dollar sign or a backslash', home),
+        HINT = 'Run this script with another schema first in the search_path.';
+ELSIF EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') THEN
+    RAISE EXCEPTION USING ERRCODE = '55000',
+        MESSAGE = 'the extension idgen is installed in this database',
+        HINT = 'It does all that the portable edition does.';
+ELSIF to_regclass('idgen_portable.moved') IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '55000',
+        MESSAGE = 'the extension idgen has minted ids in this database since',
+        HINT = 'DROP SCHEMA idgen_portable CASCADE, run this script, and call snowflake_advance for each shard.';
+END IF;
+owner := (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'idgen_portable');
+IF owner <> current_user THEN
+    RAISE EXCEPTION USING ERRCODE = '42501',
+        MESSAGE = format('schema "idgen_portable" belongs to role "%s"', owner),
+        HINT = 'Run this script as that role, or drop the schema.';
+END IF;
 DECLARE
-    owner regrole := (SELECT nspowner::regrole FROM pg_namespace WHERE nspname = 'idgen_portable');
-    home text := (SELECT pronamespace::regnamespace FROM pg_proc
-                  WHERE proname = 'shard_of' AND obj_description(oid, 'pg_proc') LIKE '% Portable edition.'
-                    AND proowner = (SELECT oid FROM pg_roles WHERE rolname = current_user));
-    -- What is replaced stays with whom it was, who could then make it do anything.
-    others text := (
-        SELECT string_agg(object, ', ' ORDER BY object COLLATE "C")
-        FROM (SELECT oid::regprocedure::text AS object, pronamespace AS namespace, proname AS name,
-                     proowner AS owner FROM pg_proc
-              UNION ALL SELECT relname::text, relnamespace, relname, relowner FROM pg_class) AS objects
-        WHERE namespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema)
-          AND name::text ~ '^(snowflake_|idgen_|shard_of$)'
-          AND objects.owner <> (SELECT oid FROM pg_roles WHERE rolname = current_user));
+    elsewhere CONSTANT pg_catalog.name := (
+        SELECT nspname FROM pg_proc JOIN pg_namespace AS n ON n.oid = pronamespace
+        WHERE proname = 'shard_of' AND obj_description(pg_proc.oid, 'pg_proc') LIKE '% Portable edition.'
+          AND pg_get_userbyid(proowner) = current_user AND nspname <> home
+        LIMIT 1);
 BEGIN
-    IF current_setting('server_version_num')::integer < 140000 THEN
-        RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'idgen needs PostgreSQL 14 or later';
-    ELSIF EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') THEN
-        RAISE EXCEPTION USING ERRCODE = '55000',
-            MESSAGE = 'the extension idgen is installed in this database',
-            HINT = 'It does all that the portable edition does.';
-    ELSIF to_regclass('idgen_portable.moved') IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = '55000',
-            MESSAGE = 'the extension idgen has minted ids in this database since',
-            HINT = 'DROP SCHEMA idgen_portable CASCADE, run this script, and call snowflake_advance for each '
-                   'shard.';
-    ELSIF owner <> current_user::regrole THEN
-        RAISE EXCEPTION USING ERRCODE = '42501',
-            MESSAGE = format('schema "idgen_portable" belongs to role "%s"', owner),
-            HINT = 'Run this script as that role, or give the schema to yours.';
-    ELSIF others IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = '42501',
-            MESSAGE = 'what has a name of the portable edition belongs to other roles',
-            DETAIL = others || '.',
-            HINT = 'Drop it, or run this script with a schema of your own first in the search_path.';
-    ELSIF home <> quote_ident(current_schema::text) THEN
-        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('idgen is in schema "%s"', home),
+    IF elsewhere IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('idgen is in schema "%s"', elsewhere),
             HINT = 'Run this script with that schema first in the search_path.';
     END IF;
-END $$;
+END;
 
-CREATE SCHEMA IF NOT EXISTS idgen_portable;
+-- What is replaced stays with whom it was, who could then make it do anything. Asked twice, for others may make
+-- something meanwhile.
+FOR pass IN 1..2 LOOP
+others := (
+    SELECT string_agg(object, ', ' ORDER BY object COLLATE "C")
+    FROM (SELECT oid::regprocedure::text AS object, pronamespace AS namespace, proname AS name,
+                 proowner AS owner FROM pg_proc
+          UNION ALL SELECT oid::regclass::text, relnamespace, relname, relowner FROM pg_class) AS objects
+    WHERE (namespace = to_regnamespace(quote_ident(home)) AND name::text ~ '^(snowflake_|idgen_|shard_of$)'
+           OR namespace = to_regnamespace('idgen_portable'))
+      AND pg_get_userbyid(objects.owner) <> current_user);
+IF others IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '42501',
+        MESSAGE = 'what has a name of the portable edition belongs to other roles',
+        DETAIL = others || '.',
+        HINT = 'Drop it, or run this script with a schema of your own first in the search_path.';
+ELSIF pass = 2 THEN
+    EXIT;
+END IF;
+
+BEGIN
+EXECUTE replace($script$
+DO $$
+BEGIN
+    -- Not IF NOT EXISTS, which would take one that somebody else has made since.
+    IF to_regnamespace('idgen_portable') IS NULL THEN
+        CREATE SCHEMA idgen_portable;
+    END IF;
+END $$;
 COMMENT ON SCHEMA idgen_portable IS
 'Helpers and registers of idgen''s portable edition. Nothing in it is to be called or changed by hand, but for sequences shard_N and js_N that are dropped so that no ids are minted for shard N here.';
 -- Bodies are run by everybody; a sequence is touched by its owner alone.
@@ -68,7 +112,8 @@ CREATE OR REPLACE FUNCTION idgen_portable.milliseconds(
     RETURNS bigint LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     value text := current_setting(name, true);
-    parts text[] := regexp_match(value, '^\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d)?\s*$');
+    parts text[] := regexp_match(
+        value, '^[[:space:]]*([0-9]+(?:[.][0-9]+)?)[[:space:]]*(us|ms|s|min|h|d)?[[:space:]]*$');
     ms numeric;
 BEGIN
     IF coalesce(value, '') = '' THEN
@@ -90,7 +135,7 @@ COMMENT ON FUNCTION idgen_portable.milliseconds(text, bigint, bigint, bigint) IS
 -- The epoch and idgen.max_ahead are constants in functions of their own: any session could set a setting.
 DO $$
 DECLARE
-    value text := btrim(current_setting('idgen.epoch', true), E' \t\r\n');
+    value text := btrim(current_setting('idgen.epoch', true), ' ' || chr(9) || chr(13) || chr(10));
     ms numeric;
     problem text;
 BEGIN
@@ -100,14 +145,15 @@ BEGIN
         END IF;
         value := '2025-01-01T00:00:00Z';
     END IF;
-    IF value ~ '^[+-]?\d+$' THEN
+    IF value ~ '^[+-]?[0-9]+$' THEN
         ms := value;
-    ELSIF value ~* '^\d{4}-\d\d-\d\d[t ]\d\d:\d\d:\d\d(\.\d+)?(z|[+-]\d\d:\d\d)$' THEN
+    ELSIF value ~* ('^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?'
+                    '(z|[+-][0-9]{2}:[0-9]{2})$') THEN
         BEGIN
             ms := extract(epoch FROM date_trunc('milliseconds', value::timestamptz)) * 1000;
         EXCEPTION WHEN datetime_field_overflow OR invalid_datetime_format THEN
         END;
-        IF value ~ '\.\d{3}\d*[1-9]' THEN
+        IF value ~ '[.][0-9]{3}[0-9]*[1-9]' THEN
             problem := 'The value has a part smaller than a millisecond.';
         END IF;
     END IF;
@@ -198,7 +244,7 @@ BEGIN ATOMIC
                 FROM (SELECT substr(relname, length(prefix) + 1)::integer AS shard
                       FROM pg_class
                       WHERE relnamespace = 'idgen_portable'::regnamespace AND relkind = 'S'
-                        AND relname ~ ('^' || prefix || '\d+$')) AS registers) AS numbered
+                        AND relname ~ ('^' || prefix || '[0-9]+$')) AS registers) AS numbered
           GROUP BY island) AS runs;
 END;
 COMMENT ON FUNCTION idgen_portable.shards(text) IS
@@ -236,6 +282,24 @@ COMMENT ON FUNCTION idgen_portable.make_register(integer) IS
 'Makes the register of a shard, and up to shard 255 that of its ids for JavaScript, where there is none.';
 REVOKE ALL ON FUNCTION idgen_portable.make_register(integer) FROM PUBLIC;
 
+-- The row of a sequence has the number of the transaction, or of its subtransaction, that made it. Nobody
+-- sees the row of one that has not ended but that transaction itself, whose own number is the least of those
+-- of its subtransactions.
+CREATE OR REPLACE FUNCTION idgen_portable.is_uncommitted(register regclass) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    this bigint := pg_current_xact_id_if_assigned();
+    younger bigint := (SELECT (xmin::text::bigint - this) & 4294967295 FROM pg_sequence
+                       WHERE seqrelid = register);
+BEGIN
+    RETURN coalesce(younger < 2147483648
+                    AND pg_xact_status((this + younger)::text::xid8) = 'in progress', false);
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN false;    -- A number of so long ago that it looks like one to come.
+END $$;
+COMMENT ON FUNCTION idgen_portable.is_uncommitted(regclass) IS
+'Whether a register was made by the transaction that asks. It is gone with a rollback, and its ids would come again.';
+
 DO $$
 DECLARE
     list text := current_setting('idgen.allowed_shards', true);
@@ -254,7 +318,7 @@ BEGIN
     END IF;
     FOREACH entry IN ARRAY string_to_array(coalesce(btrim(list), ''), ',') LOOP
         entry := btrim(entry);
-        ends := regexp_match(entry, '^\+?(\d{1,9})\s*(?:-\s*\+?(\d{1,9}))?$');
+        ends := regexp_match(entry, '^[+]?([0-9]{1,9})[[:space:]]*(?:-[[:space:]]*[+]?([0-9]{1,9}))?$');
         IF ends IS NULL OR greatest(ends[1]::integer, ends[2]::integer) > 8191 THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
                 MESSAGE = format('invalid value for parameter "idgen.allowed_shards": "%s"', list),
@@ -288,6 +352,47 @@ CREATE OR REPLACE FUNCTION idgen_portable.has_moved() RETURNS boolean
 COMMENT ON FUNCTION idgen_portable.has_moved() IS
 'Whether the extension has taken over: it renames the sequence last_id. Asked by name, for a snapshot of before the move would not know.';
 
+CREATE OR REPLACE FUNCTION idgen_portable.refuse_shard(shard integer, js boolean) RETURNS void
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM idgen_portable.check_shard(shard, CASE WHEN js THEN 255 ELSE 8191 END);
+    RAISE EXCEPTION USING ERRCODE = '55000',
+        MESSAGE = format('this server may not mint ids for shard "%s"', shard),
+        DETAIL = format('"idgen.allowed_shards" is "%s".',
+                        idgen_portable.shards(CASE WHEN js THEN 'js_' ELSE 'shard_' END)),
+        HINT = format('Connect to the server that holds the shard; or, once no other server mints for it, let '
+                      'the owner call snowflake_advance(%s, ID) with its greatest id, or 0.', shard);
+END $$;
+COMMENT ON FUNCTION idgen_portable.refuse_shard(integer, boolean) IS
+'Raises 55000 for a shard that has no register, or what is wrong with it.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.refuse_uncommitted(shard integer) RETURNS void
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION USING ERRCODE = '55000',
+        MESSAGE = format('the register of shard "%s" was made by this transaction', shard),
+        DETAIL = 'If the transaction is rolled back, the register is gone, and its ids would be minted again.',
+        HINT = 'Commit first.';
+END $$;
+COMMENT ON FUNCTION idgen_portable.refuse_uncommitted(integer) IS 'Raises 55000.';
+
+CREATE OR REPLACE FUNCTION idgen_portable.refuse_call(want bigint, waited_ms bigint, js boolean) RETURNS void
+    LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    lacking text := CASE WHEN want IS NULL THEN 'want' WHEN waited_ms IS NULL THEN 'waited_ms'
+                         WHEN js IS NULL THEN 'js' END;
+BEGIN
+    IF lacking IS NOT NULL THEN
+        PERFORM idgen_portable.refuse_null(lacking);
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'an argument of idgen_portable.mint is out of range',
+        DETAIL = format('It is to take between 1 and 2147483647 ids, here %s, and cannot have waited for less '
+                        'than 0 ms, here %s.', want, waited_ms),
+        HINT = 'Call snowflake_next_id or snowflake_next_ids.';
+END $$;
+COMMENT ON FUNCTION idgen_portable.refuse_call(bigint, bigint, boolean) IS
+'Raises 22004 or 22023 for arguments that idgen_portable.mint does not take.';
+
 -- The one path to an id: reads the register, and advances it, while an advisory lock on the shard keeps
 -- others from it. setval is in no transaction, so what is taken stays taken. The lock is one of the
 -- transaction, taken in a block that is then rolled back: that frees it at once, and so does every error
@@ -314,6 +419,8 @@ BEGIN
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'cannot mint ids during recovery',
             HINT = 'Connect to the primary.';
+    ELSIF (want BETWEEN 1 AND 2147483647 AND waited_ms >= 0 AND js IS NOT NULL) IS NOT TRUE THEN
+        PERFORM idgen_portable.refuse_call(want, waited_ms, js);    -- Everybody may call this.
     END IF;
     -- The gate. Null says that it was shut, or that the server crashed.
     IF pg_sequence_last_value('idgen_portable.last_id') IS NULL AND idgen_portable.has_moved() THEN
@@ -322,13 +429,7 @@ BEGIN
     END IF;
     register := to_regclass('idgen_portable.' || prefix || shard);
     IF register IS NULL THEN
-        PERFORM idgen_portable.check_shard(shard, CASE WHEN js THEN 255 ELSE 8191 END);
-        RAISE EXCEPTION USING ERRCODE = '55000',
-            MESSAGE = format('this server may not mint ids for shard "%s"', shard),
-            DETAIL = format('"idgen.allowed_shards" is "%s".', idgen_portable.shards(prefix)),
-            HINT = format('Connect to the server that holds the shard; or, once no other server mints for '
-                          'it, let the owner call snowflake_advance(%s, ID) with its greatest id, or 0.',
-                          shard);
+        PERFORM idgen_portable.refuse_shard(shard, js);
     END IF;
     LOOP
         BEGIN
@@ -336,15 +437,19 @@ BEGIN
             locked := pg_advisory_xact_lock(CASE WHEN js THEN 1768187754 ELSE 1768187749 END, shard) IS NULL;
             tick := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
             greatest_tick := least(tick + idgen_portable.max_ahead_ms(), 1099511627775);
-            start := coalesce(pg_sequence_last_value(register) + 1, 0);
+            start := pg_sequence_last_value(register) + 1;
+            IF start IS NULL THEN    -- the first of all
+                IF idgen_portable.is_uncommitted(register) THEN
+                    PERFORM idgen_portable.refuse_uncommitted(shard);
+                END IF;
+                start := (pg_sequence_parameters(register)).start_value;
+            END IF;
             IF tick / unit_ms << bits > start THEN
                 -- A quiet shard does not begin every millisecond with sequence 0: id % N finds all buckets.
                 start := (tick / unit_ms << bits) | (start & 255);
             END IF;
             IF tick >= 0 AND (start >> bits) * unit_ms <= greatest_tick THEN
-                -- Everybody may call this: a register never goes back, whatever is wanted.
-                stop := setval(register, least(start + greatest(want, 1) - 1,
-                                               ((greatest_tick / unit_ms + 1) << bits) - 1));
+                stop := setval(register, least(start + want - 1, ((greatest_tick / unit_ms + 1) << bits) - 1));
             END IF;
             RAISE SQLSTATE 'IDGEN';
         EXCEPTION WHEN SQLSTATE 'IDGEN' THEN
@@ -387,7 +492,7 @@ BEGIN
             DETAIL = 'snowflake_next_id() without an argument mints for the shard in "idgen.shard".',
             HINT = 'SET idgen.shard, or ALTER DATABASE or ALTER ROLE ... SET idgen.shard; or call '
                    'snowflake_next_id(shard).';
-    ELSIF value !~ '^\s*-?\d{1,9}\s*$' THEN
+    ELSIF value !~ '^[[:space:]]*-?[0-9]{1,9}[[:space:]]*$' THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = format('invalid value for parameter "idgen.shard": "%s"', value),
             HINT = 'Give a shard between 0 and 8191.';
@@ -398,16 +503,16 @@ COMMENT ON FUNCTION idgen_portable.session_shard() IS 'The setting idgen.shard.'
 
 -- The functions that mint are inlined into the statement that calls them, and what it runs is the helper.
 -- So a statement that runs while the database is moved to the extension goes on: the helper is still there.
-CREATE OR REPLACE FUNCTION snowflake_next_id(shard integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(shard, 1);
-COMMENT ON FUNCTION snowflake_next_id(integer) IS
+COMMENT ON FUNCTION @extschema@.snowflake_next_id(integer) IS
 'Mints an id for a logical shard (0 to 8191): greater than every id of the shard that this database has minted before. Made for column defaults. Errors: 22004 null shard, 22023 shard out of range, 25006 on a standby or in a read-only transaction, 55000 shard not allowed here or clock behind, 2200H range used up. Portable edition.';
 
-CREATE OR REPLACE FUNCTION snowflake_next_id() RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id() RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(idgen_portable.session_shard(), 1);
-COMMENT ON FUNCTION snowflake_next_id() IS
+COMMENT ON FUNCTION @extschema@.snowflake_next_id() IS
 'Mints an id for the shard in the setting idgen.shard. Errors: 55000 where none is set, and those of snowflake_next_id(shard). Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.mint_many(shard integer, count integer) RETURNS SETOF bigint
@@ -432,7 +537,7 @@ BEGIN
         RETURN QUERY EXECUTE 'SELECT idgen_portable.mint_many($1, $2)' USING shard, count;
         RETURN;
     ELSIF want = 0 AND to_regclass('idgen_portable.shard_' || shard) IS NULL THEN
-        PERFORM idgen_portable.mint(shard, 0);    -- refuses
+        PERFORM idgen_portable.refuse_shard(shard, false);
     END IF;
     WHILE want > 0 LOOP
         -- After the first run, all of the time is spent waiting for the clock.
@@ -451,21 +556,21 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION idgen_portable.mint_many(integer, integer) IS 'The ids of a batch.';
 
-CREATE OR REPLACE FUNCTION snowflake_next_ids(shard integer, count integer) RETURNS SETOF bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_ids(shard integer, count integer) RETURNS SETOF bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE ROWS 1000
 BEGIN ATOMIC
     SELECT idgen_portable.mint_many(shard, count);
 END;
-COMMENT ON FUNCTION snowflake_next_ids(integer, integer) IS
+COMMENT ON FUNCTION @extschema@.snowflake_next_ids(integer, integer) IS
 'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one lock and one advance of its register. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or shard out of range, and those of snowflake_next_id(shard). Portable edition.';
 
-CREATE OR REPLACE FUNCTION snowflake_next_id_js(shard integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(shard, 1, js => true);
-COMMENT ON FUNCTION snowflake_next_id_js(integer) IS
+COMMENT ON FUNCTION @extschema@.snowflake_next_id_js(integer) IS
 'Mints an id below 2^53, which JavaScript keeps exactly: 32 bits of seconds since the epoch, 8 bits of logical shard (0 to 255), 12 bits of sequence, hence at most 4096 ids a second for each shard. Greater than every id of this function and the shard that this database has minted before. To be kept in columns of their own: next to those of snowflake_next_id such ids are all smaller. snowflake_decode(id, ''js53'') takes it apart. Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard). Portable edition.';
 
-CREATE OR REPLACE FUNCTION snowflake_last_id() RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_last_id() RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN currval('idgen_portable.last_id');
@@ -473,7 +578,7 @@ EXCEPTION WHEN object_not_in_prerequisite_state THEN
     RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'no id has been minted in this session yet',
         HINT = 'Call snowflake_next_id first.';
 END $$;
-COMMENT ON FUNCTION snowflake_last_id() IS
+COMMENT ON FUNCTION @extschema@.snowflake_last_id() IS
 'The last id that this session minted, of whatever shard and layout, also where its transaction was rolled back; what lastval() is for sequences. DISCARD SEQUENCES forgets it. Error: 55000 before the first. Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.advance(shard integer, past bigint) RETURNS bigint
@@ -515,9 +620,16 @@ BEGIN
         PERFORM idgen_portable.make_register(shard);
     END IF;
     register := to_regclass('idgen_portable.shard_' || shard);
+    IF idgen_portable.is_uncommitted(register) THEN
+        -- It has minted nothing, and stays such a register until it is committed.
+        next := greatest(next, (pg_sequence_parameters(register)).start_value);
+        EXECUTE format('ALTER SEQUENCE %s START %s', register, next);
+        RETURN idgen_portable.id_at(next, shard);
+    END IF;
     BEGIN
         PERFORM pg_advisory_xact_lock(1768187749, shard);
-        next := greatest(next, coalesce(pg_sequence_last_value(register) + 1, 0));
+        next := greatest(next, coalesce(pg_sequence_last_value(register) + 1,
+                                        (pg_sequence_parameters(register)).start_value));
         IF next > 0 THEN
             PERFORM setval(register, next - 1);
         END IF;
@@ -529,16 +641,16 @@ END $$;
 COMMENT ON FUNCTION idgen_portable.advance(integer, bigint) IS 'What snowflake_advance does.';
 REVOKE ALL ON FUNCTION idgen_portable.advance(integer, bigint) FROM PUBLIC;
 
-CREATE OR REPLACE FUNCTION snowflake_advance(shard integer, past bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_advance(shard integer, past bigint) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     RETURN idgen_portable.advance(shard, past);
-COMMENT ON FUNCTION snowflake_advance(integer, bigint) IS
-'Makes the next id of a shard (0 to 8191) greater than an id given, as soon as it returns, and durably once the transaction has been committed: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. A shard that has no register here gets one, with the transaction. Moves no ids of snowflake_next_id_js. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) but for shards not allowed. Portable edition.';
-REVOKE ALL ON FUNCTION snowflake_advance(integer, bigint) FROM PUBLIC;
+COMMENT ON FUNCTION @extschema@.snowflake_advance(integer, bigint) IS
+'Makes the next id of a shard (0 to 8191) greater than an id given, as soon as it returns, and durably once the transaction has been committed: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. A shard that has no register here gets one, with the transaction, which must commit before ids are minted for it. Moves no ids of snowflake_next_id_js. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) but for shards not allowed. Portable edition.';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_advance(integer, bigint) FROM PUBLIC;
 
 -- Taking ids apart and building them --------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION snowflake_decode(
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_decode(
         id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -546,13 +658,13 @@ BEGIN
     shard := id >> 10 & 8191;
     sequence := id & 1023;
 END $$;
-COMMENT ON FUNCTION snowflake_decode(bigint) IS
+COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint) IS
 'Takes an id apart: the millisecond it was minted in, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Every bigint decodes; the word is read as unsigned. Depends on the epoch. Portable edition.';
 
-CREATE OR REPLACE FUNCTION shard_of(id bigint) RETURNS integer
+CREATE OR REPLACE FUNCTION @extschema@.shard_of(id bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN (id >> 10 & 8191)::integer;
-COMMENT ON FUNCTION shard_of(bigint) IS
+COMMENT ON FUNCTION @extschema@.shard_of(bigint) IS
 'The logical shard in an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys. Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.tick_of(ts timestamptz) RETURNS bigint
@@ -571,8 +683,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION idgen_portable.tick_of(timestamptz) IS 'The millisecond of a moment, 0 to 2^40 - 1. Error: 22008.';
 
-CREATE OR REPLACE FUNCTION snowflake_make_id(ts timestamptz, shard integer, sequence integer) RETURNS bigint
-    LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_make_id(ts timestamptz, shard integer, sequence integer)
+    RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM idgen_portable.check_shard(shard);
     IF sequence NOT BETWEEN 0 AND 1023 THEN
@@ -580,18 +692,18 @@ BEGIN
     END IF;
     RETURN idgen_portable.id_at(idgen_portable.tick_of(ts) << 10 | sequence, shard);
 END $$;
-COMMENT ON FUNCTION snowflake_make_id(timestamptz, integer, integer) IS
+COMMENT ON FUNCTION @extschema@.snowflake_make_id(timestamptz, integer, integer) IS
 'Builds the id of a moment (cut to its millisecond), a shard (0 to 8191) and a sequence number (0 to 1023), for backfills. It is the caller''s to use no triple twice. Depends on the epoch. Errors: 22008 moment outside the range of ids, 22023 shard or sequence out of range. Portable edition.';
 
 -- Time ------------------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION snowflake_time(id bigint) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_time(id bigint) RETURNS timestamptz
     LANGUAGE sql STABLE STRICT PARALLEL SAFE
     RETURN idgen_portable.epoch() + (id >> 23 & 2199023255551) * interval '1 ms';
-COMMENT ON FUNCTION snowflake_time(bigint) IS
+COMMENT ON FUNCTION @extschema@.snowflake_time(bigint) IS
 'The millisecond in which an id was minted. Depends on the epoch, hence STABLE; for indexes and generated columns there is snowflake_time(id, epoch). Portable edition.';
 
-CREATE OR REPLACE FUNCTION snowflake_time(id bigint, epoch timestamptz) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_time(id bigint, epoch timestamptz) RETURNS timestamptz
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     since interval := (id >> 23 & 2199023255551) * interval '1 ms';
@@ -603,30 +715,30 @@ BEGIN
         DETAIL = 'The id counted from this epoch gives no moment that PostgreSQL can represent.',
         HINT = 'Give the finite moment that the id''s milliseconds are counted from.';
 END $$;
-COMMENT ON FUNCTION snowflake_time(bigint, timestamptz) IS
+COMMENT ON FUNCTION @extschema@.snowflake_time(bigint, timestamptz) IS
 'The millisecond in which an id was minted, counted from the epoch given: for indexes and generated columns. Error: 22008 where the epoch is infinite or the result out of range. Portable edition.';
 
-CREATE OR REPLACE FUNCTION snowflake_min_id(ts timestamptz) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_min_id(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN CASE WHEN ts = '-infinity' THEN 0 ELSE idgen_portable.tick_of(ts) << 23 END;
 END $$;
-COMMENT ON FUNCTION snowflake_min_id(timestamptz) IS
+COMMENT ON FUNCTION @extschema@.snowflake_min_id(timestamptz) IS
 'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. ''-infinity'' gives the least id of all. Depends on the epoch. Error: 22008 outside the range of ids. Portable edition.';
 
-CREATE OR REPLACE FUNCTION snowflake_max_id(ts timestamptz) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_max_id(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN CASE WHEN ts = 'infinity' THEN 9223372036854775807
                 ELSE idgen_portable.tick_of(ts) << 23 | 8388607 END;
 END $$;
-COMMENT ON FUNCTION snowflake_max_id(timestamptz) IS
+COMMENT ON FUNCTION @extschema@.snowflake_max_id(timestamptz) IS
 'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. ''infinity'' gives the greatest id of all. Depends on the epoch. Error: 22008 outside the range of ids. Portable edition.';
 
-CREATE OR REPLACE FUNCTION snowflake_between(id bigint, "from" timestamptz, upto timestamptz) RETURNS boolean
-    LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN id >= snowflake_min_id("from") AND id <= snowflake_max_id(upto);
-COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_between(id bigint, "from" timestamptz, upto timestamptz)
+    RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN id >= @extschema@.snowflake_min_id("from") AND id <= @extschema@.snowflake_max_id(upto);
+COMMENT ON FUNCTION @extschema@.snowflake_between(bigint, timestamptz, timestamptz) IS
 'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open. Errors: those of snowflake_min_id and snowflake_max_id. Portable edition.';
 
 -- Ids of other systems --------------------------------------------------------------------------
@@ -634,10 +746,11 @@ COMMENT ON FUNCTION snowflake_between(bigint, timestamptz, timestamptz) IS
 CREATE OR REPLACE FUNCTION idgen_portable.excerpt(value text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT coalesce(string_agg(CASE WHEN c IN ('''', '"', '\') THEN '\' || c WHEN c = E'\t' THEN '\t'
-                                    WHEN c = E'\n' THEN '\n' WHEN c = E'\r' THEN '\r'
+    SELECT coalesce(string_agg(CASE WHEN c IN ('''', '"', chr(92)) THEN chr(92) || c
                                     WHEN ascii(c) BETWEEN 32 AND 126 THEN c
-                                    ELSE '\u{' || to_hex(ascii(c)) || '}' END, '' ORDER BY n), '')
+                                    ELSE chr(92) || CASE ascii(c) WHEN 9 THEN 't' WHEN 10 THEN 'n'
+                                                    WHEN 13 THEN 'r' ELSE 'u{' || to_hex(ascii(c)) || '}' END
+                                    END, '' ORDER BY n), '')
            || CASE WHEN length(value) > 50 THEN '...' ELSE '' END
     FROM regexp_split_to_table(left(value, 50), '') WITH ORDINALITY AS t (c, n)
     WHERE c <> '';
@@ -683,24 +796,24 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION idgen_portable.layouts() IS 'The layouts that are known.';
 
-CREATE OR REPLACE FUNCTION snowflake_layouts(
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_layouts(
         OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 11
 BEGIN ATOMIC
     SELECT * FROM idgen_portable.layouts();
 END;
-COMMENT ON FUNCTION snowflake_layouts() IS 'What the view snowflake_layouts shows. Portable edition.';
+COMMENT ON FUNCTION @extschema@.snowflake_layouts() IS 'What the view snowflake_layouts shows. Portable edition.';
 
-CREATE OR REPLACE VIEW snowflake_layouts AS SELECT * FROM snowflake_layouts();
-COMMENT ON VIEW snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of their systems. Portable edition.';
-COMMENT ON COLUMN snowflake_layouts.name IS 'What to give to snowflake_decode.';
-COMMENT ON COLUMN snowflake_layouts.bits IS 'The parts of an id and their widths, from the top down. Of 63 bits in all, a set sign bit counts as time.';
-COMMENT ON COLUMN snowflake_layouts.unit IS 'The unit of the time; can be cast to interval.';
-COMMENT ON COLUMN snowflake_layouts.epoch IS 'Where time is counted from; for idgen and js53 the epoch of this database.';
-COMMENT ON COLUMN snowflake_layouts.shard IS 'What snowflake_decode gives as the shard; null where there is none.';
-COMMENT ON COLUMN snowflake_layouts.used_by IS 'Who makes such ids.';
-GRANT SELECT ON snowflake_layouts TO PUBLIC;
+CREATE OR REPLACE VIEW @extschema@.snowflake_layouts AS SELECT * FROM @extschema@.snowflake_layouts();
+COMMENT ON VIEW @extschema@.snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of their systems. Portable edition.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.name IS 'What to give to snowflake_decode.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.bits IS 'The parts of an id and their widths, from the top down. Of 63 bits in all, a set sign bit counts as time.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.unit IS 'The unit of the time; can be cast to interval.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.epoch IS 'Where time is counted from; for idgen and js53 the epoch of this database.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.shard IS 'What snowflake_decode gives as the shard; null where there is none.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.used_by IS 'Who makes such ids.';
+GRANT SELECT ON @extschema@.snowflake_layouts TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION idgen_portable.layout(
         wanted text, OUT bits text, OUT unit interval, OUT epoch timestamptz, OUT names text)
@@ -712,7 +825,7 @@ BEGIN ATOMIC
 END;
 COMMENT ON FUNCTION idgen_portable.layout(text) IS 'A layout by its name, and the names of all.';
 
-CREATE OR REPLACE FUNCTION snowflake_decode(
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_decode(
         id bigint, layout text,
         OUT created_at timestamptz, OUT shard integer, OUT sequence integer, OUT gene integer)
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -732,7 +845,7 @@ BEGIN
     -- From the lowest bits up; the time is the rest.
     FOR part IN
         SELECT field[1]::integer AS width, field[2] AS name
-        FROM regexp_matches(l.bits, '(\d+) (\w+)', 'g') WITH ORDINALITY AS fields (field, place)
+        FROM regexp_matches(l.bits, '([0-9]+) ([a-z]+)', 'g') WITH ORDINALITY AS fields (field, place)
         ORDER BY place DESC
     LOOP
         value := (id >> shift) & ((1::bigint << part.width) - 1);
@@ -757,17 +870,17 @@ BEGIN
     value := value * (extract(epoch FROM l.unit) * 1000)::bigint;
     created_at := l.epoch + (value / 1000) * interval '1 s' + (value % 1000) * interval '1 ms';
 END $$;
-COMMENT ON FUNCTION snowflake_decode(bigint, text) IS
+COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint, text) IS
 'Takes an id of another system apart, by a layout that the view snowflake_layouts lists: the moment it was made, cut to the layout''s unit of time; the shard, which is what the layout says and null where it has none; the sequence number; the gene, bits of another id, null in most. The word is read as unsigned. Depends on the epoch for the layouts idgen and js53. Error: 22023 no such layout, or an id with more bits than its layout has. Portable edition.';
 
 -- Other forms of an id --------------------------------------------------------------------------
 
 -- Nine bytes are twelve digits, of which the first is that of the byte added.
-CREATE OR REPLACE FUNCTION snowflake_shortcode(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_shortcode(id bigint) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    RETURN coalesce(nullif(ltrim(translate(encode(bytea '\x00' || int8send(id), 'base64'), '+/', '-_'), 'A'),
-                           ''), 'A');
-COMMENT ON FUNCTION snowflake_shortcode(bigint) IS
+    RETURN coalesce(nullif(ltrim(translate(encode(decode('00', 'hex') || int8send(id), 'base64'), '+/', '-_'),
+                                 'A'), ''), 'A');
+COMMENT ON FUNCTION @extschema@.snowflake_shortcode(bigint) IS
 'The id, read as unsigned, as Instagram writes it in links: a number in base64url, 1 to 11 of A-Z a-z 0-9 - _ without leading zeros. Case matters. It does not sort as the id does; snowflake_text does. Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.read_digits(
@@ -798,7 +911,7 @@ END $$;
 COMMENT ON FUNCTION idgen_portable.read_digits(text, text, integer, integer) IS
 'The number that digits stand for, or what is wrong with them.';
 
-CREATE OR REPLACE FUNCTION snowflake_from_shortcode(code text) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_from_shortcode(code text) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     read record;
@@ -817,10 +930,10 @@ BEGIN
     END IF;
     RETURN read.number - CASE WHEN read.number > 9223372036854775807 THEN 18446744073709551616 ELSE 0 END;
 END $$;
-COMMENT ON FUNCTION snowflake_from_shortcode(text) IS
+COMMENT ON FUNCTION @extschema@.snowflake_from_shortcode(text) IS
 'The id of a short code; undoes snowflake_shortcode, and takes nothing that it does not write. Error: 22P02 empty, too long, another character, a leading zero or more than 64 bits. Portable edition.';
 
-CREATE OR REPLACE FUNCTION snowflake_text(id bigint) RETURNS text
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_text(id bigint) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     digits CONSTANT text := '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
@@ -832,10 +945,10 @@ BEGIN
     END LOOP;
     RETURN value;
 END $$;
-COMMENT ON FUNCTION snowflake_text(bigint) IS
+COMMENT ON FUNCTION @extschema@.snowflake_text(bigint) IS
 'The id as 13 characters that sort as the ids do, negative ones included: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes: keep it in columns with COLLATE "C". For JSON, URLs and file names. Portable edition.';
 
-CREATE OR REPLACE FUNCTION snowflake_from_text(text text) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_from_text(text text) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     read record;
@@ -849,19 +962,19 @@ BEGIN
     END IF;
     RETURN read.number - 9223372036854775808;
 END $$;
-COMMENT ON FUNCTION snowflake_from_text(text) IS
+COMMENT ON FUNCTION @extschema@.snowflake_from_text(text) IS
 'The id of a text; undoes snowflake_text, and takes nothing that it does not write, not even lower case. Error: 22P02 not 13 characters, another character, or more than 64 bits. Portable edition.';
 
-CREATE OR REPLACE FUNCTION snowflake_scatter(id bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_scatter(id bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN reverse(id::bit(64)::text)::bit(64)::bigint;
-COMMENT ON FUNCTION snowflake_scatter(bigint) IS
+COMMENT ON FUNCTION @extschema@.snowflake_scatter(bigint) IS
 'The id with its 64 bits in reverse: ids next to each other become numbers all over the range of bigint, half of them negative. For engines that shard by ranges of the key and get hot at its end. Not for keys in PostgreSQL, where it makes inserts dear. Portable edition.';
 
-CREATE OR REPLACE FUNCTION snowflake_unscatter(id bigint) RETURNS bigint
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_unscatter(id bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN reverse(id::bit(64)::text)::bit(64)::bigint;
-COMMENT ON FUNCTION snowflake_unscatter(bigint) IS
+COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS
 'The id that snowflake_scatter made into this number. Portable edition.';
 
 -- Shards and the columns that mint for them --------------------------------------------------------
@@ -879,19 +992,19 @@ CREATE OR REPLACE FUNCTION idgen_portable.columns(
 BEGIN ATOMIC
     WITH minting AS (
         SELECT p.oid, quote_ident(n.nspname) || '.' || quote_ident(p.proname) AS name,
-               CASE WHEN p.oid = 'snowflake_next_id_js(integer)'::regprocedure THEN 255 ELSE 8191 END
-               AS max_shard
+               CASE WHEN p.oid = '@extschema@.snowflake_next_id_js(integer)'::regprocedure THEN 255
+                    ELSE 8191 END AS max_shard
         FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
-        WHERE p.oid IN ('snowflake_next_id()'::regprocedure, 'snowflake_next_id(integer)'::regprocedure,
-                        'snowflake_next_id_js(integer)'::regprocedure)
+        WHERE p.oid IN ('@extschema@.snowflake_next_id()'::regprocedure,
+                        '@extschema@.snowflake_next_id(integer)'::regprocedure,
+                        '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
     ),
-    -- A token is a call with a readable shard (its name and its shard), or something else: a literal, a
-    -- name with its qualification, or one character. The longest one counts.
+    -- A token is a call of any function with a readable shard, of which the name and the shard are taken, or
+    -- something else: a literal, a name with its qualification, or one character. The longest one counts.
     grammar AS (
         SELECT array_agg(DISTINCT name) AS names,
-               '(' || string_agg(DISTINCT regexp_replace(name, '([]*+?.^$|(){}[\\])', '\\\1', 'g'), '|')
-               || ')\((?:shard => )?([0-9]*)\)'
-               || '|(''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)' AS token
+               '(((?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+)[(](?:(?:shard|"shard") => )?([0-9]*)[)]'
+               '|''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)' AS token
         FROM minting
     ),
     -- A column without a default of its own has that of its domain.
@@ -921,18 +1034,21 @@ BEGIN ATOMIC
          JOIN pg_attribute AS a ON a.attrelid = d.relation AND a.attnum = d.number
          CROSS JOIN grammar
          CROSS JOIN LATERAL (
-             SELECT count(part[1]) > 0 AND count(*) FILTER (WHERE part[3] = ANY (names)) = 0 AS all_of_it,
-                    min(part[2]) AS least, max(part[2]) AS greatest,
-                    string_agg(coalesce(part[1] || '(%1$s)', replace(part[3], '%', '%%')), '' ORDER BY place)
+             SELECT count(call) > 0 AND count(*) FILTER (WHERE part[1] = ANY (names)) = 0 AS all_of_it,
+                    min(part[3]) FILTER (WHERE call IS NOT NULL) AS least,
+                    max(part[3]) FILTER (WHERE call IS NOT NULL) AS greatest,
+                    string_agg(replace(coalesce(call, part[1]), '%', '%%')
+                               || CASE WHEN call IS NULL THEN '' ELSE '(%1$s)' END, '' ORDER BY place)
                     AS template,
-                    min((SELECT min(max_shard) FROM minting WHERE name = part[1])) AS max_shard
+                    min((SELECT min(max_shard) FROM minting WHERE name = call)) AS max_shard
              FROM regexp_matches(d.expression, grammar.token, 'g') WITH ORDINALITY AS tokens (part, place)
+                  CROSS JOIN LATERAL (SELECT CASE WHEN part[2] = ANY (names) THEN part[2] END AS call) AS ours
          ) AS read;
 END;
 COMMENT ON FUNCTION idgen_portable.columns() IS
 'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for.';
 
-CREATE OR REPLACE FUNCTION idgen_columns(
+CREATE OR REPLACE FUNCTION @extschema@.idgen_columns(
         OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
         OUT template text, OUT relation oid, OUT max_shard integer)
     RETURNS SETOF record
@@ -940,20 +1056,20 @@ CREATE OR REPLACE FUNCTION idgen_columns(
 BEGIN ATOMIC
     SELECT * FROM idgen_portable.columns();
 END;
-COMMENT ON FUNCTION idgen_columns() IS
+COMMENT ON FUNCTION @extschema@.idgen_columns() IS
 'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for. Portable edition.';
 
-CREATE OR REPLACE VIEW idgen_columns AS
-    SELECT "schema", "table", "column", shard, expression FROM idgen_columns();
-COMMENT ON VIEW idgen_columns IS 'Every column whose default calls snowflake_next_id or snowflake_next_id_js, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls one of them is not seen, nor is a trigger. Portable edition.';
-COMMENT ON COLUMN idgen_columns.schema IS 'The schema of the table.';
-COMMENT ON COLUMN idgen_columns.table IS 'The table, partition, child, foreign table or view.';
-COMMENT ON COLUMN idgen_columns.column IS 'The column.';
-COMMENT ON COLUMN idgen_columns.shard IS 'The shard that the default mints for. Null for snowflake_next_id(), which takes that of the session, and where it is no constant, or more than one.';
-COMMENT ON COLUMN idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
-GRANT SELECT ON idgen_columns TO PUBLIC;
+CREATE OR REPLACE VIEW @extschema@.idgen_columns AS
+    SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
+COMMENT ON VIEW @extschema@.idgen_columns IS 'Every column whose default calls snowflake_next_id or snowflake_next_id_js, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls one of them is not seen, nor is a trigger. Portable edition.';
+COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'The schema of the table.';
+COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'The table, partition, child, foreign table or view.';
+COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'The column.';
+COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'The shard that the default mints for. Null for snowflake_next_id(), which takes that of the session, and where it is no constant, or more than one.';
+COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
+GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
-CREATE OR REPLACE FUNCTION snowflake_assign_shard(
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(
         "schema" regnamespace, shard integer, share boolean DEFAULT false)
     RETURNS TABLE ("table" name, "column" name, old_default text, new_default text)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -979,6 +1095,12 @@ BEGIN
     ELSIF target_name IS NULL THEN
         RAISE EXCEPTION 'schema with OID % does not exist', target::oid
             USING ERRCODE = '3F000', HINT = 'Give the schema by its name.';
+    ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION 'snowflake_assign_shard() must run in a READ COMMITTED transaction'
+            USING ERRCODE = '25001',
+                  DETAIL = 'By an older snapshot, defaults and shards that others have changed meanwhile would '
+                           'not be seen.',
+                  HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 
     -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
@@ -1053,12 +1175,12 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner. Portable edition.';
+COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner. Portable edition.';
 
 -- Watching --------------------------------------------------------------------------------------
 
-CREATE OR REPLACE FUNCTION idgen_status(
+CREATE OR REPLACE FUNCTION @extschema@.idgen_status(
         OUT epoch timestamptz, OUT now_tick bigint, OUT ahead_ms bigint, OUT shards_in_use integer,
         OUT mark bigint, OUT mark_at timestamptz, OUT mark_kept_in text, OUT window_left_ms bigint,
         OUT renewals bigint, OUT flush_ms double precision,
@@ -1075,7 +1197,7 @@ BEGIN
     FROM (SELECT relname, pg_sequence_last_value(oid) AS last
           FROM pg_class
           WHERE relnamespace = 'idgen_portable'::regnamespace AND relkind = 'S'
-            AND relname ~ '^(shard|js)_\d+$') AS registers;
+            AND relname ~ '^(shard|js)_[0-9]+$') AS registers;
     epoch := idgen_portable.epoch();
     mark_at := epoch + mark * interval '1 ms';
     mark_kept_in := 'sequences of schema idgen_portable';
@@ -1093,12 +1215,12 @@ BEGIN
                          THEN format('the range of ids ends in %s years', round(years_left::numeric, 1)) END;
     RETURN NEXT;
 END $$;
-COMMENT ON FUNCTION idgen_status() IS
+COMMENT ON FUNCTION @extschema@.idgen_status() IS
 'What the view idgen_status shows, without the settings. Errors: none. Portable edition.';
 
-CREATE OR REPLACE VIEW idgen_status AS
+CREATE OR REPLACE VIEW @extschema@.idgen_status AS
     SELECT s.*,
-           CASE WHEN current_setting('idgen.shard', true) ~ '^\d{1,9}$'
+           CASE WHEN current_setting('idgen.shard', true) ~ '^[0-9]{1,9}$'
                 THEN current_setting('idgen.shard', true)::integer ELSE -1 END AS shard,
            idgen_portable.shards() AS allowed_shards,
            idgen_portable.max_ahead_ms() || 'ms' AS max_ahead,
@@ -1106,28 +1228,42 @@ CREATE OR REPLACE VIEW idgen_status AS
            1 AS max_lease,
            NULL::text AS reserve_ahead,
            NULL::text AS max_clock_jump
-    FROM idgen_status() AS s;
-COMMENT ON VIEW idgen_status IS 'The clock of the ids and its guards, and the settings in force: one row. Portable edition.';
-COMMENT ON COLUMN idgen_status.epoch IS 'The moment of tick 0.';
-COMMENT ON COLUMN idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null where it is before the epoch.';
-COMMENT ON COLUMN idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has. A second of snowflake_next_id_js counts from its beginning.';
-COMMENT ON COLUMN idgen_status.shards_in_use IS 'Shards that ids were ever minted for here. A shard that both kinds of ids were minted for counts twice.';
-COMMENT ON COLUMN idgen_status.mark IS 'Every id ever minted in this database is of an earlier tick. Null before the first id.';
-COMMENT ON COLUMN idgen_status.mark_at IS 'The mark as a time.';
-COMMENT ON COLUMN idgen_status.mark_kept_in IS 'Where the mark is kept: a register for each shard.';
-COMMENT ON COLUMN idgen_status.window_left_ms IS 'Null: the portable edition reserves nothing.';
-COMMENT ON COLUMN idgen_status.renewals IS 'Null: the portable edition reserves nothing.';
-COMMENT ON COLUMN idgen_status.flush_ms IS 'Null: registers are flushed with the transactions that mint.';
-COMMENT ON COLUMN idgen_status.clock_steps_back IS 'Null: the portable edition does not watch the clock.';
-COMMENT ON COLUMN idgen_status.clock_steps_forward IS 'Null: the portable edition does not watch the clock.';
-COMMENT ON COLUMN idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
-COMMENT ON COLUMN idgen_status.years_left IS 'Years of 365.25 days until then.';
-COMMENT ON COLUMN idgen_status.warning IS 'A clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
-COMMENT ON COLUMN idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
-COMMENT ON COLUMN idgen_status.allowed_shards IS 'The shards that have a register here.';
-COMMENT ON COLUMN idgen_status.max_ahead IS 'idgen.max_ahead, as the script was given it.';
-COMMENT ON COLUMN idgen_status.max_wait IS 'Setting idgen.max_wait of this session.';
-COMMENT ON COLUMN idgen_status.max_lease IS '1: every id is taken from its register, and ids are in strict order.';
-COMMENT ON COLUMN idgen_status.reserve_ahead IS 'Null: the portable edition reserves nothing.';
-COMMENT ON COLUMN idgen_status.max_clock_jump IS 'Null: the portable edition does not watch the clock.';
-GRANT SELECT ON idgen_status TO PUBLIC;
+    FROM @extschema@.idgen_status() AS s;
+COMMENT ON VIEW @extschema@.idgen_status IS 'The clock of the ids and its guards, and the settings in force: one row. Portable edition.';
+COMMENT ON COLUMN @extschema@.idgen_status.epoch IS 'The moment of tick 0.';
+COMMENT ON COLUMN @extschema@.idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null where it is before the epoch.';
+COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has. A second of snowflake_next_id_js counts from its beginning.';
+COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Shards that ids were ever minted for here. A shard that both kinds of ids were minted for counts twice.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark IS 'Every id ever minted in this database is of an earlier tick. Null before the first id.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark_at IS 'The mark as a time.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark_kept_in IS 'Where the mark is kept: a register for each shard.';
+COMMENT ON COLUMN @extschema@.idgen_status.window_left_ms IS 'Null: the portable edition reserves nothing.';
+COMMENT ON COLUMN @extschema@.idgen_status.renewals IS 'Null: the portable edition reserves nothing.';
+COMMENT ON COLUMN @extschema@.idgen_status.flush_ms IS 'Null: registers are flushed with the transactions that mint.';
+COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Null: the portable edition does not watch the clock.';
+COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Null: the portable edition does not watch the clock.';
+COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
+COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until then.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'A clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
+COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
+COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'The shards that have a register here.';
+COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'idgen.max_ahead, as the script was given it.';
+COMMENT ON COLUMN @extschema@.idgen_status.max_wait IS 'Setting idgen.max_wait of this session.';
+COMMENT ON COLUMN @extschema@.idgen_status.max_lease IS '1: every id is taken from its register, and ids are in strict order.';
+COMMENT ON COLUMN @extschema@.idgen_status.reserve_ahead IS 'Null: the portable edition reserves nothing.';
+COMMENT ON COLUMN @extschema@.idgen_status.max_clock_jump IS 'Null: the portable edition does not watch the clock.';
+GRANT SELECT ON @extschema@.idgen_status TO PUBLIC;
+$script$, '@extschema@', quote_ident(home));
+EXCEPTION WHEN OTHERS THEN
+    -- The error as it is, but for its context: that is this script, from its beginning to its end.
+    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
+        hint = PG_EXCEPTION_HINT;
+    detail := coalesce(nullif(detail, ''), 'Nothing has been changed.');
+    IF hint = '' THEN
+        RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, DETAIL = detail;
+    END IF;
+    RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, DETAIL = detail, HINT = hint;
+END;
+END LOOP;
+PERFORM set_config('search_path', path, true);
+END $idgen$;

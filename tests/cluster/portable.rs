@@ -255,3 +255,67 @@ fn the_extension_takes_over_under_load() {
     let rows: i64 = client.query_one("SELECT count(*) FROM rows", &[]).unwrap().get(0);
     assert!(rows > 1000, "{rows}");
 }
+
+/// Whoever reads a view and then mints, or mints and then reads one, is waited for by `CREATE EXTENSION`, and gets no
+/// error: if each waited for the other, PostgreSQL would cancel one of them.
+#[test]
+fn readers_of_views_are_waited_for() {
+    const MINT: &str = "SELECT snowflake_next_id(1)";
+    const READ: &str = "SELECT * FROM idgen_status";
+    let server = Server::start_portable(&["shared_preload_libraries = 'idgen'"]);
+    let begin = |sql: &str| {
+        let mut client = server.connect();
+        client.batch_execute("BEGIN").unwrap();
+        client.batch_execute(sql).unwrap();
+        client
+    };
+    let until_waiting = |sessions: i32| {
+        let sql = "FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        server.wait_until(&format!("SELECT count(*) = {sessions} {sql}"));
+    };
+    thread::scope(|scope| {
+        let (mut reader, mut minter) = (begin(READ), begin(MINT));
+        let mover = scope.spawn(|| server.connect().batch_execute("CREATE EXTENSION idgen"));
+        until_waiting(1);
+        let reader = scope.spawn(move || reader.batch_execute(MINT).map(|()| reader));
+        until_waiting(2);
+        minter.batch_execute("COMMIT").unwrap();
+        let mut reader = reader.join().unwrap().expect("who has read mints");
+
+        let mut minter = begin(MINT);
+        until_waiting(1);
+        let minter = scope.spawn(move || minter.batch_execute(&format!("{READ}; COMMIT")));
+        until_waiting(2);
+        reader.batch_execute("COMMIT").unwrap();
+        minter.join().unwrap().expect("who has minted reads");
+        mover.join().unwrap().expect("CREATE EXTENSION");
+    });
+    let sql = "SELECT mark_kept_in FROM idgen_status";
+    let kept_in: String = server.connect().query_one(sql, &[]).unwrap().get(0);
+    assert!(kept_in.contains("origin"), "{kept_in}");
+}
+
+/// A register that its transaction takes back has minted nothing: made anew under a clock that was set back, it
+/// would mint the same again.
+#[test]
+fn a_register_that_is_rolled_back_repeats_nothing() {
+    let server = Server::start_portable(&[]);
+    let mut client = server.connect();
+    let mut ids = std::collections::HashSet::new();
+    let mut mint = |client: &mut postgres::Transaction| {
+        client.batch_execute("SELECT snowflake_advance(2000, 0)")?;
+        let rows = client.query("SELECT snowflake_next_ids(2000, 100000)", &[])?;
+        assert!(rows.iter().all(|row| ids.insert(row.get::<_, i64>(0))), "an id was minted twice");
+        Ok::<(), postgres::Error>(())
+    };
+    let first = mint(&mut client.transaction().unwrap());
+    server.set_clock(-3.0);
+    let second = mint(&mut client.transaction().unwrap());
+    for error in [first.expect_err("no id"), second.expect_err("no id")] {
+        let error = error.as_db_error().unwrap();
+        assert_eq!((error.code().code(), error.hint()), ("55000", Some("Commit first.")), "{error}");
+    }
+    client.batch_execute("SELECT snowflake_advance(2000, 0)").unwrap();
+    let rows = client.query("SELECT snowflake_next_ids(2000, 1000)", &[]).unwrap();
+    assert_eq!(rows.len(), 1000);
+}

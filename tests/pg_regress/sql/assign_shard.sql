@@ -60,8 +60,11 @@ CREATE TABLE dropped (id bigint DEFAULT public.snowflake_next_id(5), n integer);
 ALTER TABLE dropped DROP COLUMN id;
 RESET search_path;
 
+-- PostgreSQL doubles a backslash in a literal where standard_conforming_strings is off.
+CREATE FUNCTION as_shown(expression text) RETURNS text LANGUAGE sql
+    RETURN replace(expression, repeat(chr(92), 2), chr(92));
 -- The expression is the same whatever the search_path is.
-SELECT "table", "column", shard, expression FROM idgen_columns
+SELECT "table", "column", shard, as_shown(expression) AS expression FROM idgen_columns
 WHERE schema = 'insta5' ORDER BY "table" COLLATE "C", "column" COLLATE "C";
 SELECT md5(string_agg(c::text, ',' ORDER BY c::text)) AS columns FROM idgen_columns AS c \gset
 SET search_path = insta5, public;
@@ -73,7 +76,8 @@ CREATE FUNCTION columns_of(schema text) RETURNS SETOF text LANGUAGE sql AS $$
     SELECT format('%s.%s %s %s', "table", "column", coalesce(shard::text, '-'), expression)
     FROM idgen_columns WHERE schema = columns_of.schema ORDER BY "table" COLLATE "C", "column" COLLATE "C"
 $$;
-SELECT "table", "column", old_default, new_default FROM snowflake_assign_shard('insta5', 7)
+SELECT "table", "column", as_shown(old_default) AS old_default, as_shown(new_default) AS new_default
+FROM snowflake_assign_shard('insta5', 7)
 ORDER BY "table" COLLATE "C", "column" COLLATE "C";
 SELECT count(*) AS columns, count(*) FILTER (WHERE shard = 7) AS of_shard_7
 FROM idgen_columns WHERE schema = 'insta5';
@@ -87,7 +91,7 @@ ROLLBACK;
 INSERT INTO insta5.plain DEFAULT VALUES RETURNING shard_of(id), body;
 INSERT INTO insta5.wrapped DEFAULT VALUES
 RETURNING shard_of(as_text::bigint), shard_of(as_numeric::bigint),
-          regexp_replace(prefixed, '\d+$', '') AS prefixed, regexp_replace(escaped, '\d+$', '') AS escaped,
+          regexp_replace(prefixed, '[0-9]+$', '') AS prefixed, regexp_replace(escaped, '[0-9]+$', '') AS escaped,
           shard_of(twice), shard_of(array_of[1]), array_of[2];
 INSERT INTO insta5.of_domain DEFAULT VALUES RETURNING shard_of(id), shard_of(narrow), none, shard_of(own);
 INSERT INTO insta5.partitioned (n) VALUES (1) RETURNING shard_of(id);
@@ -130,6 +134,27 @@ SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', 8)$$);
 SELECT "table", shard FROM idgen_columns WHERE schema = 'insta5' AND shard IS DISTINCT FROM 7
 ORDER BY "table" COLLATE "C";
 DROP TABLE insta5.by_setting, insta5.computed, insta5.of_null, insta5.negative;
+
+-- Names and arguments may be quoted in a default, as this setting has it.
+CREATE SCHEMA quoted;
+CREATE TABLE quoted.users (
+    id bigint DEFAULT snowflake_next_id(20),
+    n bigint DEFAULT snowflake_next_id_js(shard => 20),
+    note text DEFAULT 'it''s "public"."snowflake_next_id"(9) ' || snowflake_next_id(shard => 20)
+);
+SET quote_all_identifiers = on;
+SELECT "column", shard, expression FROM idgen_columns WHERE schema = 'quoted' ORDER BY "column" COLLATE "C";
+SELECT "column", new_default FROM snowflake_assign_shard('quoted', 21) ORDER BY "column" COLLATE "C";
+RESET quote_all_identifiers;
+SELECT "column", shard, expression FROM idgen_columns WHERE schema = 'quoted' ORDER BY "column" COLLATE "C";
+-- By an older snapshot what others have done meanwhile would be undone, and a shard be given twice.
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT * FROM refused('SELECT snowflake_assign_shard(''quoted'', 22)');
+ROLLBACK;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT * FROM refused('SELECT snowflake_assign_shard(''quoted'', 22)');
+ROLLBACK;
+DROP SCHEMA quoted CASCADE;
 
 -- Ids that JavaScript keeps are minted for the shard too, and have room for no shard above 255.
 CREATE SCHEMA js;
@@ -210,17 +235,17 @@ DROP FOREIGN DATA WRAPPER nowhere CASCADE;
 DROP TABLE other_temporary;
 DROP FUNCTION public.snowflake_next_id(bigint);
 DROP EXTENSION idgen;
-CREATE SCHEMA "My (ids)+";
-CREATE EXTENSION idgen SCHEMA "My (ids)+";
+CREATE SCHEMA "My (ids)+%s";
+CREATE EXTENSION idgen SCHEMA "My (ids)+%s";
 CREATE SCHEMA insta5;
-CREATE TABLE insta5.plain (id bigint DEFAULT "My (ids)+".snowflake_next_id(5));
-SELECT "table", shard, expression FROM "My (ids)+".idgen_columns;
-SELECT * FROM "My (ids)+".snowflake_assign_shard('insta5', 6);
-SELECT "table", shard, expression FROM "My (ids)+".idgen_columns;
+CREATE TABLE insta5.plain (id bigint DEFAULT "My (ids)+%s".snowflake_next_id(5));
+SELECT "table", shard, expression FROM "My (ids)+%s".idgen_columns;
+SELECT * FROM "My (ids)+%s".snowflake_assign_shard('insta5', 6);
+SELECT "table", shard, expression FROM "My (ids)+%s".idgen_columns;
 DROP SCHEMA insta5 CASCADE;
 DROP EXTENSION idgen;
-DROP SCHEMA "My (ids)+";
+DROP SCHEMA "My (ids)+%s";
 CREATE EXTENSION idgen;
 
-DROP FUNCTION refused, columns_of;
+DROP FUNCTION refused, columns_of, as_shown;
 DROP ROLE regress_idgen_owner, regress_idgen_other;

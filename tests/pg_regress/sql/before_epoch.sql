@@ -8,7 +8,7 @@ CREATE EXTENSION idgen;
 WITH log AS (
     SELECT * FROM regexp_split_to_table(pg_read_file('server.log'), '\n') WITH ORDINALITY AS log (line, n)
 )
-SELECT regexp_replace(line, '\d{9,}', 'N') AS line
+SELECT regexp_replace(line, '[0-9]{9,}', 'N') AS line
 FROM log
 WHERE line ~ '^(WARNING|DETAIL|HINT)' AND n < (SELECT min(n) FROM log WHERE line ~ 'ready to accept')
 ORDER BY n;
@@ -20,7 +20,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
         detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    detail := regexp_replace(detail, '\d{9,}', 'N');
+    detail := regexp_replace(detail, '[0-9]{9,}', 'N');
 END $$;
 \x
 SELECT * FROM refused('SELECT snowflake_next_id(5)');

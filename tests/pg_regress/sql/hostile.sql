@@ -20,7 +20,7 @@ CREATE TEMP TABLE words AS
     SELECT DISTINCT word[1] AS word
     FROM pg_config, pg_extension,
          regexp_matches(pg_read_file(setting || '/extension/idgen--' || extversion || '.sql'),
-                        '[a-z_]\w*|[-+*/<>=~!@#%^&|?]+', 'g') AS word
+                        '[a-z_][a-z0-9_]*|[-+*/<>=~!@#%^&|?]+', 'g') AS word
     WHERE name = 'SHAREDIR' AND extname = 'idgen';
 GRANT SELECT ON words TO regress_idgen_attacker;
 DROP EXTENSION idgen;

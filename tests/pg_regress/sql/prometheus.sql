@@ -1,5 +1,6 @@
 -- docs/examples/prometheus/queries.yaml: a member of pg_monitor may run its queries, and they give the
 -- columns that the file calls metrics, as numbers but for labels.
+SET standard_conforming_strings = on;    -- for the patterns of this test
 \getenv srcdir PG_ABS_SRCDIR
 \set file :srcdir '/docs/examples/prometheus/queries.yaml'
 CREATE TEMP TABLE entries AS

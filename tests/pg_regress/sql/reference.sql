@@ -1,4 +1,5 @@
 -- docs/reference.md names everything that the extension holds, as it is. What is missing there is shown.
+SET standard_conforming_strings = on;    -- for the patterns of this test
 \getenv srcdir PG_ABS_SRCDIR
 \set reference :srcdir '/docs/reference.md'
 \set errors :srcdir '/src/error.rs'

@@ -39,6 +39,9 @@ SELECT allowed_shards, max_ahead FROM idgen_status;
 -- The epoch is for good; given again it is the same.
 \! ./install plain idgen.epoch=1735689600000
 \! ./install plain idgen.epoch=2020-01-01T00:00:00Z
+-- It is one statement: whatever runs it, inside of a transaction or outside, the path is as before.
+\! psql -X -q -A -t -1 -v ON_ERROR_STOP=1 -d plain -f idgen.sql -c "SHOW search_path"
+\! psql -X -q -A -t -v ON_ERROR_STOP=1 -d plain -f idgen.sql -c "SHOW search_path"
 -- The same place is.
 CREATE SCHEMA elsewhere;
 \! ./install plain search_path=elsewhere
@@ -65,6 +68,12 @@ SET idgen.max_ahead = '1h';
 SELECT ids.snowflake_time(0);
 SELECT max_ahead FROM ids.idgen_status;
 
+-- Schemas that CREATE EXTENSION would not take either, and none.
+CREATE SCHEMA "a$$b";
+\! ./install settled 'search_path="a$$b"'
+\! ./install settled search_path=pg_catalog
+\! ./install settled search_path=nowhere
+
 -- What it refuses is refused before anything is made. The messages are those of the settings.
 \c regression
 CREATE DATABASE refused;
@@ -80,6 +89,8 @@ CREATE DATABASE refused;
 \! ./install refused idgen.allowed_shards=1,,2
 \! ./install refused idgen.max_ahead=61min
 \! ./install refused idgen.max_ahead=soon
+-- One statement too where nothing else makes it one.
+\! PGOPTIONS="-c idgen.allowed_shards=none" psql -X -q -v SHOW_CONTEXT=never -v VERBOSITY=terse -d refused -f idgen.sql 2>&1 | sed 's/^[^ ]* //'
 \c refused
 SELECT count(*) FROM pg_proc WHERE proname ~ 'snowflake';
 SELECT count(*) FROM pg_namespace WHERE nspname = 'idgen_portable';
@@ -122,7 +133,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
         detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    detail := regexp_replace(detail, '\d{9,}', 'N');
+    detail := regexp_replace(detail, '[0-9]{9,}', 'N');
 END $$;
 \x
 SELECT * FROM refused('SELECT snowflake_next_id(5)');

@@ -39,6 +39,18 @@ CREATE TEMP TABLE members AS
     SELECT pg_describe_object(classid, objid, 0) AS object FROM pg_depend
     WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
       AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen');
+CREATE TEMP VIEW first_rights AS
+    SELECT p.oid::regprocedure::text AS object, a.*
+    FROM pg_depend AS d JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+         LEFT JOIN pg_init_privs AS i ON i.classoid = d.classid AND i.objoid = p.oid,
+         aclexplode(coalesce(initprivs, acldefault('f', proowner))) AS a
+    WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')
+    UNION ALL
+    SELECT c.oid::regclass::text, a.*
+    FROM pg_class AS c JOIN pg_init_privs AS i ON classoid = 'pg_class'::regclass AND objoid = c.oid,
+         aclexplode(initprivs) AS a
+    WHERE relnamespace = 'public'::regnamespace;
+CREATE TEMP TABLE first_rights_anew AS SELECT * FROM first_rights;
 DROP VIEW extension;
 DROP EXTENSION idgen;
 
@@ -50,6 +62,14 @@ GRANT CREATE ON SCHEMA public TO regress_idgen_owner;
 \! PGUSER=regress_idgen_owner ./install regression
 SET ROLE regress_idgen_owner;
 GRANT EXECUTE ON FUNCTION snowflake_advance TO regress_idgen_user;
+-- Rights of every kind: on what keeps its OID, and on what is made anew.
+REVOKE ALL ON FUNCTION snowflake_next_id_js, idgen_columns, snowflake_assign_shard FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_next_id_js, idgen_status() TO regress_idgen_user WITH GRANT OPTION;
+GRANT EXECUTE ON FUNCTION idgen_columns, snowflake_layouts() TO regress_idgen_user;
+REVOKE ALL ON FUNCTION idgen_status() FROM PUBLIC;
+REVOKE ALL ON idgen_status, snowflake_layouts FROM PUBLIC;
+GRANT SELECT ON idgen_status TO regress_idgen_user WITH GRANT OPTION;
+GRANT SELECT (name, bits) ON snowflake_layouts TO regress_idgen_user;
 -- One that the extension does not have, and one that fits a number better than its own.
 CREATE FUNCTION of_mine() RETURNS text LANGUAGE sql SECURITY DEFINER RETURN current_user;
 COMMENT ON FUNCTION of_mine() IS 'Whoever owns this is who it runs as. Portable edition.';
@@ -85,6 +105,24 @@ CREATE TABLE defaults_before AS
 PREPARE mint AS SELECT snowflake_next_id(5) AS id;
 EXECUTE mint \gset
 
+-- What was granted to whom, but for what an owner may do; and what a dump says of it, which compares with the
+-- rights that an extension gives at first.
+CREATE VIEW rights AS
+    SELECT object, coalesce(rolname, 'PUBLIC') AS grantee, privilege_type, is_grantable
+    FROM (SELECT p.oid::regprocedure::text, proowner, coalesce(proacl, acldefault('f', proowner))
+          FROM pg_proc AS p WHERE pronamespace = 'public'::regnamespace
+          UNION ALL
+          SELECT oid::regclass::text, relowner, relacl
+          FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'v'
+          UNION ALL
+          SELECT oid::regclass || '.' || attname, relowner, attacl
+          FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+          WHERE relnamespace = 'public'::regnamespace AND relkind = 'v'
+         ) AS objects (object, owner, acl),
+         aclexplode(acl) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee
+    WHERE a.grantee <> owner AND object ~ '^(snowflake_|shard_of|idgen_)';
+CREATE TABLE rights_before AS SELECT * FROM rights;
+
 -- It is not taken over by surprise: not from a stranger, who neither is superuser nor owns the database,
 \set VERBOSITY terse
 CREATE EXTENSION idgen;
@@ -99,13 +137,24 @@ BEGIN ISOLATION LEVEL REPEATABLE READ;
 CREATE EXTENSION idgen;
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
--- not below another's view,
+-- not below what others have made of its views and of the functions that return tables,
+\set VERBOSITY default
 CREATE VIEW status_of_mine AS SELECT now_tick FROM idgen_status;
+CREATE MATERIALIZED VIEW columns_of_mine AS SELECT * FROM idgen_columns();
+CREATE VIEW shards_of_mine AS SELECT c."table", s.new_default
+    FROM idgen_columns AS c, snowflake_assign_shard('public', 1) AS s;
+CREATE FUNCTION layouts_of_mine(snowflake_layouts) RETURNS text LANGUAGE sql RETURN 'layout';
 CREATE EXTENSION idgen;
 \echo :LAST_ERROR_SQLSTATE
-DROP VIEW status_of_mine;
+DROP FUNCTION layouts_of_mine;
+DROP MATERIALIZED VIEW columns_of_mine;
+DROP VIEW status_of_mine, shards_of_mine;
+-- not past a register that has lost its name,
+ALTER SEQUENCE idgen_portable.shard_5 RENAME TO shard_five;
+CREATE EXTENSION idgen;
+\echo :LAST_ERROR_SQLSTATE
+ALTER SEQUENCE idgen_portable.shard_five RENAME TO shard_5;
 -- not with another epoch,
-\set VERBOSITY default
 SET ROLE regress_idgen_owner;
 CREATE OR REPLACE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
     RETURN bigint '1314220021721';
@@ -122,6 +171,16 @@ SELECT setval('idgen_portable.shard_7', ((now_tick + 3600000) << 10)) > 0 AS ahe
 CREATE EXTENSION idgen;
 \set VERBOSITY default
 SELECT setval('idgen_portable.shard_7', ((now_tick + 500) << 10)) AS ahead FROM idgen_status \gset
+-- Nor while one is to begin there that was advanced when it was made, and has minted nothing.
+DO $$
+BEGIN
+    EXECUTE (SELECT format('ALTER SEQUENCE idgen_portable.shard_9 START %s', (now_tick + 3600000) << 10)
+             FROM idgen_status);
+END $$;
+\set VERBOSITY sqlstate
+CREATE EXTENSION idgen;
+\set VERBOSITY default
+ALTER SEQUENCE idgen_portable.shard_9 START 0;
 -- Nor while a second of ids for JavaScript is.
 SELECT setval('idgen_portable.js_7', ((now_tick / 1000 + 3600) << 12)) > 0 AS ahead FROM idgen_status;
 \set VERBOSITY sqlstate
@@ -176,6 +235,13 @@ SET ROLE regress_idgen_user;
 SELECT shard_of(snowflake_advance(5, 0)) AS still_granted;
 RESET ROLE;
 
+-- Rights are as they were, and those that the extension gave at first, which a dump leaves out, as they are of
+-- one that was created anew.
+TABLE rights_before EXCEPT TABLE rights;
+SELECT * FROM rights WHERE object IN (SELECT object FROM rights_before) EXCEPT TABLE rights_before;
+TABLE first_rights EXCEPT TABLE first_rights_anew;
+TABLE first_rights_anew EXCEPT TABLE first_rights;
+
 -- Nor does the extension remember rights of the former owner, who could not be dropped else.
 SELECT objoid::regprocedure AS names_the_former_owner FROM pg_init_privs, aclexplode(initprivs) AS acl
 WHERE classoid = 'pg_proc'::regclass AND 'regress_idgen_owner'::regrole IN (grantor, grantee);
@@ -188,6 +254,17 @@ DROP SCHEMA idgen_portable CASCADE;
 SELECT shard_of(snowflake_next_id(5));
 -- The portable edition is not installed over the extension.
 \! ./install regression
+-- A dump brings the rights along.
+CREATE DATABASE copy;
+\! pg_dump regression | psql -X -q -v ON_ERROR_STOP=1 -d copy >/dev/null
+\c copy
+TABLE rights_before EXCEPT TABLE rights;
+SELECT * FROM rights WHERE object IN (SELECT object FROM rights_before) EXCEPT TABLE rights_before;
+\c regression
+SET client_min_messages = warning;
+DROP DATABASE copy;
+DROP VIEW rights;
+DROP TABLE rights_before, users_before, posts_before, defaults_before;
 ALTER DATABASE regression OWNER TO postgres;
 DROP TABLE users, posts, labels CASCADE;
 DROP OWNED BY regress_idgen_owner, regress_idgen_user;

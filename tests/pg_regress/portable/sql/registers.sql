@@ -3,7 +3,7 @@ SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 \! ./install regression idgen.allowed_shards=0-9
 
--- 55000: a shard without a register. snowflake_advance makes one, with the transaction.
+-- 55000: a shard without a register. snowflake_advance makes one.
 SELECT snowflake_next_id(10);
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM snowflake_next_ids(8191, 0);
@@ -13,13 +13,42 @@ SELECT snowflake_next_id();
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_next_id_js(10);
 \echo :LAST_ERROR_SQLSTATE
+-- What the transaction has made is gone with its rollback, and a register made anew would begin with the clock:
+-- ids that were minted meanwhile would come again if that has been set back. So none is minted before it is
+-- committed, in whatever part of the transaction it was made.
 BEGIN;
 SELECT shard_of(snowflake_advance(10, 0));
-SELECT shard_of(snowflake_next_id(10));
-ROLLBACK;
+SAVEPOINT minted;
 SELECT snowflake_next_id(10);
 \echo :LAST_ERROR_SQLSTATE
-SELECT shard_of(snowflake_advance(10, 0)), shard_of(snowflake_next_id(10));
+ROLLBACK TO minted;
+SELECT * FROM snowflake_next_ids(10, 2);
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK TO minted;
+SELECT snowflake_next_id_js(10);
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK TO minted;
+SELECT shard_of(snowflake_next_id(5));
+SAVEPOINT made;
+SELECT shard_of(snowflake_advance(11, 0));
+RELEASE made;
+SELECT snowflake_next_id(11);
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
+SELECT shard_of(snowflake_advance(10, 0)), snowflake_next_id(10);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_next_id(10);
+\echo :LAST_ERROR_SQLSTATE
+-- Nor by the transaction that runs the script.
+\! PGOPTIONS="-c idgen.allowed_shards=11" psql -X -q -1 -d regression -v SHOW_CONTEXT=never -f idgen.sql -c "SELECT snowflake_next_id(11)"
+SELECT to_regclass('idgen_portable.shard_11') AS none;
+-- Where it is advanced before that, it begins there.
+SELECT snowflake_max_id(snowflake_time(snowflake_next_id(5)) + interval '400 ms') AS past \gset
+BEGIN;
+SELECT shard_of(snowflake_advance(10, 0)), shard_of(snowflake_advance(10, :past)), shard_of(snowflake_advance(10, 0));
+SELECT pg_sequence_last_value('idgen_portable.shard_10') IS NULL AS unused;
+COMMIT;
+SELECT snowflake_next_id(10) > :past AS greater, shard_of(snowflake_next_id(10));
 SELECT d.shard FROM snowflake_decode(snowflake_next_id_js(10), 'js53') AS d;
 -- It goes with its registers.
 DROP SEQUENCE idgen_portable.shard_10, idgen_portable.js_10;
@@ -122,12 +151,20 @@ SELECT last_value FROM idgen_portable.shard_5;
 CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql RETURN 0;
 -- A helper that everybody's calls need brings no register back, whatever it is given.
 SELECT snowflake_next_id(5) AS id \gset
-SELECT idgen_portable.mint(5, -100000) > :id AS greater, idgen_portable.mint(5, NULL) > :id AS greater;
 SELECT snowflake_next_id_js(5) AS js_id \gset
-SELECT idgen_portable.mint(5, -100000, 0, true) > :js_id AS greater,
-       idgen_portable.mint(5, NULL, 0, true) > :js_id AS greater,
-       idgen_portable.mint(5, 1, 0, NULL) > :id AS greater;
+SELECT idgen_portable.mint(5, 0);
+SELECT idgen_portable.mint(5, -100000, 0, true);
+SELECT idgen_portable.mint(5, 2147483648);
 SELECT idgen_portable.mint(5, 9223372036854775807);
+SELECT idgen_portable.mint(5, 1, -1);
+SELECT idgen_portable.mint(5, NULL);
+SELECT idgen_portable.mint(5, 1, NULL);
+SELECT idgen_portable.mint(5, 1, 0, NULL);
+SELECT idgen_portable.mint(NULL, 1);
+SELECT idgen_portable.mint(-1, 1);
+SELECT idgen_portable.mint(256, 1, 0, true);
+SELECT idgen_portable.mint(5, 1, 9223372036854775807) > :id AS greater,
+       idgen_portable.mint(5, 1, 9223372036854775807, true) > :js_id AS greater;
 SELECT snowflake_next_id(5) > :id AS greater;
 CREATE SEQUENCE idgen_portable.shard_12;
 \set VERBOSITY default
