@@ -463,15 +463,21 @@ BEGIN
         -- Without the lock, and never for long: the clock may be set right meanwhile.
         max_wait_ms := idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000);
         IF waited_ms >= max_wait_ms THEN
+            IF (start >> bits) * unit_ms <= tick + idgen_portable.max_ahead_ms() + unit_ms THEN
+                RAISE EXCEPTION USING ERRCODE = '55000',
+                    MESSAGE = format('shard "%s" has no more ids for now', shard),
+                    DETAIL = format('Its ids are as far ahead of the clock as "idgen.max_ahead" (%s ms) allows, and '
+                                    'it has 1024 a millisecond (4096 a second for snowflake_next_id_js). The call '
+                                    'waited %s ms.', idgen_portable.max_ahead_ms(), waited_ms),
+                    HINT = 'Spread the load over more shards, ask for fewer ids, or raise "idgen.max_wait".';
+            END IF;
             RAISE EXCEPTION USING ERRCODE = '55000',
                 MESSAGE = format('the system clock is behind the ids of shard "%s"', shard),
                 DETAIL = format('The next id lies %s ms after the clock; "idgen.max_ahead" allows %s ms. '
                                 'The call waited %s ms.',
                                 (start >> bits) * unit_ms - tick, idgen_portable.max_ahead_ms(), waited_ms),
-                HINT = 'If the clock was set back, minting goes on once it has caught up: check its '
-                       'synchronisation. If the shard is at its ceiling of 1024 ids a millisecond (4096 a '
-                       'second for snowflake_next_id_js), spread the load over more shards or raise '
-                       '"idgen.max_wait".';
+                HINT = 'If the clock was set back, check its synchronisation. Minting goes on once the clock has '
+                       'caught up, which is later if "idgen.max_ahead" was lowered.';
         END IF;
         pause_ms := least(((start + want - 1) >> bits) * unit_ms - greatest_tick,
                           max_wait_ms - waited_ms, 50);
@@ -524,6 +530,10 @@ DECLARE
     want bigint := count;
     id bigint;
     since timestamptz;
+    register CONSTANT regclass := to_regclass('idgen_portable.shard_' || shard);
+    tick bigint;     -- the clock
+    start bigint;    -- the first position
+    most bigint;
 BEGIN
     PERFORM idgen_portable.check_shard(shard);
     IF want IS NULL THEN
@@ -536,8 +546,28 @@ BEGIN
             AND idgen_portable.has_moved() THEN
         RETURN QUERY EXECUTE 'SELECT idgen_portable.mint_many($1, $2)' USING shard, count;
         RETURN;
-    ELSIF want = 0 AND to_regclass('idgen_portable.shard_' || shard) IS NULL THEN
-        PERFORM idgen_portable.refuse_shard(shard, false);
+    ELSIF register IS NULL THEN
+        IF want = 0 THEN
+            PERFORM idgen_portable.refuse_shard(shard, false);
+        END IF;
+    ELSE
+        -- What the shard cannot give in the time that a call may wait is refused before a part of it is taken. An
+        -- eighth of the wait is left for sleeps that are longer than asked for.
+        tick := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
+        start := coalesce(pg_sequence_last_value(register) + 1, (pg_sequence_parameters(register)).start_value);
+        IF tick << 10 > start THEN
+            start := (tick << 10) | (start & 255);
+        END IF;
+        most := ((least(tick + idgen_portable.max_ahead_ms()
+                        + idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000) / 8 * 7,
+                        1099511627775) + 1) << 10) - start;
+        IF tick >= 0 AND most > 0 AND want > most AND NOT pg_is_in_recovery() THEN
+            RAISE EXCEPTION USING ERRCODE = '22023',
+                MESSAGE = format('count "%s" is more ids than one call can get', count),
+                DETAIL = format('This shard can give at most %s now, with what "idgen.max_ahead" lets it run ahead '
+                                'of the clock and "idgen.max_wait" lets a call wait. No id was minted.', most),
+                HINT = 'Ask for fewer ids at once, or of several shards, or raise "idgen.max_wait".';
+        END IF;
     END IF;
     WHILE want > 0 LOOP
         -- After the first run, all of the time is spent waiting for the clock.
