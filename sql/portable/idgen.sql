@@ -531,8 +531,8 @@ DECLARE
     id bigint;
     since timestamptz;
     register CONSTANT regclass := to_regclass('idgen_portable.shard_' || shard);
-    tick bigint;     -- the clock
-    start bigint;    -- the first position
+    tick bigint;        -- the clock
+    earliest bigint;    -- the first position
     most bigint;
 BEGIN
     PERFORM idgen_portable.check_shard(shard);
@@ -554,13 +554,13 @@ BEGIN
         -- What the shard cannot give in the time that a call may wait is refused before a part of it is taken. An
         -- eighth of the wait is left for sleeps that are longer than asked for.
         tick := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
-        start := coalesce(pg_sequence_last_value(register) + 1, (pg_sequence_parameters(register)).start_value);
-        IF tick << 10 > start THEN
-            start := (tick << 10) | (start & 255);
+        earliest := coalesce(pg_sequence_last_value(register) + 1, (pg_sequence_parameters(register)).start_value);
+        IF tick << 10 > earliest THEN
+            earliest := (tick << 10) | (earliest & 255);
         END IF;
         most := ((least(tick + idgen_portable.max_ahead_ms()
                         + idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000) / 8 * 7,
-                        1099511627775) + 1) << 10) - start;
+                        1099511627775) + 1) << 10) - earliest;
         IF tick >= 0 AND most > 0 AND want > most AND NOT pg_is_in_recovery() THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
                 MESSAGE = format('count "%s" is more ids than one call can get', count),
