@@ -478,13 +478,24 @@ unsafe fn number_of(process: *mut pg_sys::PGPROC) -> Option<usize> {
 /// or gone. To be called while the library is being preloaded: children inherit it.
 pub fn watch_transactions() {
     // SAFETY: the callback does not raise.
-    unsafe { pg_sys::RegisterXactCallback(Some(transaction_event), ptr::null_mut()) }
+    unsafe { pg_sys::RegisterResourceReleaseCallback(Some(resources_released), ptr::null_mut()) }
 }
 
-unsafe extern "C-unwind" fn transaction_event(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
-    use pg_sys::XactEvent::{XACT_EVENT_ABORT, XACT_EVENT_COMMIT, XACT_EVENT_PREPARE};
-    // The end of a parallel worker is not that of the transaction.
-    if [XACT_EVENT_COMMIT, XACT_EVENT_ABORT, XACT_EVENT_PREPARE].contains(&event) {
+/// The release of resources comes after the transaction callbacks of all libraries, in whichever order they
+/// are loaded. Some commit on another server only in theirs. A prepared transaction is among those that
+/// [`prepared_transactions`] counts by then, and nobody else can end it yet.
+unsafe extern "C-unwind" fn resources_released(
+    phase: pg_sys::ResourceReleasePhase::Type,
+    _is_commit: bool,
+    is_top_level: bool,
+    _arg: *mut c_void,
+) {
+    use pg_sys::ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS;
+    // PostgreSQL calls it for portals too, and outside of transactions for the resources of a base backup or of
+    // a process that is no backend. It names the owner whose resources are released in CurrentResourceOwner.
+    // SAFETY: plain variables of this process.
+    let of_transaction = unsafe { pg_sys::CurrentResourceOwner == pg_sys::TopTransactionResourceOwner };
+    if phase == RESOURCE_RELEASE_AFTER_LOCKS && is_top_level && of_transaction {
         crate::mint::transaction_ended();
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use crate::server::Server;
+use crate::server::{Server, client_program, release_bin, run, skipped, test_library};
 
 /// Writers hold their transactions open for a while after they have minted, so that rows become visible in
 /// another order than that of their ids. Some roll back, some end with their connection.
@@ -96,4 +96,112 @@ fn a_terminated_backend_holds_no_horizon() {
     assert!(client.query_one(horizon, &[]).unwrap().get::<_, i64>(0) <= id, "it holds while it is open");
     client.query_one("SELECT pg_terminate_backend($1, 5000)", &[&pid]).unwrap();
     assert!(client.query_one(horizon, &[]).unwrap().get::<_, i64>(0) > id, "and no longer");
+}
+
+const HORIZON: &str = "SELECT snowflake_safe_horizon()";
+
+fn horizon(client: &mut Client) -> i64 {
+    // The clock passes what was minted before.
+    thread::sleep(Duration::from_millis(20));
+    client.query_one(HORIZON, &[]).unwrap().get(0)
+}
+
+/// Makes a table into which nothing is committed before this session lets go of an advisory lock.
+fn held_table(keeper: &mut Client) {
+    keeper
+        .batch_execute(
+            "CREATE TABLE held (n integer, id bigint DEFAULT snowflake_next_id(5));
+             CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql
+                 AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+             CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON held DEFERRABLE INITIALLY DEFERRED
+                 FOR EACH ROW EXECUTE FUNCTION hold();
+             SELECT pg_advisory_lock(1)",
+        )
+        .unwrap();
+}
+
+/// Somebody is about to commit a row of the table.
+const HELD: &str = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+
+/// Some libraries commit a part of the transaction elsewhere in their callback at its end. Its ids are not
+/// settled before, in whichever order the libraries are loaded.
+#[test]
+fn what_other_libraries_commit_at_the_end_is_settled_after() {
+    let Some(library) = test_library() else {
+        return skipped("the headers of the server are not there");
+    };
+    for order in [["idgen", &library], [&library, "idgen"]] {
+        let server = Server::start(&[&format!("shared_preload_libraries = '{}'", order.join(","))]);
+        let mut keeper = server.connect();
+        held_table(&mut keeper);
+        let function = format!(
+            "CREATE FUNCTION late_commit(psql text, sql text) RETURNS void AS '{library}' LANGUAGE C"
+        );
+        keeper.batch_execute(&function).unwrap();
+        let psql = format!("{}/psql -X -q -d '{}'", release_bin(), server.target("postgres"));
+        let mut writer = server.connect();
+        writer.batch_execute("BEGIN").unwrap();
+        let id: i64 = writer.query_one("SELECT snowflake_next_id(5)", &[]).unwrap().get(0);
+        let sql = format!("INSERT INTO held (id) VALUES ({id})");
+        writer.query_one("SELECT late_commit($1, $2)", &[&psql, &sql]).unwrap();
+        let commit = thread::spawn(move || writer.batch_execute("COMMIT"));
+        server.wait_until(HELD);
+        let before = horizon(&mut server.connect());
+        assert!(before <= id, "{before} passes {id} before its row is there, with {order:?}");
+        keeper.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+        commit.join().unwrap().unwrap();
+        assert_eq!(keeper.query_one("SELECT id FROM held", &[]).unwrap().get::<_, i64>(0), id);
+        assert!(horizon(&mut keeper) > id, "and passes it then");
+    }
+}
+
+/// Processes that are no sessions of clients mint too, and hold the horizon until their transaction has ended:
+/// a background worker, here one that applies what is replicated, and a WAL sender that is sent SQL.
+#[test]
+fn workers_and_wal_senders_hold_the_horizon() {
+    let server = Server::start(&["wal_level = logical"]);
+    let mut primary = server.connect();
+    primary
+        .batch_execute(
+            "CREATE TABLE held (n integer);
+             CREATE PUBLICATION own FOR TABLE held",
+        )
+        .unwrap();
+    primary.batch_execute("SELECT pg_create_logical_replication_slot('own', 'pgoutput')").unwrap();
+    primary.batch_execute("CREATE DATABASE other").unwrap();
+    let mut keeper = server.connect_to("other");
+    keeper.batch_execute("CREATE EXTENSION idgen").unwrap();
+    held_table(&mut keeper);
+    let subscribe = format!(
+        "ALTER TABLE held ENABLE ALWAYS TRIGGER hold;
+         CREATE SUBSCRIPTION own CONNECTION '{}' PUBLICATION own
+             WITH (create_slot = false, copy_data = false)",
+        server.target("postgres")
+    );
+    keeper.batch_execute(&subscribe).unwrap();
+
+    let held = |keeper: &mut Client, who: &str| {
+        server.wait_until(HELD);
+        let query = "SELECT backend_type FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted";
+        let minting: String = keeper.query_one(query, &[]).unwrap().get(0);
+        assert!(minting.contains(who), "{minting}");
+        let before = horizon(keeper);
+        keeper.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+        server.wait_until("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'");
+        let id: i64 = keeper.query_one("DELETE FROM held RETURNING id", &[]).unwrap().get(0);
+        assert!(before <= id, "{before} passes {id} of a {who} before its row is there");
+        assert!(horizon(keeper) > id, "and passes it then");
+        keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+    };
+    // The column that is not sent gets its default where the row arrives.
+    primary.batch_execute("INSERT INTO held VALUES (1)").unwrap();
+    held(&mut keeper, "worker");
+
+    let mut psql = client_program("psql");
+    psql.args(["-X", "-q", "-d", &format!("{} replication=database", server.target("other"))]);
+    psql.args(["-c", "INSERT INTO held DEFAULT VALUES"]);
+    let sender = thread::spawn(move || run(psql));
+    held(&mut keeper, "walsender");
+    sender.join().unwrap();
+    keeper.batch_execute("DROP SUBSCRIPTION own").unwrap();
 }

@@ -137,6 +137,25 @@ pub fn run(mut command: Command) -> Output {
     output
 }
 
+/// Builds library.c, and tells where the result is; nothing where the server's headers are not installed.
+pub fn test_library() -> Option<String> {
+    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let library = LIBRARY.get_or_init(|| {
+        let mut headers = command(Build::Release.bin().join("pg_config"));
+        headers.arg("--includedir-server");
+        let headers = PathBuf::from(String::from_utf8_lossy(&run(headers).stdout).trim());
+        headers.join("postgres.h").exists().then(|| {
+            let library = house().join(format!("library-{}.so", std::process::id()));
+            let mut cc = command("cc");
+            cc.args(["-shared", "-fPIC", "-x", "c", "-", "-I"]).arg(headers).arg("-o").arg(&library);
+            cc.stdin(Stdio::piped());
+            feed(cc, include_str!("library.c"));
+            library
+        })
+    });
+    library.as_ref().map(|library| library.display().to_string())
+}
+
 /// Whether a command succeeds in ten seconds: processes of a server that was killed may take a moment to
 /// notice.
 fn succeeds(command: &mut Command) -> bool {
