@@ -21,7 +21,7 @@ CREATE FUNCTION @extschema@.snowflake_safe_horizon() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_safe_horizon_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.snowflake_safe_horizon() IS
-'Every id of snowflake_next_id below it is settled, of whatever shard: its transaction has ended, and none is minted there any more. A reader that follows a table of this cluster up to it misses no row. Call it in a statement of its own, before the one that reads: a statement sees what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted holds it back. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 55000 while there are prepared transactions, and where the clock is before the epoch or the library not preloaded.';
+'Every id of snowflake_next_id below it is settled, of whatever shard: its transaction has ended, and none is minted there any more. A reader that follows a table of this cluster up to it misses no row. Call it in a statement of its own, before the one that reads: a statement sees what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted holds it back. It never goes back, also over restarts and failovers to a synchronous standby. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 55000 while there are prepared transactions, while synchronous standbys that are gone may not have the mark it rests on, and where the clock is before the epoch or the library not preloaded.';
 
 -- Ids of other systems --------------------------------------------------------------------------
 

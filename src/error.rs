@@ -98,7 +98,7 @@ pub enum Error {
     /// 55000: `snowflake_safe_horizon` while there are prepared transactions.
     Prepared {
         /// How many there are.
-        count: i64,
+        count: usize,
     },
     /// 53400: PostgreSQL has no free replication origin to keep the high-water mark in.
     NoRegister {

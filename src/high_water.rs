@@ -39,6 +39,37 @@ pub fn load(shared: &Shared) -> Result<bool, Error> {
     Ok(true)
 }
 
+/// Waits until synchronous standbys, where there are any, have the mark that the horizon rests on. That of a run
+/// that begins may be on this server's disk alone, and so may one that was published before the standbys were
+/// configured. A standby that is promoted would begin below it.
+///
+/// # Errors
+/// 25006 in recovery, and 55000 where the standbys do not acknowledge it in time.
+pub fn share_settled(shared: &Shared, patience: &mut Patience) -> Result<(), Error> {
+    load(shared)?;
+    if !pg::standbys_must_acknowledge() {
+        return Ok(());
+    }
+    let (settled, acknowledged, mut mark) =
+        shared.with_reservation(|r| (r.settled(), r.limit(true), r.written()));
+    if settled <= acknowledged {
+        return Ok(());
+    }
+    if mark.tick < settled {
+        // It is the floor, which is written once more: a standby that has it tells so when it gets something new.
+        mark = Mark { tick: settled, lsn: pg::write_mark(settled) };
+        shared.with_reservation(|r| r.wrote(mark));
+    }
+    pg::flush_wal(mark.lsn);
+    let mut poll_us = POLL_FROM_US;
+    while pg::standbys_must_acknowledge() && !pg::acknowledged(mark.lsn) {
+        let left = time_left(patience)?;
+        pg::sleep(poll_us.min(left.as_micros() as u64), Wait::Standby);
+        poll_us = (poll_us * 2).min(POLL_TO_US);
+    }
+    Ok(())
+}
+
 /// Makes `tick` issuable, and what is `wanted` up to a tick after it, or brings the caller nearer to that:
 /// ask the slot again afterwards.
 ///

@@ -84,17 +84,19 @@ pub fn transaction_ended() {
 /// The least id that may still become visible: every id below it is of a transaction that has ended.
 ///
 /// # Errors
-/// 25001 in a transaction that reads by one snapshot, 25006 in recovery, 55000 for a clock before the epoch or
-/// while there are prepared transactions: nothing remembers when they began to mint.
+/// 25001 in a transaction that reads by one snapshot, 25006 in recovery, 55000 for a clock before the epoch,
+/// while there are prepared transactions, for nothing remembers when they began to mint, and while synchronous
+/// standbys may not have the mark that the horizon rests on.
 pub fn safe_horizon() -> Result<i64, Error> {
     let shared = shmem::shared()?;
     if pg::one_snapshot() {
         return Err(Error::OneSnapshot);
     }
-    high_water::load(shared)?;
+    high_water::share_settled(shared, &mut Patience::default())?;
     let now = clock::now()?;
     // From here on no call mints below; who did not see this floor has published its start before.
-    let reached = shared.with_reservation(|r| r.raise_floor(now));
+    let standbys = pg::standbys_must_acknowledge();
+    let reached = shared.with_reservation(|r| r.raise_floor(now, standbys));
     let tick = reached.min(shared.oldest_start());
     // A transaction that was prepared since the start of it was looked at is among these.
     match pg::prepared_transactions() {

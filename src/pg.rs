@@ -1,7 +1,7 @@
 //! Raw PostgreSQL calls behind safe functions. With `shmem` and `compat` the only place with `unsafe`.
 
 use std::cell::Cell;
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem;
 use std::ops::Deref;
 use std::path::Path;
@@ -531,10 +531,21 @@ pub fn one_snapshot() -> bool {
     unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
-/// How many prepared transactions there are in the cluster. Raises PostgreSQL's errors.
-pub fn prepared_transactions() -> i64 {
-    // An aggregate without GROUP BY has one row, and is not null.
-    pgrx::Spi::get_one("SELECT count(*) FROM pg_catalog.pg_prepared_xact()").ok().flatten().unwrap_or(0)
+unsafe extern "C" {
+    /// `max_prepared_transactions`, which pgrx does not have.
+    static max_prepared_xacts: c_int;
+}
+
+/// How many prepared transactions there are in the cluster. Raises PostgreSQL's errors, and never answers where
+/// it cannot know: none is what a reader relies on.
+pub fn prepared_transactions() -> usize {
+    // SAFETY: set at the start of the server, and constant from then on.
+    if unsafe { max_prepared_xacts } == 0 {
+        return 0;
+    }
+    // Nothing in it can be anybody's but PostgreSQL's own, whatever the caller's search_path.
+    let query = "SELECT FROM pg_catalog.pg_prepared_xact()";
+    pgrx::Spi::connect(|client| client.select(query, None, &[]).expect("a list").len())
 }
 
 /// The system clock as PostgreSQL writes it.

@@ -133,16 +133,25 @@ impl Reservation {
         if !self.loaded {
             self.loaded = true;
             self.floor = stored;
+            // What earlier runs have found settled lies below their limits, and so below this. All of their ids
+            // do, and of their transactions none is open but those that were prepared, which are asked for.
+            self.settled = stored;
         }
     }
 
     /// Lets no tick before the clock be issued any more, and returns up to which tick that is true. Not
     /// further than ids may have got, for the clock may be wrong: what is issued is below the limit, and
-    /// what earlier runs have issued below the floor.
-    pub fn raise_floor(&mut self, now: Tick) -> Tick {
-        let reached = now.min(self.limit.max(self.floor));
+    /// what earlier runs have issued below the floor. Where `standbys` have to acknowledge marks, that is the
+    /// limit that they have.
+    pub fn raise_floor(&mut self, now: Tick, standbys: bool) -> Tick {
+        let reached = now.min(self.limit(standbys).max(self.floor));
         self.raised = self.raised.max(reached);
         reached
+    }
+
+    /// Up to which tick every id has been found settled.
+    pub fn settled(&self) -> Tick {
+        self.settled
     }
 
     /// Notes that every id before `tick` is settled, and returns the greatest such tick ever found: what is
@@ -189,6 +198,11 @@ impl Reservation {
             _ if self.written.tick > tick.max(self.limit(rules.standbys)) => Ok(Plan::Await(self.written)),
             _ => Ok(Plan::Write((clocks.now.max(tick) + rules.reserve_ahead).min(MAX_TICK + 1))),
         }
+    }
+
+    /// The greatest mark that this run has written.
+    pub fn written(&self) -> Mark {
+        self.written
     }
 
     /// Notes a mark that has been written.

@@ -165,17 +165,23 @@ for try in {1..50}; do
 done
 
 # A backend reads the configuration between two commands: of those that begin from now on none mints for the
-# shard. A second is for a backend that has a command already, and does not show it yet.
+# shard. A second is for a backend that has a command already, and does not show it yet. Background workers need
+# not show what they do, nor sessions with track_activities off: of these, the transactions must have ended.
 say "withdrawing shard $shard from the source"
 allow "$source" "$without"
 sleep 1
 began=$(on "$source" "SELECT clock_timestamp()")
+open=$(on "$source" "SELECT array_agg(virtualtransaction) FROM pg_locks WHERE virtualxid = virtualtransaction")
 deadline=$((SECONDS + COMMAND_TIMEOUT))
 while true; do
     pids=$(on "$source" "
         SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
-        WHERE state NOT LIKE 'idle%' AND query_start < '$began'
-          AND backend_type NOT IN ('walsender', 'autovacuum worker')")
+        WHERE CASE WHEN state LIKE 'idle%' THEN false
+                   WHEN query_start IS NOT NULL THEN query_start < '$began'
+                   ELSE pid IN (SELECT pid FROM pg_locks
+                                WHERE virtualxid = virtualtransaction AND virtualtransaction = ANY ('$open')) END
+          AND backend_type <> 'autovacuum worker'
+          AND pid NOT IN (SELECT pid FROM pg_stat_replication WHERE state <> 'startup')")
     [ -n "$pids" ] || break
     [ $SECONDS -lt $deadline ] || die "commands that began before are still running: pid $pids"
     sleep 0.1

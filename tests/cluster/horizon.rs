@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 
 use crate::server::{Server, client_program, release_bin, run, skipped, test_library};
+use crate::standbys::synchronous;
 
 /// Writers hold their transactions open for a while after they have minted, so that rows become visible in
 /// another order than that of their ids. Some roll back, some end with their connection.
@@ -104,6 +105,125 @@ fn horizon(client: &mut Client) -> i64 {
     // The clock passes what was minted before.
     thread::sleep(Duration::from_millis(20));
     client.query_one(HORIZON, &[]).unwrap().get(0)
+}
+
+/// A row is inserted, and the horizon passes it.
+fn horizon_past_a_row(client: &mut Client) -> i64 {
+    let insert = "INSERT INTO outbox VALUES (snowflake_next_id(5)) RETURNING id";
+    let id: i64 = client.query_one(insert, &[]).unwrap().get(0);
+    let passed = (0..1000).map(|_| horizon(client)).find(|upto| *upto > id);
+    passed.unwrap_or_else(|| panic!("the horizon does not pass {id}"))
+}
+
+const OUTBOX: &str = "CREATE TABLE outbox (id bigint PRIMARY KEY)";
+
+/// The horizon is where it was before a restart, or further, under a clock that is behind; so the recipe of
+/// docs/cookbook.md delivers no row twice.
+#[test]
+fn the_horizon_never_goes_back_over_a_restart() {
+    let server = Server::start(&[]);
+    server.connect().batch_execute(OUTBOX).unwrap();
+    let (mut delivered, mut upto) = (Vec::new(), 0);
+    for (stop, clock) in [("fast", -0.8), ("immediate", -1.6), ("fast", -60.0), ("immediate", -120.0)] {
+        let mut client = server.connect();
+        // A minute back no id is to be had, and the horizon stays.
+        let now = if clock > -100.0 { horizon_past_a_row(&mut client) } else { horizon(&mut client) };
+        delivered.extend(rows(&mut client, upto, now));
+        upto = now;
+        drop(client);
+        server.stop(stop);
+        server.set_clock(clock);
+        server.up();
+        let now = horizon(&mut server.reconnect());
+        assert!(now >= upto, "a restart takes the horizon back from {upto} to {now}");
+        delivered.extend(rows(&mut server.connect(), upto, now));
+        upto = now;
+    }
+    assert_eq!(delivered, rows(&mut server.connect(), 0, upto), "each row once");
+}
+
+/// The same over a failover to a synchronous standby: a horizon that was given is below a mark that the standby
+/// has. A server that starts from a mark which the standby may not have gives none before.
+#[test]
+fn the_horizon_never_goes_back_over_a_synchronous_failover() {
+    let (primary, standby) = synchronous();
+    primary.connect().batch_execute(OUTBOX).unwrap();
+    let upto = horizon_past_a_row(&mut primary.connect());
+
+    // The mark of the call that fails is on the primary's disk alone, and the next run begins with it.
+    standby.stop("fast");
+    let mint = "SELECT snowflake_next_id(5)";
+    let error = loop {
+        if let Err(error) = primary.connect().query_one(mint, &[]) {
+            break error;
+        }
+        thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(error.code().unwrap().code(), "55000", "{error}");
+    primary.stop("immediate");
+    primary.up();
+    let mut client = primary.reconnect();
+    // Should it wait as a commit does, it would wait for good.
+    client.batch_execute("SET statement_timeout = '60s'").unwrap();
+    let error = client.query_one(HORIZON, &[]).expect_err("the standby may not have the mark");
+    assert_eq!(error.code().unwrap().code(), "55000", "{error}");
+    standby.up();
+    primary.wait_until("SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'");
+    let now = horizon(&mut primary.connect());
+    assert!(now >= upto, "from {upto} to {now}");
+
+    standby.set_clock(-60.0);
+    primary.kill();
+    standby.promote();
+    let then = horizon(&mut standby.reconnect());
+    assert!(then >= now, "the failover takes the horizon back from {now} to {then}");
+}
+
+/// Nor is one given that rests on a mark of before synchronous standbys were configured, until they have it.
+#[test]
+fn the_horizon_waits_for_standbys_as_commits_do() {
+    let server = Server::start(&["idgen.max_wait = 300ms"]);
+    let mut client = server.connect();
+    client.batch_execute(OUTBOX).unwrap();
+    let upto = horizon_past_a_row(&mut client);
+    server.configure(&["synchronous_standby_names = 'twin'"]);
+    server.reload("synchronous_standby_names", "twin");
+    // Commits do not wait either before the checkpointer has read the setting.
+    let error = (0..1000).find_map(|_| {
+        thread::sleep(Duration::from_millis(10));
+        client.query_one(HORIZON, &[]).err()
+    });
+    let error = error.expect("no standby has the mark");
+    assert_eq!(error.code().unwrap().code(), "55000", "{error}");
+    let twin = server.standby("twin");
+    // A standby that has it all already may tell so only with its next report, after ten seconds.
+    let now = (0..1000).find_map(|_| client.query_one(HORIZON, &[]).ok());
+    let now: i64 = now.expect("the standby has the mark").get(0);
+    assert!(now >= upto, "from {upto} to {now}");
+    twin.set_clock(-60.0);
+    server.kill();
+    twin.promote();
+    twin.make_asynchronous();
+    let then = horizon(&mut twin.reconnect());
+    assert!(then >= now, "the failover takes the horizon back from {now} to {then}");
+}
+
+/// A reader on a standby, by the recipe of docs/cookbook.md: rows are visible on the primary, and below the
+/// horizon, before the record of their commit has left the buffers of the WAL.
+#[test]
+fn a_reader_on_a_standby_misses_nothing() {
+    const POSITION: &str = "pg_current_wal_insert_lsn()";
+    assert!(include_str!("../../docs/cookbook.md").contains(&format!("SELECT {POSITION} AS position")));
+    let primary = Server::start(&["synchronous_commit = off", "wal_writer_delay = 1s"]);
+    let standby = primary.standby("reader");
+    let mut client = primary.connect();
+    client.batch_execute(OUTBOX).unwrap();
+    for count in 1..=5 {
+        let upto = horizon_past_a_row(&mut client);
+        let position: String = client.query_one(&format!("SELECT {POSITION}::text"), &[]).unwrap().get(0);
+        standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{position}'"));
+        assert_eq!(rows(&mut standby.connect(), 0, upto).len(), count, "a row is not there yet");
+    }
 }
 
 /// Makes a table into which nothing is committed before this session lets go of an advisory lock.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, Error, NoTls, Row};
 
-use crate::server::{Server, client_program, example, run};
+use crate::server::{Server, client_program, example, run, skipped, test_library};
 
 const TABLES: &str = "
     CREATE SCHEMA insta5;
@@ -282,6 +282,55 @@ fn a_move_that_fails_is_undone() {
     let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'insta5%'";
     assert_eq!(other.query_one(schemas, &[]).unwrap().get::<_, i64>(0), 0);
     assert_eq!(client.query_one("SHOW idgen.allowed_shards", &[]).unwrap().get::<_, String>(0), "1-9");
+}
+
+/// A shard does not move while somebody may still mint for it on the source by a configuration of before: a
+/// session that hides what it does, a WAL sender that was sent SQL, a background worker that shows nothing.
+#[test]
+fn a_move_waits_for_whoever_may_still_mint() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '100-199'"]);
+    let mut keeper = source.connect();
+    keeper.batch_execute(TABLES).unwrap();
+    let mint = "SELECT pg_advisory_lock(1), snowflake_next_id(5)";
+    let waits = |keeper: &mut Client, who: &str| {
+        source.wait_until("SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
+        let mut script = move_shard(&source, &target, "insta5", "5");
+        script.env("COMMAND_TIMEOUT", "1");
+        let said = refusal(script);
+        assert!(said.contains("still running") && said.contains("undone: the source has"), "{who}: {said}");
+        keeper.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+        source.wait_until("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'");
+        keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+    };
+    keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+
+    let hidden = format!("{} options='-c track_activities=off'", source.target("postgres"));
+    let mut hidden = Client::connect(&hidden, NoTls).unwrap();
+    let session = thread::spawn(move || hidden.batch_execute(mint));
+    waits(&mut keeper, "a session that hides what it does");
+    session.join().unwrap().unwrap();
+
+    let mut psql = client_program("psql");
+    psql.args(["-X", "-d", &format!("{} replication=database", source.target("postgres")), "-c", mint]);
+    let sender = thread::spawn(move || run(psql));
+    waits(&mut keeper, "a WAL sender");
+    sender.join().unwrap();
+
+    match test_library() {
+        None => skipped("the headers of the server are not there: no background worker"),
+        Some(library) => {
+            let worker = format!(
+                "CREATE FUNCTION in_worker(library text, sql text) RETURNS void AS '{library}' LANGUAGE C"
+            );
+            keeper.batch_execute(&worker).unwrap();
+            keeper.query_one("SELECT in_worker($1, $2)", &[&library, &mint]).unwrap();
+            waits(&mut keeper, "a background worker");
+        }
+    }
+    // Nobody is left, and whoever is idle is not in the way.
+    let _idle = source.connect();
+    run(move_shard(&source, &target, "insta5", "5"));
 }
 
 /// What would go wrong is refused before anything is changed.

@@ -16,7 +16,7 @@ fn code(client: &mut Client) -> String {
 }
 
 /// A primary whose marks the standby must acknowledge.
-fn synchronous() -> (Server, Server) {
+pub fn synchronous() -> (Server, Server) {
     // pg_rewind wants to know of hint bits.
     let primary = Server::start(&["idgen.max_wait = 500ms", "wal_log_hints = on"]);
     let standby = primary.standby("twin");

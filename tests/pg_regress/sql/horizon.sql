@@ -9,6 +9,11 @@ INSERT INTO events (note) VALUES ('committed');
 SELECT pg_sleep(0.01);
 SELECT snowflake_safe_horizon() > max(id) AS passes FROM events;
 
+-- To ask takes no transaction id, nor writes WAL that somebody could have to wait for.
+BEGIN;
+SELECT snowflake_safe_horizon() > 0 AS horizon, pg_current_xact_id_if_assigned() IS NULL AS no_transaction_id;
+COMMIT;
+
 -- A transaction that has minted holds the horizon back until it ends, its own too; one that has not does not.
 BEGIN;
 SELECT snowflake_safe_horizon() AS before_it \gset
@@ -64,6 +69,28 @@ INSERT INTO events (note) VALUES ('prepared') RETURNING id AS prepared \gset
 PREPARE TRANSACTION 'p';
 SELECT snowflake_safe_horizon();
 \echo :LAST_ERROR_SQLSTATE
+-- Nobody talks it out of them by functions of their own.
+CREATE SCHEMA evil;
+CREATE FUNCTION evil.none(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT $1';
+CREATE AGGREGATE evil.count(*) (SFUNC = evil.none, STYPE = bigint, INITCOND = '0');
+SET search_path = evil, pg_catalog, public;
+SELECT count(*) AS planted FROM pg_prepared_xacts;
+SELECT public.snowflake_safe_horizon();
+DROP AGGREGATE evil.count(*);
+CREATE FUNCTION evil.none(text) RETURNS text LANGUAGE sql AS 'SELECT $1';
+CREATE AGGREGATE evil.count(*) (SFUNC = evil.none, STYPE = text, INITCOND = 'none');
+SELECT count(*) AS planted FROM pg_prepared_xacts;
+SELECT public.snowflake_safe_horizon();
+RESET search_path;
+-- Who may not ask for them gets no answer.
+REVOKE EXECUTE ON FUNCTION pg_prepared_xact() FROM PUBLIC;
+CREATE ROLE regress_idgen_reader;
+SET ROLE regress_idgen_reader;
+SELECT snowflake_safe_horizon();
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION pg_prepared_xact() TO PUBLIC;
+DROP ROLE regress_idgen_reader;
 COMMIT PREPARED 'p';
 SELECT pg_sleep(0.01);
 SELECT snowflake_safe_horizon() > :prepared AS passes;
