@@ -51,14 +51,14 @@ pub fn share_settled(shared: &Shared, patience: &mut Patience) -> Result<(), Err
         return Ok(());
     }
     let (settled, acknowledged, mut mark) =
-        shared.with_reservation(|r| (r.settled(), r.limit(true), r.written()));
+        shared.with_reservation(|r| (r.settled(), r.limit(true), r.written(true)));
     if settled <= acknowledged {
         return Ok(());
     }
     if mark.tick < settled {
         // It is the floor, which is written once more: a standby that has it tells so when it gets something new.
         mark = Mark { tick: settled, lsn: pg::write_mark(settled) };
-        shared.with_reservation(|r| r.wrote(mark));
+        shared.with_reservation(|r| r.wrote(mark, true));
     }
     pg::flush_wal(mark.lsn);
     let mut poll_us = POLL_FROM_US;
@@ -126,7 +126,7 @@ fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error
         Plan::Write(tick) => {
             fault::point("before-wal");
             let mark = Mark { tick, lsn: pg::write_mark(tick) };
-            claim.0.with_reservation(|r| r.wrote(mark));
+            claim.0.with_reservation(|r| r.wrote(mark, rules.standbys));
             mark
         }
     };

@@ -45,6 +45,8 @@ pub struct Mark {
 pub struct Reservation {
     loaded: bool,
     renewed: bool,
+    /// Whether standbys had to acknowledge marks when `written` was.
+    written_for_standbys: bool,
     floor: Tick,
     limit: Tick,
     acknowledged: Tick,
@@ -195,20 +197,28 @@ impl Reservation {
             (Ok(by_ms), Some(max_jump)) if by_ms > max_jump && by_ms >= STEP_MS.unsigned_abs() => {
                 Err(Unplanned::Leap { by_ms })
             }
-            _ if self.written.tick > tick.max(self.limit(rules.standbys)) => Ok(Plan::Await(self.written)),
-            _ => Ok(Plan::Write((clocks.now.max(tick) + rules.reserve_ahead).min(MAX_TICK + 1))),
+            _ => {
+                let written = self.written(rules.standbys);
+                Ok(if written.tick > tick.max(self.limit(rules.standbys)) {
+                    Plan::Await(written)
+                } else {
+                    Plan::Write((clocks.now.max(tick) + rules.reserve_ahead).min(MAX_TICK + 1))
+                })
+            }
         }
     }
 
-    /// The greatest mark that this run has written.
-    pub fn written(&self) -> Mark {
-        self.written
+    /// The last mark that this run has written and that is worth waiting for; 0 where there is none. Where
+    /// `standbys` have to acknowledge it, one of before is none: a standby that has it already tells so only when
+    /// it gets something new.
+    pub fn written(&self, standbys: bool) -> Mark {
+        if standbys && !self.written_for_standbys { Mark::default() } else { self.written }
     }
 
-    /// Notes a mark that has been written.
-    pub fn wrote(&mut self, mark: Mark) {
-        if mark.tick > self.written.tick {
-            self.written = mark;
+    /// Notes a mark that has been written, and whether `standbys` had to acknowledge it then.
+    pub fn wrote(&mut self, mark: Mark, standbys: bool) {
+        if mark.tick > self.written(standbys).tick {
+            (self.written, self.written_for_standbys) = (mark, standbys);
         }
     }
 

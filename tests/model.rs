@@ -264,7 +264,7 @@ impl World {
             Step::Planned { mark } => {
                 node.written = node.written.max(mark);
                 // A later record has a greater place in the WAL, which the register's value stands for here.
-                node.reservation.wrote(Mark { tick: mark, lsn: 0 });
+                node.reservation.wrote(Mark { tick: mark, lsn: 0 }, standbys);
                 backend.step = Step::Written { mark };
             }
             Step::Written { mark } => {

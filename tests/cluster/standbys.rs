@@ -112,7 +112,9 @@ fn the_synchronous_standby_is_gone() {
     standby.up();
     ledger.mint(&mut client);
     let now: i64 = client.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
-    assert_eq!(now, renewals + 1, "one renewal, by the call that saw the standby again");
+    // The mark of the cancelled calls is published, by the call that saw the standby again. Where more than half of
+    // it is used up by then, that call renews it as well.
+    assert!((renewals + 1..=renewals + 2).contains(&now), "{now} renewals after {renewals}");
 
     standby.stop("fast");
     primary.make_asynchronous();
