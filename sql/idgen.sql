@@ -174,7 +174,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_ids(shard integer, count i
     AS 'MODULE_PATHNAME', 'snowflake_next_ids_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1000;
 COMMENT ON FUNCTION @extschema@.snowflake_next_ids(integer, integer) IS
-'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one visit to shared memory. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or shard out of range, and those of snowflake_next_id(shard).';
+'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one visit to shared memory. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or more than can be had within idgen.max_ahead and idgen.max_wait, or shard out of range, and those of snowflake_next_id(shard).';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_js_wrapper'
@@ -199,7 +199,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_safe_horizon() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_safe_horizon_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.snowflake_safe_horizon() IS
-'Every id of snowflake_next_id below it is settled, of whatever shard: its transaction has ended, and none is minted there any more. A reader that follows a table of this cluster up to it misses no row. Call it in a statement of its own, before the one that reads: a statement sees what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted holds it back. It never goes back, also over restarts and failovers to a synchronous standby. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 55000 while there are prepared transactions, while synchronous standbys that are gone may not have the mark it rests on, and where the clock is before the epoch or the library not preloaded.';
+'Every id of snowflake_next_id below it is settled, of whatever shard: its transaction has ended, and none is minted there any more. A reader that follows a table of this cluster up to it misses no row. Call it in a statement of its own, before the one that reads: a statement sees what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted holds it back. It never goes back, also over restarts and failovers to a synchronous standby. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 42501 without the right to list prepared transactions, 55000 while there are prepared transactions, while synchronous standbys that are gone may not have the mark it rests on, and where the clock is before the epoch or the library not preloaded.';
 
 -- Taking ids apart and building them --------------------------------------------------------------
 
@@ -551,7 +551,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Backward steps o
 COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Forward steps of the system clock, of 10 ms or more, seen at renewals since the server started.';
 COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
 COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until then.';
-COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'What may take the server down or keep ids from being minted: too few replication origins for the mark, a setting that was not taken, a clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'What may take the server down or keep ids from being minted: too few replication origins for the mark, a setting that was not taken, no list of shards beside Citus, a clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
 COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty is all, and beside Citus none.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'Setting idgen.max_ahead.';

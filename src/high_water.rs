@@ -61,12 +61,7 @@ pub fn share_settled(shared: &Shared, patience: &mut Patience) -> Result<(), Err
         shared.with_reservation(|r| r.wrote(mark, true));
     }
     pg::flush_wal(mark.lsn);
-    let mut poll_us = POLL_FROM_US;
-    while pg::standbys_must_acknowledge() && !pg::acknowledged(mark.lsn) {
-        let left = time_left(patience)?;
-        pg::sleep(poll_us.min(left.as_micros() as u64), Wait::Standby);
-        poll_us = (poll_us * 2).min(POLL_TO_US);
-    }
+    until_acknowledged(mark, patience, || ())?;
     Ok(())
 }
 
@@ -133,22 +128,7 @@ fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error
     fault::point("after-insert");
     pg::flush_wal(mark.lsn);
     fault::point("after-flush");
-    let mut poll_us = POLL_FROM_US;
-    // Looked at anew each time: synchronous replication may begin or end while this waits. Where it begins
-    // after the last look, nobody takes ids below a limit that was published unacknowledged.
-    let acknowledged = loop {
-        if !pg::standbys_must_acknowledge() {
-            break false;
-        }
-        if pg::acknowledged(mark.lsn) {
-            break true;
-        }
-        fault::point("before-acknowledge");
-        let left = time_left(patience)?;
-        claim.keep();
-        pg::sleep(poll_us.min(left.as_micros() as u64), Wait::Standby);
-        poll_us = (poll_us * 2).min(POLL_TO_US);
-    };
+    let acknowledged = until_acknowledged(mark, patience, || claim.keep())?;
     fault::point("before-publish");
     let us = start.elapsed().as_micros() as u64;
     claim.0.with_reservation(|r| r.publish(mark.tick, acknowledged, clocks, us));
@@ -203,6 +183,24 @@ pub fn remove() -> Result<bool, Error> {
         room(origins)?;
     }
     Ok(pg::drop_mark())
+}
+
+/// Waits until synchronous standbys have a mark; false where none have to. That is looked at anew each time:
+/// synchronous replication may begin or end meanwhile. Where it begins after the last look, nobody takes ids below
+/// a limit that was published unacknowledged.
+fn until_acknowledged(mark: Mark, patience: &mut Patience, at_work: impl Fn()) -> Result<bool, Error> {
+    let mut poll_us = POLL_FROM_US;
+    while pg::standbys_must_acknowledge() {
+        if pg::acknowledged(mark.lsn) {
+            return Ok(true);
+        }
+        fault::point("before-acknowledge");
+        let left = time_left(patience)?;
+        at_work();
+        pg::sleep(poll_us.min(left.as_micros() as u64), Wait::Standby);
+        poll_us = (poll_us * 2).min(POLL_TO_US);
+    }
+    Ok(false)
 }
 
 /// What is left of a call's patience with the mark.

@@ -52,12 +52,18 @@ pub extern "C-unwind" fn _PG_init() {
         shmem::install_hooks();
         pg::look_up_release();
         pg::watch_transactions();
-        // The server starts all the same: a database must not be kept down by a clock.
-        // Without room for the mark PostgreSQL may end it in a moment, so that is said now.
-        let room = high_water::room(high_water::saved_origins());
-        for problem in room.err().into_iter().chain(mint::problem()) {
-            problem.log(pgrx::PgLogLevel::WARNING);
+        if pg::in_postmaster() {
+            log_problems();
         }
+    }
+}
+
+/// Writes to the log what keeps ids from being minted. The server starts all the same: a database must not be
+/// kept down by a clock. Without room for the mark PostgreSQL may end it in a moment, so that is said now.
+fn log_problems() {
+    let room = high_water::room(high_water::saved_origins());
+    for problem in room.err().into_iter().chain(mint::problem()) {
+        problem.log(pgrx::PgLogLevel::WARNING);
     }
 }
 

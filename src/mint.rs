@@ -274,7 +274,7 @@ struct Turn<G: Grid> {
     shared: &'static Shared,
     shard: G,
     patience: Patience,
-    /// How often it had to ask for the mark, up to two.
+    /// How often it had to ask for a new mark, up to two.
     renewals: u8,
 }
 
@@ -319,8 +319,10 @@ impl<G: Grid> Turn<G> {
                     }
                 }
                 Err(Refusal::Ahead { tick }) => self.wait(tick, now, max_ahead)?,
+                // The slot has not seen the floor of this run yet.
+                Err(Refusal::Limit { .. }) if high_water::load(self.shared)? => {}
                 Err(Refusal::Limit { tick }) => {
-                    // To take over the stored mark and to renew it is part of every call. More is a wait.
+                    // To renew the mark is part of every call, and once more where that took long. More is a wait.
                     if self.renewals == 2 {
                         high_water::time_left(&mut self.patience)?;
                     } else {
@@ -354,9 +356,10 @@ impl<G: Grid> Turn<G> {
     /// Why `tick`, the next one that the shard has, cannot be issued at `now`.
     fn too_far_ahead(&self, tick: Tick, now: Tick, max_ahead_ms: u64) -> Error {
         let (shard, waited_ms) = (self.shard.into().into(), self.patience.waited_ms());
-        let run_floor = self.shared.run_floor();
-        if run_floor > now + max_ahead_ms {
-            return Error::ClockBehindMark { by_ms: run_floor - now, max_ahead_ms, waited_ms };
+        // None of a unit of time is issued that begins before the floor.
+        let floor = self.shared.run_floor().next_multiple_of(G::UNIT_MS);
+        if floor > now + max_ahead_ms {
+            return Error::ClockBehindMark { by_ms: floor - now, max_ahead_ms, waited_ms };
         }
         // Calls take a shard as far as this, and no further while the clock goes on.
         if tick <= now + max_ahead_ms + QUEUE_MS + G::UNIT_MS {

@@ -6,6 +6,7 @@ use std::mem;
 use std::ops::Deref;
 use std::path::Path;
 use std::ptr;
+use std::sync::atomic::{self, Ordering};
 
 use nix::libc;
 use pgrx::callconv::{BoxRet, FcInfo};
@@ -50,6 +51,13 @@ pub fn names_library(list: &str, library: &str) -> bool {
     };
     let stem = |file: &String| Some(Path::new(file).file_stem()?.to_str()?.to_ascii_lowercase());
     files.iter().any(|file| stem(file).as_deref() == Some(library))
+}
+
+/// Whether this is the postmaster and none of its children, which preload for themselves where they cannot
+/// inherit.
+pub fn in_postmaster() -> bool {
+    // SAFETY: a plain flag of this single-threaded process.
+    unsafe { !pg_sys::IsUnderPostmaster }
 }
 
 /// A variable of this process, as a static of C is. A `thread_local` in a library that is loaded at run
@@ -665,7 +673,7 @@ pub fn drop_mark() -> bool {
 
 /// Waits until the WAL up to `lsn` is on disk.
 pub fn flush_wal(lsn: u64) {
-    // SAFETY: `lsn` is the end of a record that this backend has inserted.
+    // SAFETY: `lsn` is the end of a record that a backend of this run of the server has inserted.
     unsafe { pg_sys::XLogFlush(lsn) }
 }
 
@@ -696,12 +704,11 @@ pub fn look_up_release() {
 pub fn standbys_must_acknowledge() -> bool {
     // SAFETY: WalSndCtl is set up before any backend, and max_wal_senders with it. The status is the byte
     // after the positions in all releases, whatever its name and type in the headers of this one.
-    let status = unsafe {
-        if pg_sys::max_wal_senders == 0 {
-            return false;
-        }
-        (&raw const (*pg_sys::WalSndCtl).lsn).add(1).cast::<u8>().read_volatile()
-    };
+    let status = || unsafe { (&raw const (*pg_sys::WalSndCtl).lsn).add(1).cast::<u8>().read_volatile() };
+    // SAFETY: set before any backend begins.
+    if unsafe { pg_sys::max_wal_senders } == 0 {
+        return false;
+    }
     standbys_defined(status, STATUS_HAS_BITS.get()).unwrap_or_else(|| {
         // SAFETY: the setting as this backend has read it, null or a C string.
         unsafe { !pg_sys::SyncRepStandbyNames.is_null() && *pg_sys::SyncRepStandbyNames != 0 }
@@ -709,14 +716,19 @@ pub fn standbys_must_acknowledge() -> bool {
 }
 
 /// What the status of synchronous standbys says; nothing until the checkpointer has looked at the setting.
-pub fn standbys_defined(status: u8, has_bits: bool) -> Option<bool> {
+#[inline]
+pub fn standbys_defined(status: impl FnOnce() -> u8, has_bits: bool) -> Option<bool> {
     const INIT: u8 = 1;
     const DEFINED: u8 = 2;
     if has_bits {
-        (status & INIT != 0).then_some(status & DEFINED != 0)
-    } else {
-        (status != 0 || checkpointer_has_begun()).then_some(status != 0)
+        let status = status();
+        return (status & INIT != 0).then_some(status & DEFINED != 0);
     }
+    // First whether it has begun: the status is set before that can be seen.
+    let begun = checkpointer_has_begun();
+    atomic::fence(Ordering::Acquire);
+    let defined = status() != 0;
+    (begun || defined).then_some(defined)
 }
 
 /// The row of a function with OUT parameters, all of them passed by value; none is null.

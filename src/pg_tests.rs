@@ -14,7 +14,7 @@ mod tests {
     /// is bits.
     #[pg_test]
     fn the_status_of_standbys_is_read_as_the_release_means_it() {
-        let defined = |status, has_bits| crate::pg::standbys_defined(status, has_bits);
+        let defined = |status, has_bits| crate::pg::standbys_defined(|| status, has_bits);
         assert_eq!([0, 1, 3].map(|status| defined(status, true)), [None, Some(false), Some(true)]);
         // The checkpointer of this server has begun.
         assert_eq!([0, 1].map(|status| defined(status, false)), [Some(false), Some(true)]);

@@ -115,7 +115,7 @@ const MOST_TRANSACTIONS: u64 = 10;
 const SUSTAINED: [usize; 3] = [1, 8, 64];
 const SHARDS: [usize; 4] = [1, 2, 4, 8];
 /// Settings for backends that the clock does not hold, nor the disk.
-const UNTHROTTLED: [(&str, &str); 2] = [("idgen.max_ahead", "1h"), ("idgen.reserve_ahead", "1min")];
+const UNTHROTTLED: [(&str, &str); 2] = [("idgen.max_ahead", "1h"), ("idgen.reserve_ahead", "3s")];
 
 /// The server and what is asked of it.
 struct Bench {

@@ -592,7 +592,7 @@ BEGIN ATOMIC
     SELECT idgen_portable.mint_many(shard, count);
 END;
 COMMENT ON FUNCTION @extschema@.snowflake_next_ids(integer, integer) IS
-'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one lock and one advance of its register. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or shard out of range, and those of snowflake_next_id(shard). Portable edition.';
+'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one lock and one advance of its register. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or more than can be had within idgen.max_ahead and idgen.max_wait, or shard out of range, and those of snowflake_next_id(shard). Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE

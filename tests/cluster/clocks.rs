@@ -1,5 +1,6 @@
 //! Promise 1 while the clock steps, under running servers and across restarts.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
@@ -42,7 +43,7 @@ fn the_clock_steps_under_minting_clients() {
         clients.wait_for_ids(3000);
         server.set_clock(right + step);
         if refuses {
-            std::thread::sleep(Duration::from_millis(700));
+            thread::sleep(Duration::from_millis(700));
         } else {
             clients.wait_for_ids(3000);
         }
@@ -67,7 +68,7 @@ fn the_clock_steps_under_minting_clients() {
         while count(&mut client) == before {
             ledger.mint(&mut client);
             assert!(start.elapsed() < Duration::from_secs(20), "{counter} stays {before}");
-            std::thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
     }
     // The ids are an hour ahead: set back to the true time, the clock has to catch up.
@@ -144,21 +145,37 @@ fn the_clock_is_set_back_across_a_restart() {
 #[test]
 fn ids_begin_within_the_wait_after_a_restart() {
     let server = Server::start(&["idgen.max_ahead = 0"]);
+    let ids = "SELECT snowflake_next_id(1), snowflake_next_id_js(1)";
     let mut client = server.connect();
     let sql = "SELECT max_val FROM pg_settings WHERE name = 'idgen.reserve_ahead'";
     let most: String = client.query_one(sql, &[]).unwrap().get(0);
-    server.stop("fast");
     server.configure(&[&format!("idgen.reserve_ahead = {most}")]);
+    server.reload("idgen.reserve_ahead", &format!("{}s", most.parse::<u32>().unwrap() / 1000));
     for how in ["fast", "immediate", "kill"] {
-        server.up();
-        let mut client = server.reconnect();
-        let ids = "SELECT snowflake_next_id(1), snowflake_next_id_js(1)";
-        client.query_one(ids, &[]).unwrap_or_else(|error| panic!("after {how}: {error}"));
+        // The mark is renewed, that far ahead.
+        thread::sleep(Duration::from_millis(1100));
+        server.connect().query_one(ids, &[]).unwrap_or_else(|error| panic!("before {how}: {error}"));
         if how == "kill" {
             server.kill()
         } else {
             server.stop(how)
         };
+        server.up();
+        let client = &mut server.reconnect();
+        client.query_one(ids, &[]).unwrap_or_else(|error| panic!("after {how}: {error}"));
+    }
+
+    // Who does not wait is told the cause, also of ids whose second begins a while after the mark.
+    server.stop("immediate");
+    server.set_clock(-20.0);
+    server.up();
+    let mut client = server.reconnect();
+    client.batch_execute("SET idgen.max_wait = 0").unwrap();
+    for call in ["snowflake_next_id(1)", "snowflake_next_id_js(1)"] {
+        let error = client.query_one(&format!("SELECT {call}"), &[]).unwrap_err();
+        let message = error.as_db_error().map(|error| error.message().to_owned());
+        let cause = "the system clock is behind the ids of an earlier run of the server";
+        assert_eq!(message.as_deref(), Some(cause), "{call}");
     }
 }
 

@@ -132,8 +132,9 @@ fn synchronous_replication_begins_under_a_long_statement() {
     let mut long = primary.connect();
     let minting = thread::spawn(move || {
         long.batch_execute(
-            "DO $$ BEGIN
-                 FOR i IN 1..1500 LOOP PERFORM snowflake_next_id(6), pg_sleep(0.02); END LOOP;
+            "SET statement_timeout = '10min';
+             DO $$ BEGIN
+                 LOOP PERFORM snowflake_next_id(6), pg_sleep(0.02); END LOOP;
              END $$",
         )
     });
@@ -170,15 +171,16 @@ fn failed_renewals_write_one_mark() {
     let position = |client: &mut Client| -> String {
         client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get(0)
     };
-    let before = position(&mut client);
+    let (before, start) = (position(&mut client), Instant::now());
     for _ in 0..CALLS {
         assert_eq!(code(&mut client), "55000");
     }
     let sql = "SELECT (pg_current_wal_insert_lsn() - $1::text::pg_lsn)::bigint";
     let bytes: i64 = client.query_one(sql, &[&before]).unwrap().get(0);
-    println!("{bytes} bytes of WAL for {CALLS} calls that failed");
-    // A record has 48. One a second is right, and what the server writes by itself.
-    assert!(bytes < CALLS * 48 / 2, "{bytes} bytes");
+    // A record has 48 bytes. One a second is right, and some are the server's own.
+    let most = 48 * (start.elapsed().as_secs() as i64 + 20);
+    println!("{bytes} bytes of WAL for {CALLS} calls that failed, {most} are right");
+    assert!(bytes < most, "{bytes} bytes, {most} are right");
 
     client.batch_execute("SET idgen.max_wait = '60s'").unwrap();
     standby.up();

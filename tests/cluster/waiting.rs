@@ -136,6 +136,27 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     assert_eq!(row.get::<_, i64>(0), 1_100_000);
 }
 
+/// A shard that is asked for more than it has says so, and does not blame the clock.
+#[test]
+fn a_shard_at_its_ceiling_is_named() {
+    let server = Server::start(&["idgen.max_ahead = 100ms", "idgen.max_wait = 0"]);
+    // By the batch, because the clock that tests can set is slow to read; what is left for the last calls is less
+    // than a batch, and more than they can be refused for.
+    let sql = "DO $$ BEGIN
+                   LOOP
+                       BEGIN
+                           LOOP PERFORM count(*) FROM snowflake_next_ids(7, 4096); END LOOP;
+                       EXCEPTION WHEN invalid_parameter_value THEN
+                           FOR i IN 1..4096 LOOP PERFORM snowflake_next_id(7); END LOOP;
+                       END;
+                   END LOOP;
+               END $$";
+    let error = server.connect().batch_execute(sql).unwrap_err();
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone();
+    assert_eq!(error.message(), "shard \"7\" has no more ids for now", "{error:?}");
+    assert_eq!(error.code(), &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE);
+}
+
 /// Promise 4: however short the window, a batch is no long row of renewals, which a cancel would have to wait
 /// for.
 #[test]

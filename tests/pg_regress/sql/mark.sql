@@ -105,7 +105,7 @@ SELECT pg_reload_conf();
 SELECT pg_sleep(1.2);
 SELECT renewals AS renewals_before FROM idgen_status \gset
 SELECT snowflake_next_id(5) AS id \gset
-SELECT reserve_ahead, mark - (:id >> 23) BETWEEN 2500 AND 3000 AS by_three_seconds,
+SELECT reserve_ahead, mark - (:id >> 23) BETWEEN 1500 AND 3000 AS by_three_seconds,
        renewals - :renewals_before AS renewals
 FROM idgen_status;
 ALTER SYSTEM RESET idgen.reserve_ahead;
