@@ -694,9 +694,19 @@ BEGIN
     FOR statement IN SELECT json_array_elements_text(current_setting('idgen_portable.rights')::json) LOOP
         EXECUTE statement;
     END LOOP;
+    -- Of the extension's members alone: another session may be creating an extension of its own.
     UPDATE pg_init_privs SET initprivs = (initial->>concat_ws(' ', classoid, objoid, objsubid))::aclitem[]
-    WHERE initprivs::text <> initial->>concat_ws(' ', classoid, objoid, objsubid);
-    DELETE FROM pg_init_privs WHERE NOT initial ? concat_ws(' ', classoid, objoid, objsubid);
+    WHERE initprivs::text <> initial->>concat_ws(' ', classoid, objoid, objsubid)
+      AND (classoid, objoid) IN (
+          SELECT classid, objid
+          FROM pg_depend JOIN pg_extension AS e ON refclassid = 'pg_extension'::regclass AND refobjid = e.oid
+          WHERE deptype = 'e' AND e.extname = 'idgen');
+    DELETE FROM pg_init_privs
+    WHERE NOT initial ? concat_ws(' ', classoid, objoid, objsubid)
+      AND (classoid, objoid) IN (
+          SELECT classid, objid
+          FROM pg_depend JOIN pg_extension AS e ON refclassid = 'pg_extension'::regclass AND refobjid = e.oid
+          WHERE deptype = 'e' AND e.extname = 'idgen');
     -- From PostgreSQL 17 on, a role cannot be dropped while an initial right names it.
     DELETE FROM pg_shdepend AS d
     WHERE deptype = 'i' AND dbid = (SELECT oid FROM pg_database WHERE datname = current_database())

@@ -78,7 +78,7 @@ pub fn reserve(shared: &Shared, tick: Tick, wanted: Tick, patience: &mut Patienc
     }
     while shared.limit() <= tick {
         if let Some(claim) = Claim::take(shared, |limit| limit <= tick) {
-            return renew(&claim, wanted, patience);
+            return renew(&claim, tick, wanted, patience);
         }
         let left = time_left(patience)?;
         let ms = (left.as_millis() as u64).clamp(1, CLAIM_MS);
@@ -94,18 +94,19 @@ pub fn renew_early(shared: &Shared, tick: Tick, patience: &mut Patience) {
     if runs_low(tick, shared.limit(), reserve_ahead)
         && let Some(claim) = Claim::take(shared, |limit| runs_low(tick, limit, reserve_ahead))
     {
-        let _ = renew(&claim, tick, patience);
+        let _ = renew(&claim, tick, tick, patience);
     }
 }
 
 /// Writes, flushes, has acknowledged, publishes: only in this order does a crash between any two
 /// steps leave every issued id below the stored mark.
-fn renew(claim: &Claim, tick: Tick, patience: &mut Patience) -> Result<(), Error> {
+fn renew(claim: &Claim, tick: Tick, wanted: Tick, patience: &mut Patience) -> Result<(), Error> {
     let clocks = clock::both()?;
     let rules = Rules {
         // Those who queue for a full shard may be that much further ahead.
         max_ahead: settings::max_ahead_ms() + QUEUE_MS,
-        reserve_ahead: settings::reserve_ahead_ms(),
+        // What is wanted makes a mark reach further, but is no reason to write one where one is awaited.
+        reserve_ahead: settings::reserve_ahead_ms() + (wanted - tick),
         max_jump: settings::max_clock_jump_ms(),
         standbys: pg::standbys_must_acknowledge(),
     };

@@ -285,14 +285,18 @@ impl<G: Grid> Turn<G> {
     }
 
     /// Refuses a batch before a part of it is taken, if the shard cannot give it in the time that a call may
-    /// wait, whoever else asks. A shard that has nothing to give is left to [`Turn::take`], which knows why.
+    /// wait, though nobody else asks meanwhile. A shard that has nothing to give in all of that time is left to
+    /// [`Turn::take`], which knows why.
     fn check_room(&self, count: u64) -> Result<(), Error> {
         high_water::load(self.shared)?;
         let bounds = bounds::<G>(self.shared, clock::now()?, 0);
+        let (slot, wait) = (self.shared.slot(self.shard), settings::max_wait_ms());
         // An eighth of the wait is left for sleeps that are longer than asked for.
-        let wait = settings::max_wait_ms() / 8 * 7;
-        let most = self.shared.slot(self.shard).room::<G>(&bounds, wait);
-        if count > most && most > 0 { Err(Error::BatchTooLarge { count, most }) } else { Ok(()) }
+        let most = slot.room::<G>(&bounds, wait / 8 * 7);
+        if count > most && slot.room::<G>(&bounds, wait) > 0 {
+            return Err(Error::BatchTooLarge { count, most });
+        }
+        Ok(())
     }
 
     /// Takes up to `want` positions, waiting where the shard is as far ahead of the clock as it may

@@ -634,6 +634,8 @@ unsafe extern "C-unwind" {
     fn RequestCheckpoint(flags: i32);
 }
 
+const INVALID_ORIGIN: pg_sys::RepOriginId = pg_sys::InvalidRepOriginId as pg_sys::RepOriginId;
+
 /// Has PostgreSQL forget the mark, here and, by the WAL, on standbys; whether there was one. To drop an origin
 /// takes a name, so the mark gets one for the moment. The mark is gone at once, also where the transaction
 /// rolls back. When this returns a checkpoint is behind it: no recovery of this server comes across it again.
@@ -653,7 +655,11 @@ pub fn drop_mark() -> bool {
         let mut name = ptr::null_mut();
         let named = pg_sys::replorigin_by_oid(MARK_ORIGIN, true, &mut name);
         if there && !named {
-            name = c"idgen_mark".as_ptr().cast_mut();
+            // Another origin may have that name, but not all of these: there are fewer origins.
+            let names = (0..=u32::from(MARK_ORIGIN)).map(|n| CString::new(format!("idgen_mark_{n}")));
+            let free = |name: &CString| pg_sys::replorigin_by_name(name.as_ptr(), true) == INVALID_ORIGIN;
+            let free = names.flatten().find(|name| free(name)).expect("a free name");
+            name = pg_sys::pstrdup(free.as_ptr());
             let mut values =
                 [pg_sys::Oid::from(u32::from(MARK_ORIGIN)).into(), pg_sys::cstring_to_text(name).into()];
             let mut nulls = [false; 2];

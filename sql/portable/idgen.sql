@@ -533,6 +533,8 @@ DECLARE
     register CONSTANT regclass := to_regclass('idgen_portable.shard_' || shard);
     tick bigint;        -- the clock
     earliest bigint;    -- the first position
+    max_wait_ms bigint;
+    limit_tick bigint;
     most bigint;
 BEGIN
     PERFORM idgen_portable.check_shard(shard);
@@ -558,10 +560,12 @@ BEGIN
         IF tick << 10 > earliest THEN
             earliest := (tick << 10) | (earliest & 255);
         END IF;
-        most := ((least(tick + idgen_portable.max_ahead_ms()
-                        + idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000) / 8 * 7,
-                        1099511627775) + 1) << 10) - earliest;
-        IF tick >= 0 AND most > 0 AND want > most AND NOT pg_is_in_recovery() THEN
+        max_wait_ms := idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000);
+        limit_tick := tick + idgen_portable.max_ahead_ms() + max_wait_ms / 8 * 7;
+        most := greatest(((least(limit_tick, 1099511627775) + 1) << 10) - earliest, 0);
+        -- A shard that has nothing to give in all of that time is left to mint(), which knows why.
+        IF tick >= 0 AND want > most AND NOT pg_is_in_recovery()
+                AND earliest >> 10 <= least(limit_tick + max_wait_ms - max_wait_ms / 8 * 7, 1099511627775) THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
                 MESSAGE = format('count "%s" is more ids than one call can get', count),
                 DETAIL = format('This shard can give at most %s now, with what "idgen.max_ahead" lets it run ahead '

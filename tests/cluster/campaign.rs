@@ -16,17 +16,15 @@ struct World {
     name: usize,
     /// A client whose statements take seconds, and in which a session does not read its configuration.
     long: Option<Clients>,
+    /// Clients of promoted servers, which mint while the old primary does.
+    beside: Vec<Clients>,
 }
 
 impl World {
     fn new(rng: &mut Rng) -> World {
         let settings = ["idgen.max_wait = 300ms", "idgen.reserve_ahead = 200ms"];
-        let mut world = World {
-            primary: Server::start_build(Build::Faults, &settings),
-            standby: None,
-            name: 0,
-            long: None,
-        };
+        let primary = Server::start_build(Build::Faults, &settings);
+        let mut world = World { primary, standby: None, name: 0, long: None, beside: Vec::new() };
         if rng.bool() {
             world.attach();
         }
@@ -137,11 +135,14 @@ impl World {
         }
         standby.promote();
         standby.make_asynchronous();
-        for clients in [Some(clients), self.long.as_ref()].into_iter().flatten() {
+        for clients in [clients].into_iter().chain(&self.long).chain(&self.beside) {
             clients.move_to(&standby);
         }
         // Alive, the old primary goes on within its window until it is shut off.
-        thread::sleep(Duration::from_millis(rng.u64(0..700)));
+        if alive {
+            self.beside.push(Clients::start(2, &standby));
+        }
+        thread::sleep(Duration::from_millis(rng.u64(0..1500)));
         let _old = std::mem::replace(&mut self.primary, standby);
         self.primary.set_clock(0.0);
         let state = if alive { "alive" } else { "dead" };
@@ -193,8 +194,8 @@ fn random_faults() {
         }
         clients.wait_for_ids(20_000);
         clients.finish(&mut ledger);
-        if let Some(long) = world.long.take() {
-            long.finish(&mut ledger);
+        for clients in world.long.take().into_iter().chain(world.beside.drain(..)) {
+            clients.finish(&mut ledger);
         }
         if world.standby.is_none() && world.name > 0 {
             world.attach();

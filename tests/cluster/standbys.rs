@@ -182,9 +182,22 @@ fn failed_renewals_write_one_mark() {
     println!("{bytes} bytes of WAL for {CALLS} calls that failed, {most} are right");
     assert!(bytes < most, "{bytes} bytes, {most} are right");
 
+    // Nor where each call wants more than the one before.
+    let client = &mut primary.connect();
+    client.batch_execute("SET idgen.max_wait = 0; SET default_transaction_read_only = on").unwrap();
+    let (before, start) = (position(client), Instant::now());
+    for count in 1..=CALLS {
+        let error =
+            client.query_one("SELECT snowflake_next_ids(1, $1)", &[&(count as i32 * 5000)]).unwrap_err();
+        assert_eq!(error.code().map(|code| code.code()), Some("55000"), "{error}");
+    }
+    let bytes: i64 = client.query_one(sql, &[&before]).unwrap().get(0);
+    let most = 48 * (start.elapsed().as_secs() as i64 + 20);
+    assert!(bytes < most, "{bytes} bytes, {most} are right");
+
     client.batch_execute("SET idgen.max_wait = '60s'").unwrap();
     standby.up();
-    Ledger::default().mint(&mut client);
+    Ledger::default().mint(client);
 }
 
 /// What a call waits for is seen: the standby, or the backend that waits for it.

@@ -131,6 +131,20 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     let row = client.query_one("SELECT count(*) FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
     assert_eq!(row.get::<_, i64>(0), 0, "neither an id nor a wait");
 
+    // Nor does one of a shard that has something to give at the very end of the wait only.
+    server.configure(&["idgen.max_ahead = 9s"]);
+    server.reload("idgen.max_ahead", "9s");
+    server.connect().query_one("SELECT snowflake_next_ids(8, 9000000) LIMIT 1", &[]).unwrap();
+    server.configure(&["idgen.max_ahead = 0"]);
+    server.reload("idgen.max_ahead", "0");
+    let sql = "SELECT ids FROM idgen_shard_stats WHERE shard = 8";
+    client.batch_execute("SET idgen.max_wait = '8800ms'").unwrap();
+    let error = client.query_one("SELECT count(*) FROM snowflake_next_ids(8, 100000000)", &[]).unwrap_err();
+    assert_eq!(error.code().map(SqlState::code), Some("22023"), "{error}");
+    assert_eq!(client.query_one(sql, &[]).unwrap().get::<_, i64>(0), 9_000_000);
+    server.configure(&["idgen.max_ahead = 1s"]);
+    server.reload("idgen.max_ahead", "1s");
+
     client.batch_execute("SET idgen.max_wait = '1h'").unwrap();
     let row = client.query_one("SELECT count(*) FROM snowflake_next_ids(7, 1100000)", &[]).unwrap();
     assert_eq!(row.get::<_, i64>(0), 1_100_000);
