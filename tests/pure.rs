@@ -564,7 +564,7 @@ proptest! {
                             prop_assert!(reservation.written(standbys).tick <= enough, "needed");
                             let mark = Mark { tick: mark, lsn: written.len() as u64 };
                             reservation.wrote(mark, standbys);
-                            prop_assert_eq!(reservation.written(standbys), mark);
+                            prop_assert!(reservation.written(standbys).tick >= mark.tick);
                             written.push((mark, standbys));
                             planned.push((mark.tick, clocks));
                         }

@@ -45,15 +45,18 @@ impl World {
         thread::sleep(Duration::from_millis(300));
         self.primary.reconnect();
         self.primary.make_asynchronous();
-        let long = self.long.get_or_insert_with(|| Clients::start_by(1, &self.primary, mint_for_long));
-        long.wait_for_ids(1);
-        thread::sleep(Duration::from_millis(rng.u64(0..1500)));
+        self.long.get_or_insert_with(|| Clients::start_by(1, &self.primary, mint_for_long));
+        self.primary.wait_until(
+            "SELECT count(*) > 0 FROM pg_stat_activity
+             WHERE state = 'active' AND query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()",
+        );
+        thread::sleep(Duration::from_millis(rng.u64(0..1000)));
         self.primary.make_synchronous(&format!("twin{}", self.name));
     }
 
     /// One fault, with clients at work; says which it was. The clock is right again at the end.
     fn fault(&mut self, rng: &mut Rng, clients: &Clients) -> String {
-        let kinds = if self.standby.is_some() { 16 } else { 8 };
+        let kinds = if self.standby.is_some() { 17 } else { 8 };
         match rng.usize(0..kinds) {
             0 => {
                 let back = self.downtime_step(rng);
@@ -115,7 +118,7 @@ impl World {
                 self.switch_names(rng);
                 "synchronous names taken away and set under long statements".into()
             }
-            10 | 11 => {
+            10..=12 => {
                 self.switch_names(rng);
                 let failover = self.fail_over(rng, clients);
                 format!("synchronous names taken away and set under long statements, then {failover}")
@@ -164,9 +167,9 @@ impl World {
     }
 }
 
-/// A statement of two seconds and more.
+/// A statement that lasts longer than a server takes to make a standby synchronous.
 fn mint_for_long(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
-    let sql = "SELECT snowflake_next_id(($1 + n) % 4), pg_sleep(0.02) FROM generate_series(1, 100) AS n";
+    let sql = "SELECT snowflake_next_id(($1 + n) % 4), pg_sleep(0.02) FROM generate_series(1, 400) AS n";
     Ok(client.query(sql, &[&(round as i32)])?.iter().map(|row| row.get(0)).collect())
 }
 
