@@ -154,15 +154,19 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
 #[test]
 fn a_shard_at_its_ceiling_is_named() {
     let server = Server::start(&["idgen.max_ahead = 100ms", "idgen.max_wait = 0"]);
-    // By the batch, because the clock that tests can set is slow to read; what is left for the last calls is less
-    // than a batch, and more than they can be refused for.
-    let sql = "DO $$ BEGIN
+    // Again and again all that there is at once, until the next call comes in the same millisecond.
+    let sql = "DO $$
+               DECLARE most text;
+               BEGIN
                    LOOP
                        BEGIN
-                           LOOP PERFORM count(*) FROM snowflake_next_ids(7, 4096); END LOOP;
+                           PERFORM snowflake_next_ids(7, 2000000) LIMIT 1;
                        EXCEPTION WHEN invalid_parameter_value THEN
-                           FOR i IN 1..4096 LOOP PERFORM snowflake_next_id(7); END LOOP;
+                           GET STACKED DIAGNOSTICS most = PG_EXCEPTION_DETAIL;
                        END;
+                       most := substring(most FROM 'at most ([0-9]+) now');
+                       PERFORM snowflake_next_ids(7, most::integer) LIMIT 1;
+                       PERFORM snowflake_next_id(7);
                    END LOOP;
                END $$";
     let error = server.connect().batch_execute(sql).unwrap_err();
