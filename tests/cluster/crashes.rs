@@ -78,8 +78,7 @@ fn the_renewing_backend_dies_at_every_point() {
     for point in ["before-wal", "after-insert", "after-flush", "before-publish", "before-acknowledge"] {
         if point == "before-acknowledge" {
             standby = Some(server.standby("twin"));
-            server.configure(&["synchronous_standby_names = 'twin'"]);
-            server.reload("synchronous_standby_names", "twin");
+            server.make_synchronous("twin");
         }
         for how in ["error", "terminate", "kill"] {
             let clients = Clients::start(4, &server);

@@ -345,6 +345,18 @@ fn wrong(node: &Server) -> Vec<String> {
     rows.iter().filter_map(|row| row.get("wrong")).collect()
 }
 
+/// Makes a distributed table to copy tenants from, and one whose ids are of a fixed number.
+fn source_and_fixed(client: &mut Client, tenants: u32) {
+    let sql = format!(
+        "CREATE TABLE source (tenant bigint PRIMARY KEY);
+         SELECT create_distributed_table('source', 'tenant');
+         INSERT INTO source SELECT generate_series(1, {tenants});
+         CREATE TABLE fixed (tenant bigint, id bigint DEFAULT snowflake_next_id(5));
+         SELECT create_distributed_table('fixed', 'tenant')"
+    );
+    client.batch_execute(&sql).unwrap();
+}
+
 /// Everything that docs/scaling.md has minted on the nodes of Citus, by whichever node Citus chooses: no id is
 /// there twice, also while a schema moves. A number that is not of the node is refused.
 #[test]
@@ -353,15 +365,7 @@ fn shards_of_citus() {
     let [coordinator, one, two] = &nodes;
     assert_eq!(wrong(one), [""; 0]);
     let mut client = coordinator.connect();
-    client
-        .batch_execute(
-            "CREATE TABLE source (tenant bigint PRIMARY KEY);
-             SELECT create_distributed_table('source', 'tenant');
-             INSERT INTO source SELECT generate_series(1, 2000);
-             CREATE TABLE fixed (tenant bigint, id bigint DEFAULT snowflake_next_id(5));
-             SELECT create_distributed_table('fixed', 'tenant')",
-        )
-        .unwrap();
+    source_and_fixed(&mut client, 2000);
 
     // A shard for each node, by way of any node, and that of a schema, by way of the coordinator.
     let mut ledger = Ledger::default();
@@ -510,15 +514,7 @@ fn horizons_of_citus() {
     let Some(nodes) = nodes_of_citus() else { return };
     let [coordinator, one, two] = &nodes;
     let mut client = coordinator.connect();
-    client
-        .batch_execute(
-            "CREATE TABLE source (tenant bigint PRIMARY KEY);
-             SELECT create_distributed_table('source', 'tenant');
-             INSERT INTO source SELECT generate_series(1, 100);
-             CREATE TABLE fixed (tenant bigint, id bigint DEFAULT snowflake_next_id(5));
-             SELECT create_distributed_table('fixed', 'tenant')",
-        )
-        .unwrap();
+    source_and_fixed(&mut client, 100);
     let mut ledger = Ledger::default();
     let on_several = &["INSERT INTO fixed (tenant) VALUES (1), (2), (3), (4), (5), (6)"];
     let writers = [coordinator, coordinator].map(|node| transactions(node, on_several));
