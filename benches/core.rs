@@ -2,24 +2,14 @@
 //! where to look when it costs more.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../src/layout.rs"]
-#[allow(dead_code)]
-mod layout;
-#[path = "../src/lease.rs"]
-#[allow(dead_code)]
-mod lease;
-#[path = "../src/slot.rs"]
-#[allow(dead_code)]
-mod slot;
-
 use std::hint::black_box;
 use std::time::{Duration, SystemTime};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-
-use layout::{MAX_TICK, Shard, compose, decompose, first_position};
-use lease::Lease;
-use slot::{Bounds, Slot};
+use idgen_core::id::MAX_TICK;
+use idgen_core::lease::Lease;
+use idgen_core::slot::{Bounds, Slot};
+use idgen_core::{Grid, Position, Shard, decode};
 
 const NOW: u64 = 60_000_000_000;
 const BOUNDS: Bounds = Bounds { now: NOW, floor: 0, max_ahead: MAX_TICK, queue: 0, limit: MAX_TICK + 1 };
@@ -29,18 +19,18 @@ fn parts_of_a_call(criterion: &mut Criterion) {
     criterion.bench_function("read the clock", |b| b.iter(SystemTime::now));
     criterion.bench_function("take an id from a lease", |b| {
         let mut lease = Lease::NONE;
-        let run = Slot::default().take::<Shard>(1 << 38, &BOUNDS).unwrap();
+        let run = Slot::default().take(1 << 38, &BOUNDS).unwrap();
         lease.grant(shard, NOW, run);
         b.iter(|| lease.next(black_box(shard), black_box(NOW), black_box(0)));
     });
     criterion.bench_function("take a run from a slot", |b| {
-        let mut slot = Slot::default();
-        b.iter(|| slot.take::<Shard>(black_box(64), black_box(&BOUNDS)));
+        let mut slot = Slot::<Shard>::default();
+        b.iter(|| slot.take(black_box(64), black_box(&BOUNDS)));
     });
     criterion.bench_function("put an id together", |b| {
-        b.iter(|| compose(black_box(first_position(NOW)), black_box(shard)));
+        b.iter(|| black_box(shard).id(black_box(Position::first_of(NOW))));
     });
-    criterion.bench_function("take an id apart", |b| b.iter(|| decompose(black_box(1 << 60))));
+    criterion.bench_function("take an id apart", |b| b.iter(|| decode(black_box(1 << 60))));
 }
 
 criterion_group! {

@@ -1,18 +1,11 @@
 //! Reading the system clock, every time anew: an id may never be older than its call.
 
-use nix::libc::{CLOCK_BOOTTIME, CLOCK_REALTIME};
+use idgen_core::Tick;
+use nix::libc::{CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME};
 
 use crate::error::Error;
-use crate::layout::Tick;
-use crate::pg;
-use crate::reservation::Clocks;
+use crate::pg::backend::clock;
 use crate::settings;
-
-/// CLOCK_REALTIME in microseconds since 1970.
-pub fn unix_us() -> i64 {
-    let (seconds, nanoseconds) = pg::clock(CLOCK_REALTIME);
-    seconds * 1_000_000 + nanoseconds / 1000
-}
 
 /// The clock as a tick of `idgen.epoch`.
 ///
@@ -21,26 +14,12 @@ pub fn unix_us() -> i64 {
 #[inline]
 pub fn now() -> Result<Tick, Error> {
     // Nanoseconds are never negative, so this rounds down before 1970 too.
-    let (seconds, nanoseconds) = pg::clock(CLOCK_REALTIME);
+    let (seconds, nanoseconds) = clock(CLOCK_REALTIME);
     let ms = seconds * 1000 + nanoseconds / 1_000_000;
     match u64::try_from(ms - settings::epoch_unix_ms()) {
         Ok(tick) => Ok(tick),
         Err(_) => Err(before_epoch(ms)),
     }
-}
-
-/// Time since boot in milliseconds, time in suspend included. Setting the clock does not move it.
-pub fn boot_ms() -> u64 {
-    let (seconds, nanoseconds) = pg::clock(CLOCK_BOOTTIME);
-    seconds.unsigned_abs() * 1000 + nanoseconds.unsigned_abs() / 1_000_000
-}
-
-/// Both clocks.
-///
-/// # Errors
-/// As [`now`].
-pub fn both() -> Result<Clocks, Error> {
-    Ok(Clocks { now: now()?, boot_ms: boot_ms() })
 }
 
 #[cold]
@@ -49,4 +28,27 @@ fn before_epoch(unix_ms: i64) -> Error {
         Ok(epoch) => Error::ClockBeforeEpoch { by_ms: epoch.unix_ms().abs_diff(unix_ms) },
         Err(error) => error,
     }
+}
+
+/// Microseconds until the clock shows a tick; 0 where it does already.
+///
+/// # Errors
+/// 55000 for an epoch that the configuration file gives wrongly.
+pub fn us_until(tick: Tick) -> Result<u64, Error> {
+    let (seconds, nanoseconds) = clock(CLOCK_REALTIME);
+    let now_us = seconds * 1_000_000 + nanoseconds / 1000;
+    let due_us = settings::epoch()?.unix_ms().saturating_add_unsigned(tick).saturating_mul(1000);
+    Ok(due_us.saturating_sub(now_us).max(0).unsigned_abs())
+}
+
+/// Time since boot in milliseconds, time in suspend included. Setting the clock does not move it.
+pub fn boot_ms() -> u64 {
+    let (seconds, nanoseconds) = clock(CLOCK_BOOTTIME);
+    seconds.unsigned_abs() * 1000 + nanoseconds.unsigned_abs() / 1_000_000
+}
+
+/// Microseconds since some moment, time in suspend left out. Setting the clock does not move them.
+pub fn monotonic_us() -> u64 {
+    let (seconds, nanoseconds) = clock(CLOCK_MONOTONIC);
+    seconds.unsigned_abs() * 1_000_000 + nanoseconds.unsigned_abs() / 1000
 }

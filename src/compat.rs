@@ -1,6 +1,7 @@
 //! What is not the same in every version of PostgreSQL that idgen builds with. Nothing else asks for the
 //! version.
 
+use idgen_core::server::Wait;
 use pgrx::pg_sys;
 
 /// The first minor release, as `server_version_num` counts, in which the status of synchronous standbys in
@@ -27,17 +28,6 @@ pub fn checkpointer_has_begun() -> bool {
 #[cfg(feature = "pg18")]
 pub fn checkpointer_has_begun() -> bool {
     true
-}
-
-/// What a backend waits for.
-#[derive(Clone, Copy)]
-pub enum Wait {
-    /// The clock, which the ids of the shard may not be further ahead of.
-    Clock,
-    /// The high-water mark, which another backend renews.
-    Mark,
-    /// Synchronous standbys, which have to acknowledge the mark.
-    Standby,
 }
 
 /// The wait event, of type Extension, that `pg_stat_activity` shows. Before PostgreSQL 17 those of all

@@ -1,16 +1,21 @@
 //! Every error idgen raises: its SQLSTATE, message, DETAIL and HINT. Nothing else raises one.
 
+use idgen_core::OutOfRange;
+use idgen_core::foreign::LAYOUTS;
+use idgen_core::id::SHARDS;
+use idgen_core::mint;
+use idgen_core::text::BadText;
 use pgrx::PgSqlErrorCode as Code;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, function_name};
 
-use crate::forms::BadText;
-use crate::layout::{OutOfRange, SHARDS};
-use crate::layouts::LAYOUTS;
-
 /// Why a call cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
+    /// 55000: what the core says of a shard that has no more ids, a clock that is behind or leapt, a mark that was not
+    /// renewed, and prepared transactions. 22023: of a batch too large, and an id of the future. 25006: of
+    /// recovery. 2200H: of the end of the range.
+    Mint(mint::Error),
     /// 22004: an argument that must be given is null.
     Null(&'static str),
     /// 22023: a part of an id is outside its range.
@@ -43,65 +48,10 @@ pub enum Error {
         /// How much before, in milliseconds.
         by_ms: u64,
     },
-    /// 22023: a batch of more ids than its shard can give in the time that a call may wait.
-    BatchTooLarge {
-        /// How many ids were asked for.
-        count: u64,
-        /// The most that can be had now.
-        most: u64,
-    },
-    /// 55000: the shard is as far ahead of the system clock as it may be, because it is asked for more ids than
-    /// it has.
-    ShardFull {
-        /// The shard asked for.
-        shard: i32,
-        /// What `idgen.max_ahead` allows, in milliseconds.
-        max_ahead_ms: u64,
-        /// How long the call waited, in milliseconds.
-        waited_ms: u64,
-    },
-    /// 55000: ids of earlier runs of the server may lie too far after the system clock, and waiting did not help.
-    ClockBehindMark {
-        /// How far the mark that they have left lies after the clock, in milliseconds.
-        by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
-        max_ahead_ms: u64,
-        /// How long the call waited, in milliseconds.
-        waited_ms: u64,
-    },
-    /// 55000: the next id would lie too far after the system clock, which was set back or has another reason to
-    /// be behind the ids of this run, and waiting did not help.
-    ClockBehind {
-        /// The shard asked for.
-        shard: i32,
-        /// How far the next id lies after the clock, in milliseconds.
-        by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
-        max_ahead_ms: u64,
-        /// How long the call waited, in milliseconds.
-        waited_ms: u64,
-    },
-    /// 55000: the system clock leapt forward by more than `idgen.max_clock_jump`.
-    ClockLeapt {
-        /// How far, in milliseconds.
-        by_ms: u64,
-    },
-    /// 55000: the high-water mark did not become durable in time.
-    MarkNotRenewed {
-        /// How long the call waited, in milliseconds.
-        waited_ms: u64,
-    },
-    /// 25006: the server is in recovery.
-    Recovery,
     /// 25001: `snowflake_safe_horizon` in a transaction that reads by one snapshot.
     OneSnapshot,
-    /// 55000: `snowflake_safe_horizon` while there are prepared transactions.
-    Prepared {
-        /// How many there are.
-        count: usize,
-    },
     /// 53400: PostgreSQL has no free replication origin to keep the high-water mark in.
-    NoRegister {
+    NoOrigin {
         /// What the setting that bounds them must be at least.
         needed: usize,
     },
@@ -120,15 +70,6 @@ pub enum Error {
     RemovalInRecovery,
     /// 55000: the mark is to be removed while the library is preloaded.
     StillPreloaded,
-    /// 22023: `snowflake_advance` past an id of the future.
-    AdvanceTooFar {
-        /// How far the id lies after the clock, in milliseconds.
-        by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
-        max_ahead_ms: u64,
-    },
-    /// 2200H: the 2^40 ms since the epoch are used up.
-    Exhausted,
     /// 22023: no layout has this name.
     NoLayout(String),
     /// 22023: an id with more bits than its layout.
@@ -149,6 +90,18 @@ pub enum Error {
 impl From<OutOfRange> for Error {
     fn from(part: OutOfRange) -> Error {
         Error::Part(part)
+    }
+}
+
+impl From<mint::Error> for Error {
+    fn from(why: mint::Error) -> Error {
+        Error::Mint(why)
+    }
+}
+
+impl From<Error> for ErrorReport {
+    fn from(error: Error) -> ErrorReport {
+        error.report()
     }
 }
 
@@ -258,7 +211,7 @@ impl Error {
                 Some(format!("The clock is {by_ms} ms before the epoch.")),
                 "Check the system clock and the setting.",
             ),
-            Error::BatchTooLarge { count, most } => (
+            Error::Mint(mint::Error::BatchTooLarge { count, most }) => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
                 format!("count \"{count}\" is more ids than one call can get"),
                 Some(format!(
@@ -267,16 +220,16 @@ impl Error {
                 )),
                 "Ask for fewer ids at once, or of several shards, or raise \"idgen.max_wait\".",
             ),
-            Error::ShardFull { shard, max_ahead_ms, waited_ms } => (
+            Error::Mint(mint::Error::ShardFull { shard, max_ahead_ms, waited_ms }) => (
                 object_state,
-                format!("shard \"{shard}\" has no more ids for now"),
+                format!("shard \"{}\" has no more ids for now", i32::from(*shard)),
                 Some(format!(
                     "Its ids are as far ahead of the clock as \"idgen.max_ahead\" ({max_ahead_ms} ms) allows, and it \
                      has 1024 a millisecond (4096 a second for snowflake_next_id_js). The call waited {waited_ms} ms."
                 )),
                 "Spread the load over more shards, ask for fewer ids, or raise \"idgen.max_wait\".",
             ),
-            Error::ClockBehindMark { by_ms, max_ahead_ms, waited_ms } => (
+            Error::Mint(mint::Error::ClockBehindMark { by_ms, max_ahead_ms, waited_ms }) => (
                 object_state,
                 "the system clock is behind the ids of an earlier run of the server".into(),
                 Some(format!(
@@ -286,9 +239,9 @@ impl Error {
                 "Minting goes on once the clock has come so far. If that takes longer than a few seconds, the \
                  clock was ahead before the server stopped, or is behind now: check its synchronisation.",
             ),
-            Error::ClockBehind { shard, by_ms, max_ahead_ms, waited_ms } => (
+            Error::Mint(mint::Error::ClockBehind { shard, by_ms, max_ahead_ms, waited_ms }) => (
                 object_state,
-                format!("the system clock is behind the ids of shard \"{shard}\""),
+                format!("the system clock is behind the ids of shard \"{}\"", i32::from(*shard)),
                 Some(format!(
                     "The next id lies {by_ms} ms after the clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. \
                      The call waited {waited_ms} ms."
@@ -296,7 +249,7 @@ impl Error {
                 "If the clock was set back, check its synchronisation. Minting goes on once the clock has caught \
                  up, which is later if \"idgen.max_ahead\" was lowered.",
             ),
-            Error::ClockLeapt { by_ms } => (
+            Error::Mint(mint::Error::ClockLeapt { by_ms }) => (
                 object_state,
                 "the system clock leapt forward".into(),
                 Some(format!(
@@ -308,7 +261,7 @@ impl Error {
                  allows any), reload the configuration, mint one id and set it back. If it is wrong now, \
                  correct it.",
             ),
-            Error::MarkNotRenewed { waited_ms } => (
+            Error::Mint(mint::Error::MarkNotRenewed { waited_ms }) => (
                 object_state,
                 "the high-water mark of ids could not be made durable in time".into(),
                 Some(format!(
@@ -317,7 +270,7 @@ impl Error {
                 )),
                 "Look at the disk of the WAL and at pg_stat_replication.",
             ),
-            Error::Recovery => (
+            Error::Mint(mint::Error::Recovery) => (
                 Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
                 "cannot mint ids during recovery".into(),
                 None,
@@ -333,13 +286,13 @@ impl Error {
                 ),
                 "Call it in a transaction of its own, before the one that reads.",
             ),
-            Error::Prepared { count } => (
+            Error::Mint(mint::Error::Prepared { count }) => (
                 object_state,
                 "there are prepared transactions, whose ids are not settled".into(),
                 Some(format!("In this cluster there are {count}. Nothing tells when they minted their ids.")),
                 "COMMIT PREPARED or ROLLBACK PREPARED what pg_prepared_xacts lists.",
             ),
-            Error::NoRegister { needed } => (
+            Error::NoOrigin { needed } => (
                 Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
                 "no replication origin is free to keep the high-water mark of ids in".into(),
                 Some(format!(
@@ -379,7 +332,7 @@ impl Error {
                 Some("It is what keeps ids that this server mints from being repeated.".into()),
                 "Take idgen out of shared_preload_libraries, restart the server, and try again.",
             ),
-            Error::AdvanceTooFar { by_ms, max_ahead_ms } => (
+            Error::Mint(mint::Error::AdvanceTooFar { by_ms, max_ahead_ms }) => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
                 "the id to advance past lies in the future".into(),
                 Some(format!(
@@ -387,7 +340,7 @@ impl Error {
                 )),
                 "Check that the id is of this layout and epoch, and the system clock.",
             ),
-            Error::Exhausted => (
+            Error::Mint(mint::Error::Exhausted) => (
                 Code::ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
                 "the range of ids is used up".into(),
                 Some(format!(
@@ -446,19 +399,11 @@ impl Error {
         self.text().message
     }
 
+    /// Raises it to the client.
     #[cold]
     #[inline(never)]
-    fn raise(self) -> ! {
+    pub fn raise(self) -> ! {
         self.report().report(PgLogLevel::ERROR);
         unreachable!("a report at ERROR does not return")
-    }
-}
-
-/// Gives the value, or raises the error to the client.
-#[inline]
-pub fn or_raise<T>(result: Result<T, Error>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(error) => error.raise(),
     }
 }

@@ -1,11 +1,21 @@
 //! Points at which tests make a backend die or fail. Nothing of it is in a release.
 
+use idgen_core::server::Point;
+
 /// Does what the setting `idgen.fault` asks for at this point: "POINT kill", "POINT terminate" (as
 /// pg_terminate_backend does) or "POINT error".
 #[cfg(feature = "pg_test")]
-pub fn point(name: &str) {
+pub fn point(point: Point) {
+    use idgen_core::server::Wait;
     use nix::sys::signal::{Signal, raise};
 
+    let name = match point {
+        Point::BeforeWal => "before-wal",
+        Point::AfterInsert => "after-insert",
+        Point::AfterFlush => "after-flush",
+        Point::BeforeAcknowledge => "before-acknowledge",
+        Point::BeforePublish => "before-publish",
+    };
     let fault = crate::settings::fault();
     match fault.strip_prefix(name).map(str::trim) {
         Some("kill") => {
@@ -13,7 +23,7 @@ pub fn point(name: &str) {
         }
         Some("terminate") => {
             let _ = raise(Signal::SIGTERM);
-            crate::pg::sleep(1, crate::compat::Wait::Mark);
+            crate::pg::backend::sleep(1, Wait::Mark);
         }
         Some("error") => panic!("fault at {name}"),
         _ => {}
@@ -23,4 +33,4 @@ pub fn point(name: &str) {
 /// Nothing.
 #[cfg(not(feature = "pg_test"))]
 #[inline(always)]
-pub fn point(_name: &str) {}
+pub fn point(_point: Point) {}

@@ -1,44 +1,38 @@
 //! **idgen** mints unique, time-sorted 64-bit shard ids inside PostgreSQL.
 //!
-//! Where things live:
+//! What an id is and how it is minted is in the crate `idgen-core`, without PostgreSQL and without `unsafe`. This
+//! crate is the skin around it. Its rooms, from the top down; none names one above it:
 //!
 //! | room | what |
 //! |---|---|
-//! | [`layout`], [`slot`], [`lease`], [`reservation`], [`epoch`], [`shard_set`] | pure: no PostgreSQL, no unsafe; property-tested and model-checked |
-//! | [`js`], [`layouts`], [`forms`] | pure too: JavaScript-safe ids, other systems' ids, and the texts of an id |
-//! | [`origins`] | pure too: how many replication origins a server needs room for, as the mark is one |
+//! | [`functions`] | the SQL entries, a few lines each; `sql/idgen.sql` declares them |
+//! | [`room`] | whether PostgreSQL has room for the mark, and its removal |
+//! | [`server`] | the core's trait, on PostgreSQL |
+//! | [`fault`] | where tests make a backend die |
 //! | [`clock`] | reading the clock |
 //! | [`settings`] | every setting, with why its default |
-//! | [`shmem`], [`pg`], [`compat`] | the only `unsafe`: shared memory, raw PostgreSQL calls, and what its versions differ in |
-//! | [`mint`] | the one path from a call to an id |
-//! | [`high_water`] | the durable mark: its steps in the order that keeps ids unique |
+//! | [`session`] | what a backend keeps from one call to the next |
+//! | [`shmem`] | shared memory |
+//! | [`pg`] | raw PostgreSQL calls: calls and rows, settings, the backend, replication origins, standbys |
+//! | [`compat`] | what PostgreSQL's versions differ in |
 //! | [`error`] | every error and its SQLSTATE; the only place that raises |
-//! | [`functions`] | the SQL entries, a few lines each |
-//! | `sql/idgen.sql` | the whole SQL surface |
+//!
+//! `unsafe` is in `shmem`, `pg` and `compat`, and nowhere else.
 
-pub mod clock;
+mod clock;
 #[allow(unsafe_code)]
-pub mod compat;
-pub mod epoch;
-pub mod error;
+mod compat;
+mod error;
 mod fault;
-pub mod forms;
-pub mod functions;
-pub mod high_water;
-pub mod js;
-pub mod layout;
-pub mod layouts;
-pub mod lease;
-pub mod mint;
-pub mod origins;
+mod functions;
 #[allow(unsafe_code)]
-pub mod pg;
-pub mod reservation;
-pub mod settings;
-pub mod shard_set;
+mod pg;
+mod room;
+mod server;
+mod session;
+mod settings;
 #[allow(unsafe_code)]
-pub mod shmem;
-pub mod slot;
+mod shmem;
 
 pgrx::pg_module_magic!(name, version);
 pgrx::extension_sql_file!("../sql/idgen.sql", name = "idgen", finalize);
@@ -48,11 +42,11 @@ pgrx::extension_sql_file!("../sql/idgen.sql", name = "idgen", finalize);
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     settings::define();
-    if pg::preloading() {
+    if pg::backend::preloading() {
         shmem::install_hooks();
-        pg::look_up_release();
-        pg::watch_transactions();
-        if pg::in_postmaster() {
+        pg::standbys::look_up_release();
+        pg::backend::watch_transactions(session::transaction_ended);
+        if pg::backend::in_postmaster() {
             log_problems();
         }
     }
@@ -61,8 +55,8 @@ pub extern "C-unwind" fn _PG_init() {
 /// Writes to the log what keeps ids from being minted. The server starts all the same: a database must not be
 /// kept down by a clock. Without room for the mark PostgreSQL may end it in a moment, so that is said now.
 fn log_problems() {
-    let room = high_water::room(high_water::saved_origins());
-    for problem in room.err().into_iter().chain(mint::problem()) {
+    let room = room::check(room::saved_origins());
+    for problem in room.err().into_iter().chain(server::problem()) {
         problem.log(pgrx::PgLogLevel::WARNING);
     }
 }

@@ -4,7 +4,9 @@
 mod tests {
     use pgrx::prelude::*;
 
-    use crate::{mint, pg, settings, shmem};
+    use crate::pg::setting::{names_library, preloads};
+    use crate::session::SESSION;
+    use crate::{settings, shmem};
 
     fn get<T: FromDatum + IntoDatum>(sql: &str) -> T {
         Spi::get_one(sql).expect("query").expect("a value")
@@ -14,7 +16,7 @@ mod tests {
     /// is bits.
     #[pg_test]
     fn the_status_of_standbys_is_read_as_the_release_means_it() {
-        let defined = |status, has_bits| crate::pg::standbys_defined(|| status, has_bits);
+        let defined = |status, has_bits| crate::pg::standbys::defined(|| status, has_bits);
         assert_eq!([0, 1, 3].map(|status| defined(status, true)), [None, Some(false), Some(true)]);
         // The checkpointer of this server has begun.
         assert_eq!([0, 1].map(|status| defined(status, false)), [Some(false), Some(true)]);
@@ -50,7 +52,7 @@ mod tests {
         assert_eq!(settings::shard().map(i32::from), Ok(77));
         assert_eq!((settings::max_lease(), settings::max_wait_ms()), (5, 2000));
         assert_eq!(get::<i32>("SELECT shard_of(snowflake_next_id())"), 77);
-        assert_eq!(mint::last_id(), Ok(get::<i64>("SELECT snowflake_last_id()")));
+        assert_eq!(SESSION.last_id(), Some(get::<i64>("SELECT snowflake_last_id()")));
     }
 
     /// Citus in a list of libraries, as PostgreSQL reads it: beside it an empty list of shards allows none.
@@ -70,7 +72,7 @@ mod tests {
             "Citus",
         ];
         for list in forms {
-            assert!(pg::names_library(list, "citus"), "{list}");
+            assert!(names_library(list, "citus"), "{list}");
         }
         for list in [
             "",
@@ -83,9 +85,9 @@ mod tests {
             ",",
             "\"",
         ] {
-            assert!(!pg::names_library(list, "citus"), "{list}");
+            assert!(!names_library(list, "citus"), "{list}");
         }
-        assert!(pg::preloads("idgen") && !pg::preloads("citus"));
+        assert!(preloads("idgen") && !preloads("citus"));
     }
 
     /// Errors that are caught leave minting as it was: no lock is held, the next call succeeds.

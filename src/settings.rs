@@ -3,14 +3,16 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
 
+use idgen_core::Shard;
+use idgen_core::epoch::Epoch;
+use idgen_core::id::{IDS_PER_TICK, SHARDS};
+use idgen_core::shard_set::ShardSet;
 use pgrx::guc::{GucContext, GucFlags, GucSetting};
 
-use crate::epoch::Epoch;
 use crate::error::Error;
-use crate::layout::{IDS_PER_TICK, SHARDS, Shard};
-use crate::mint;
-use crate::pg::{self, Complaint, IntSetting, Local, TextSetting};
-use crate::shard_set::ShardSet;
+use crate::pg::backend::{self, Local};
+use crate::pg::setting::{self, Changed, Complaint, IntSetting, TextSetting, on_change};
+use crate::session;
 
 const EPOCH: &CStr = c"idgen.epoch";
 const ALLOWED_SHARDS: &CStr = c"idgen.allowed_shards";
@@ -105,7 +107,16 @@ impl TextSetting for AllowedShardsSetting {
             *ALLOWED.borrow_mut() = shards;
             BAD_ALLOWED_SHARDS.set(false);
         }
-        mint::drop_lease();
+        session::drop_lease();
+    }
+}
+
+/// After a change of some settings a lease may break a promise.
+struct DropsLease;
+
+impl Changed for DropsLease {
+    fn changed() {
+        session::drop_lease();
     }
 }
 
@@ -114,10 +125,10 @@ pub fn define() {
     // PostgreSQL reads the configuration before it loads the library. A value that is then not taken,
     // because the check refuses it or because it comes from a database, a role or a session, is
     // replaced by the default with a mere warning. No id may be minted or decoded by that guess.
-    let (epoch, allowed) = (pg::configured(EPOCH), pg::configured(ALLOWED_SHARDS));
-    CITUS.set(pg::preloads("citus"));
+    let (epoch, allowed) = (setting::configured(EPOCH), setting::configured(ALLOWED_SHARDS));
+    CITUS.set(setting::preloads("citus"));
 
-    pg::define_text_setting::<EpochSetting>(
+    setting::define_text::<EpochSetting>(
         EPOCH,
         c"The moment that ids count their milliseconds from.",
         c"An RFC 3339 time or whole milliseconds since 1970. Never change it once ids are in use: ids \
@@ -125,9 +136,9 @@ pub fn define() {
         &EPOCH_TEXT,
         // Defining a postmaster setting outside the postmaster is fatal. A session that loaded the
         // library by itself cannot mint, but decodes by the value in the configuration file.
-        if pg::preloading() { GucContext::Postmaster } else { GucContext::Sighup },
+        if backend::preloading() { GucContext::Postmaster } else { GucContext::Sighup },
     );
-    pg::define_int_setting(IntSetting {
+    setting::define_int(IntSetting {
         name: c"idgen.shard",
         short: c"The shard of snowflake_next_id() without an argument.",
         long: c"-1 is unset. Set it for a database, a role or a session.",
@@ -136,16 +147,16 @@ pub fn define() {
         max: SHARDS as i32 - 1,
         context: GucContext::Userset,
         flags: GucFlags::empty(),
-        drops_lease: false,
+        changed: None,
     });
-    pg::define_text_setting::<AllowedShardsSetting>(
+    setting::define_text::<AllowedShardsSetting>(
         ALLOWED_SHARDS,
         c"The shards that this server may mint ids for.",
         c"Shards and ranges separated by commas; empty for all, or where Citus is preloaded for none.",
         &ALLOWED_SHARDS_TEXT,
         GucContext::Sighup,
     );
-    pg::define_int_setting(IntSetting {
+    setting::define_int(IntSetting {
         name: c"idgen.max_ahead",
         short: c"How far ids may run ahead of the system clock.",
         long: c"0 waits for the next millisecond as soon as one is full.",
@@ -154,9 +165,9 @@ pub fn define() {
         max: HOUR_MS,
         context: GucContext::Sighup,
         flags: GucFlags::UNIT_MS,
-        drops_lease: true,
+        changed: Some(on_change::<DropsLease>),
     });
-    pg::define_int_setting(IntSetting {
+    setting::define_int(IntSetting {
         name: c"idgen.max_wait",
         short: c"How long a call may wait for the system clock before it fails.",
         long: c"0 never waits.",
@@ -165,9 +176,9 @@ pub fn define() {
         max: HOUR_MS,
         context: GucContext::Userset,
         flags: GucFlags::UNIT_MS,
-        drops_lease: false,
+        changed: None,
     });
-    pg::define_int_setting(IntSetting {
+    setting::define_int(IntSetting {
         name: c"idgen.max_lease",
         short: c"The longest run of ids that a backend takes from a shard at once.",
         long: c"With 1 the ids of a shard are in strict order over all backends.",
@@ -176,9 +187,9 @@ pub fn define() {
         max: IDS_PER_TICK as i32,
         context: GucContext::Userset,
         flags: GucFlags::empty(),
-        drops_lease: true,
+        changed: Some(on_change::<DropsLease>),
     });
-    pg::define_int_setting(IntSetting {
+    setting::define_int(IntSetting {
         name: c"idgen.reserve_ahead",
         short: c"How far ahead of the ids the durable high-water mark is written.",
         long: c"Less writes more WAL; more makes ids start later after a crash with the clock set back.",
@@ -187,9 +198,9 @@ pub fn define() {
         max: MAX_RESERVE_AHEAD_MS,
         context: GucContext::Sighup,
         flags: GucFlags::UNIT_MS,
-        drops_lease: false,
+        changed: None,
     });
-    pg::define_int_setting(IntSetting {
+    setting::define_int(IntSetting {
         name: c"idgen.max_clock_jump",
         short: c"The forward leap of the system clock that stops minting.",
         long:
@@ -199,7 +210,7 @@ pub fn define() {
         max: i32::MAX,
         context: GucContext::Sighup,
         flags: GucFlags::UNIT_MS,
-        drops_lease: false,
+        changed: None,
     });
     #[cfg(feature = "pg_test")]
     pgrx::guc::GucRegistry::define_string_guc(
@@ -210,7 +221,7 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::empty(),
     );
-    pg::reserve_setting_prefix();
+    setting::reserve_prefix();
 
     if epoch.is_some_and(|text| Epoch::parse(&text).map(Epoch::unix_ms) != Ok(EPOCH_UNIX_MS.get())) {
         EPOCH_UNIX_MS.set(NO_EPOCH);
@@ -252,21 +263,18 @@ pub fn check_allowed_shards() -> Result<(), Error> {
     if *ALLOWED.borrow() == ShardSet::NONE { Err(Error::NoShardsBesideCitus) } else { Ok(()) }
 }
 
-/// Whether this server may mint for a shard.
-#[inline]
-pub fn allows(shard: Shard) -> bool {
-    !BAD_ALLOWED_SHARDS.get() && ALLOWED.borrow().contains(shard)
-}
-
 /// Checks that this server may mint for a shard.
 ///
 /// # Errors
 /// 55000 where it may not.
+#[inline]
 pub fn check_allowed(shard: Shard) -> Result<(), Error> {
+    if !BAD_ALLOWED_SHARDS.get() && ALLOWED.borrow().contains(shard) { Ok(()) } else { not_allowed(shard) }
+}
+
+#[cold]
+fn not_allowed(shard: Shard) -> Result<(), Error> {
     check_allowed_shards()?;
-    if allows(shard) {
-        return Ok(());
-    }
     let allowed = ALLOWED_SHARDS_TEXT.get().unwrap_or_default().to_string_lossy().into_owned();
     Err(Error::ShardNotAllowed { shard: shard.into(), allowed })
 }

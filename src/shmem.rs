@@ -1,49 +1,56 @@
 //! Shared memory: the slots of all shards, each behind its own LWLock, and the state of the
-//! high-water mark behind another. With `pg` and `compat` the only place with `unsafe`.
+//! high-water mark behind another; and the starts of transactions.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
 use std::{ptr, slice};
 
+use idgen_core::epoch::Timestamptz;
+use idgen_core::id::SHARDS;
+use idgen_core::js::{JS_SHARDS, JsShard};
+use idgen_core::mark::Mark;
+use idgen_core::server::Wait;
+use idgen_core::shared::{Published, Start};
+use idgen_core::slot::Slot;
+use idgen_core::{Grid, Shard, Tick};
 use pgrx::pg_sys;
 
-use crate::compat::{Wait, wait_event};
-use crate::epoch::Timestamptz;
+use crate::compat::wait_event;
 use crate::error::Error;
-use crate::js::JS_SHARDS;
-use crate::layout::{SHARDS, Tick};
-use crate::pg;
-use crate::reservation::Reservation;
-use crate::slot::{Grid, Slot};
+use crate::pg::backend;
 
 /// A slot and its lock on one cache line: a visit writes this line and no other, and shards never
 /// contend with each other.
 #[repr(C, align(64))]
-struct LockedSlot {
+pub struct LockedSlot<S> {
     lock: UnsafeCell<pg_sys::LWLock>,
-    slot: UnsafeCell<Slot>,
+    slot: UnsafeCell<Slot<S>>,
 }
 
-const _: () = assert!(size_of::<LockedSlot>() == 64);
+const _: () = assert!(size_of::<LockedSlot<Shard>>() == 64 && size_of::<LockedSlot<JsShard>>() == 64);
 
-impl LockedSlot {
+impl<S: Grid> LockedSlot<S> {
     /// Runs `f` on the slot under its lock. `f` must not sleep, flush, allocate or raise.
     #[inline]
-    fn change<T>(&self, f: impl FnOnce(&mut Slot) -> T) -> T {
+    pub fn change<T>(&self, f: impl FnOnce(&mut Slot<S>) -> T) -> T {
         let LockedSlot { lock, slot } = self;
         // SAFETY: the exclusive lock makes this the only reference to the slot.
         unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || f(&mut *slot.get())) }
+    }
+
+    /// A copy of the slot.
+    pub fn copy(&self) -> Slot<S> {
+        let LockedSlot { lock, slot } = self;
+        // SAFETY: the shared lock keeps writers out.
+        unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_SHARED, || *slot.get()) }
     }
 }
 
 /// The state of the high-water mark. The first line is read at every id and written at a renewal;
 /// the rest is touched at a renewal only.
 #[repr(C, align(64))]
-struct Mark {
-    floor: AtomicU64,
-    run_floor: AtomicU64,
-    limit: AtomicU64,
-    acknowledged: AtomicU64,
+struct SharedMark {
+    published: Published,
     /// When the counters of the slots began. It is here because there is room, and is seldom written.
     counted_since: AtomicI64,
     guarded: Guarded,
@@ -52,24 +59,24 @@ struct Mark {
 #[repr(C, align(64))]
 struct Guarded {
     lock: UnsafeCell<pg_sys::LWLock>,
-    reservation: UnsafeCell<Reservation>,
+    mark: UnsafeCell<Mark>,
     renewed: UnsafeCell<pg_sys::ConditionVariable>,
 }
 
-/// All that idgen keeps in shared memory.
+/// All that idgen keeps in shared memory, but for the starts of transactions. All zero is what it begins as.
 #[repr(C)]
 pub struct Shared {
-    mark: Mark,
-    slots: [LockedSlot; SHARDS + JS_SHARDS],
+    mark: SharedMark,
+    /// A slot for each shard.
+    pub slots: [LockedSlot<Shard>; SHARDS],
+    /// A slot for each shard of JavaScript-safe ids.
+    pub js_slots: [LockedSlot<JsShard>; JS_SHARDS],
 }
 
-/// Shared memory taken, in bytes: 528 KiB for the slots, and the mark.
+/// Shared memory taken, in bytes: 528 KiB for the slots, and 256 bytes for the mark.
 pub const SIZE: usize = size_of::<Shared>();
 
-/// A backend whose transaction has minted no id.
-const NOT_STARTED: Tick = Tick::MAX;
-
-static STARTS: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+static STARTS: AtomicPtr<Start> = AtomicPtr::new(ptr::null_mut());
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 static mut PREVIOUS_REQUEST_HOOK: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP_HOOK: pg_sys::shmem_startup_hook_type = None;
@@ -93,7 +100,7 @@ unsafe extern "C-unwind" fn request() {
             previous();
         }
         pg_sys::RequestAddinShmemSpace(SIZE);
-        pg_sys::RequestAddinShmemSpace(pg::most_backends() * size_of::<AtomicU64>());
+        pg_sys::RequestAddinShmemSpace(backend::most() * size_of::<Start>());
     }
 }
 
@@ -110,23 +117,26 @@ unsafe extern "C-unwind" fn startup() {
         }
         let (mut found, mut starts_found) = (false, false);
         let shared: *mut Shared = pg_sys::ShmemInitStruct(c"idgen".as_ptr(), SIZE, &mut found).cast();
-        let size = pg::most_backends() * size_of::<AtomicU64>();
-        let starts: *mut AtomicU64 =
+        let size = backend::most() * size_of::<Start>();
+        let starts: *mut Start =
             pg_sys::ShmemInitStruct(c"idgen transactions".as_ptr(), size, &mut starts_found).cast();
         if !found {
             shared.write_bytes(0, 1);
             let tranche = pg_sys::LWLockNewTrancheId();
-            (*shared).mark.counted_since.store(pg::timestamp(), Ordering::Relaxed);
+            (*shared).mark.counted_since.store(backend::timestamp(), Ordering::Relaxed);
             let guarded = &(*shared).mark.guarded;
             pg_sys::LWLockInitialize(guarded.lock.get(), tranche);
             pg_sys::ConditionVariableInit(guarded.renewed.get());
             for locked in &(*shared).slots {
                 pg_sys::LWLockInitialize(locked.lock.get(), tranche);
             }
+            for locked in &(*shared).js_slots {
+                pg_sys::LWLockInitialize(locked.lock.get(), tranche);
+            }
         }
         if !starts_found {
-            for backend in 0..pg::most_backends() {
-                starts.add(backend).write(AtomicU64::new(NOT_STARTED));
+            for number in 0..backend::most() {
+                starts.add(number).write(Start::none());
             }
         }
         // Each process keeps the names of tranches for itself.
@@ -171,65 +181,25 @@ unsafe fn locked<T>(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type, f
 }
 
 impl Shared {
-    #[inline]
-    fn locked_slot<G: Grid>(&self, shard: G) -> &LockedSlot {
-        &self.slots[G::FIRST_SLOT + shard.into().index()]
-    }
-
-    /// Runs `f` on a shard's slot under its lock. `f` must not sleep, flush, allocate or raise.
-    #[inline]
-    pub fn with_slot<G: Grid, T>(&self, shard: G, f: impl FnOnce(&mut Slot) -> T) -> T {
-        self.locked_slot(shard).change(f)
-    }
-
-    /// A copy of a shard's slot.
-    pub fn slot<G: Grid>(&self, shard: G) -> Slot {
-        let LockedSlot { lock, slot } = self.locked_slot(shard);
-        // SAFETY: the shared lock keeps writers out.
-        unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_SHARED, || *slot.get()) }
-    }
-
-    /// Runs `f` on the state of the high-water mark under its lock, and publishes its floor and
-    /// limit. `f` must not sleep, flush, allocate or raise.
-    pub fn with_reservation<T>(&self, f: impl FnOnce(&mut Reservation) -> T) -> T {
-        let Mark { floor, run_floor, limit, acknowledged, guarded, .. } = &self.mark;
+    /// Runs `f` on the state of the high-water mark under its lock, and publishes it. `f` must not sleep, flush,
+    /// allocate or raise.
+    pub fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
+        let SharedMark { published, guarded, .. } = &self.mark;
         // SAFETY: the exclusive lock makes this the only reference to the state.
         unsafe {
             locked(guarded.lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || {
-                let reservation = &mut *guarded.reservation.get();
-                let result = f(reservation);
-                // The floor first: whoever sees the first limit of this run must see the floor too.
-                floor.store(reservation.floor(), Ordering::Relaxed);
-                run_floor.store(reservation.run_floor(), Ordering::Relaxed);
-                acknowledged.store(reservation.limit(true), Ordering::Relaxed);
-                limit.store(reservation.limit(false), Ordering::Release);
+                let mark = &mut *guarded.mark.get();
+                let result = f(mark);
+                published.publish(mark);
                 result
             })
         }
     }
 
-    /// No tick before this one may be issued.
+    /// What is published of the mark.
     #[inline]
-    pub fn floor(&self) -> Tick {
-        self.mark.floor.load(Ordering::Relaxed)
-    }
-
-    /// No tick before this one may be issued, of ids that nobody follows.
-    pub fn run_floor(&self) -> Tick {
-        self.mark.run_floor.load(Ordering::Relaxed)
-    }
-
-    /// The exclusive end of the ticks that may be issued. Read it before [`Shared::floor`]. A limit
-    /// read a while ago is a lower one, and so still true.
-    ///
-    /// Where standbys have not acknowledged it, this looks whether they have to: synchronous replication may
-    /// have begun since it was published. That line of PostgreSQL's is written only while it is on, when
-    /// limits are acknowledged, and so stays in the cache of every processor.
-    #[inline]
-    pub fn limit(&self) -> Tick {
-        let limit = self.mark.limit.load(Ordering::Acquire);
-        let acknowledged = self.mark.acknowledged.load(Ordering::Relaxed);
-        if limit > acknowledged && pg::standbys_must_acknowledge() { acknowledged } else { limit }
+    pub fn published(&self) -> &Published {
+        &self.mark.published
     }
 
     /// When the counters of the slots began: at the start of the server, or the last reset.
@@ -239,43 +209,39 @@ impl Shared {
 
     /// Begins the counters of all slots anew.
     pub fn reset_counters(&self) {
-        self.mark.counted_since.store(pg::timestamp(), Ordering::Relaxed);
+        self.mark.counted_since.store(backend::timestamp(), Ordering::Relaxed);
         for slot in &self.slots {
+            slot.change(Slot::reset_counters);
+        }
+        for slot in &self.js_slots {
             slot.change(Slot::reset_counters);
         }
     }
 
     /// From which tick on the ids of each backend's open transaction lie.
-    fn starts(&self) -> &'static [AtomicU64] {
+    fn starts(&self) -> &'static [Start] {
         // SAFETY: startup() has filled them in, and shared memory outlives the process.
-        unsafe { slice::from_raw_parts(STARTS.load(Ordering::Relaxed), pg::most_backends()) }
+        unsafe { slice::from_raw_parts(STARTS.load(Ordering::Relaxed), backend::most()) }
     }
 
-    /// Publishes that the open transaction mints ids of `tick` or later. The floor that bounds them is to be
-    /// read afterwards: of this and [`Shared::oldest_start`] after a raise of the floor, at least one sees
-    /// what the other has written.
+    /// Publishes that the open transaction mints ids of `tick` or later.
     pub fn publish_start(&self, tick: Tick) {
-        if let Some(start) = pg::transaction_owner().and_then(|owner| self.starts().get(owner)) {
-            start.fetch_min(tick, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
+        if let Some(start) = backend::transaction_owner().and_then(|owner| self.starts().get(owner)) {
+            start.publish(tick);
         }
     }
 
     /// Takes back what this backend's transaction, parallel workers included, has published. A worker runs
     /// small transactions of its own when it starts, which say nothing of its leader's.
     pub fn clear_start(&self) {
-        if let Some(start) = pg::backend().and_then(|owner| self.starts().get(owner))
-            && start.load(Ordering::Relaxed) != NOT_STARTED
-        {
-            start.store(NOT_STARTED, Ordering::Release);
+        if let Some(start) = backend::number().and_then(|owner| self.starts().get(owner)) {
+            start.clear();
         }
     }
 
     /// The tick from which on the ids of all open transactions lie.
     pub fn oldest_start(&self) -> Tick {
-        fence(Ordering::SeqCst);
-        let starts = self.starts().iter().map(|start| start.load(Ordering::SeqCst));
-        starts.min().unwrap_or(NOT_STARTED)
+        Start::oldest(self.starts())
     }
 
     /// Wakes those that wait for the mark to be renewed.

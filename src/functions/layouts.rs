@@ -1,26 +1,27 @@
 //! Ids of other systems.
 
+use idgen_core::epoch::{Epoch, Timestamptz};
+use idgen_core::foreign::{LAYOUTS, Layout};
 use pgrx::iter::TableIterator;
 use pgrx::{name, pg_extern};
 
-use crate::epoch::{Epoch, Timestamptz};
-use crate::error::{Error, or_raise};
-use crate::layouts::{LAYOUTS, Layout};
-use crate::pg::Row;
+use crate::error::Error;
+use crate::pg::call::{Call, Column, hot_entry};
 use crate::settings;
 
-#[pg_extern(sql = false)]
-fn snowflake_decode_layout(id: i64, layout: &[u8]) -> Row<4> {
-    or_raise(decode(id, &String::from_utf8_lossy(layout)))
-}
+hot_entry!(snowflake_decode_layout_wrapper, |_| None::<i64>, |call: Call| {
+    let id = call.int8(0).ok_or(Error::Null("id"))?;
+    let name = call.text(1).ok_or(Error::Null("layout"))?;
+    columns(id, &String::from_utf8_lossy(name)).map(|columns| call.formed_row(columns))
+});
 
-fn decode(id: i64, name: &str) -> Result<Row<4>, Error> {
+fn columns(id: i64, name: &str) -> Result<[Column; 4], Error> {
     let layout = Layout::find(name).ok_or_else(|| Error::NoLayout(name.into()))?;
     let fields =
         layout.fields(id).ok_or(Error::NotOfLayout { id, layout: layout.name, max: layout.max_id() })?;
     let created_at = fields.created_at(layout.epoch.map_or_else(settings::epoch, Ok)?);
-    let number = |field: Option<i32>| field.map(Into::into);
-    Ok(Row([Some(created_at.into()), number(fields.shard), number(fields.sequence), number(fields.gene)]))
+    let number = |field: Option<i32>| field.map_or(Column::Null, Column::Int4);
+    Ok([Column::Int8(created_at), number(fields.shard), number(fields.sequence), number(fields.gene)])
 }
 
 #[pg_extern(sql = false)]

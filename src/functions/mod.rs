@@ -1,4 +1,8 @@
 //! The SQL entries, by topic. `sql/idgen.sql` declares them; a symbol once released is never dropped.
+#![allow(
+    clippy::result_large_err,
+    reason = "pgrx takes an ErrorReport by value; it is made once, for an error"
+)]
 
 mod decode;
 mod forms;

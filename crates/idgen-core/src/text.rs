@@ -2,7 +2,6 @@
 //! whole range.
 //!
 //! A text is read only as it is written, so that no id has two of them.
-#![forbid(unsafe_code)]
 
 use std::fmt;
 
@@ -79,6 +78,12 @@ impl Digits {
 }
 
 /// Instagram's short code: the id, read as unsigned, in base64url without leading zeros.
+///
+/// ```
+/// use idgen_core::text::shortcode;
+///
+/// assert_eq!(shortcode(908_540_701_891_980_503), "ybyPRoQWzX");
+/// ```
 pub fn shortcode(id: i64) -> String {
     let number = id.cast_unsigned();
     let length = number.checked_ilog2().unwrap_or(0) / BASE64URL.bits + 1;
@@ -89,6 +94,13 @@ pub fn shortcode(id: i64) -> String {
 ///
 /// # Errors
 /// What is wrong with the text.
+///
+/// ```
+/// use idgen_core::text::{BadText, from_shortcode};
+///
+/// assert_eq!(from_shortcode("ybyPRoQWzX"), Ok(908_540_701_891_980_503));
+/// assert_eq!(from_shortcode("AybyPRoQWzX"), Err(BadText::LeadingZero));
+/// ```
 pub fn from_shortcode(text: &str) -> Result<i64, BadText> {
     let length = text.chars().count();
     if !(1..=SHORTCODE_DIGITS).contains(&length) {
@@ -105,6 +117,13 @@ pub fn from_shortcode(text: &str) -> Result<i64, BadText> {
 const SIGN: u64 = 1 << 63;
 
 /// The id plus 2^63 in Crockford's base 32: 13 digits, whose order as bytes is that of the `bigint`.
+///
+/// ```
+/// use idgen_core::text::text;
+///
+/// assert_eq!(text(1), "8000000000001");
+/// assert!(text(-1) < text(0) && text(9) < text(10));
+/// ```
 pub fn text(id: i64) -> String {
     CROCKFORD.write(id.cast_unsigned() ^ SIGN, TEXT_DIGITS)
 }
@@ -113,6 +132,13 @@ pub fn text(id: i64) -> String {
 ///
 /// # Errors
 /// What is wrong with the text.
+///
+/// ```
+/// use idgen_core::text::{BadText, from_text};
+///
+/// assert_eq!(from_text("8000000000001"), Ok(1));
+/// assert_eq!(from_text("8O00000000001"), Err(BadText::Character { character: 'O', position: 2 }));
+/// ```
 pub fn from_text(text: &str) -> Result<i64, BadText> {
     let length = text.chars().count();
     if length != TEXT_DIGITS {
@@ -123,6 +149,13 @@ pub fn from_text(text: &str) -> Result<i64, BadText> {
 
 /// The id with its bits in reverse: what changes most from one id to the next then weighs most. Done
 /// twice it gives the id back.
+///
+/// ```
+/// use idgen_core::text::scatter;
+///
+/// assert_eq!(scatter(1), i64::MIN);
+/// assert_eq!(scatter(scatter(11_637_205_501_278_089)), 11_637_205_501_278_089);
+/// ```
 pub fn scatter(id: i64) -> i64 {
     id.reverse_bits()
 }

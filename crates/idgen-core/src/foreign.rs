@@ -2,14 +2,13 @@
 //!
 //! Where a system lets its users choose bits or epoch, the layout is its default. A field's facts are from
 //! the source named above the layout.
-#![forbid(unsafe_code)]
 
 use std::fmt::Write;
 
 use crate::epoch::{Epoch, Timestamptz};
+use crate::id::{SEQUENCE_BITS, SHARD_BITS, TICK_BITS};
 use crate::js::{self, JsShard};
-use crate::layout::{SEQUENCE_BITS, SHARD_BITS, TICK_BITS};
-use crate::slot::Grid;
+use crate::position::Grid;
 
 /// A part of an id other than its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +198,14 @@ pub static LAYOUTS: [Layout; 11] = [
 
 impl Layout {
     /// The layout of that name.
+    ///
+    /// ```
+    /// use idgen_core::foreign::Layout;
+    ///
+    /// let twitter = Layout::find("twitter").unwrap();
+    /// assert_eq!(twitter.bits(), "41 time, 10 shard, 12 sequence");
+    /// assert!(Layout::find("no such layout").is_none());
+    /// ```
     pub fn find(name: &str) -> Option<&'static Layout> {
         LAYOUTS.iter().find(|layout| layout.name == name)
     }
@@ -213,6 +220,18 @@ impl Layout {
     }
 
     /// Takes an id apart; none where it has more bits than the layout.
+    ///
+    /// ```
+    /// use idgen_core::foreign::Layout;
+    ///
+    /// // The tweet of Wikipedia's article "Snowflake ID".
+    /// let twitter = Layout::find("twitter").unwrap();
+    /// let fields = twitter.fields(1_541_815_603_606_036_480).unwrap();
+    /// assert_eq!((fields.shard, fields.sequence), (Some(378), Some(0)));
+    ///
+    /// let epoch = twitter.epoch.unwrap();
+    /// assert_eq!(epoch.unix_ms() + fields.ms as i64, 1_656_432_460_105);    // 2022-06-28 16:07:40.105 UTC
+    /// ```
     pub fn fields(&self, id: i64) -> Option<Fields> {
         let mut rest = id.cast_unsigned();
         if rest > self.max_id() {

@@ -1,9 +1,19 @@
 //! A set of shards, as the setting `idgen.allowed_shards` writes it: `0-4095,5000`.
-#![forbid(unsafe_code)]
 
-use crate::layout::{SHARDS, Shard};
+use crate::id::{SHARDS, Shard};
 
 /// A set of logical shards.
+///
+/// ```
+/// use idgen_core::shard_set::ShardSet;
+/// use idgen_core::shard_of;
+///
+/// // Whether the server that mints for these shards has minted an id.
+/// let allowed = ShardSet::parse("0-4095, 5000").unwrap();
+/// assert!(allowed.contains(shard_of(11_637_205_501_278_089)));
+///
+/// assert!(ShardSet::parse("8192").is_err());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardSet([u64; SHARDS / 64]);
 

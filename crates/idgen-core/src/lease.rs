@@ -1,8 +1,7 @@
 //! A backend's lease: a short run of positions it hands out without touching shared memory.
-#![forbid(unsafe_code)]
 
-use crate::layout::{Position, Shard, Tick, tick_of};
-use crate::slot::Run;
+use crate::id::{Shard, Tick};
+use crate::position::{Position, Run};
 
 /// The positions a backend holds for one shard.
 ///
@@ -16,28 +15,20 @@ use crate::slot::Run;
 pub struct Lease {
     shard: Option<Shard>,
     granted: Tick,
-    next: Position,
-    end: Position,
+    rest: Run<Shard>,
     length: u64,
 }
 
 impl Lease {
     /// No lease: every call must ask the shard.
-    pub const NONE: Lease = Lease { shard: None, granted: 0, next: 0, end: 0, length: 0 };
+    pub const NONE: Lease = Lease { shard: None, granted: 0, rest: Run::EMPTY, length: 0 };
 
     /// The next position for `shard`, where the lease is still good: for this shard, granted in the
     /// millisecond `now`, not used up and not before the shared `floor`.
     #[inline]
-    pub fn next(&mut self, shard: Shard, now: Tick, floor: Tick) -> Option<Position> {
-        let good = self.shard == Some(shard)
-            && self.granted == now
-            && self.next < self.end
-            && tick_of(self.next) >= floor;
-        good.then(|| {
-            let position = self.next;
-            self.next += 1;
-            position
-        })
+    pub fn next(&mut self, shard: Shard, now: Tick, floor: Tick) -> Option<Position<Shard>> {
+        let good = self.shard == Some(shard) && self.granted == now && self.rest.start.tick() >= floor;
+        if good { self.rest.take_first() } else { None }
     }
 
     /// How many positions to ask the shard for: 1 for a backend that asks now and then, twice the
@@ -50,12 +41,11 @@ impl Lease {
     /// Replaces the lease by a run that the shard granted when the clock showed `now`, and hands
     /// out its first position.
     #[inline]
-    pub fn grant(&mut self, shard: Shard, now: Tick, run: Run) -> Position {
+    pub fn grant(&mut self, shard: Shard, now: Tick, run: Run<Shard>) -> Position<Shard> {
         *self = Lease {
             shard: Some(shard),
             granted: now,
-            next: run.start + 1,
-            end: run.end,
+            rest: Run { start: run.start.plus(1), end: run.end },
             length: run.count(),
         };
         run.start

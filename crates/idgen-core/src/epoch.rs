@@ -1,12 +1,11 @@
 //! The epoch: where ticks are counted from, and the way between ticks and timestamps.
-#![forbid(unsafe_code)]
 
 use std::fmt;
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::layout::{MAX_STORED_TICK, MAX_TICK, Tick};
+use crate::id::{MAX_STORED_TICK, MAX_TICK, Tick};
 
 /// PostgreSQL's own form of a `timestamptz`: microseconds since 2000-01-01 00:00:00 UTC
 /// (`datatype/timestamp.h`). `i64::MIN` and `i64::MAX` are the two infinities.
@@ -68,6 +67,15 @@ impl Epoch {
     ///
     /// # Errors
     /// What is wrong with the text.
+    ///
+    /// ```
+    /// use idgen_core::Epoch;
+    /// use idgen_core::epoch::BadEpoch;
+    ///
+    /// let epoch = Epoch::parse("2025-01-01T00:00:00Z").unwrap();
+    /// assert_eq!(Epoch::parse("1735689600000"), Ok(epoch));
+    /// assert_eq!(Epoch::parse("2025-01-01"), Err(BadEpoch::Form));
+    /// ```
     pub fn parse(text: &str) -> Result<Epoch, BadEpoch> {
         let text = text.trim();
         if let Ok(ms) = text.parse::<i128>() {
@@ -92,12 +100,32 @@ impl Epoch {
     }
 
     /// The moment a tick of up to 41 bits begins.
+    ///
+    /// ```
+    /// use idgen_core::{Epoch, decode};
+    ///
+    /// let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
+    /// let created_at = epoch.timestamp_of(decode(11_637_205_501_278_089).tick);
+    /// assert_eq!(created_at, 368_922_484_721_000);    // 2011-09-09 22:28:04.721 UTC
+    /// ```
     pub fn timestamp_of(self, tick: Tick) -> Timestamptz {
         self.timestamp() + tick.min(MAX_STORED_TICK).cast_signed() * 1000
     }
 
     /// The tick that a moment falls into, where ids of it can be minted: from the epoch on, for
     /// 2^40 ms.
+    ///
+    /// ```
+    /// use idgen_core::{Epoch, decode, min_id};
+    ///
+    /// // The rows made since then are those with an id of at least this.
+    /// let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
+    /// let since = epoch.tick_of(368_922_484_721_999).unwrap();
+    /// assert_eq!(since, 1_387_263_000);
+    /// assert!(min_id(since) <= 11_637_205_501_278_089);
+    ///
+    /// assert_eq!(epoch.tick_of(epoch.timestamp() - 1), None);
+    /// ```
     pub fn tick_of(self, timestamp: Timestamptz) -> Option<Tick> {
         let us = timestamp.checked_sub(self.timestamp())?;
         u64::try_from(us.div_euclid(1000)).ok().filter(|tick| *tick <= MAX_TICK)

@@ -7,12 +7,24 @@
 //! +---------------------------------+---------+-------------+
 //! ```
 //!
-//! Here a position is `second << 12 | sequence`. Slots of their own hand it out; the clock's bounds and the
+//! Here a position counts seconds. Slots of their own hand it out; the clock's bounds and the
 //! high-water mark are those of the other ids, in milliseconds.
-#![forbid(unsafe_code)]
+//!
+//! ```
+//! use idgen_core::foreign::Layout;
+//! use idgen_core::js::JsShard;
+//! use idgen_core::{Grid, Position};
+//!
+//! let id = JsShard::try_from(137).unwrap().id(Position::first_of(1_387_263).plus(905));
+//! assert!(id < 1 << 53);
+//!
+//! // What a router does with it.
+//! let fields = Layout::find("js53").unwrap().fields(id).unwrap();
+//! assert_eq!((fields.ms, fields.shard, fields.sequence), (1_387_263_000, Some(137), Some(905)));
+//! ```
 
-use crate::layout::{OutOfRange, Position, SHARDS, Shard, checked};
-use crate::slot::Grid;
+use crate::id::{OutOfRange, Shard, checked};
+use crate::position::{Grid, Position};
 
 /// Width of the second in an id. The last ones are never minted: the high-water mark ends before them.
 pub const SECOND_BITS: u32 = 32;
@@ -22,7 +34,7 @@ pub const SHARD_BITS: u32 = 8;
 pub const JS_SHARDS: usize = 1 << SHARD_BITS;
 
 /// A logical shard that such ids have room for, 0 to 255.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JsShard(Shard);
 
 impl JsShard {
@@ -36,7 +48,7 @@ impl TryFrom<i32> for JsShard {
     type Error = OutOfRange;
 
     fn try_from(value: i32) -> Result<JsShard, OutOfRange> {
-        checked("shard", value.into(), JS_SHARDS as u64 - 1)?;
+        checked("shard", value, JS_SHARDS as u16 - 1)?;
         Shard::try_from(value).map(JsShard)
     }
 }
@@ -50,15 +62,11 @@ impl From<JsShard> for Shard {
 impl Grid for JsShard {
     const UNIT_MS: u64 = 1000;
     const SEQUENCE_BITS: u32 = 12;
-    const FIRST_SLOT: usize = SHARDS;
     // A floor within a second would put them off to the next one, each time that somebody asks.
     const FOLLOWED: bool = false;
-}
 
-/// Puts the shard into a position.
-pub fn compose(position: Position, shard: JsShard) -> i64 {
-    let (second, sequence) =
-        (position >> JsShard::SEQUENCE_BITS, position & ((1 << JsShard::SEQUENCE_BITS) - 1));
-    let place = second << SHARD_BITS | shard.0.index() as u64;
-    (place << JsShard::SEQUENCE_BITS | sequence).cast_signed()
+    fn id(self, position: Position<JsShard>) -> i64 {
+        let place = position.unit() << SHARD_BITS | self.0.index() as u64;
+        (place << JsShard::SEQUENCE_BITS | position.sequence()).cast_signed()
+    }
 }

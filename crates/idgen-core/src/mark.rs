@@ -6,9 +6,8 @@
 //! limit that none has acknowledged is kept apart: it ends at the moment at which commits begin to wait.
 //! The caller does the writing; this is the state it works on, kept apart so that every order of steps can
 //! be model-checked.
-#![forbid(unsafe_code)]
 
-use crate::layout::{MAX_TICK, Tick};
+use crate::id::{MAX_TICK, Tick};
 
 /// How long a backend that renews the mark keeps the others from doing the same, in milliseconds,
 /// unless it asks for more. Renewing twice at once is safe and merely wasteful; a limit in time
@@ -32,8 +31,8 @@ pub struct Clocks {
 /// A mark that this run of the server has written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
-pub struct Mark {
-    /// The mark.
+pub struct Written {
+    /// The mark: the first tick that may not be issued below it.
     pub tick: Tick,
     /// Where its WAL record ends.
     pub lsn: u64,
@@ -42,7 +41,7 @@ pub struct Mark {
 /// The state of the mark, in shared memory behind a lock of its own. All zero at start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
-pub struct Reservation {
+pub struct Mark {
     loaded: bool,
     renewed: bool,
     /// Whether standbys had to acknowledge marks when `written` was.
@@ -50,7 +49,7 @@ pub struct Reservation {
     floor: Tick,
     limit: Tick,
     acknowledged: Tick,
-    written: Mark,
+    written: Written,
     raised: Tick,
     settled: Tick,
     claimed_until_ms: u64,
@@ -88,7 +87,7 @@ pub enum Plan {
     Write(Tick),
     /// Wait for this one: it is written, and a renewal that failed or was cancelled has left it
     /// unpublished. Writing another one for each call that fails would fill the WAL.
-    Await(Mark),
+    Await(Written),
 }
 
 /// Why no mark is to be written.
@@ -105,7 +104,7 @@ pub enum Unplanned {
     },
 }
 
-impl Reservation {
+impl Mark {
     /// Whether the stored mark has been taken over.
     pub fn loaded(&self) -> bool {
         self.loaded
@@ -211,12 +210,12 @@ impl Reservation {
     /// The last mark that this run has written and that is worth waiting for; 0 where there is none. Where
     /// `standbys` have to acknowledge it, one of before is none: a standby that has it already tells so only when
     /// it gets something new.
-    pub fn written(&self, standbys: bool) -> Mark {
-        if standbys && !self.written_for_standbys { Mark::default() } else { self.written }
+    pub fn written(&self, standbys: bool) -> Written {
+        if standbys && !self.written_for_standbys { Written::default() } else { self.written }
     }
 
     /// Notes a mark that has been written, and whether `standbys` had to acknowledge it then.
-    pub fn wrote(&mut self, mark: Mark, standbys: bool) {
+    pub fn wrote(&mut self, mark: Written, standbys: bool) {
         if mark.tick > self.written(standbys).tick {
             (self.written, self.written_for_standbys) = (mark, standbys);
         }

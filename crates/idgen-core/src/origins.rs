@@ -1,6 +1,5 @@
 //! PostgreSQL's replication origins, one of which keeps the high-water mark, and how many a server must have
 //! room for. It does not start with less than it has saved, and recovery ends where it meets one too many.
-#![forbid(unsafe_code)]
 
 /// The replication origin whose progress is the high-water mark. It is the last number that a named
 /// origin could get, and those are given out from 1 upwards; 65535 is reserved by PostgreSQL.

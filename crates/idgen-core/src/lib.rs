@@ -1,0 +1,49 @@
+//! The ids of **idgen**: their bits, and the protocol that mints them once. No PostgreSQL, no `unsafe`.
+//!
+//! An application that takes ids apart, or a router, needs what is named at the top: [`shard_of`], [`decode`],
+//! [`Epoch`], [`text`] and [`foreign`].
+//!
+//! ```
+//! use idgen_core::{Epoch, decode, shard_of, text};
+//!
+//! let id = 11_637_205_501_278_089;
+//! assert_eq!(i32::from(shard_of(id)), 1341);
+//! assert_eq!(text::shortcode(id), "pV_oMFPeJ");
+//!
+//! let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
+//! assert_eq!(epoch.unix_ms() + decode(id).tick as i64, 1_315_607_284_721);    // 2011-09-09 22:28:04.721 UTC
+//! ```
+//!
+//! The extension is made of the rest:
+//!
+//! | module | what |
+//! |---|---|
+//! | [`id`], [`position`], [`epoch`], [`shard_set`] | the bits, the scale of time, the epoch, lists of shards |
+//! | [`foreign`], [`text`], [`js`] | other systems' ids, texts, JavaScript-safe ids |
+//! | [`slot`], [`lease`], [`mark`] | the state machines |
+//! | [`shared`] | the words that processes share without a lock |
+//! | [`server`] | what the protocol needs of a server: one trait |
+//! | [`mint`], [`renew`], [`horizon`] | the path to an id, the renewal of the mark, and what is settled |
+//! | [`origins`] | how many replication origins a server needs room for, as the mark is one |
+#![forbid(unsafe_code)]
+
+pub mod epoch;
+pub mod foreign;
+pub mod horizon;
+pub mod id;
+pub mod js;
+pub mod lease;
+pub mod mark;
+pub mod mint;
+pub mod origins;
+pub mod position;
+pub mod renew;
+pub mod server;
+pub mod shard_set;
+pub mod shared;
+pub mod slot;
+pub mod text;
+
+pub use epoch::Epoch;
+pub use id::{OutOfRange, Parts, Sequence, Shard, Tick, decode, max_id, min_id, shard_of};
+pub use position::{Grid, Position};

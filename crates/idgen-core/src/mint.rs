@@ -1,0 +1,454 @@
+//! The one path from a call to an id.
+
+use std::cell::Cell;
+
+use crate::id::{Shard, Tick};
+use crate::js::JsShard;
+use crate::lease::Lease;
+use crate::mark::runs_low;
+use crate::position::{Grid, Position, Run};
+use crate::renew;
+use crate::server::{Server, Slots, Wait};
+use crate::slot::{Bounds, Refusal};
+
+/// The longest sleep before a waiting call looks at the clock again: it may have been set right.
+const LOOK_AGAIN_US: u64 = 50_000;
+
+/// How many milliseconds of a shard those who wait may have taken in advance: room for a thousand backends
+/// with leases of 64. What a cancelled call leaves unused is lost, so there is an end to it.
+pub const QUEUE_MS: u64 = 64;
+
+/// Why there is no id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// A batch of more ids than its shard can give in the time that a call may wait.
+    BatchTooLarge {
+        /// How many ids were asked for.
+        count: u64,
+        /// The most that can be had now.
+        most: u64,
+    },
+    /// The shard is as far ahead of the system clock as it may be, because it is asked for more ids than it has.
+    ShardFull {
+        /// The shard asked for.
+        shard: Shard,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// Ids of earlier runs of the server may lie too far after the system clock, and waiting did not help.
+    ClockBehindMark {
+        /// How far the mark that they have left lies after the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The next id would lie too far after the system clock, which was set back or has another reason to be behind
+    /// the ids of this run, and waiting did not help.
+    ClockBehind {
+        /// The shard asked for.
+        shard: Shard,
+        /// How far the next id lies after the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The system clock leapt forward by more than `idgen.max_clock_jump`.
+    ClockLeapt {
+        /// How far, in milliseconds.
+        by_ms: u64,
+    },
+    /// The high-water mark did not become durable in time.
+    MarkNotRenewed {
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The server is in recovery.
+    Recovery,
+    /// The horizon is asked for while there are prepared transactions.
+    Prepared {
+        /// How many there are.
+        count: usize,
+    },
+    /// The id to advance past lies in the future.
+    AdvanceTooFar {
+        /// How far the id lies after the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+    },
+    /// The 2^40 ms since the epoch are used up.
+    Exhausted,
+}
+
+/// What a backend keeps from one call to the next.
+#[derive(Debug)]
+pub struct Session {
+    lease: Cell<Lease>,
+    last_id: Cell<Option<i64>>,
+    started: Cell<Tick>,
+}
+
+/// What is in a [`Session`], as a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kept {
+    lease: Lease,
+    last_id: Option<i64>,
+    /// From which tick on this transaction's ids lie, as far as others know; above every tick before its first.
+    started: Tick,
+}
+
+impl Kept {
+    /// That of a backend which has minted no id.
+    pub const NOTHING: Kept = Kept { lease: Lease::NONE, last_id: None, started: Tick::MAX };
+}
+
+impl Session {
+    /// A session that keeps this.
+    #[must_use]
+    pub const fn new(kept: Kept) -> Session {
+        let Kept { lease, last_id, started } = kept;
+        Session { lease: Cell::new(lease), last_id: Cell::new(last_id), started: Cell::new(started) }
+    }
+
+    /// What it keeps.
+    pub fn kept(&self) -> Kept {
+        Kept { lease: self.lease.get(), last_id: self.last_id.get(), started: self.started.get() }
+    }
+
+    /// Forgets the lease: the next call asks its shard.
+    pub fn drop_lease(&self) {
+        self.lease.set(Lease::NONE);
+    }
+
+    /// The last id; none before the first.
+    pub fn last_id(&self) -> Option<i64> {
+        self.last_id.get()
+    }
+
+    /// The ids of the transaction are settled: to be called when its rows are visible to others, or gone, and others
+    /// have been told.
+    pub fn transaction_ended(&self) {
+        self.started.set(Tick::MAX);
+    }
+
+    /// Lets the reader of the horizon know of this transaction before the floor is read that bounds its next id: at
+    /// its first id, and again where the clock has been set back since.
+    #[inline]
+    fn start(&self, server: &impl Server, now: Tick) {
+        if now < self.started.get() {
+            server.publish_start(now);
+            self.started.set(now);
+        }
+    }
+
+    /// Remembers the id of a position as the last one.
+    #[inline]
+    fn minted<S: Grid>(&self, position: Position<S>, shard: S) -> i64 {
+        let id = shard.id(position);
+        self.last_id.set(Some(id));
+        id
+    }
+}
+
+/// Mints one id where nothing is in the way: from the lease, or from a new one that the shard has at
+/// hand. None sends the caller to [`next_id`]. Nothing here panics, raises or waits.
+#[inline]
+pub fn at_once(server: &impl Slots<Shard>, session: &Session, shard: Shard) -> Option<i64> {
+    let now = server.now().ok()?;
+    session.start(server, now);
+    let mut lease = session.lease.get();
+    let position = match lease.next(shard, now, server.floor()) {
+        Some(position) => position,
+        None => new_lease(&mut lease, server, shard, now)?,
+    };
+    session.lease.set(lease);
+    Some(session.minted(position, shard))
+}
+
+#[inline(never)]
+fn new_lease(
+    lease: &mut Lease,
+    server: &impl Slots<Shard>,
+    shard: Shard,
+    now: Tick,
+) -> Option<Position<Shard>> {
+    server.check_allowed(shard).ok()?;
+    let bounds = bounds::<Shard>(server, now, 0);
+    let want = lease.want(shard, now, server.max_lease());
+    let reserve_ahead = server.reserve_ahead_ms();
+    let run = server.with_slot(shard, |slot| {
+        // Where the mark is due for renewal, the other path does that. A shard may have run ahead of the
+        // clock.
+        let due = runs_low(now.max(slot.next.tick()), bounds.limit, reserve_ahead);
+        if due { None } else { slot.take(want, &bounds).ok() }
+    })?;
+    Some(lease.grant(shard, now, run))
+}
+
+fn bounds<S: Grid>(server: &impl Server, now: Tick, queue: u64) -> Bounds {
+    // The limit is read first: see Published::limit.
+    let limit = server.limit();
+    Bounds { now, floor: floor::<S>(server), max_ahead: server.max_ahead_ms(), queue, limit }
+}
+
+fn floor<S: Grid>(server: &impl Server) -> Tick {
+    if S::FOLLOWED { server.floor() } else { server.run_floor() }
+}
+
+/// Mints one id from a new lease, and does what is in the way: waits, or renews the mark.
+///
+/// # Errors
+/// An [`Error`], or one of the server's.
+pub fn next_id<V: Slots<Shard>>(server: &V, session: &Session, shard: Shard) -> Result<i64, V::Error> {
+    let now = server.now()?;
+    let mut turn = Turn::new(server, session, shard)?;
+    let mut lease = session.lease.get();
+    let (granted, run) = turn.take(now, lease.want(shard, now, server.max_lease()))?;
+    let position = lease.grant(shard, granted, run);
+    session.lease.set(lease);
+    renew::renew_early(server, last_tick(run), &mut turn.patience);
+    Ok(session.minted(position, shard))
+}
+
+/// The millisecond in which a run ends.
+fn last_tick<S: Grid>(run: Run<S>) -> Tick {
+    run.end.previous().map_or(0, Position::tick)
+}
+
+/// Mints `count` ids as a few runs, in order: one run and one lock acquisition where no bound is in
+/// the way. All of them are taken before the first is returned.
+///
+/// # Errors
+/// As [`next_id`], and [`Error::BatchTooLarge`]. Positions taken before another error are skipped.
+pub fn next_ids<V: Slots<Shard>>(
+    server: &V,
+    session: &Session,
+    shard: Shard,
+    count: u64,
+) -> Result<Vec<Run<Shard>>, V::Error> {
+    // What the lease still holds comes before the batch, and ids of a backend must increase.
+    session.drop_lease();
+    let mut turn = Turn::new(server, session, shard)?;
+    if count > 0 {
+        turn.check_room(count)?;
+    }
+    let mut runs = Vec::new();
+    let mut left = count;
+    while left > 0 {
+        let (_, run) = turn.take(server.now()?, left)?;
+        left -= run.count();
+        runs.push(run);
+    }
+    if let Some(run) = runs.last()
+        && let Some(last) = run.end.previous()
+    {
+        session.minted(last, shard);
+        renew::renew_early(server, last.tick(), &mut turn.patience);
+    }
+    Ok(runs)
+}
+
+/// Mints one id that JavaScript keeps exactly. Every call visits the shard's slot, so that the ids of a shard
+/// are in strict order over all backends: for 4096 ids a second no lease pays.
+///
+/// # Errors
+/// As [`next_id`].
+pub fn next_id_js<V: Slots<JsShard>>(server: &V, session: &Session, shard: JsShard) -> Result<i64, V::Error> {
+    let mut turn = Turn::new(server, session, shard)?;
+    let (now, run) = turn.take(server.now()?, 1)?;
+    renew::renew_early(server, now.max(run.start.tick()), &mut turn.patience);
+    Ok(session.minted(run.start, shard))
+}
+
+/// Makes the shard's next id greater than `past`, durably, and returns the least it can be.
+///
+/// # Errors
+/// [`Error::AdvanceTooFar`], [`Error::Exhausted`] for one at the end of the range, and those of [`next_id`].
+pub fn advance<V: Slots<Shard>>(
+    server: &V,
+    session: &Session,
+    shard: Shard,
+    past: i64,
+) -> Result<i64, V::Error> {
+    server.check_any_allowed()?;
+    let position = Position::after(past, shard).ok_or(Error::Exhausted)?;
+    let tick = position.tick();
+    session.drop_lease();
+    let mut patience = Patience::default();
+    // A server that starts again begins at the mark, so a mark above the position is what keeps it.
+    // Below the floor, which is such a mark, there is nothing to do.
+    loop {
+        let (now, max_ahead_ms) = (server.now()?, server.max_ahead_ms());
+        if tick > now.saturating_add(max_ahead_ms) {
+            return Err(Error::AdvanceTooFar { by_ms: tick - now, max_ahead_ms }.into());
+        }
+        if server.limit() > tick || server.floor() > tick {
+            break;
+        }
+        renew::reserve(server, tick, tick, &mut patience)?;
+    }
+    let next = server.with_slot(shard, |slot| {
+        slot.next = slot.next.max(position);
+        slot.next
+    });
+    // Leases granted before may hold lower positions, and live as long as their millisecond.
+    let granted = server.now()?;
+    while server.now()? == granted {
+        server.sleep(100, Wait::Clock);
+    }
+    Ok(shard.id(next))
+}
+
+/// What is left of the time that a call may wait. It counts from the first wait on.
+#[derive(Debug, Default)]
+pub struct Patience {
+    since_us: Option<u64>,
+}
+
+impl Patience {
+    /// How long the call may still wait, in microseconds; nothing once `idgen.max_wait` is over.
+    pub fn left_us(&mut self, server: &impl Server) -> Option<u64> {
+        let now = server.monotonic_us();
+        let waited = now.saturating_sub(*self.since_us.get_or_insert(now));
+        (server.max_wait_ms() * 1000).checked_sub(waited).filter(|left| *left > 0)
+    }
+
+    /// For how many milliseconds to come the call may queue.
+    fn queue(&self, server: &impl Server) -> u64 {
+        server.max_wait_ms().saturating_sub(self.waited_us(server).unwrap_or(0) / 1000).min(QUEUE_MS)
+    }
+
+    /// How long the call has waited, in microseconds; none where it has not.
+    fn waited_us(&self, server: &impl Server) -> Option<u64> {
+        Some(server.monotonic_us().saturating_sub(self.since_us?))
+    }
+
+    /// How long the call has waited, in milliseconds.
+    pub fn waited_ms(&self, server: &impl Server) -> u64 {
+        self.waited_us(server).unwrap_or(0) / 1000
+    }
+}
+
+/// One call's turn at a shard. When it ends, in whatever way, a cancel included, what it waited is
+/// added to the shard's counters.
+struct Turn<'a, S: Grid, V: Slots<S>> {
+    server: &'a V,
+    session: &'a Session,
+    shard: S,
+    patience: Patience,
+    /// How often it had to ask for a new mark, up to two.
+    renewals: u8,
+}
+
+impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
+    fn new(server: &'a V, session: &'a Session, shard: S) -> Result<Turn<'a, S, V>, V::Error> {
+        server.check_allowed(shard.into())?;
+        Ok(Turn { server, session, shard, patience: Patience::default(), renewals: 0 })
+    }
+
+    /// Refuses a batch before a part of it is taken, if the shard cannot give it in the time that a call may
+    /// wait, though nobody else asks meanwhile. A shard that has nothing to give in all of that time is left to
+    /// [`Turn::take`], which knows why.
+    fn check_room(&self, count: u64) -> Result<(), V::Error> {
+        // A limit says that the stored mark was taken over. To ask would be to write the line of the mark, which
+        // every call of every backend reads.
+        if self.server.limit() == 0 {
+            renew::load(self.server)?;
+        }
+        let bounds = bounds::<S>(self.server, self.server.now()?, 0);
+        let (slot, wait) = (self.server.slot(self.shard), self.server.max_wait_ms());
+        // An eighth of the wait is left for sleeps that are longer than asked for.
+        let most = slot.room(&bounds, wait / 8 * 7);
+        if count > most && slot.room(&bounds, wait) > 0 {
+            return Err(Error::BatchTooLarge { count, most }.into());
+        }
+        Ok(())
+    }
+
+    /// Takes up to `want` positions, waiting where the shard is as far ahead of the clock as it may
+    /// be, or the durable mark is reached. Returns them with what the clock showed when they were due.
+    fn take(&mut self, mut now: Tick, want: u64) -> Result<(Tick, Run<S>), V::Error> {
+        loop {
+            if S::FOLLOWED {
+                self.session.start(self.server, now);
+            }
+            let bounds = bounds::<S>(self.server, now, self.patience.queue(self.server));
+            let max_ahead = bounds.max_ahead;
+            match self.server.with_slot(self.shard, |slot| slot.take(want, &bounds)) {
+                Ok(run) if run.due(max_ahead) <= now => return Ok((now, run)),
+                Ok(run) => {
+                    let tick = run.start.tick();
+                    while now < run.due(max_ahead) {
+                        self.wait(tick, now, max_ahead)?;
+                        now = self.server.now()?;
+                    }
+                    // Both may have moved meanwhile; the limit is lower where synchronous replication has begun.
+                    let limit = self.server.limit();
+                    if (floor::<S>(self.server)..limit).contains(&tick) {
+                        return Ok((run.due(max_ahead), run));
+                    }
+                }
+                Err(Refusal::Ahead { tick }) => self.wait(tick, now, max_ahead)?,
+                // The slot has not seen the floor of this run yet.
+                Err(Refusal::Limit { .. }) if renew::load(self.server)? => {}
+                Err(Refusal::Limit { tick }) => {
+                    // To renew the mark is part of every call, and once more where that took long. More is a wait.
+                    if self.renewals == 2 {
+                        renew::time_left_us(self.server, &mut self.patience)?;
+                    } else {
+                        self.renewals += 1;
+                    }
+                    // At once as far as the batch goes, and not a window at a time.
+                    let end = Position::<S>::first_of(tick / S::UNIT_MS).plus(want);
+                    let wanted = end.tick().min(now + max_ahead).max(tick);
+                    renew::reserve(self.server, tick, wanted, &mut self.patience)?;
+                    self.server.check_for_interrupts();
+                }
+                Err(Refusal::Exhausted) => return Err(Error::Exhausted.into()),
+            }
+            now = self.server.now()?;
+        }
+    }
+
+    /// Sleeps until the clock lets `tick` be issued, or a part of that.
+    fn wait(&mut self, tick: Tick, now: Tick, max_ahead: u64) -> Result<(), V::Error> {
+        let Some(left_us) = self.patience.left_us(self.server) else {
+            return Err(self.too_far_ahead(tick, now, max_ahead).into());
+        };
+        let due_in = self.server.us_until(tick - max_ahead)?;
+        self.server.sleep(due_in.min(left_us).clamp(1, LOOK_AGAIN_US), Wait::Clock);
+        Ok(())
+    }
+
+    /// Why `tick`, the next one that the shard has, cannot be issued at `now`.
+    fn too_far_ahead(&self, tick: Tick, now: Tick, max_ahead_ms: u64) -> Error {
+        let (shard, waited_ms) = (self.shard.into(), self.patience.waited_ms(self.server));
+        // None of a unit of time is issued that begins before the floor.
+        let floor = self.server.run_floor().next_multiple_of(S::UNIT_MS);
+        if floor > now + max_ahead_ms {
+            return Error::ClockBehindMark { by_ms: floor - now, max_ahead_ms, waited_ms };
+        }
+        // Calls take a shard as far as this, and no further while the clock goes on.
+        if tick <= now + max_ahead_ms + QUEUE_MS + S::UNIT_MS {
+            return Error::ShardFull { shard, max_ahead_ms, waited_ms };
+        }
+        Error::ClockBehind { shard, by_ms: tick - now, max_ahead_ms, waited_ms }
+    }
+}
+
+impl<S: Grid, V: Slots<S>> Drop for Turn<'_, S, V> {
+    fn drop(&mut self) {
+        if let Some(us) = self.patience.waited_us(self.server) {
+            self.server.with_slot(self.shard, |slot| {
+                slot.counters.waits += 1;
+                slot.counters.waited_us += us;
+            });
+        }
+    }
+}

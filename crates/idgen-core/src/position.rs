@@ -1,0 +1,156 @@
+//! Positions: time and sequence side by side, in the scale of the layout that they belong to.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::marker::PhantomData;
+
+use crate::id::{
+    IDS_PER_TICK, MAX_STORED_TICK, MAX_TICK, Parts, SEQUENCE_BITS, Sequence, Shard, Tick, compose, decode,
+};
+
+/// A shard of one of the layouts that are minted, which says how its positions count time.
+///
+/// The clock, the floor and the limit are in milliseconds for all of them. A unit of time may be handed out
+/// where its first millisecond may, and none of it where that lies before the floor: so what one run of the
+/// server hands out below its limit, no later one does, which begins at a floor not below that limit.
+pub trait Grid: Copy + Debug + Ord + Hash + Into<Shard> {
+    /// The unit of time in milliseconds.
+    const UNIT_MS: u64;
+    /// Width of the sequence in a position.
+    const SEQUENCE_BITS: u32;
+    /// Whether `snowflake_safe_horizon` speaks of these ids, and so its floor bounds them.
+    const FOLLOWED: bool;
+
+    /// The id of a position in this shard.
+    fn id(self, position: Position<Self>) -> i64;
+}
+
+impl Grid for Shard {
+    const UNIT_MS: u64 = 1;
+    const SEQUENCE_BITS: u32 = SEQUENCE_BITS;
+    const FOLLOWED: bool = true;
+
+    #[inline]
+    fn id(self, position: Position<Shard>) -> i64 {
+        compose(position, self)
+    }
+}
+
+/// `unit of time << sequence bits | sequence`: time and sequence are contiguous in it, so that a run of ids which
+/// crosses a unit of time is plain addition. The shard is put in between by [`Grid::id`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Position<S>(u64, PhantomData<S>);
+
+impl<S: Grid> Position<S> {
+    /// The first of all positions.
+    pub const FIRST: Position<S> = Position(0, PhantomData);
+
+    /// How many positions lie from `earlier` up to this one.
+    pub fn since(self, earlier: Position<S>) -> u64 {
+        self.0 - earlier.0
+    }
+
+    /// The position that many after this one, or the last there can be.
+    #[must_use]
+    pub fn plus(self, count: u64) -> Position<S> {
+        Position(self.0.saturating_add(count), PhantomData)
+    }
+
+    /// The position before this one; none before the first.
+    #[must_use]
+    pub fn previous(self) -> Option<Position<S>> {
+        self.0.checked_sub(1).map(|word| Position(word, PhantomData))
+    }
+
+    /// The first position of a unit of time, which has at most 64 bits less those of the sequence.
+    #[inline]
+    pub fn first_of(unit: u64) -> Position<S> {
+        Position(unit << S::SEQUENCE_BITS, PhantomData)
+    }
+
+    /// The unit of time that the position belongs to.
+    #[inline]
+    pub fn unit(self) -> u64 {
+        self.0 >> S::SEQUENCE_BITS
+    }
+
+    /// Its number within the unit of time.
+    #[inline]
+    pub fn sequence(self) -> u64 {
+        self.0 & ((1 << S::SEQUENCE_BITS) - 1)
+    }
+
+    /// The first millisecond of its unit of time.
+    #[inline]
+    pub fn tick(self) -> Tick {
+        self.unit() * S::UNIT_MS
+    }
+}
+
+impl Position<Shard> {
+    /// The position of a sequence number in a millisecond. `tick` is at most [`MAX_STORED_TICK`], as every tick is
+    /// that an id or an [`crate::Epoch`] gives.
+    ///
+    /// ```
+    /// use idgen_core::{Grid, Position, Sequence, Shard};
+    ///
+    /// let (shard, sequence) = (Shard::try_from(1341).unwrap(), Sequence::try_from(905).unwrap());
+    /// assert_eq!(shard.id(Position::new(1_387_263_000, sequence)), 11_637_205_501_278_089);
+    /// ```
+    #[inline]
+    pub fn new(tick: Tick, sequence: Sequence) -> Position<Shard> {
+        debug_assert!(tick <= MAX_STORED_TICK, "tick {tick}");
+        Position::first_of(tick).plus(sequence.into())
+    }
+
+    /// The least position at which a shard's id is greater than `id`, whatever shard `id` is of; none
+    /// where there is no such position. Every position is after a negative id.
+    pub fn after(id: i64, shard: Shard) -> Option<Position<Shard>> {
+        if id < 0 {
+            return Some(Position::FIRST);
+        }
+        let Parts { tick, shard: other, sequence } = decode(id);
+        let after = match shard.cmp(&other) {
+            std::cmp::Ordering::Greater => Position::first_of(tick),
+            std::cmp::Ordering::Equal => Position::new(tick, sequence).plus(1),
+            std::cmp::Ordering::Less => Position::first_of(tick).plus(IDS_PER_TICK),
+        };
+        (after.tick() <= MAX_TICK).then_some(after)
+    }
+}
+
+/// Positions from `start` up to, not including, `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Run<S> {
+    /// The first position of the run.
+    pub start: Position<S>,
+    /// The first position after the run.
+    pub end: Position<S>,
+}
+
+impl<S: Grid> Run<S> {
+    /// No position.
+    pub const EMPTY: Run<S> = Run { start: Position::FIRST, end: Position::FIRST };
+
+    /// How many positions the run holds.
+    pub fn count(&self) -> u64 {
+        self.end.since(self.start)
+    }
+
+    /// Takes the first position away; none where the run is used up.
+    #[inline]
+    pub fn take_first(&mut self) -> Option<Position<S>> {
+        let first = self.start;
+        (first.0 < self.end.0).then(|| {
+            self.start = Position(first.0 + 1, PhantomData);
+            first
+        })
+    }
+
+    /// What the clock must show for the run to be used, where ids may lie `max_ahead` ticks after it.
+    #[inline]
+    pub fn due(&self, max_ahead: u64) -> Tick {
+        self.start.tick().saturating_sub(max_ahead)
+    }
+}

@@ -1,0 +1,194 @@
+//! Keeps the durable high-water mark ahead of the ids: the steps around [`Mark`](crate::mark::Mark), in the order
+//! that its promise needs.
+
+use crate::id::Tick;
+use crate::mark::{CLAIM_MS, Clocks, Plan, Rules, Unplanned, Written, runs_low};
+use crate::mint::{Error, Patience, QUEUE_MS};
+use crate::server::{Point, Server, Wait};
+
+/// How soon a backend first asks again whether the standbys have acknowledged, in microseconds.
+const POLL_FROM_US: u64 = 500;
+/// How seldom it asks at last, in microseconds.
+const POLL_TO_US: u64 = 20_000;
+
+/// Takes over the stored mark, once in a run of the server; whether that was now.
+///
+/// # Errors
+/// [`Error::Recovery`].
+pub fn load<V: Server>(server: &V) -> Result<bool, V::Error> {
+    if server.with_mark(|mark| mark.loaded()) {
+        return Ok(false);
+    }
+    if server.in_recovery() {
+        return Err(Error::Recovery.into());
+    }
+    // Recovery is over, so nothing but this run moves the stored mark from here on.
+    let stored = server.load_mark();
+    server.with_mark(|mark| mark.load(stored));
+    Ok(true)
+}
+
+/// Waits until synchronous standbys, where there are any, have the mark that the horizon rests on. That of a run
+/// that begins may be on this server's disk alone, and so may one that was published before the standbys were
+/// configured. A standby that is promoted would begin below it.
+///
+/// # Errors
+/// [`Error::Recovery`], and [`Error::MarkNotRenewed`] where the standbys do not acknowledge it in time.
+pub fn share_settled<V: Server>(server: &V, patience: &mut Patience) -> Result<(), V::Error> {
+    load(server)?;
+    if !server.standbys_must_acknowledge() {
+        return Ok(());
+    }
+    let (settled, acknowledged, mut written) =
+        server.with_mark(|mark| (mark.settled(), mark.limit(true), mark.written(true)));
+    if settled <= acknowledged {
+        return Ok(());
+    }
+    if written.tick < settled {
+        // It is the floor, which is written once more: a standby that has it tells so when it gets something new.
+        written = Written { tick: settled, lsn: server.write_mark(settled) };
+        server.with_mark(|mark| mark.wrote(written, true));
+    }
+    server.flush(written.lsn);
+    until_acknowledged(server, written, patience, || ())?;
+    Ok(())
+}
+
+/// Makes `tick` issuable, and what is `wanted` up to a tick after it, or brings the caller nearer to that:
+/// ask the slot again afterwards.
+///
+/// # Errors
+/// [`Error::Recovery`], [`Error::ClockLeapt`], [`Error::MarkNotRenewed`], and the server's.
+pub fn reserve<V: Server>(
+    server: &V,
+    tick: Tick,
+    wanted: Tick,
+    patience: &mut Patience,
+) -> Result<(), V::Error> {
+    if load(server)? {
+        // The slot must see the new floor: with it the tick may be too far after the clock.
+        return Ok(());
+    }
+    while server.limit() <= tick {
+        if let Some(claim) = Claim::take(server, |limit| limit <= tick) {
+            return renew(&claim, tick, wanted, patience);
+        }
+        let ms = (time_left_us(server, patience)? / 1000).clamp(1, CLAIM_MS);
+        server.wait_for_mark(ms, || server.limit() > tick);
+    }
+    Ok(())
+}
+
+/// Renews the mark where less than half of the window is left after `tick` and nobody else does. The
+/// caller has its ids already, so what fails here is left to the call that will need the mark.
+pub fn renew_early(server: &impl Server, tick: Tick, patience: &mut Patience) {
+    let reserve_ahead = server.reserve_ahead_ms();
+    if runs_low(tick, server.limit(), reserve_ahead)
+        && let Some(claim) = Claim::take(server, |limit| runs_low(tick, limit, reserve_ahead))
+    {
+        let _ = renew(&claim, tick, tick, patience);
+    }
+}
+
+/// Writes, flushes, has acknowledged, publishes: only in this order does a crash between any two
+/// steps leave every issued id below the stored mark.
+fn renew<V: Server>(
+    claim: &Claim<V>,
+    tick: Tick,
+    wanted: Tick,
+    patience: &mut Patience,
+) -> Result<(), V::Error> {
+    let server = claim.0;
+    let clocks = Clocks { now: server.now()?, boot_ms: server.boot_ms() };
+    let rules = Rules {
+        // Those who queue for a full shard may be that much further ahead.
+        max_ahead: server.max_ahead_ms() + QUEUE_MS,
+        // What is wanted makes a mark reach further, but is no reason to write one where one is awaited.
+        reserve_ahead: server.reserve_ahead_ms() + (wanted - tick),
+        max_jump: server.max_clock_jump_ms(),
+        standbys: server.standbys_must_acknowledge(),
+    };
+    let plan = match server.with_mark(|mark| mark.plan(clocks, tick, rules)) {
+        Ok(plan) => plan,
+        Err(Unplanned::Stale) => return Ok(()),
+        Err(Unplanned::Leap { by_ms }) => return Err(Error::ClockLeapt { by_ms }.into()),
+    };
+
+    let start = server.monotonic_us();
+    let written = match plan {
+        Plan::Await(written) => written,
+        Plan::Write(tick) => {
+            server.point(Point::BeforeWal);
+            let written = Written { tick, lsn: server.write_mark(tick) };
+            server.with_mark(|mark| mark.wrote(written, rules.standbys));
+            written
+        }
+    };
+    server.point(Point::AfterInsert);
+    server.flush(written.lsn);
+    server.point(Point::AfterFlush);
+    let acknowledged = until_acknowledged(server, written, patience, || claim.keep())?;
+    server.point(Point::BeforePublish);
+    let us = server.monotonic_us().saturating_sub(start);
+    server.with_mark(|mark| mark.publish(written.tick, acknowledged, clocks, us));
+    Ok(())
+}
+
+/// Waits until synchronous standbys have a mark; false where none have to. That is looked at anew each time:
+/// synchronous replication may begin or end meanwhile. Where it begins after the last look, nobody takes ids below
+/// a limit that was published unacknowledged.
+fn until_acknowledged<V: Server>(
+    server: &V,
+    written: Written,
+    patience: &mut Patience,
+    at_work: impl Fn(),
+) -> Result<bool, V::Error> {
+    let mut poll_us = POLL_FROM_US;
+    while server.standbys_must_acknowledge() {
+        if server.acknowledged(written.lsn) {
+            return Ok(true);
+        }
+        server.point(Point::BeforeAcknowledge);
+        let left_us = time_left_us(server, patience)?;
+        at_work();
+        server.sleep(poll_us.min(left_us), Wait::Standby);
+        poll_us = (poll_us * 2).min(POLL_TO_US);
+    }
+    Ok(false)
+}
+
+/// What is left of a call's patience with the mark, in microseconds.
+///
+/// # Errors
+/// [`Error::MarkNotRenewed`] where nothing is.
+pub(crate) fn time_left_us<V: Server>(server: &V, patience: &mut Patience) -> Result<u64, V::Error> {
+    match patience.left_us(server) {
+        Some(left_us) => Ok(left_us),
+        None => Err(Error::MarkNotRenewed { waited_ms: patience.waited_ms(server) }.into()),
+    }
+}
+
+/// The task of renewing the mark. Given up, and the others woken, however the renewal ends.
+struct Claim<'a, V: Server>(&'a V);
+
+impl<V: Server> Claim<'_, V> {
+    /// Takes the task where nobody has it and it is still `needed` at the limit of that moment: those
+    /// who queue for the lock while one renews would otherwise renew once more, one after the other.
+    fn take(server: &V, needed: impl FnOnce(Tick) -> bool) -> Option<Claim<'_, V>> {
+        let (boot_ms, standbys) = (server.boot_ms(), server.standbys_must_acknowledge());
+        // A Claim made in vain would give up the claim of another when it is dropped.
+        server.with_mark(|mark| needed(mark.limit(standbys)) && mark.claim(boot_ms)).then(|| Claim(server))
+    }
+
+    fn keep(&self) {
+        let boot_ms = self.0.boot_ms();
+        self.0.with_mark(|mark| mark.keep_claim(boot_ms));
+    }
+}
+
+impl<V: Server> Drop for Claim<'_, V> {
+    fn drop(&mut self) {
+        self.0.with_mark(|mark| mark.release());
+        self.0.wake_waiting();
+    }
+}

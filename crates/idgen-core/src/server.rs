@@ -1,0 +1,125 @@
+//! What minting needs of the server that it runs in: PostgreSQL, or the model of one.
+
+use crate::id::{Shard, Tick};
+use crate::mark::Mark;
+use crate::mint::Error;
+use crate::position::Grid;
+use crate::slot::Slot;
+
+/// What a call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// The clock, which the ids of the shard may not be further ahead of.
+    Clock,
+    /// The high-water mark, which another backend renews.
+    Mark,
+    /// Synchronous standbys, which have to acknowledge the mark.
+    Standby,
+}
+
+/// A point between two steps of a renewal, at which a crash must do no harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// The mark is decided on.
+    BeforeWal,
+    /// The mark is in the WAL's buffers.
+    AfterInsert,
+    /// The mark is on this server's disk.
+    AfterFlush,
+    /// The standbys have been asked, and have not acknowledged it yet.
+    BeforeAcknowledge,
+    /// The mark is durable.
+    BeforePublish,
+}
+
+/// What the protocol asks of the server. A method that waits, and [`Server::check_for_interrupts`], may unwind
+/// instead of returning, as a cancel makes them do.
+pub trait Server {
+    /// The server's own errors, and those of [`Error`].
+    type Error: From<Error>;
+
+    /// The system clock as a tick, read anew at each call.
+    ///
+    /// # Errors
+    /// A clock before the epoch, or no epoch.
+    fn now(&self) -> Result<Tick, Self::Error>;
+    /// Milliseconds since boot. Setting the clock does not move them.
+    fn boot_ms(&self) -> u64;
+    /// Microseconds since some moment. Setting the clock does not move them.
+    fn monotonic_us(&self) -> u64;
+    /// Microseconds until the system clock shows a tick; 0 where it does already.
+    ///
+    /// # Errors
+    /// As [`Server::now`].
+    fn us_until(&self, tick: Tick) -> Result<u64, Self::Error>;
+
+    /// Checks that this server may mint for a shard.
+    ///
+    /// # Errors
+    /// That it may not.
+    fn check_allowed(&self, shard: Shard) -> Result<(), Self::Error>;
+    /// Checks that this server may mint at all.
+    ///
+    /// # Errors
+    /// That it may not.
+    fn check_any_allowed(&self) -> Result<(), Self::Error>;
+    /// `idgen.max_ahead`: how many milliseconds ids may run ahead of the clock.
+    fn max_ahead_ms(&self) -> u64;
+    /// `idgen.max_wait`: how many milliseconds a call may wait.
+    fn max_wait_ms(&self) -> u64;
+    /// `idgen.max_lease`: the longest lease.
+    fn max_lease(&self) -> u64;
+    /// `idgen.reserve_ahead`: how many milliseconds ahead of the ids the durable mark is written.
+    fn reserve_ahead_ms(&self) -> u64;
+    /// `idgen.max_clock_jump`: the leap of the clock, in milliseconds, that stops minting; none for any.
+    fn max_clock_jump_ms(&self) -> Option<u64>;
+
+    /// Runs `f` on the state of the mark under its lock, and publishes it. `f` must not sleep, flush, allocate
+    /// or raise.
+    fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T;
+    /// [`crate::shared::Published::floor`].
+    fn floor(&self) -> Tick;
+    /// [`crate::shared::Published::run_floor`].
+    fn run_floor(&self) -> Tick;
+    /// [`crate::shared::Published::limit`].
+    fn limit(&self) -> Tick;
+    /// [`crate::shared::Start::publish`], of the backend that the open transaction belongs to.
+    fn publish_start(&self, tick: Tick);
+    /// [`crate::shared::Start::oldest`].
+    fn oldest_start(&self) -> Tick;
+
+    /// Whether the server is in recovery.
+    fn in_recovery(&self) -> bool;
+    /// The stored mark; 0 where none has ever been stored.
+    fn load_mark(&self) -> Tick;
+    /// Writes a mark to the WAL, where one below the stored mark changes nothing; how far the WAL must be flushed
+    /// for it to be durable.
+    fn write_mark(&self, mark: Tick) -> u64;
+    /// Waits until the WAL is on disk up to there.
+    fn flush(&self, lsn: u64);
+    /// Whether a commit would wait for synchronous standbys now.
+    fn standbys_must_acknowledge(&self) -> bool;
+    /// Whether these have the WAL up to there.
+    fn acknowledged(&self, lsn: u64) -> bool;
+    /// How many prepared transactions there are.
+    fn prepared_transactions(&self) -> usize;
+
+    /// Sleeps up to so many microseconds.
+    fn sleep(&self, us: u64, wait: Wait);
+    /// Sleeps until `done`, a [`Server::wake_waiting`], or so many milliseconds.
+    fn wait_for_mark(&self, ms: u64, done: impl FnOnce() -> bool);
+    /// Wakes those that wait for the mark.
+    fn wake_waiting(&self);
+    /// Unwinds where somebody has asked for that.
+    fn check_for_interrupts(&self);
+    /// Where tests have a backend die or fail.
+    fn point(&self, point: Point);
+}
+
+/// The slots of the shards of one layout.
+pub trait Slots<S: Grid>: Server {
+    /// Runs `f` on a shard's slot under its lock. `f` must not sleep, flush, allocate or raise.
+    fn with_slot<T>(&self, shard: S, f: impl FnOnce(&mut Slot<S>) -> T) -> T;
+    /// A copy of a shard's slot.
+    fn slot(&self, shard: S) -> Slot<S>;
+}

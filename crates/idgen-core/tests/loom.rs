@@ -1,0 +1,141 @@
+//! The protocol of the shared words, in every interleaving and every order of memory that loom knows, and the same
+//! with each order and fence left out.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::Ordering;
+
+use idgen_core::mark::{Clocks, Mark};
+use idgen_core::shared::{Memory, Published, Start, Word};
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, fence};
+use loom::thread;
+
+/// A word that loom watches.
+#[derive(Debug, Default)]
+struct Watched(AtomicU64);
+
+impl Word for Watched {
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+
+    fn fetch_min(&self, value: u64, order: Ordering) {
+        self.0.fetch_min(value, order);
+    }
+}
+
+/// A memory of such words, with what is named left out of the orders.
+macro_rules! memory {
+    ($name:ident $(, $order:ident = $weaker:expr)* ; $after_start:expr, $before_starts:expr) => {
+        #[derive(Debug, Default)]
+        struct $name;
+
+        impl Memory for $name {
+            type Word = Watched;
+            $(const $order: Ordering = $weaker;)*
+
+            fn fence_after_start() {
+                if $after_start {
+                    fence(Ordering::SeqCst);
+                }
+            }
+
+            fn fence_before_starts() {
+                if $before_starts {
+                    fence(Ordering::SeqCst);
+                }
+            }
+        }
+    };
+}
+
+memory!(Whole; true, true);
+memory!(LimitWrittenRelaxed, LIMIT_WRITTEN = Ordering::Relaxed; true, true);
+memory!(LimitReadRelaxed, LIMIT_READ = Ordering::Relaxed; true, true);
+memory!(StartClearedRelaxed, START_CLEARED = Ordering::Relaxed; true, true);
+memory!(StartReadRelaxed, START_READ = Ordering::Relaxed; true, true);
+memory!(NoFenceAfterStart; false, true);
+memory!(NoFenceBeforeStarts; true, false);
+
+/// Every interleaving of it; whether none fails.
+fn holds(f: impl Fn() + Sync + Send + 'static) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| loom::model(f))).is_ok()
+}
+
+/// A run of the server begins: a backend that sees its first limit sees the floor that the run begins at.
+fn limit_and_floor<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
+    const FLOOR: u64 = 7;
+    let published = Arc::new(Published::<M>::default());
+    let renewing = {
+        let published = published.clone();
+        thread::spawn(move || {
+            let mut mark = Mark::default();
+            mark.load(FLOOR);
+            published.publish(&mark);
+            mark.publish(FLOOR + 5, true, Clocks::default(), 0);
+            published.publish(&mark);
+        })
+    };
+    if published.limit(|| false) > 0 {
+        assert_eq!(published.floor(), FLOOR);
+    }
+    renewing.join().unwrap();
+}
+
+/// A transaction mints and commits while a reader asks for the horizon: no id below the horizon is minted that is not
+/// visible to the reader.
+fn start_and_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
+    const CLOCK_OF_MINTER: u64 = 3;
+    const CLOCK_OF_READER: u64 = 5;
+    const NOT_STARTED: u64 = u64::MAX;
+    let published = Arc::new(Published::<M>::default());
+    let start = Arc::new(Start::<M>::new(Watched(AtomicU64::new(NOT_STARTED))));
+    // The tick of a committed row; 0 where there is none.
+    let row = Arc::new(AtomicU64::new(0));
+    let minting = {
+        let (published, start, row) = (published.clone(), start.clone(), row.clone());
+        thread::spawn(move || {
+            start.publish(CLOCK_OF_MINTER);
+            let tick = CLOCK_OF_MINTER.max(published.floor());
+            row.store(tick, Ordering::Relaxed);
+            start.clear();
+            tick
+        })
+    };
+    let mut mark = Mark::default();
+    mark.load(0);
+    mark.publish(9, true, Clocks::default(), 0);
+    let reached = mark.raise_floor(CLOCK_OF_READER, false);
+    published.publish(&mark);
+    let horizon = reached.min(Start::oldest([&*start]));
+    let seen = row.load(Ordering::Relaxed);
+    let minted = minting.join().unwrap();
+    assert!(minted >= horizon || seen == minted, "{minted} is below {horizon}, and not seen");
+}
+
+/// Promise 1: no run of the server mints what the one before has minted.
+#[test]
+fn who_sees_a_limit_sees_its_floor() {
+    assert!(holds(limit_and_floor::<Whole>));
+}
+
+/// Below the horizon all is settled.
+#[test]
+fn a_start_or_the_floor_is_seen() {
+    assert!(holds(start_and_horizon::<Whole>));
+}
+
+/// Each order and each fence is needed: left out, one of the two does not hold.
+#[test]
+fn each_order_counts() {
+    assert!(!holds(limit_and_floor::<LimitWrittenRelaxed>));
+    assert!(!holds(limit_and_floor::<LimitReadRelaxed>));
+    assert!(!holds(start_and_horizon::<StartClearedRelaxed>));
+    assert!(!holds(start_and_horizon::<StartReadRelaxed>));
+    assert!(!holds(start_and_horizon::<NoFenceAfterStart>));
+    assert!(!holds(start_and_horizon::<NoFenceBeforeStarts>));
+}

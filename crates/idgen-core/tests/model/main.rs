@@ -1,0 +1,14 @@
+//! A model of two servers. It drives the very code that runs in PostgreSQL, `mint`, `renew` and `horizon`, through
+//! every interleaving of a small world, and checks the promises in each state that it reaches.
+//!
+//! The steps that a crash can fall between are steps of the model: a call goes on until it visits a slot, comes to
+//! one of the points of a renewal, or sleeps. Clocks jump at will. Claims are left out: any backend may renew at any
+//! time, which is more than they allow. Memory is sequentially consistent here; what that takes is in `loom.rs`.
+//!
+//! Worlds that take longer than a few seconds are ignored unless they are asked for: `--include-ignored`.
+#![allow(clippy::unwrap_used)]
+
+mod horizon;
+mod minting;
+mod replay;
+mod world;

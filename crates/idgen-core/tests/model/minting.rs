@@ -1,0 +1,99 @@
+//! Promise 1, no id twice.
+
+use crate::world::{Broken, NO_ID_TWICE, World, explore};
+
+/// One server that crashes and whose clock is set at will.
+const ONE_SERVER: World = World {
+    synchronous: false,
+    begins: false,
+    failover: false,
+    mark: 0,
+    ticks: 4,
+    shards: 1,
+    ids: 2,
+    readings: 0,
+    faults: 1,
+    clock_sets: 1,
+    fine: false,
+    broken: None,
+    max_ahead: 1,
+    max_wait: 0,
+    reserve_ahead: 1,
+    max_lease: 2,
+};
+
+/// The same with fewer faults, where backends queue for milliseconds that the clock has not reached.
+const QUEUEING: World = World { max_wait: 1, max_ahead: 0, faults: 1, ..ONE_SERVER };
+
+/// Two servers with synchronous replication; either may be promoted while the other lives.
+const SYNCHRONOUS: World = World {
+    synchronous: true,
+    failover: true,
+    faults: 2,
+    ticks: 3,
+    max_lease: 1,
+    clock_sets: 1,
+    ..ONE_SERVER
+};
+
+/// Synchronous replication begins while the first server mints; the second may be promoted, and the first lives
+/// on. The clocks stand still: where they go on, two servers repeat less.
+const BEGINNING: World =
+    World { begins: true, failover: true, faults: 1, ticks: 3, max_lease: 1, clock_sets: 0, ..ONE_SERVER };
+
+fn assert_holds(name: &str, world: World) {
+    assert_eq!(explore(name, world, &[NO_ID_TWICE]), [] as [&str; 0]);
+}
+
+fn assert_repeats(name: &str, world: World) {
+    let failed = explore(name, world, &[NO_ID_TWICE]);
+    assert!(failed.contains(&NO_ID_TWICE), "{failed:?}");
+}
+
+/// Promise 1 for a server alone: crashes, killed backends, clocks.
+#[test]
+fn one_server_repeats_nothing() {
+    assert_holds("one server", ONE_SERVER);
+}
+
+/// Promise 1 where backends queue: a run waited for is not used after a crash or a step of the clock.
+#[test]
+fn those_who_queue_repeat_nothing() {
+    assert_holds("queueing", QUEUEING);
+}
+
+/// Promise 1 with synchronous replication: failover and failback, the old primary alive or dead,
+/// whatever the clocks show.
+#[test]
+fn synchronous_failover_repeats_nothing() {
+    assert_holds("synchronous failover", SYNCHRONOUS);
+}
+
+/// Promise 1: from the moment at which commits wait for a standby, so do ids, whatever backends and limits were
+/// on their way: what is minted from then on, a promoted standby does not mint.
+#[test]
+fn ids_wait_for_standbys_as_soon_as_commits_do() {
+    assert_holds("synchronous replication begins", BEGINNING);
+}
+
+/// It takes both looks: a backend that goes by the configuration as it was when its call began, and a limit
+/// that outlives the change, each repeat an id.
+#[test]
+fn ids_that_do_not_look_for_standbys_repeat() {
+    for broken in [Broken::StandbysRemembered, Broken::LimitNotLookedAt] {
+        assert_repeats(&format!("{broken:?}"), World { broken: Some(broken), ..BEGINNING });
+    }
+}
+
+/// What is not promised: with asynchronous replication a primary that lives on after the promotion
+/// mints what the new one mints.
+#[test]
+fn asynchronous_failover_with_the_old_primary_alive_repeats() {
+    assert_repeats("asynchronous failover", World { synchronous: false, ..SYNCHRONOUS });
+}
+
+/// The model can fail: without the flush it finds the repeated id.
+#[test]
+fn without_the_flush_a_crash_repeats() {
+    assert_repeats("no flush", World { broken: Some(Broken::NotFlushed), ..ONE_SERVER });
+}

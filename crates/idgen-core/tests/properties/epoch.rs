@@ -1,0 +1,73 @@
+use idgen_core::Epoch;
+use idgen_core::epoch::{BadEpoch, INFINITY, MINUS_INFINITY, timestamp_since};
+use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
+use proptest::prelude::*;
+
+#[test]
+fn epochs_are_read() {
+    let ms = |text| Epoch::parse(text).map(Epoch::unix_ms);
+    assert_eq!(ms("2025-01-01T00:00:00Z"), Ok(1_735_689_600_000));
+    assert_eq!(ms("2025-01-01T01:00:00+01:00"), Ok(1_735_689_600_000));
+    assert_eq!(ms("2011-08-24T21:07:01.721Z"), Ok(1_314_220_021_721));
+    assert_eq!(ms(" 1314220021721 "), Ok(1_314_220_021_721));
+    assert_eq!(ms("-1"), Ok(-1));
+    assert_eq!(ms("1969-12-31T23:59:59.999Z"), Ok(-1));
+    assert_eq!(ms("0001-01-01T00:00:00Z"), Ok(Epoch::MIN_UNIX_MS));
+    assert_eq!(ms("9999-12-31T23:59:59.999Z"), Ok(Epoch::MAX_UNIX_MS));
+    for text in ["", "yesterday", "2025-01-01", "2025-01-01T00:00:00", "2025-13-01T00:00:00Z", "1e9", "1.5"] {
+        assert_eq!(ms(text), Err(BadEpoch::Form), "{text}");
+    }
+    assert_eq!(ms("2025-01-01T00:00:00.0001Z"), Err(BadEpoch::Fraction));
+    for text in ["0000-12-31T23:59:59Z", "253402300800000", "-62135596800001", "99999999999999999999999"] {
+        assert_eq!(ms(text), Err(BadEpoch::Range), "{text}");
+    }
+}
+
+proptest! {
+    /// Promise 5: a bad setting is refused, never a panic.
+    #[test]
+    fn any_text_is_read_or_refused(
+        text in prop_oneof![
+            any::<String>(),
+            "[0-9TtZz:+. -]{0,40}",
+            "[+-]?[0-9]{0,40}",
+            "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{0,12})?([Zz]|[+-][0-9]{2}:[0-9]{2})",
+        ],
+    ) {
+        if let Ok(epoch) = Epoch::parse(&text) {
+            prop_assert_eq!(Epoch::parse(&epoch.unix_ms().to_string()), Ok(epoch));
+        }
+    }
+
+    /// Timestamps and ticks are inverse over the whole range, at every epoch that can be set.
+    #[test]
+    fn ticks_and_timestamps_are_inverse(
+        ms in Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS, tick in 0..=MAX_TICK, us in 0..1000i64,
+    ) {
+        let epoch = Epoch::from_unix_ms(ms).unwrap();
+        let at = epoch.timestamp_of(tick);
+        prop_assert_eq!(epoch.tick_of(at + us), Some(tick), "cut to its millisecond");
+        prop_assert_eq!(timestamp_since(epoch.timestamp(), tick), Some(at));
+        prop_assert_eq!(epoch.tick_of(epoch.timestamp() - 1 - us), None);
+        prop_assert_eq!(epoch.tick_of(epoch.timestamp_of(MAX_TICK) + 1000 + us), None);
+    }
+
+    /// No moment makes the conversion overflow.
+    #[test]
+    fn any_timestamp_is_converted_or_refused(timestamp: i64, tick in 0..=MAX_STORED_TICK) {
+        for ms in [Epoch::MIN_UNIX_MS, 0, Epoch::MAX_UNIX_MS] {
+            let epoch = Epoch::from_unix_ms(ms).unwrap();
+            prop_assert!(epoch.tick_of(timestamp).is_none_or(|tick| tick <= MAX_TICK));
+        }
+        prop_assert!(timestamp_since(timestamp, tick).is_none_or(|t| t >= timestamp));
+    }
+}
+
+#[test]
+fn infinities_are_no_epoch() {
+    assert_eq!(timestamp_since(INFINITY, 0), None);
+    assert_eq!(timestamp_since(MINUS_INFINITY, 0), None);
+    for at in [INFINITY, MINUS_INFINITY] {
+        assert_eq!(Epoch::from_unix_ms(0).unwrap().tick_of(at), None);
+    }
+}

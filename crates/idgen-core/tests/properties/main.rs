@@ -1,0 +1,34 @@
+//! Properties of the crate by subject: what it promises for any input, and what it does at the edges. Each test
+//! names the promise of docs/guarantees.md that it guards.
+#![allow(clippy::unwrap_used)]
+
+mod epoch;
+mod foreign;
+mod horizon;
+mod id;
+mod js;
+mod lease;
+mod mark;
+mod mint;
+mod origins;
+mod position;
+mod renew;
+mod server;
+mod shard_set;
+mod slot;
+mod text;
+
+use idgen_core::js::JsShard;
+use idgen_core::{Sequence, Shard};
+
+fn shard(number: i32) -> Shard {
+    Shard::try_from(number).unwrap()
+}
+
+fn sequence(number: i32) -> Sequence {
+    Sequence::try_from(number).unwrap()
+}
+
+fn js_shard(number: i32) -> JsShard {
+    JsShard::try_from(number).unwrap()
+}

@@ -1,0 +1,40 @@
+use idgen_core::id::MAX_TICK;
+use idgen_core::{Grid, Position, Shard};
+use proptest::prelude::*;
+
+use crate::{sequence, shard};
+
+proptest! {
+    /// `snowflake_advance` goes past an id by as little as the layout allows, whatever its shard.
+    #[test]
+    fn the_position_after_an_id_is_the_least_above_it(
+        past in prop_oneof![any::<i64>(), Just(0), Just(i64::MAX), i64::MAX - (1 << 24)..i64::MAX], s in 0..8192i32,
+    ) {
+        match Position::after(past, shard(s)) {
+            Some(position) => {
+                prop_assert!(shard(s).id(position) > past);
+                prop_assert!(position.previous().is_none_or(|before| shard(s).id(before) <= past));
+            }
+            None => {
+                let end = Position::<Shard>::first_of(MAX_TICK + 1);
+                prop_assert!(shard(s).id(end.previous().unwrap()) <= past);
+            }
+        }
+    }
+}
+
+/// The same where drawn ids seldom get to: the first id there is, and ids of the shard itself.
+#[test]
+fn the_position_after_an_id_of_the_same_shard_is_the_next_one() {
+    let position = |tick, q| Position::new(tick, sequence(q));
+    assert_eq!(Position::after(0, shard(0)), Some(position(0, 1)));
+    assert_eq!(Position::after(0, shard(1)), Some(Position::FIRST));
+    let id = shard(5).id(position(7, 8));
+    assert_eq!(Position::after(id, shard(5)), Some(position(7, 9)));
+    assert_eq!(Position::after(id, shard(6)), Some(position(7, 0)));
+    assert_eq!(Position::after(id, shard(4)), Some(position(8, 0)));
+    assert_eq!(Position::after(shard(5).id(position(7, 1023)), shard(5)), Some(position(8, 0)));
+    assert_eq!(Position::after(-1, shard(5)), Some(Position::FIRST));
+    assert_eq!(Position::after(i64::MAX, shard(8191)), None);
+    assert_eq!(Position::after(i64::MAX - 1, shard(8191)), Some(position(MAX_TICK, 1023)));
+}

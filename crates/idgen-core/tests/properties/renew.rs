@@ -1,0 +1,330 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use idgen_core::id::{IDS_PER_TICK, MAX_TICK};
+use idgen_core::mark::CLAIM_MS;
+use idgen_core::mint::{Error, Patience, QUEUE_MS};
+use idgen_core::renew::{load, renew_early, reserve, share_settled};
+use idgen_core::server::{Point, Server, Slots, Wait};
+use idgen_core::slot::Counters;
+use idgen_core::{decode, min_id};
+
+use crate::server::{NOW, Refused, Scripted, Step};
+use crate::shard;
+
+fn not_renewed<T>(waited_ms: u64) -> Result<T, Refused> {
+    Err(Refused::Mint(Error::MarkNotRenewed { waited_ms }))
+}
+
+/// A server with synchronous standbys.
+fn with_standbys(stored: u64, acknowledge_us: Option<u64>) -> Scripted {
+    let server = Scripted::new(stored);
+    server.standbys.set(true);
+    server.acknowledge_us.set(acknowledge_us);
+    server
+}
+
+/// Promise 1: written, on disk, acknowledged, published, in this order, and then the others are woken.
+#[test]
+fn the_steps_of_a_renewal_are_in_order() {
+    let server = Scripted::new(0);
+    server.id(0, shard(5)).unwrap();
+    let until_flushed = [
+        Step::At(Point::BeforeWal),
+        Step::Write(NOW + 1000),
+        Step::At(Point::AfterInsert),
+        Step::Flush,
+        Step::At(Point::AfterFlush),
+    ];
+    let published = [Step::At(Point::BeforePublish), Step::Publish(NOW + 1000), Step::Wake];
+    assert_eq!(server.steps(), [&until_flushed[..], &published].concat());
+
+    let server = with_standbys(0, Some(1400));
+    server.id(0, shard(5)).unwrap();
+    let acknowledged = [Step::At(Point::BeforeAcknowledge); 2];
+    assert_eq!(server.steps(), [&until_flushed[..], &acknowledged, &published].concat());
+    assert_eq!(server.sleeps(), [(500, Wait::Standby), (1000, Wait::Standby)]);
+}
+
+/// Standbys are asked soon at first, and more and more seldom.
+#[test]
+fn standbys_are_asked_more_and_more_seldom() {
+    let server = with_standbys(0, Some(70_000));
+    server.id(0, shard(5)).unwrap();
+    let slept: Vec<u64> = server.sleeps().iter().map(|(us, _)| *us).collect();
+    assert_eq!(slept, [500, 1000, 2000, 4000, 8000, 16_000, 20_000, 20_000]);
+}
+
+/// Promise 4: a call waits for the standbys as long as `idgen.max_wait` says, no longer and no less. Whoever comes
+/// later waits for the mark that is written, and writes none anew.
+#[test]
+fn a_written_mark_is_awaited_and_not_written_again() {
+    let server = with_standbys(0, None);
+    server.max_wait.set(30);
+    let start = server.us();
+    for _ in 0..3 {
+        assert_eq!(server.id(0, shard(5)), not_renewed(30));
+        assert!(!server.claimed());
+    }
+    assert_eq!(server.us() - start, 90_000);
+    assert_eq!(server.written(), [NOW + 1000]);
+    assert_eq!(
+        server.slot(shard(5)).counters,
+        Counters { waits: 3, waited_us: 90_000, ..Counters::default() }
+    );
+    server.acknowledge_us.set(Some(0));
+    assert!(server.id(0, shard(5)).is_ok());
+    assert_eq!(server.written(), [NOW + 1000]);
+
+    // Acknowledged at the last moment.
+    let server = with_standbys(0, Some(29_999));
+    server.max_wait.set(30);
+    assert!(server.id(0, shard(5)).is_ok());
+}
+
+/// What was published before synchronous replication began is no limit any more: a mark is written once more, for a
+/// standby that has the old one tells nothing.
+#[test]
+fn synchronous_replication_begins_with_a_mark_of_its_own() {
+    let server = Scripted::new(0);
+    let id = server.id(0, shard(5)).unwrap();
+    server.standbys.set(true);
+    server.acknowledge_us.set(Some(10_000));
+    server.pass_us(1000);
+    assert_eq!(server.id_at_once(0, shard(5)), None);
+    assert!(server.id(0, shard(5)).unwrap() > id);
+    assert_eq!(server.written(), [NOW + 1000, NOW + 1001]);
+    // While none was configured it was enough, and where it ends it is again.
+    server.acknowledge_us.set(None);
+    server.pass_us(5000);
+    assert!(server.id(0, shard(5)).is_ok(), "acknowledged before");
+    server.pass_us(600_000);
+    server.after(7400, |server| server.standbys.set(false));
+    let start = server.us();
+    server.id(0, shard(5)).unwrap();
+    assert_eq!(server.us() - start, 7500, "looked at after 500, 1000, 2000, and 4000 us");
+}
+
+/// The mark is renewed at half of its window, and what fails then is left to the call that will need the mark.
+#[test]
+fn the_mark_is_renewed_at_half_of_its_window() {
+    let server = Scripted::new(0);
+    server.id(0, shard(5)).unwrap();
+    server.pass_us(499_000);
+    server.id(0, shard(5)).unwrap();
+    assert_eq!(server.written(), [NOW + 1000]);
+    server.pass_us(1000);
+    server.id(0, shard(5)).unwrap();
+    assert_eq!(server.written(), [NOW + 1000, NOW + 1500]);
+    assert_eq!(server.slot(shard(5)).counters.waits, 0);
+
+    let server = with_standbys(0, Some(0));
+    server.id(0, shard(5)).unwrap();
+    server.acknowledge_us.set(None);
+    server.pass_us(500_000);
+    assert_eq!(server.id(0, shard(5)).map(|id| decode(id).tick), Ok(NOW + 500));
+    assert_eq!(server.us(), 5_000_000 + 500_000 + 80_000, "as long as a call may wait");
+    server.pass_us(420_000);
+    assert_eq!(server.id(0, shard(5)), not_renewed(80));
+}
+
+/// Who need not renew does not: neither where half of the window is left, nor where another one does it.
+#[test]
+fn only_one_renews_early() {
+    let server = Scripted::new(0);
+    server.id(0, shard(5)).unwrap();
+    server.steps();
+    let patience = &mut Patience::default();
+    renew_early(&server, NOW + 499, patience);
+    assert_eq!(server.steps(), []);
+    server.pass_us(500_000);
+    assert!(server.with_mark(|mark| mark.claim(server.boot_ms())));
+    renew_early(&server, NOW + 500, patience);
+    assert_eq!(server.steps(), []);
+    assert!(server.claimed(), "the task is another one's");
+    server.with_mark(|mark| mark.release());
+    renew_early(&server, NOW + 500, patience);
+    assert_eq!(server.written(), [NOW + 1000, NOW + 1500]);
+    // The limit has moved since it was looked at.
+    renew_early(&server, MAX_TICK, patience);
+    assert_eq!(server.written().len(), 2, "a tick that is too far after the clock");
+}
+
+/// Who needs the mark while another renews it waits to be woken, and does not renew once more.
+#[test]
+fn those_who_need_the_mark_wait_for_the_one_who_renews_it() {
+    let server = Scripted::new(0);
+    load(&server).unwrap();
+    assert!(server.with_mark(|mark| mark.claim(server.boot_ms())));
+    server.after(30_000, |server| {
+        server.with_mark(|mark| mark.release());
+        server.id(1, shard(6)).unwrap();
+    });
+    let id = server.id(0, shard(5)).unwrap();
+    assert_eq!(decode(id).tick, NOW + 30);
+    assert_eq!(server.sleeps(), [(30_000, Wait::Mark)]);
+    assert_eq!(server.written().len(), 1);
+    assert_eq!(server.slot(shard(5)).counters, Counters { ids: 1, leases: 1, waits: 1, waited_us: 30_000 });
+}
+
+/// One who died while it renewed keeps the others off until its claim ends, and one who lives longer than that for as
+/// long as it waits for the standbys.
+#[test]
+fn a_claim_ends_by_itself_where_nobody_keeps_it() {
+    let server = Scripted::new(0);
+    server.max_wait.set(500);
+    load(&server).unwrap();
+    assert!(server.with_mark(|mark| mark.claim(server.boot_ms())));
+    server.id(0, shard(5)).unwrap();
+    assert_eq!(server.sleeps(), [(CLAIM_MS * 1000, Wait::Mark)]);
+
+    let server = with_standbys(0, Some(2 * CLAIM_MS * 1000));
+    server.max_wait.set(500);
+    server.after(2 * CLAIM_MS * 1000 - 1, |server| assert!(server.claimed()));
+    server.id(0, shard(5)).unwrap();
+    assert!(!server.claimed());
+}
+
+/// Promise 4: who waits for another's renewal does so for `idgen.max_wait`, a part of the claim's time included.
+#[test]
+fn a_wait_for_anothers_renewal_ends() {
+    let server = Scripted::new(0);
+    server.max_wait.set(30);
+    load(&server).unwrap();
+    assert!(server.with_mark(|mark| mark.claim(server.boot_ms())));
+    assert_eq!(server.id(0, shard(5)), not_renewed(30));
+    assert_eq!(server.sleeps(), [(30_000, Wait::Mark)]);
+    assert_eq!(server.written(), []);
+}
+
+/// A renewal that is cancelled gives the task up and wakes the others, and its mark is awaited by the next call.
+#[test]
+fn a_cancelled_renewal_gives_its_task_up() {
+    let server = with_standbys(0, None);
+    server.after(3000, |server| server.cancelled.set(true));
+    let call = catch_unwind(AssertUnwindSafe(|| server.id(0, shard(5))));
+    assert!(call.is_err());
+    assert!(!server.claimed());
+    assert_eq!(server.steps().last(), Some(&Step::Wake));
+    let slot = server.slot(shard(5));
+    assert_eq!((slot.counters.waits, slot.counters.waited_us), (1, 3500));
+    server.acknowledge_us.set(Some(0));
+    assert!(server.id(0, shard(5)).is_ok());
+    assert_eq!(server.written().len(), 1);
+}
+
+/// The stored mark is taken over once in a run, and not in recovery.
+#[test]
+fn the_stored_mark_is_taken_over_once() {
+    let server = Scripted::new(NOW + 5);
+    server.recovery.set(true);
+    assert_eq!(load(&server), Err(Refused::Mint(Error::Recovery)));
+    server.recovery.set(false);
+    assert_eq!(load(&server), Ok(true));
+    assert_eq!((server.floor(), server.run_floor(), server.limit()), (NOW + 5, NOW + 5, 0));
+    server.write_mark(NOW + 50);
+    server.recovery.set(true);
+    assert_eq!(load(&server), Ok(false), "it is there, whatever happens now");
+    assert_eq!(server.run_floor(), NOW + 5);
+}
+
+/// A reservation takes over the stored mark and no more: the slot must see the new floor first.
+#[test]
+fn a_reservation_begins_at_the_stored_mark() {
+    let server = Scripted::new(NOW + 5);
+    let patience = &mut Patience::default();
+    assert_eq!(reserve(&server, NOW, NOW, patience), Ok(()));
+    assert_eq!((server.written(), server.floor()), (vec![], NOW + 5));
+    // A tick of before is none to renew the mark for.
+    assert_eq!(reserve(&server, NOW, NOW, patience), Ok(()));
+    assert_eq!(server.written(), []);
+    assert_eq!(reserve(&server, NOW + 5, NOW + 7, patience), Ok(()));
+    assert_eq!(server.written(), [NOW + 5 + 1000 + 2]);
+    // What the limit covers is not reserved again; the limit itself is not covered.
+    assert_eq!(reserve(&server, NOW + 1006, NOW + 1006, patience), Ok(()));
+    assert_eq!(server.written().len(), 1);
+}
+
+/// A mark is written for ticks that those who queue for a full shard may have, and for none beyond.
+#[test]
+fn the_mark_follows_those_who_queue() {
+    let server = Scripted::new(0);
+    let patience = &mut Patience::default();
+    server.max_ahead.set(10);
+    server.reserve_ahead.set(4);
+    server.id(0, shard(5)).unwrap();
+    assert_eq!(server.written(), [NOW + 4]);
+    reserve(&server, NOW + 10 + QUEUE_MS + 1, NOW + 10 + QUEUE_MS + 1, patience).unwrap();
+    assert_eq!(server.written(), [NOW + 4]);
+    reserve(&server, NOW + 10 + QUEUE_MS, NOW + 10 + QUEUE_MS, patience).unwrap();
+    assert_eq!(server.written(), [NOW + 4, NOW + 10 + QUEUE_MS + 4]);
+}
+
+/// What renewals took is counted, and so are they.
+#[test]
+fn renewals_are_counted_with_their_time() {
+    let server = with_standbys(0, Some(2000));
+    server.flush_us.set(700);
+    server.id(0, shard(5)).unwrap();
+    let (renewals, flush_us) = server.with_mark(|mark| (mark.renewals, mark.flush_us));
+    // Written at 0, on disk at 700, asked at 700, 1200 and 2200.
+    assert_eq!((renewals, flush_us), (1, 2200));
+    server.standbys.set(false);
+    server.pass_us(600_000);
+    server.id(0, shard(5)).unwrap();
+    let (renewals, flush_us) = server.with_mark(|mark| (mark.renewals, mark.flush_us));
+    assert_eq!((renewals, flush_us), (2, 2900));
+}
+
+/// What the horizon rests on is what standbys have: the mark of earlier runs is written once more for them, and that
+/// one is awaited by all who ask.
+#[test]
+fn the_mark_that_the_horizon_rests_on_is_shared() {
+    let server = Scripted::new(NOW);
+    assert_eq!(share_settled(&server, &mut Patience::default()), Ok(()));
+    assert_eq!(server.written(), [], "nobody to share it with");
+
+    let server = with_standbys(NOW, None);
+    for _ in 0..2 {
+        assert_eq!(share_settled(&server, &mut Patience::default()), not_renewed(80));
+        assert_eq!(server.written(), [NOW], "once");
+    }
+    assert_eq!(server.steps().iter().filter(|step| **step == Step::Flush).count(), 2);
+    server.acknowledge_us.set(Some(0));
+    assert_eq!(share_settled(&server, &mut Patience::default()), Ok(()));
+    assert_eq!(server.written(), [NOW]);
+    // A mark that they have is enough.
+    server.id(0, shard(5)).unwrap();
+    server.acknowledge_us.set(None);
+    assert_eq!(share_settled(&server, &mut Patience::default()), Ok(()));
+    assert_eq!(server.written(), [NOW, NOW + 160 + 1000]);
+
+    // Nothing is settled in a cluster that has never minted.
+    let server = with_standbys(0, None);
+    assert_eq!(share_settled(&server, &mut Patience::default()), Ok(()));
+    assert_eq!(server.written(), []);
+
+    // Where a mark is under way that reaches as far, that one is waited for.
+    let server = with_standbys(NOW, None);
+    assert_eq!(server.id(0, shard(5)), not_renewed(80));
+    assert_eq!(share_settled(&server, &mut Patience::default()), not_renewed(80));
+    assert_eq!(server.written(), [NOW + 1000]);
+
+    let server = with_standbys(NOW, None);
+    server.recovery.set(true);
+    assert_eq!(share_settled(&server, &mut Patience::default()), Err(Refused::Mint(Error::Recovery)));
+}
+
+/// A batch takes what is left of the window, and the mark is renewed for the rest of it.
+#[test]
+fn a_run_ends_at_the_limit() {
+    let server = Scripted::new(0);
+    server.max_ahead.set(100);
+    server.reserve_ahead.set(4);
+    server.id(3, shard(9)).unwrap();
+    let ids = server.ids(0, shard(5), 10 * IDS_PER_TICK).unwrap();
+    assert_eq!(ids.len(), 10_240);
+    assert_eq!(ids.last(), Some(&(min_id(NOW + 9) | 5 << 10 | 1023)));
+    // The rest of 6 milliseconds and the window after it.
+    assert_eq!(server.written(), [NOW + 4, NOW + 4 + 6 + 4]);
+    assert_eq!(server.slot(shard(5)).counters.leases, 2);
+}

@@ -1,0 +1,40 @@
+use std::collections::BTreeSet;
+
+use idgen_core::Shard;
+use idgen_core::shard_set::ShardSet;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+proptest! {
+    /// Promise 5: a bad setting is refused, never a panic.
+    #[test]
+    fn any_text_is_read_or_refused(text in prop_oneof![any::<String>(), "[0-9+, -]{0,40}"]) {
+        if let Ok(set) = ShardSet::parse(&text) {
+            prop_assert!(Shard::all().any(|shard| set.contains(shard)), "no text stands for none");
+        }
+    }
+
+    /// `idgen.allowed_shards` means what it says.
+    #[test]
+    fn a_list_of_ranges_is_their_union(ranges in vec((0..8192usize, 0..300usize), 1..20)) {
+        let ranges: Vec<_> = ranges.into_iter().map(|(from, more)| from..=(from + more).min(8191)).collect();
+        let text = ranges
+            .iter()
+            .map(|r| if r.start() == r.end() { r.start().to_string() } else { format!("{} - {}", r.start(), r.end()) })
+            .collect::<Vec<_>>()
+            .join(", ");
+        let expected: BTreeSet<usize> = ranges.into_iter().flatten().collect();
+        let set = ShardSet::parse(&text).unwrap();
+        let found: BTreeSet<usize> = Shard::all().filter(|s| set.contains(*s)).map(Shard::index).collect();
+        prop_assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn lists_of_shards_at_the_edges() {
+    assert_eq!(ShardSet::parse(" "), Ok(ShardSet::ALL));
+    assert_eq!(ShardSet::parse("0-8191"), Ok(ShardSet::ALL));
+    for text in ["8192", "-1", "5-", "7-3", "a", "1,,2", "1-2-3", "1;2", "99999999999999999999"] {
+        assert!(ShardSet::parse(text).is_err(), "{text}");
+    }
+}

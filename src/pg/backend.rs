@@ -1,0 +1,180 @@
+//! This process: what it is, what it waits for, its transactions, and the clocks.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ops::Deref;
+use std::ptr;
+
+use idgen_core::epoch::Timestamptz;
+use idgen_core::server::Wait;
+use nix::libc;
+use pgrx::pg_sys;
+
+use crate::compat::wait_event;
+
+/// Whether the postmaster is loading `shared_preload_libraries`.
+pub fn preloading() -> bool {
+    // SAFETY: a plain flag of this single-threaded process.
+    unsafe { pg_sys::process_shared_preload_libraries_in_progress }
+}
+
+/// Whether this is the postmaster and none of its children, which preload for themselves where they cannot
+/// inherit.
+pub fn in_postmaster() -> bool {
+    // SAFETY: a plain flag of this single-threaded process.
+    unsafe { !pg_sys::IsUnderPostmaster }
+}
+
+/// A variable of this process, as a static of C is. A `thread_local` in a library that is loaded at run
+/// time would be found by a call of `__tls_get_addr` at every use, several on the way to an id.
+pub struct Local<T>(T);
+
+// SAFETY: a backend is one thread, and so is the postmaster.
+unsafe impl<T> Sync for Local<T> {}
+
+impl<T> Local<T> {
+    /// A variable with its first value, which children of the postmaster inherit.
+    pub const fn new(value: T) -> Local<T> {
+        Local(value)
+    }
+}
+
+impl<T> Deref for Local<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// Reads a clock of the system: seconds, and nanoseconds of the second. The crate nix has a safe call for
+/// it, which costs a fifth of reading the clock.
+#[inline]
+pub fn clock(clock: libc::clockid_t) -> (i64, i64) {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills in the struct. It fails only for a clock that the system does not have.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    (time.tv_sec, time.tv_nsec)
+}
+
+/// Sleeps up to `us` microseconds; a signal or a set latch may end it early. Raises what a cancel,
+/// statement_timeout or the server's end asks for.
+pub fn sleep(us: u64, wait: Wait) {
+    // The latch counts whole milliseconds; what is left below two is slept by the microsecond.
+    const LATCH_FROM_US: u64 = 2000;
+    // SAFETY: MyLatch is this backend's own latch. No lock is held here.
+    unsafe {
+        if us < LATCH_FROM_US {
+            pg_sys::pg_usleep(us as i64);
+        } else {
+            let events = pg_sys::WL_LATCH_SET | pg_sys::WL_TIMEOUT | pg_sys::WL_EXIT_ON_PM_DEATH;
+            pg_sys::WaitLatch(pg_sys::MyLatch, events as i32, (us / 1000) as i64, wait_event(wait));
+            pg_sys::ResetLatch(pg_sys::MyLatch);
+        }
+    }
+    check_for_interrupts();
+}
+
+/// Raises what a cancel, statement_timeout or the server's end asks for.
+pub fn check_for_interrupts() {
+    pgrx::check_for_interrupts!();
+}
+
+/// How many backends there can be at once.
+pub fn most() -> usize {
+    // SAFETY: set before shared memory is asked for, and constant from then on.
+    unsafe { pg_sys::MaxBackends as usize }
+}
+
+/// The number of this backend, below [`most`]; none in processes that are no backends.
+pub fn number() -> Option<usize> {
+    // SAFETY: MyProc is null or this process's entry in the array of all.
+    unsafe { number_of(pg_sys::MyProc) }
+}
+
+/// The number of the backend that the open transaction belongs to: this one or, in a parallel worker, its
+/// leader.
+pub fn transaction_owner() -> Option<usize> {
+    // SAFETY: as in number(); a leader is in the array too.
+    unsafe {
+        let leader = pg_sys::MyProc.as_ref()?.lockGroupLeader;
+        number_of(if leader.is_null() { pg_sys::MyProc } else { leader })
+    }
+}
+
+/// # Safety
+/// `process` is null or an entry in PostgreSQL's array of all processes.
+unsafe fn number_of(process: *mut pg_sys::PGPROC) -> Option<usize> {
+    // SAFETY: the caller's promise.
+    unsafe { (!process.is_null()).then(|| process.offset_from_unsigned((*pg_sys::ProcGlobal).allProcs)) }
+}
+
+static TRANSACTION_ENDED: Local<Cell<fn()>> = Local::new(Cell::new(|| ()));
+
+/// Has `ended` called at the end of every transaction, when its rows are visible or gone. To be called while the
+/// library is being preloaded: children inherit it. `ended` does not raise.
+pub fn watch_transactions(ended: fn()) {
+    TRANSACTION_ENDED.set(ended);
+    // SAFETY: the callback does not raise.
+    unsafe { pg_sys::RegisterResourceReleaseCallback(Some(resources_released), ptr::null_mut()) }
+}
+
+/// The release of resources comes after the transaction callbacks of all libraries, in whichever order they
+/// are loaded. Some commit on another server only in theirs. A prepared transaction is among those that
+/// [`prepared_transactions`] counts by then, and nobody else can end it yet.
+unsafe extern "C-unwind" fn resources_released(
+    phase: pg_sys::ResourceReleasePhase::Type,
+    _is_commit: bool,
+    is_top_level: bool,
+    _arg: *mut c_void,
+) {
+    use pg_sys::ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS;
+    // PostgreSQL calls it for portals too, and outside of transactions for the resources of a base backup or of
+    // a process that is no backend. It names the owner whose resources are released in CurrentResourceOwner.
+    // SAFETY: plain variables of this process.
+    let of_transaction = unsafe { pg_sys::CurrentResourceOwner == pg_sys::TopTransactionResourceOwner };
+    if phase == RESOURCE_RELEASE_AFTER_LOCKS && is_top_level && of_transaction {
+        TRANSACTION_ENDED.get()();
+    }
+}
+
+/// Whether the whole transaction reads by one snapshot, that of its first statement.
+pub fn one_snapshot() -> bool {
+    // SAFETY: a plain variable of this process.
+    unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
+}
+
+unsafe extern "C" {
+    /// `max_prepared_transactions`, which pgrx does not have.
+    static max_prepared_xacts: c_int;
+}
+
+/// How many prepared transactions there are in the cluster. Raises PostgreSQL's errors, and never answers where
+/// it cannot know: none is what a reader relies on.
+pub fn prepared_transactions() -> usize {
+    // SAFETY: set at the start of the server, and constant from then on.
+    if unsafe { max_prepared_xacts } == 0 {
+        return 0;
+    }
+    // Nothing in it can be anybody's but PostgreSQL's own, whatever the caller's search_path.
+    let query = "SELECT FROM pg_catalog.pg_prepared_xact()";
+    pgrx::Spi::connect(|client| client.select(query, None, &[]).expect("a list").len())
+}
+
+/// The system clock as PostgreSQL writes it.
+pub fn timestamp() -> Timestamptz {
+    // SAFETY: reads the clock.
+    unsafe { pg_sys::GetCurrentTimestamp() }
+}
+
+/// Whether the server is in recovery: a standby, or one that is starting after a crash.
+pub fn in_recovery() -> bool {
+    // SAFETY: reads shared memory of PostgreSQL's own.
+    unsafe { pg_sys::RecoveryInProgress() }
+}
+
+/// Whether the current user is a superuser.
+pub fn superuser() -> bool {
+    // SAFETY: reads the catalog.
+    unsafe { pg_sys::superuser() }
+}

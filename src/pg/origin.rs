@@ -1,0 +1,120 @@
+//! The high-water mark as PostgreSQL keeps it: the progress of a replication origin without a name.
+
+use std::ffi::CString;
+use std::ptr;
+
+use idgen_core::Tick;
+use idgen_core::origins::MARK_ORIGIN;
+use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
+
+use crate::compat::most_origins;
+use crate::error::Error;
+
+/// The stored high-water mark; 0 where none has ever been stored.
+pub fn load_mark() -> Tick {
+    // SAFETY: takes and releases locks of PostgreSQL's own.
+    unsafe { pg_sys::replorigin_get_progress(MARK_ORIGIN, false) }
+}
+
+/// Writes the mark to the WAL and to PostgreSQL's array of origins, which every checkpoint saves
+/// and recovery restores. A mark below the stored one changes nothing. Returns how far the WAL must
+/// be flushed for the mark to be durable.
+///
+/// Raises 53400 where no origin is free, at once and not as a result: PostgreSQL's call then still
+/// holds a lock, which only the abort of the transaction releases.
+pub fn write_mark(mark: Tick) -> u64 {
+    PgTryBuilder::new(|| {
+        // SAFETY: the origin number is ours alone, and the call takes no transaction id: it works
+        // in read-only transactions and parallel workers.
+        unsafe {
+            pg_sys::replorigin_advance(MARK_ORIGIN, mark, 0, false, true);
+            pg_sys::XactLastRecEnd
+        }
+    })
+    .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, |_| {
+        // Others have taken all.
+        Error::NoOrigin { needed: most_origins().1 + 1 }.raise()
+    })
+    .execute()
+}
+
+/// How many replication origins have progress in this run of the server. Raises PostgreSQL's errors.
+pub fn in_use() -> usize {
+    // SAFETY: PostgreSQL's function is called as the executor does it, for all of its rows at once. They are
+    // in a tuplestore of its own making, in the memory of `context`. The call's three parts outlive it.
+    unsafe {
+        let context = pg_sys::CreateStandaloneExprContext();
+        let mut function = pg_sys::FmgrInfo::default();
+        pg_sys::fmgr_info(pg_sys::F_PG_SHOW_REPLICATION_ORIGIN_STATUS.into(), &mut function);
+        let mut rows = pg_sys::ReturnSetInfo {
+            type_: pg_sys::NodeTag::T_ReturnSetInfo,
+            econtext: context,
+            allowedModes: pg_sys::SetFunctionReturnMode::SFRM_Materialize as i32,
+            ..Default::default()
+        };
+        let mut call = pg_sys::FunctionCallInfoBaseData {
+            flinfo: &mut function,
+            resultinfo: (&raw mut rows).cast(),
+            ..Default::default()
+        };
+        pg_sys::pg_show_replication_origin_status(&mut call);
+        let count = pg_sys::tuplestore_tuple_count(rows.setResult);
+        pg_sys::tuplestore_end(rows.setResult);
+        pg_sys::FreeExprContext(context, true);
+        count as usize
+    }
+}
+
+unsafe extern "C-unwind" {
+    // postmaster/bgwriter.h, which pgrx leaves out, and so the guard around it too.
+    fn RequestCheckpoint(flags: i32);
+}
+
+const INVALID_ORIGIN: pg_sys::RepOriginId = pg_sys::InvalidRepOriginId as pg_sys::RepOriginId;
+
+/// Has PostgreSQL forget the mark, here and, by the WAL, on standbys; whether there was one. To drop an origin
+/// takes a name, so the mark gets one for the moment. The mark is gone at once, also where the transaction
+/// rolls back. When this returns a checkpoint is behind it: no recovery of this server comes across it again.
+///
+/// Raises PostgreSQL's errors: 25006 in a transaction that may only read.
+pub fn drop_mark() -> bool {
+    // SAFETY: the row is formed by the description of the table that it goes into, of both its columns. The
+    // table is locked against everybody who would change it until the transaction ends.
+    unsafe {
+        pg_sys::PreventCommandIfReadOnly(c"snowflake_remove_mark()".as_ptr());
+        let table = pg_sys::table_open(
+            pg_sys::ReplicationOriginRelationId,
+            pg_sys::ExclusiveLock as pg_sys::LOCKMODE,
+        );
+        let there = load_mark() > 0;
+        // Somebody may have given it a name by hand before.
+        let mut name = ptr::null_mut();
+        let named = pg_sys::replorigin_by_oid(MARK_ORIGIN, true, &mut name);
+        if there && !named {
+            // Another origin may have that name, but not all of these: there are fewer origins.
+            let names = (0..=u32::from(MARK_ORIGIN)).map(|n| CString::new(format!("idgen_mark_{n}")));
+            let free = |name: &CString| pg_sys::replorigin_by_name(name.as_ptr(), true) == INVALID_ORIGIN;
+            let free = names.flatten().find(|name| free(name)).expect("a free name");
+            name = pg_sys::pstrdup(free.as_ptr());
+            let mut values =
+                [pg_sys::Oid::from(u32::from(MARK_ORIGIN)).into(), pg_sys::cstring_to_text(name).into()];
+            let mut nulls = [false; 2];
+            let row = pg_sys::heap_form_tuple((*table).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());
+            pg_sys::CatalogTupleInsert(table, row);
+            pg_sys::CommandCounterIncrement();
+        }
+        if there || named {
+            pg_sys::replorigin_drop_by_name(name, false, true);
+        }
+        pg_sys::table_close(table, pg_sys::NoLock as pg_sys::LOCKMODE);
+        let flags = pg_sys::CHECKPOINT_IMMEDIATE | pg_sys::CHECKPOINT_FORCE | pg_sys::CHECKPOINT_WAIT;
+        pg_sys::ffi::pg_guard_ffi_boundary(|| RequestCheckpoint(flags as i32));
+        there
+    }
+}
+
+/// Waits until the WAL up to `lsn` is on disk.
+pub fn flush_wal(lsn: u64) {
+    // SAFETY: `lsn` is the end of a record that a backend of this run of the server has inserted.
+    unsafe { pg_sys::XLogFlush(lsn) }
+}

@@ -1,0 +1,64 @@
+//! Synchronous standbys: whether there are any, and what they have acknowledged.
+
+use std::cell::Cell;
+use std::sync::atomic::{self, Ordering};
+
+use pgrx::pg_sys;
+
+use super::backend::Local;
+use super::setting::configured;
+use crate::compat::{STANDBYS_STATUS_HAS_BITS, checkpointer_has_begun};
+
+/// Whether the WAL up to `lsn` is on disk at the synchronous standbys too, as `synchronous_standby_names` asks.
+pub fn acknowledged(lsn: u64) -> bool {
+    // SAFETY: WalSndCtl is set up before any backend. The position is an aligned 64-bit number that
+    // the WAL senders only ever raise, whether or not a backend queues for it; an old value of it
+    // means to ask again.
+    unsafe {
+        let flushed = &raw const (*pg_sys::WalSndCtl).lsn[pg_sys::SYNC_REP_WAIT_FLUSH as usize];
+        flushed.read_volatile() >= lsn
+    }
+}
+
+static STATUS_HAS_BITS: Local<Cell<bool>> = Local::new(Cell::new(true));
+
+/// Finds out what this minor release of PostgreSQL, which need not be the one that the library was built
+/// with, means by the status of synchronous standbys. To be called while the library is being preloaded:
+/// children inherit it.
+pub fn look_up_release() {
+    let release = configured(c"server_version_num").and_then(|number| number.parse().ok());
+    STATUS_HAS_BITS.set(release.is_none_or(|number: i32| number >= STANDBYS_STATUS_HAS_BITS));
+}
+
+/// Whether a commit would wait for synchronous standbys now. A backend reads its configuration between
+/// statements only, so commits go by what the checkpointer has read and put into shared memory, and so do ids.
+#[inline]
+pub fn must_acknowledge() -> bool {
+    // SAFETY: WalSndCtl is set up before any backend, and max_wal_senders with it. The status is the byte
+    // after the positions in all releases, whatever its name and type in the headers of this one.
+    let status = || unsafe { (&raw const (*pg_sys::WalSndCtl).lsn).add(1).cast::<u8>().read_volatile() };
+    // SAFETY: set before any backend begins.
+    if unsafe { pg_sys::max_wal_senders } == 0 {
+        return false;
+    }
+    defined(status, STATUS_HAS_BITS.get()).unwrap_or_else(|| {
+        // SAFETY: the setting as this backend has read it, null or a C string.
+        unsafe { !pg_sys::SyncRepStandbyNames.is_null() && *pg_sys::SyncRepStandbyNames != 0 }
+    })
+}
+
+/// What the status of synchronous standbys says; nothing until the checkpointer has looked at the setting.
+#[inline]
+pub fn defined(status: impl FnOnce() -> u8, has_bits: bool) -> Option<bool> {
+    const INIT: u8 = 1;
+    const DEFINED: u8 = 2;
+    if has_bits {
+        let status = status();
+        return (status & INIT != 0).then_some(status & DEFINED != 0);
+    }
+    // First whether it has begun: the status is set before that can be seen.
+    let begun = checkpointer_has_begun();
+    atomic::fence(Ordering::Acquire);
+    let is_defined = status() != 0;
+    (begun || is_defined).then_some(is_defined)
+}
