@@ -5,7 +5,7 @@
 -- fit better is preferred, wherever in the search_path it is. So the schema is not in it, but written out.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- Taking over from the portable edition (sql/portable/idgen.sql), where that is installed -----------
+-- Taking over from the portable edition (portable/idgen.sql), where that is installed -----------
 
 -- Its functions become the extension's, and each is replaced below under the OID that it has, so that
 -- defaults, indexes and whatever else calls it stay as they are. Elsewhere CREATE OR REPLACE is CREATE:

@@ -232,7 +232,7 @@ impl Server {
     /// Starts a server with the portable edition of idgen, which reads its settings now.
     pub fn start_portable(settings: &[&str]) -> Server {
         let server = Server::start_plain(settings);
-        let script = include_str!("../../sql/portable/idgen.sql");
+        let script = include_str!("../../portable/idgen.sql");
         server.connect().batch_execute(script).expect("the portable edition");
         server
     }
