@@ -7,6 +7,7 @@ TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$TOP"
 PGRX_VERSION=0.18.1
 VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
+INSTALL_SCRIPT=(sql/takeover/before.sql sql/idgen.sql sql/takeover/after.sql)    # of these, in this order
 TEST_KINDS=(lints released pure model backend build sql portable servers)    # of scripts/test, in its order
 export PATH="$TOP/target/tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 

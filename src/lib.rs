@@ -41,7 +41,9 @@ pub mod shmem;
 pub mod slot;
 
 pgrx::pg_module_magic!(name, version);
-pgrx::extension_sql_file!("../sql/idgen.sql", name = "idgen", finalize);
+pgrx::extension_sql_file!("../sql/takeover/before.sql", name = "before", bootstrap);
+pgrx::extension_sql_file!("../sql/idgen.sql", name = "idgen");
+pgrx::extension_sql_file!("../sql/takeover/after.sql", name = "after", finalize);
 
 /// Called by PostgreSQL when it loads the library: in the postmaster where
 /// `shared_preload_libraries` names it, otherwise in the first backend that calls a function.
