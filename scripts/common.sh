@@ -85,7 +85,7 @@ cluster_tests() {
     IDGEN_HOUSE=$HOUSE IDGEN_SERVER_USER=$SERVER_USER \
         IDGEN_PG_BIN=$RELEASE_BIN IDGEN_FAULTS_BIN=$PG_BIN IDGEN_OLDER_BIN=${IDGEN_OLDER_BIN:-$RELEASE_BIN} \
         IDGEN_FAKETIME=$(find /usr/lib -name libfaketime.so.1 | head -n1) \
-        cargo test "${FEATURES[@]}" --test cluster -- "$@"
+        cargo test --package idgen-tests --test cluster -- "$@"
 }
 
 # Tests inside a backend; leaves the build with the fault points in PG_TREE.
