@@ -1,5 +1,5 @@
 -- What scattered ids cost as a key of plain PostgreSQL, against ids as they are minted. `scripts/bench
--- scatter` runs this on a server of its own. It prints a Markdown table: medians of three rounds.
+-- benches/scatter.sql` runs this on a server of its own. It prints a Markdown table: medians of three rounds.
 --
 -- Both tables take turns. A round fills one with a million rows, in ten transactions with a checkpoint
 -- before each, as a server under load makes now and then. After one more checkpoint a thousand rows follow:

@@ -7,6 +7,7 @@ TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$TOP"
 PGRX_VERSION=0.18.1
 VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
+INSTALL_SCRIPT=(sql/takeover/before.sql sql/idgen.sql sql/takeover/after.sql)    # of these, in this order
 TEST_KINDS=(lints released pure model backend build sql portable servers)    # of scripts/test, in its order
 export PATH="$TOP/target/tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
@@ -84,7 +85,7 @@ cluster_tests() {
     IDGEN_HOUSE=$HOUSE IDGEN_SERVER_USER=$SERVER_USER \
         IDGEN_PG_BIN=$RELEASE_BIN IDGEN_FAULTS_BIN=$PG_BIN IDGEN_OLDER_BIN=${IDGEN_OLDER_BIN:-$RELEASE_BIN} \
         IDGEN_FAKETIME=$(find /usr/lib -name libfaketime.so.1 | head -n1) \
-        cargo test "${FEATURES[@]}" --test cluster -- "$@"
+        cargo test --package idgen-tests --test cluster -- "$@"
 }
 
 # Tests inside a backend; leaves the build with the fault points in PG_TREE.

@@ -19,23 +19,25 @@
 //!
 //! `unsafe` is in `shmem`, `pg` and `compat`, and nowhere else.
 
+mod functions;
+mod room;
+mod server;
+mod fault;
 mod clock;
+mod settings;
+mod session;
+#[allow(unsafe_code)]
+mod shmem;
+#[allow(unsafe_code)]
+mod pg;
 #[allow(unsafe_code)]
 mod compat;
 mod error;
-mod fault;
-mod functions;
-#[allow(unsafe_code)]
-mod pg;
-mod room;
-mod server;
-mod session;
-mod settings;
-#[allow(unsafe_code)]
-mod shmem;
 
 pgrx::pg_module_magic!(name, version);
-pgrx::extension_sql_file!("../sql/idgen.sql", name = "idgen", finalize);
+pgrx::extension_sql_file!("../sql/takeover/before.sql", name = "before", bootstrap);
+pgrx::extension_sql_file!("../sql/idgen.sql", name = "idgen");
+pgrx::extension_sql_file!("../sql/takeover/after.sql", name = "after", finalize);
 
 /// Called by PostgreSQL when it loads the library: in the postmaster where
 /// `shared_preload_libraries` names it, otherwise in the first backend that calls a function.

@@ -7,7 +7,8 @@ use fastrand::Rng;
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger};
-use crate::server::{Build, Server, number_variable};
+use crate::process::number_variable;
+use crate::server::{Build, Server};
 
 /// A primary and, in half of the worlds, a synchronous standby.
 struct World {

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use postgres::{Client, NoTls};
 
-use crate::server::{Server, house};
+use crate::process::house;
+use crate::server::Server;
 
 /// Shards that the clients mint for.
 pub const SHARDS: i64 = 4;

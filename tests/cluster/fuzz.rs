@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use fastrand::Rng;
 
-use crate::server::{Server, number_variable};
+use crate::process::number_variable;
+use crate::server::Server;
 
 /// Texts near those that mean something.
 const WORDS: [&str; 14] = [

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use crate::server::{Server, client_program, release_bin, run, skipped, test_library};
+use crate::process::{client_program, release_bin, run, skipped, test_library};
+use crate::server::Server;
 use crate::standbys::synchronous;
 
 /// Writers hold their transactions open for a while after they have minted, so that rows become visible in

@@ -1,5 +1,5 @@
 //! Tests on real throw-away servers: what needs several backends, signals or restarts.
-//! `make test` runs them; docs/design.md lists the promises they name.
+//! `make test` runs them; docs/guarantees.md lists the promises they name.
 #![allow(clippy::unwrap_used)]
 
 mod campaign;
@@ -14,6 +14,7 @@ mod origins;
 mod patroni;
 mod pooling;
 mod portable;
+mod process;
 mod scaling;
 mod server;
 mod shards;

@@ -4,20 +4,22 @@
 
 use postgres::Client;
 
+use crate::process::major_version;
 use crate::server::Server;
 
 /// The setting that bounds replication origins.
-const SETTING: &str =
-    if cfg!(feature = "pg18") { "max_active_replication_origins" } else { "max_replication_slots" };
+fn setting() -> &'static str {
+    if major_version() < 18 { "max_replication_slots" } else { "max_active_replication_origins" }
+}
 
 /// Raises or lowers that setting, from the next start on.
 fn allow_origins(server: &Server, origins: usize) {
-    server.configure(&[&format!("{SETTING} = {origins}")]);
+    server.configure(&[&format!("{} = {origins}", setting())]);
 }
 
 /// What idgen says where there is room for `room` origins and `needed` are needed.
 fn too_few(room: usize, needed: usize) -> String {
-    format!("\"{SETTING}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids")
+    format!("\"{}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids", setting())
 }
 
 fn warning(client: &mut Client) -> Option<String> {

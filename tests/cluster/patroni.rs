@@ -9,7 +9,7 @@ use std::time::Duration;
 use postgres::{Client, NoTls};
 
 use crate::clients::{Clients, Ledger, ROWS};
-use crate::server::{
+use crate::process::{
     Service, client_program, command, example, house, installed, kill, release_bin, run, skipped,
 };
 

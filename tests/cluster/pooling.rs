@@ -6,7 +6,8 @@ use std::thread;
 
 use postgres::{Client, NoTls};
 
-use crate::server::{Server, Service, client_program, example, house, installed, run, skipped};
+use crate::process::{Service, client_program, example, house, installed, run, skipped};
+use crate::server::Server;
 
 /// Starts pgbouncer with the file of docs/examples, and beside its database `app` another one, `single`, with
 /// one server connection.

@@ -6,7 +6,8 @@ use std::collections::HashSet;
 use postgres::{Client, Error};
 
 use crate::clients::{Clients, Ledger};
-use crate::server::{Server, command, example, run, skipped};
+use crate::process::{command, example, library, run, skipped};
+use crate::server::Server;
 use crate::shards::move_shard;
 
 /// The ids that a query returns.
@@ -255,10 +256,10 @@ fn beside_citus_nothing_is_minted_without_a_list() {
     assert_eq!(warning(&mut server.connect()), None);
     // Another library under the name of Citus: this one is on every server, and does nothing when loaded.
     let host = server.host();
-    let library = server.library("dict_snowball");
+    let file = library("dict_snowball");
     for name in ["citus", "citus_columnar"] {
         let mut copy = command("cp");
-        copy.arg(&library).arg(format!("{host}/{name}.so"));
+        copy.arg(&file).arg(format!("{host}/{name}.so"));
         run(copy);
     }
     server.configure(&[&format!("dynamic_library_path = '{host}:$libdir'")]);

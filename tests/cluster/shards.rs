@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, Error, NoTls, Row};
 
-use crate::server::{Server, client_program, example, run, skipped, test_library};
+use crate::process::{client_program, example, run, skipped, test_library};
+use crate::server::Server;
 
 const TABLES: &str = "
     CREATE SCHEMA insta5;

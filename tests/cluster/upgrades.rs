@@ -1,15 +1,14 @@
 //! Updates from every released version, and ids that go on where the data moves to a new cluster.
 
-use std::path::Path;
-
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger};
-use crate::server::{Build, Server, client_program, run};
+use crate::process::{client_program, run, top};
+use crate::server::{Build, Server};
 
 /// The released versions, by their install scripts.
 fn released() -> Vec<String> {
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/install");
+    let scripts = top().join("sql/install");
     let versions = std::fs::read_dir(scripts).unwrap().filter_map(|entry| {
         let name = entry.unwrap().file_name().into_string().unwrap();
         Some(name.strip_prefix("idgen--")?.strip_suffix(".sql")?.to_owned())

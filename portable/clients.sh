@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Ids of the portable edition per second, as many clients get them, next to those of Instagram's function: each
-# `SELECT` is a transaction of its own. `scripts/bench portable` runs this on its server, where benches/portable.sql
-# has made both. It prints a Markdown table of medians of five interleaved rounds.
+# `SELECT` is a transaction of its own. bench.sql, which has made both, runs this on its server. It prints a
+# Markdown table of medians of five interleaved rounds.
 set -euo pipefail
 
 clients=(1 2 8)

@@ -1,5 +1,5 @@
--- What an id of the portable edition costs, against nextval and what it replaces. `scripts/bench portable`
--- runs this on a server of its own. It prints a Markdown table.
+-- What an id of the portable edition costs, against nextval and what it replaces. `scripts/bench
+-- portable/bench.sql` runs this on a server of its own. It prints a Markdown table.
 --
 -- All subjects take turns in one session, for six rounds, of which the first only warms up. Printed is the
 -- median of the other five, and in brackets the least and the greatest. A call's cost is that of a scan of
@@ -7,14 +7,14 @@
 -- rows, less the median of a series of as many.
 \set ON_ERROR_STOP on
 BEGIN;
-\ir ../sql/portable/idgen.sql
+\ir idgen.sql
 COMMIT;
 \pset format unaligned
 \pset tuples_only on
 SET jit = off;
 SET max_parallel_workers_per_gather = 0;
 
-\ir instagram.sql
+\ir ../benches/instagram.sql
 
 CREATE SEQUENCE numbers;
 CREATE TABLE numbered AS SELECT n FROM generate_series(1, 100000) AS n;
@@ -96,4 +96,4 @@ WHERE (snowflake.name, instagram.name, nextval.name, batch.name)
 \setenv PGPORT :PORT
 \setenv PGUSER :USER
 \setenv PGDATABASE :DBNAME
-\! benches/clients.sh
+\! portable/clients.sh

@@ -1,5 +1,5 @@
 -- idgen, the portable edition: the same functions in plain SQL and PL/pgSQL, for servers that take no
--- extension. PostgreSQL 14 or later. docs/portable.md says what it promises and what it does not.
+-- extension. PostgreSQL 14 or later. The README.md beside it says what it promises and what it does not.
 --
 --   psql -d mydb -v ON_ERROR_STOP=1 -f idgen.sql
 --

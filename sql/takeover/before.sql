@@ -1,0 +1,156 @@
+\echo Use "CREATE EXTENSION idgen" to load this file. \quit
+
+-- Others may be allowed to create objects in the extension's schema, and an operator whose argument types
+-- fit better is preferred, wherever in the search_path it is. So the schema is not in it, but written out.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
+-- Taking over from the portable edition (portable/idgen.sql), where that is installed. after.sql goes on with it.
+
+-- Its functions become the extension's, and each is replaced below under the OID that it has, so that
+-- defaults, indexes and whatever else calls it stay as they are. Elsewhere CREATE OR REPLACE is CREATE:
+-- PostgreSQL lets an extension replace nothing but what is its own. No function of the portable edition is
+-- called here, for it may belong to somebody whom the superuser does not know; and none is given to the
+-- superuser before its body is the extension's, for it may be SECURITY DEFINER.
+DO $$
+DECLARE
+    portable CONSTANT oid := to_regnamespace('idgen_portable');
+    owner CONSTANT oid := (SELECT nspowner FROM pg_namespace WHERE oid = portable);
+    views CONSTANT regclass[] := ARRAY(
+        SELECT c.oid FROM pg_class AS c
+        WHERE c.relnamespace = '@extschema@'::regnamespace AND c.relowner = owner AND c.relkind = 'v'
+          AND obj_description(c.oid, 'pg_class') LIKE '% Portable edition.');
+    functions CONSTANT regprocedure[] := ARRAY(
+        SELECT p.oid FROM pg_proc AS p
+        WHERE p.proowner = owner AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.');
+    view regclass;
+    rights text[];
+    dependents text;
+    is_shut boolean := false;
+    item record;
+BEGIN
+    -- Whatever somebody may have put there: what it holds at the end is run.
+    PERFORM set_config('idgen_portable.rights', '[]', true);
+    IF coalesce(to_regclass('idgen_portable.last_id'), to_regclass('idgen_portable.moved')) IS NULL THEN
+        RETURN;
+    ELSIF owner <> current_user::regrole
+            AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = owner AND rolsuper)
+            AND NOT EXISTS (SELECT FROM pg_database
+                            WHERE datdba = owner AND datname = current_database()) THEN
+        RAISE EXCEPTION USING ERRCODE = '42501',
+            MESSAGE = format('the portable edition of idgen belongs to role "%s"', pg_get_userbyid(owner)),
+            DETAIL = 'It is taken over from a superuser, the owner of the database or the current user only.',
+            HINT = 'Give the schema idgen_portable and the functions to one of them, or drop them.';
+    ELSIF to_regclass('idgen_portable.last_id') IS NULL THEN
+        RETURN;    -- taken over before
+    ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        RAISE EXCEPTION USING ERRCODE = '25001',
+            MESSAGE = 'the portable edition of idgen is taken over in a read committed transaction only',
+            HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+
+    FOR item IN
+        SELECT pronamespace::regnamespace AS "schema"
+        FROM pg_proc WHERE oid = ANY (functions) AND pronamespace <> '@extschema@'::regnamespace
+    LOOP
+        RAISE EXCEPTION USING ERRCODE = '55000',
+            MESSAGE = format('the portable edition of idgen is in schema %s', item.schema),
+            HINT = format('CREATE EXTENSION idgen SCHEMA %s.', item.schema);
+    END LOOP;
+    -- What is dropped below is made anew by the extension; what others have made of it is theirs to drop. A row
+    -- of a view is a type, and what is read from it depends on its rule.
+    WITH dropped AS (
+        SELECT 'pg_class'::regclass AS classid, oid AS objid, reltype FROM pg_class WHERE oid = ANY (views)
+        UNION ALL
+        SELECT 'pg_proc'::regclass, oid, NULL FROM pg_proc
+        WHERE oid = ANY (functions) AND proretset AND prorettype = 'record'::regtype
+    ), goes AS (
+        SELECT classid, objid FROM dropped
+        UNION ALL SELECT 'pg_rewrite'::regclass, r.oid FROM dropped JOIN pg_rewrite AS r ON ev_class = objid
+        UNION ALL SELECT 'pg_type'::regclass, t.oid FROM dropped JOIN pg_type AS t ON reltype IN (t.oid, typelem)
+    )
+    SELECT string_agg(DISTINCT CASE WHEN r.oid IS NULL THEN pg_describe_object(d.classid, d.objid, d.objsubid)
+                                    ELSE pg_describe_object('pg_class'::regclass, r.ev_class, 0) END, ', ')
+    INTO dependents
+    FROM goes JOIN pg_depend AS d ON (d.refclassid, d.refobjid) = (goes.classid, goes.objid)
+         LEFT JOIN pg_rewrite AS r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+    WHERE (d.classid, d.objid) NOT IN (SELECT classid, objid FROM goes);
+    IF dependents IS NOT NULL THEN
+        RAISE EXCEPTION USING ERRCODE = '2BP01',
+            MESSAGE = 'other objects depend on views and functions of idgen that are to be made anew',
+            DETAIL = 'They are: ' || dependents || '.',
+            HINT = 'Drop them, and create them again after CREATE EXTENSION.';
+    END IF;
+
+    -- Every transaction that mints holds a lock on this sequence. Those under way are waited for; those to
+    -- come wait for this one, and then find the sequence renamed and without a value. Who has read a view
+    -- holds a lock on that. One may read and then mint, or mint and then read: so nothing is waited for here
+    -- while another of these locks is held.
+    LOOP
+        BEGIN
+            ALTER SEQUENCE idgen_portable.last_id RENAME TO moved;
+            is_shut := true;
+            FOREACH view IN ARRAY views LOOP
+                EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', view);
+            END LOOP;
+            EXIT;
+        EXCEPTION WHEN lock_not_available THEN
+            IF NOT is_shut THEN    -- lock_timeout
+                RAISE;
+            END IF;
+            is_shut := false;
+        END;
+        BEGIN
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', view);
+            RAISE SQLSTATE 'IDGEN';
+        EXCEPTION WHEN SQLSTATE 'IDGEN' THEN
+        END;
+    END LOOP;
+    ALTER SEQUENCE idgen_portable.moved RESTART;
+
+    -- Rights are taken away here and given back at the end: those that an object has when an extension takes
+    -- it are the extension's to pg_dump, which would leave them out. The owner's go over to the new one.
+    WITH taken AS (
+        SELECT 'TABLE' AS kind, oid::regclass::text AS name, '' AS columns, relacl AS acl
+        FROM pg_class WHERE oid = ANY (views)
+        UNION ALL
+        SELECT 'TABLE', attrelid::regclass::text, format(' (%I)', attname), attacl
+        FROM pg_attribute WHERE attrelid = ANY (views)
+        UNION ALL
+        SELECT 'FUNCTION', oid::regprocedure::text, '', proacl FROM pg_proc WHERE oid = ANY (functions)
+    ), statements AS (
+        SELECT format('REVOKE ALL ON %s %s FROM PUBLIC', kind, name) AS statement
+        FROM taken WHERE acl IS NOT NULL AND columns = ''
+        UNION ALL
+        SELECT format('GRANT %s%s ON %s %s TO %s%s', privilege_type, columns, kind, name,
+                      CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END,
+                      CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
+        FROM taken, aclexplode(acl) WHERE grantee <> owner
+    )
+    SELECT array_agg(statement ORDER BY statement COLLATE "C" DESC) INTO rights FROM statements;    -- REVOKE first
+    PERFORM set_config('idgen_portable.rights', coalesce(to_json(rights)::text, '[]'), true);
+
+    FOREACH view IN ARRAY views LOOP
+        EXECUTE format('DROP VIEW %s', view);
+    END LOOP;
+    FOR item IN
+        SELECT oid::regprocedure AS name, proretset AND prorettype = 'record'::regtype AS is_a_table,
+               ARRAY(SELECT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END
+                     FROM aclexplode(proacl) WHERE grantee <> owner) AS grantees,
+               proacl IS NOT NULL AS has_rights
+        FROM pg_proc WHERE oid = ANY (functions)
+    LOOP
+        -- The columns of a table may be others here, which cannot be replaced; nor does a default call one.
+        IF item.is_a_table THEN
+            EXECUTE format('DROP FUNCTION %s', item.name);
+        ELSE
+            IF cardinality(item.grantees) > 0 THEN
+                EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', item.name,
+                               array_to_string(item.grantees, ', '));
+            END IF;
+            IF item.has_rights THEN
+                EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', item.name);
+            END IF;
+            EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
+        END IF;
+    END LOOP;
+END $$;

@@ -1,0 +1,102 @@
+//! Servers that are made of others: backups, standbys and upgrades, and what follows whom.
+
+use crate::process::{command, run};
+use crate::server::{Build, Server, initdb, succeeds};
+
+impl Server {
+    /// A copy of the running server, not started yet.
+    pub fn base_backup(&self) -> Server {
+        self.copy("backup", &[])
+    }
+
+    /// A standby of this server, which knows it by `name`; started.
+    pub fn standby(&self, name: &str) -> Server {
+        let standby = self.copy(name, &["--write-recovery-conf"]);
+        standby.up();
+        standby
+    }
+
+    fn copy(&self, name: &str, options: &[&str]) -> Server {
+        let copy = Server::new(self.build);
+        let mut backup = self.pg("pg_basebackup");
+        backup
+            .args(["--checkpoint=fast", "--no-sync", "-D"])
+            .arg(&copy.dir)
+            .arg(format!("--dbname={} application_name={name}", self.target("postgres")))
+            .args(options);
+        run(backup);
+        copy.own_sockets();
+        copy
+    }
+
+    /// A server of today's PostgreSQL that pg_upgrade has given the data of this older one, which is stopped;
+    /// not started yet.
+    pub fn upgraded(&self) -> Server {
+        let new = Server::new(Build::Release);
+        // From 18 on the default, and both must have them.
+        initdb(new.build, &new.dir, &["--data-checksums"]);
+        new.configure(&["listen_addresses = ''", "shared_preload_libraries = 'idgen'"]);
+        new.own_sockets();
+        let mut upgrade = new.pg("pg_upgrade");
+        upgrade.args(["--no-sync", "--username=postgres", "--socketdir"]).arg(&new.sockets);
+        upgrade.arg("-b").arg(self.build.bin()).arg("-d").arg(&self.dir);
+        upgrade.arg("-B").arg(new.build.bin()).arg("-D").arg(&new.dir);
+        upgrade.current_dir(&new.sockets); // where it leaves its scripts
+        if !upgrade.output().expect("pg_upgrade").status.success() {
+            let mut logs = command("find");
+            logs.arg(new.dir.join("pg_upgrade_output.d"))
+                .args(["-name", "*.log", "-exec", "tail", "-v", "{}", "+"]);
+            panic!("pg_upgrade fails\n{}", String::from_utf8_lossy(&run(logs).stdout));
+        }
+        new
+    }
+
+    /// Makes a former primary, stopped or killed, a standby of the one that was promoted.
+    pub fn rewind(&self, primary: &Server, name: &str) {
+        // Until its first checkpoint a promoted server looks to pg_rewind as if it had not been promoted.
+        primary.connect().batch_execute("CHECKPOINT").expect("CHECKPOINT");
+        let mut rewind = self.pg("pg_rewind");
+        rewind.args(["--write-recovery-conf", "--no-sync", "--target-pgdata"]).arg(&self.dir);
+        rewind.arg(format!("--source-server={} application_name={name}", primary.target("postgres")));
+        assert!(succeeds(&mut rewind), "{rewind:?}");
+        self.own_sockets();
+    }
+
+    /// Makes a former primary that was stopped in order a standby.
+    pub fn follow(&self, primary: &Server, name: &str) {
+        let conninfo = format!("{} application_name={name}", primary.target("postgres"));
+        self.configure(&[&format!("primary_conninfo = '{conninfo}'")]);
+        let mut touch = command("touch");
+        touch.arg(self.dir.join("standby.signal"));
+        run(touch);
+    }
+
+    /// Makes a standby a primary.
+    pub fn promote(&self) {
+        let mut promote = self.pg("pg_ctl");
+        promote.args(["promote", "--wait", "--silent", "-D"]).arg(&self.dir);
+        run(promote);
+    }
+
+    /// Makes a standby of this name the synchronous one, and waits until commits wait for it and it has caught
+    /// up: from then on it may be promoted.
+    pub fn make_synchronous(&self, standby: &str) {
+        self.configure(&[&format!("synchronous_standby_names = '{standby}'")]);
+        self.reload("synchronous_standby_names", standby);
+        // Commits begin to wait when the checkpointer has read the setting, which it does before this.
+        let mut client = self.connect();
+        client.batch_execute("CHECKPOINT").expect("CHECKPOINT");
+        let written: String =
+            client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).expect("position").get(0);
+        self.wait_until(&format!(
+            "SELECT count(*) = 1 FROM pg_stat_replication
+             WHERE sync_state = 'sync' AND application_name = '{standby}' AND flush_lsn >= '{written}'"
+        ));
+    }
+
+    /// Commits wait for no standby any more.
+    pub fn make_asynchronous(&self) {
+        self.configure(&["synchronous_standby_names = ''"]);
+        self.reload("synchronous_standby_names", "");
+    }
+}

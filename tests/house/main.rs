@@ -1,0 +1,43 @@
+//! What the files of the project say of each other, and no compiler looks at: the arrows between the modules of
+//! the extension, and the names and numbers on the pages. No server is needed.
+
+mod arrows;
+mod pages;
+mod text;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The top folder of the project.
+fn top() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder above")
+}
+
+/// The text of a file of the project.
+fn read(path: &str) -> String {
+    fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The files under a folder of the project whose names end so, by their paths from the top.
+fn files(folder: &str, end: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![PathBuf::from(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(top().join(&folder)).expect("a folder").flatten() {
+            let path = folder.join(entry.file_name());
+            if entry.path().is_dir() {
+                folders.push(path);
+            } else if path.to_string_lossy().ends_with(end) {
+                found.push(path.to_string_lossy().into_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// # Panics
+/// Where there are complaints, with all of them.
+fn assert_none(complaints: &[String]) {
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}

@@ -1,0 +1,315 @@
+//! What the pages say of the code: the tests that guard a promise, paths into the project, and numbers.
+
+use std::collections::BTreeMap;
+
+use crate::text::{Part, page_parts};
+use crate::{assert_none, files, read, top};
+
+/// The pages, each with its text.
+fn pages() -> BTreeMap<String, String> {
+    let mut paths = files("docs", ".md");
+    paths.extend(["README.md", "CONTRIBUTING.md", "portable/README.md"].map(String::from));
+    paths.into_iter().map(|path| (path.clone(), read(&path))).collect()
+}
+
+/// The tests there are: those of Rust by file and function, those of pg_regress by file.
+struct Tests {
+    rust: BTreeMap<String, Vec<String>>,
+    sql: Vec<String>,
+}
+
+impl Tests {
+    fn of_the_project() -> Tests {
+        let sources =
+            ["src", "crates", "tests", "benches"].iter().filter(|folder| top().join(folder).exists());
+        let rust = sources
+            .flat_map(|folder| files(folder, ".rs"))
+            .map(|path| (path.clone(), test_functions(&read(&path))))
+            .collect();
+        Tests { rust, sql: files("tests/pg_regress/sql", ".sql") }
+    }
+
+    /// The functions in files whose path ends so; none where there is no such file.
+    fn in_file(&self, end: &str) -> Option<Vec<&String>> {
+        let mut files = self.rust.iter().filter(|(path, _)| ends_with_path(path, end)).peekable();
+        files.peek()?;
+        Some(files.flat_map(|(_, functions)| functions).collect())
+    }
+
+    fn has_sql(&self, name: &str) -> bool {
+        self.sql.contains(&format!("tests/pg_regress/sql/{name}.sql"))
+    }
+}
+
+fn ends_with_path(path: &str, end: &str) -> bool {
+    path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+}
+
+/// The functions of a Rust file that are tests.
+fn test_functions(source: &str) -> Vec<String> {
+    let mut functions = Vec::new();
+    let mut is_test = false;
+    for line in source.lines().map(str::trim) {
+        if line == "#[test]" || line.starts_with("#[pg_test") {
+            is_test = true;
+        } else if let Some((_, rest)) = line.split_once("fn ")
+            && is_test
+        {
+            functions.extend(rest.split('(').next().map(str::to_owned));
+            is_test = false;
+        } else if !line.starts_with("#[") && !line.starts_with("//") {
+            is_test = false;
+        }
+    }
+    functions
+}
+
+/// What a page says of tests that are not there. In a paragraph, or a cell of a table, a path of a Rust file in
+/// backticks comes before the tests in it, which are words with an underscore. After "pg_regress" come tests of
+/// SQL, in backticks, to the end of the sentence.
+fn missing_tests(path: &str, page: &str, tests: &Tests) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let mut file: Option<String> = None;
+    let mut is_sql = false;
+    for (line, part) in page_parts(page) {
+        match part {
+            Part::Code(code) if code.ends_with(".rs") && !code.contains(' ') => {
+                if tests.in_file(&code).is_none() {
+                    complaints.push(format!("{path}:{line}: there is no file {code}"));
+                }
+                (file, is_sql) = (Some(code), false);
+            }
+            Part::Code(code) if is_sql && !tests.has_sql(&code) => {
+                complaints.push(format!("{path}:{line}: pg_regress has no test {code}"));
+            }
+            Part::Word(word) if word == "pg_regress" => is_sql = true,
+            Part::Word(word) if word.contains('_') && word.to_lowercase() == word => {
+                let known = file.as_ref().and_then(|file| tests.in_file(file));
+                match (&file, known) {
+                    (Some(file), Some(known)) if !known.contains(&&word) => {
+                        complaints.push(format!("{path}:{line}: {file} has no test {word}"));
+                    }
+                    (None, _) if path == MAP && !word.starts_with("pg_") => {
+                        complaints.push(format!("{path}:{line}: the file of {word} is not named"));
+                    }
+                    _ => {}
+                }
+            }
+            Part::Stop => is_sql = false,
+            Part::End => (file, is_sql) = (None, false),
+            _ => {}
+        }
+    }
+    complaints
+}
+
+/// The one map from promises to tests.
+const MAP: &str = "docs/guarantees.md";
+
+#[test]
+fn tests_that_pages_name_are_there() {
+    let tests = Tests::of_the_project();
+    let complaints: Vec<String> =
+        pages().iter().flat_map(|(path, page)| missing_tests(path, page, &tests)).collect();
+    assert_none(&complaints);
+}
+
+#[test]
+fn a_test_that_is_not_there_is_found() {
+    let source = "
+        /// A property.
+        #[test]
+        fn there_it_is(x in 0..9) {}
+        #[test]
+        // Why.
+        #[should_panic]
+        fn it_panics() {}
+        fn no_test() {}
+        #[pg_test(error = \"x\")]
+        fn in_a_backend() {}";
+    assert_eq!(test_functions(source), ["there_it_is", "it_panics", "in_a_backend"]);
+    let tests = Tests {
+        rust: [("tests/some/file.rs".into(), test_functions(source))].into(),
+        sql: vec!["tests/pg_regress/sql/decode.sql".into()],
+    };
+    let page = "
+`some/file.rs` there_it_is,
+it_panics, there_it_was; pg_regress `decode`, `move`. `other_code`, CLOCK_REALTIME
+and no_test; `ome/file.rs` in_a_backend, `other.rs` who_knows
+
+| no_file | `file.rs` | no_file_again |
+```sql
+not_looked_at
+```";
+    let complaints = |path| missing_tests(path, page, &tests);
+    let mut expected = vec![
+        "docs/guarantees.md:3: some/file.rs has no test there_it_was",
+        "docs/guarantees.md:3: pg_regress has no test move",
+        "docs/guarantees.md:4: some/file.rs has no test no_test",
+        "docs/guarantees.md:4: there is no file ome/file.rs",
+        "docs/guarantees.md:4: there is no file other.rs",
+        "docs/guarantees.md:6: the file of no_file is not named",
+        "docs/guarantees.md:6: the file of no_file_again is not named",
+    ];
+    assert_eq!(complaints(MAP), expected);
+    expected.truncate(5);
+    let elsewhere = complaints("README.md");
+    assert_eq!(elsewhere, expected.iter().map(|text| text.replace(MAP, "README.md")).collect::<Vec<_>>());
+}
+
+/// The folders that a path into the project begins with.
+const FOLDERS: [&str; 10] = [
+    "src/",
+    "tests/",
+    "docs/",
+    "scripts/",
+    "sql/",
+    "benches/",
+    "crates/",
+    "portable/",
+    "packaging/",
+    ".github/",
+];
+
+/// Whether there is a file or folder for which this says yes.
+fn is_there(path: &str, all: &[String], is_it: fn(&str, &str) -> bool) -> bool {
+    let path = path.trim_end_matches('/');
+    let steps = path.split('/').count();
+    all.iter().any(|file| is_it(path, &file.split('/').take(steps).collect::<Vec<_>>().join("/")))
+}
+
+/// Whether a name fits a pattern, whose capitals and stars stand for any name, as in `sql/idgen--A--B.sql`.
+fn fits(pattern: &str, name: &str) -> bool {
+    let Some(c) = pattern.chars().next() else { return name.is_empty() };
+    let stands_for_any = |c: char| c.is_ascii_uppercase() || c == '*';
+    if stands_for_any(c) {
+        let rest = pattern.trim_start_matches(stands_for_any);
+        return (1..=name.len()).any(|length| name.get(length..).is_some_and(|name| fits(rest, name)));
+    }
+    name.strip_prefix(c).is_some_and(|name| fits(&pattern[c.len_utf8()..], name))
+}
+
+/// The paths that a page names in backticks and that are not there.
+fn missing_paths(path: &str, page: &str, all: &[String]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (line, part) in page_parts(page) {
+        let Part::Code(code) = part else { continue };
+        for word in code.split([' ', '\'', '"', ';']) {
+            if FOLDERS.iter().any(|folder| word.starts_with(folder)) && !is_there(word, all, fits) {
+                complaints.push(format!("{path}:{line}: there is no {word}"));
+            }
+        }
+    }
+    complaints
+}
+
+/// The files of other pages, pictures and scripts that a page links to and that are not there.
+fn missing_links(path: &str, page: &str, all: &[String]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (number, line) in (1..).zip(page.lines()) {
+        for link in line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            if link.is_empty() || link.contains("://") {
+                continue;
+            }
+            let mut folders: Vec<&str> = path.split('/').collect();
+            folders.pop();
+            for step in link.split('/') {
+                match step {
+                    ".." => _ = folders.pop(),
+                    step => folders.push(step),
+                }
+            }
+            let target = folders.join("/");
+            if !is_there(&target, all, |path, file| path == file) {
+                complaints.push(format!("{path}:{number}: there is no {target}"));
+            }
+        }
+    }
+    complaints
+}
+
+/// All files of the project, but what is built and what git keeps.
+fn all_files() -> Vec<String> {
+    let mut all: Vec<String> = std::fs::read_dir(top())
+        .expect("the top folder")
+        .flatten()
+        .filter(|entry| entry.path().is_file())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let folders = FOLDERS.iter().map(|folder| folder.trim_end_matches('/'));
+    all.extend(folders.filter(|folder| top().join(folder).exists()).flat_map(|folder| files(folder, "")));
+    all
+}
+
+#[test]
+fn paths_that_pages_name_are_there() {
+    let all = all_files();
+    let complaints: Vec<String> = pages()
+        .iter()
+        .flat_map(|(path, page)| [missing_paths(path, page, &all), missing_links(path, page, &all)].concat())
+        .collect();
+    assert_none(&complaints);
+}
+
+#[test]
+fn a_path_that_is_not_there_is_found() {
+    let all = ["README.md", "docs/page.md", "sql/idgen--0.1.0--0.2.0.sql", "scripts/test"].map(String::from);
+    let page = "`docs/page.md` `docs/` `docs/PAGE.md` `sql/idgen--A--B.sql` `scripts/test docs/page.md` `src`
+        `scripts/test docs/other.md` `sql/*.md` `sql/install/idgen--VERSION.sql`
+        `docs` [top](../README.md) [this](page.md#head) [here](#head) [net](https://example.com) [x](README.md)";
+    assert_eq!(
+        [missing_paths("docs/page.md", page, &all), missing_links("docs/page.md", page, &all)].concat(),
+        [
+            "docs/page.md:2: there is no docs/other.md",
+            "docs/page.md:2: there is no sql/*.md",
+            "docs/page.md:2: there is no sql/install/idgen--VERSION.sql",
+            "docs/page.md:3: there is no docs/README.md",
+        ]
+    );
+}
+
+/// A page's text with single blanks, so that a sentence is found wherever its lines end.
+fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A number as pages write it: 540,928.
+fn with_commas(number: &str) -> String {
+    let digits = number.len();
+    let grouped = number.char_indices().flat_map(|(i, c)| {
+        let comma = (i > 0 && (digits - i).is_multiple_of(3)).then_some(',');
+        comma.into_iter().chain([c])
+    });
+    grouped.collect()
+}
+
+/// A test on a server compares the number with what PostgreSQL says.
+#[test]
+fn pages_say_how_much_shared_memory_is_taken() {
+    let file = "tests/cluster/minting.rs";
+    let test = read(file);
+    let number = test.split("const SHARED_MEMORY: i64 = ").nth(1).and_then(|rest| rest.split(';').next());
+    let number = number.unwrap_or_else(|| panic!("no SHARED_MEMORY in {file}")).replace('_', "");
+    let said = format!("{} bytes", with_commas(&number));
+    for page in ["README.md", "docs/reference.md", "docs/scaling.md", "docs/performance.md"] {
+        assert!(in_one_line(&read(page)).contains(&said), "{page} does not say {said}");
+    }
+}
+
+#[test]
+fn pages_name_the_versions_of_postgresql() {
+    let manifest = read("Cargo.toml");
+    let is_number = |text: &&str| text.bytes().all(|c| c.is_ascii_digit());
+    let features = manifest.lines().filter_map(|line| Some(line.strip_prefix("pg")?.split_once(" = [")?.0));
+    let versions: Vec<&str> = features.filter(is_number).collect();
+    let (last, others) = versions.split_last().expect("features pgNN in Cargo.toml");
+    let list = format!("{} and {last}", others.join(", "));
+    for (file, said) in [
+        ("README.md", format!("tested with PostgreSQL {list}")),
+        ("portable/README.md", format!("tested with {} to {last}", versions[0])),
+        ("docs/design.md", format!("runs it on {list}")),
+        (".github/workflows/ci.yml", format!("postgresql: [{}]", versions.join(", "))),
+    ] {
+        assert!(in_one_line(&read(file)).contains(&said), "{file} does not say \"{said}\"");
+    }
+}
