@@ -131,7 +131,7 @@ fn main() {
     let variable =
         |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: `make bench`"));
     let scale = if std::env::var("QUICK").is_ok_and(|quick| !quick.is_empty()) { QUICK } else { FULL };
-    let out = PathBuf::from(if scale.quick { "target/bench" } else { "docs" });
+    let out = PathBuf::from(if scale.quick { ".build/bench" } else { "docs" });
     let (server, programs) = (variable("IDGEN_BENCH_SERVER"), PathBuf::from(variable("IDGEN_PG_BIN")));
     let start = Instant::now();
     let mut bench = Bench::new(scale, server);
@@ -387,7 +387,7 @@ impl Bench {
 
     fn pgbench(&mut self, programs: &Path) -> Vec<Spread> {
         let names: Vec<_> = self.systems.iter().map(|system| system.name.to_owned()).collect();
-        let script = PathBuf::from("target/bench/insert.pgbench");
+        let script = PathBuf::from(".build/bench/insert.pgbench");
         let seconds = (self.scale.seconds * 2.0).ceil();
         let taken = interleaved("pgbench, 8 clients: inserts/s", self.scale.rounds, &names, |subject| {
             let target = format!("rows_{subject}");

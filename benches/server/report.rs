@@ -290,8 +290,8 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
 
     line("\n## How to repeat this\n");
     line("    make bench            # writes this page and its plots");
-    line("    make bench QUICK=1    # a look in under two minutes, in target/bench/performance.md\n");
-    line("It starts a server of its own under `target/`. Nothing else should run meanwhile.");
+    line("    make bench QUICK=1    # a look in under two minutes, in .build/bench/performance.md\n");
+    line("It starts a server of its own under `.build/`. Nothing else should run meanwhile.");
     text
 }
 

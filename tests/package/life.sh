@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The life of the package on a server, as its README.Debian tells it. scripts/test-package runs this, as root,
+# The life of the package on a server, as its README.Debian tells it. "scripts/test package" runs this, as root,
 # in a Debian made for it.
 #   life.sh MAJOR VERSION FIRST.deb SECOND.deb TARBALL
 set -euo pipefail
@@ -57,8 +57,8 @@ mint
 same "shards" 5 "$(sql "SELECT DISTINCT (snowflake_decode(id)).shard FROM minted")"
 
 promise "its SQL tests pass"
-install -d -o postgres target/installcheck
-runuser -u postgres -- env "PG_CONFIG=/usr/lib/postgresql/$nn/bin/pg_config" scripts/installcheck
+install -d -o postgres .build/installcheck
+runuser -u postgres -- env "PG_CONFIG=/usr/lib/postgresql/$nn/bin/pg_config" scripts/test installcheck
 
 promise "an upgrade restarts no server: it goes on with the library that it has"
 # A database where the oldest release is installed. Packages hold the scripts to update from it only.
@@ -103,7 +103,7 @@ sql "DROP EXTENSION idgen"
 promise "purged, it leaves no file"
 apt install "$second"
 apt purge "postgresql-$nn-idgen"
-left=$(find / \( -path "$PWD" -o -path /proc -o -path /dev -o -path /target \) -prune \
+left=$(find / \( -path "$PWD" -o -path /proc -o -path /dev -o -path /checkout \) -prune \
     -o -name '*idgen*' -print)
 same "files" "" "$left"
 

@@ -18,7 +18,7 @@ pub enum Build {
     Release,
     /// With the points of `src/fault.rs`.
     Faults,
-    /// What users of an older PostgreSQL get. It is today's, but for `scripts/test-upgrades`.
+    /// What users of an older PostgreSQL get. It is today's, but for `scripts/test upgrades`.
     Older,
 }
 

@@ -20,9 +20,11 @@ set -e
 root=$1 top=$2
 shift 2
 share() { mkdir -p "$root$1"; mount -o bind,ro "$1" "$root$1"; }
-mkdir -p "$root/target"
 share "$top"
-mount --bind "$root/target" "$root$top/target"
+for own in target .build; do
+    mkdir -p "$root/checkout/$own"
+    mount --bind "$root/checkout/$own" "$root$top/$own"
+done
 while [ "$1" != -- ]; do
     [ ! -d "$1" ] || share "$1"
     shift
@@ -34,11 +36,13 @@ mount -t tmpfs tmpfs "$root/dev/shm"
 exec chroot "$root" env -C "$top" "$@"'
 
 # enter_debian ROOT [FOLDER]... -- COMMAND [ARG]...: runs a command inside of a Debian, as root. There this
-# checkout, with a target/ of its own, and the folders are where they are here, and cannot be written to. What
-# is mounted or started is seen by nobody else, and is gone when the command ends.
+# checkout and the folders are where they are here, and cannot be written to, but for target and .build, which
+# are the Debian's own, in its /checkout. What is mounted or started is seen by nobody else, and is gone when the
+# command ends.
 enter_debian() {
     local root=$1
     shift
+    mkdir -p "$TOP/target"
     as_root env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \
         unshare --mount --ipc --pid --fork --kill-child bash -c "$ENTER" - "$root" "$TOP" "$@"
 }

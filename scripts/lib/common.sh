@@ -1,0 +1,136 @@
+# Sourced by the other scripts: where things are, and how to start what needs another user.
+set -euo pipefail
+umask 022
+unset RUST_BACKTRACE    # a server inherits it, and would print a backtrace for every error
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$TOP"
+VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
+PG_VERSIONS=($(sed -nE 's/^pg([0-9]+) = .*/\1/p' Cargo.toml))    # of PostgreSQL, that idgen supports
+PG_DEFAULT=$(sed -nE 's/^default = \["pg([0-9]+)"\]$/\1/p' Cargo.toml)
+PGRX_VERSION=$(sed -nE 's/^pgrx = .*"=([0-9.]+)".*/\1/p' Cargo.toml)
+INSTALL_SCRIPT=(sql/takeover/before.sql sql/idgen.sql sql/takeover/after.sql)    # of these, in this order
+TEST_KINDS=(lints released core backend build sql portable servers)    # of scripts/test, in its order
+export PATH="$TOP/.build/tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+
+say() { printf '\n== %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+install_packages() {
+    say "installing $*"
+    command -v apt-get >/dev/null || die "please install: $*"
+    as_root apt-get update -q
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$@"
+}
+# need PROGRAM PACKAGE...: installs the packages where the program is missing.
+need() { PATH=$PATH:/usr/sbin command -v "$1" >/dev/null || install_packages "${@:2}"; }
+
+# PostgreSQL refuses to run as root: as root, servers run as the user that Debian's package makes.
+if [ "$(id -u)" = 0 ]; then
+    SERVER_USER=${SERVER_USER:-postgres}
+    as_server() { runuser -u "$SERVER_USER" -- "$@"; }
+else
+    SERVER_USER=$(id -un)
+    as_server() { "$@"; }
+fi
+
+# What scripts make is in .build, and cargo's own in target. Servers are in HOUSE: in .build too, or, where
+# their user may not enter this checkout, outside of it.
+HOUSE=$TOP/.build
+house_is_reachable() {
+    [ "$SERVER_USER" = "$(id -un)" ] || ! id "$SERVER_USER" >/dev/null 2>&1 ||
+        (cd / && as_server test -x "$TOP")
+}
+if ! house_is_reachable; then
+    HOUSE=/var/tmp/idgen-$(printf %s "$TOP" | cksum | cut -d' ' -f1)
+fi
+mkdir -p "$HOUSE" "$TOP/.build"
+[ "$HOUSE" = "$TOP/.build" ] || [ -O "$HOUSE" ] || die "$HOUSE belongs to somebody else"
+
+find_pg_config() {
+    if [ -n "${PG_CONFIG:-}" ]; then echo "$PG_CONFIG"; return; fi
+    local candidate
+    for candidate in "/usr/lib/postgresql/$PG_DEFAULT/bin/pg_config" "$(command -v pg_config || true)"; do
+        if [ -x "$candidate" ]; then echo "$candidate"; return; fi
+    done
+}
+
+# Servers of our own are copies of the installed one, and the extension is installed only there.
+# PostgreSQL finds its files relative to its program, so a copy keeps their relative places.
+#   RELEASE_TREE  with the release in it, made by scripts/build
+#   FAULTS_TREE   with a build that has the fault points of src/fault.rs, made by "scripts/build faults", or
+#                 that and the tests inside a backend, made by "cargo pgrx test"
+PG_MAJOR=$PG_DEFAULT
+PG_SOURCE=$(find_pg_config)
+if [ -n "$PG_SOURCE" ]; then
+    PG_VERSION_TEXT=$("$PG_SOURCE" --version)
+    PG_MAJOR=$(printf %s "$PG_VERSION_TEXT" | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
+    [[ " ${PG_VERSIONS[*]} " == *" $PG_MAJOR "* ]] ||
+        die "$PG_SOURCE is of $PG_VERSION_TEXT; idgen supports ${PG_VERSIONS[*]}: set PG_CONFIG"
+    PG_REGRESS=$(dirname "$("$PG_SOURCE" --pgxs)")/../test/regress/pg_regress
+    RELEASE_TREE=$HOUSE/release$PG_MAJOR
+    RELEASE_BIN=$RELEASE_TREE$("$PG_SOURCE" --bindir)
+    FAULTS_TREE=$HOUSE/faults$PG_MAJOR
+    FAULTS_BIN=$FAULTS_TREE$("$PG_SOURCE" --bindir)
+    FEATURES=(--no-default-features --features "pg$PG_MAJOR")
+    export PGRX_PG_CONFIG_PATH=$PG_SOURCE
+fi
+
+# copy_server TREE: a copy of the installed server, made anew where that is another one than before.
+copy_server() {
+    local tree=$1 dir
+    [ "$(cat "$tree/made-from" 2>/dev/null)" != "$PG_SOURCE $PG_VERSION_TEXT" ] || return 0
+    rm -rf "$tree"
+    for dir in "$("$PG_SOURCE" --bindir)" "$("$PG_SOURCE" --pkglibdir)" "$("$PG_SOURCE" --sharedir)"; do
+        mkdir -p "$(dirname "$tree$dir")"
+        cp -a "$dir" "$(dirname "$tree$dir")/"
+    done
+    # Debian keeps the headers of every version in folders of one, which is enough to link to.
+    dir=$("$PG_SOURCE" --includedir-server)
+    mkdir -p "$(dirname "$tree$dir")"
+    ln -s "$dir" "$tree$dir"
+    echo "$PG_SOURCE $PG_VERSION_TEXT" >"$tree/made-from"
+}
+
+# unoptimised COMMAND...: with what cargo is told for the library that has the fault points and the tests inside a
+# backend. The tests install where the pg_config says that pgrx reads, so it is that of a copy; and the flag is the one
+# that cargo-pgrx gives for some of its builds. With another pg_config or flag cargo would build all anew, hence
+# the folder.
+unoptimised() {
+    PGRX_PG_CONFIG_PATH=$FAULTS_BIN/pg_config CARGO_TARGET_DIR=$TOP/target/unoptimised \
+        CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND=1 RUSTFLAGS='-C link-arg=-Wl,--no-gc-sections' "$@"
+}
+
+# missing_packages build|test: the names of Debian's packages that are not there and are needed to build, or to
+# test too.
+missing_packages() {
+    local name
+    need_one() { eval "$2" >/dev/null 2>&1 || echo "$1"; }
+    need_one "postgresql-$PG_MAJOR" '[ -x "$("$PG_SOURCE" --bindir)/initdb" ]'
+    need_one "postgresql-server-dev-$PG_MAJOR" '[ -f "$("$PG_SOURCE" --includedir-server)/postgres.h" ] && [ -x "$PG_REGRESS" ]'
+    need_one gcc "command -v cc"
+    need_one libc6-dev "test -f /usr/include/stdio.h"
+    need_one libclang-dev "compgen -G '/usr/lib/llvm-*/lib/libclang*.so*'"
+    [ "$1" = test ] || return 0
+    need_one pkg-config "command -v pkg-config"
+    need_one libssl-dev "pkg-config --exists openssl"
+    need_one sudo "command -v sudo"
+    need_one libfaketime "find /usr/lib -name libfaketime.so.1 | grep ."
+}
+
+# Says so where Rust is missing or too old, which cargo may not say in words that help.
+check_rust() {
+    local needed found
+    needed=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+    found=$(rustc --version 2>/dev/null | cut -d' ' -f2) || die "Rust $needed is needed: rustc is not on the PATH"
+    [ "$(printf '%s\n' "$needed" "$found" | sort -V | head -n1)" = "$needed" ] ||
+        die "Rust $needed is needed, and rustc is $found"
+}
+
+# Makes cargo-pgrx, which the tests inside a backend need, where it is missing. It need not be fast.
+get_cargo_pgrx() {
+    [ "$(cargo pgrx --version 2>/dev/null)" != "cargo-pgrx $PGRX_VERSION" ] || return 0
+    say "building cargo-pgrx $PGRX_VERSION into .build/tools (once, some minutes)"
+    CARGO_PROFILE_DEV_DEBUG=false cargo install --debug --locked --root .build/tools \
+        cargo-pgrx --version "=$PGRX_VERSION"
+}

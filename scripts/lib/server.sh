@@ -1,0 +1,95 @@
+# Sourced after common.sh: a throw-away server in $room, whose files are in $data. It has no network port.
+unset PGHOSTADDR PGOPTIONS PGSERVICE PGSERVICEFILE    # nothing may lead to another server
+
+bin=${RELEASE_BIN:-}    # whose programs are run; to be set before the server starts
+port=5432               # names the socket only
+start_options=()        # of pg_ctl
+
+# at_room NAME: the folder of all files, $HOUSE/NAME, as somebody has left it.
+at_room() {
+    room=$HOUSE/$1
+    data=$room/data
+    # A socket's path may have no more than 107 characters; that of the room may be longer.
+    socket_dir=$(cat "$room/socket-dir" 2>/dev/null || true)
+    [ ! -e "$room/bin" ] || bin=$room/bin
+}
+
+# stop MODE: where a server runs.
+stop() {
+    [ -f "$data/postmaster.pid" ] || return 0
+    local SERVER_USER=$SERVER_USER
+    # Root may find a server here that an ordinary user has started.
+    [ "$(id -u)" != 0 ] || SERVER_USER=$(stat -c %U "$data")
+    (cd "$room" && as_server "$bin/pg_ctl" -D "$data" -s -w -m "$1" stop)
+}
+clean_up() {
+    stop immediate || true
+    case $socket_dir in /tmp/idgen-server.*) rm -rf "$socket_dir" ;; esac
+}
+
+# new_room NAME: the same, empty. When the script ends, its server is stopped.
+new_room() {
+    at_room "$1"
+    clean_up
+    rm -rf "$room"
+    bin=$RELEASE_BIN
+    [ -x "$bin/initdb" ] || die "there is no server of our own: run scripts/build first"
+    trap clean_up EXIT
+    mkdir -p "$room"
+    socket_dir=$(mktemp -d /tmp/idgen-server.XXXXXX)    # none but its owner may enter, who needs no password
+    echo "$socket_dir" >"$room/socket-dir"
+    if [ "$(id -u)" = 0 ]; then chown "$SERVER_USER" "$room" "$socket_dir"; fi
+}
+
+# own_release: the server is a copy of the release, so that one built meanwhile does not meet it.
+own_release() {
+    cp -a "$RELEASE_TREE" "$room/server"
+    ln -s "server${RELEASE_BIN#"$RELEASE_TREE"}" "$room/bin"
+    bin=$room/bin
+}
+
+# client PROGRAM [ARG]...: a program of PostgreSQL, on the server.
+client() { "$bin/$1" -h "$socket_dir" -p "$port" -U postgres "${@:2}"; }
+
+# init_server DIR [option of initdb]...: a new cluster, whose configuration goes on with standard input.
+init_server() {
+    local dir=$1
+    shift
+    (cd "$room" && as_server "$bin/initdb" -D "$dir" -U postgres -A trust -E UTF8 --no-locale "$@") \
+        >"$room/initdb.log" || { cat "$room/initdb.log"; die "initdb failed"; }
+    { printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$socket_dir'" "port = $port" && cat; } |
+        as_server tee -a "$dir/postgresql.conf" >/dev/null
+}
+
+start_server() {
+    (cd "$room" && as_server "$bin/pg_ctl" -D "$data" -s -w -l "$data/server.log" \
+        ${start_options[@]+"${start_options[@]}"} start) ||
+        { cat "$data/server.log"; die "the server did not start"; }
+}
+
+# new_server: one with the configuration on standard input, from a copy of the cluster $room/empty.
+new_server() {
+    as_server rm -rf "$data"
+    as_server cp -R -p "$room/empty" "$data"
+    as_server tee "$data/idgen.conf" >/dev/null
+    start_server
+}
+
+# The cluster that all of a script's servers begin with: one initdb serves all, and each finds nothing of the
+# one before.
+init_empty() {
+    init_server "$room/empty" --no-sync <<'END_OF_CONF'
+fsync = off
+log_line_prefix = ''
+include = 'idgen.conf'
+END_OF_CONF
+}
+
+# The differences that tests found: shown at the end, which is what is left of a long log.
+differences=()
+report() {
+    [ ${#differences[@]} -gt 0 ] || return 0
+    cat "${differences[@]}" || true    # pg_regress writes none where it could not begin
+    die "failed: ${differences[*]}
+What the tests printed is in $room/out, what the last server logged in $data/server.log"
+}
