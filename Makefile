@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package test-package reproduce pgxn-zip \
-    demo record psql clean-demo test matrix upgrades faults fuzz valgrind audit bench clean
+    demo record psql clean-demo test matrix upgrades faults fuzz mutants valgrind audit bench clean
 
 all: build
 
@@ -63,6 +63,11 @@ faults: setup ## draw crashes, clock steps and failovers at random: ROUNDS=50 SE
 
 fuzz: setup ## give every input random values: CALLS=1000000 SEED=...
 	CALLS=$(CALLS) SEED=$(SEED) scripts/test fuzz
+
+mutants: ## change the core in every way that cargo-mutants knows: its tests must find each; ARGS="-f FILE" for some
+	. scripts/lib/common.sh && { cargo mutants --version >/dev/null 2>&1 || \
+	cargo install --locked --root .build/tools cargo-mutants --version "=27.1.0"; } && \
+	cargo mutants --package idgen-core $(ARGS)
 
 valgrind: build ## run SQL tests on a server under valgrind; ARGS="times forms" for others
 	scripts/test valgrind $(ARGS)
