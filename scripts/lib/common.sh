@@ -93,12 +93,11 @@ copy_server() {
 }
 
 # unoptimised COMMAND...: with what cargo is told for the library that has the fault points and the tests inside a
-# backend. The tests install where the pg_config says that pgrx reads, so it is that of a copy; and the flag is the one
-# that cargo-pgrx gives for some of its builds. With another pg_config or flag cargo would build all anew, hence
-# the folder.
+# backend. The tests install where the pg_config says that pgrx reads, so it is that of a copy. With another one
+# cargo would build all anew, hence the folder.
 unoptimised() {
     PGRX_PG_CONFIG_PATH=$FAULTS_BIN/pg_config CARGO_TARGET_DIR=$TOP/target/unoptimised \
-        CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND=1 RUSTFLAGS='-C link-arg=-Wl,--no-gc-sections' "$@"
+        CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND=1 "$@"
 }
 
 # missing_packages build|test: the names of Debian's packages that are not there and are needed to build, or to
@@ -110,7 +109,7 @@ missing_packages() {
     need_one "postgresql-server-dev-$PG_MAJOR" '[ -f "$("$PG_SOURCE" --includedir-server)/postgres.h" ] && [ -x "$PG_REGRESS" ]'
     need_one gcc "command -v cc"
     need_one libc6-dev "test -f /usr/include/stdio.h"
-    need_one libclang-dev "compgen -G '/usr/lib/llvm-*/lib/libclang*.so*'"
+    need_one clang "compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*'"
     [ "$1" = test ] || return 0
     need_one pkg-config "command -v pkg-config"
     need_one libssl-dev "pkg-config --exists openssl"
