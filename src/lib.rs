@@ -5,17 +5,17 @@
 //!
 //! | room | what |
 //! |---|---|
-//! | [`functions`] | the SQL entries, a few lines each; `sql/idgen.sql` declares them |
-//! | [`room`] | whether PostgreSQL has room for the mark, and its removal |
-//! | [`server`] | the core's trait, on PostgreSQL |
-//! | [`fault`] | where tests make a backend die |
-//! | [`clock`] | reading the clock |
-//! | [`settings`] | every setting, with why its default |
-//! | [`session`] | what a backend keeps from one call to the next |
-//! | [`shmem`] | shared memory |
-//! | [`pg`] | raw PostgreSQL calls: calls and rows, settings, the backend, replication origins, standbys |
-//! | [`compat`] | what PostgreSQL's versions differ in |
-//! | [`error`] | every error and its SQLSTATE; the only place that raises |
+//! | `functions` | the SQL entries, a few lines each; `sql/idgen.sql` declares them |
+//! | `room` | whether PostgreSQL has room for the mark, and its removal |
+//! | `server` | the core's trait, on PostgreSQL |
+//! | `fault` | where tests make a backend die |
+//! | `clock` | reading the clock |
+//! | `settings` | every setting, with why its default |
+//! | `session` | what a backend keeps from one call to the next |
+//! | `shmem` | shared memory |
+//! | `pg` | raw PostgreSQL calls: calls and rows, settings, the backend, replication origins, standbys |
+//! | `compat` | what PostgreSQL's versions differ in |
+//! | `error` | every error and its SQLSTATE; the only place that raises |
 //!
 //! `unsafe` is in `shmem`, `pg` and `compat`, and nowhere else.
 

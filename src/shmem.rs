@@ -74,7 +74,7 @@ pub struct Shared {
 }
 
 /// Shared memory taken, in bytes: 528 KiB for the slots, and 256 bytes for the mark.
-pub const SIZE: usize = size_of::<Shared>();
+const SIZE: usize = size_of::<Shared>();
 
 static STARTS: AtomicPtr<Start> = AtomicPtr::new(ptr::null_mut());
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());

@@ -5,7 +5,7 @@
 //! one of the points of a renewal, or sleeps. Clocks jump at will. Claims are left out: any backend may renew at any
 //! time, which is more than they allow. Memory is sequentially consistent here; what that takes is in `loom.rs`.
 //!
-//! Worlds that take longer than a few seconds are ignored unless they are asked for: `--include-ignored`.
+//! Worlds that take longer than a few seconds are ignored unless they are asked for, as `scripts/test core` does.
 #![allow(clippy::unwrap_used)]
 
 mod horizon;

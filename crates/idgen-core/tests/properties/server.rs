@@ -22,8 +22,8 @@ pub const NOW: Tick = 1_000_000;
 pub const FORBIDDEN: i32 = 8000;
 /// How many backends there are.
 const BACKENDS: usize = 4;
-/// How often the server is asked for something in one moment, and how often it sleeps, in a test that hangs.
-const TOO_OFTEN: u32 = 100_000;
+/// How often a call that would go on for ever asks the server for something, and a test sleeps.
+const TOO_OFTEN: usize = 10_000;
 
 /// Why there is no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub struct Scripted {
     sleeps: RefCell<Vec<(u64, Wait)>>,
     events: RefCell<Vec<(u64, Event)>>,
     woken: Cell<bool>,
-    asked: Cell<u32>,
+    asked: Cell<usize>,
 }
 
 impl Scripted {
@@ -184,10 +184,9 @@ impl Scripted {
             drop(events);
             event(self);
         }
-        self.asked.set(0);
     }
 
-    /// Counts what a test that hangs asks for without end.
+    /// Counts what a call that would go on for ever asks for.
     fn asked(&self) {
         self.asked.set(self.asked.get() + 1);
         assert!(self.asked.get() != TOO_OFTEN, "asked without end");
@@ -206,6 +205,7 @@ impl Scripted {
     /// Runs `f` as a backend.
     fn run_as<T>(&self, backend: usize, f: impl FnOnce(&Session) -> T) -> T {
         let before = self.current.replace(backend);
+        self.asked.set(0);
         let result = f(&self.sessions[backend]);
         self.current.set(before);
         result
@@ -293,7 +293,7 @@ impl Scripted {
     fn slept(&self, us: u64, wait: Wait) {
         let mut sleeps = self.sleeps.borrow_mut();
         sleeps.push((us, wait));
-        assert!(sleeps.len() != TOO_OFTEN as usize, "sleeps without end");
+        assert!(sleeps.len() != TOO_OFTEN, "sleeps without end");
     }
 
     /// A cancel, as it reaches a backend that sleeps.
