@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime};
 use criterion::{Criterion, criterion_group, criterion_main};
 use idgen_core::id::MAX_TICK;
 use idgen_core::lease::Lease;
+use idgen_core::position::{Grid, Position};
 use idgen_core::slot::{Bounds, Slot};
-use idgen_core::{Grid, Position, Shard, decode};
+use idgen_core::{Shard, decode};
 
 const NOW: u64 = 60_000_000_000;
 const BOUNDS: Bounds = Bounds { now: NOW, floor: 0, max_ahead: MAX_TICK, queue: 0, limit: MAX_TICK + 1 };

@@ -58,6 +58,10 @@ impl Server for Postgres {
     }
 
     #[inline]
+    fn allows(&self, shard: Shard) -> bool {
+        settings::allows(shard)
+    }
+
     fn check_allowed(&self, shard: Shard) -> Result<(), Error> {
         settings::check_allowed(shard)
     }

@@ -263,17 +263,20 @@ pub fn check_allowed_shards() -> Result<(), Error> {
     if *ALLOWED.borrow() == ShardSet::NONE { Err(Error::NoShardsBesideCitus) } else { Ok(()) }
 }
 
+/// Whether this server may mint for a shard.
+#[inline]
+pub fn allows(shard: Shard) -> bool {
+    !BAD_ALLOWED_SHARDS.get() && ALLOWED.borrow().contains(shard)
+}
+
 /// Checks that this server may mint for a shard.
 ///
 /// # Errors
 /// 55000 where it may not.
-#[inline]
 pub fn check_allowed(shard: Shard) -> Result<(), Error> {
-    if !BAD_ALLOWED_SHARDS.get() && ALLOWED.borrow().contains(shard) { Ok(()) } else { not_allowed(shard) }
-}
-
-#[cold]
-fn not_allowed(shard: Shard) -> Result<(), Error> {
+    if allows(shard) {
+        return Ok(());
+    }
     check_allowed_shards()?;
     let allowed = ALLOWED_SHARDS_TEXT.get().unwrap_or_default().to_string_lossy().into_owned();
     Err(Error::ShardNotAllowed { shard: shard.into(), allowed })

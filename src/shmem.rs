@@ -9,10 +9,11 @@ use idgen_core::epoch::Timestamptz;
 use idgen_core::id::SHARDS;
 use idgen_core::js::{JS_SHARDS, JsShard};
 use idgen_core::mark::Mark;
+use idgen_core::position::Grid;
 use idgen_core::server::Wait;
 use idgen_core::shared::{Published, Start};
 use idgen_core::slot::Slot;
-use idgen_core::{Grid, Shard, Tick};
+use idgen_core::{Shard, Tick};
 use pgrx::pg_sys;
 
 use crate::compat::wait_event;

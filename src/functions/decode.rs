@@ -1,7 +1,7 @@
 //! Taking ids apart, and building them from parts.
 
 use idgen_core::epoch::Timestamptz;
-use idgen_core::{Grid, Position, Sequence, Shard, decode, shard_of};
+use idgen_core::{Sequence, Shard, decode, make_id, shard_of};
 use pgrx::pg_extern;
 use pgrx::pg_sys::panic::ErrorReport;
 
@@ -28,6 +28,5 @@ fn columns(id: i64) -> Result<[Column; 3], Error> {
 fn snowflake_make_id(ts: Timestamptz, shard: i32, sequence: i32) -> Result<i64, ErrorReport> {
     let shard = Shard::try_from(shard).map_err(Error::from)?;
     let sequence = Sequence::try_from(sequence).map_err(Error::from)?;
-    let tick = settings::epoch()?.tick_of(ts).ok_or(Error::Timestamp)?;
-    Ok(shard.id(Position::new(tick, sequence)))
+    Ok(make_id(settings::epoch()?, ts, shard, sequence).ok_or(Error::Timestamp)?)
 }

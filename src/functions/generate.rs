@@ -3,8 +3,8 @@
 use std::vec;
 
 use idgen_core::js::JsShard;
-use idgen_core::position::Run;
-use idgen_core::{Grid, OutOfRange, Shard, mint};
+use idgen_core::position::{Grid, Run};
+use idgen_core::{OutOfRange, Shard, mint};
 use pgrx::pg_extern;
 use pgrx::pg_sys::panic::ErrorReport;
 

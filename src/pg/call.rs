@@ -5,7 +5,7 @@ use std::{mem, ptr};
 
 use pgrx::{FromDatum, PgMemoryContexts, pg_sys};
 
-/// The arguments of a call from SQL, by their place. A wrong type reads wrong bits, no more than that.
+/// The arguments of a call from SQL, by their place. Their types are those that sql/idgen.sql declares.
 #[derive(Clone, Copy)]
 pub struct Call(pg_sys::FunctionCallInfo);
 
@@ -40,11 +40,8 @@ impl Call {
 
     /// A `text` as its bytes, for those of a database with another encoding are no `str`; none for null. Raises
     /// PostgreSQL's errors.
-    ///
-    /// # Safety
-    /// The argument is declared as `text`.
-    pub unsafe fn text(&self, place: usize) -> Option<&[u8]> {
-        // SAFETY: the caller's promise.
+    pub fn text(&self, place: usize) -> Option<&[u8]> {
+        // SAFETY: what the functions of `#[pg_extern]` rely on, too: sql/idgen.sql declares the argument as text.
         unsafe { FromDatum::from_datum(self.argument(place)?, false) }
     }
 }
@@ -231,12 +228,13 @@ macro_rules! hot_entry {
             unsafe extern "C-unwind" fn $symbol(
                 fcinfo: pgrx::pg_sys::FunctionCallInfo,
             ) -> pgrx::pg_sys::Datum {
+                let (fast, slow) = ($fast, $slow);
                 // SAFETY: PostgreSQL calls this; what panics below does so inside the guard.
                 unsafe {
                     let call = $crate::pg::call::Call::new(fcinfo);
-                    match $fast(call) {
+                    match fast(call) {
                         Some(value) => value.into(),
-                        None => pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard(|| match $slow(call) {
+                        None => pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard(|| match slow(call) {
                             Ok(value) => value.into(),
                             Err(error) => $crate::error::Error::raise(error),
                         }),

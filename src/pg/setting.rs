@@ -145,6 +145,9 @@ pub trait Changed {
 }
 
 /// The hook that does it.
+///
+/// # Safety
+/// PostgreSQL calls it.
 pub unsafe extern "C-unwind" fn on_change<C: Changed>(_value: i32, _extra: *mut c_void) {
     // SAFETY: called by PostgreSQL at the top of an extern "C-unwind" function.
     unsafe { pgrx_extern_c_guard(C::changed) }

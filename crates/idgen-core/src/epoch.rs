@@ -45,6 +45,8 @@ impl fmt::Display for BadEpoch {
     }
 }
 
+impl std::error::Error for BadEpoch {}
+
 impl Epoch {
     /// The least epoch: 0001-01-01T00:00:00Z.
     pub const MIN_UNIX_MS: i64 = -62_135_596_800_000;
@@ -92,6 +94,11 @@ impl Epoch {
     /// Milliseconds since 1970.
     pub fn unix_ms(self) -> i64 {
         self.0
+    }
+
+    /// The moment a tick of up to 41 bits begins, in milliseconds since 1970.
+    pub fn unix_ms_of(self, tick: Tick) -> i64 {
+        self.0 + tick.min(MAX_STORED_TICK).cast_signed()
     }
 
     /// The epoch as PostgreSQL writes it.

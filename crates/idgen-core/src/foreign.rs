@@ -12,7 +12,7 @@ use crate::position::Grid;
 
 /// A part of an id other than its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+enum Part {
     /// Where the id was made: a shard, node, machine or worker.
     Shard,
     /// A counter.

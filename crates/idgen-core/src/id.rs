@@ -11,7 +11,8 @@
 
 use std::fmt;
 
-use crate::position::Position;
+use crate::epoch::{Epoch, Timestamptz};
+use crate::position::{Grid, Position};
 
 /// Milliseconds since `idgen.epoch`; 41 bits of an id.
 pub type Tick = u64;
@@ -123,7 +124,8 @@ pub struct Parts {
 }
 
 /// Takes an id apart. Every `bigint` is an id: the word is read as unsigned, so that the ids which the original
-/// PL/pgSQL function makes after its first 34.8 years decode too, though they are negative.
+/// PL/pgSQL function makes after its first 34.8 years decode too, though they are negative. Ids of
+/// `snowflake_next_id_js` have another layout: see [`crate::foreign`].
 ///
 /// ```
 /// use idgen_core::{Epoch, decode};
@@ -133,7 +135,7 @@ pub struct Parts {
 /// assert_eq!((parts.tick, i32::from(parts.shard), i32::from(parts.sequence)), (1_387_263_000, 1341, 905));
 ///
 /// let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
-/// assert_eq!(epoch.unix_ms() + parts.tick as i64, 1_315_607_284_721);
+/// assert_eq!(epoch.unix_ms_of(parts.tick), 1_315_607_284_721);
 /// ```
 #[inline]
 pub fn decode(id: i64) -> Parts {
@@ -156,14 +158,29 @@ pub fn shard_of(id: i64) -> Shard {
     decode(id).shard
 }
 
-/// The id of a position in a shard. A position has at most [`MAX_STORED_TICK`], so all of it fits; an id whose
-/// tick is above [`MAX_TICK`] is negative.
+/// The id of a position in a shard. All of it fits: what slots hand out, and what [`make_id`] and
+/// [`Position::after`] give, is of a tick that can be minted or of the one after the last.
 #[inline]
 pub(crate) fn compose(position: Position<Shard>, shard: Shard) -> i64 {
     let word = position.unit() << (SHARD_BITS + SEQUENCE_BITS)
         | u64::from(shard.0) << SEQUENCE_BITS
         | position.sequence();
     word.cast_signed()
+}
+
+/// Puts an id together; none where no id of that moment can be minted.
+///
+/// ```
+/// use idgen_core::{Epoch, Sequence, Shard, decode, make_id};
+///
+/// let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
+/// let parts = decode(11_637_205_501_278_089);
+/// let moment = epoch.timestamp_of(parts.tick);
+/// assert_eq!(make_id(epoch, moment, parts.shard, parts.sequence), Some(11_637_205_501_278_089));
+/// assert_eq!(make_id(epoch, epoch.timestamp() - 1, parts.shard, parts.sequence), None);
+/// ```
+pub fn make_id(epoch: Epoch, moment: Timestamptz, shard: Shard, sequence: Sequence) -> Option<i64> {
+    Some(shard.id(Position::new(epoch.tick_of(moment)?, sequence)))
 }
 
 /// The least id of a millisecond, over all shards. `tick` is at most [`MAX_TICK`].
@@ -176,6 +193,7 @@ pub(crate) fn compose(position: Position<Shard>, shard: Shard) -> i64 {
 /// assert_eq!(decode(max_id(tick)).tick, tick);
 /// ```
 pub fn min_id(tick: Tick) -> i64 {
+    debug_assert!(tick <= MAX_TICK, "tick {tick}");
     (tick << (SHARD_BITS + SEQUENCE_BITS)).cast_signed()
 }
 

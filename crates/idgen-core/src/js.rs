@@ -13,7 +13,7 @@
 //! ```
 //! use idgen_core::foreign::Layout;
 //! use idgen_core::js::JsShard;
-//! use idgen_core::{Grid, Position};
+//! use idgen_core::position::{Grid, Position};
 //!
 //! let id = JsShard::try_from(137).unwrap().id(Position::first_of(1_387_263).plus(905));
 //! assert!(id < 1 << 53);

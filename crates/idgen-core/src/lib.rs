@@ -11,10 +11,10 @@
 //! assert_eq!(text::shortcode(id), "pV_oMFPeJ");
 //!
 //! let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
-//! assert_eq!(epoch.unix_ms() + decode(id).tick as i64, 1_315_607_284_721);    // 2011-09-09 22:28:04.721 UTC
+//! assert_eq!(epoch.unix_ms_of(decode(id).tick), 1_315_607_284_721);    // 2011-09-09 22:28:04.721 UTC
 //! ```
 //!
-//! The extension is made of the rest:
+//! The rest is for the extension, and may change with every version of it:
 //!
 //! | module | what |
 //! |---|---|
@@ -45,5 +45,4 @@ pub mod slot;
 pub mod text;
 
 pub use epoch::Epoch;
-pub use id::{OutOfRange, Parts, Sequence, Shard, Tick, decode, max_id, min_id, shard_of};
-pub use position::{Grid, Position};
+pub use id::{OutOfRange, Parts, Sequence, Shard, Tick, decode, make_id, max_id, min_id, shard_of};

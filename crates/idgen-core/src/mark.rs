@@ -32,7 +32,7 @@ pub struct Clocks {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Written {
-    /// The mark: the first tick that may not be issued below it.
+    /// The mark: ticks below it may be issued once it is durable.
     pub tick: Tick,
     /// Where its WAL record ends.
     pub lsn: u64,

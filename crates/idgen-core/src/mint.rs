@@ -178,7 +178,9 @@ fn new_lease(
     shard: Shard,
     now: Tick,
 ) -> Option<Position<Shard>> {
-    server.check_allowed(shard).ok()?;
+    if !server.allows(shard) {
+        return None;
+    }
     let bounds = bounds::<Shard>(server, now, 0);
     let want = lease.want(shard, now, server.max_lease());
     let reserve_ahead = server.reserve_ahead_ms();
@@ -326,7 +328,8 @@ impl Patience {
 
     /// How long the call has waited, in microseconds; none where it has not.
     fn waited_us(&self, server: &impl Server) -> Option<u64> {
-        Some(server.monotonic_us().saturating_sub(self.since_us?))
+        let since = self.since_us?;
+        Some(server.monotonic_us().saturating_sub(since))
     }
 
     /// How long the call has waited, in milliseconds.

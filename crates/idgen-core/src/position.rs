@@ -46,9 +46,9 @@ impl<S: Grid> Position<S> {
     /// The first of all positions.
     pub const FIRST: Position<S> = Position(0, PhantomData);
 
-    /// How many positions lie from `earlier` up to this one.
+    /// How many positions lie from `earlier` up to this one; 0 where that is not earlier.
     pub fn since(self, earlier: Position<S>) -> u64 {
-        self.0 - earlier.0
+        self.0.saturating_sub(earlier.0)
     }
 
     /// The position that many after this one, or the last there can be.
@@ -91,13 +91,6 @@ impl<S: Grid> Position<S> {
 impl Position<Shard> {
     /// The position of a sequence number in a millisecond. `tick` is at most [`MAX_STORED_TICK`], as every tick is
     /// that an id or an [`crate::Epoch`] gives.
-    ///
-    /// ```
-    /// use idgen_core::{Grid, Position, Sequence, Shard};
-    ///
-    /// let (shard, sequence) = (Shard::try_from(1341).unwrap(), Sequence::try_from(905).unwrap());
-    /// assert_eq!(shard.id(Position::new(1_387_263_000, sequence)), 11_637_205_501_278_089);
-    /// ```
     #[inline]
     pub fn new(tick: Tick, sequence: Sequence) -> Position<Shard> {
         debug_assert!(tick <= MAX_STORED_TICK, "tick {tick}");

@@ -53,7 +53,9 @@ pub trait Server {
     /// As [`Server::now`].
     fn us_until(&self, tick: Tick) -> Result<u64, Self::Error>;
 
-    /// Checks that this server may mint for a shard.
+    /// Whether this server may mint for a shard.
+    fn allows(&self, shard: Shard) -> bool;
+    /// Checks that, and says why not.
     ///
     /// # Errors
     /// That it may not.

@@ -58,6 +58,8 @@ impl fmt::Display for BadText {
     }
 }
 
+impl std::error::Error for BadText {}
+
 impl Digits {
     fn write(&self, number: u64, length: usize) -> String {
         let mask = (1 << self.bits) - 1;

@@ -61,10 +61,17 @@ memory!(StartReadRelaxed, START_READ = Ordering::Relaxed; true, true);
 memory!(NoFenceAfterStart; false, true);
 memory!(NoFenceBeforeStarts; true, false);
 
-/// Every interleaving of it; whether none fails.
+/// Every interleaving of it; whether none fails. What loom itself has to complain of is no answer.
 fn holds(f: impl Fn() + Sync + Send + 'static) -> bool {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| loom::model(f))).is_ok()
+    let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| loom::model(f))) else {
+        return true;
+    };
+    let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(text.contains(BROKEN), "{text}");
+    false
 }
+
+const BROKEN: &str = "the promise is broken";
 
 /// A run of the server begins: a backend that sees its first limit sees the floor that the run begins at.
 fn limit_and_floor<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
@@ -81,7 +88,7 @@ fn limit_and_floor<M: Memory<Word = Watched> + Default + Send + Sync + 'static>(
         })
     };
     if published.limit(|| false) > 0 {
-        assert_eq!(published.floor(), FLOOR);
+        assert_eq!(published.floor(), FLOOR, "{BROKEN}");
     }
     renewing.join().unwrap();
 }
@@ -114,7 +121,7 @@ fn start_and_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static
     let horizon = reached.min(Start::oldest([&*start]));
     let seen = row.load(Ordering::Relaxed);
     let minted = minting.join().unwrap();
-    assert!(minted >= horizon || seen == minted, "{minted} is below {horizon}, and not seen");
+    assert!(minted >= horizon || seen == minted, "{BROKEN}: {minted} is below {horizon}, and not seen");
 }
 
 /// Promise 1: no run of the server mints what the one before has minted.

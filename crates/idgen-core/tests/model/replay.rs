@@ -138,8 +138,8 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Gives the answer of before, or a new one, and whether it is new. A call stops before the second question of a step that is `between`
-    /// two of them, and where there is no answer yet.
+    /// Gives the answer of before, or a new one, and whether it is new. A call stops before a question that others can
+    /// come in `between`, unless that is the first new one of its step, and where there is no answer yet.
     fn ask(&self, between: bool, answer: impl FnOnce(&mut Node) -> Option<Answer>) -> (Answer, bool) {
         let place = self.asked.replace(self.asked.get() + 1);
         if let Some(answer) = self.answers.borrow().get(place) {
@@ -169,8 +169,8 @@ impl Replay<'_> {
         }
     }
 
-    fn flag(&self, flag: impl FnOnce(&Node) -> bool) -> bool {
-        match self.ask(false, |node| Some(Answer::Flag(flag(node)))) {
+    fn flag(&self, between: bool, flag: impl FnOnce(&Node) -> bool) -> bool {
+        match self.ask(between, |node| Some(Answer::Flag(flag(node)))) {
             (Answer::Flag(flag), _) => flag,
             other => unreachable!("{other:?}"),
         }
@@ -222,6 +222,10 @@ impl Server for Replay<'_> {
         Ok(1)
     }
 
+    fn allows(&self, _shard: Shard) -> bool {
+        true
+    }
+
     fn check_allowed(&self, _shard: Shard) -> Result<(), mint::Error> {
         Ok(())
     }
@@ -254,7 +258,7 @@ impl Server for Replay<'_> {
         if self.ended.get() {
             return f(&mut Mark::default());
         }
-        let (answer, is_new) = self.ask(false, |node| Some(Answer::Mark(node.mark)));
+        let (answer, is_new) = self.ask(self.party == Party::Reader, |node| Some(Answer::Mark(node.mark)));
         let Answer::Mark(Essence(mut mark)) = answer else { unreachable!("{answer:?}") };
         let result = f(&mut mark);
         if is_new {
@@ -277,7 +281,7 @@ impl Server for Replay<'_> {
     }
 
     fn limit(&self) -> Tick {
-        let (answer, _) = self.ask(false, |node| {
+        let (answer, _) = self.ask(self.world.fine, |node| {
             let published: Published = Published::default();
             published.publish(&node.mark.0);
             let looks = self.world.broken != Some(Broken::LimitNotLookedAt) && self.standbys(node);
@@ -290,9 +294,12 @@ impl Server for Replay<'_> {
 
     fn publish_start(&self, tick: Tick) {
         let Party::Backend(b) = self.party else { unreachable!("a reader mints nothing") };
+        if self.world.broken == Some(Broken::StartPublishedLate) {
+            self.late_start.set(Some(tick));
+            return;
+        }
         self.ask(self.world.fine, |node| {
             match self.world.broken {
-                Some(Broken::StartPublishedLate) => self.late_start.set(Some(tick)),
                 Some(Broken::StartNotPublishedAnew) if node.starts[b] != Tick::MAX => {}
                 _ => node.starts[b] = node.starts[b].min(tick),
             }
@@ -310,12 +317,12 @@ impl Server for Replay<'_> {
     }
 
     fn load_mark(&self) -> Tick {
-        self.number(false, |node| node.written)
+        self.number(self.world.fine || self.party == Party::Reader, |node| node.written)
     }
 
     fn write_mark(&self, mark: Tick) -> u64 {
         // A later record has a greater place in the WAL, which the mark stands for here.
-        let (answer, _) = self.ask(false, |node| {
+        let (answer, _) = self.ask(self.party == Party::Reader, |node| {
             node.written = node.written.max(mark);
             Some(Answer::Number(node.written))
         });
@@ -324,7 +331,7 @@ impl Server for Replay<'_> {
     }
 
     fn flush(&self, lsn: u64) {
-        self.ask(false, |node| {
+        self.ask(self.party == Party::Reader, |node| {
             if self.world.broken != Some(Broken::NotFlushed) {
                 node.flushed = node.flushed.max(lsn);
             }
@@ -333,12 +340,12 @@ impl Server for Replay<'_> {
     }
 
     fn standbys_must_acknowledge(&self) -> bool {
-        self.flag(|node| self.standbys(node))
+        self.flag(false, |node| self.standbys(node))
     }
 
     fn acknowledged(&self, lsn: u64) -> bool {
         self.lsn.set(lsn);
-        self.flag(|_| self.is_waited_for(lsn))
+        self.flag(self.party == Party::Reader, |_| self.is_waited_for(lsn))
     }
 
     fn prepared_transactions(&self) -> usize {

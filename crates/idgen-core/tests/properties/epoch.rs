@@ -23,6 +23,37 @@ fn epochs_are_read() {
     }
 }
 
+/// What PostgreSQL shows for these epochs: it counts from the year 2000.
+#[test]
+fn epochs_and_ticks_are_the_moments_that_postgresql_shows() {
+    let epoch = |text| Epoch::parse(text).unwrap();
+    assert_eq!(epoch("2000-01-01T00:00:00Z").timestamp(), 0);
+    assert_eq!(epoch("2000-01-01T00:00:00.001Z").timestamp(), 1000);
+    assert_eq!(epoch("1970-01-01T00:00:00Z").timestamp(), -946_684_800_000_000);
+    let instagram = epoch("2011-08-24T21:07:01.721Z");
+    assert_eq!(instagram.timestamp(), 367_535_221_721_000);
+    assert_eq!(instagram.timestamp_of(1_387_263_000), 368_922_484_721_000);
+    assert_eq!(instagram.tick_of(368_922_484_721_999), Some(1_387_263_000));
+    // What an id cannot hold begins where the last that it can does.
+    assert_eq!(instagram.timestamp_of(u64::MAX), instagram.timestamp_of(MAX_STORED_TICK));
+    // PostgreSQL's range ends with the year 294276.
+    assert_eq!(timestamp_since(9_223_371_331_199_999_000, 0), Some(9_223_371_331_199_999_000));
+    assert_eq!(timestamp_since(9_223_371_331_199_999_000, 1), None);
+    assert_eq!(timestamp_since(0, u64::MAX), None);
+}
+
+/// The sentences that PostgreSQL shows under a setting it refuses.
+#[test]
+fn a_bad_epoch_is_told_in_a_sentence() {
+    for (why, sentence) in [
+        (BadEpoch::Form, "The value is neither an RFC 3339 time nor an integer."),
+        (BadEpoch::Fraction, "The value has a part smaller than a millisecond."),
+        (BadEpoch::Range, "The value is outside the years 1 to 9999."),
+    ] {
+        assert_eq!(why.to_string(), sentence);
+    }
+}
+
 proptest! {
     /// Promise 5: a bad setting is refused, never a panic.
     #[test]

@@ -73,9 +73,28 @@ fn layouts_describe_themselves() {
     assert_eq!(described("instagram"), ("41 time, 13 shard, 10 sequence", "1 ms"));
     assert_eq!(described("sonyflake"), ("39 time, 8 sequence, 16 shard", "10 ms"));
     assert_eq!(described("gene"), ("41 time, 6 shard, 12 sequence, 4 gene", "1 ms"));
+    assert_eq!(described("baidu"), ("28 time, 22 shard, 13 sequence", "1 s"));
     assert!(Layout::find("Twitter").is_none() && Layout::find("").is_none());
     assert_eq!(Layout::find("js53").unwrap().max_id(), (1 << 52) - 1);
     assert_eq!(Layout::find("twitter").unwrap().max_id(), u64::MAX);
+}
+
+/// The greatest id of a layout is its last, and the sign bit alone counts as time.
+#[test]
+fn the_greatest_id_of_a_layout_is_the_last() {
+    for layout in &LAYOUTS {
+        let bits: u32 = layout.bits().split(|c: char| !c.is_ascii_digit()).flat_map(str::parse::<u32>).sum();
+        let greatest = layout.max_id();
+        assert_eq!(greatest, if bits >= 63 { u64::MAX } else { (1 << bits) - 1 }, "{}", layout.name);
+        assert!(layout.fields(greatest.cast_signed()).is_some());
+        assert!(greatest == u64::MAX || layout.fields((greatest + 1).cast_signed()).is_none());
+    }
+    // Of 63 bits, and of 64.
+    assert_eq!(
+        take_apart(i64::MIN, "twitter"),
+        Fields { ms: 1 << 41, shard: Some(0), sequence: Some(0), gene: None }
+    );
+    assert_eq!(take_apart(-1, "discord").ms, (1 << 42) - 1);
 }
 
 proptest! {

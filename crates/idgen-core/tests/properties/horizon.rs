@@ -134,6 +134,19 @@ fn the_horizon_is_refused_where_it_cannot_be_known() {
     assert_eq!(server.horizon(), Err(Refused::Mint(Error::Recovery)));
 }
 
+/// A transaction that is prepared while a reader looks is either open to it or prepared.
+#[test]
+fn a_transaction_that_is_prepared_meanwhile_is_seen() {
+    let server = running();
+    server.id(0, shard(5)).unwrap();
+    server.pass_us(10_000);
+    *server.before_starts.borrow_mut() = Some(Box::new(|server| {
+        server.end_transaction(0);
+        server.prepared.set(1);
+    }));
+    assert_eq!(server.horizon(), Err(Refused::Mint(Error::Prepared { count: 1 })));
+}
+
 /// Promise 6 over a failover: the horizon goes no further than the marks that standbys have.
 #[test]
 fn the_horizon_waits_for_standbys() {

@@ -1,5 +1,6 @@
 use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
-use idgen_core::{Grid, OutOfRange, Parts, Position, Sequence, Shard, decode, max_id, min_id, shard_of};
+use idgen_core::position::{Grid, Position};
+use idgen_core::{OutOfRange, Parts, Sequence, Shard, decode, max_id, min_id, shard_of};
 use proptest::prelude::*;
 
 use crate::{sequence, shard};

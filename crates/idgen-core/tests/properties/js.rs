@@ -1,8 +1,9 @@
+use idgen_core::Shard;
 use idgen_core::foreign::Layout;
 use idgen_core::id::MAX_TICK;
 use idgen_core::js::JsShard;
+use idgen_core::position::{Grid, Position};
 use idgen_core::slot::{Bounds, Refusal, Slot};
-use idgen_core::{Grid, Position, Shard};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -185,6 +185,17 @@ fn a_limit_that_was_not_acknowledged_ends_where_synchronous_replication_begins()
     assert_eq!(mark.plan(clocks, 105, synchronous), Ok(Plan::Write(115)), "half of it is used up");
 }
 
+/// Of marks that are written, the furthest is the one to wait for; of one that two have written at once, what comes
+/// first in the WAL.
+#[test]
+fn the_furthest_mark_is_awaited_from_where_it_is_written_first() {
+    let mut mark = Mark::default();
+    for (tick, lsn, awaited) in [(110, 7, 7), (110, 9, 7), (105, 10, 7), (111, 12, 12)] {
+        mark.wrote(Written { tick, lsn }, false);
+        assert_eq!(mark.written(false).lsn, awaited);
+    }
+}
+
 /// The mark is renewed at half of the window, and not beyond the end of the range.
 #[test]
 fn the_window_runs_low_at_its_half() {

@@ -4,9 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use idgen_core::id::{IDS_PER_TICK, MAX_TICK};
 use idgen_core::js::JsShard;
 use idgen_core::mint::{Error, QUEUE_MS};
+use idgen_core::position::{Grid, Position};
 use idgen_core::server::{Slots, Wait};
 use idgen_core::slot::Counters;
-use idgen_core::{Grid, Position, Shard, Tick, decode, min_id};
+use idgen_core::{Shard, Tick, decode, min_id};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -550,6 +551,16 @@ fn a_cancelled_wait_is_counted() {
     assert!(call.is_err());
     assert_eq!(counters(&server, shard(5)), Counters { ids: 1025, leases: 2, waits: 1, waited_us: 1000 });
     assert_eq!(server.id(1, shard(5)), Ok(min_id(THEN + 1) | 5 << 10 | 1));
+}
+
+/// The time that a call waits costs nothing where it does not wait.
+#[test]
+fn who_does_not_wait_reads_no_other_clock() {
+    let server = running();
+    let before = server.monotonic_asked.get();
+    server.js_id(0, js_shard(5)).unwrap();
+    server.ids(0, shard(5), 10).unwrap();
+    assert_eq!(server.monotonic_asked.get(), before);
 }
 
 /// JavaScript-safe ids increase over all backends, fill a second, and go on in the next one.

@@ -1,5 +1,6 @@
+use idgen_core::Shard;
 use idgen_core::id::MAX_TICK;
-use idgen_core::{Grid, Position, Shard};
+use idgen_core::position::{Grid, Position};
 use proptest::prelude::*;
 
 use crate::{sequence, shard};

@@ -9,10 +9,11 @@ use std::panic::resume_unwind;
 use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{self, Error, Kept, Session};
+use idgen_core::position::Grid;
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::shared::{Published, Start};
 use idgen_core::slot::Slot;
-use idgen_core::{Grid, Shard, Tick, horizon};
+use idgen_core::{Shard, Tick, horizon};
 
 use crate::shard;
 
@@ -60,7 +61,7 @@ struct Record {
 }
 
 /// What happens while somebody sleeps.
-type Event = Box<dyn FnOnce(&Scripted)>;
+pub type Event = Box<dyn FnOnce(&Scripted)>;
 
 /// The server. Its settings and what it meets are set by the test.
 pub struct Scripted {
@@ -83,6 +84,10 @@ pub struct Scripted {
     pub flush_us: Cell<u64>,
     pub recovery: Cell<bool>,
     pub prepared: Cell<usize>,
+    /// What happens right before a reader looks at the starts of transactions.
+    pub before_starts: RefCell<Option<Event>>,
+    /// How often somebody has asked for the time that cannot be set.
+    pub monotonic_asked: Cell<usize>,
     /// Whether somebody has asked the backend to stop.
     pub cancelled: Cell<bool>,
     mark: RefCell<Mark>,
@@ -122,6 +127,8 @@ impl Scripted {
             flush_us: Cell::new(0),
             recovery: Cell::new(false),
             prepared: Cell::new(0),
+            before_starts: RefCell::default(),
+            monotonic_asked: Cell::new(0),
             cancelled: Cell::new(false),
             mark: RefCell::default(),
             published: Published::default(),
@@ -317,11 +324,16 @@ impl Server for Scripted {
     }
 
     fn monotonic_us(&self) -> u64 {
+        self.monotonic_asked.set(self.monotonic_asked.get() + 1);
         self.us.get()
     }
 
     fn us_until(&self, tick: Tick) -> Result<u64, Refused> {
         Ok((tick as i64 * 1000 - self.clock_us.get()).max(0).unsigned_abs())
+    }
+
+    fn allows(&self, asked: Shard) -> bool {
+        self.check_allowed(asked).is_ok()
     }
 
     fn check_allowed(&self, asked: Shard) -> Result<(), Refused> {
@@ -383,6 +395,9 @@ impl Server for Scripted {
     }
 
     fn oldest_start(&self) -> Tick {
+        if let Some(event) = self.before_starts.take() {
+            event(self);
+        }
         Start::oldest(&self.starts)
     }
 

@@ -30,6 +30,14 @@ proptest! {
     }
 }
 
+/// The sentences that PostgreSQL shows under a setting it refuses.
+#[test]
+fn a_bad_list_is_told_in_a_sentence() {
+    let why = |text| ShardSet::parse(text).unwrap_err();
+    assert_eq!(why("1, 8192"), "\"8192\" is no shard or range of shards between 0 and 8191.");
+    assert_eq!(why("7 - 3"), "The range \"7 - 3\" ends before it begins.");
+}
+
 #[test]
 fn lists_of_shards_at_the_edges() {
     assert_eq!(ShardSet::parse(" "), Ok(ShardSet::ALL));

@@ -1,7 +1,8 @@
+use idgen_core::Shard;
 use idgen_core::id::{IDS_PER_TICK, MAX_TICK};
 use idgen_core::js::JsShard;
+use idgen_core::position::{Grid, Position};
 use idgen_core::slot::{Bounds, Refusal, Slot};
-use idgen_core::{Grid, Position, Shard};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -64,6 +64,16 @@ fn forms_at_the_edges() {
     }
 }
 
+/// The sentences that PostgreSQL shows for a text that is no form of an id.
+#[test]
+fn a_bad_text_is_told_in_a_sentence() {
+    let why = |text| from_shortcode(text).unwrap_err().to_string();
+    assert_eq!(why(""), "Its length in characters is 0.");
+    assert_eq!(why("B\n"), "The character \"\\n\" at position 2 is not one of its digits.");
+    assert_eq!(why("___________"), "It stands for a number of more than 64 bits.");
+    assert_eq!(why("AB"), "It begins with \"A\", a leading zero.");
+}
+
 proptest! {
     /// Each form leads back to its id.
     #[test]
