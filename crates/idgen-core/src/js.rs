@@ -12,13 +12,8 @@
 //!
 //! ```
 //! use idgen_core::foreign::Layout;
-//! use idgen_core::js::JsShard;
-//! use idgen_core::position::{Grid, Position};
 //!
-//! let id = JsShard::try_from(137).unwrap().id(Position::first_of(1_387_263).plus(905));
-//! assert!(id < 1 << 53);
-//!
-//! // What a router does with it.
+//! let id = 1_387_263 << 20 | 137 << 12 | 905;
 //! let fields = Layout::find("js53").unwrap().fields(id).unwrap();
 //! assert_eq!((fields.ms, fields.shard, fields.sequence), (1_387_263_000, Some(137), Some(905)));
 //! ```

@@ -36,6 +36,7 @@ fn epochs_and_ticks_are_the_moments_that_postgresql_shows() {
     assert_eq!(instagram.tick_of(368_922_484_721_999), Some(1_387_263_000));
     // What an id cannot hold begins where the last that it can does.
     assert_eq!(instagram.timestamp_of(u64::MAX), instagram.timestamp_of(MAX_STORED_TICK));
+    assert_eq!(instagram.unix_ms_of(u64::MAX), instagram.unix_ms_of(MAX_STORED_TICK));
     // PostgreSQL's range ends with the year 294276.
     assert_eq!(timestamp_since(9_223_371_331_199_999_000, 0), Some(9_223_371_331_199_999_000));
     assert_eq!(timestamp_since(9_223_371_331_199_999_000, 1), None);
@@ -78,6 +79,7 @@ proptest! {
         let epoch = Epoch::from_unix_ms(ms).unwrap();
         let at = epoch.timestamp_of(tick);
         prop_assert_eq!(epoch.tick_of(at + us), Some(tick), "cut to its millisecond");
+        prop_assert_eq!(epoch.unix_ms_of(tick), ms + tick as i64);
         prop_assert_eq!(timestamp_since(epoch.timestamp(), tick), Some(at));
         prop_assert_eq!(epoch.tick_of(epoch.timestamp() - 1 - us), None);
         prop_assert_eq!(epoch.tick_of(epoch.timestamp_of(MAX_TICK) + 1000 + us), None);

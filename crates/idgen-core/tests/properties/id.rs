@@ -1,6 +1,6 @@
 use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
 use idgen_core::position::{Grid, Position};
-use idgen_core::{OutOfRange, Parts, Sequence, Shard, decode, max_id, min_id, shard_of};
+use idgen_core::{Epoch, OutOfRange, Parts, Sequence, Shard, decode, make_id, max_id, min_id, shard_of};
 use proptest::prelude::*;
 
 use crate::{sequence, shard};
@@ -48,6 +48,21 @@ proptest! {
             prop_assert_eq!(Sequence::try_from(number).map(i32::from), Ok(number));
         } else {
             prop_assert_eq!(Sequence::try_from(number), Err(refusal("sequence", 1023)));
+        }
+    }
+
+    /// An id that is put together is of its moment, cut to the millisecond, and of its parts; of a moment of which no
+    /// id is minted there is none.
+    #[test]
+    fn an_id_is_made_of_a_moment_and_parts(
+        ms in Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS, tick in 0..=MAX_TICK, us in 0..1000i64, s in 0..8192i32,
+        q in 0..1024i32,
+    ) {
+        let epoch = Epoch::from_unix_ms(ms).unwrap();
+        let id = make_id(epoch, epoch.timestamp_of(tick) + us, shard(s), sequence(q));
+        prop_assert_eq!(id.map(decode), Some(Parts { tick, shard: shard(s), sequence: sequence(q) }));
+        for no_moment in [epoch.timestamp() - 1 - us, epoch.timestamp_of(MAX_TICK) + 1000 + us] {
+            prop_assert_eq!(make_id(epoch, no_moment, shard(s), sequence(q)), None);
         }
     }
 

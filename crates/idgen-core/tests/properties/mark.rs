@@ -151,6 +151,21 @@ fn a_clock_set_right_again_is_no_leap() {
     assert!(mark.plan(at(1_000_201, 200), 0, no_leap_over(0)).is_ok());
 }
 
+/// A leap that was accepted is where the next one is measured from: small ones do not add up to one that is refused,
+/// and neither do those that were undone in between.
+#[test]
+fn small_leaps_do_not_add_up() {
+    let mut mark = Mark::default();
+    mark.publish(1, false, Clocks { now: 1_000_000, boot_ms: 0 }, 0);
+    for (leapt, boot_ms) in [(40, 100), (80, 200), (75, 300), (120, 400)] {
+        let clocks = Clocks { now: 1_000_000 + boot_ms + leapt, boot_ms };
+        assert!(mark.plan(clocks, 0, no_leap_over(40)).is_ok(), "{leapt}");
+        mark.publish(2, false, clocks, 0);
+    }
+    let leap = mark.plan(Clocks { now: 1_000_661, boot_ms: 500 }, 0, no_leap_over(40));
+    assert_eq!(leap, Err(Unplanned::Leap { by_ms: 41 }));
+}
+
 /// A backend that dies while it renews keeps the others off for a moment only.
 #[test]
 fn a_claim_ends_by_itself() {
