@@ -12,9 +12,18 @@ use pgrx::{PgLogLevel, function_name};
 /// Why a call cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// 55000: what the core says of a shard that has no more ids, a clock that is behind or leapt, a mark that was not
-    /// renewed, and prepared transactions. 22023: of a batch too large, and an id of the future. 25006: of
-    /// recovery. 2200H: of the end of the range.
+    /// What the core says, one line for each of its errors.
+    ///
+    /// 22023: a batch of more ids than its shard can give in the time that a call may wait.
+    /// 55000: the shard is as far ahead of the system clock as it may be.
+    /// 55000: the system clock is behind the ids of an earlier run of the server.
+    /// 55000: it is behind those of this run.
+    /// 55000: it leapt forward by more than `idgen.max_clock_jump`.
+    /// 55000: the high-water mark did not become durable in time.
+    /// 25006: the server is in recovery.
+    /// 55000: there are prepared transactions.
+    /// 22023: the id to advance past lies in the future.
+    /// 2200H: the 2^40 ms since the epoch are used up.
     Mint(mint::Error),
     /// 22004: an argument that must be given is null.
     Null(&'static str),
