@@ -66,7 +66,6 @@ fn the_horizon_holds_over_runs_of_the_server() {
 
 /// The model can fail: each step that the horizon rests on, left out, is found.
 #[test]
-#[ignore = "takes a minute"]
 fn each_step_to_the_horizon_counts() {
     for (broken, world) in [
         (Broken::FloorNotRaised, ONE_RUN),

@@ -458,6 +458,7 @@ fn nothing_is_minted_in_recovery() {
     assert_eq!(server.id(0, shard(5)), refused(Error::Recovery));
     assert_eq!(server.ids(0, shard(5), 10).map(drop), refused(Error::Recovery));
     assert_eq!(server.js_id(0, js_shard(5)), refused(Error::Recovery));
+    assert_eq!(server.ids(0, shard(5), 0), Ok(vec![]), "nothing is asked for");
     assert_eq!(server.advance(0, shard(5), 1 << 33), refused(Error::Recovery));
     server.recovery.set(false);
     assert!(server.id(0, shard(5)).is_ok());
