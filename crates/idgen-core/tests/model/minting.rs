@@ -51,14 +51,12 @@ fn one_server_repeats_nothing() {
 
 /// The same with two faults.
 #[test]
-#[ignore = "takes minutes"]
 fn one_server_with_more_faults_repeats_nothing() {
     assert_holds("one server, more faults", World { faults: 2, ..ONE_SERVER });
 }
 
 /// The same with three ids.
 #[test]
-#[ignore = "takes minutes"]
 fn one_server_with_more_ids_repeats_nothing() {
     assert_holds("one server, more ids", World { ids: 3, clock_sets: 0, ..ONE_SERVER });
 }

@@ -274,6 +274,53 @@ fn a_full_shard_is_waited_out() {
     assert_eq!(counters(&server, shard(5)).ids, 1027, "twice as many as before");
 }
 
+/// The same where ids may lie ahead of the clock: the wait ends as soon as they may.
+#[test]
+fn a_full_shard_is_waited_out_as_far_ahead_as_it_may_be() {
+    let server = running();
+    server.max_ahead.set(5);
+    server.pass_us(300);
+    server.ids(0, shard(5), 6 * IDS_PER_TICK).unwrap();
+    assert_eq!(server.id(1, shard(5)), Ok(min_id(THEN + 6) | 5 << 10));
+    assert_eq!(server.sleeps(), [(700, Wait::Clock)]);
+}
+
+/// A lease that comes by the other path is as good as any: it lives as long as the millisecond that it was asked for
+/// in, also where ids may lie ahead of the clock.
+#[test]
+fn a_lease_lives_as_long_as_its_millisecond() {
+    let server = running();
+    server.max_ahead.set(10);
+    server.id_at_once(0, shard(5)).unwrap();
+    // The mark is due now.
+    server.reserve_ahead.set(5000);
+    assert_eq!(server.id_at_once(0, shard(5)), None);
+    server.id(0, shard(5)).unwrap();
+    assert_eq!(server.slot(shard(5)).counters.leases, 2);
+    server.id_at_once(0, shard(5)).unwrap();
+    assert_eq!(server.slot(shard(5)).counters.leases, 2, "two ids were asked for");
+}
+
+/// Who waits takes no more in advance than it can wait for, and than the queue is long. What others would have to do
+/// without is seen at a cancel, which burns it.
+#[test]
+fn the_queue_is_as_long_as_the_wait_that_is_left() {
+    let burnt = |max_wait, ahead: u64, cancel_us| {
+        let server = running();
+        server.ids(3, shard(5), IDS_PER_TICK).unwrap();
+        server.step_clock(1 - ahead as i64);
+        server.max_wait.set(max_wait);
+        server.after(cancel_us, |server| server.cancelled.set(true));
+        let call = catch_unwind(AssertUnwindSafe(|| server.id(0, shard(5))));
+        assert!(call.is_err());
+        counters(&server, shard(5)).ids - IDS_PER_TICK
+    };
+    assert_eq!((burnt(10, 10, 1), burnt(10, 11, 1)), (1, 0));
+    assert_eq!((burnt(1000, QUEUE_MS, 1), burnt(1000, QUEUE_MS + 1, 1)), (1, 0));
+    // After 50 ms of waiting 50 are left: the shard is 50 or 51 ms ahead then.
+    assert_eq!((burnt(100, 100, 50_001), burnt(100, 101, 50_001)), (1, 0));
+}
+
 /// A batch takes the rest of a millisecond and waits for the next ones, and counts as one wait.
 #[test]
 fn a_batch_waits_for_each_of_its_milliseconds() {

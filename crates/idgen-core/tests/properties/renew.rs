@@ -184,6 +184,17 @@ fn a_claim_ends_by_itself_where_nobody_keeps_it() {
     assert!(!server.claimed());
 }
 
+/// A limit that lies at the tick itself does not let it be issued: who needs the mark waits then too.
+#[test]
+fn a_limit_that_is_reached_is_waited_for() {
+    let server = Scripted::new(0);
+    server.id(3, shard(9)).unwrap();
+    server.pass_us(1_000_000);
+    assert!(server.with_mark(|mark| mark.claim(server.boot_ms())));
+    assert_eq!(server.id(0, shard(5)), not_renewed(80));
+    assert_eq!(server.sleeps(), [(80_000, Wait::Mark)]);
+}
+
 /// Promise 4: who waits for another's renewal does so for `idgen.max_wait`, a part of the claim's time included.
 #[test]
 fn a_wait_for_anothers_renewal_ends() {

@@ -233,11 +233,11 @@ impl Scripted {
     /// A batch for a backend.
     pub fn ids(&self, backend: usize, shard: Shard, count: u64) -> Result<Vec<i64>, Refused> {
         let runs = self.run_as(backend, |session| mint::next_ids(self, session, shard, count))?;
-        let mut ids = Vec::new();
-        for mut run in runs {
-            ids.extend(std::iter::from_fn(|| Some(shard.id(run.take_first()?))));
-        }
-        Ok(ids)
+        let ids = runs
+            .into_iter()
+            .flat_map(|mut run| std::iter::from_fn(move || Some(shard.id(run.take_first()?))));
+        // A run that has no end would fill the memory.
+        Ok(ids.take(count as usize + 1).collect())
     }
 
     /// A JavaScript-safe id for a backend.

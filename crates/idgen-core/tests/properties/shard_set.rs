@@ -42,6 +42,7 @@ fn a_bad_list_is_told_in_a_sentence() {
 fn lists_of_shards_at_the_edges() {
     assert_eq!(ShardSet::parse(" "), Ok(ShardSet::ALL));
     assert_eq!(ShardSet::parse("0-8191"), Ok(ShardSet::ALL));
+    assert_eq!(ShardSet::parse("5-5"), ShardSet::parse("5"));
     for text in ["8192", "-1", "5-", "7-3", "a", "1,,2", "1-2-3", "1;2", "99999999999999999999"] {
         assert!(ShardSet::parse(text).is_err(), "{text}");
     }

@@ -2,7 +2,7 @@ use idgen_core::Shard;
 use idgen_core::id::{IDS_PER_TICK, MAX_TICK};
 use idgen_core::js::JsShard;
 use idgen_core::position::{Grid, Position};
-use idgen_core::slot::{Bounds, Refusal, Slot};
+use idgen_core::slot::{Bounds, Counters, Refusal, Slot};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -90,6 +90,31 @@ proptest! {
         check::<Shard>(&before, bounds, wait)?;
         check::<JsShard>(&before, bounds, wait)?;
     }
+}
+
+/// A busy slot goes on where it stopped, be that the first position of the clock's millisecond. Only one that was idle
+/// begins somewhere else.
+#[test]
+fn a_busy_slot_goes_on_where_it_stopped() {
+    let counters = Counters { ids: 256 + 5, ..Counters::default() };
+    let start = |now| {
+        let mut slot = Slot::<Shard> { next: Position::first_of(7), counters };
+        slot.take(1, &Bounds { now, floor: 0, max_ahead: 3, queue: 0, limit: 100 }).unwrap().start
+    };
+    assert_eq!(start(6), Position::first_of(7));
+    assert_eq!(start(7), Position::first_of(7));
+    assert_eq!(start(8), Position::first_of(8).plus(5));
+}
+
+/// What a shard has room for ends with its range.
+#[test]
+fn there_is_no_room_beyond_the_last_tick() {
+    let bounds = Bounds { now: MAX_TICK, floor: 0, max_ahead: 5000, queue: 0, limit: MAX_TICK + 1 };
+    assert_eq!(Slot::<Shard>::default().room(&bounds, 5000), IDS_PER_TICK);
+    assert_eq!(Slot::<JsShard>::default().room(&bounds, 5000), 4096);
+    let ended = Bounds { now: MAX_TICK + 1000, ..bounds };
+    assert_eq!(Slot::<Shard>::default().room(&ended, 5000), 0);
+    assert_eq!(Slot::<JsShard>::default().room(&ended, 5000), 0);
 }
 
 /// Promise 1: the range ends with its last position, and never wraps.
