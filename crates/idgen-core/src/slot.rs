@@ -115,7 +115,7 @@ impl<S: Grid> Slot<S> {
     pub fn room(&self, bounds: &Bounds, wait: u64) -> u64 {
         let last = (bounds.now + bounds.max_ahead + wait) / S::UNIT_MS;
         let end = Position::first_of(last.min(MAX_TICK / S::UNIT_MS) + 1);
-        self.start(bounds).filter(|start| *start < end).map_or(0, |start| end.since(start))
+        self.start(bounds).map_or(0, |start| end.since(start))
     }
 
     /// The position after which none has been handed out since the server started; none where the
