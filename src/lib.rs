@@ -66,7 +66,7 @@ fn log_problems() {
 #[cfg(any(test, feature = "pg_test"))]
 mod pg_tests;
 
-/// What `cargo pgrx test` asks of an extension.
+/// What pgrx-tests asks of an extension.
 #[cfg(test)]
 pub mod pg_test {
     /// Runs once before the test server starts.

@@ -8,7 +8,6 @@ cd "$TOP"
 VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 PG_VERSIONS=($(sed -nE 's/^pg([0-9]+) = .*/\1/p' Cargo.toml))    # of PostgreSQL, that idgen supports
 PG_DEFAULT=$(sed -nE 's/^default = \["pg([0-9]+)"\]$/\1/p' Cargo.toml)
-PGRX_VERSION=$(sed -nE 's/^pgrx = .*"=([0-9.]+)".*/\1/p' Cargo.toml)
 INSTALL_SCRIPT=(sql/takeover/before.sql sql/idgen.sql sql/takeover/after.sql)    # of these, in this order
 TEST_KINDS=(lints released core backend build sql portable servers)    # of scripts/test, in its order
 export PATH="$TOP/.build/tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
@@ -58,8 +57,7 @@ find_pg_config() {
 # Servers of our own are copies of the installed one, and the extension is installed only there.
 # PostgreSQL finds its files relative to its program, so a copy keeps their relative places.
 #   RELEASE_TREE  with the release in it, made by scripts/build
-#   FAULTS_TREE   with a build that has the fault points of src/fault.rs, made by "scripts/build faults", or
-#                 that and the tests inside a backend, made by "cargo pgrx test"
+#   FAULTS_TREE   with a build that has the fault points of src/fault.rs, made by "scripts/build faults"
 PG_MAJOR=$PG_DEFAULT
 PG_SOURCE=$(find_pg_config)
 if [ -n "$PG_SOURCE" ]; then
@@ -73,6 +71,7 @@ if [ -n "$PG_SOURCE" ]; then
     FAULTS_TREE=$HOUSE/faults$PG_MAJOR
     FAULTS_BIN=$FAULTS_TREE$("$PG_SOURCE" --bindir)
     FEATURES=(--no-default-features --features "pg$PG_MAJOR")
+    FAULTS_FEATURES=(--no-default-features --features "pg$PG_MAJOR pg_test")
     export PGRX_PG_CONFIG_PATH=$PG_SOURCE
 fi
 
@@ -92,13 +91,9 @@ copy_server() {
     echo "$PG_SOURCE $PG_VERSION_TEXT" >"$tree/made-from"
 }
 
-# unoptimised COMMAND...: with what cargo is told for the library that has the fault points and the tests inside a
-# backend. The tests install where the pg_config says that pgrx reads, so it is that of a copy. With another one
-# cargo would build all anew, hence the folder.
-unoptimised() {
-    PGRX_PG_CONFIG_PATH=$FAULTS_BIN/pg_config CARGO_TARGET_DIR=$TOP/target/unoptimised \
-        CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND=1 "$@"
-}
+# for_host NAME: the variable that sets NAME of [target.HOST] in cargo's configuration for this machine.
+rust_host() { rustc -vV | sed -n 's/^host: //p'; }
+for_host() { rust_host | tr a-z- A-Z_ | sed "s/.*/CARGO_TARGET_&_$1/"; }
 
 # missing_packages build|test: the names of Debian's packages that are not there and are needed to build, or to
 # test too.
@@ -111,8 +106,6 @@ missing_packages() {
     need_one libc6-dev "test -f /usr/include/stdio.h"
     need_one clang "compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*'"
     [ "$1" = test ] || return 0
-    need_one pkg-config "command -v pkg-config"
-    need_one libssl-dev "pkg-config --exists openssl"
     need_one sudo "command -v sudo"
     need_one libfaketime "find /usr/lib -name libfaketime.so.1 | grep ."
 }
@@ -124,12 +117,4 @@ check_rust() {
     found=$(rustc --version 2>/dev/null | cut -d' ' -f2) || die "Rust $needed is needed: rustc is not on the PATH"
     [ "$(printf '%s\n' "$needed" "$found" | sort -V | head -n1)" = "$needed" ] ||
         die "Rust $needed is needed, and rustc is $found"
-}
-
-# Makes cargo-pgrx, which the tests inside a backend need, where it is missing. It need not be fast.
-get_cargo_pgrx() {
-    [ "$(cargo pgrx --version 2>/dev/null)" != "cargo-pgrx $PGRX_VERSION" ] || return 0
-    say "building cargo-pgrx $PGRX_VERSION into .build/tools (once, some minutes)"
-    CARGO_PROFILE_DEV_DEBUG=false cargo install --debug --locked --root .build/tools \
-        cargo-pgrx --version "=$PGRX_VERSION"
 }

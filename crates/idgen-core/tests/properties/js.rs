@@ -11,7 +11,7 @@ use crate::js_shard;
 
 fn any_js_bounds() -> impl Strategy<Value = Bounds> {
     let tick = prop_oneof![9 => 0..9000u64, 1 => MAX_TICK - 3000..MAX_TICK + 3000];
-    (tick, 0..9000u64, 0..3000u64, 0..64u64, prop_oneof![0..12_000u64, Just(MAX_TICK + 1)])
+    (tick, 0..9000u64, 0..3000u64, 0..64u64, prop_oneof![0..12_000u64, MAX_TICK + 1..MAX_TICK + 5000])
         .prop_map(|(now, floor, max_ahead, queue, limit)| Bounds { now, floor, max_ahead, queue, limit })
 }
 
