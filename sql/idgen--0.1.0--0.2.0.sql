@@ -330,4 +330,14 @@ COMMENT ON FUNCTION @extschema@.snowflake_remove_mark() IS
 'Removes the high-water mark from the cluster for good, on standbys too, and returns whether there was one: the last step but one before idgen goes. It is removed at once, whatever becomes of the transaction, and a checkpoint follows. Nothing but the clock then keeps ids from being repeated, should idgen come back. For superusers only. Errors: 42501 no superuser, 55000 library preloaded, 25006 during recovery or in a read-only transaction, 53400 no room for the mark, which PostgreSQL has therefore left on disk.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_remove_mark() FROM PUBLIC;
 
-COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'What may take the server down or keep ids from being minted: too few replication origins for the mark, a setting that was not taken, no list of shards beside Citus, a clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
+CREATE FUNCTION @extschema@.snowflake_accept_epoch(epoch timestamptz) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'snowflake_accept_epoch_wrapper'
+    LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) IS
+'Lets ids of this cluster count from another epoch from now on: the one that is given, and that idgen.epoch has been set to before. Until then nothing is minted. Returns whether there was anything to accept. Ids minted before decode to wrong times afterwards, and none of them is repeated. For superusers only. Errors: 42501 no superuser, 55000 library not preloaded or idgen.epoch not taken, 22023 another epoch than idgen.epoch, 25006 during recovery.';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) FROM PUBLIC;
+
+COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'What may take the server down or keep ids from being minted, the worst first: too few replication origins for the mark, a setting that was not taken, no list of shards beside Citus, a clock before the epoch, a mark of another epoch or too far after the clock (on a standby, what would keep it from minting once it is promoted), a leap of the clock, standbys that do not acknowledge the mark, a clock behind the ids, the end of the range within 5 years, or idgen.max_clock_jump left at -1; null otherwise.';
+COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Backward steps of the system clock, of 10 ms or more, seen since the server started: at renewals, and when this view is read.';
+COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Forward steps of the system clock, of 10 ms or more, seen since the server started: at renewals, and when this view is read.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark_at IS 'The mark as a time; null where it is of another epoch.';

@@ -1,6 +1,9 @@
 //! Every error idgen raises: its SQLSTATE, message, DETAIL and HINT. Nothing else raises one.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use idgen_core::OutOfRange;
+use idgen_core::epoch::utc;
 use idgen_core::foreign::LAYOUTS;
 use idgen_core::id::SHARDS;
 use idgen_core::mint;
@@ -73,12 +76,23 @@ pub enum Error {
         /// What it must be at least.
         needed: usize,
     },
-    /// 42501: the mark is to be removed by somebody who is no superuser.
-    NotSuperuser,
-    /// 25006: the mark is to be removed on a standby.
-    RemovalInRecovery,
+    /// 42501: somebody who is no superuser is to do this.
+    NotSuperuser(&'static str),
+    /// 25006: it is to be done on a standby.
+    InRecovery(&'static str),
     /// 55000: the mark is to be removed while the library is preloaded.
     StillPreloaded,
+    /// 55000: the stored mark counts from another epoch.
+    OtherEpoch,
+    /// 22023: the epoch to accept is not the one in force.
+    NotTheEpoch,
+    /// 55000: the stored mark lies further after the clock than ids may.
+    MarkInFuture {
+        /// How far after the clock, in milliseconds.
+        by_ms: u64,
+    },
+    /// 55000: `idgen.max_clock_jump` lets any leap of the clock pass.
+    AnyLeap,
     /// 22023: no layout has this name.
     NoLayout(String),
     /// 22023: an id with more bits than its layout.
@@ -114,12 +128,37 @@ impl From<Error> for ErrorReport {
     }
 }
 
+/// From how far behind on a clock that is right will not catch up by itself before somebody has to act.
+const HOUR_MS: u64 = 3_600_000;
+
 /// The beginning of a text that a user gave, in ASCII: it can be sent whatever the encodings, and shows
 /// what cannot be seen.
 fn excerpt(text: &str) -> String {
     const CHARACTERS: usize = 50;
     let dots = if text.chars().nth(CHARACTERS).is_some() { "..." } else { "" };
     text.chars().take(CHARACTERS).flat_map(char::escape_default).chain(dots.chars()).collect()
+}
+
+/// When the clock lets minting go on that is this far behind, for people.
+fn goes_on(behind_ms: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let at = (now + Duration::from_millis(behind_ms)).as_millis();
+    let at = i64::try_from(at).ok().and_then(utc).map_or_else(String::new, |at| format!(", at {at}"));
+    format!("By this server's clock minting goes on in {}{at}.", duration(behind_ms))
+}
+
+/// A span of time for people, rounded up to the second.
+fn duration(ms: u64) -> String {
+    let seconds = ms.div_ceil(1000);
+    let parts = [
+        (seconds / 86_400, "d"),
+        (seconds / 3600 % 24, "h"),
+        (seconds / 60 % 60, "min"),
+        (seconds % 60, "s"),
+    ];
+    let shown = parts.iter().skip_while(|(n, _)| *n == 0).map(|(n, unit)| format!("{n} {unit}"));
+    let text = shown.collect::<Vec<_>>().join(" ");
+    if text.is_empty() { "0 s".into() } else { text }
 }
 
 struct Text {
@@ -243,32 +282,41 @@ impl Error {
                 "the system clock is behind the ids of an earlier run of the server".into(),
                 Some(format!(
                     "The high-water mark that was stored when the server started lies {by_ms} ms after the clock; \
-                     \"idgen.max_ahead\" allows {max_ahead_ms} ms. The call waited {waited_ms} ms."
+                     \"idgen.max_ahead\" allows {max_ahead_ms} ms. The call waited {waited_ms} ms. {}",
+                    goes_on(by_ms.saturating_sub(*max_ahead_ms))
                 )),
-                "Minting goes on once the clock has come so far. If that takes longer than a few seconds, the \
-                 clock was ahead before the server stopped, or is behind now: check its synchronisation.",
+                if *by_ms > HOUR_MS {
+                    "The clock is behind now, or it was ahead before the server stopped. Correct it if it is wrong. \
+                     If it is right, the mark is poisoned: see docs/guarantees.md. Restarting the server does not \
+                     help."
+                } else {
+                    "If that is longer than a few seconds, the clock was ahead before the server stopped, or is \
+                     behind now: check its synchronisation. Restarting the server does not help."
+                },
             ),
             Error::Mint(mint::Error::ClockBehind { shard, by_ms, max_ahead_ms, waited_ms }) => (
                 object_state,
                 format!("the system clock is behind the ids of shard \"{}\"", i32::from(*shard)),
                 Some(format!(
                     "The next id lies {by_ms} ms after the clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. \
-                     The call waited {waited_ms} ms."
+                     The call waited {waited_ms} ms. {}",
+                    goes_on(by_ms.saturating_sub(*max_ahead_ms))
                 )),
-                "If the clock was set back, check its synchronisation. Minting goes on once the clock has caught \
-                 up, which is later if \"idgen.max_ahead\" was lowered.",
+                "If the clock was set back, check its synchronisation. Do not restart the server: every shard \
+                 would then have to wait for the clock, and not only those in use.",
             ),
             Error::Mint(mint::Error::ClockLeapt { by_ms }) => (
                 object_state,
                 "the system clock leapt forward".into(),
                 Some(format!(
-                    "It moved {by_ms} ms further than the time since boot; \"idgen.max_clock_jump\" allows \
-                     less. No id was minted and nothing was written, because ids of a future cannot be \
-                     taken back."
+                    "It moved {by_ms} ms ({}) further than the time since boot; \"idgen.max_clock_jump\" \
+                     allows less. No id was minted and nothing was written, because ids of a future cannot \
+                     be taken back.",
+                    duration(*by_ms)
                 )),
-                "If the clock was wrong and is right now, raise \"idgen.max_clock_jump\" above that (-1 \
-                 allows any), reload the configuration, mint one id and set it back. If it is wrong now, \
-                 correct it.",
+                "If the clock is wrong now, correct it, and do not restart the server: that would accept the leap. \
+                 If the clock was wrong and is right now, raise \"idgen.max_clock_jump\" above that (-1 allows \
+                 any), reload the configuration, mint one id and set it back.",
             ),
             Error::Mint(mint::Error::MarkNotRenewed { waited_ms }) => (
                 object_state,
@@ -323,17 +371,49 @@ impl Error {
                 ),
                 "Raise it on every standby first, then on the primary, and restart them.",
             ),
-            Error::NotSuperuser => (
+            Error::NotSuperuser(action) => (
                 Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
-                "must be superuser to remove the mark of ids".into(),
+                format!("must be superuser to {action}"),
                 None,
                 "A grant of the function is not enough: have a superuser call it.",
             ),
-            Error::RemovalInRecovery => (
+            Error::InRecovery(action) => (
                 Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
-                "cannot remove the mark of ids during recovery".into(),
+                format!("cannot {action} during recovery"),
                 None,
-                "Remove it on the primary: its standbys follow.",
+                "Do that on the primary: its standbys follow.",
+            ),
+            Error::OtherEpoch => (
+                object_state,
+                "the mark of ids counts from another epoch than \"idgen.epoch\"".into(),
+                Some(
+                    "So do the ids that this cluster has. With two epochs they decode to wrong times, and new ids may \
+                     lie years away from those before. No id was minted."
+                        .into(),
+                ),
+                "Set \"idgen.epoch\" to what it was, or to what the primary has, and restart the server. If it is to \
+                 change for good, see snowflake_accept_epoch in the documentation of idgen.",
+            ),
+            Error::NotTheEpoch => (
+                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                "the epoch to accept is not \"idgen.epoch\"".into(),
+                Some("The view idgen_status shows the epoch in force.".into()),
+                "Set \"idgen.epoch\" to the new epoch, there and on every standby, restart, and accept the same one.",
+            ),
+            Error::MarkInFuture { by_ms } => (
+                object_state,
+                "the high-water mark of ids lies in the future".into(),
+                Some(format!(
+                    "It lies {} after the system clock. No id is minted until it is within \"idgen.max_ahead\".",
+                    duration(*by_ms)
+                )),
+                "Check the system clock. Restarting the server does not help.",
+            ),
+            Error::AnyLeap => (
+                object_state,
+                "\"idgen.max_clock_jump\" is -1: a clock that leaps into the future would take the ids along".into(),
+                None,
+                "Set it back once the leap that it was set for has been accepted.",
             ),
             Error::StillPreloaded => (
                 object_state,

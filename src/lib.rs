@@ -57,8 +57,8 @@ pub extern "C-unwind" fn _PG_init() {
 /// Writes to the log what keeps ids from being minted. The server starts all the same: a database must not be
 /// kept down by a clock. Without room for the mark PostgreSQL may end it in a moment, so that is said now.
 fn log_problems() {
-    let room = room::check(room::saved_origins());
-    for problem in room.err().into_iter().chain(server::problem()) {
+    let origins = room::saved_origins();
+    for problem in room::check(origins).err().into_iter().chain(server::problem(origins.mark)) {
         problem.log(pgrx::PgLogLevel::WARNING);
     }
 }

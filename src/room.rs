@@ -22,7 +22,7 @@ pub fn origins() -> Origins {
     }
     // In this order a mark that comes meanwhile does not look like one too many.
     let in_use = origin::in_use();
-    Origins { in_use, with_mark: origin::load_mark() > 0 }
+    Origins { in_use, mark: origin::load_mark() }
 }
 
 /// Checks that there is room for the mark beside the other origins. Where there is not, a primary cannot mint,
@@ -42,17 +42,18 @@ pub fn check(origins: Origins) -> Result<(), Error> {
 /// server could go on to mint below a limit that nothing keeps. 53400 where PostgreSQL has left the mark on
 /// disk, for lack of room: it would come back.
 pub fn remove_mark() -> Result<bool, Error> {
+    const ACTION: &str = "remove the mark of ids";
     if !backend::superuser() {
-        return Err(Error::NotSuperuser);
+        return Err(Error::NotSuperuser(ACTION));
     }
     if backend::in_recovery() {
-        return Err(Error::RemovalInRecovery);
+        return Err(Error::InRecovery(ACTION));
     }
     if shmem::shared().is_ok() {
         return Err(Error::StillPreloaded);
     }
     let origins = origins();
-    if origins.with_mark {
+    if origins.mark.is_some() {
         check(origins)?;
     }
     Ok(origin::drop_mark())

@@ -1,9 +1,11 @@
 //! What the core asks of a server, on PostgreSQL.
 
-use idgen_core::id::MAX_TICK;
+use idgen_core::epoch::Timestamptz;
+use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
 use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
-use idgen_core::mint;
+use idgen_core::mint::{self, QUEUE_MS};
+use idgen_core::origins::Progress;
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::slot::Slot;
 use idgen_core::{Shard, Tick};
@@ -28,13 +30,59 @@ pub fn server() -> Result<Postgres, Error> {
     Ok(Postgres(shmem::shared()?))
 }
 
-/// What keeps ids of every shard from being minted: the clock, or a setting given wrongly or not at all.
-pub fn problem() -> Option<Error> {
+/// What keeps ids of every shard from being minted, above this stored mark: the clock, the mark, or a setting given
+/// wrongly or not at all.
+pub fn problem(mark: Option<Progress>) -> Option<Error> {
     let check = || {
         settings::check_allowed_shards()?;
-        if clock::now()? > MAX_TICK { Err(mint::Error::Exhausted.into()) } else { Ok(()) }
+        let now = clock::now()?;
+        if now > MAX_TICK {
+            return Err(mint::Error::Exhausted.into());
+        }
+        // A server that has minted to the full leaves a mark this far after the clock.
+        let usual = settings::max_ahead_ms() + QUEUE_MS + settings::reserve_ahead_ms();
+        let by_ms = known(mark)?.saturating_sub(now);
+        if by_ms > usual { Err(Error::MarkInFuture { by_ms }) } else { Ok(()) }
     };
     check().err()
+}
+
+/// The stored mark; 0 where none has ever been stored.
+fn known(mark: Option<Progress>) -> Result<Tick, Error> {
+    match mark {
+        Some(progress) if !progress.is_of(settings::epoch()?) => Err(Error::OtherEpoch),
+        progress => Ok(progress.map_or(0, Progress::mark)),
+    }
+}
+
+/// Has the stored mark count from `idgen.epoch`, which `epoch` must be, and which was another one; whether it was.
+/// The mark stays the same tick: no id is repeated, whichever way the epoch has moved.
+///
+/// # Errors
+/// 42501 for who is no superuser, 25006 in recovery, 55000 where the library was not preloaded or has no epoch, 22023
+/// for another epoch.
+pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
+    const ACTION: &str = "accept another epoch";
+    if !backend::superuser() {
+        return Err(Error::NotSuperuser(ACTION));
+    }
+    if backend::in_recovery() {
+        return Err(Error::InRecovery(ACTION));
+    }
+    shmem::shared()?;
+    let ours = settings::epoch()?;
+    if ours.timestamp() != epoch {
+        return Err(Error::NotTheEpoch);
+    }
+    match origin::load_mark() {
+        Some(progress) if !progress.is_of(ours) => {
+            // PostgreSQL moves it forward only, and the check of the new epoch may be less than that of the old.
+            let mark = (progress.mark() + 1).min(MAX_STORED_TICK);
+            origin::flush_wal(origin::write_mark(Progress::new(mark, ours)));
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
 }
 
 impl Server for Postgres {
@@ -125,12 +173,14 @@ impl Server for Postgres {
         backend::in_recovery()
     }
 
-    fn load_mark(&self) -> Tick {
-        origin::load_mark()
+    fn load_mark(&self) -> Result<Tick, Error> {
+        known(origin::load_mark())
     }
 
     fn write_mark(&self, mark: Tick) -> u64 {
-        origin::write_mark(mark)
+        // Without an epoch there is no clock either, and so nothing to write.
+        let epoch = settings::epoch().unwrap_or_else(|error| error.raise());
+        origin::write_mark(Progress::new(mark, epoch))
     }
 
     fn flush(&self, lsn: u64) {

@@ -1,12 +1,13 @@
-//! What the views `idgen_status` and `idgen_shard_stats` read, the reset of the counters, and the removal of
-//! the mark.
+//! What the views `idgen_status` and `idgen_shard_stats` read, the reset of the counters, the removal of the mark,
+//! and another epoch for it.
 
 use idgen_core::epoch::{Epoch, Timestamptz};
 use idgen_core::horizon;
 use idgen_core::id::MAX_TICK;
 use idgen_core::js::JsShard;
-use idgen_core::mint::QUEUE_MS;
-use idgen_core::origins::MARK_ORIGIN;
+use idgen_core::mark::{Clocks, Mark};
+use idgen_core::mint::{self, QUEUE_MS};
+use idgen_core::origins::{MARK_ORIGIN, Progress};
 use idgen_core::position::Grid;
 use idgen_core::server::{Server, Slots};
 use idgen_core::slot::Counters;
@@ -19,7 +20,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::pg::{backend, origin};
 use crate::room;
-use crate::server::{Postgres, problem, server};
+use crate::server::{Postgres, accept_epoch, problem, server};
 use crate::settings;
 use crate::shmem;
 
@@ -60,30 +61,40 @@ fn idgen_status() -> Result<
         in_use += 1;
         furthest = furthest.max(tick);
     }
-    let state = server.with_mark(|mark| *mark);
+    let now = clock::now().ok();
+    let clocks = now.map(|now| Clocks { now, boot_ms: clock::boot_ms() });
+    let state = server.with_mark(|mark| {
+        clocks.inspect(|clocks| mark.look(*clocks));
+        *mark
+    });
     let limit = server.limit();
-    let mark = Some(origin::load_mark()).filter(|mark| *mark > 0);
+    let kept = origin::load_mark();
+    let mark = kept.map(Progress::mark);
     let epoch = settings::epoch().ok();
-    let now = clock::now();
-    let years_left = now.as_ref().ok().map(|now| MAX_TICK.saturating_sub(*now) as f64 / YEAR_MS);
-    let behind = |now| state.floor().max(furthest) > now + settings::max_ahead_ms() + QUEUE_MS;
-    // What ends the server comes before what keeps it from minting.
-    let problem = room::check(room::origins()).err().or_else(problem);
+    let years_left = now.map(|now| MAX_TICK.saturating_sub(now) as f64 / YEAR_MS);
+    // What ends the server comes before what keeps it from minting. A run that has taken over the mark goes by its
+    // own ids.
+    let problem = room::check(room::origins())
+        .err()
+        .or_else(|| problem(kept.filter(|_| !state.loaded())))
+        .or_else(|| trouble(server, &state, clocks?));
     let warning = problem.map(|problem| problem.message()).or_else(|| {
-        if now.as_ref().is_ok_and(|now| behind(*now)) {
+        if now.is_some_and(|now| state.floor().max(furthest) > now + settings::max_ahead_ms() + QUEUE_MS) {
             return Some("the system clock is behind the ids already minted".into());
         }
-        let years = years_left.filter(|years| *years < WARN_YEARS)?;
-        Some(format!("the range of ids ends in {years:.1} years"))
+        let years = years_left.filter(|years| *years < WARN_YEARS);
+        let ends = years.map(|years| format!("the range of ids ends in {years:.1} years"));
+        ends.or_else(|| settings::max_clock_jump_ms().is_none().then(|| Error::AnyLeap.message()))
     });
-    let now = now.ok();
     Ok(TableIterator::once((
         epoch.map(Epoch::timestamp),
         now.map(Tick::cast_signed),
         now.map(|now| furthest.saturating_sub(now).cast_signed()),
         in_use,
         mark.map(Tick::cast_signed),
-        epoch.zip(mark).map(|(epoch, mark)| epoch.timestamp_of(mark)),
+        epoch
+            .zip(kept.filter(|kept| epoch.is_some_and(|epoch| kept.is_of(epoch))))
+            .map(|(epoch, kept)| epoch.timestamp_of(kept.mark())),
         format!("replication origin {}", MARK_ORIGIN),
         now.map(|now| limit.saturating_sub(now).cast_signed()),
         state.renewals.cast_signed(),
@@ -94,6 +105,19 @@ fn idgen_status() -> Result<
         years_left,
         warning,
     )))
+}
+
+/// What keeps the mark from being renewed: a leap of the clock, or standbys that do not acknowledge the last one
+/// written. That is nothing to be said of as long as ids may go on below the one before.
+fn trouble(server: Postgres, state: &Mark, clocks: Clocks) -> Option<Error> {
+    if let Some(by_ms) = state.leap(clocks, settings::max_clock_jump_ms()) {
+        return Some(mint::Error::ClockLeapt { by_ms }.into());
+    }
+    let standbys = server.standbys_must_acknowledge();
+    let (limit, written) = (state.limit(standbys), state.written(standbys));
+    let awaited = standbys && limit <= clocks.now && limit < written.tick;
+    (awaited && !server.acknowledged(written.lsn))
+        .then(|| mint::Error::MarkNotRenewed { waited_ms: 0 }.into())
 }
 
 /// The ticks of the last positions of those shards that are in use.
@@ -184,6 +208,11 @@ fn snowflake_stats_reset() -> Result<(), ErrorReport> {
 #[pg_extern(sql = false)]
 fn snowflake_remove_mark() -> Result<bool, ErrorReport> {
     Ok(room::remove_mark()?)
+}
+
+#[pg_extern(sql = false)]
+fn snowflake_accept_epoch(epoch: Timestamptz) -> Result<bool, ErrorReport> {
+    Ok(accept_epoch(epoch)?)
 }
 
 #[pg_extern(sql = false)]

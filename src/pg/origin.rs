@@ -3,17 +3,16 @@
 use std::ffi::CString;
 use std::ptr;
 
-use idgen_core::Tick;
-use idgen_core::origins::MARK_ORIGIN;
+use idgen_core::origins::{MARK_ORIGIN, Progress};
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 
 use crate::compat::most_origins;
 use crate::error::Error;
 
-/// The stored high-water mark; 0 where none has ever been stored.
-pub fn load_mark() -> Tick {
+/// The stored high-water mark; none where none has ever been stored.
+pub fn load_mark() -> Option<Progress> {
     // SAFETY: takes and releases locks of PostgreSQL's own.
-    unsafe { pg_sys::replorigin_get_progress(MARK_ORIGIN, false) }
+    Progress::kept(unsafe { pg_sys::replorigin_get_progress(MARK_ORIGIN, false) })
 }
 
 /// Writes the mark to the WAL and to PostgreSQL's array of origins, which every checkpoint saves
@@ -22,12 +21,12 @@ pub fn load_mark() -> Tick {
 ///
 /// Raises 53400 where no origin is free, at once and not as a result: PostgreSQL's call then still
 /// holds a lock, which only the abort of the transaction releases.
-pub fn write_mark(mark: Tick) -> u64 {
+pub fn write_mark(mark: Progress) -> u64 {
     PgTryBuilder::new(|| {
         // SAFETY: the origin number is ours alone, and the call takes no transaction id: it works
         // in read-only transactions and parallel workers.
         unsafe {
-            pg_sys::replorigin_advance(MARK_ORIGIN, mark, 0, false, true);
+            pg_sys::replorigin_advance(MARK_ORIGIN, mark.to_keep(), 0, false, true);
             pg_sys::XactLastRecEnd
         }
     })
@@ -86,7 +85,7 @@ pub fn drop_mark() -> bool {
             pg_sys::ReplicationOriginRelationId,
             pg_sys::ExclusiveLock as pg_sys::LOCKMODE,
         );
-        let there = load_mark() > 0;
+        let there = load_mark().is_some();
         // Somebody may have given it a name by hand before.
         let mut name = ptr::null_mut();
         let named = pg_sys::replorigin_by_oid(MARK_ORIGIN, true, &mut name);

@@ -94,8 +94,10 @@ fn a_leap_forward_is_refused_and_can_be_accepted() {
     assert!((ms_in(error.detail()) as f64 / 1000.0 - 10.0 * YEAR).abs() < 60.0, "{error:?}");
     assert!(error.hint().unwrap().contains("max_clock_jump"));
     assert_eq!(mark(&mut client), before, "nothing is written");
+    assert_eq!(warning(&mut client).as_deref(), Some("the system clock leapt forward"));
 
     server.set_clock(0.0);
+    assert_eq!(warning(&mut client), None);
     ledger.mint(&mut client);
 
     server.set_clock(10.0 * YEAR);
@@ -125,6 +127,7 @@ fn the_clock_is_set_back_across_a_restart() {
         server.set_clock(-24.0 * HOUR);
         server.up();
         let mut client = server.reconnect();
+        assert!(how != "fast" || server.log().contains(IN_FUTURE), "the checkpoint has saved it");
         for _ in 0..3 {
             let error = refused(&mut client);
             assert_eq!(error.code().code(), "55000");
@@ -132,8 +135,8 @@ fn the_clock_is_set_back_across_a_restart() {
             assert_eq!(error.message(), message, "neither this run's ids nor the load");
             assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
         }
-        let warning: String = client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0);
-        assert_eq!(warning, "the system clock is behind the ids already minted");
+        let behind = "the system clock is behind the ids already minted";
+        assert_eq!(warning(&mut client).as_deref(), Some(behind));
         server.set_clock(0.0);
         clients.wait_for_ids(2000);
         clients.finish(&mut ledger);
@@ -179,22 +182,75 @@ fn ids_begin_within_the_wait_after_a_restart() {
     }
 }
 
-/// An epoch moved later makes every tick smaller, which is a clock behind the mark.
+fn warning(client: &mut Client) -> Option<String> {
+    client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
+}
+
+const IN_FUTURE: &str = "the high-water mark of ids lies in the future";
+const OTHER_EPOCH: &str = "the mark of ids counts from another epoch than \"idgen.epoch\"";
+
+/// Restarts the server with this epoch.
+fn change_epoch(server: &Server, epoch: &str) {
+    server.stop("fast");
+    server.configure(&[&format!("idgen.epoch = '{epoch}'")]);
+    server.up();
+}
+
+/// Promise 1: another epoch mints nothing, whichever way it has moved, and the view and the log say so. Set back, ids
+/// go on.
 #[test]
-fn the_epoch_is_moved_later() {
+fn another_epoch_is_refused() {
     let server = Server::start(&["idgen.max_wait = 100ms"]);
     let mut ledger = Ledger::default();
     ledger.mint(&mut server.connect());
-    server.stop("fast");
-    server.configure(&["idgen.epoch = '2025-01-02T00:00:00Z'"]);
-    server.up();
-    let error = refused(&mut server.connect());
-    assert_eq!(error.code().code(), "55000");
-    assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
-    server.stop("fast");
-    server.configure(&["idgen.epoch = '2025-01-01T00:00:00Z'"]);
-    server.up();
+    for epoch in ["2024-12-31T00:00:00Z", "2025-01-01T00:00:00.001Z", "1735776000000"] {
+        change_epoch(&server, epoch);
+        let mut client = server.connect();
+        let error = refused(&mut client);
+        assert_eq!((error.code().code(), error.message()), ("55000", OTHER_EPOCH));
+        let advance = client.execute("SELECT snowflake_advance(1, snowflake_max_id(now()))", &[]);
+        assert_eq!(advance.unwrap_err().as_db_error().unwrap().message(), OTHER_EPOCH);
+        let horizon = client.execute("SELECT snowflake_safe_horizon()", &[]);
+        assert_eq!(horizon.unwrap_err().as_db_error().unwrap().message(), OTHER_EPOCH);
+        let row =
+            client.query_one("SELECT warning, mark > 0, mark_at IS NULL FROM idgen_status", &[]).unwrap();
+        assert_eq!((row.get(0), row.get(1), row.get(2)), (Some(OTHER_EPOCH), true, true));
+        assert!(server.log().contains(OTHER_EPOCH), "at start, from what the checkpoint saved");
+    }
+    change_epoch(&server, "2025-01-01T00:00:00Z");
     ledger.mint(&mut server.connect());
+}
+
+/// Promise 1: another epoch is accepted where it is the one in force, durably, and ids stay above those before. One
+/// that has moved later makes every tick smaller, which is a clock behind the mark.
+#[test]
+fn another_epoch_is_accepted() {
+    let server = Server::start(&["idgen.max_wait = 100ms"]);
+    let mut ledger = Ledger::default();
+    let mut accept = |server: &Server, epoch: &str| -> Result<bool, String> {
+        let sql = format!("SELECT snowflake_accept_epoch('{epoch}')");
+        let row = server.connect().query_one(&sql, &[]);
+        row.map(|row| row.get(0)).map_err(|error| error.code().unwrap().code().into())
+    };
+    assert_eq!(accept(&server, "2025-01-01 00:00 UTC"), Ok(false), "there is no mark");
+    let before = ledger.mint(&mut server.connect());
+
+    change_epoch(&server, "2024-12-31T00:00:00Z");
+    assert_eq!(accept(&server, "2025-01-01 00:00 UTC"), Err("22023".into()));
+    assert_eq!(accept(&server, "2024-12-31 00:00 UTC"), Ok(true));
+    server.kill();
+    server.up();
+    assert_eq!(accept(&server, "2024-12-31 00:00 UTC"), Ok(false), "it has been");
+    assert!(ledger.mint(&mut server.connect()) > before);
+
+    change_epoch(&server, "2025-01-02T00:00:00Z");
+    assert_eq!(accept(&server, "2025-01-02 00:00 UTC"), Ok(true));
+    let mut client = server.connect();
+    assert_eq!(warning(&mut client).as_deref(), Some(IN_FUTURE), "before anybody mints");
+    let error = refused(&mut client);
+    assert!((2 * 86_300_000..2 * 86_403_000).contains(&ms_in(error.detail())), "{error:?}");
+    assert!(error.detail().unwrap().contains("minting goes on in "), "{error:?}");
+    assert!(error.hint().unwrap().contains("docs/guarantees.md"), "{error:?}");
 }
 
 /// The runbook for a mark in the future: an epoch moved earlier makes the clock pass it at once, and
@@ -209,10 +265,13 @@ fn a_poisoned_mark_is_cured_by_an_earlier_epoch() {
     let poisoned = ledger.mint(&mut client);
     server.set_clock(0.0);
     assert_eq!(refused(&mut client).code().code(), "55000");
-    server.stop("fast");
-    server.configure(&["idgen.epoch = '2024-12-31T00:00:00Z'"]);
-    server.up();
-    assert!(ledger.mint(&mut server.connect()) > poisoned);
+    let sql = "SELECT to_char((epoch - (mark_at - now()) - '1 minute'::interval) AT TIME ZONE 'UTC',
+                              'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') FROM idgen_status";
+    let epoch: String = client.query_one(sql, &[]).unwrap().get(0);
+    change_epoch(&server, &epoch);
+    let mut client = server.connect();
+    client.execute("SELECT snowflake_accept_epoch(epoch) FROM idgen_status", &[]).unwrap();
+    assert!(ledger.mint(&mut client) > poisoned);
 }
 
 /// `snowflake_advance` is durable before it returns; a crash keeps the shard above the id, and with

@@ -38,7 +38,7 @@ fn add_origin(client: &mut Client) {
 }
 
 fn mark(client: &mut Client) -> Option<i64> {
-    let sql = "SELECT remote_lsn - '0/0' FROM pg_replication_origin_status WHERE local_id = 65534";
+    let sql = "SELECT div(remote_lsn - '80000000/0', 4194304) FROM pg_replication_origin_status WHERE local_id = 65534";
     client.query(&format!("SELECT ({sql})::bigint"), &[]).unwrap()[0].get(0)
 }
 
@@ -259,7 +259,7 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     mint(&mut client);
     let kept = mark(&mut client).unwrap();
     standby.wait_until(&format!(
-        "SELECT count(*) = 1 FROM pg_replication_origin_status WHERE remote_lsn - '0/0' = {kept}"
+        "SELECT count(*) = 1 FROM pg_replication_origin_status WHERE div(remote_lsn - '80000000/0', 4194304) = {kept}"
     ));
     primary.stop("immediate");
     standby.promote();

@@ -37,6 +37,9 @@ fn an_asynchronous_standby_is_promoted() {
     let clients = Clients::start(8, &primary);
     clients.wait_for_ids(3000);
     standby.set_clock(-HOUR);
+    standby.wait_until(
+        "SELECT warning IS NOT DISTINCT FROM 'the high-water mark of ids lies in the future' FROM idgen_status",
+    );
     primary.kill();
     clients.move_to(&standby);
     standby.promote();
@@ -47,6 +50,26 @@ fn an_asynchronous_standby_is_promoted() {
     clients.finish(&mut ledger);
     let mark: i64 = client.query_one("SELECT mark FROM idgen_status", &[]).unwrap().get(0);
     assert!(mark > 0);
+}
+
+/// Promise 1: a standby that has an epoch of its own says so, and mints nothing once it is promoted.
+#[test]
+fn a_standby_of_another_epoch_mints_nothing() {
+    const OTHER_EPOCH: &str = "the mark of ids counts from another epoch than \"idgen.epoch\"";
+    let primary = Server::start(&[]);
+    let standby = primary.standby("twin");
+    Ledger::default().mint(&mut primary.connect());
+    standby.stop("fast");
+    standby.configure(&["idgen.epoch = '2024-01-01T00:00:00Z'"]);
+    standby.up();
+    standby.wait_until(&format!("SELECT warning IS NOT DISTINCT FROM '{OTHER_EPOCH}' FROM idgen_status"));
+    let accept = "SELECT snowflake_accept_epoch(epoch) FROM idgen_status";
+    assert_eq!(standby.connect().execute(accept, &[]).unwrap_err().code().unwrap().code(), "25006");
+    primary.kill();
+    standby.promote();
+    let mut client = standby.reconnect();
+    let error = client.execute("SELECT snowflake_next_id(1)", &[]).unwrap_err();
+    assert_eq!(error.as_db_error().unwrap().message(), OTHER_EPOCH);
 }
 
 /// With synchronous replication it holds whatever the clocks do, and with the old primary alive and
@@ -104,8 +127,10 @@ fn the_synchronous_standby_is_gone() {
     for _ in 0..3 {
         assert_eq!(code(&mut client), "57014", "a cancel");
     }
-    let status = client.query_one("SELECT window_left_ms, renewals FROM idgen_status", &[]).unwrap();
+    let status = client.query_one("SELECT window_left_ms, renewals, warning FROM idgen_status", &[]).unwrap();
     assert_eq!(status.get::<_, i64>(0), 0, "nothing is published");
+    let not_durable = "the high-water mark of ids could not be made durable in time";
+    assert_eq!(status.get::<_, Option<&str>>(2), Some(not_durable));
     let renewals: i64 = status.get(1);
 
     client.batch_execute("SET statement_timeout = 0").unwrap();

@@ -1,6 +1,7 @@
 //! The epoch: where ticks are counted from, and the way between ticks and timestamps.
 
 use std::fmt;
+use std::ops::Range;
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -33,7 +34,13 @@ pub enum BadEpoch {
     Fraction,
     /// Outside the years 1 to 9999.
     Range,
+    /// An integer that names a moment from 1973 to 2286 in seconds, and one from January to April 1970 in milliseconds,
+    /// whose ids were used up by 2005.
+    Seconds,
 }
+
+/// The integers of [`BadEpoch::Seconds`].
+const SECONDS: Range<i128> = 100_000_000..10_000_000_000;
 
 impl fmt::Display for BadEpoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,11 +48,30 @@ impl fmt::Display for BadEpoch {
             BadEpoch::Form => "The value is neither an RFC 3339 time nor an integer.",
             BadEpoch::Fraction => "The value has a part smaller than a millisecond.",
             BadEpoch::Range => "The value is outside the years 1 to 9999.",
+            BadEpoch::Seconds => {
+                "The value seems to be in seconds: in milliseconds it is a moment of early 1970."
+            }
         })
     }
 }
 
 impl std::error::Error for BadEpoch {}
+
+/// A moment for people to read, to the second: `2025-01-01 00:00:00 UTC`. None outside the years 1 to 9999.
+///
+/// ```
+/// use idgen_core::epoch::utc;
+///
+/// assert_eq!(utc(1_735_689_600_999).as_deref(), Some("2025-01-01 00:00:00 UTC"));
+/// assert_eq!(utc(i64::MAX), None);
+/// ```
+pub fn utc(unix_ms: i64) -> Option<String> {
+    let Epoch(ms) = Epoch::from_unix_ms(unix_ms).ok()?;
+    let at = OffsetDateTime::from_unix_timestamp(ms.div_euclid(1000)).ok()?;
+    let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+    let (hour, minute, second) = at.to_hms();
+    Some(format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC"))
+}
 
 impl Epoch {
     /// The least epoch: 0001-01-01T00:00:00Z.
@@ -81,6 +107,9 @@ impl Epoch {
     pub fn parse(text: &str) -> Result<Epoch, BadEpoch> {
         let text = text.trim();
         if let Ok(ms) = text.parse::<i128>() {
+            if SECONDS.contains(&ms) {
+                return Err(BadEpoch::Seconds);
+            }
             return i64::try_from(ms).map_err(|_| BadEpoch::Range).and_then(Epoch::from_unix_ms);
         }
         let moment = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| BadEpoch::Form)?;

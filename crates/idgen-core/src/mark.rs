@@ -53,7 +53,7 @@ pub struct Mark {
     raised: Tick,
     settled: Tick,
     claimed_until_ms: u64,
-    /// What the clocks showed at the last renewal.
+    /// What the clocks showed when they were last looked at.
     last: Clocks,
     /// The same for the renewal at which the clock was furthest ahead of the time since boot.
     furthest: Clocks,
@@ -61,9 +61,9 @@ pub struct Mark {
     pub renewals: u64,
     /// Time spent in writing, flushing and being acknowledged, in microseconds.
     pub flush_us: u64,
-    /// Backward steps of the clock seen at renewals.
+    /// Backward steps of the clock seen.
     pub steps_back: u64,
-    /// Forward steps of the clock seen at renewals.
+    /// Forward steps of the clock seen.
     pub steps_forward: u64,
 }
 
@@ -192,19 +192,21 @@ impl Mark {
         if tick < self.floor || tick > clocks.now + rules.max_ahead {
             return Err(Unplanned::Stale);
         }
-        match (u64::try_from(self.step_ms(self.furthest, clocks)), rules.max_jump) {
-            (Ok(by_ms), Some(max_jump)) if by_ms > max_jump && by_ms >= STEP_MS.unsigned_abs() => {
-                Err(Unplanned::Leap { by_ms })
-            }
-            _ => {
-                let written = self.written(rules.standbys);
-                Ok(if written.tick > tick.max(self.limit(rules.standbys)) {
-                    Plan::Await(written)
-                } else {
-                    Plan::Write((clocks.now.max(tick) + rules.reserve_ahead).min(MAX_TICK + 1))
-                })
-            }
+        if let Some(by_ms) = self.leap(clocks, rules.max_jump) {
+            return Err(Unplanned::Leap { by_ms });
         }
+        let written = self.written(rules.standbys);
+        Ok(if written.tick > tick.max(self.limit(rules.standbys)) {
+            Plan::Await(written)
+        } else {
+            Plan::Write((clocks.now.max(tick) + rules.reserve_ahead).min(MAX_TICK + 1))
+        })
+    }
+
+    /// How far the clock has leapt forward, in milliseconds, where that is more than `max_jump`.
+    pub fn leap(&self, clocks: Clocks, max_jump: Option<u64>) -> Option<u64> {
+        let by_ms = u64::try_from(self.step_ms(self.furthest, clocks)).ok()?;
+        (by_ms > max_jump? && by_ms >= STEP_MS.unsigned_abs()).then_some(by_ms)
     }
 
     /// The last mark that this run has written and that is worth waiting for; 0 where there is none. Where
@@ -224,22 +226,27 @@ impl Mark {
     /// Lets ticks below `mark` be issued. The mark is durable before this is called. If it is not
     /// `acknowledged` by synchronous standbys, its ticks may be issued only while none are configured.
     pub fn publish(&mut self, mark: Tick, acknowledged: bool, clocks: Clocks, flush_us: u64) {
-        match self.step_ms(self.last, clocks) {
-            step if step <= -STEP_MS => self.steps_back += 1,
-            step if step >= STEP_MS => self.steps_forward += 1,
-            _ => {}
-        }
+        self.look(clocks);
         if !self.renewed || self.step_ms(self.furthest, clocks) > 0 {
             self.furthest = clocks;
         }
         self.renewed = true;
-        self.last = clocks;
         self.limit = self.limit.max(mark);
         if acknowledged {
             self.acknowledged = self.acknowledged.max(mark);
         }
         self.renewals += 1;
         self.flush_us += flush_us;
+    }
+
+    /// Counts a step of the clock since the last look at it, where there was a renewal before.
+    pub fn look(&mut self, clocks: Clocks) {
+        match self.step_ms(self.last, clocks) {
+            step if step <= -STEP_MS => self.steps_back += 1,
+            step if step >= STEP_MS => self.steps_forward += 1,
+            _ => {}
+        }
+        self.last = clocks;
     }
 
     /// How far the clock was set between two readings; 0 before the first renewal.

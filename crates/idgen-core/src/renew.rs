@@ -14,7 +14,7 @@ const POLL_TO_US: u64 = 20_000;
 /// Takes over the stored mark, once in a run of the server; whether that was now.
 ///
 /// # Errors
-/// [`Error::Recovery`].
+/// [`Error::Recovery`], and that of [`Server::load_mark`].
 pub fn load<V: Server>(server: &V) -> Result<bool, V::Error> {
     if server.with_mark(|mark| mark.loaded()) {
         return Ok(false);
@@ -23,7 +23,7 @@ pub fn load<V: Server>(server: &V) -> Result<bool, V::Error> {
         return Err(Error::Recovery.into());
     }
     // Recovery is over, so nothing but this run moves the stored mark from here on.
-    let stored = server.load_mark();
+    let stored = server.load_mark()?;
     server.with_mark(|mark| mark.load(stored));
     Ok(true)
 }

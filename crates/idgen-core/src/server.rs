@@ -93,7 +93,10 @@ pub trait Server {
     /// Whether the server is in recovery.
     fn in_recovery(&self) -> bool;
     /// The stored mark; 0 where none has ever been stored.
-    fn load_mark(&self) -> Tick;
+    ///
+    /// # Errors
+    /// A mark of another epoch.
+    fn load_mark(&self) -> Result<Tick, Self::Error>;
     /// Writes a mark to the WAL, where one below the stored mark changes nothing; how far the WAL must be flushed
     /// for it to be durable.
     fn write_mark(&self, mark: Tick) -> u64;

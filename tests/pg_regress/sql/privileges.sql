@@ -107,6 +107,17 @@ REVOKE EXECUTE ON FUNCTION snowflake_remove_mark FROM regress_idgen_user;
 SELECT snowflake_remove_mark();
 \echo :LAST_ERROR_SQLSTATE
 
+-- So does another epoch.
+GRANT EXECUTE ON FUNCTION snowflake_accept_epoch TO regress_idgen_user;
+SET ROLE regress_idgen_user;
+SELECT snowflake_accept_epoch(epoch) FROM idgen_status;
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+REVOKE EXECUTE ON FUNCTION snowflake_accept_epoch FROM regress_idgen_user;
+SELECT snowflake_accept_epoch(epoch), snowflake_accept_epoch(NULL) FROM idgen_status;
+SELECT snowflake_accept_epoch('infinity');
+\echo :LAST_ERROR_SQLSTATE
+
 -- All grants there are, "-" being PUBLIC. A function without a list is everybody's to call.
 SELECT objid::regprocedure AS function, acl.grantee::regrole::text, acl.privilege_type
 FROM pg_depend JOIN pg_proc AS p ON p.oid = objid, aclexplode(proacl) AS acl

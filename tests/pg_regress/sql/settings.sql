@@ -76,6 +76,7 @@ ALTER SYSTEM SET idgen.epoch = '1735689600000.5';
 ALTER SYSTEM SET idgen.epoch = '253402300800000';
 \echo :LAST_ERROR_SQLSTATE
 ALTER SYSTEM SET idgen.epoch = '9223372036854775808';
+ALTER SYSTEM SET idgen.epoch = '1735689600';
 \echo :LAST_ERROR_SQLSTATE
 
 -- These are right. They are for the next start: the running server keeps its epoch.

@@ -316,8 +316,8 @@ impl Server for Replay<'_> {
         false
     }
 
-    fn load_mark(&self) -> Tick {
-        self.number(self.world.fine || self.party == Party::Reader, |node| node.written)
+    fn load_mark(&self) -> Result<Tick, Self::Error> {
+        Ok(self.number(self.world.fine || self.party == Party::Reader, |node| node.written))
     }
 
     fn write_mark(&self, mark: Tick) -> u64 {

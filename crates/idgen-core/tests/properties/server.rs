@@ -405,8 +405,8 @@ impl Server for Scripted {
         self.recovery.get()
     }
 
-    fn load_mark(&self) -> Tick {
-        self.written().into_iter().fold(self.stored, Tick::max)
+    fn load_mark(&self) -> Result<Tick, Self::Error> {
+        Ok(self.written().into_iter().fold(self.stored, Tick::max))
     }
 
     fn write_mark(&self, mark: Tick) -> u64 {
