@@ -13,6 +13,10 @@
 -- with 2200H (the sequence is at its end) and is to be tried again; in the same way any forgotten copy of the
 -- function fails from then on. The column defaults are then changed one by one, to be faster; where that is
 -- interrupted, run it again.
+--
+-- Before it changes anything it calls the function once, and looks whether that moved the sequence, whether the id
+-- is of the shard and the epoch, and whether every role that inserts may mint by idgen. What else the function
+-- is stays: its owner and grants, SECURITY DEFINER, SET, PARALLEL and the like.
 
 \set ON_ERROR_STOP on
 \set QUIET on
@@ -28,19 +32,67 @@ BEGIN ISOLATION LEVEL READ COMMITTED;
 SELECT set_config('search_path', 'pg_catalog, ' || quote_ident(:'idgen'), true) \g /dev/null
 DO $$
 DECLARE
-    function CONSTANT regproc := current_setting('migrate.function');
+    -- Others of its name take arguments.
+    function CONSTANT regproc := to_regprocedure(current_setting('migrate.function') || '()')::oid::regproc;
     sequence CONSTANT regclass := current_setting('migrate.sequence');
     shard CONSTANT integer := current_setting('migrate.shard');
+    idgen CONSTANT regnamespace := quote_ident(current_setting('migrate.idgen'));
+    mint CONSTANT regprocedure := format('%s.snowflake_next_id(integer)', idgen);
+    old record;
+    used regclass[];
+    lacking text;
+    definition text;
     id bigint;
     last bigint;
     past bigint;
     item record;
 BEGIN
-    IF (SELECT prosrc FROM pg_proc WHERE oid = function) ~ 'snowflake_next_id' THEN
+    IF function IS NULL THEN
+        RAISE 'there is no function %() without arguments', current_setting('migrate.function');
+    END IF;
+    SELECT * INTO old FROM pg_proc WHERE oid = function;
+    IF old.prorettype <> 'bigint'::regtype OR old.proretset OR old.prokind <> 'f' OR old.prosqlbody IS NOT NULL THEN
+        RAISE '%() is not a function in quotes that returns one bigint', function;
+    END IF;
+    IF old.prosrc ~ 'snowflake_next_id' THEN
         RAISE NOTICE '% mints by idgen already', function;
         RETURN;
     END IF;
+
+    -- A function that is SECURITY DEFINER calls idgen as its owner, and the new defaults call it as whoever inserts.
+    SELECT string_agg(DISTINCT quote_ident(rolname), ', ') INTO lacking
+    FROM (SELECT r.oid, rolname, false AS by_name
+          FROM pg_roles AS r, pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
+          WHERE refclassid = 'pg_proc'::regclass AND refobjid = function
+            AND (has_table_privilege(r.oid, d.adrelid, 'INSERT') OR has_any_column_privilege(r.oid, d.adrelid, 'INSERT'))
+          UNION ALL
+          SELECT oid, rolname, true FROM pg_roles
+          WHERE CASE WHEN old.prosecdef THEN oid = old.proowner
+                     ELSE has_function_privilege(oid, function, 'EXECUTE')
+                          AND has_schema_privilege(oid, old.pronamespace, 'USAGE') END) AS callers
+    WHERE oid >= 16384    -- not those that PostgreSQL has made, which nobody inserts as
+      AND (NOT has_function_privilege(oid, mint, 'EXECUTE')
+           OR by_name AND NOT has_schema_privilege(oid, idgen, 'USAGE'));
+    IF lacking IS NOT NULL THEN
+        RAISE 'roles that call %, or insert by it, may not mint by idgen: %', function, lacking
+            USING HINT = format('Grant them USAGE ON SCHEMA %1$s and EXECUTE ON FUNCTION %1$s.snowflake_next_id(integer), '
+                                'or take from them what they do not need.', idgen);
+    END IF;
+
+    -- nextval keeps a lock on its sequence until the end of the transaction, so the call shows what it uses,
+    -- whatever others do meanwhile.
     EXECUTE format('SELECT %s()', function) INTO id;
+    SELECT array_agg(DISTINCT relation::regclass) INTO used
+    FROM pg_locks JOIN pg_class AS c ON c.oid = relation
+    WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relkind = 'S'
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
+    IF used IS NULL THEN
+        RAISE '% uses no sequence: to end % would not keep it from making ids', function, sequence
+            USING HINT = 'Such a function has to be replaced by hand, while nobody calls it.';
+    ELSIF sequence <> ALL (used) THEN
+        RAISE '% does not use sequence %', function, sequence
+            USING HINT = format('It uses %s.', array_to_string(used, ', '));
+    END IF;
     IF shard_of(id) <> shard OR abs(extract(epoch FROM clock_timestamp() - snowflake_time(id))) > 60 THEN
         RAISE '% is of shard % and of %', function, shard_of(id), snowflake_time(id)
             USING HINT = 'Set idgen.epoch to the epoch of the function, restart, and give its shard.';
@@ -79,9 +131,12 @@ BEGIN
     PERFORM snowflake_advance(shard, past);
 
     -- Still in PL/pgSQL: a statement that has begun with the old one can go on with it.
-    EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS bigint LANGUAGE plpgsql AS %L', function,
-                   format('BEGIN RETURN %I.snowflake_next_id(%s); END',
-                          current_setting('migrate.idgen'), shard));
+    -- All but the body is as it was. Where an argument is for the result, $1 is its name too.
+    definition := pg_get_functiondef(function);
+    definition := left(definition, strpos(definition, chr(10) || 'AS $'));
+    EXECUTE replace(definition, ' LANGUAGE sql', ' LANGUAGE plpgsql') || format(
+        'AS %L', format(CASE WHEN old.proargmodes IS NULL THEN 'BEGIN RETURN %s.snowflake_next_id(%s); END'
+                             ELSE 'BEGIN $1 := %s.snowflake_next_id(%s); END' END, idgen, shard));
     EXECUTE format('SELECT %s()', function) INTO id;
     IF shard_of(id) <> shard OR id <= past THEN
         RAISE '% does not go on after %', id, past;
@@ -94,7 +149,7 @@ COMMIT;
 -- 2. The defaults, each in a transaction of its own. One that does more than to call the function stays.
 DO $$
 DECLARE
-    function CONSTANT regproc := current_setting('migrate.function');
+    function CONSTANT regproc := to_regprocedure(current_setting('migrate.function') || '()')::oid::regproc;
     mint CONSTANT text := format('%I.snowflake_next_id(%s)', current_setting('migrate.idgen'),
                                  current_setting('migrate.shard'));
     item record;

@@ -533,10 +533,88 @@ fn a_function_that_does_not_fit_is_left_alone() {
     let id: i64 = server.connect().query_one("SELECT insta5.next_id()", &[]).unwrap().get(0);
     assert!(id > 1 << 60, "still of the function");
 
+    // The wrong sequence, which another shard mints by, is not ended: it may be tried again with the right one.
+    let server = Server::start(&["idgen.epoch = 1314220021721"]);
+    let mut client = server.connect();
+    client.batch_execute(OLD_FUNCTION).unwrap();
+    client
+        .batch_execute(
+            "CREATE SEQUENCE insta5.other;
+             CREATE FUNCTION insta5.clock() RETURNS bigint LANGUAGE sql AS
+                 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1314220021721 << 23 | 5 << 10'",
+        )
+        .unwrap();
+    let with = |function: &str, sequence: &str| {
+        let variables = [("function", function), ("shard", "5"), ("sequence", sequence)];
+        server.psql("from-plpgsql.sql", &variables)
+    };
+    let refused = refusal(with("insta5.next_id", "insta5.other"));
+    assert!(refused.contains("insta5.next_id does not use sequence insta5.other"), "{refused}");
+    assert!(refused.contains("It uses insta5.table_id_seq."), "{refused}");
+    let refused = refusal(with("insta5.clock", "insta5.other"));
+    assert!(refused.contains("insta5.clock uses no sequence"), "{refused}");
+    let refused = refusal(with("insta5.nothing", "insta5.other"));
+    assert!(refused.contains("there is no function insta5.nothing() without arguments"), "{refused}");
+    for sequence in ["insta5.other", "insta5.table_id_seq"] {
+        client.query_one(&format!("SELECT nextval('{sequence}')"), &[]).unwrap();
+    }
+    client.query_one("SELECT insta5.next_id()", &[]).unwrap();
+
+    // Nor is a function whose callers could not mint any more.
+    client
+        .batch_execute(
+            "REVOKE EXECUTE ON FUNCTION snowflake_next_id(integer) FROM PUBLIC;
+             CREATE ROLE \"Inserts by it\";
+             GRANT USAGE ON SCHEMA insta5 TO \"Inserts by it\";
+             CREATE TABLE insta5.likes (id bigint DEFAULT insta5.next_id());
+             GRANT INSERT ON insta5.likes TO \"Inserts by it\"",
+        )
+        .unwrap();
+    let refused = refusal(take_over(&server));
+    assert!(refused.contains("may not mint by idgen: \"Inserts by it\""), "{refused}");
+    client
+        .batch_execute("GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO \"Inserts by it\"")
+        .unwrap();
+    run(take_over(&server));
+    client.batch_execute("SET ROLE \"Inserts by it\"; INSERT INTO insta5.likes DEFAULT VALUES").unwrap();
+
     // Nor one whose shard the server may not mint for.
     let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.allowed_shards = '6'"]);
     let mut client = server.connect();
     client.batch_execute(OLD_FUNCTION).unwrap();
     assert!(refusal(take_over(&server)).contains("may not mint ids for shard \"5\""));
     client.query_one("SELECT insta5.next_id()", &[]).unwrap();
+}
+
+/// What the function is but for its body stays: others of its name, its rights, and what its owner has set for it.
+#[test]
+fn a_replaced_function_keeps_what_it_is() {
+    let server = Server::start(&["idgen.epoch = 1314220021721"]);
+    let mut client = server.connect();
+    client.batch_execute(OLD_FUNCTION).unwrap();
+    client
+        .batch_execute(
+            "CREATE FUNCTION insta5.next_id(shard integer) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+             CREATE ROLE app; CREATE ROLE inserts;
+             ALTER FUNCTION insta5.next_id() SECURITY DEFINER;
+             ALTER FUNCTION insta5.next_id() SET search_path = pg_catalog, \"$user\", insta5;
+             ALTER FUNCTION insta5.next_id() SET statement_timeout = '7s';
+             ALTER FUNCTION insta5.next_id() PARALLEL RESTRICTED COST 77 STRICT;
+             ALTER FUNCTION insta5.next_id() OWNER TO app;
+             REVOKE EXECUTE ON FUNCTION insta5.next_id() FROM PUBLIC;
+             GRANT EXECUTE ON FUNCTION insta5.next_id() TO inserts;
+             GRANT USAGE ON SCHEMA insta5 TO app, inserts;
+             GRANT USAGE ON SEQUENCE insta5.table_id_seq TO app",
+        )
+        .unwrap();
+    let what = "SELECT to_jsonb(p) - 'prosrc' FROM pg_proc AS p WHERE oid = 'insta5.next_id()'::regprocedure";
+    let what = format!("SELECT ({what})::text");
+    let before: String = client.query_one(&what, &[]).unwrap().get(0);
+    run(take_over(&server));
+    assert_eq!(client.query_one(&what, &[]).unwrap().get::<_, String>(0), before);
+    client.batch_execute("SET ROLE inserts").unwrap();
+    let shard = client.query_one("SELECT (insta5.next_id() >> 10 & 8191)::integer", &[]).unwrap();
+    assert_eq!(shard.get::<_, i32>(0), 5);
+    let other = client.query_one("SELECT insta5.next_id(1)", &[]).unwrap();
+    assert_eq!(other.get::<_, i64>(0), 1);
 }

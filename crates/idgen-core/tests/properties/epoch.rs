@@ -1,5 +1,5 @@
 use idgen_core::Epoch;
-use idgen_core::epoch::{BadEpoch, INFINITY, MINUS_INFINITY, timestamp_since};
+use idgen_core::epoch::{BadEpoch, INFINITY, MINUS_INFINITY, timestamp_since, utc};
 use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
 use proptest::prelude::*;
 
@@ -46,6 +46,14 @@ fn epochs_and_ticks_are_the_moments_that_postgresql_shows() {
     assert_eq!(timestamp_since(9_223_371_331_199_999_000, 0), Some(9_223_371_331_199_999_000));
     assert_eq!(timestamp_since(9_223_371_331_199_999_000, 1), None);
     assert_eq!(timestamp_since(0, u64::MAX), None);
+}
+
+#[test]
+fn moments_are_told_to_the_second() {
+    assert_eq!(utc(1_735_689_600_999).as_deref(), Some("2025-01-01 00:00:00 UTC"));
+    assert_eq!(utc(-1).as_deref(), Some("1969-12-31 23:59:59 UTC"));
+    assert_eq!(utc(Epoch::MIN_UNIX_MS).as_deref(), Some("0001-01-01 00:00:00 UTC"));
+    assert_eq!(utc(Epoch::MAX_UNIX_MS + 1), None);
 }
 
 /// The sentences that PostgreSQL shows under a setting it refuses.
