@@ -52,7 +52,7 @@ BEGIN
     END IF;
     SELECT * INTO old FROM pg_proc WHERE oid = function;
     IF old.prorettype <> 'bigint'::regtype OR old.proretset OR old.prokind <> 'f' OR old.prosqlbody IS NOT NULL THEN
-        RAISE '%() is not a function in quotes that returns one bigint', function;
+        RAISE '%() is not a function with a body in quotes that returns one bigint', function;
     END IF;
     IF old.prosrc ~ 'snowflake_next_id' THEN
         RAISE NOTICE '% mints by idgen already', function;
