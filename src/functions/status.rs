@@ -93,7 +93,8 @@ fn idgen_status() -> Result<
         in_use,
         mark.map(Tick::cast_signed),
         epoch
-            .zip(kept.filter(|kept| epoch.is_some_and(|epoch| kept.is_of(epoch))))
+            .zip(kept)
+            .filter(|(epoch, kept)| kept.is_of(*epoch))
             .map(|(epoch, kept)| epoch.timestamp_of(kept.mark())),
         format!("replication origin {}", MARK_ORIGIN),
         now.map(|now| limit.saturating_sub(now).cast_signed()),
