@@ -450,5 +450,5 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_accept_epoch(epoch timestamptz)
     AS 'MODULE_PATHNAME', 'snowflake_accept_epoch_wrapper'
     LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) IS
-'Lets ids of this cluster count from another epoch from now on: the one that is given, and that idgen.epoch has been set to before. Until then nothing is minted. Returns whether there was anything to accept. Ids minted before decode to wrong times afterwards, and none of them is repeated. For superusers only. Errors: 42501 no superuser, 55000 library not preloaded or idgen.epoch not taken, 22023 another epoch than idgen.epoch, 25006 during recovery.';
+'Lets ids of this cluster count from another epoch from now on: the one that is given, and that idgen.epoch has been set to before. Until then nothing is minted. Returns whether there was anything to accept. Ids minted before decode to wrong times afterwards, and none of them is repeated. For superusers only. Errors: 42501 no superuser, 55000 library not preloaded or idgen.epoch not taken, 22023 another epoch than idgen.epoch, 25006 during recovery, 2200H the mark is the last there is.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) FROM PUBLIC;

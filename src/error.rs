@@ -142,7 +142,7 @@ fn excerpt(text: &str) -> String {
 /// When the clock lets minting go on that is this far behind, for people.
 fn goes_on(behind_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let at = (now + Duration::from_millis(behind_ms)).as_millis();
+    let at = (now + Duration::from_millis(behind_ms)).as_millis().next_multiple_of(1000);
     let at = i64::try_from(at).ok().and_then(utc).map_or_else(String::new, |at| format!(", at {at}"));
     format!("By this server's clock minting goes on in {}{at}.", duration(behind_ms))
 }

@@ -60,7 +60,7 @@ fn known(mark: Option<Progress>) -> Result<Tick, Error> {
 ///
 /// # Errors
 /// 42501 for who is no superuser, 25006 in recovery, 55000 where the library was not preloaded or has no epoch, 22023
-/// for another epoch.
+/// for another epoch, 2200H where the mark is the last there is.
 pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
     const ACTION: &str = "accept another epoch";
     if !backend::superuser() {
@@ -77,11 +77,21 @@ pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
     match origin::load_mark() {
         Some(progress) if !progress.is_of(ours) => {
             // PostgreSQL moves it forward only, and the check of the new epoch may be less than that of the old.
-            let mark = (progress.mark() + 1).min(MAX_STORED_TICK);
+            let mark = progress.mark() + 1;
+            if mark > MAX_STORED_TICK {
+                return Err(mint::Error::Exhausted.into());
+            }
             origin::flush_wal(origin::write_mark(Progress::new(mark, ours)));
             Ok(true)
         }
         _ => Ok(false),
+    }
+}
+
+impl Postgres {
+    /// How long ago the last mark was written, in milliseconds.
+    pub fn written_ms_ago(self) -> u64 {
+        clock::boot_ms().saturating_sub(self.0.last_write())
     }
 }
 
@@ -180,6 +190,7 @@ impl Server for Postgres {
     fn write_mark(&self, mark: Tick) -> u64 {
         // Without an epoch there is no clock either, and so nothing to write.
         let epoch = settings::epoch().unwrap_or_else(|error| error.raise());
+        self.0.note_write(clock::boot_ms());
         origin::write_mark(Progress::new(mark, epoch))
     }
 

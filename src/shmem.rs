@@ -2,7 +2,7 @@
 //! high-water mark behind another; and the starts of transactions.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicI64, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use std::{ptr, slice};
 
 use idgen_core::epoch::Timestamptz;
@@ -54,6 +54,8 @@ struct SharedMark {
     published: Published,
     /// When the counters of the slots began. It is here because there is room, and is seldom written.
     counted_since: AtomicI64,
+    /// When the last mark was written, in milliseconds since boot. It is here for the same reason.
+    written_ms: AtomicU64,
     guarded: Guarded,
 }
 
@@ -206,6 +208,16 @@ impl Shared {
     /// When the counters of the slots began: at the start of the server, or the last reset.
     pub fn counted_since(&self) -> Timestamptz {
         self.mark.counted_since.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a mark is being written now, in milliseconds since boot.
+    pub fn note_write(&self, boot_ms: u64) {
+        self.mark.written_ms.store(boot_ms, Ordering::Relaxed);
+    }
+
+    /// When that was.
+    pub fn last_write(&self) -> u64 {
+        self.mark.written_ms.load(Ordering::Relaxed)
     }
 
     /// Begins the counters of all slots anew.

@@ -61,10 +61,13 @@ fn idgen_status() -> Result<
         in_use += 1;
         furthest = furthest.max(tick);
     }
+    let boot_ms = clock::boot_ms();
     let now = clock::now().ok();
-    let clocks = now.map(|now| Clocks { now, boot_ms: clock::boot_ms() });
+    let clocks = now.map(|now| Clocks { now, boot_ms });
+    // A process that was put aside between the two readings would see a step.
+    let at_once = clock::boot_ms() - boot_ms <= 1;
     let state = server.with_mark(|mark| {
-        clocks.inspect(|clocks| mark.look(*clocks));
+        clocks.filter(|_| at_once).inspect(|clocks| mark.look(*clocks));
         *mark
     });
     let limit = server.limit();
@@ -108,15 +111,18 @@ fn idgen_status() -> Result<
     )))
 }
 
+/// From when on a mark that standbys have not acknowledged is said to be awaited, in milliseconds.
+const AWAITED_MS: u64 = 1000;
+
 /// What keeps the mark from being renewed: a leap of the clock, or standbys that do not acknowledge the last one
-/// written. That is nothing to be said of as long as ids may go on below the one before.
+/// written.
 fn trouble(server: Postgres, state: &Mark, clocks: Clocks) -> Option<Error> {
     if let Some(by_ms) = state.leap(clocks, settings::max_clock_jump_ms()) {
         return Some(mint::Error::ClockLeapt { by_ms }.into());
     }
     let standbys = server.standbys_must_acknowledge();
     let (limit, written) = (state.limit(standbys), state.written(standbys));
-    let awaited = standbys && limit <= clocks.now && limit < written.tick;
+    let awaited = standbys && limit < written.tick && server.written_ms_ago() > AWAITED_MS;
     (awaited && !server.acknowledged(written.lsn))
         .then(|| mint::Error::MarkNotRenewed { waited_ms: 0 }.into())
 }

@@ -239,8 +239,12 @@ impl Mark {
         self.flush_us += flush_us;
     }
 
-    /// Counts a step of the clock since the last look at it, where there was a renewal before.
+    /// Counts a step of the clock since the last look at it, where there was a renewal before. A reading that is
+    /// older than that one, because others have looked meanwhile, says nothing.
     pub fn look(&mut self, clocks: Clocks) {
+        if clocks.boot_ms < self.last.boot_ms {
+            return;
+        }
         match self.step_ms(self.last, clocks) {
             step if step <= -STEP_MS => self.steps_back += 1,
             step if step >= STEP_MS => self.steps_forward += 1,

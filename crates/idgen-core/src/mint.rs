@@ -432,9 +432,10 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
     /// Why `tick`, the next one that the shard has, cannot be issued at `now`.
     fn too_far_ahead(&self, tick: Tick, now: Tick, max_ahead_ms: u64) -> Error {
         let (shard, waited_ms) = (self.shard.into(), self.patience.waited_ms(self.server));
-        // None of a unit of time is issued that begins before the floor.
+        // None of a unit of time is issued that begins before the floor. Where the shard has ids of this run, these
+        // are what it waits for.
         let floor = self.server.run_floor().next_multiple_of(S::UNIT_MS);
-        if floor > now + max_ahead_ms {
+        if floor > now + max_ahead_ms && floor >= tick {
             return Error::ClockBehindMark { by_ms: floor - now, max_ahead_ms, waited_ms };
         }
         // Calls take a shard as far as this, and no further while the clock goes on.

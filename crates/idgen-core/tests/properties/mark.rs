@@ -110,6 +110,26 @@ proptest! {
     }
 }
 
+/// Steps are counted by whoever looks, once, and not by a reading that is older than the last one: a renewal reads
+/// the clocks before it waits for the disk.
+#[test]
+fn steps_are_counted_by_whoever_looks() {
+    let mut mark = Mark::default();
+    let at = |now, boot_ms| Clocks { now, boot_ms };
+    mark.look(at(5000, 5000));
+    mark.look(at(90_000, 5000));
+    assert_eq!((mark.steps_back, mark.steps_forward), (0, 0), "there is no renewal to measure from");
+    mark.publish(1, false, at(100_000, 5000), 0);
+    mark.look(at(100_300, 5300));
+    mark.publish(2, false, at(100_010, 5010), 0);
+    assert_eq!((mark.steps_back, mark.steps_forward), (0, 0), "the clock has gone on");
+    mark.look(at(99_500, 5400));
+    mark.look(at(99_600, 5500));
+    assert_eq!((mark.steps_back, mark.steps_forward), (1, 0));
+    mark.publish(3, false, at(101_600, 5500), 0);
+    assert_eq!((mark.steps_back, mark.steps_forward), (1, 1));
+}
+
 /// A clock that is behind the mark is no measure of a leap: the server starts under it, two calls race
 /// for the first renewal, and the one that has not seen the floor must not renew. Found by
 /// `make faults SEED=20261121`: with the clock right again, every call failed.

@@ -446,6 +446,25 @@ fn a_run_begins_at_the_mark_of_the_one_before() {
     assert_eq!(server.js_id(0, js_shard(5)), refused(behind(4920)));
 }
 
+/// Where the clock is behind both, a shard that has ids of this run waits for these: a restart would have every other
+/// shard wait as long.
+#[test]
+fn a_shard_of_this_run_is_said_to_wait_for_its_own_ids() {
+    let server = Scripted::new(NOW);
+    server.max_wait.set(0);
+    server.id(0, shard(5)).unwrap();
+    server.step_clock(60_000);
+    server.id(0, shard(5)).unwrap();
+    server.set_clock(NOW - 8000);
+    let max_ahead_ms = server.max_ahead.get();
+    let id = server.id(0, shard(5));
+    let Err(error) = &id else { panic!("{id:?}") };
+    let own = |by_ms| Error::ClockBehind { shard: shard(5), by_ms, max_ahead_ms, waited_ms: 0 };
+    assert!((68_000..68_010).any(|by_ms| id == refused(own(by_ms))), "{error:?}");
+    let mark = Error::ClockBehindMark { by_ms: 8000, max_ahead_ms, waited_ms: 0 };
+    assert_eq!(server.id(0, shard(6)), refused(mark));
+}
+
 /// What lies as far ahead as ids may is no mark that the clock is behind.
 #[test]
 fn a_full_shard_at_the_mark_is_full() {
