@@ -65,7 +65,7 @@ fn idgen_status() -> Result<
     let now = clock::now().ok();
     let clocks = now.map(|now| Clocks { now, boot_ms });
     // A process that was put aside between the two readings would see a step.
-    let at_once = clock::boot_ms() - boot_ms <= 1;
+    let at_once = clock::boot_ms().saturating_sub(boot_ms) <= 1;
     let state = server.with_mark(|mark| {
         clocks.filter(|_| at_once).inspect(|clocks| mark.look(*clocks));
         *mark

@@ -227,7 +227,7 @@ fn another_epoch_is_refused() {
 fn another_epoch_is_accepted() {
     let server = Server::start(&["idgen.max_wait = 100ms"]);
     let mut ledger = Ledger::default();
-    let mut accept = |server: &Server, epoch: &str| -> Result<bool, String> {
+    let accept = |server: &Server, epoch: &str| -> Result<bool, String> {
         let sql = format!("SELECT snowflake_accept_epoch('{epoch}')");
         let row = server.connect().query_one(&sql, &[]);
         row.map(|row| row.get(0)).map_err(|error| error.code().unwrap().code().into())
