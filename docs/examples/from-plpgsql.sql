@@ -29,7 +29,6 @@ SELECT set_config('migrate.function', :'function', false), set_config('migrate.s
 
 -- 1. The change, in one transaction.
 BEGIN ISOLATION LEVEL READ COMMITTED;
-SELECT set_config('search_path', 'pg_catalog, ' || quote_ident(:'idgen'), true) \g /dev/null
 DO $$
 DECLARE
     -- Others of its name take arguments.
@@ -43,10 +42,14 @@ DECLARE
     lacking text;
     definition text;
     id bigint;
+    id_shard integer;
+    id_time timestamptz;
     last bigint;
     past bigint;
     item record;
 BEGIN
+    -- Functions of idgen are named with their schema, and nothing else of it is in reach: whoever may create there
+    -- could have an operator of theirs called here.
     IF function IS NULL THEN
         RAISE 'there is no function %() without arguments', current_setting('migrate.function');
     END IF;
@@ -93,8 +96,9 @@ BEGIN
         RAISE '% does not use sequence %', function, sequence
             USING HINT = format('It uses %s.', array_to_string(used, ', '));
     END IF;
-    IF shard_of(id) <> shard OR abs(extract(epoch FROM clock_timestamp() - snowflake_time(id))) > 60 THEN
-        RAISE '% is of shard % and of %', function, shard_of(id), snowflake_time(id)
+    EXECUTE format('SELECT %1$s.shard_of($1), %1$s.snowflake_time($1)', idgen) INTO id_shard, id_time USING id;
+    IF id_shard <> shard OR abs(extract(epoch FROM clock_timestamp() - id_time)) > 60 THEN
+        RAISE '% is of shard % and of %', function, id_shard, id_time
             USING HINT = 'Set idgen.epoch to the epoch of the function, restart, and give its shard.';
     END IF;
 
@@ -118,7 +122,7 @@ BEGIN
 
     -- A client may have got an id that is in no table yet. It is of this millisecond at the latest, and ids
     -- go on after it. After the greatest id in a table as well, should the clock have been set back.
-    past := snowflake_max_id(clock_timestamp());
+    EXECUTE format('SELECT %s.snowflake_max_id(clock_timestamp())', idgen) INTO past;
     FOR item IN
         SELECT DISTINCT d.adrelid::regclass AS relation, a.attname
         FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
@@ -128,7 +132,7 @@ BEGIN
         EXECUTE format('SELECT greatest(max(%I), %s) FROM %s', item.attname, past, item.relation) INTO past;
     END LOOP;
     PERFORM pg_sleep(0.002);
-    PERFORM snowflake_advance(shard, past);
+    EXECUTE format('SELECT %s.snowflake_advance($1, $2)', idgen) USING shard, past;
 
     -- Still in PL/pgSQL: a statement that has begun with the old one can go on with it.
     -- All but the body is as it was. Where an argument is for the result, $1 is its name too.
@@ -137,8 +141,8 @@ BEGIN
     EXECUTE replace(definition, ' LANGUAGE sql', ' LANGUAGE plpgsql') || format(
         'AS %L', format(CASE WHEN old.proargmodes IS NULL THEN 'BEGIN RETURN %s.snowflake_next_id(%s); END'
                              ELSE 'BEGIN $1 := %s.snowflake_next_id(%s); END' END, idgen, shard));
-    EXECUTE format('SELECT %s()', function) INTO id;
-    IF shard_of(id) <> shard OR id <= past THEN
+    EXECUTE format('SELECT id, %s.shard_of(id) FROM %s() AS id', idgen, function) INTO id, id_shard;
+    IF id_shard <> shard OR id <= past THEN
         RAISE '% does not go on after %', id, past;
     END IF;
     RAISE NOTICE 'ids of shard % are minted by idgen from now on, and are greater than %', shard, past;

@@ -586,6 +586,41 @@ fn a_function_that_does_not_fit_is_left_alone() {
     client.query_one("SELECT insta5.next_id()", &[]).unwrap();
 }
 
+/// Somebody who may create in the schema of the extension cannot have the script, which a superuser runs, call an
+/// operator of theirs: an exact match for the types comes before PostgreSQL's own.
+#[test]
+fn a_function_is_replaced_beside_hostile_operators() {
+    let server = Server::start(&["idgen.epoch = 1314220021721"]);
+    let mut client = server.connect();
+    client.batch_execute(OLD_FUNCTION).unwrap();
+    client
+        .batch_execute("CREATE ROLE mallory; GRANT CREATE ON SCHEMA public TO mallory; SET ROLE mallory")
+        .unwrap();
+    for (n, (left, operator, right)) in [
+        ("oid", "=", "regclass"),
+        ("oid", "=", "regproc"),
+        ("oid", "<>", "regtype"),
+        ("oid", "=", "regtype"),
+        ("regclass", "<>", "regclass"),
+        ("bigint", "<>", "integer"),
+        ("integer", "<>", "integer"),
+        ("bigint", "<=", "bigint"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        client
+            .batch_execute(&format!(
+                "CREATE FUNCTION public.steal{n}({left}, {right}) RETURNS boolean LANGUAGE plpgsql AS
+                     'BEGIN RAISE ''stolen as % by {left} {operator} {right}'', current_user; END';
+                 CREATE OPERATOR public.{operator} (FUNCTION = public.steal{n}, LEFTARG = {left}, RIGHTARG = {right})"
+            ))
+            .unwrap();
+    }
+    client.batch_execute("RESET ROLE").unwrap();
+    run(take_over(&server));
+}
+
 /// What the function is but for its body stays: others of its name, its rights, and what its owner has set for it.
 #[test]
 fn a_replaced_function_keeps_what_it_is() {
