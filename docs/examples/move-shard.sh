@@ -1,38 +1,79 @@
 #!/usr/bin/env bash
 # Moves a logical shard, a schema of a database, to another server while clients go on.
 #
-#     move-shard.sh SOURCE TARGET SCHEMA SHARD
+#     move-shard.sh [OPTION]... SOURCE TARGET SCHEMA SHARD
 #     move-shard.sh 'host=old dbname=app' 'host=new dbname=app' insta5 5
 #
-# SOURCE and TARGET are connection strings for superusers; psql, pg_dump and pg_restore are on the PATH. No
-# row is lost, no id is minted twice, and ids of the target are greater than those of the source.
+# SOURCE and TARGET are connection strings of superusers. psql, pg_dump and pg_restore are on the PATH. Passwords
+# belong into ~/.pgpass: every user of the machine sees the arguments of a command.
 #
-# While the rows are copied, clients can neither read nor write the schema. Statements fail on the source with
-# 3F000 or 42P01 (there is no such schema, or table) or 55000 (the shard is not allowed), and on the target in
-# the same way until the move is done. So a client that gets one of these tries again, on the target.
+#     --source-standby CONNECTION    a standby of the source; one option for each
+#     --target-standby CONNECTION    a standby of the target; one option for each
+#     --set-list PROGRAM             sets idgen.allowed_shards: see below
+#     --undo                         gives a shard back to the source after a move that broke off
+#     --finish                       goes on with such a move
 #
-# What goes wrong is undone, until the moment when the target may mint. In the end the source has the old rows
-# still, in SCHEMA_moved, for you to drop.
+# No row is lost, no id is minted twice, and ids of the target are greater than those of the source. While the
+# rows are copied, clients can neither read nor write the schema. Statements fail on the source with 3F000 or 42P01
+# (there is no such schema, or table) or 55000 (the shard is not allowed), and on the target in the same way until
+# the move is done. So a client that gets one of these tries again, on the target.
 #
-# What is needed: one idgen.epoch on both. A list in idgen.allowed_shards of the target, without the shard (an
-# empty list means every shard, and only one server may mint for this one). Nothing outside of the schema that
-# uses its tables, and nothing inside that the target lacks, such as roles or the types of another schema.
+# Everything that can be looked at is looked at before the schema is closed. What goes wrong after that is undone,
+# until the moment when the target may mint. The name of the schema on the source says how far a move has come:
+#
+#     SCHEMA            it has not begun, or is undone
+#     SCHEMA_moving     the source is closed, and the target does not mint: --undo or --finish
+#     SCHEMA_moved      the target may mint: --finish. In the end these are the old rows, for you to drop
+#
+# A list in idgen.allowed_shards is a setting of one server, which standbys do not replay. So the lists of the
+# standbys are changed too, or a promoted standby of the source would mint what the target mints. The lists are set by
+# ALTER SYSTEM. Where something else keeps the configuration, such as Patroni or an operator of Kubernetes, give a
+# PROGRAM that tells it. It is called with two arguments, "source" or "target" and the list, and must reach the standbys
+# too. The move goes on when every server shows the list.
+#
+# What is needed: one idgen.epoch on both. A list on the target without the shard (an empty list means every shard,
+# and only one server may mint for this one). Nothing outside of the schema that uses its tables.
 set -euo pipefail
 export PGOPTIONS="${PGOPTIONS-} -c search_path=pg_catalog"
+CLOSE_TIMEOUT=${CLOSE_TIMEOUT:-60}        # s, for the transactions that use the schema to leave a gap
 COMMAND_TIMEOUT=${COMMAND_TIMEOUT:-30}    # s, for the commands that began before the shard was withdrawn
-
-[ $# = 4 ] || { echo "usage: move-shard.sh SOURCE TARGET SCHEMA SHARD" >&2; exit 2; }
-source=$1 target=$2 schema=$3 shard=$4
-moved=${schema}_moved
 
 say() { printf '%s  %s\n' "$(date -u +%T.%3N)" "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | sed '$d' >&2; exit 2; }
+
+declare -A connection
+source=('the source') target=('the target') resume='' set_list=''
+while [ $# -gt 4 ] || [[ "${1-}" == --* ]]; do
+    case $1 in
+        --undo | --finish) resume=${1#--} ;;
+        --source-standby) source+=("standby ${#source[@]} of the source") connection[${source[-1]}]=${2-} && shift ;;
+        --target-standby) target+=("standby ${#target[@]} of the target") connection[${target[-1]}]=${2-} && shift ;;
+        --set-list) set_list=${2-} && shift ;;
+        *) usage ;;
+    esac
+    shift || usage
+done
+[ $# = 4 ] || usage
+connection['the source']=$1 connection['the target']=$2
+schema=$3 shard=$4 moving=$3_moving moved=$3_moved
+case $shard in *[!0-9]* | '') die "the shard is not a number: $shard" ;; esac
 
 # on SERVER SQL: what the SQL prints, in a session of its own.
 on() {
-    psql -X -q -At -d "$1" -v ON_ERROR_STOP=1 -v schema="$schema" -v moved="$moved" -v shard="$shard" \
-        -v idgen="${idgen-}" -v past="${past-}" <<<"$2"
+    local code=0
+    psql -X -q -At -d "${connection[$1]}" -v ON_ERROR_STOP=1 -v schema="$schema" -v moving="$moving" \
+        -v moved="$moved" -v shard="$shard" -v idgen="${idgen-}" -v past="${past-}" <<<"$2" || code=$?
+    # 2 is a connection that could not be made, or was lost.
+    [ "$code" != 2 ] || printf 'error: %s cannot be reached\n' "$1" >&2
+    return "$code"
 }
+
+quoted() { printf '"%s"' "${1//\"/\"\"}"; }
+
+# The statements, for those who have to do it by hand.
+rename_by_hand() { printf 'ALTER SCHEMA %s RENAME TO %s;' "$(quoted "$1")" "$(quoted "$2")"; }
+list_by_hand() { printf "ALTER SYSTEM SET idgen.allowed_shards = '%s'; SELECT pg_reload_conf();" "$1"; }
 
 # What a server may mint for: the rows n of "allowed".
 allowed_shards="WITH allowed AS (
@@ -57,73 +98,304 @@ list() {
         FROM range"
 }
 
+# Where there is no answer, the first of these says yes and the second no, which is the safe side.
+may_mint() { [ "$(on "$1" "$allowed_shards SELECT count(*) FROM allowed WHERE n = :shard")" != 0 ]; }
+has_schema() { [ "$(on "$1" "SELECT count(*) FROM pg_namespace WHERE nspname = $2")" = 1 ]; }
+
 # allow SERVER LIST: changes the setting, and waits until the postmaster has told every backend.
 allow() {
-    on "$1" "ALTER SYSTEM SET idgen.allowed_shards = '$2'"
-    on "$1" "SELECT pg_reload_conf()" >/dev/null
-    for _ in {1..100}; do
-        if [ "$(on "$1" "SHOW idgen.allowed_shards")" = "$2" ]; then return 0; fi
+    local try tries=600    # another program may need its time to tell the servers
+    if [ -z "$set_list" ]; then
+        tries=100
+        on "$1" "ALTER SYSTEM SET idgen.allowed_shards = '$2'" && on "$1" "SELECT pg_reload_conf()" >/dev/null || return
+    fi
+    for ((try = 0; try < tries; try++)); do
+        [ "$(on "$1" "SHOW idgen.allowed_shards")" != "$2" ] || return 0
         sleep 0.1
     done
-    die "idgen.allowed_shards does not become \"$2\" on $1: is it set on the command line?"
+    echo "error: idgen.allowed_shards does not become \"$2\" on $1" >&2
+    return 1
 }
 
-undo=no
+# allow_all source|target LIST: on a server and its standbys.
+allow_all() {
+    local server failed=0
+    local -n servers=$1
+    [ -z "$set_list" ] || "$set_list" "$1" "$2" || return
+    for server in "${servers[@]}"; do
+        allow "$server" "$2" || { failed=1; say "what is left to do on $server: $(list_by_hand "$2")"; }
+    done
+    return "$failed"
+}
+
+# end_others SERVER: ends the sessions of an earlier run there, such as a restore that would still commit.
+end_others() {
+    local pids='' try
+    for try in {1..300}; do
+        pids=$(on "$1" "
+            SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
+            WHERE application_name = '$PGAPPNAME' AND pid <> pg_backend_pid()
+              AND NOT ('$1' = 'the source' AND pid = $lock_pid)") || return
+        [ -n "$pids" ] || return 0
+        [ "$try" != 1 ] || say "ending what is still at work for this move on $1: pid $pids"
+        on "$1" "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid IN ($pids)" >/dev/null || return
+        sleep 0.1
+    done
+    echo "error: these sessions on $1 do not end: pid $pids" >&2
+    return 1
+}
+
+# The source comes first: clients wait for it.
+undo() {
+    local server
+    if ! {
+        { [ "$withdrawn" = no ] || [ -z "$set_list" ] || "$set_list" source "$allowed"; } &&
+            { [ "$withdrawn" = no ] || allow 'the source' "$allowed"; } &&
+            on 'the source' "SELECT format('ALTER SCHEMA %I RENAME TO %I', nspname, :'schema')
+                             FROM pg_namespace WHERE nspname = :'moving' \gexec" &&
+            has_schema 'the source' ":'schema'"
+    }; then
+        say "NOT undone. What is left to do, on the source and each of its standbys:"
+        say "    $(list_by_hand "$allowed")"
+        say "and then on the source: $(rename_by_hand "$moving" "$schema")"
+        return
+    fi
+    say "undone: the source has the shard, in schema $schema, and idgen.allowed_shards is \"$allowed\" again"
+    for server in "${source[@]:1}"; do
+        [ "$withdrawn" = no ] || allow "$server" "$allowed" ||
+            say "what is left to do on $server: $(list_by_hand "$allowed")"
+    done
+    drop_copy
+}
+
+drop_copy() {
+    end_others 'the target' &&
+        on 'the target' 'SET client_min_messages = warning; DROP SCHEMA IF EXISTS :"moving" CASCADE' ||
+        say "what may be left to do on the target: DROP SCHEMA IF EXISTS $(quoted "$moving") CASCADE;"
+}
+
+state=unchanged withdrawn=no copy=''
 finish() {
     local code=$?
+    # What is undone is undone to the end, also where nobody reads any more what is said.
+    set +e
     trap - EXIT
-    case $undo in
-        possible)
+    trap '' INT TERM HUP PIPE
+    [ -z "$copy" ] || kill -- "-$copy" 2>/dev/null || true
+    case $state in
+        closed)
             say "undoing what was done"
-            on "$target" 'SET client_min_messages = warning; DROP SCHEMA IF EXISTS :"moved" CASCADE' &&
-                allow "$source" "$allowed" &&
-                on "$source" "SELECT format('ALTER SCHEMA %I RENAME TO %I', nspname, :'schema')
-                              FROM pg_namespace WHERE nspname = :'moved' \gexec" &&
-                say "undone: the source has the shard, as before" ||
-                say "not all of it; the source had $schema, not $moved, and idgen.allowed_shards \"$allowed\""
+            undo
             ;;
-        impossible)
-            say "not undone, for the target may mint already. What is left to do there, if it is not done:"
-            say "add $shard to idgen.allowed_shards, reload, ALTER SCHEMA $moved RENAME TO $schema"
-            ;;
+        resumed) say "the move has broken off again: run the same command with --finish, or with --undo" ;;
+        opened) say "NOT undone, for the target may mint already. Run the same command with --finish" ;;
     esac
     exit "$code"
 }
 trap finish EXIT
-trap 'exit 130' INT TERM HUP
+trap 'exit 130' INT TERM HUP PIPE
 
-# Checks. Nothing is changed yet.
-case $shard in *[!0-9]* | '') die "the shard is not a number: $shard" ;; esac
-[ ${#moved} -le 63 ] || die "the name of the schema leaves no room for _moved"
-for server in "$source" "$target"; do
-    [ "$(on "$server" "SELECT pg_is_in_recovery()")" = f ] || die "a standby cannot take part: $server"
+# --- What can be looked at while clients go on. Nothing is changed.
+
+# To undo, the source is enough.
+needed=("${source[@]}" "${target[@]}")
+[ "$resume" != undo ] || needed=('the source')
+for server in "${needed[@]}"; do on "$server" "SELECT" >/dev/null || exit; done
+for server in 'the source' 'the target'; do
+    [[ " ${needed[*]} " != *"$server"* ]] || [ "$(on "$server" "SELECT pg_is_in_recovery()")" = f ] ||
+        die "$server is a standby, which cannot take part"
 done
+[ "$(on 'the source' "SELECT octet_length(:'moving')")" -le 63 ] ||
+    die "the name of the schema leaves no room for _moving"
+
+# One run for a schema at a time. The session that has the lock ends with this program, however that ends. The
+# others of this program go by the same name.
+system() { on "$1" "SELECT system_identifier FROM pg_control_system()"; }
+PGAPPNAME="move-shard $shard of $(system 'the source')"
+export PGAPPNAME
+[ "$(on 'the source' "SHOW application_name")" = "$PGAPPNAME" ] || die "leave application_name to this program"
+coproc lock { exec psql -X -q -At -d "${connection['the source']}" -v schema="$schema" 2>&1; }
+cat >&"${lock[1]}" <<<"SET lock_timeout = '5s'; SELECT pg_backend_pid();
+    SELECT 'locked' FROM pg_advisory_lock(hashtext('move-shard'), hashtext(:'schema'));"
+read -r lock_pid <&"${lock[0]}"
+read -r locked <&"${lock[0]}"
+[ "$locked" = locked ] || die "another run is at work for $schema, on the source with pid $(on 'the source' "
+    SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
+    WHERE application_name = '$PGAPPNAME' AND pid NOT IN (pg_backend_pid(), $lock_pid)")"
+
 idgen_of() {
     on "$1" "SELECT nspname FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
              WHERE extname = 'idgen'"
 }
-idgen=$(idgen_of "$source")
+idgen=$(idgen_of 'the source')
 [ -n "$idgen" ] || die "the source has no extension idgen"
-[ "$(idgen_of "$target")" = "$idgen" ] || die "the target has no extension idgen in schema $idgen"
+
+allowed=$(on 'the source' "SHOW idgen.allowed_shards")
+if [ "$resume" = undo ]; then
+    end_others 'the source'
+    if has_schema 'the source' ":'moving'"; then
+        # The source has SCHEMA_moved before the target's list has the shard, so a target that does not answer may not
+        # mint. One that may was given its list by hand.
+        [ "$(on 'the target' "$allowed_shards SELECT count(*) FROM allowed WHERE n = :shard" 2>/dev/null)" != 1 ] ||
+            die "the target may mint for shard $shard: take it out of its list first, if nobody has minted there"
+        allowed=$(list 'the source' with) withdrawn=yes
+        undo
+    elif has_schema 'the source' ":'moved'" && ! has_schema 'the source' ":'schema'"; then
+        die "the target may mint already: --finish is the only way"
+    else
+        say "the source has nothing to undo"
+        drop_copy
+    fi
+    exit
+fi
+
+[ "$(idgen_of 'the target')" = "$idgen" ] || die "the target has no extension idgen in schema $idgen"
 epoch='SELECT extract(epoch FROM epoch) FROM :"idgen".idgen_status'
-[ "$(on "$source" "$epoch")" = "$(on "$target" "$epoch")" ] || die "the servers have different idgen.epoch"
+[ "$(on 'the source' "$epoch")" = "$(on 'the target' "$epoch")" ] || die "the servers have different idgen.epoch"
 
-is_there() { [ "$(on "$1" "SELECT count(*) FROM pg_namespace WHERE nspname = $2")" != 0 ]; }
-is_there "$source" :\'schema\' || die "the source has no schema $schema"
-for server in "$source" "$target"; do
-    if is_there "$server" :\'moved\'; then die "a schema $moved is there already: $server"; fi
+# How far an earlier run came.
+at_source='' at_target=''
+for name in schema moving moved; do
+    if has_schema 'the source' ":'$name'"; then at_source+=" $name"; fi
+    if has_schema 'the target' ":'$name'"; then at_target+=" $name"; fi
 done
-if is_there "$target" :\'schema\'; then die "the target has a schema $schema"; fi
+case "$at_source/$at_target/$resume" in
+    ' schema//') ;;
+    ' moving//finish' | ' moving/ moving/finish') ;;
+    ' moved/ moving/finish' | ' moved/ schema/finish') ;;
+    ' schema/ moving/'*)
+        die "the target has $moving, a copy that an undone move has left. Drop it with --undo, or there:" \
+            "DROP SCHEMA $(quoted "$moving") CASCADE;" ;;
+    ' moving//' | ' moving/ moving/')
+        die "an earlier move broke off. The source has $moving, which nobody can use. Run the same command with" \
+            "--undo, and the source has it again, or with --finish. To undo it by hand, on the source and each of its" \
+            "standbys: $(list_by_hand "$(list 'the source' with)") and then on the source:" \
+            "$(rename_by_hand "$moving" "$schema")" ;;
+    ' moved/ moving/')
+        die "an earlier move broke off when the target might mint already. Run the same command with --finish. By" \
+            "hand, on the target and each of its standbys: $(list_by_hand "$(list 'the target' with)") and then on the" \
+            "target: $(rename_by_hand "$moving" "$schema")" ;;
+    ' moved/ schema/') die "the schema has moved: the target has it. --finish looks after the lists once more" ;;
+    ' schema/'*'/finish') die "there is nothing to finish: the source has the schema" ;;
+    ' moved//'*)
+        die "the source has $moved, and the target has nothing of it. If the target has lost it and does not mint for" \
+            "shard $shard, give it back, on the source: $(rename_by_hand "$moved" "$schema") and on the source and each" \
+            "of its standbys: $(list_by_hand "$(list 'the source' with)")" ;;
+    ' schema moved'/*)
+        die "the source has $moved too, of an earlier move. When you are content with that one:" \
+            "DROP SCHEMA $(quoted "$moved") CASCADE;" ;;
+    ' schema/ moved'*)
+        die "the target has $moved, of an earlier move. When you are content with that one:" \
+            "DROP SCHEMA $(quoted "$moved") CASCADE;" ;;
+    *' m'*/* | */*' m'*) die "there is more than a move leaves:$at_source on the source,$at_target on the target" ;;
+    */*' schema'*) die "the target has a schema $schema" ;;
+    *) die "the source has no schema $schema" ;;
+esac
 
-others=$(on "$source" "
+# Every standby must be named, and have the list of its primary: it mints by its own when it is promoted. After a
+# move that broke off the lists may differ, for they are set anew.
+away=()
+check_standbys() {
+    local server found='' identity identities='' sender slot
+    local -n servers=$1
+    for server in "${servers[@]}"; do
+        [ "$server" = "${servers[0]}" ] ||
+            [ "$(on "$server" "SELECT pg_is_in_recovery()")$(system "$server")" = "t$(system "${servers[0]}")" ] ||
+            die "what was given as $server is none"
+        identity=[$(on "$server" "SELECT pg_postmaster_start_time(), inet_server_addr(), setting
+                                  FROM pg_settings WHERE name = 'data_directory'")]
+        [[ "$identities" != *"$identity"* ]] || die "$server was given twice"
+        identities+=$identity
+        while read -r sender; do
+            [ -z "$sender" ] || found+="${found:+, }$sender"$'\n'
+        done < <(on "$server" "
+            SELECT format('%s at %s', application_name, coalesce(host(client_addr), 'the same machine'))
+            FROM pg_stat_replication
+            WHERE state <> 'backup' AND application_name <> 'pg_receivewal'
+              AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active)")
+        while read -r slot; do
+            [ -z "$slot" ] || away+=("slot $slot of $server")
+        done < <(on "$server" "SELECT slot_name FROM pg_replication_slots
+                               WHERE slot_type = 'physical' AND NOT active AND NOT temporary")
+        [ -n "$resume" ] ||
+            [ "$(list "$server" without)$(may_mint "$server" && echo +)" = \
+                "$(list "${servers[0]}" without)$(may_mint "${servers[0]}" && echo +)" ] ||
+            die "idgen.allowed_shards of $server is not that of ${servers[0]}, for which it may be promoted. There:" \
+                "$(list_by_hand "$(on "${servers[0]}" "SHOW idgen.allowed_shards")")"
+    done
+    [ "$(grep -c . <<<"$found" || true)" -lt ${#servers[@]} ] ||
+        die "${servers[0]} has standbys that were not named. Name each with --$1-standby:" $found
+}
+check_standbys source
+check_standbys target
+for server in "${source[@]}" "${target[@]}"; do
+    [ -z "$set_list" ] || break
+    [ "$(on "$server" "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'Patroni%'")" = 0 ] ||
+        die "$server is run by Patroni, whose configuration ALTER SYSTEM would override for ever: see --set-list"
+    [ "$(on "$server" "SELECT source FROM pg_settings WHERE name = 'idgen.allowed_shards'")" != 'command line' ] ||
+        die "idgen.allowed_shards of $server is set on its command line, where it cannot be changed"
+done
+
+# Of a move to be finished from SCHEMA_moved on, the target may mint. Before, it must not, nor may its standbys.
+if [ "$at_source" != ' moved' ]; then
+    ! may_mint 'the target' ||
+        die "the target may mint for shard $shard. It needs a list in idgen.allowed_shards without the shard:" \
+            "$(list_by_hand "$(list 'the target' without)")"
+fi
+if [ -z "$resume" ]; then
+    may_mint 'the source' ||
+        die "the source may not mint for shard $shard, so there is nothing to move. If it should:" \
+            "$(list_by_hand "$(list 'the source' with)")"
+fi
+without=$(list 'the source' without)
+[ -n "$without" ] || die "the source has no other shard, and an empty list would mean all: add another one"
+
+# Commands count where they can mint for the shard: in databases that have the extension, or cannot be looked into.
+databases=''
+while IFS=$'\t' read -r name literal; do
+    there=$(on 'the source' "\\connect $name
+        SELECT count(*) FROM pg_extension WHERE extname = 'idgen'" 2>/dev/null || echo unknown)
+    [ "$there" = 0 ] || databases+="${databases:+, }$literal"
+done < <(on 'the source' "
+    SELECT quote_ident(datname) || E'\t' || quote_literal(datname) FROM pg_database WHERE datallowconn")
+
+# wait_for_commands WHY: until those have ended that are at work now. A backend reads the configuration between two
+# commands. Background workers need not show what they do, nor sessions with track_activities off: of these, the
+# transactions must have ended.
+wait_for_commands() {
+    local began open pids deadline=$((SECONDS + COMMAND_TIMEOUT)) said=$SECONDS
+    began=$(on 'the source' "SELECT clock_timestamp()")
+    open=$(on 'the source' "SELECT array_agg(virtualtransaction) FROM pg_locks WHERE virtualxid = virtualtransaction")
+    while true; do
+        pids=$(on 'the source' "
+            SELECT string_agg(format('pid %s (%s in %s, since %s)', pid, coalesce(nullif(application_name, ''),
+                                     backend_type), datname, coalesce(query_start, backend_start)), ', ')
+            FROM pg_stat_activity
+            WHERE CASE WHEN state LIKE 'idle%' THEN false
+                       WHEN query_start IS NOT NULL THEN query_start < '$began'
+                       ELSE pid IN (SELECT pid FROM pg_locks
+                                    WHERE virtualxid = virtualtransaction AND virtualtransaction = ANY ('$open')) END
+              AND datname IN ($databases) AND backend_type <> 'autovacuum worker'
+              AND pid NOT IN (SELECT pid FROM pg_stat_replication WHERE state <> 'startup')")
+        [ -n "$pids" ] || return 0
+        [ $SECONDS -lt $deadline ] || die "commands that began before $1 are still running: $pids"
+        if [ $SECONDS -ge $((said + 5)) ]; then
+            say "waiting for $pids"
+            said=$SECONDS
+        fi
+        sleep 0.1
+    done
+}
+
+others=$(on 'the source' "
     SELECT string_agg(DISTINCT \"schema\", ', ') FROM :\"idgen\".idgen_columns
-    WHERE shard = :shard AND \"schema\" <> :'schema'")
+    WHERE shard = :shard AND \"schema\" NOT IN (:'schema', :'moving', :'moved')")
 [ -z "$others" ] || die "other schemas of the source mint for shard $shard: $others"
-others=$(on "$source" "
+others=$(on 'the source' "
     SELECT string_agg(DISTINCT shard::text, ', ') FROM :\"idgen\".idgen_columns
     WHERE shard <> :shard AND \"schema\" = :'schema'")
 [ -z "$others" ] || die "the schema mints for other shards too: $others"
-others=$(on "$source" "
+others=$(on 'the source' "
     SELECT string_agg(DISTINCT pg_describe_object(d.classid, d.objid, 0), ', ')
     FROM pg_namespace AS n
          JOIN pg_class AS t ON t.relnamespace = n.oid
@@ -137,89 +409,219 @@ others=$(on "$source" "
       AND coalesce(c.relnamespace, k.connamespace, p.pronamespace) <> n.oid")
 [ -z "$others" ] || die "what is outside of the schema uses its tables: $others"
 
-allowed=$(on "$source" "SHOW idgen.allowed_shards")
-without=$(list "$source" without)
-[ -n "$without" ] || die "the source has no other shard, and an empty list would mean all: add another one"
-[ "$(on "$target" "$allowed_shards SELECT count(*) FROM allowed WHERE n = :shard")" = 0 ] ||
-    die "the target may mint for shard $shard: it needs a list in idgen.allowed_shards without the shard"
+if [ -z "$resume" ]; then
+    # They keep their locks until somebody ends them, over restarts too.
+    others=$(on 'the source' "
+        SELECT string_agg(DISTINCT quote_literal(x.gid), ', ')
+        FROM pg_locks AS l
+             JOIN pg_class AS c ON c.oid = l.relation
+             JOIN pg_namespace AS n ON n.oid = c.relnamespace
+             JOIN pg_locks AS own USING (virtualtransaction)
+             JOIN pg_prepared_xacts AS x ON x.transaction = own.transactionid
+        WHERE n.nspname = :'schema' AND l.pid IS NULL AND l.database = (SELECT oid FROM pg_database
+                                                                         WHERE datname = current_database())")
+    [ -z "$others" ] || die "prepared transactions hold locks in the schema: COMMIT or ROLLBACK PREPARED $others"
 
-# The new name is what keeps everybody off: no transaction uses the tables at that moment, and later ones do
-# not find them. The dump takes the name along, and the last step takes it away.
-say "closing schema $schema on the source"
-undo=possible
-for try in {1..50}; do
-    # Shorter than deadlock_timeout, so that clients never wait long, nor see a deadlock. One order suits
-    # clients who insert a row into a table that refers to others, for the key is checked after; the other one
-    # those who insert both.
-    order=$([ $((try % 2)) = 1 ] && echo DESC || echo ASC)
-    if answer=$(on "$source" "
-            BEGIN;
-            SET LOCAL lock_timeout = '900ms';
-            SELECT format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', nspname, relname)
-            FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
-            WHERE nspname = :'schema' AND relkind IN ('r', 'p') ORDER BY c.oid $order \gexec
-            ALTER SCHEMA :\"schema\" RENAME TO :\"moved\";
-            COMMIT;" 2>&1); then break; fi
-    [ "$try" -lt 50 ] || die "$answer"
-    sleep 0.2
-done
+    others=$(on 'the source' "
+        SELECT string_agg(DISTINCT 'publication ' || quote_ident(pubname), ', ')
+        FROM pg_publication_tables WHERE schemaname = :'schema'
+        UNION ALL
+        SELECT string_agg(DISTINCT 'subscription ' || quote_ident(subname), ', ')
+        FROM pg_subscription JOIN pg_subscription_rel ON srsubid = pg_subscription.oid
+             JOIN pg_class AS c ON c.oid = srrelid JOIN pg_namespace AS n ON n.oid = relnamespace
+        WHERE nspname = :'schema'" | grep . || true)
+    [ -z "$others" ] || say "tables of the schema are in what does not come along:" $others
 
-# A backend reads the configuration between two commands: of those that begin from now on none mints for the
-# shard. A second is for a backend that has a command already, and does not show it yet. Background workers need
-# not show what they do, nor sessions with track_activities off: of these, the transactions must have ended.
-say "withdrawing shard $shard from the source"
-allow "$source" "$without"
+    # The definitions alone, in a transaction that is rolled back: what the target lacks shows here.
+    say "rehearsing the definitions on the target"
+    {
+        echo "BEGIN; SET LOCAL lock_timeout = '2s';"
+        pg_dump -d "${connection['the source']}" --schema-only --lock-wait-timeout=2s -n "$(quoted "$schema")"
+        echo "ROLLBACK;"
+    } | psql -X -q -d "${connection['the target']}" -v ON_ERROR_STOP=1 >/dev/null ||
+        die "the target does not take the definitions: see above. Nothing was changed"
+
+    # And what the rows need: those that their foreign keys name outside of the schema.
+    while IFS=$'\t' read -r name columns keys; do
+        missing=$(on 'the source' "COPY (SELECT DISTINCT $keys) TO STDOUT" | psql -X -q -At -v ON_ERROR_STOP=1 \
+            -d "${connection['the target']}" -c "CREATE TEMP TABLE k AS SELECT $columns LIMIT 0" \
+            -c "COPY k FROM STDIN" -c "SELECT count(*) FROM (TABLE k EXCEPT SELECT $columns) AS missing")
+        [ "$missing" = 0 ] || die "foreign key $name: the target has not got $missing of the rows that it names"
+    done < <(on 'the source' "
+        SELECT concat_ws(E'\t', k.conname,
+            format('%s FROM %s', (SELECT string_agg(quote_ident(attname), ', ' ORDER BY n)
+                                  FROM unnest(confkey) WITH ORDINALITY AS key (attnum, n)
+                                       JOIN pg_attribute AS a USING (attnum) WHERE attrelid = confrelid),
+                   confrelid::regclass),
+            format('%s FROM %s WHERE NOT (%s)', columns, conrelid::regclass, nulls))
+        FROM pg_constraint AS k
+             JOIN pg_class AS c ON c.oid = conrelid
+             JOIN pg_class AS r ON r.oid = confrelid AND r.relnamespace <> c.relnamespace
+             JOIN pg_namespace AS s ON s.oid = c.relnamespace,
+             LATERAL (SELECT string_agg(quote_ident(attname), ', ' ORDER BY n) AS columns,
+                             string_agg(quote_ident(attname) || ' IS NULL', ' OR ') AS nulls
+                      FROM unnest(conkey) WITH ORDINALITY AS key (attnum, n)
+                           JOIN pg_attribute AS a USING (attnum) WHERE attrelid = conrelid) AS own
+        WHERE s.nspname = :'schema' AND contype = 'f' AND conparentid = 0 AND k.convalidated")
+fi
+
+# greatest SERVER: the greatest of the ids that the source may have given out, and of those in the rows there. Ids
+# from elsewhere may be greater than the mark.
+mark() { on 'the source' 'SELECT coalesce(:"idgen".snowflake_max_id(mark_at), 0) FROM :"idgen".idgen_status'; }
+greatest() {
+    { mark; on "$1" "
+        SELECT format('SELECT max(%I) FROM %I.%I', c.\"column\", c.\"schema\", c.\"table\")
+        FROM :\"idgen\".idgen_columns() AS c
+             JOIN pg_attribute AS a ON a.attrelid = c.relation AND a.attname = c.\"column\"
+        WHERE c.\"schema\" IN (:'schema', :'moving') AND a.atttypid = 'bigint'::regtype \gexec"; } | sort -n | tail -n1
+}
+past=$(greatest 'the source')
+[ "$(on 'the target' "SELECT :past < :\"idgen\".snowflake_max_id(
+        clock_timestamp() + current_setting('idgen.max_ahead')::interval + '20 s')")" = t ] ||
+    die "the clock of the target is too far behind the ids of the source: the greatest, or the source's mark, is of" \
+        "$(on 'the source' 'SELECT :"idgen".snowflake_time(:past)')"
+
+# blockers MILLISECONDS: the sessions in the schema's tables whose transactions are older.
+blockers() {
+    on 'the source' "
+        SELECT string_agg(DISTINCT format('pid %s (%s, %s, in its transaction since %s)', a.pid,
+                          coalesce(nullif(application_name, ''), backend_type), state, xact_start), ', ')
+        FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_namespace AS n ON n.oid = relnamespace
+             JOIN pg_stat_activity AS a ON a.pid = l.pid
+        WHERE n.nspname = :'schema' AND l.granted AND backend_type <> 'autovacuum worker'
+          AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND coalesce(xact_start < clock_timestamp() - $1 * interval '1 ms', true)"
+}
+
+# The new name is what keeps everybody off: no transaction uses the tables at that moment, and later ones do not find
+# them. The dump takes the name along, and the last step takes it away. Clients queue behind a lock that has to wait.
+# So none is asked for while a transaction is there that will not end soon, and each try is short.
+close_schema() {
+    local answer order deadline=$((SECONDS + CLOSE_TIMEOUT)) said=$SECONDS try=0 who
+    while true; do
+        who=$(blockers 1000)
+        if [ -z "$who" ]; then
+            # One order suits clients who insert a row into a table that refers to others, for the key is checked
+            # after; the other one those who insert both. An autovacuum gives way after deadlock_timeout.
+            order=$([ $((try % 2)) = 0 ] && echo DESC || echo ASC)
+            try=$((try + 1))
+            if answer=$(on 'the source' "
+                    \\set VERBOSITY verbose
+                    BEGIN;
+                    SET LOCAL lock_timeout = '900ms';
+                    SET LOCAL deadlock_timeout = '300ms';
+                    SELECT format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', nspname, relname)
+                    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
+                    WHERE nspname = :'schema' AND relkind IN ('r', 'p') ORDER BY c.oid $order \gexec
+                    ALTER SCHEMA :\"schema\" RENAME TO :\"moving\";
+                    COMMIT;" 2>&1); then return; fi
+            # lock_not_available; and a deadlock, which is then ours, and not the client's.
+            [[ "$answer" == *' 55P03: '* || "$answer" == *' 40P01: '* ]] || die "$answer"
+        fi
+        [ $SECONDS -lt $deadline ] ||
+            die "for $CLOSE_TIMEOUT s the schema was never free. Transactions in its tables: $(blockers 0)"
+        if [ $SECONDS -ge $((said + 5)) ]; then
+            say "waiting for transactions in the schema: ${who:-$(blockers 0)}"
+            said=$SECONDS
+        fi
+        sleep "0.$((RANDOM % 5 + 2))"
+    done
+}
+
+# show_progress: where the copy is.
+show_progress() {
+    local where
+    where=$(on 'the source' "
+        SELECT format('copying %s: row %s', relid::regclass, tuples_processed) FROM pg_stat_progress_copy
+        JOIN pg_stat_activity USING (pid) WHERE application_name = '$PGAPPNAME'" 2>/dev/null) || true
+    [ -n "$where" ] || where=$(on 'the target' "
+        SELECT format('on the target: %s', left(query, 60)) FROM pg_stat_activity
+        WHERE application_name = '$PGAPPNAME' AND state = 'active' AND pid <> pg_backend_pid()" 2>/dev/null) || true
+    say "${where:-copying}"
+}
+
+# --- The move.
+
+if [ -z "$resume" ]; then
+    wait_for_commands "the schema was closed"
+    say "closing schema $schema on the source"
+    state=closed
+    close_schema
+else
+    say "going on with the move of $schema"
+    for server in 'the source' 'the target'; do end_others "$server"; done
+    [ "$at_source" = ' moved' ] && state=opened || state=resumed
+fi
+
+say "withdrawing shard $shard from the source and its standbys"
+withdrawn=yes
+allow_all source "$without" || die "the shard is not withdrawn"
+# Of the commands that begin from now on none mints for the shard. A second is for a backend that has a command
+# already, and does not show it yet.
 sleep 1
-began=$(on "$source" "SELECT clock_timestamp()")
-open=$(on "$source" "SELECT array_agg(virtualtransaction) FROM pg_locks WHERE virtualxid = virtualtransaction")
-deadline=$((SECONDS + COMMAND_TIMEOUT))
-while true; do
-    pids=$(on "$source" "
-        SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
-        WHERE CASE WHEN state LIKE 'idle%' THEN false
-                   WHEN query_start IS NOT NULL THEN query_start < '$began'
-                   ELSE pid IN (SELECT pid FROM pg_locks
-                                WHERE virtualxid = virtualtransaction AND virtualtransaction = ANY ('$open')) END
-          AND backend_type <> 'autovacuum worker'
-          AND pid NOT IN (SELECT pid FROM pg_stat_replication WHERE state <> 'startup')")
-    [ -n "$pids" ] || break
-    [ $SECONDS -lt $deadline ] || die "commands that began before are still running: pid $pids"
-    sleep 0.1
-done
-# Every id that the source has minted is below its mark.
-past=$(on "$source" 'SELECT coalesce(:"idgen".snowflake_max_id(mark_at), 0) FROM :"idgen".idgen_status')
-js_from=$(on "$source" "
-    SELECT extract(epoch FROM mark_at) + 1 FROM :\"idgen\".idgen_status
-    WHERE EXISTS (SELECT FROM :\"idgen\".idgen_shard_stats WHERE shard = :shard AND layout = 'js53')
-       OR EXISTS (SELECT FROM :\"idgen\".idgen_columns
-                  WHERE \"schema\" = :'moved' AND expression LIKE '%snowflake_next_id_js%')")
+wait_for_commands "the shard was withdrawn"
 
-say "copying the rows"
-pg_dump -d "$source" -Fc -n "\"${moved//\"/\"\"}\"" | pg_restore -d "$target" --single-transaction
+if [ "$at_source" != ' moved' ]; then
+    # A copy that is there already is made anew, rather than believed.
+    [[ "$at_target" != *moving* ]] ||
+        on 'the target' 'SET client_min_messages = warning; DROP SCHEMA :"moving" CASCADE'
+    say "copying the rows: $(on 'the source' "
+        SELECT pg_size_pretty(coalesce(sum(pg_total_relation_size(c.oid)), 0))
+        FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
+        WHERE nspname = :'moving' AND relkind IN ('r', 'm')")"
+    # With a process group of its own, so that all of it can be ended.
+    set -m
+    { pg_dump -d "${connection['the source']}" -Fc -n "$(quoted "$moving")" |
+        pg_restore -d "${connection['the target']}" --single-transaction; } &
+    copy=$!
+    set +m
+    shown=$SECONDS
+    while kill -0 "$copy" 2>/dev/null; do
+        if [ $SECONDS -ge $((shown + 5)) ]; then
+            show_progress
+            shown=$SECONDS
+        fi
+        sleep 0.1
+    done
+    wait "$copy" || die "the rows were not copied: see above"
+    copy=''
+fi
 
-# Ids from elsewhere may be greater than the mark. A clock that is behind needs a moment.
-past=$({ echo "$past"; on "$target" "
-    SELECT format('SELECT max(%I) FROM %I.%I', c.\"column\", c.\"schema\", c.\"table\")
-    FROM :\"idgen\".idgen_columns() AS c
-         JOIN pg_attribute AS a ON a.attrelid = c.relation AND a.attname = c.\"column\"
-    WHERE c.\"schema\" = :'moved' AND a.atttypid = 'bigint'::regtype \gexec"; } | sort -n | tail -n1)
+# Every id that the source has minted is below its mark. A clock that is behind needs a moment.
+past=$(greatest 'the target')
 say "advancing the shard on the target past $past"
 for try in {1..30}; do
-    if answer=$(on "$target" 'SELECT :"idgen".snowflake_advance(:shard, :past)' 2>&1); then break; fi
-    [ "$try" -lt 30 ] || die "$answer"
+    if answer=$(on 'the target' '\set VERBOSITY verbose
+            SELECT :"idgen".snowflake_advance(:shard, :past)' 2>&1); then break; fi
+    [[ "$answer" == *' 22023: '* ]] && [ "$try" -lt 30 ] || die "$answer"
     sleep 1
 done
 
 # Ids of snowflake_next_id_js are not advanced: they begin with the second that the target's clock shows.
+js_from=$(on 'the source' "
+    SELECT extract(epoch FROM mark_at) + 1 FROM :\"idgen\".idgen_status
+    WHERE EXISTS (SELECT FROM :\"idgen\".idgen_shard_stats WHERE shard = :shard AND layout = 'js53')
+       OR EXISTS (SELECT FROM :\"idgen\".idgen_columns
+                  WHERE \"schema\" IN (:'moving', :'moved') AND expression LIKE '%snowflake_next_id_js%')")
 if [ -n "$js_from" ]; then
     say "waiting until the target's clock has left the last second of the source"
-    on "$target" "SELECT pg_sleep($js_from - extract(epoch FROM clock_timestamp()))" >/dev/null
+    on 'the target' "SELECT pg_sleep($js_from - extract(epoch FROM clock_timestamp()))" >/dev/null
 fi
 
-say "opening it on the target"
-with=$(list "$target" with)
-undo=impossible
-allow "$target" "$with"
-on "$target" 'ALTER SCHEMA :"moved" RENAME TO :"schema"'
-undo=no
-say "done. On the target, ANALYZE the tables; on the source, DROP SCHEMA $moved CASCADE when you are content."
+say "opening it on the target and its standbys"
+with=$(list 'the target' with)
+# From here on a run that breaks off is finished, and not undone. The source's name for the rows is what says so.
+state=opened
+[ "$at_source" = ' moved' ] || on 'the source' 'ALTER SCHEMA :"moving" RENAME TO :"moved"'
+[ -z "$set_list" ] || "$set_list" target "$with"
+allow 'the target' "$with"
+if has_schema 'the target' ":'moving'"; then on 'the target' 'ALTER SCHEMA :"moving" RENAME TO :"schema"'; fi
+state=done
+for server in "${target[@]:1}"; do
+    allow "$server" "$with" || say "what is left to do on $server: $(list_by_hand "$with")"
+done
+
+say "done. On the target, ANALYZE the tables. On the source, when you are content:"
+say "    DROP SCHEMA $(quoted "$moved") CASCADE;"
+say "idgen.allowed_shards is now \"$without\" on ${source[*]}, and \"$with\" on ${target[*]}."
+say "It must be so on each of their standbys, also on those that were not there: ${away[*]:-none is known}"

@@ -10,6 +10,7 @@ mod crashes;
 mod fuzz;
 mod horizon;
 mod minting;
+mod moves;
 mod origins;
 mod patroni;
 mod pooling;

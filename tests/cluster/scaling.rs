@@ -6,9 +6,9 @@ use std::collections::HashSet;
 use postgres::{Client, Error};
 
 use crate::clients::{Clients, Ledger};
+use crate::moves::move_shard;
 use crate::process::{command, example, library, run, skipped};
 use crate::server::Server;
-use crate::shards::move_shard;
 
 /// The ids that a query returns.
 fn ids(client: &mut Client, sql: &str) -> Result<Vec<i64>, Error> {

@@ -1,6 +1,5 @@
-//! Promises 1 and 2 while a logical shard changes its place under clients that write: to another server
-//! (docs/examples/move-shard.sh), from the function that minted before (docs/examples/from-plpgsql.sql), and
-//! while a schema gets another shard.
+//! Promises 1 and 2 while clients write and a logical shard comes from the function that minted before
+//! (docs/examples/from-plpgsql.sql), and while a schema gets another shard.
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -10,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, Error, NoTls, Row};
 
-use crate::process::{client_program, example, run, skipped, test_library};
+use crate::process::run;
 use crate::server::Server;
 
-const TABLES: &str = "
+pub const TABLES: &str = "
     CREATE SCHEMA insta5;
     CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), client integer);
     CREATE TABLE insta5.photos (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5),
@@ -21,32 +20,32 @@ const TABLES: &str = "
     INSERT INTO insta5.users (client) SELECT 0 FROM generate_series(1, 10000);
     INSERT INTO insta5.photos (user_id, body) SELECT id, repeat('x', 100) FROM insta5.users;";
 
-const MINT: &str = "snowflake_next_id(5)";
+pub const MINT: &str = "snowflake_next_id(5)";
 
 /// No such schema, no such table, shard not allowed.
-const GONE: [&str; 3] = ["3F000", "42P01", "55000"];
+pub const GONE: [&str; 3] = ["3F000", "42P01", "55000"];
 
 /// What a client of the schema insta5 was given.
 #[derive(Default)]
-struct Diary {
+pub struct Diary {
     /// Every id, in order, and whether it came from the first server.
-    ids: Vec<(i64, bool)>,
+    pub ids: Vec<(i64, bool)>,
     /// Ids of rows whose transaction was committed.
-    rows: Vec<i64>,
+    pub rows: Vec<i64>,
     /// How often it was told to try again.
-    retried: usize,
+    pub retried: usize,
     /// The longest time between two transactions that succeeded.
-    outage: Duration,
+    pub outage: Duration,
 }
 
 /// What clients do.
-struct Load<'a> {
+pub struct Load<'a> {
     /// Where the shard may be.
-    servers: &'a [&'a Server],
+    pub servers: &'a [&'a Server],
     /// The call that mints an id.
-    mint: &'a str,
+    pub mint: &'a str,
     /// SQLSTATEs after which a client tries again, on the next server.
-    retried: &'a [&'a str],
+    pub retried: &'a [&'a str],
 }
 
 impl Load<'_> {
@@ -115,7 +114,7 @@ impl Load<'_> {
     }
 
     /// Runs `change` while clients write, before it and after it.
-    fn during(&self, change: impl FnOnce()) -> Vec<Diary> {
+    pub fn during(&self, change: impl FnOnce()) -> Vec<Diary> {
         let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
         let wait_for = |more: usize| {
             let goal = count.load(Ordering::Relaxed) + more;
@@ -149,7 +148,7 @@ impl Drop for StopAtDrop<'_> {
 }
 
 /// No id is there twice, and each client's ids increase.
-fn assert_unique_and_in_order(diaries: &[Diary]) {
+pub fn assert_unique_and_in_order(diaries: &[Diary]) {
     let mut seen = HashSet::new();
     for diary in diaries {
         assert!(diary.ids.is_sorted_by(|(a, _), (b, _)| a < b), "ids of a client must increase");
@@ -161,7 +160,7 @@ fn assert_unique_and_in_order(diaries: &[Diary]) {
 }
 
 /// Every row that a client was told is there, and no other.
-fn assert_rows(server: &Server, diaries: &[Diary]) {
+pub fn assert_rows(server: &Server, diaries: &[Diary]) {
     let sql = "SELECT id FROM insta5.users WHERE client = 1 UNION ALL
                SELECT id FROM insta5.photos WHERE body IS NULL";
     let there: HashSet<i64> =
@@ -171,218 +170,20 @@ fn assert_rows(server: &Server, diaries: &[Diary]) {
     assert_eq!(there, told);
 }
 
-fn longest_outage(diaries: &[Diary]) -> Duration {
+pub fn longest_outage(diaries: &[Diary]) -> Duration {
     diaries.iter().map(|diary| diary.outage).max().unwrap_or_default()
 }
 
-pub fn move_shard(source: &Server, target: &Server, schema: &str, shard: &str) -> Command {
-    let mut script = client_program(example("move-shard.sh"));
-    script.args([&source.target("postgres"), &target.target("postgres"), schema, shard]);
-    script
-}
-
 /// What a script that must fail says.
-fn refusal(mut script: Command) -> String {
+pub fn refusal(mut script: Command) -> String {
     let output = script.output().unwrap();
     assert!(!output.status.success());
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn code(client: &mut Client, sql: &str) -> String {
+pub fn code(client: &mut Client, sql: &str) -> String {
     let error = client.query(sql, &[]).expect_err(sql);
     error.code().unwrap_or_else(|| panic!("{error}")).code().to_owned()
-}
-
-/// A shard moves to another server while clients write: no row is lost, no id minted twice, every id of the
-/// target is greater than every one of the source, and in the end only the target mints.
-#[test]
-fn a_shard_moves_under_load() {
-    let source = Server::start(&[]);
-    // Eight seconds behind: the ids of the target must be greater all the same.
-    let target = Server::start(&["idgen.allowed_shards = '100-199'", "idgen.max_ahead = 20s"]);
-    target.set_clock(-8.0);
-    source.connect().batch_execute(TABLES).unwrap();
-    let mut js_ids = Vec::new();
-
-    let mut slow = Diary::default();
-    let mut diaries = Load { servers: &[&source, &target], mint: MINT, retried: &GONE }.during(|| {
-        // A row that is not committed yet when the script begins, and a command that mints all the while from
-        // before the shard is withdrawn.
-        let mut client = source.connect();
-        let mut transaction = client.transaction().unwrap();
-        let user = "INSERT INTO insta5.users (client) VALUES (1) RETURNING id";
-        let row: i64 = transaction.query_one(user, &[]).unwrap().get(0);
-        slow.rows.push(row);
-        slow.ids.push((row, true));
-        thread::scope(|scope| {
-            let script = scope.spawn(|| run(move_shard(&source, &target, "insta5", "5")));
-            thread::sleep(Duration::from_secs(2));
-            let long = "SELECT snowflake_next_id(5), snowflake_next_id_js(5), pg_sleep(0.1)
-                        FROM generate_series(1, 60)";
-            let long = scope.spawn(|| source.connect().query(long, &[]).unwrap());
-            thread::sleep(Duration::from_millis(300));
-            transaction.commit().unwrap();
-            println!("{}", String::from_utf8_lossy(&script.join().unwrap().stdout));
-            let long = long.join().expect("the shard is not withdrawn before the transaction ends");
-            slow.ids.extend(long.iter().map(|row| (row.get::<_, i64>(0), true)));
-            js_ids.extend(long.iter().map(|row| row.get::<_, i64>(1)));
-        });
-    });
-    println!("the longest outage of a client: {:?}", longest_outage(&diaries));
-    js_ids.push(target.connect().query_one("SELECT snowflake_next_id_js(5)", &[]).unwrap().get(0));
-    assert!(js_ids.is_sorted_by(|a, b| a < b), "JavaScript-safe ids of source and target: {js_ids:?}");
-    diaries.push(slow);
-
-    assert_unique_and_in_order(&diaries);
-    assert_rows(&target, &diaries);
-    let ids = || diaries.iter().flat_map(|diary| &diary.ids);
-    let last = ids().filter(|(_, first)| *first).max().unwrap().0;
-    let next = ids().filter(|(_, first)| !first).min().unwrap().0;
-    assert!(last < next, "{last} of the source, {next} of the target");
-
-    let (mut old, mut new) = (source.connect(), target.connect());
-    assert_eq!(code(&mut old, "SELECT snowflake_next_id(5)"), "55000");
-    old.query_one("SELECT snowflake_next_id(6)", &[]).unwrap();
-    new.query_one("SELECT snowflake_next_id(5)", &[]).unwrap();
-    let show = |client: &mut Client| -> String {
-        client.query_one("SHOW idgen.allowed_shards", &[]).unwrap().get(0)
-    };
-    assert_eq!((show(&mut old).as_str(), show(&mut new).as_str()), ("0-4,6-8191", "5,100-199"));
-    old.batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
-
-    // And back again: the numbers go on.
-    let greatest = ids().max().unwrap().0;
-    run(move_shard(&target, &source, "insta5", "5"));
-    let id: i64 = old.query_one("INSERT INTO insta5.users DEFAULT VALUES RETURNING id", &[]).unwrap().get(0);
-    assert!(id > greatest);
-    assert_eq!(show(&mut source.connect()), "0-8191");
-}
-
-/// What goes wrong on the way is undone: the source has the shard, its rows and its clients as before.
-#[test]
-fn a_move_that_fails_is_undone() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '100-199'"]);
-    let mut client = source.connect();
-    client.batch_execute(TABLES).unwrap();
-    // The target lacks the type, which shows only when the rows are restored.
-    client
-        .batch_execute(
-            "CREATE TYPE public.mood AS ENUM ('fine');
-             CREATE TABLE insta5.moods (id bigint DEFAULT snowflake_next_id(5), mood public.mood);",
-        )
-        .unwrap();
-    let diaries = Load { servers: &[&source], mint: MINT, retried: &GONE }.during(|| {
-        let said = refusal(move_shard(&source, &target, "insta5", "5"));
-        assert!(said.contains("public.mood") && said.contains("undone: the source has the shard"), "{said}");
-    });
-    assert_unique_and_in_order(&diaries);
-    assert_rows(&source, &diaries);
-    let mut other = target.connect();
-    assert_eq!(code(&mut other, "SELECT snowflake_next_id(5)"), "55000");
-    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'insta5%'";
-    assert_eq!(other.query_one(schemas, &[]).unwrap().get::<_, i64>(0), 0);
-    assert_eq!(client.query_one("SHOW idgen.allowed_shards", &[]).unwrap().get::<_, String>(0), "1-9");
-}
-
-/// A shard does not move while somebody may still mint for it on the source by a configuration of before: a
-/// session that hides what it does, a WAL sender that was sent SQL, a background worker that shows nothing.
-#[test]
-fn a_move_waits_for_whoever_may_still_mint() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '100-199'"]);
-    let mut keeper = source.connect();
-    keeper.batch_execute(TABLES).unwrap();
-    let mint = "SELECT pg_advisory_lock(1), snowflake_next_id(5)";
-    let waits = |keeper: &mut Client, who: &str| {
-        source.wait_until("SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
-        let mut script = move_shard(&source, &target, "insta5", "5");
-        script.env("COMMAND_TIMEOUT", "1");
-        let said = refusal(script);
-        assert!(said.contains("still running") && said.contains("undone: the source has"), "{who}: {said}");
-        keeper.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
-        source.wait_until("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'");
-        keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
-    };
-    keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
-
-    let hidden = format!("{} options='-c track_activities=off'", source.target("postgres"));
-    let mut hidden = Client::connect(&hidden, NoTls).unwrap();
-    let session = thread::spawn(move || hidden.batch_execute(mint));
-    waits(&mut keeper, "a session that hides what it does");
-    session.join().unwrap().unwrap();
-
-    let mut psql = client_program("psql");
-    psql.args(["-X", "-d", &format!("{} replication=database", source.target("postgres")), "-c", mint]);
-    let sender = thread::spawn(move || run(psql));
-    waits(&mut keeper, "a WAL sender");
-    sender.join().unwrap();
-
-    match test_library() {
-        None => skipped("the headers of the server are not there: no background worker"),
-        Some(library) => {
-            let worker = format!(
-                "CREATE FUNCTION in_worker(library text, sql text) RETURNS void AS '{library}' LANGUAGE C"
-            );
-            keeper.batch_execute(&worker).unwrap();
-            keeper.query_one("SELECT in_worker($1, $2)", &[&library, &mint]).unwrap();
-            waits(&mut keeper, "a background worker");
-        }
-    }
-    // Nobody is left, and whoever is idle is not in the way.
-    let _idle = source.connect();
-    run(move_shard(&source, &target, "insta5", "5"));
-}
-
-/// What would go wrong is refused before anything is changed.
-#[test]
-fn a_move_is_checked_first() {
-    let source = Server::start(&[]);
-    let mut client = source.connect();
-    client.batch_execute(TABLES).unwrap();
-    let refused = |target: &Server, why: &str| {
-        let said = refusal(move_shard(&source, target, "insta5", "5"));
-        assert!(said.contains(why) && !said.contains("closing"), "{said}");
-    };
-    let of_another_epoch =
-        Server::start(&["idgen.allowed_shards = '1'", "idgen.epoch = '2024-01-01T00:00:00Z'"]);
-    refused(&of_another_epoch, "different idgen.epoch");
-    let target = Server::start(&[]);
-    refused(&target, "may mint for shard 5");
-    target.configure(&["idgen.allowed_shards = '1-5'"]);
-    target.reload("idgen.allowed_shards", "1-5");
-    refused(&target, "may mint for shard 5");
-    target.configure(&["idgen.allowed_shards = '1-4'"]);
-    target.reload("idgen.allowed_shards", "1-4");
-
-    client.batch_execute("CREATE VIEW public.everybody AS SELECT * FROM insta5.users").unwrap();
-    refused(&target, "uses its tables: rule _RETURN on view public.everybody");
-    client.batch_execute("DROP VIEW public.everybody").unwrap();
-    client.batch_execute("CREATE TABLE public.likes (photo_id bigint REFERENCES insta5.photos)").unwrap();
-    refused(&target, "uses its tables: constraint likes_photo_id_fkey");
-    client.batch_execute("DROP TABLE public.likes").unwrap();
-    client.batch_execute("CREATE TABLE public.other (id bigint DEFAULT snowflake_next_id(5))").unwrap();
-    refused(&target, "other schemas of the source mint for shard 5: public");
-    client.batch_execute("DROP TABLE public.other").unwrap();
-    client.batch_execute("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(6)").unwrap();
-    refused(&target, "mints for other shards too: 6");
-    client.batch_execute("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(5)").unwrap();
-    source.configure(&["idgen.allowed_shards = '5'"]);
-    source.reload("idgen.allowed_shards", "5");
-    refused(&target, "an empty list would mean all");
-
-    // Nothing is in the way any more, not even a name that needs quotes.
-    source.configure(&["idgen.allowed_shards = '3-5, 7'"]);
-    source.reload("idgen.allowed_shards", "3-5, 7");
-    let name = r#"Insta's "5" $1"#;
-    client.batch_execute(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#).unwrap();
-    run(move_shard(&source, &target, name, "5"));
-    let mut new = target.connect();
-    let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = $1";
-    assert_eq!(new.query_one(shards, &[&name]).unwrap().get::<_, i32>(0), 5);
-    let show = "SHOW idgen.allowed_shards";
-    assert_eq!(source.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "3-4,7");
-    assert_eq!(target.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "1-5");
 }
 
 /// Two sessions give one shard to two schemas at once: one of them is refused. A call that has to wait for a

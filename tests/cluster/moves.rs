@@ -1,0 +1,631 @@
+//! Promises 1 and 2 while a logical shard moves to another server (docs/examples/move-shard.sh), whatever breaks off.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use postgres::{Client, NoTls};
+
+use crate::process::{client_program, example, house, release_bin, run, skipped, test_library};
+use crate::server::Server;
+use crate::shards::{
+    Diary, GONE, Load, MINT, TABLES, assert_rows, assert_unique_and_in_order, code, longest_outage, refusal,
+};
+
+pub fn move_shard(source: &Server, target: &Server, schema: &str, shard: &str) -> Command {
+    let mut script = client_program(example("move-shard.sh"));
+    script.args([&source.target("postgres"), &target.target("postgres"), schema, shard]);
+    script
+}
+
+/// The same with more options, which come first.
+fn move_with(options: &[&str], source: &Server, target: &Server) -> Command {
+    let mut script = client_program(example("move-shard.sh"));
+    script.args(options).args([&source.target("postgres"), &target.target("postgres"), "insta5", "5"]);
+    script
+}
+
+/// Programs to be found before the real ones. They run a command of bash's before or after the call whose name,
+/// arguments and input have what a pattern of bash's says. To it, $TOOL is the process of move-shard.sh.
+struct Meddler(std::path::PathBuf);
+
+impl Meddler {
+    fn new() -> Meddler {
+        let dir = house().join(format!("meddler-{:x}", fastrand::u64(..)));
+        fs::create_dir(&dir).unwrap();
+        let program = r#"#!/bin/bash
+name=${0##*/} input=''
+case "$name $*" in
+    psql*ON_ERROR_STOP=1*' -c '*) exec "$REAL_BIN/$name" "$@" ;;
+    psql*ON_ERROR_STOP=1*) input=$(cat; printf .) input=${input%.} ;;
+    psql*) exec "$REAL_BIN/$name" "$@" ;;
+esac
+meddle=no
+[[ "$name $* $input" != *$AT* ]] || meddle=$WHEN
+[ "$meddle" != before ] || eval "$ACTION"
+if [ "$name" != psql ]; then exec "$REAL_BIN/$name" "$@"; fi
+"$REAL_BIN/$name" "$@" <<<"$input"
+code=$?
+[ "$meddle" != after ] || eval "$ACTION"
+exit $code
+"#;
+        for name in ["psql", "pg_restore"] {
+            fs::write(dir.join(name), program).unwrap();
+            fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Meddler(dir)
+    }
+
+    /// A move with this command run at that place.
+    fn at(&self, script: &Command, when: &str, at: &str, action: &str) -> Command {
+        let mut bash = client_program("bash");
+        let path = format!("{}:{}:{}", self.0.display(), release_bin(), std::env::var("PATH").unwrap());
+        bash.args(["-c", r#"TOOL=$$ exec "$0" "$@""#]).arg(script.get_program()).args(script.get_args());
+        bash.env("PATH", path).env("REAL_BIN", release_bin());
+        bash.env("WHEN", when).env("AT", at).env("ACTION", action);
+        bash
+    }
+}
+
+impl Drop for Meddler {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a script that gets killed. What it has started may live on.
+fn run_until_killed(mut script: Command) {
+    let status = script.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    assert!(std::os::unix::process::ExitStatusExt::signal(&status) == Some(9), "{script:?}: {status}");
+}
+
+fn one<T: for<'a> postgres::types::FromSql<'a>>(server: &Server, sql: &str) -> T {
+    server.connect().query_one(sql, &[]).unwrap().get(0)
+}
+
+/// The schemas of the move, and the list of the server.
+fn place(server: &Server) -> (String, String) {
+    let schemas = "SELECT coalesce(string_agg(nspname, ' ' ORDER BY nspname), '') FROM pg_namespace
+                   WHERE nspname LIKE 'insta5%'";
+    (one(server, schemas), one(server, "SHOW idgen.allowed_shards"))
+}
+
+/// Every row of the schema.
+fn rows(server: &Server) -> String {
+    one(
+        server,
+        "SELECT md5(string_agg(r, ',' ORDER BY r))
+         FROM (SELECT u::text FROM insta5.users AS u UNION ALL SELECT p::text FROM insta5.photos AS p) AS all_rows (r)",
+    )
+}
+
+/// A shard moves to another server while clients write: no row is lost, no id minted twice, every id of the
+/// target is greater than every one of the source, and in the end only the target mints.
+#[test]
+fn a_shard_moves_under_load() {
+    let source = Server::start(&[]);
+    // Eight seconds behind: the ids of the target must be greater all the same.
+    let target = Server::start(&["idgen.allowed_shards = '100-199'", "idgen.max_ahead = 20s"]);
+    target.set_clock(-8.0);
+    source.connect().batch_execute(TABLES).unwrap();
+    let mut js_ids = Vec::new();
+
+    let mut slow = Diary::default();
+    let mut diaries = Load { servers: &[&source, &target], mint: MINT, retried: &GONE }.during(|| {
+        // A row that is not committed yet when the script begins, and a command that mints all the while from
+        // before the shard is withdrawn.
+        let mut client = source.connect();
+        let mut transaction = client.transaction().unwrap();
+        let user = "INSERT INTO insta5.users (client) VALUES (1) RETURNING id";
+        let row: i64 = transaction.query_one(user, &[]).unwrap().get(0);
+        slow.rows.push(row);
+        slow.ids.push((row, true));
+        thread::scope(|scope| {
+            let script = scope.spawn(|| run(move_shard(&source, &target, "insta5", "5")));
+            thread::sleep(Duration::from_secs(2));
+            let long = "SELECT snowflake_next_id(5), snowflake_next_id_js(5), pg_sleep(0.1)
+                        FROM generate_series(1, 60)";
+            let long = scope.spawn(|| source.connect().query(long, &[]).unwrap());
+            thread::sleep(Duration::from_millis(300));
+            transaction.commit().unwrap();
+            println!("{}", String::from_utf8_lossy(&script.join().unwrap().stdout));
+            let long = long.join().expect("the shard is not withdrawn before the transaction ends");
+            slow.ids.extend(long.iter().map(|row| (row.get::<_, i64>(0), true)));
+            js_ids.extend(long.iter().map(|row| row.get::<_, i64>(1)));
+        });
+    });
+    println!("the longest outage of a client: {:?}", longest_outage(&diaries));
+    js_ids.push(target.connect().query_one("SELECT snowflake_next_id_js(5)", &[]).unwrap().get(0));
+    assert!(js_ids.is_sorted_by(|a, b| a < b), "JavaScript-safe ids of source and target: {js_ids:?}");
+    diaries.push(slow);
+
+    assert_unique_and_in_order(&diaries);
+    assert_rows(&target, &diaries);
+    let ids = || diaries.iter().flat_map(|diary| &diary.ids);
+    let last = ids().filter(|(_, first)| *first).max().unwrap().0;
+    let next = ids().filter(|(_, first)| !first).min().unwrap().0;
+    assert!(last < next, "{last} of the source, {next} of the target");
+
+    let (mut old, mut new) = (source.connect(), target.connect());
+    assert_eq!(code(&mut old, "SELECT snowflake_next_id(5)"), "55000");
+    old.query_one("SELECT snowflake_next_id(6)", &[]).unwrap();
+    new.query_one("SELECT snowflake_next_id(5)", &[]).unwrap();
+    let show = |client: &mut Client| -> String {
+        client.query_one("SHOW idgen.allowed_shards", &[]).unwrap().get(0)
+    };
+    assert_eq!((show(&mut old).as_str(), show(&mut new).as_str()), ("0-4,6-8191", "5,100-199"));
+    old.batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
+
+    // And back again: the numbers go on.
+    let greatest = ids().max().unwrap().0;
+    run(move_shard(&target, &source, "insta5", "5"));
+    let id: i64 = old.query_one("INSERT INTO insta5.users DEFAULT VALUES RETURNING id", &[]).unwrap().get(0);
+    assert!(id > greatest);
+    assert_eq!(show(&mut source.connect()), "0-8191");
+}
+
+/// What goes wrong on the way is undone: the source has the shard, its rows and its clients as before.
+#[test]
+fn a_move_that_fails_is_undone() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '100-199'"]);
+    let mut client = source.connect();
+    client.batch_execute(TABLES).unwrap();
+    // The target takes no row, which shows only when they are restored.
+    let function = "CREATE FUNCTION public.accepted() RETURNS boolean LANGUAGE sql AS 'SELECT ";
+    client
+        .batch_execute(&format!(
+            "{function} true';
+             CREATE TABLE insta5.moods (id bigint DEFAULT snowflake_next_id(5), CHECK (public.accepted()));
+             INSERT INTO insta5.moods DEFAULT VALUES;"
+        ))
+        .unwrap();
+    target.connect().batch_execute(&format!("{function} false'")).unwrap();
+    let diaries = Load { servers: &[&source], mint: MINT, retried: &GONE }.during(|| {
+        let said = refusal(move_shard(&source, &target, "insta5", "5"));
+        assert!(said.contains("moods_check") && said.contains("undone: the source has the shard"), "{said}");
+    });
+    assert_unique_and_in_order(&diaries);
+    assert_rows(&source, &diaries);
+    let mut other = target.connect();
+    assert_eq!(code(&mut other, "SELECT snowflake_next_id(5)"), "55000");
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'insta5%'";
+    assert_eq!(other.query_one(schemas, &[]).unwrap().get::<_, i64>(0), 0);
+    assert_eq!(client.query_one("SHOW idgen.allowed_shards", &[]).unwrap().get::<_, String>(0), "1-9");
+}
+
+/// A shard does not move while somebody may still mint for it on the source by a configuration of before: a
+/// session that hides what it does, a WAL sender that was sent SQL, a background worker that shows nothing.
+#[test]
+fn a_move_waits_for_whoever_may_still_mint() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '100-199'"]);
+    let mut keeper = source.connect();
+    keeper.batch_execute(TABLES).unwrap();
+    let mint = "SELECT pg_advisory_lock(1), snowflake_next_id(5)";
+    let waiting = "FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    let mut script = move_shard(&source, &target, "insta5", "5");
+    script.env("COMMAND_TIMEOUT", "1");
+
+    // What is at work before the schema is closed keeps it open.
+    keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+    let mut other = source.connect();
+    let session = thread::spawn(move || other.batch_execute(mint));
+    source.wait_until(&format!("SELECT count(*) = 1 {waiting}"));
+    let said = refusal(script);
+    assert!(
+        said.contains("before the schema was closed are still running") && !said.contains("closing"),
+        "{said}"
+    );
+    keeper.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+    session.join().unwrap().unwrap();
+    keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+
+    // What begins after that look, and before the shard is withdrawn.
+    let meddler = Meddler::new();
+    let waits = |keeper: &mut Client, who: &str, start: &mut dyn FnMut()| {
+        let (begin, begun) = (meddler.0.join("begin"), meddler.0.join("begun"));
+        let action =
+            format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), begun.display());
+        let mut script =
+            meddler.at(&move_with(&[], &source, &target), "before", "RENAME TO :\"moving\"", &action);
+        script.env("COMMAND_TIMEOUT", "1");
+        let run = thread::spawn(move || refusal(script));
+        while !begin.exists() {
+            assert!(!run.is_finished(), "{who}: {}", run.join().unwrap());
+            thread::sleep(Duration::from_millis(10));
+        }
+        start();
+        source.wait_until(&format!("SELECT count(*) = 1 {waiting}"));
+        fs::write(&begun, "").unwrap();
+        let said = run.join().unwrap();
+        assert!(
+            said.contains("before the shard was withdrawn are still running")
+                && said.contains("undone: the source has"),
+            "{who}: {said}"
+        );
+        fs::remove_file(begin).unwrap();
+        fs::remove_file(begun).unwrap();
+        keeper.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+        source.wait_until("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'");
+        keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+    };
+
+    let hidden = format!("{} options='-c track_activities=off'", source.target("postgres"));
+    waits(&mut keeper, "a session that hides what it does", &mut || {
+        let mut hidden = Client::connect(&hidden, NoTls).unwrap();
+        thread::spawn(move || hidden.batch_execute(mint));
+    });
+    waits(&mut keeper, "a WAL sender", &mut || {
+        let mut psql = client_program("psql");
+        psql.args(["-X", "-d", &format!("{} replication=database", source.target("postgres")), "-c", mint]);
+        thread::spawn(move || run(psql));
+    });
+    match test_library() {
+        None => skipped("the headers of the server are not there: no background worker"),
+        Some(library) => {
+            let worker = format!(
+                "CREATE FUNCTION in_worker(library text, sql text) RETURNS void AS '{library}' LANGUAGE C"
+            );
+            keeper.batch_execute(&worker).unwrap();
+            waits(&mut keeper, "a background worker", &mut || {
+                source.connect().query_one("SELECT in_worker($1, $2)", &[&library, &mint]).unwrap();
+            });
+        }
+    }
+
+    // A command in a database without the extension mints nothing, and whoever is idle is not in the way.
+    keeper.batch_execute("CREATE DATABASE elsewhere").unwrap();
+    let mut elsewhere = source.connect_to("elsewhere");
+    let canceller = elsewhere.cancel_token();
+    let asleep = thread::spawn(move || elsewhere.batch_execute("SELECT pg_sleep(600)"));
+    source.wait_until(
+        "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' AND state = 'active'
+                       AND pid <> pg_backend_pid()",
+    );
+    let _idle = source.connect();
+    run(move_shard(&source, &target, "insta5", "5"));
+    canceller.cancel_query(NoTls).unwrap();
+    asleep.join().unwrap().unwrap_err();
+}
+
+/// What would go wrong is refused before anything is changed.
+#[test]
+fn a_move_is_checked_first() {
+    let source = Server::start(&[]);
+    let mut client = source.connect();
+    client.batch_execute(TABLES).unwrap();
+    let refused = |target: &Server, why: &str| {
+        let said = refusal(move_shard(&source, target, "insta5", "5"));
+        assert!(said.contains(why) && !said.contains("closing"), "{said}");
+    };
+    let of_another_epoch =
+        Server::start(&["idgen.allowed_shards = '1'", "idgen.epoch = '2024-01-01T00:00:00Z'"]);
+    refused(&of_another_epoch, "different idgen.epoch");
+    let target = Server::start(&[]);
+    refused(&target, "may mint for shard 5");
+    target.configure(&["idgen.allowed_shards = '1-5'"]);
+    target.reload("idgen.allowed_shards", "1-5");
+    refused(&target, "may mint for shard 5");
+    target.configure(&["idgen.allowed_shards = '1-4'"]);
+    target.reload("idgen.allowed_shards", "1-4");
+
+    source.configure(&["idgen.allowed_shards = '1-4'"]);
+    source.reload("idgen.allowed_shards", "1-4");
+    refused(
+        &target,
+        "the source may not mint for shard 5, so there is nothing to move. If it should: \
+                      ALTER SYSTEM SET idgen.allowed_shards = '1-5'",
+    );
+    source.configure(&["idgen.allowed_shards = ''"]);
+    source.reload("idgen.allowed_shards", "");
+
+    client.batch_execute("CREATE VIEW public.everybody AS SELECT * FROM insta5.users").unwrap();
+    refused(&target, "uses its tables: rule _RETURN on view public.everybody");
+    client.batch_execute("DROP VIEW public.everybody").unwrap();
+    client.batch_execute("CREATE TABLE public.likes (photo_id bigint REFERENCES insta5.photos)").unwrap();
+    refused(&target, "uses its tables: constraint likes_photo_id_fkey");
+    client.batch_execute("DROP TABLE public.likes").unwrap();
+    client.batch_execute("CREATE TABLE public.other (id bigint DEFAULT snowflake_next_id(5))").unwrap();
+    refused(&target, "other schemas of the source mint for shard 5: public");
+    client.batch_execute("DROP TABLE public.other").unwrap();
+    client.batch_execute("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(6)").unwrap();
+    refused(&target, "mints for other shards too: 6");
+    client.batch_execute("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(5)").unwrap();
+    source.configure(&["idgen.allowed_shards = '5'"]);
+    source.reload("idgen.allowed_shards", "5");
+    refused(&target, "an empty list would mean all");
+
+    source.configure(&["idgen.allowed_shards = '3-5, 7'"]);
+    source.reload("idgen.allowed_shards", "3-5, 7");
+
+    // What the target lacks: a type, and a row that a foreign key names.
+    client
+        .batch_execute(
+            "CREATE TYPE public.mood AS ENUM ('fine');
+             CREATE TABLE insta5.moods (id bigint DEFAULT snowflake_next_id(5), mood public.mood);",
+        )
+        .unwrap();
+    refused(&target, "type \"public.mood\" does not exist");
+    let countries = "CREATE TABLE public.countries (region text, code text, PRIMARY KEY (region, code))";
+    client
+        .batch_execute(&format!(
+            "DROP TABLE insta5.moods;
+             {countries};
+             INSERT INTO public.countries VALUES ('e', 'at'), ('e', E'b\t');
+             CREATE TABLE insta5.\"Homes\" (code text, region text,
+                                            FOREIGN KEY (region, code) REFERENCES public.countries);
+             INSERT INTO insta5.\"Homes\" VALUES ('at', 'e'), ('at', 'e'), (E'b\t', 'e'), ('zz', NULL);"
+        ))
+        .unwrap();
+    let mut at_target = target.connect();
+    at_target
+        .batch_execute(&format!("{countries}; INSERT INTO public.countries VALUES ('e', E'b\t')"))
+        .unwrap();
+    refused(
+        &target,
+        "foreign key Homes_region_code_fkey: the target has not got 1 of the rows that it names",
+    );
+    at_target.batch_execute("INSERT INTO public.countries VALUES ('e', 'at')").unwrap();
+
+    // What would hold its locks for ever, and what would hold them for long.
+    source.configure(&["max_prepared_transactions = 1"]);
+    source.stop("fast");
+    source.up();
+    let mut client = source.connect();
+    client
+        .batch_execute("BEGIN; INSERT INTO insta5.users DEFAULT VALUES; PREPARE TRANSACTION 'it''s mine'")
+        .unwrap();
+    refused(&target, "COMMIT or ROLLBACK PREPARED 'it''s mine'");
+    client.batch_execute("ROLLBACK PREPARED 'it''s mine'").unwrap();
+    client.batch_execute("SET application_name = 'coffee break'; BEGIN; TABLE insta5.users").unwrap();
+    let mut script = move_shard(&source, &target, "insta5", "5");
+    script.env("CLOSE_TIMEOUT", "2");
+    let said = refusal(script);
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let blocker = format!(
+        "Transactions in its tables: pid {pid} (coffee break, idle in transaction, in its transaction"
+    );
+    assert!(said.contains(&blocker), "{said}");
+    client.batch_execute("COMMIT").unwrap();
+
+    // A clock that the ids would have to wait for longer than clients would.
+    target.set_clock(-60.0);
+    refused(&target, "the clock of the target is too far behind");
+    target.set_clock(0.0);
+
+    // A server that is not there is named, and no password is shown.
+    let mut script = move_shard(&source, &target, "insta5", "5");
+    let wrong = format!("{} port=1 password=secret", target.target("postgres"));
+    let mut away = client_program(script.get_program());
+    away.args([&source.target("postgres"), &wrong, "insta5", "5"]);
+    let said = refusal(away);
+    assert!(said.contains("the target cannot be reached") && !said.contains("secret"), "{said}");
+    script.args(["6"]);
+    assert!(refusal(script).contains("--source-standby CONNECTION"));
+
+    // What does not come along is named. Nothing is in the way any more, not even a name that needs quotes.
+    client.batch_execute("CREATE PUBLICATION news FOR TABLE insta5.users").unwrap();
+    source.configure(&["idgen.allowed_shards = '3-5, 7'"]);
+    source.reload("idgen.allowed_shards", "3-5, 7");
+    let name = r#"Insta's "5" $1"#;
+    client.batch_execute(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#).unwrap();
+    let said = run(move_shard(&source, &target, name, "5"));
+    assert!(String::from_utf8_lossy(&said.stdout).contains("what does not come along: publication news"));
+    let mut new = target.connect();
+    let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = $1";
+    assert_eq!(new.query_one(shards, &[&name]).unwrap().get::<_, i32>(0), 5);
+    let show = "SHOW idgen.allowed_shards";
+    assert_eq!(source.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "3-4,7");
+    assert_eq!(target.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "1-5");
+}
+
+/// A move that gets killed, after whichever step, can be undone or finished: until the target may mint the source has
+/// everything as before, and after that the target has it. A run that is told neither changes nothing, and says what
+/// there is to do.
+#[test]
+fn a_move_that_is_killed_is_undone_or_finished() {
+    let servers = [
+        Server::start(&["idgen.allowed_shards = '1-9'"]),
+        Server::start(&["idgen.allowed_shards = '10-19'"]),
+    ];
+    let (mut source, mut target) = (&servers[0], &servers[1]);
+    source.connect().batch_execute(TABLES).unwrap();
+    let meddler = Meddler::new();
+    let kill = "kill -9 $TOOL";
+    let steps = [
+        ("after", "RENAME TO :\"moving\"", true),
+        ("after", "SOURCE*ALTER SYSTEM SET", true),
+        // The restore goes on, and commits.
+        ("before", "pg_restore", true),
+        ("after", "snowflake_advance", true),
+        ("after", "RENAME TO :\"moved\"", false),
+        ("after", "TARGET*ALTER SYSTEM SET", false),
+        ("before", "RENAME TO :\"schema\"", false),
+        ("after", "RENAME TO :\"schema\"", false),
+    ];
+    for (when, at, can_be_undone) in steps {
+        let at = &at.replace("SOURCE", &source.host()).replace("TARGET", &target.host());
+        let before = (place(source), place(target), rows(source));
+        let breaks_off = || run_until_killed(meddler.at(&move_with(&[], source, target), when, at, kill));
+        let resumed = |how: &str| move_with(&[how], source, target);
+        println!("killed {when} {at}");
+        breaks_off();
+        if can_be_undone {
+            let said = refusal(move_with(&[], source, target));
+            assert!(said.contains("ALTER SCHEMA \"insta5_moving\" RENAME TO \"insta5\""), "{said}");
+            run(resumed("--undo"));
+            assert_eq!((place(source), place(target), rows(source)), before, "undone {when} {at}");
+            one::<i64>(source, "SELECT snowflake_next_id(5)");
+            breaks_off();
+        } else {
+            assert!(refusal(resumed("--undo")).contains("--finish is the only way"));
+        }
+        run(resumed("--finish"));
+        assert_eq!(rows(target), before.2);
+        assert_eq!(place(source).0, "insta5_moved");
+        assert_eq!(code(&mut source.connect(), "SELECT snowflake_next_id(5)"), "55000");
+        let greatest: i64 = one(target, "SELECT max(id) FROM insta5.photos");
+        assert!(greatest < one(target, "SELECT snowflake_next_id(5)"));
+        source.connect().batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
+        (source, target) = (target, source);
+    }
+}
+
+/// What a killed run has left at work does not come to its end behind the back of the run that undoes it.
+#[test]
+fn what_a_killed_move_has_left_at_work_is_ended() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    source.connect().batch_execute(TABLES).unwrap();
+    let before = (place(&source), place(&target), rows(&source));
+    // The restore waits for the name of its schema.
+    let mut holder = target.connect();
+    holder.batch_execute("BEGIN; CREATE SCHEMA insta5_moving").unwrap();
+    let meddler = Meddler::new();
+    let script = move_with(&[], &source, &target);
+    run_until_killed(meddler.at(&script, "before", "pg_restore", "kill -9 $TOOL"));
+    target.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
+    let said = run(move_with(&["--undo"], &source, &target));
+    assert!(String::from_utf8_lossy(&said.stdout).contains("still at work for this move on the target"));
+    holder.batch_execute("ROLLBACK").unwrap();
+    assert_eq!((place(&source), place(&target), rows(&source)), before);
+    run(move_shard(&source, &target, "insta5", "5"));
+}
+
+/// The target goes down while rows are copied: the source is open again at once, and what may be left is told. A
+/// source that is told to undo needs no target.
+#[test]
+fn a_move_to_a_server_that_dies_is_undone() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    source.connect().batch_execute(TABLES).unwrap();
+    let before = (place(&source), rows(&source));
+    let meddler = Meddler::new();
+    // The line of the postmaster in its file is the first.
+    let postmaster: String = one(&target, "SELECT split_part(pg_read_file('postmaster.pid'), E'\n', 1)");
+    let script = move_with(&[], &source, &target);
+    let said =
+        refusal(meddler.at(&script, "before", "pg_restore", &format!("kill -9 {postmaster}; sleep 1")));
+    let (undone, left) =
+        (said.find("undone: the source has the shard"), said.find("what may be left to do on the target"));
+    assert!(undone.is_some() && undone < left, "{said}");
+    assert_eq!((place(&source), rows(&source)), before);
+    target.up();
+
+    run_until_killed(meddler.at(&script, "after", "RENAME TO :\"moving\"", "kill -9 $TOOL"));
+    target.stop("fast");
+    let said = run(move_with(&["--undo"], &source, &target));
+    assert!(
+        String::from_utf8_lossy(&said.stdout).contains("DROP SCHEMA IF EXISTS \"insta5_moving\" CASCADE;")
+    );
+    assert_eq!((place(&source), rows(&source)), before);
+    target.up();
+    run(move_shard(&source, &target, "insta5", "5"));
+}
+
+/// The lists of standbys move too: after promotions on both sides, only the target's mints. A standby that is not
+/// named, or that has a list of its own, is noticed before anything is changed.
+#[test]
+fn a_shard_moves_with_standbys_on_both_sides() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    source.connect().batch_execute(TABLES).unwrap();
+    let (old, new) = (source.standby("old"), target.standby("new"));
+    let (old_target, new_target) = (old.target("postgres"), new.target("postgres"));
+    let refused = |options: &[&str], why: &str| {
+        let said = refusal(move_with(options, &source, &target));
+        assert!(said.contains(why) && !said.contains("closing"), "{said}");
+    };
+    refused(
+        &[],
+        "the source has standbys that were not named. Name each with --source-standby: old at the same machine",
+    );
+    refused(&["--source-standby", &old_target], "the target has standbys that were not named");
+    refused(&["--source-standby", &old_target, "--source-standby", &old_target], "was given twice");
+    refused(
+        &["--source-standby", &target.target("postgres")],
+        "what was given as standby 1 of the source is none",
+    );
+    new.configure(&["idgen.allowed_shards = ''"]);
+    new.reload("idgen.allowed_shards", "");
+    let both = ["--source-standby", &old_target[..], "--target-standby", &new_target];
+    refused(&both, "standby 1 of the target is not that of the target");
+    new.configure(&["idgen.allowed_shards = '10-19'"]);
+    new.reload("idgen.allowed_shards", "10-19");
+
+    // Undone, the list of the standby is as before too.
+    let meddler = Meddler::new();
+    let said = refusal(meddler.at(&move_with(&both, &source, &target), "before", "pg_restore", "exit 1"));
+    assert!(said.contains("undone: the source has the shard"), "{said}");
+    assert_eq!(place(&old), place(&source));
+    let before = rows(&source);
+    run(move_with(&both, &source, &target));
+
+    source.kill();
+    target.kill();
+    old.promote();
+    new.promote();
+    assert_eq!(place(&old), ("insta5_moved".into(), "1-4,6-9".into()));
+    assert_eq!(place(&new), ("insta5".into(), "5,10-19".into()));
+    assert_eq!(rows(&new), before);
+    assert_eq!(code(&mut old.connect(), "SELECT snowflake_next_id(5)"), "55000");
+    one::<i64>(&new, "SELECT snowflake_next_id(5)");
+}
+
+/// Where something else keeps the configuration, a program is told the lists, and ALTER SYSTEM touches nothing.
+#[test]
+fn a_program_may_set_the_lists() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    source.connect().batch_execute(TABLES).unwrap();
+    source.connect().batch_execute("SET application_name = 'Patroni heartbeat'; SELECT 1").unwrap();
+    let mut patroni = source.connect();
+    patroni.batch_execute("SET application_name = 'Patroni heartbeat'").unwrap();
+    let said = refusal(move_with(&[], &source, &target));
+    assert!(said.contains("the source is run by Patroni") && !said.contains("closing"), "{said}");
+
+    let meddler = Meddler::new();
+    let program = meddler.0.join("set-list");
+    let file = |server: &Server| one::<String>(server, "SHOW config_file");
+    let text = format!(
+        "#!/bin/bash -e\nsource={} target={}\necho \"idgen.allowed_shards = '$2'\" >>\"${{!1}}\"\n\
+         kill -HUP \"$(head -n1 \"$(dirname \"${{!1}}\")/postmaster.pid\")\"\n",
+        file(&source),
+        file(&target)
+    );
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    run(move_with(&["--set-list", program.to_str().unwrap()], &source, &target));
+    assert_eq!(place(&source), ("insta5_moved".into(), "1-4,6-9".into()));
+    assert_eq!(place(&target), ("insta5".into(), "5,10-19".into()));
+    for server in [&source, &target] {
+        let set = "SELECT count(*) FROM pg_file_settings WHERE name = 'idgen.allowed_shards' AND sourcefile LIKE '%auto.conf'";
+        assert_eq!(one::<i64>(server, set), 0);
+    }
+}
+
+/// Two runs for one schema do not meet.
+#[test]
+fn one_move_of_a_schema_at_a_time() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    source.connect().batch_execute(TABLES).unwrap();
+    let meddler = Meddler::new();
+    let (begin, go_on) = (meddler.0.join("begin"), meddler.0.join("go_on"));
+    let action = format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), go_on.display());
+    let script = meddler.at(&move_with(&[], &source, &target), "after", "RENAME TO :\"moving\"", &action);
+    let first = thread::spawn(move || run(script));
+    while !begin.exists() {
+        assert!(!first.is_finished(), "{:?}", first.join());
+        thread::sleep(Duration::from_millis(10));
+    }
+    for how in ["--undo", "--finish"] {
+        assert!(refusal(move_with(&[how], &source, &target)).contains("another run is at work for insta5"));
+    }
+    fs::write(go_on, "").unwrap();
+    first.join().unwrap();
+    assert_eq!(place(&target).0, "insta5");
+}
