@@ -8,5 +8,6 @@ mod decode;
 mod forms;
 mod generate;
 mod layouts;
+mod shards;
 mod status;
 mod times;

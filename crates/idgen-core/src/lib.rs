@@ -25,6 +25,7 @@
 //! | [`server`] | what the protocol needs of a server: one trait |
 //! | [`mint`], [`renew`], [`horizon`] | the path to an id, the renewal of the mark, and what is settled |
 //! | [`origins`] | how many replication origins a server needs room for, as the mark is one |
+//! | [`tree`] | the text that PostgreSQL stores an expression as |
 #![forbid(unsafe_code)]
 
 pub mod epoch;
@@ -43,6 +44,7 @@ pub mod shard_set;
 pub mod shared;
 pub mod slot;
 pub mod text;
+pub mod tree;
 
 pub use epoch::Epoch;
 pub use id::{OutOfRange, Parts, Sequence, Shard, Tick, decode, make_id, max_id, min_id, shard_of};

@@ -17,6 +17,7 @@ mod server;
 mod shard_set;
 mod slot;
 mod text;
+mod tree;
 
 use idgen_core::js::JsShard;
 use idgen_core::{Sequence, Shard};

@@ -1,0 +1,53 @@
+-- What a schema costs does not grow with the number of schemas, but for one pass over all defaults: counted in pages,
+-- which are the same on any machine.
+CREATE PROCEDURE make(first integer, last integer) LANGUAGE plpgsql AS $$
+BEGIN
+    FOR n IN first .. last LOOP
+        EXECUTE format(
+            'CREATE SCHEMA scale%1$s;
+             CREATE TABLE scale%1$s.users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(%1$s), name text);
+             CREATE TABLE scale%1$s.photos (id bigint PRIMARY KEY DEFAULT snowflake_next_id(%1$s), name text);
+             CREATE TABLE scale%1$s.likes (id bigint PRIMARY KEY DEFAULT snowflake_next_id(%1$s), n integer DEFAULT 5)', n);
+        COMMIT;
+    END LOOP;
+END $$;
+-- Pages that a statement visits, once what it needs is in the caches of this session.
+CREATE FUNCTION pages(statement text) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    plan json;
+BEGIN
+    FOR try IN 1 .. 3 LOOP
+        EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, SUMMARY OFF, FORMAT JSON) ' || statement INTO plan;
+    END LOOP;
+    RETURN (plan -> 0 -> 'Plan' ->> 'Shared Hit Blocks')::integer
+         + (plan -> 0 -> 'Plan' ->> 'Shared Read Blocks')::integer;
+END $$;
+CREATE TABLE counted (schemas integer, statement text, pages integer);
+-- The pages of one pass over all defaults, and over all types, for a domain may have a default.
+CREATE FUNCTION of_one_pass() RETURNS integer LANGUAGE sql AS
+    'SELECT sum(pg_relation_size(c) / current_setting(''block_size'')::integer)::integer
+     FROM unnest(ARRAY[''pg_attrdef'', ''pg_type'']::regclass[]) AS c';
+CREATE PROCEDURE count_pages(schemas integer) LANGUAGE sql AS $$
+    INSERT INTO counted
+    SELECT schemas, statement, pages(statement)
+           - CASE WHEN statement LIKE '%assign%' THEN of_one_pass() ELSE 0 END
+    FROM unnest(ARRAY[
+        'SELECT * FROM idgen_columns WHERE schema = ''scale5''',
+        'SELECT * FROM idgen_columns WHERE schema = ''scale5'' AND "table" = ''users''',
+        'SELECT * FROM idgen_columns WHERE "table" = ''only_here''',
+        'SELECT * FROM snowflake_assign_shard(''scale5'', 5)'
+    ]) AS statement
+$$;
+CREATE TABLE only_here (id bigint DEFAULT snowflake_next_id(8000));
+CALL make(1, 20);
+VACUUM ANALYZE;
+CALL count_pages(20);
+CALL make(21, 200);
+VACUUM ANALYZE;
+CALL count_pages(200);
+-- Ten times the schemas: a quarter more pages for taller indexes and wider tables of the catalog, and a few for each of
+-- the 180 defaults that have a 5 as well and do not mint.
+SELECT statement, few.pages > 0 AS counted,
+       many.pages <= few.pages * 1.25 + CASE WHEN statement LIKE '%assign%' THEN 5 * 180 ELSE 0 END AS holds
+FROM counted AS few JOIN counted AS many USING (statement)
+WHERE few.schemas = 20 AND many.schemas = 200 ORDER BY statement COLLATE "C";
