@@ -250,7 +250,7 @@ fn another_epoch_is_accepted() {
     let error = refused(&mut client);
     assert!((2 * 86_300_000..2 * 86_403_000).contains(&ms_in(error.detail())), "{error:?}");
     assert!(error.detail().unwrap().contains("minting goes on in "), "{error:?}");
-    assert!(error.hint().unwrap().contains("docs/guarantees.md"), "{error:?}");
+    assert!(error.hint().unwrap().contains("docs/operations.md"), "{error:?}");
 }
 
 /// The runbook for a mark in the future: an epoch moved earlier makes the clock pass it at once, and

@@ -146,6 +146,12 @@ impl Server {
         start.args(["start", "--wait", "--silent", "--timeout=60", "-D"]).arg(&self.dir);
         // A file, not a pipe: the server keeps it open, and reading a pipe to its end would never end.
         start.arg("-l").arg(self.dir.join("log"));
+        self.show_clock(&mut start);
+        start
+    }
+
+    /// Has what a command starts show the server's clock.
+    fn show_clock(&self, start: &mut Command) {
         // The clock is faked in the server only, and read anew at each call; CLOCK_MONOTONIC and
         // CLOCK_BOOTTIME stay true, as where an administrator sets the clock.
         start
@@ -156,7 +162,6 @@ impl Server {
         if !self.clock_file().exists() {
             self.set_clock(0.0);
         }
-        start
     }
 
     /// Waits until the server has ended by itself.
@@ -219,10 +224,10 @@ impl Server {
         let _ = kill(name, pid).output();
     }
 
-    /// What the server has logged.
+    /// What the server has logged, whoever started it.
     pub fn log(&self) -> String {
-        let mut cat = command("cat");
-        cat.arg(self.dir.join("log"));
+        let mut cat = command("sh");
+        cat.args(["-c", r#"cat "$0"/log "$1"/said-* 2>/dev/null || true"#]).arg(&self.dir).arg(&self.sockets);
         String::from_utf8_lossy(&run(cat).stdout).into_owned()
     }
 }

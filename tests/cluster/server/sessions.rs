@@ -1,11 +1,13 @@
 //! Connections to a server, and what is waited for through them.
 
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use postgres::{Client, NoTls};
 
-use crate::process::{client_program, example};
+use crate::process::{client_program, command, example};
 use crate::server::Server;
 
 impl Server {
@@ -32,6 +34,25 @@ impl Server {
             psql.args(["-v", &format!("{name}={value}")]);
         }
         psql
+    }
+
+    /// A script on its way to run where the server is, as its administrator has it: the server's user, programs,
+    /// data directory and clock, and a folder to work in. Its output is a file, for a server that it starts keeps
+    /// that open.
+    pub fn shell(&self, script: &str) -> (Command, PathBuf) {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let said = self.sockets.join(format!("said-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        let mut bash = command("env");
+        bash.args(["bash", "-c", r#"cd "$1" && exec >"$2" 2>&1 && set -euo pipefail && eval "$0""#]);
+        bash.arg(script).arg(&self.sockets).arg(&said);
+        bash.env(
+            "PATH",
+            format!("{}:{}", self.build.bin().display(), std::env::var("PATH").unwrap_or_default()),
+        );
+        bash.env("PGDATA", &self.dir).env("PGHOST", &self.sockets);
+        bash.env("PGUSER", "postgres").env("PGDATABASE", "postgres");
+        self.show_clock(&mut bash);
+        (bash, said)
     }
 
     /// A connection to a database.
