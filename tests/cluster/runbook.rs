@@ -13,8 +13,6 @@ pub struct Section {
     pub messages: Vec<String>,
     /// Blocks that are run: those of `sql` and `sh`. One of `text` cannot be run by a test, or is no command.
     pub blocks: Vec<Block>,
-    /// The titles in this page's links, as they stand in an address.
-    pub links: Vec<String>,
 }
 
 /// A block of code.
@@ -33,8 +31,7 @@ pub fn sections() -> Vec<Section> {
         page = page.replace("max_replication_slots", "max_active_replication_origins");
     }
     let section = |text: &str| {
-        let mut section =
-            Section { title: String::new(), messages: Vec::new(), blocks: Vec::new(), links: Vec::new() };
+        let mut section = Section { title: String::new(), messages: Vec::new(), blocks: Vec::new() };
         let mut lines = text.lines();
         section.title = lines.next().unwrap_or_default().to_owned();
         while let Some(line) = lines.next() {
@@ -61,8 +58,6 @@ pub fn sections() -> Vec<Section> {
             } else if let Some(message) = line.trim_start().strip_prefix("> ") {
                 section.messages.push(message.trim_end().trim_matches('`').to_owned());
             }
-            let links = line.split("](#").skip(1).filter_map(|rest| rest.split(')').next());
-            section.links.extend(links.map(str::to_owned));
         }
         section
     };
