@@ -79,7 +79,9 @@ fn fits(message: &str, mut text: &str) -> bool {
 pub struct Runbook<'a> {
     section: Section,
     servers: &'a [(&'a str, &'a Server)],
-    blocks: std::vec::IntoIter<Block>,
+    /// Those that are to be run.
+    blocks: Vec<Block>,
+    /// What the server has yet to say.
     unseen: Vec<String>,
 }
 
@@ -89,12 +91,7 @@ impl<'a> Runbook<'a> {
     pub fn of(title: &str, servers: &'a [(&'a str, &'a Server)]) -> Runbook<'a> {
         let section = sections().into_iter().find(|section| section.title == title);
         let section = section.unwrap_or_else(|| panic!("no section {title}"));
-        Runbook {
-            servers,
-            blocks: section.blocks.clone().into_iter(),
-            unseen: section.messages.clone(),
-            section,
-        }
+        Runbook { servers, blocks: section.blocks.clone(), unseen: section.messages.clone(), section }
     }
 
     /// The server has said this: the page must quote it.
@@ -107,20 +104,21 @@ impl<'a> Runbook<'a> {
 
     /// Runs the next block, and gives what it has printed.
     pub fn run(&mut self) -> String {
-        let (done, said) = self.try_next();
+        let (done, said) = self.run_first();
         assert!(done, "{}: a block fails\n{said}", self.section.title);
+        self.blocks.remove(0);
         said
     }
 
-    /// The same for a block that shows the trouble, by an error.
+    /// The same for a block that shows the trouble, by an error. It is the next one still, for when that is over.
     pub fn fails(&mut self) -> String {
-        let (done, said) = self.try_next();
+        let (done, said) = self.run_first();
         assert!(!done, "{}: a block does not fail\n{said}", self.section.title);
         said
     }
 
-    fn try_next(&mut self) -> (bool, String) {
-        let block = self.blocks.next().unwrap_or_else(|| panic!("{}: no more blocks", self.section.title));
+    fn run_first(&self) -> (bool, String) {
+        let block = self.blocks.first().unwrap_or_else(|| panic!("{}: no more blocks", self.section.title));
         let all = block.place.as_deref() == Some("each server");
         let there = |name: &str| {
             all || block.place.as_deref().is_none_or(|place| place.replace("each ", "the ") == name)
@@ -137,11 +135,16 @@ impl<'a> Runbook<'a> {
         }
         let (mut done, mut said) = (true, String::new());
         for server in servers {
-            let (success, text) = self.run_on(server, &block);
+            let (success, text) = self.run_on(server, block);
             said += &text;
             done &= success;
         }
-        println!("== {}: {}\n{}\n{said}", self.section.title, block.place.unwrap_or_default(), block.text);
+        println!(
+            "== {}: {}\n{}\n{said}",
+            self.section.title,
+            block.place.as_deref().unwrap_or_default(),
+            block.text
+        );
         (done, said)
     }
 
@@ -184,7 +187,7 @@ impl Drop for Runbook<'_> {
                 "{title}: the page quotes what no server has said: {:?}",
                 self.unseen
             );
-            let left: Vec<_> = self.blocks.by_ref().map(|block| block.text).collect();
+            let left: Vec<_> = self.blocks.iter().map(|block| block.text.as_str()).collect();
             assert!(left.is_empty(), "{title}: not run:\n{}", left.join("\n\n"));
         }
     }
