@@ -133,11 +133,7 @@ fn a_clock_that_is_behind() {
     server.set_clock(-HOUR);
     let error = refused(&server);
     book.says(error.message());
-    assert!(
-        error.detail().unwrap().contains("minting goes on in 1 h, at ")
-            || error.detail().unwrap().contains("in 59 min"),
-        "{error:?}"
-    );
+    assert!(error.detail().unwrap().contains("minting goes on in "), "{error:?}");
     book.says(&warning(&server).unwrap());
     mint(&server, &mut ledger);
     server.stop("fast");
