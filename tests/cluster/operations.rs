@@ -65,6 +65,8 @@ fn it_is_seen_whether_ids_are_minted() {
     assert!(said.contains(" f       | the system clock leapt forward"), "{said}");
     assert!(said.contains(" t       | the high-water mark of ids lies in the future"), "{said}");
     trouble.says(refused(&standby).message());
+    standby.set_clock(YEAR);
+    assert_eq!(warning(&standby), None, "no server can tell this by itself");
 }
 
 /// What the clocks show tells a mark that is where it should be from one that is not.
