@@ -234,7 +234,7 @@ fn a_mark_that_is_not_made_durable() {
     let said = book.run();
     assert!(said.contains("two") && said.contains("(0 rows)"), "{said}");
     book.run();
-    primary.wait_until(IS_SYNCHRONOUS);
+    until_synchronous(&primary);
     mint(&primary, &mut ledger);
     gone(&mut book);
     book.run();
@@ -242,15 +242,22 @@ fn a_mark_that_is_not_made_durable() {
     mint(&primary, &mut ledger);
     standby.up();
     book.run();
-    primary.wait_until(IS_SYNCHRONOUS);
+    until_synchronous(&primary);
     gone(&mut book);
     standby.up();
     mint(&primary, &mut ledger);
 }
 
-/// Commits wait for a standby.
-const IS_SYNCHRONOUS: &str = "SELECT count(*) = 1 FROM pg_stat_replication
-    WHERE state = 'streaming' AND sync_state = 'sync' AND application_name = current_setting('synchronous_standby_names')";
+/// Waits until commits and marks wait for the standby that the primary names.
+fn until_synchronous(primary: &Server) {
+    primary.wait_until(
+        "SELECT count(*) = 1 FROM pg_stat_replication
+         WHERE state = 'streaming' AND sync_state = 'sync'
+           AND application_name = current_setting('synchronous_standby_names')",
+    );
+    // The checkpointer reads the setting before this, and it is what they go by.
+    primary.connect().batch_execute("CHECKPOINT").unwrap();
+}
 
 /// Another origin than the mark's, as that of a subscription.
 const ANOTHER_ORIGIN: &str = "SELECT pg_replication_origin_create('other');
@@ -499,7 +506,7 @@ impl Pair {
         book.run();
         self.clients.wait_for_ids(300);
         book.run();
-        self.two.wait_until(IS_SYNCHRONOUS);
+        until_synchronous(&self.two);
         assert!(book.run().contains("the same"));
         self.clients.wait_for_ids(300);
     }
@@ -522,7 +529,7 @@ impl Pair {
         self.clients.wait_for_ids(300);
         book.run();
         book.run();
-        one.wait_until(IS_SYNCHRONOUS);
+        until_synchronous(one);
         for server in [one, two] {
             server.wait_until("SELECT warning IS NULL AND allowed_shards = '0-98,8191' FROM idgen_status");
         }

@@ -163,7 +163,7 @@ impl<'a> Runbook<'a> {
             }
             &block.text
         };
-        let (mut shell, said) = server.shell(script);
+        let mut shell = server.shell(script);
         let mut others: Vec<&Server> = Vec::new();
         for (_, server) in self.servers {
             if !others.iter().any(|other| other.host() == server.host()) {
@@ -173,8 +173,8 @@ impl<'a> Runbook<'a> {
         for (name, server) in ["one", "two"].iter().zip(others) {
             shell.env(name, server.target("postgres"));
         }
-        let status = shell.status().expect("bash");
-        (status.success(), std::fs::read_to_string(said).expect("what it said"))
+        let output = shell.output().expect("bash");
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 
