@@ -44,10 +44,10 @@ impl Server {
         let real = self.build.bin().join("pg_ctl");
         // As in start_command(), and as often as there.
         let wrapper = format!(
-            "#!/bin/sh\ncase $1 in start | restart) ;; *) exec {real} \"$@\" ;; esac\n\
-             for try in $(seq 100); do\n  env {clock} {real} \"$@\" -l {log} && exit\n  sleep 0.1\ndone\nexit 1\n",
+            "#!/bin/sh\ncase $1 in start | restart) ;; *) exec '{real}' \"$@\" ;; esac\n\
+             for try in $(seq 100); do\n  env {clock} '{real}' \"$@\" -l '{log}' && exit\n  sleep 0.1\ndone\nexit 1\n",
             real = real.display(),
-            clock = self.clock().join(" "),
+            clock = self.clock().map(|variable| format!("'{variable}'")).join(" "),
             log = self.dir.join("log").display(),
         );
         std::fs::create_dir_all(&programs).expect("mkdir");
