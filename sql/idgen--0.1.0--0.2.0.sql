@@ -409,10 +409,10 @@ BEGIN ATOMIC
            CASE WHEN l.data IS NOT NULL AND d.relkind IN ('r', 'm') THEN pg_table_size(d.objid) END,
            w.identities,
            CASE WHEN t.typtype = 'd' AND w.by_function THEN format('ALTER DOMAIN %s DROP DEFAULT', i.identity)
+                WHEN pg_is_other_temp_schema(n.oid) THEN NULL
                 WHEN a.attgenerated = 's' AND a.attinhcount = 0 AND d.objsubid <> 0 AND w.by_function THEN
                     format('ALTER TABLE %I.%I ALTER COLUMN %I DROP EXPRESSION', n.nspname, c.relname, a.attname)
-                WHEN e.oid IS NOT NULL AND a.attgenerated = '' AND w.by_function
-                     AND NOT pg_is_other_temp_schema(n.oid) THEN
+                WHEN e.oid IS NOT NULL AND a.attgenerated = '' AND w.by_function THEN
                     format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I DROP DEFAULT', n.nspname, c.relname, a.attname)
            END,
            d.classid, d.objid, d.objsubid, p.objid IS NOT NULL
