@@ -507,8 +507,7 @@ BEGIN ATOMIC
     -- The reasons of an inner part are those of the whole: a view depends on nothing, but its rule does.
     reasons_of_whole AS (
         SELECT coalesce(p.refclassid, r.classid) AS classid, coalesce(p.refobjid, r.objid) AS objid,
-               coalesce(p.refobjsubid, r.objsubid) AS objsubid,
-               r.classid AS by, r.refclassid, r.refobjid, r.refobjsubid
+               coalesce(p.refobjsubid, r.objsubid) AS objsubid, r.refclassid, r.refobjid, r.refobjsubid
         FROM reasons AS r
              LEFT JOIN reasons AS p ON p.deptype = 'i' AND p.classid = r.classid AND p.objid = r.objid
                                        AND p.objsubid = r.objsubid
@@ -516,8 +515,7 @@ BEGIN ATOMIC
     why AS (
         SELECT r.classid, r.objid, r.objsubid,
                string_agg(DISTINCT i.identity COLLATE "C", ', ') AS identities,
-               bool_or(r.refclassid = 'pg_proc'::regclass) AS by_function,
-               bool_or(r.by = 'pg_attrdef'::regclass) AS by_expression
+               bool_or(r.refclassid = 'pg_proc'::regclass) AS by_function
         FROM reasons_of_whole AS r
              CROSS JOIN LATERAL pg_identify_object(r.refclassid, r.refobjid, r.refobjsubid) AS i
         WHERE (r.refclassid, r.refobjid, r.refobjsubid) <> (r.classid, r.objid, r.objsubid)
@@ -527,9 +525,10 @@ BEGIN ATOMIC
            CASE WHEN l.data IS NOT NULL AND d.relkind IN ('r', 'm') THEN pg_table_size(d.objid) END,
            w.identities,
            CASE WHEN t.typtype = 'd' AND w.by_function THEN format('ALTER DOMAIN %s DROP DEFAULT', i.identity)
-                WHEN a.attgenerated = 's' AND a.attinhcount = 0 AND d.objsubid <> 0 AND w.by_expression THEN
+                WHEN pg_is_other_temp_schema(n.oid) THEN NULL
+                WHEN a.attgenerated = 's' AND a.attinhcount = 0 AND d.objsubid <> 0 AND w.by_function THEN
                     format('ALTER TABLE %I.%I ALTER COLUMN %I DROP EXPRESSION', n.nspname, c.relname, a.attname)
-                WHEN e.oid IS NOT NULL AND a.attgenerated = '' AND NOT pg_is_other_temp_schema(n.oid) THEN
+                WHEN e.oid IS NOT NULL AND a.attgenerated = '' AND w.by_function THEN
                     format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I DROP DEFAULT', n.nspname, c.relname, a.attname)
            END,
            d.classid, d.objid, d.objsubid, p.objid IS NOT NULL
@@ -564,7 +563,7 @@ COMMENT ON COLUMN @extschema@.idgen_dependents.object IS 'Its name, with that of
 COMMENT ON COLUMN @extschema@.idgen_dependents.data IS 'What is lost that no definition brings back: rows, all those of a table, partition or materialized view; values, all those of a column; null where there are none, as for a foreign table.';
 COMMENT ON COLUMN @extschema@.idgen_dependents.bytes IS 'The size of the table, without its indexes; for a column that of the table that it is in. Null where there is no data, and for a partitioned table, whose partitions have it.';
 COMMENT ON COLUMN @extschema@.idgen_dependents.depends_on IS 'Why it goes: what it depends on, of idgen or of what is in this list.';
-COMMENT ON COLUMN @extschema@.idgen_dependents.statement IS 'A statement that ends the dependence and keeps all data: for a default, a domain with a default and a generated column that is stored. A column keeps its values and gets no new ones. Null where there is no simple one, and for a partition or child that gets it from its parent.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.statement IS 'A statement that ends the dependence and keeps all data: for a default, a domain with a default and a generated column that is stored. A column keeps its values and gets no new ones. Null where there is no simple one, for a partition or child that gets it from its parent, and for temporary tables of other sessions.';
 GRANT SELECT ON @extschema@.idgen_dependents TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_remove_mark() RETURNS boolean
