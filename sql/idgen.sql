@@ -446,7 +446,7 @@ CREATE OR REPLACE FUNCTION @extschema@.idgen_dependents(
         OUT kind text, OUT object text, OUT data text, OUT bytes bigint, OUT depends_on text, OUT statement text,
         OUT classid oid, OUT objid oid, OUT objsubid integer, OUT is_part boolean)
     RETURNS SETOF record
-    LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
+    LANGUAGE sql STABLE PARALLEL RESTRICTED ROWS 100
     SET search_path = pg_catalog, pg_temp
     SET enable_nestloop = off    -- the planner takes thousands of partitions for a few
     SET jit = off
