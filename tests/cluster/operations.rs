@@ -522,9 +522,9 @@ impl Pair {
         assert!(said.contains("< idgen.allowed_shards|0-99,8191"), "{said}");
         allow_shards(one, "0-98,8191");
         assert!(book.run().contains("the same"));
-        let (stopped, replayed) = (position(&book.run()), position(&book.run()));
-        let not_below = format!("SELECT '{replayed}'::pg_lsn >= '{stopped}'");
-        assert!(one.connect().query_one(&not_below, &[]).unwrap().get::<_, bool>(0), "{replayed} {stopped}");
+        let (stopped, received) = (position(&book.run()), position(&book.run()));
+        let not_below = format!("SELECT '{received}'::pg_lsn >= '{stopped}'");
+        assert!(one.connect().query_one(&not_below, &[]).unwrap().get::<_, bool>(0), "{received} {stopped}");
         book.run();
         self.clients.wait_for_ids(300);
         book.run();
