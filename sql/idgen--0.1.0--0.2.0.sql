@@ -353,6 +353,133 @@ COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
 'Begins the counters ids, leases, waits and waited_ms of idgen_shard_stats anew, for all shards. Not for PUBLIC. Error: 55000 where the library is not preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;
 
+-- What DROP EXTENSION idgen CASCADE takes besides the extension, found by the dependencies in the catalog as
+-- PostgreSQL finds it: what depends on an object goes with it, and what is an inner part of another object (of a
+-- table, of another extension) takes that along.
+CREATE FUNCTION @extschema@.idgen_dependents(
+        OUT kind text, OUT object text, OUT data text, OUT bytes bigint, OUT depends_on text, OUT statement text,
+        OUT classid oid, OUT objid oid, OUT objsubid integer, OUT is_part boolean)
+    RETURNS SETOF record
+    LANGUAGE sql STABLE PARALLEL RESTRICTED ROWS 100
+    SET search_path = pg_catalog, pg_temp
+    SET enable_nestloop = off    -- the planner takes thousands of partitions for a few
+    SET jit = off
+BEGIN ATOMIC
+    WITH RECURSIVE gone AS (
+        SELECT tableoid AS classid, oid AS objid, 0 AS objsubid FROM pg_extension WHERE extname = 'idgen'
+        UNION
+        SELECT next.classid, next.objid, next.objsubid
+        FROM gone AS g CROSS JOIN LATERAL (
+            SELECT d.classid, d.objid, d.objsubid
+            FROM pg_depend AS d
+            WHERE d.refclassid = g.classid AND d.refobjid = g.objid AND g.objsubid IN (0, d.refobjsubid)
+            UNION ALL
+            SELECT d.refclassid, d.refobjid, d.refobjsubid
+            FROM pg_depend AS d
+            WHERE d.classid = g.classid AND d.objid = g.objid AND g.objsubid IN (0, d.objsubid)
+              AND d.deptype IN ('i', 'e')
+        ) AS next
+    ),
+    -- The extension, its members and their inner parts.
+    own AS (
+        SELECT tableoid AS classid, oid AS objid FROM pg_extension WHERE extname = 'idgen'
+        UNION
+        SELECT d.classid, d.objid
+        FROM own AS o JOIN pg_depend AS d ON d.refclassid = o.classid AND d.refobjid = o.objid
+        WHERE d.deptype IN ('i', 'e')
+    ),
+    -- A column says nothing beside its table.
+    dependents AS (
+        SELECT g.classid, g.objid, g.objsubid, c.relkind,
+               coalesce(g.objsubid = 0 AND c.relkind IN ('r', 'p', 'f', 'm'), false) AS is_table
+        FROM gone AS g LEFT JOIN pg_class AS c ON g.classid = 'pg_class'::regclass AND c.oid = g.objid
+        WHERE (g.classid, g.objid) NOT IN (SELECT o.classid, o.objid FROM own AS o)
+          AND (g.objsubid = 0
+               OR (g.classid, g.objid, 0) NOT IN (SELECT w.classid, w.objid, w.objsubid FROM gone AS w))
+    ),
+    -- Why they go: what each of them depends on, of the extension or among themselves.
+    reasons AS (
+        SELECT f.classid, f.objid, f.objsubid, f.is_table, d.deptype,
+               d.refclassid, d.refobjid, coalesce(t.objsubid, 0) AS refobjsubid, t.objid IS NULL AS is_own
+        FROM dependents AS f
+             JOIN pg_depend AS d ON d.classid = f.classid AND d.objid = f.objid AND f.objsubid IN (0, d.objsubid)
+             LEFT JOIN dependents AS t ON t.classid = d.refclassid AND t.objid = d.refobjid
+                                          AND t.objsubid IN (0, d.refobjsubid)
+        WHERE (t.objid IS NOT NULL
+               OR (d.refclassid, d.refobjid) IN (SELECT o.classid, o.objid FROM own AS o))
+          AND (d.refclassid, d.refobjid) <> (f.classid, f.objid)
+    ),
+    -- What need not be said where the other is: the type of a table's rows, its constraints, the index of a
+    -- constraint, the expression of a generated column, the same index on each partition. A table is always said.
+    parts AS (
+        SELECT DISTINCT r.classid, r.objid, r.objsubid
+        FROM reasons AS r
+        WHERE NOT r.is_table AND NOT r.is_own
+          AND (r.deptype IN ('i', 'e', 'P')
+               OR r.deptype = 'a' AND (r.refobjsubid = 0 OR r.classid = 'pg_attrdef'::regclass))
+    ),
+    -- The reasons of an inner part are those of the whole: a view depends on nothing, but its rule does.
+    reasons_of_whole AS (
+        SELECT coalesce(p.refclassid, r.classid) AS classid, coalesce(p.refobjid, r.objid) AS objid,
+               coalesce(p.refobjsubid, r.objsubid) AS objsubid, r.refclassid, r.refobjid, r.refobjsubid
+        FROM reasons AS r
+             LEFT JOIN reasons AS p ON p.deptype = 'i' AND p.classid = r.classid AND p.objid = r.objid
+                                       AND p.objsubid = r.objsubid
+    ),
+    why AS (
+        SELECT r.classid, r.objid, r.objsubid,
+               string_agg(DISTINCT i.identity COLLATE "C", ', ') AS identities,
+               bool_or(r.refclassid = 'pg_proc'::regclass) AS by_function
+        FROM reasons_of_whole AS r
+             CROSS JOIN LATERAL pg_identify_object(r.refclassid, r.refobjid, r.refobjsubid) AS i
+        WHERE (r.refclassid, r.refobjid, r.refobjsubid) <> (r.classid, r.objid, r.objsubid)
+        GROUP BY r.classid, r.objid, r.objsubid
+    )
+    SELECT i.type, i.identity, l.data,
+           CASE WHEN l.data IS NOT NULL AND d.relkind IN ('r', 'm') THEN pg_table_size(d.objid) END,
+           w.identities,
+           CASE WHEN t.typtype = 'd' AND w.by_function THEN format('ALTER DOMAIN %s DROP DEFAULT', i.identity)
+                WHEN pg_is_other_temp_schema(n.oid) THEN NULL
+                WHEN a.attgenerated = 's' AND a.attinhcount = 0 AND d.objsubid <> 0 AND w.by_function THEN
+                    format('ALTER TABLE %I.%I ALTER COLUMN %I DROP EXPRESSION', n.nspname, c.relname, a.attname)
+                WHEN e.oid IS NOT NULL AND a.attgenerated = '' AND w.by_function THEN
+                    format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I DROP DEFAULT', n.nspname, c.relname, a.attname)
+           END,
+           d.classid, d.objid, d.objsubid, p.objid IS NOT NULL
+    FROM dependents AS d
+         CROSS JOIN LATERAL pg_identify_object(d.classid, d.objid, d.objsubid) AS i
+         LEFT JOIN parts AS p ON p.classid = d.classid AND p.objid = d.objid AND p.objsubid = d.objsubid
+         LEFT JOIN why AS w ON w.classid = d.classid AND w.objid = d.objid AND w.objsubid = d.objsubid
+         LEFT JOIN pg_type AS t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid
+         LEFT JOIN pg_attrdef AS e ON d.classid = 'pg_attrdef'::regclass AND e.oid = d.objid
+         LEFT JOIN pg_attribute AS a
+             ON a.attrelid = CASE WHEN d.relkind IS NULL THEN e.adrelid ELSE d.objid END
+                AND a.attnum = CASE WHEN d.relkind IS NULL THEN e.adnum ELSE d.objsubid END
+         LEFT JOIN pg_class AS c ON c.oid = a.attrelid
+         LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
+         CROSS JOIN LATERAL (
+             SELECT CASE WHEN d.objsubid = 0 AND d.relkind IN ('r', 'p', 'm') THEN 'rows'
+                         WHEN d.objsubid <> 0 AND d.relkind IN ('r', 'p', 'c') AND a.attgenerated <> 'v'
+                             THEN 'values'
+                    END AS data
+         ) AS l
+    WHERE i.identity IS NOT NULL
+    ORDER BY l.data COLLATE "C", i.type COLLATE "C", i.identity COLLATE "C";
+END;
+COMMENT ON FUNCTION @extschema@.idgen_dependents() IS
+'What the view idgen_dependents shows; besides, what is a part of something shown, with is_part, and where PostgreSQL has each in its catalogs, as in pg_depend.';
+
+CREATE VIEW @extschema@.idgen_dependents AS
+    SELECT kind, object, data, bytes, depends_on, statement FROM @extschema@.idgen_dependents() WHERE NOT is_part;
+COMMENT ON VIEW @extschema@.idgen_dependents IS 'What DROP EXTENSION idgen CASCADE would take from this database besides idgen, what holds data first; empty where DROP EXTENSION idgen takes nothing else. Found by the dependencies in the catalog, so neither functions in PL/pgSQL nor those whose SQL is a string are seen, nor what calls them; nor are other databases. What is a part of something shown is not: the indexes and constraints of a table, the same index on each partition.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.kind IS 'What it is, as pg_identify_object says: table, table column, default value, index; a domain is a type.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.object IS 'Its name, with that of its schema.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.data IS 'What is lost that no definition brings back: rows, all those of a table, partition or materialized view; values, all those of a column; null where there are none, as for a foreign table.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.bytes IS 'The size of the table, without its indexes; for a column that of the table that it is in. Null where there is no data, and for a partitioned table, whose partitions have it.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.depends_on IS 'Why it goes: what it depends on, of idgen or of what is in this list.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.statement IS 'A statement that ends the dependence and keeps all data: for a default, a domain with a default and a generated column that is stored. A column keeps its values and gets no new ones. Null where there is no simple one, for a partition or child that gets it from its parent, and for temporary tables of other sessions.';
+GRANT SELECT ON @extschema@.idgen_dependents TO PUBLIC;
+
 CREATE FUNCTION @extschema@.snowflake_remove_mark() RETURNS boolean
     AS 'MODULE_PATHNAME', 'snowflake_remove_mark_wrapper'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;

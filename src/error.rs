@@ -287,7 +287,7 @@ impl Error {
                 )),
                 if *by_ms > HOUR_MS {
                     "The clock is behind now, or it was ahead before the server stopped. Correct it if it is wrong. \
-                     If it is right, the mark is poisoned: see docs/guarantees.md. Restarting the server does not \
+                     If it is right, the mark is poisoned: see docs/operations.md. Restarting the server does not \
                      help."
                 } else {
                     "If that is longer than a few seconds, the clock was ahead before the server stopped, or is \

@@ -175,11 +175,11 @@ fn an_update_leaves_what_is_the_users() {
     client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap();
 }
 
-/// The statement that docs/guarantees.md gives for the old server. What it prints is for the new one.
+/// The statement that docs/operations.md gives for the old server. What it prints is for the new one.
 fn carries_the_mark() -> &'static str {
-    let page = include_str!("../../docs/guarantees.md");
-    let (_, section) = page.split_once("\n### … the data moves to a new cluster").expect("the section");
-    section.split("```").nth(1).and_then(|block| block.strip_prefix("sql\n")).expect("a block of SQL")
+    let page = include_str!("../../docs/operations.md");
+    let (_, statement) = page.split_once("-Ato mark.sql -c \"").expect("the statement");
+    statement.split('"').next().expect("its end")
 }
 
 /// A server that has minted for a database of the oldest version, and what must not be minted again after

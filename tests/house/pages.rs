@@ -203,25 +203,62 @@ fn missing_paths(path: &str, page: &str, all: &[String]) -> Vec<String> {
     complaints
 }
 
-/// The files of other pages, pictures and scripts that a page links to and that are not there.
-fn missing_links(path: &str, page: &str, all: &[String]) -> Vec<String> {
-    let mut complaints = Vec::new();
+/// What a page links to in the project, each with its line: a file, and the address of a heading or nothing.
+fn links(path: &str, page: &str) -> Vec<(usize, String, String)> {
+    let mut links = Vec::new();
     for (number, line) in (1..).zip(page.lines()) {
-        for link in line.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
-            if link.is_empty() || link.contains("://") {
+        for link in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
                 continue;
             }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
             let mut folders: Vec<&str> = path.split('/').collect();
-            folders.pop();
-            for step in link.split('/') {
-                match step {
-                    ".." => _ = folders.pop(),
-                    step => folders.push(step),
+            if !file.is_empty() {
+                folders.pop();
+                for step in file.split('/') {
+                    match step {
+                        ".." => _ = folders.pop(),
+                        step => folders.push(step),
+                    }
                 }
             }
-            let target = folders.join("/");
-            if !is_there(&target, all, |path, file| path == file) {
-                complaints.push(format!("{path}:{number}: there is no {target}"));
+            links.push((number, folders.join("/"), heading.to_owned()));
+        }
+    }
+    links
+}
+
+/// The files of other pages, pictures and scripts that a page links to and that are not there.
+fn missing_links(path: &str, page: &str, all: &[String]) -> Vec<String> {
+    let missing = links(path, page)
+        .into_iter()
+        .filter(|(_, target, _)| target != path && !is_there(target, all, |path, file| path == file));
+    missing.map(|(number, target, _)| format!("{path}:{number}: there is no {target}")).collect()
+}
+
+/// The addresses of a page's headings.
+fn headings(page: &str) -> Vec<String> {
+    let mut in_block = false;
+    let mut addresses = Vec::new();
+    for line in page.lines() {
+        in_block ^= line.trim_start().starts_with("```");
+        let title = line.trim_start_matches('#');
+        if !in_block && line.starts_with('#') && title.starts_with(' ') {
+            let kept = title.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+            addresses.push(kept.collect::<String>().to_lowercase().replace(' ', "-"));
+        }
+    }
+    addresses
+}
+
+/// The headings of pages that pages link to and that are not there.
+fn missing_headings(pages: &BTreeMap<String, String>) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, page) in pages {
+        for (number, target, heading) in links(path, page) {
+            let there = pages.get(&target).is_none_or(|page| headings(page).contains(&heading));
+            if !heading.is_empty() && !there {
+                complaints.push(format!("{path}:{number}: {target} has no heading #{heading}"));
             }
         }
     }
@@ -265,6 +302,23 @@ fn a_path_that_is_not_there_is_found() {
             "docs/page.md:2: there is no sql/install/idgen--VERSION.sql",
             "docs/page.md:3: there is no docs/README.md",
         ]
+    );
+}
+
+#[test]
+fn headings_that_pages_link_to_are_there() {
+    assert_none(&missing_headings(&pages()));
+}
+
+#[test]
+fn a_heading_that_is_not_there_is_found() {
+    let one = "# The *first*, `f(a, b)` – it\n[x](#second) [y](#there) [z](two.md#a-b) [w](two.md#a)
+        \n```sh\n# there\n```\n## Second";
+    let pages = [("docs/one.md", one), ("docs/two.md", "## A b\n[x](one.md#the-first-fa-b--it)")];
+    let pages = pages.map(|(path, page)| (path.to_owned(), page.to_owned())).into();
+    assert_eq!(
+        missing_headings(&pages),
+        ["docs/one.md:2: docs/one.md has no heading #there", "docs/one.md:2: docs/two.md has no heading #a"]
     );
 }
 

@@ -85,19 +85,22 @@ same "version" "$version" "$(sql "SELECT extversion FROM pg_extension WHERE extn
 sql "DROP DATABASE older"
 
 promise "removed too early: nothing is minted, and the server does not start again"
+pg_conftool "$nn" main set shared_preload_libraries 'auto_explain, idgen'    # beside what ALTER SYSTEM has set
 apt remove "postgresql-$nn-idgen"
 refused 'could not access file "idgen"' "INSERT INTO minted (n) VALUES (1)"
 server stop
 ! server start 2>/dev/null || die "the server started without the library that it names"
 grep -q 'FATAL:  could not access file "idgen"' "$log" || die "the log does not say why"
 
-promise "README.Debian has the way out of it; rows keep their ids"
-server start -o "-c shared_preload_libraries="
-sql "ALTER SYSTEM RESET shared_preload_libraries"
+promise "README.Debian has the way out of it, and another library stays; rows keep their ids"
+pg_conftool "$nn" main set shared_preload_libraries auto_explain
+pg_conftool "/var/lib/postgresql/$nn/main/postgresql.auto.conf" remove shared_preload_libraries
 server restart
+same "libraries" auto_explain "$(sql "SHOW shared_preload_libraries")"
 same "rows" "$minted" "$(sql "SELECT count(*) FROM minted")"
 refused 'could not access file "idgen"' "INSERT INTO minted (n) VALUES (1)"
-sql "ALTER TABLE minted ALTER id DROP DEFAULT"
+refused "other objects depend on it" "DROP EXTENSION idgen"
+sql "$(sql "SELECT statement FROM idgen_dependents WHERE statement IS NOT NULL")"
 sql "DROP EXTENSION idgen"
 
 promise "purged, it leaves no file"

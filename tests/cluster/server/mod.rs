@@ -142,21 +142,28 @@ impl Server {
     }
 
     fn start_command(&self) -> Command {
-        let mut start = self.pg("pg_ctl");
+        // By env and not by this process: root's programs may not share what is another user's.
+        let mut start = command("env");
+        start.args(self.clock()).arg(self.build.bin().join("pg_ctl"));
         start.args(["start", "--wait", "--silent", "--timeout=60", "-D"]).arg(&self.dir);
         // A file, not a pipe: the server keeps it open, and reading a pipe to its end would never end.
         start.arg("-l").arg(self.dir.join("log"));
-        // The clock is faked in the server only, and read anew at each call; CLOCK_MONOTONIC and
-        // CLOCK_BOOTTIME stay true, as where an administrator sets the clock.
         start
-            .env("LD_PRELOAD", variable("IDGEN_FAKETIME"))
-            .env("FAKETIME_TIMESTAMP_FILE", self.clock_file())
-            .env("FAKETIME_NO_CACHE", "1")
-            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    }
+
+    /// With these variables a program, and what it starts, is shown the server's clock.
+    fn clock(&self) -> [String; 4] {
         if !self.clock_file().exists() {
             self.set_clock(0.0);
         }
-        start
+        // The clock is faked in the server only, and read anew at each call; CLOCK_MONOTONIC and
+        // CLOCK_BOOTTIME stay true, as where an administrator sets the clock.
+        [
+            format!("LD_PRELOAD={}", variable("IDGEN_FAKETIME")),
+            format!("FAKETIME_TIMESTAMP_FILE={}", self.clock_file().display()),
+            "FAKETIME_NO_CACHE=1".into(),
+            "FAKETIME_DONT_FAKE_MONOTONIC=1".into(),
+        ]
     }
 
     /// Waits until the server has ended by itself.
@@ -254,7 +261,7 @@ fn initdb(build: Build, dir: &Path, options: &[&str]) {
 }
 
 /// Whether a command succeeds in ten seconds: processes of a server that was killed may take a moment to
-/// notice.
+/// notice, and faketime does not start under the number of a process that has left its own behind.
 fn succeeds(command: &mut Command) -> bool {
     (0..100).any(|_| {
         let done = command.output().expect("a program of PostgreSQL").status.success();

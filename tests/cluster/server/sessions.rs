@@ -1,11 +1,13 @@
 //! Connections to a server, and what is waited for through them.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
 use postgres::{Client, NoTls};
 
-use crate::process::{client_program, example};
+use crate::process::{client_program, command, example};
 use crate::server::Server;
 
 impl Server {
@@ -32,6 +34,33 @@ impl Server {
             psql.args(["-v", &format!("{name}={value}")]);
         }
         psql
+    }
+
+    /// A script on its way to run where the server is, as its administrator has it: the server's user, programs and
+    /// data directory, and a folder to work in. What it starts has the server's clock and log.
+    pub fn shell(&self, script: &str) -> Command {
+        let programs = self.sockets.join("bin");
+        let pg_ctl = programs.join("pg_ctl");
+        let real = self.build.bin().join("pg_ctl");
+        // As in start_command(), and as often as there.
+        let wrapper = format!(
+            "#!/bin/sh\ncase $1 in start | restart) ;; *) exec '{real}' \"$@\" ;; esac\n\
+             for try in $(seq 100); do\n  env {clock} '{real}' \"$@\" -l '{log}' && exit\n  sleep 0.1\ndone\nexit 1\n",
+            real = real.display(),
+            clock = self.clock().map(|variable| format!("'{variable}'")).join(" "),
+            log = self.dir.join("log").display(),
+        );
+        std::fs::create_dir_all(&programs).expect("mkdir");
+        std::fs::write(&pg_ctl, wrapper).expect("write");
+        std::fs::set_permissions(&pg_ctl, Permissions::from_mode(0o755)).expect("chmod");
+        let mut bash = command("bash");
+        bash.args(["-c", r#"cd "$1" && exec 2>&1 && set -euo pipefail && eval "$0""#, script])
+            .arg(&self.sockets);
+        let path = std::env::var("PATH").unwrap_or_default();
+        bash.env("PATH", format!("{}:{}:{path}", programs.display(), self.build.bin().display()));
+        bash.env("PGDATA", &self.dir).env("PGHOST", &self.sockets);
+        bash.env("PGUSER", "postgres").env("PGDATABASE", "postgres");
+        bash
     }
 
     /// A connection to a database.

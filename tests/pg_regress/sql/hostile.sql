@@ -116,6 +116,7 @@ INSERT INTO ids.users VALUES (DEFAULT, DEFAULT);
 SELECT ids.snowflake_between(id, timestamp with time zone '-infinity', now()) AS between FROM ids.users;
 SELECT "table", "column", shard FROM ids.idgen_columns ORDER BY "column" COLLATE "C";
 SELECT "table", "column", new_default FROM ids.snowflake_assign_shard('ids', 6) ORDER BY "column" COLLATE "C";
+SELECT object, statement FROM ids.idgen_dependents;
 SELECT shard, max_lease, warning FROM ids.idgen_status;
 SELECT shard, layout FROM ids.idgen_shard_stats WHERE shard = 5 ORDER BY layout COLLATE "C";
 SELECT name FROM ids.snowflake_layouts LIMIT 1;

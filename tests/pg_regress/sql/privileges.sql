@@ -23,6 +23,7 @@ RESET idgen.shard;
 SELECT snowflake_decode(snowflake_next_id_js(50), 'js53') IS NULL AS js,
        snowflake_safe_horizon() > 0 AS horizon;
 SELECT "table" FROM idgen_columns;
+SELECT object FROM idgen_dependents;
 SET idgen.max_wait = '1s';
 SET idgen.max_lease = 10;
 RESET idgen.max_wait;

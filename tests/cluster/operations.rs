@@ -1,0 +1,633 @@
+//! docs/operations.md: each section under the trouble that it is for, by its own text.
+
+use postgres::Client;
+use postgres::error::DbError;
+
+use crate::clients::{Clients, Ledger, ROWS};
+use crate::process::{client_program, major_version, run};
+use crate::runbook::{Runbook, sections};
+use crate::server::{Build, Server};
+
+const HOUR: f64 = 3600.0;
+const YEAR: f64 = 365.25 * 24.0 * HOUR;
+
+/// Every section with something to do, or with something that a server says, has a test that goes through it.
+#[test]
+fn every_section_has_its_test() {
+    let tests = include_str!("operations.rs");
+    let sections = sections();
+    assert!(!sections.is_empty());
+    for section in &sections {
+        let tested = tests.contains(&format!("Runbook::of({:?}", section.title));
+        assert!(
+            tested || section.blocks.is_empty() && section.messages.is_empty(),
+            "no test goes through {:?}",
+            section.title
+        );
+    }
+}
+
+/// Mints an id of the shard that is set apart, which must fail.
+fn refused(server: &Server) -> DbError {
+    let error = server.connect().query_one("SELECT snowflake_next_id(8191)", &[]).expect_err("no id");
+    error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone()
+}
+
+fn warning(server: &Server) -> Option<String> {
+    server.connect().query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
+}
+
+fn mint(server: &Server, ledger: &mut Ledger) -> i64 {
+    ledger.mint(&mut server.connect())
+}
+
+/// Who is told nothing is wrong has an id, and who is told something finds it on the page, on a standby too.
+#[test]
+fn it_is_seen_whether_ids_are_minted() {
+    let primary = Server::start(&["idgen.max_wait = 300ms"]);
+    let standby = primary.standby("two");
+    let servers = [("the primary", &primary), ("the standby", &standby)];
+    let mut well = Runbook::of("Is it minting?", &servers);
+    let id: i64 = well.run().lines().nth(2).unwrap().trim().parse().unwrap();
+    assert_eq!(id >> 10 & 8191, 8191);
+    let said = well.run();
+    assert!(said.contains(" f       | \n") && said.contains(" t       | \n"), "{said}");
+    well.says(refused(&standby).message());
+
+    let mut trouble = Runbook::of("Is it minting?", &servers);
+    primary.set_clock(YEAR);
+    assert!(trouble.fails().contains("the system clock leapt forward"));
+    primary.set_clock(0.0);
+    trouble.run();
+    primary.set_clock(YEAR);
+    standby.set_clock(-HOUR);
+    let said = trouble.run();
+    assert!(said.contains(" f       | the system clock leapt forward"), "{said}");
+    assert!(said.contains(" t       | the high-water mark of ids lies in the future"), "{said}");
+    trouble.says(refused(&standby).message());
+    standby.set_clock(YEAR);
+    assert_eq!(warning(&standby), None, "no server can tell this by itself");
+}
+
+/// What the clocks show tells a mark that is where it should be from one that is not.
+#[test]
+fn the_clocks_are_looked_at() {
+    let primary = Server::start(&[]);
+    let standby = primary.standby("two");
+    mint(&primary, &mut Ledger::default());
+    standby.wait_until("SELECT mark IS NOT NULL FROM idgen_status");
+    let servers = [("the primary", &primary), ("the standby", &standby)];
+    let ahead = |said: &str| -> Vec<String> {
+        let rows = said.lines().filter(|line| line.matches('|').count() == 2 && !line.contains("mark_ahead"));
+        rows.map(|row| row.split('|').nth(2).unwrap().trim().to_owned()).collect()
+    };
+    let right = ahead(&Runbook::of("First rule: look at the clocks, do not restart", &servers).run());
+    assert!(right.len() == 2 && right.iter().all(|ahead| ahead.as_str() <= "00:00:02"), "{right:?}");
+    standby.set_clock(-23.0 * HOUR);
+    let wrong = ahead(&Runbook::of("First rule: look at the clocks, do not restart", &servers).run());
+    assert!(wrong[0].as_str() <= "00:00:02" && wrong[1].as_str() > "22:00:00", "{wrong:?}");
+}
+
+/// A leap forward writes nothing. Set right, the clock is enough. Where it is right, for it was slow before, the leap is
+/// accepted; the guard warns until it is there again.
+#[test]
+fn a_leap_forward() {
+    const SLOW: f64 = -720.0 * HOUR;
+    let server = Server::start(&["idgen.max_wait = 300ms"]);
+    server.stop("fast");
+    server.set_clock(SLOW);
+    server.up();
+    let mut ledger = Ledger::default();
+    mint(&server, &mut ledger);
+    let servers = [("the primary", &server)];
+    let mut book = Runbook::of("The clock leapt forward", &servers);
+    server.set_clock(10.0 * YEAR);
+    book.says(refused(&server).message());
+    book.says(&warning(&server).unwrap());
+    server.set_clock(SLOW);
+    let before = mint(&server, &mut ledger);
+    assert_eq!(warning(&server), None);
+
+    server.set_clock(0.0);
+    book.says(refused(&server).message());
+    book.run();
+    assert!(mint(&server, &mut ledger) > before);
+    book.says(&warning(&server).unwrap());
+    book.run();
+    server.wait_until("SELECT warning IS NULL AND max_clock_jump = '1h' FROM idgen_status");
+    server.set_clock(YEAR);
+    book.says(refused(&server).message());
+    // What the first rule warns of: a restart accepts it.
+    server.stop("fast");
+    server.up();
+    mint(&server, &mut ledger);
+}
+
+/// A clock that was set back is set right, and ids go on. Until then only the shards in use wait, and after a restart
+/// all of them.
+#[test]
+fn a_clock_that_is_behind() {
+    let server = Server::start(&["idgen.max_wait = 300ms"]);
+    let mut ledger = Ledger::default();
+    server.connect().query_one("SELECT snowflake_next_id(8191)", &[]).unwrap();
+    let servers = [("the primary", &server)];
+    let mut book = Runbook::of("The clock is behind", &servers);
+    server.set_clock(-HOUR);
+    let error = refused(&server);
+    book.says(error.message());
+    assert!(error.detail().unwrap().contains("minting goes on in "), "{error:?}");
+    book.says(&warning(&server).unwrap());
+    mint(&server, &mut ledger);
+    server.stop("fast");
+    server.up();
+    book.says(refused(&server).message());
+    let other = server.connect().query_one("SELECT snowflake_next_id(1)", &[]).unwrap_err();
+    book.says(other.as_db_error().unwrap().message());
+    server.set_clock(0.0);
+    mint(&server, &mut ledger);
+    server.connect().query_one("SELECT snowflake_next_id(8191)", &[]).unwrap();
+    assert_eq!(warning(&server), None);
+}
+
+/// Of a mark in the future by less than an hour ids run ahead, on a standby that is promoted too; of one that is
+/// further, an earlier epoch makes the clock pass it. No id is repeated, and ids stay above those of before.
+#[test]
+fn a_mark_in_the_future() {
+    let primary = Server::start(&["idgen.max_wait = 300ms"]);
+    let standby = primary.standby("two");
+    let mut ledger = Ledger::default();
+    mint(&primary, &mut ledger);
+    let servers = [("the primary", &primary), ("the standby", &standby)];
+    let mut book = Runbook::of("The mark is in the future", &servers);
+    primary.set_clock(0.5 * HOUR);
+    let early = mint(&primary, &mut ledger);
+    primary.set_clock(0.0);
+    let error = primary.connect().query_one("SELECT snowflake_next_id(1)", &[]).unwrap_err();
+    book.says(error.as_db_error().unwrap().message());
+    standby.wait_until("SELECT warning IS NOT NULL FROM idgen_status");
+    book.says(&warning(&standby).unwrap());
+    book.run();
+    for server in [&primary, &standby] {
+        server.wait_until("SELECT warning IS NULL AND max_ahead = '1h' FROM idgen_status");
+    }
+    assert!(mint(&primary, &mut ledger) > early);
+    for server in [&primary, &standby] {
+        server.set_clock(0.5 * HOUR + 120.0);
+    }
+    let said = book.run();
+    assert!(said.contains("\n t\n"), "{said}");
+    book.run();
+    for server in [&primary, &standby] {
+        server.wait_until("SELECT warning IS NULL AND max_ahead = '1s' FROM idgen_status");
+    }
+    mint(&primary, &mut ledger);
+
+    primary.stop("fast");
+    primary.set_clock(30.0 * HOUR);
+    primary.up();
+    let poisoned = mint(&primary, &mut ledger);
+    primary.stop("fast");
+    for server in [&primary, &standby] {
+        server.set_clock(0.0);
+    }
+    primary.up();
+    let error = refused(&primary);
+    book.says(error.message());
+    assert!(error.hint().unwrap().contains("docs/operations.md"), "{error:?}");
+    book.says(&warning(&primary).unwrap());
+    standby.wait_until("SELECT count(*) = 1 FROM pg_stat_wal_receiver");
+    let epoch = book.run();
+    book.run();
+    book.run();
+    let next = mint(&primary, &mut ledger);
+    assert!(next > poisoned);
+    // An id of before, by the epoch that was kept.
+    let kept = epoch.lines().next().unwrap().split('|').next().unwrap();
+    let old = format!("SELECT snowflake_time({poisoned}, '{kept}') BETWEEN now() + '29h' AND now() + '31h'");
+    assert!(primary.connect().query_one(&old, &[]).unwrap().get::<_, bool>(0));
+    standby.wait_until("SELECT warning IS NULL AND mark_at IS NOT NULL FROM idgen_status");
+    assert_eq!(warning(&primary), None);
+    primary.kill();
+    standby.promote();
+    mint(&standby, &mut ledger);
+}
+
+/// Without its synchronous standby nothing is minted: until it is back, or until it is taken off the list, and put on
+/// it again.
+#[test]
+fn a_mark_that_is_not_made_durable() {
+    let primary = Server::start(&["idgen.max_wait = 300ms"]);
+    let standby = primary.standby("two");
+    primary.make_synchronous("two");
+    let mut ledger = Ledger::default();
+    let gone = |book: &mut Runbook<'_>| {
+        standby.stop("fast");
+        primary.wait_until("SELECT window_left_ms = 0 FROM idgen_status");
+        book.says(refused(&primary).message());
+        primary.wait_until("SELECT warning IS NOT NULL FROM idgen_status");
+        book.says(&warning(&primary).unwrap());
+    };
+    let servers = [("the primary", &primary), ("the standby", &standby)];
+    let mut book = Runbook::of("The mark is not made durable", &servers);
+    mint(&primary, &mut ledger);
+    gone(&mut book);
+    let said = book.run();
+    assert!(said.contains("two") && said.contains("(0 rows)"), "{said}");
+    book.run();
+    until_synchronous(&primary);
+    mint(&primary, &mut ledger);
+    gone(&mut book);
+    book.run();
+    primary.wait_until("SELECT warning IS NULL FROM idgen_status");
+    mint(&primary, &mut ledger);
+    standby.up();
+    book.run();
+    until_synchronous(&primary);
+    gone(&mut book);
+    standby.up();
+    mint(&primary, &mut ledger);
+}
+
+/// Waits until commits and marks wait for the standby that the primary names.
+fn until_synchronous(primary: &Server) {
+    primary.wait_until(
+        "SELECT count(*) = 1 FROM pg_stat_replication
+         WHERE state = 'streaming' AND sync_state = 'sync'
+           AND application_name = current_setting('synchronous_standby_names')",
+    );
+    // The checkpointer reads the setting before this, and it is what they go by.
+    primary.connect().batch_execute("CHECKPOINT").unwrap();
+}
+
+/// Another origin than the mark's, as that of a subscription.
+const ANOTHER_ORIGIN: &str = "SELECT pg_replication_origin_create('other');
+    SELECT pg_replication_origin_advance('other', '0/ABCD')";
+
+/// Servers without room for the mark's origin go down, or mint nothing, and are well with room.
+#[test]
+fn no_room_for_the_mark() {
+    let setting =
+        if major_version() < 18 { "max_replication_slots" } else { "max_active_replication_origins" };
+    let room = |origins: usize| format!("{setting} = {origins}");
+    let primary = Server::start(&[]);
+    let standby = primary.standby("two");
+    let small = Server::start(&[&room(1)]);
+    let servers = [
+        ("the primary", &primary),
+        ("the server that is down", &standby),
+        ("the server that is down", &primary),
+        ("the server that runs", &small),
+    ];
+    let mut book = Runbook::of("There is no room for the mark", &servers);
+    standby.stop("fast");
+    standby.configure(&[&room(0)]);
+    standby.up();
+    book.says(&warning(&standby).unwrap());
+    let mut ledger = Ledger::default();
+    let before = mint(&primary, &mut ledger);
+    standby.until_down();
+    primary.connect().batch_execute(ANOTHER_ORIGIN).unwrap();
+    assert!(book.run().contains("\n      2\n"));
+    primary.stop("fast");
+    primary.configure(&[&room(1)]);
+    primary.up_and_down();
+    for (server, message) in
+        [(&standby, "could not find free replication state slot"), (&primary, "increase")]
+    {
+        let log = server.log();
+        let said =
+            log.lines().find_map(|line| line.split_once("  ").filter(|(_, text)| text.contains(message)));
+        book.says(said.unwrap_or_else(|| panic!("{log}")).1);
+    }
+    book.run();
+    for server in [&primary, &standby] {
+        server.wait_until("SELECT warning IS NULL AND mark IS NOT NULL FROM idgen_status");
+    }
+    assert!(mint(&primary, &mut ledger) > before);
+
+    small.connect().batch_execute(ANOTHER_ORIGIN).unwrap();
+    book.says(refused(&small).message());
+    book.says(&warning(&small).unwrap());
+    book.run();
+    assert_eq!(warning(&small), None);
+    mint(&small, &mut Ledger::default());
+}
+
+/// Instagram's function goes on with idgen, above all that it has made; a copy of it that somebody forgot says so.
+#[test]
+fn a_function_is_taken_over() {
+    let server = Server::start_plain(&["shared_preload_libraries = 'dict_snowball'"]);
+    server.connect().batch_execute("CREATE DATABASE app").unwrap();
+    let page = include_str!("../../docs/shards.md");
+    let (_, function) = page.split_once("Instagram's function, in a schema of shard 5:\n\n```\n").unwrap();
+    let (function, _) = function.split_once("```").unwrap();
+    let mut client = server.connect_to("app");
+    let insert = "INSERT INTO insta5.users VALUES (DEFAULT) RETURNING id";
+    client.batch_execute("CREATE SCHEMA insta5; CREATE SEQUENCE insta5.table_id_seq").unwrap();
+    client.batch_execute(function).unwrap();
+    client.batch_execute(&function.replace("insta5.next_id", "insta5.forgotten")).unwrap();
+    client
+        .batch_execute("CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT insta5.next_id())")
+        .unwrap();
+    let before: i64 = client.query_one(insert, &[]).unwrap().get(0);
+    let servers = [("the server", &server)];
+    let mut book = Runbook::of("Taking over a function", &servers);
+    book.run();
+    book.run();
+    let mut client = server.connect_to("app");
+    let after: i64 = client.query_one(insert, &[]).unwrap().get(0);
+    assert!(after > before && after >> 10 & 8191 == 5, "{before} {after}");
+    let error = client.query_one("SELECT insta5.forgotten()", &[]).unwrap_err();
+    book.says(error.as_db_error().unwrap().message());
+    let shown = book.run();
+    assert!(shown.contains("| users | id     |     5 |"), "{shown}");
+    let libraries: String = client.query_one("SHOW shared_preload_libraries", &[]).unwrap().get(0);
+    assert_eq!(libraries, "dict_snowball, idgen");
+}
+
+/// Fills an empty server with the rows of another one.
+fn dump(old: &Server, new: &Server) {
+    let mut copy = client_program("bash");
+    copy.args(["-o", "pipefail", "-c", "pg_dump -d \"$0\" | psql -X -q -v ON_ERROR_STOP=1 -d \"$1\""]);
+    copy.args([old.target("postgres"), new.target("postgres")]);
+    run(copy);
+}
+
+/// The mark goes along to a new server, whose clock is behind. Where it was forgotten the check after a restore raises
+/// it above the rows. A restored backup beside its original mints for shards of its own.
+#[test]
+fn a_backup_and_a_dump() {
+    const INSERT: &str = "INSERT INTO rows VALUES (DEFAULT) RETURNING id";
+    let old = Server::start(&["idgen.max_wait = 300ms", "idgen.allowed_shards = '0-99'"]);
+    old.connect()
+        .batch_execute("CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(1))")
+        .unwrap();
+    old.connect().batch_execute(INSERT).unwrap();
+    let mut ledger = Ledger::default();
+    mint(&old, &mut ledger);
+    let restored = old.base_backup();
+    let [new, forgotten] = [(); 2].map(|()| {
+        Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'", "idgen.max_wait = 300ms"])
+    });
+    let servers = [
+        ("the old server", &old),
+        ("the new server", &new),
+        ("the restored server", &restored),
+        ("the server that was restored", &restored),
+        ("the server that was restored", &new),
+        ("the server that was restored", &forgotten),
+    ];
+    let mut book = Runbook::of("Backup, recovery, dump and pg_upgrade", &servers);
+    book.run();
+    let mut client = restored.reconnect();
+    let error = client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "55000");
+    ledger.add(&[client.query_one("SELECT snowflake_next_id(8191)", &[]).unwrap().get(0)]);
+    assert_eq!(warning(&restored), None);
+
+    let last: i64 = old.connect().query_one(INSERT, &[]).unwrap().get(0);
+    ledger.add(&[last]);
+    book.run();
+    let statement = format!("{}/mark.sql", old.host());
+    std::fs::copy(&statement, format!("{}/mark.sql", new.host())).unwrap();
+    let statement = std::fs::read_to_string(statement).unwrap();
+    for server in [&new, &forgotten] {
+        dump(&old, server);
+        server.set_clock(-60.0);
+    }
+    let error = new.connect().batch_execute(&statement).unwrap_err();
+    book.says(error.as_db_error().unwrap().message());
+    for server in [&new, &forgotten] {
+        server.configure(&["idgen.max_ahead = 2min"]);
+        server.reload("idgen.max_ahead", "2min");
+    }
+    book.run();
+    let said = book.run();
+    let below: Vec<&str> =
+        said.lines().filter_map(|line| line.rsplit_once(" | ")).map(|(_, last)| last.trim()).collect();
+    assert_eq!(below, ["below_the_mark", "t", "below_the_mark", "t", "below_the_mark", "f"], "{said}");
+    assert_eq!(said.matches("restart_the_server").count(), 1, "{said}");
+    book.run();
+    for server in [&new, &forgotten] {
+        let next: i64 = server.connect().query_one(INSERT, &[]).unwrap().get(0);
+        assert!(next > last, "{next} {last}");
+        let other: i64 = server.connect().query_one("SELECT snowflake_next_id(2)", &[]).unwrap().get(0);
+        assert!(other > last, "every shard begins at the mark: {other} {last}");
+    }
+    restored.reconnect();
+}
+
+/// Another epoch is refused, on a standby from the moment it has it, and set back or accepted.
+#[test]
+fn another_epoch() {
+    let primary = Server::start(&["idgen.max_wait = 300ms"]);
+    let standby = primary.standby("two");
+    let mut ledger = Ledger::default();
+    let before = mint(&primary, &mut ledger);
+    let servers = [("the primary", &primary), ("the standby", &standby)];
+    let mut book = Runbook::of("Another epoch", &servers);
+    let change = |server: &Server, epoch: &str| {
+        let sql = format!("ALTER SYSTEM SET idgen.epoch = '{epoch}'");
+        server.connect().batch_execute(&sql).unwrap();
+        server.stop("fast");
+        server.up();
+    };
+    standby.wait_until("SELECT mark IS NOT NULL FROM idgen_status");
+    change(&standby, "2024-01-01T00:00:00Z");
+    standby.wait_until("SELECT warning IS NOT NULL FROM idgen_status");
+    book.says(&warning(&standby).unwrap());
+    book.run();
+    standby.wait_until("SELECT warning IS NULL AND mark_at IS NOT NULL FROM idgen_status");
+
+    change(&primary, "2024-12-31T00:00:00Z");
+    book.says(refused(&primary).message());
+    book.run();
+    mint(&primary, &mut ledger);
+
+    for server in [&primary, &standby] {
+        change(server, "2024-12-31T00:00:00Z");
+    }
+    book.says(refused(&primary).message());
+    book.run();
+    assert!(mint(&primary, &mut ledger) > before);
+    assert_eq!(warning(&primary), None);
+    standby.wait_until("SELECT warning IS NULL FROM idgen_status");
+}
+
+/// Takes the list of shards of a server, as a move does.
+fn allow_shards(server: &Server, list: &str) {
+    server.connect().batch_execute(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'")).unwrap();
+    server.reload("idgen.allowed_shards", list);
+}
+
+/// A position in the WAL that was printed.
+fn position(said: &str) -> String {
+    let is_one = |word: &&str| word.contains('/') && word.chars().all(|c| c == '/' || c.is_ascii_hexdigit());
+    said.split_whitespace().find(is_one).unwrap_or_else(|| panic!("no position: {said}")).to_owned()
+}
+
+/// Two servers, `one` the primary, and clients that know both and insert rows.
+struct Pair {
+    one: Server,
+    two: Server,
+    clients: Clients,
+}
+
+impl Pair {
+    fn start() -> Pair {
+        // pg_rewind wants to know of hint bits.
+        let one = Server::start(&["wal_log_hints = on", "idgen.max_wait = 500ms"]);
+        let two = one.standby("two");
+        one.make_synchronous("two");
+        for server in [&one, &two] {
+            allow_shards(server, "0-99,8191");
+        }
+        one.connect().batch_execute(ROWS).unwrap();
+        let hosts = format!("{},{}", one.host(), two.host());
+        let target = format!("host={hosts} user=postgres dbname=postgres target_session_attrs=read-write");
+        let clients = Clients::start_inserting(4, target);
+        clients.wait_for_ids(300);
+        Pair { one, two, clients }
+    }
+
+    /// From `one`, which is down, or alive and cut off from some, to `two`; `one` is its synchronous standby then.
+    fn fail_over(&self, alive: bool) {
+        let servers = [("one", &self.one), ("two", &self.two)];
+        let mut book = Runbook::of("Failover", &servers);
+        if !alive {
+            self.one.stop("immediate");
+        }
+        let said = book.run();
+        assert!(said.contains("| 0-99,8191 |"), "{said}");
+        book.run();
+        if !alive {
+            self.clients.wait_for_ids(300);
+        }
+        book.run();
+        self.clients.wait_for_ids(300);
+        book.run();
+        until_synchronous(&self.two);
+        assert!(book.run().contains("the same"));
+        self.clients.wait_for_ids(300);
+    }
+
+    fn switch_back(&self) {
+        let (one, two) = (&self.one, &self.two);
+        let servers = [("one", one), ("two", two)];
+        let mut book = Runbook::of("Switch back", &servers);
+        assert!(book.run().contains("| streaming | sync"));
+        // What a move has changed on the primary alone.
+        allow_shards(two, "0-98,8191");
+        let said = book.fails();
+        assert!(said.contains("< idgen.allowed_shards|0-99,8191"), "{said}");
+        allow_shards(one, "0-98,8191");
+        assert!(book.run().contains("the same"));
+        let (stopped, received) = (position(&book.run()), position(&book.run()));
+        let not_below = format!("SELECT '{received}'::pg_lsn >= '{stopped}'");
+        assert!(one.connect().query_one(&not_below, &[]).unwrap().get::<_, bool>(0), "{received} {stopped}");
+        book.run();
+        self.clients.wait_for_ids(300);
+        book.run();
+        book.run();
+        until_synchronous(one);
+        for server in [one, two] {
+            server.wait_until("SELECT warning IS NULL AND allowed_shards = '0-98,8191' FROM idgen_status");
+        }
+        self.clients.wait_for_ids(300);
+        // It is that standby for which the primary waits.
+        two.stop("fast");
+        one.wait_until("SELECT window_left_ms = 0 FROM idgen_status");
+        refused(one);
+        two.up();
+        self.clients.wait_for_ids(100);
+    }
+
+    /// No id is there twice, no row is lost, and each primary began above the one before.
+    fn finish(self, client: &mut Client, primaries: i64) {
+        let mut ledger = Ledger::default();
+        self.clients.finish(&mut ledger);
+        ledger.assert_rows(client, primaries);
+    }
+}
+
+/// The primary dies, and its standby takes over; it comes back, and they change places. At the end of each the primary
+/// has a synchronous standby, both have the same settings, and it can all be done again.
+#[test]
+fn failover_from_a_dead_primary_and_switch_back() {
+    let pair = Pair::start();
+    pair.fail_over(false);
+    pair.switch_back();
+    for server in [&pair.one, &pair.two] {
+        allow_shards(server, "0-99,8191");
+    }
+    pair.fail_over(false);
+    let mut client = pair.two.connect();
+    pair.finish(&mut client, 4);
+}
+
+/// The same while the old primary is alive, and its clients wait there until it is stopped.
+#[test]
+fn failover_from_a_primary_that_is_alive_and_switch_back() {
+    let pair = Pair::start();
+    pair.fail_over(true);
+    pair.switch_back();
+    let mut client = pair.one.connect();
+    pair.finish(&mut client, 3);
+}
+
+/// What depends on idgen is shown, and kept; then idgen and its mark are gone, on the standby too, and both servers
+/// start without room for the mark.
+#[test]
+fn idgen_is_removed() {
+    let primary = Server::start(&["shared_preload_libraries = 'dict_snowball,idgen'"]);
+    let standby = primary.standby("two");
+    let mut client = primary.connect();
+    client
+        .batch_execute(
+            "CREATE TABLE kept (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5),
+                                shard integer GENERATED ALWAYS AS (shard_of(id)) STORED, name text);
+             CREATE INDEX ON kept (shard_of(id));
+             CREATE TABLE parted (id bigint DEFAULT snowflake_next_id(5)) PARTITION BY LIST (shard_of(id));
+             CREATE TABLE parted_5 PARTITION OF parted FOR VALUES IN (5);
+             INSERT INTO kept (name) SELECT 'Ada' FROM generate_series(1, 100);
+             INSERT INTO parted SELECT FROM generate_series(1, 100)",
+        )
+        .unwrap();
+    let servers = [("the primary", &primary), ("the standby", &standby)];
+    let mut book = Runbook::of("Removal", &servers);
+    let error = client.batch_execute("DROP EXTENSION idgen").unwrap_err();
+    book.says(error.as_db_error().unwrap().message());
+    drop(client);
+    let said = book.run();
+    assert!(said.contains("public.parted") && said.contains("| rows "), "{said}");
+    book.run();
+    let said = book.run();
+    assert!(said.contains("(0 rows)"), "something is left that depends on it: {said}");
+    let said = book.run();
+    assert_eq!(said.matches("shared_preload_libraries = 'dict_snowball'").count(), 2, "{said}");
+    book.run();
+    let said = book.run();
+    assert!(said.contains("\n t\n"), "{said}");
+    book.run();
+
+    let rows = "SELECT (SELECT count(*) FROM kept WHERE shard = 5 AND shard_of(id) = 5),
+                       (SELECT count(*) FROM parted WHERE shard_of(id) = 5)";
+    let row = primary.connect().query_one(rows, &[]).unwrap();
+    assert_eq!((row.get(0), row.get(1)), (100_i64, 100_i64));
+    let gone = "SELECT count(*) = 0 FROM pg_replication_origin_status WHERE local_id = 65534";
+    for server in [&primary, &standby] {
+        server.wait_until(gone);
+    }
+    let written: String =
+        primary.connect().query_one("SELECT pg_current_wal_lsn()::text", &[]).unwrap().get(0);
+    standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{written}'"));
+    standby.connect().batch_execute("CHECKPOINT").unwrap();
+    standby.stop("fast");
+    primary.stop("fast");
+    let setting =
+        if major_version() < 18 { "max_replication_slots" } else { "max_active_replication_origins" };
+    for server in [&primary, &standby] {
+        server.configure(&[&format!("{setting} = 0")]);
+        server.up();
+    }
+}

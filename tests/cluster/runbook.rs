@@ -1,0 +1,194 @@
+//! The runbooks of docs/operations.md, from the page's own text. A test makes the trouble, tells what the server says
+//! of it, and runs the blocks. What the page has and a test does not come to is a failure.
+
+use std::path::Path;
+
+use crate::process::{major_version, top};
+use crate::server::Server;
+
+/// A section of the page.
+pub struct Section {
+    pub title: String,
+    /// What the server says there: the quoted lines.
+    pub messages: Vec<String>,
+    /// Blocks that are run: those of `sql` and `sh`. One of `text` cannot be run by a test, or is no command.
+    pub blocks: Vec<Block>,
+}
+
+/// A block of code.
+#[derive(Clone)]
+pub struct Block {
+    is_sql: bool,
+    text: String,
+    /// Where it is run, by the comment that it begins with.
+    place: Option<String>,
+}
+
+/// The page, for this version of PostgreSQL: what it says in brackets of another name is done.
+pub fn sections() -> Vec<Section> {
+    let mut page = std::fs::read_to_string(top().join("docs/operations.md")).expect("the page");
+    if major_version() >= 18 {
+        page = page.replace("max_replication_slots", "max_active_replication_origins");
+    }
+    let section = |text: &str| {
+        let mut section = Section { title: String::new(), messages: Vec::new(), blocks: Vec::new() };
+        let mut lines = text.lines();
+        section.title = lines.next().unwrap_or_default().to_owned();
+        while let Some(line) = lines.next() {
+            if let Some(language) = line.trim_start().strip_prefix("```") {
+                let text: Vec<&str> = lines
+                    .by_ref()
+                    .take_while(|line| line.trim_start() != "```")
+                    .map(str::trim_start)
+                    .collect();
+                let comment = if language == "sql" { "-- on " } else { "# on " };
+                let place = text.first().and_then(|first| first.strip_prefix(comment));
+                let place = place.and_then(|rest| rest.split([',', ':']).next()).map(str::to_owned);
+                match language {
+                    "sql" | "sh" => {
+                        section.blocks.push(Block {
+                            is_sql: language == "sql",
+                            text: text.join("\n"),
+                            place,
+                        });
+                    }
+                    "text" => {}
+                    other => panic!("{}: a block of {other:?}", section.title),
+                }
+            } else if let Some(message) = line.trim_start().strip_prefix("> ") {
+                section.messages.push(message.trim_end().trim_matches('`').to_owned());
+            }
+        }
+        section
+    };
+    format!("\n{page}").split("\n## ").skip(1).map(section).collect()
+}
+
+/// Whether a text is a message, whose dots stand for anything.
+fn fits(message: &str, mut text: &str) -> bool {
+    for (number, part) in message.split('…').enumerate() {
+        match text.find(part) {
+            Some(at) if number > 0 || at == 0 => text = &text[at + part.len()..],
+            _ => return false,
+        }
+    }
+    text.is_empty() || message.ends_with('…')
+}
+
+/// A section that a test goes through.
+pub struct Runbook<'a> {
+    section: Section,
+    servers: &'a [(&'a str, &'a Server)],
+    /// Those that are to be run.
+    blocks: Vec<Block>,
+    /// What the server has yet to say.
+    unseen: Vec<String>,
+}
+
+impl<'a> Runbook<'a> {
+    /// The section of this title, with the servers by the names that its blocks give them. The first is `$one` there,
+    /// and the next `$two`.
+    pub fn of(title: &str, servers: &'a [(&'a str, &'a Server)]) -> Runbook<'a> {
+        let section = sections().into_iter().find(|section| section.title == title);
+        let section = section.unwrap_or_else(|| panic!("no section {title}"));
+        Runbook { servers, blocks: section.blocks.clone(), unseen: section.messages.clone(), section }
+    }
+
+    /// The server has said this: the page must quote it.
+    pub fn says(&mut self, said: &str) {
+        let quoted = self.section.messages.iter().find(|message| fits(message, said));
+        let quoted =
+            quoted.unwrap_or_else(|| panic!("{}: the page does not quote {said}", self.section.title));
+        self.unseen.retain(|message| message != quoted);
+    }
+
+    /// Runs the next block, and gives what it has printed.
+    pub fn run(&mut self) -> String {
+        let (done, said) = self.run_first();
+        assert!(done, "{}: a block fails\n{said}", self.section.title);
+        self.blocks.remove(0);
+        said
+    }
+
+    /// The same for a block that shows the trouble, by an error. It is the next one still, for when that is over.
+    pub fn fails(&mut self) -> String {
+        let (done, said) = self.run_first();
+        assert!(!done, "{}: a block does not fail\n{said}", self.section.title);
+        said
+    }
+
+    fn run_first(&self) -> (bool, String) {
+        let block = self.blocks.first().unwrap_or_else(|| panic!("{}: no more blocks", self.section.title));
+        let all = block.place.as_deref() == Some("each server");
+        let there = |name: &str| {
+            all || block.place.as_deref().is_none_or(|place| place.replace("each ", "the ") == name)
+        };
+        let mut servers: Vec<&Server> = Vec::new();
+        for (name, server) in self.servers {
+            if there(name) && !servers.iter().any(|other| other.host() == server.host()) {
+                servers.push(server);
+            }
+        }
+        assert!(!servers.is_empty(), "{}: no server {:?}\n{}", self.section.title, block.place, block.text);
+        if block.place.is_none() {
+            servers.truncate(1);
+        }
+        let (mut done, mut said) = (true, String::new());
+        for server in servers {
+            let (success, text) = self.run_on(server, block);
+            said += &text;
+            done &= success;
+        }
+        println!(
+            "== {}: {}\n{}\n{said}",
+            self.section.title,
+            block.place.as_deref().unwrap_or_default(),
+            block.text
+        );
+        (done, said)
+    }
+
+    fn run_on(&self, server: &Server, block: &Block) -> (bool, String) {
+        let folder = server.host();
+        let folder = Path::new(&folder);
+        let script = if block.is_sql {
+            std::fs::write(folder.join("block.sql"), &block.text).expect("write");
+            "psql -X -v ON_ERROR_STOP=1 -f block.sql"
+        } else {
+            // The servers' user may not be able to read where this project is.
+            for name in block.text.split_whitespace().filter(|word| word.starts_with("docs/examples/")) {
+                let copy = folder.join(name);
+                std::fs::create_dir_all(copy.parent().expect("a folder")).expect("mkdir");
+                std::fs::copy(top().join(name), copy).expect("copy");
+            }
+            &block.text
+        };
+        let mut shell = server.shell(script);
+        let mut others: Vec<&Server> = Vec::new();
+        for (_, server) in self.servers {
+            if !others.iter().any(|other| other.host() == server.host()) {
+                others.push(server);
+            }
+        }
+        for (name, server) in ["one", "two"].iter().zip(others) {
+            shell.env(name, server.target("postgres"));
+        }
+        let output = shell.output().expect("bash");
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+}
+
+impl Drop for Runbook<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let title = &self.section.title;
+            assert!(
+                self.unseen.is_empty(),
+                "{title}: the page quotes what no server has said: {:?}",
+                self.unseen
+            );
+            let left: Vec<_> = self.blocks.iter().map(|block| block.text.as_str()).collect();
+            assert!(left.is_empty(), "{title}: not run:\n{}", left.join("\n\n"));
+        }
+    }
+}
