@@ -55,6 +55,8 @@ pub enum Error {
     NoLastId,
     /// 55000: a setting was configured to a value that was not taken when the library was loaded.
     BadSetting(&'static str),
+    /// 55000: the configuration files give a setting a value that the server has not taken.
+    NotTaken(String),
     /// 55000: the system clock shows a time before the epoch.
     ClockBeforeEpoch {
         /// How much before, in milliseconds.
@@ -252,6 +254,12 @@ impl Error {
                 Some("PostgreSQL warned of it and put the default in its place. Nothing is done by that guess.".into()),
                 "Correct the setting in the configuration file and restart the server. It cannot be set for a \
                  database, a role or a session.",
+            ),
+            Error::NotTaken(name) => (
+                object_state,
+                format!("the configuration files have a value for \"{name}\" that is not in force"),
+                Some("The server goes on with the value that it had. The view pg_file_settings says why.".into()),
+                "Correct the value and reload the configuration, or restart the server where it waits for that.",
             ),
             Error::ClockBeforeEpoch { by_ms } => (
                 object_state,

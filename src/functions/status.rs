@@ -85,6 +85,9 @@ fn idgen_status() -> Result<
         if now.is_some_and(|now| state.floor().max(furthest) > now + settings::max_ahead_ms() + QUEUE_MS) {
             return Some("the system clock is behind the ids already minted".into());
         }
+        if let Err(not_taken) = settings::check_files() {
+            return Some(not_taken.message());
+        }
         let years = years_left.filter(|years| *years < WARN_YEARS);
         let ends = years.map(|years| format!("the range of ids ends in {years:.1} years"));
         ends.or_else(|| settings::max_clock_jump_ms().is_none().then(|| Error::AnyLeap.message()))

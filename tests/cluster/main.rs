@@ -17,6 +17,7 @@ mod portable;
 mod process;
 mod scaling;
 mod server;
+mod settings;
 mod shards;
 mod standbys;
 mod upgrades;
