@@ -30,6 +30,15 @@ pub fn server() -> Result<Postgres, Error> {
     Ok(Postgres(shmem::shared()?))
 }
 
+/// Counts a call that is refused for this.
+#[cold]
+pub fn counted(error: Error) -> Error {
+    if let (Some(reason), Ok(shared)) = (error.reason(), shmem::shared()) {
+        shared.count_refusal(reason);
+    }
+    error
+}
+
 /// What keeps ids of every shard from being minted, above this stored mark: the clock, the mark, or a setting given
 /// wrongly or not at all.
 pub fn problem(mark: Option<Progress>) -> Option<Error> {
@@ -81,7 +90,7 @@ pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
             if mark > MAX_STORED_TICK {
                 return Err(mint::Error::Exhausted.into());
             }
-            origin::flush_wal(origin::write_mark(Progress::new(mark, ours)));
+            origin::flush_wal(origin::write_mark(Progress::new(mark, ours), counted));
             Ok(true)
         }
         _ => Ok(false),
@@ -191,7 +200,7 @@ impl Server for Postgres {
         // Without an epoch there is no clock either, and so nothing to write.
         let epoch = settings::epoch().unwrap_or_else(|error| error.raise());
         self.0.note_write(clock::boot_ms());
-        origin::write_mark(Progress::new(mark, epoch))
+        origin::write_mark(Progress::new(mark, epoch), counted)
     }
 
     fn flush(&self, lsn: u64) {

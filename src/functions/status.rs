@@ -1,4 +1,4 @@
-//! What the views `idgen_status` and `idgen_shard_stats` read, the reset of the counters, the removal of the mark,
+//! What the views `idgen_status`, `idgen_shard_stats` and `idgen_refusals` read, the reset of the counters, the removal of the mark,
 //! and another epoch for it.
 
 use idgen_core::epoch::{Epoch, Timestamptz};
@@ -17,10 +17,10 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{name, pg_extern};
 
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::pg::{backend, origin};
 use crate::room;
-use crate::server::{Postgres, accept_epoch, problem, server};
+use crate::server::{Postgres, accept_epoch, counted, problem, server};
 use crate::settings;
 use crate::shmem;
 
@@ -210,6 +210,26 @@ where
 }
 
 #[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn idgen_refusals() -> Result<
+    TableIterator<
+        'static,
+        (
+            name!(reason, &'static str),
+            name!(sqlstate, &'static str),
+            name!(refused, i64),
+            name!(stats_reset, Timestamptz),
+        ),
+    >,
+    ErrorReport,
+> {
+    let shared = shmem::shared()?;
+    Ok(TableIterator::new(Reason::ALL.into_iter().map(|(reason, name, sqlstate)| {
+        (name, sqlstate, shared.refused(reason).cast_signed(), shared.counted_since())
+    })))
+}
+
+#[pg_extern(sql = false)]
 fn snowflake_stats_reset() -> Result<(), ErrorReport> {
     shmem::shared()?.reset_counters();
     Ok(())
@@ -227,9 +247,9 @@ fn snowflake_accept_epoch(epoch: Timestamptz) -> Result<bool, ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn snowflake_safe_horizon() -> Result<i64, ErrorReport> {
-    let server = server()?;
-    if backend::one_snapshot() {
-        return Err(Error::OneSnapshot.into());
-    }
-    Ok(horizon::safe_horizon(&server)?)
+    let horizon = || {
+        let server = server()?;
+        if backend::one_snapshot() { Err(Error::OneSnapshot) } else { horizon::safe_horizon(&server) }
+    };
+    Ok(horizon().map_err(counted)?)
 }

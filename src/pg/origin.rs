@@ -20,9 +20,9 @@ pub fn load_mark() -> Option<Progress> {
 /// and recovery restores. A mark below the stored one changes nothing. Returns how far the WAL must
 /// be flushed for the mark to be durable.
 ///
-/// Raises 53400 where no origin is free, at once and not as a result: PostgreSQL's call then still
+/// Raises 53400 where no origin is free, after `refuse`, at once and not as a result: PostgreSQL's call then still
 /// holds a lock, which only the abort of the transaction releases.
-pub fn write_mark(mark: Progress) -> u64 {
+pub fn write_mark(mark: Progress, refuse: fn(Error) -> Error) -> u64 {
     PgTryBuilder::new(|| {
         // SAFETY: the origin number is ours alone, and the call takes no transaction id: it works
         // in read-only transactions and parallel workers.
@@ -31,9 +31,9 @@ pub fn write_mark(mark: Progress) -> u64 {
             pg_sys::XactLastRecEnd
         }
     })
-    .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, |_| {
+    .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, move |_| {
         // Others have taken all.
-        Error::NoOrigin { needed: most_origins().1 + 1 }.raise()
+        refuse(Error::NoOrigin { needed: most_origins().1 + 1 }).raise()
     })
     .execute()
 }
