@@ -54,8 +54,8 @@ struct SharedMark {
     published: Published,
     /// When the counters began. It is here because there is room, and is seldom written.
     counted_since: AtomicI64,
-    /// When the last mark was written, in milliseconds since boot. It is here for the same reason.
-    written_ms: AtomicU64,
+    /// Since when a mark is awaited, if one is, in milliseconds since boot. It is here for the same reason.
+    awaited_since_ms: AtomicU64,
     guarded: Guarded,
 }
 
@@ -215,14 +215,14 @@ impl Shared {
         self.mark.counted_since.load(Ordering::Relaxed)
     }
 
-    /// Notes that a mark is being written now, in milliseconds since boot.
-    pub fn note_write(&self, boot_ms: u64) {
-        self.mark.written_ms.store(boot_ms, Ordering::Relaxed);
+    /// Notes that a mark is being written now, in milliseconds since boot, and none was awaited.
+    pub fn await_from(&self, boot_ms: u64) {
+        self.mark.awaited_since_ms.store(boot_ms, Ordering::Relaxed);
     }
 
     /// When that was.
-    pub fn last_write(&self) -> u64 {
-        self.mark.written_ms.load(Ordering::Relaxed)
+    pub fn awaited_since(&self) -> u64 {
+        self.mark.awaited_since_ms.load(Ordering::Relaxed)
     }
 
     /// Counts a call that is refused.

@@ -123,11 +123,10 @@ fn trouble(server: Postgres, state: &Mark, clocks: Clocks) -> Option<Error> {
     if let Some(by_ms) = state.leap(clocks, settings::max_clock_jump_ms()) {
         return Some(mint::Error::ClockLeapt { by_ms }.into());
     }
-    let standbys = server.standbys_must_acknowledge();
-    let (limit, written) = (state.limit(standbys), state.written(standbys));
-    let awaited = standbys && limit < written.tick && server.written_ms_ago() > AWAITED_MS;
-    (awaited && !server.acknowledged(written.lsn))
-        .then(|| mint::Error::MarkNotRenewed { waited_ms: 0 }.into())
+    server
+        .awaited_ms(state)
+        .filter(|ms| *ms > AWAITED_MS)
+        .map(|_| mint::Error::MarkNotRenewed { waited_ms: 0 }.into())
 }
 
 /// The ticks of the last positions of those shards that are in use.
