@@ -218,7 +218,11 @@ struct Quiet(i32);
 impl Quiet {
     fn begin() -> Quiet {
         // SAFETY: a plain variable of this process.
-        unsafe { Quiet(std::mem::replace(&mut *&raw mut pg_sys::log_min_messages, pg_sys::FATAL as i32)) }
+        unsafe {
+            let before = pg_sys::log_min_messages;
+            pg_sys::log_min_messages = pg_sys::FATAL as i32;
+            Quiet(before)
+        }
     }
 }
 
