@@ -426,7 +426,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Backward steps o
 COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Forward steps of the system clock, of 10 ms or more, seen since the server started: at renewals, and when this view is read.';
 COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
 COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until then.';
-COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'What may take the server down or keep ids from being minted, the worst first: too few replication origins for the mark, a setting that was not taken, no list of shards beside Citus, a clock before the epoch, a mark of another epoch or too far after the clock (on a standby, what would keep it from minting once it is promoted), a leap of the clock, standbys that do not acknowledge the mark, a clock behind the ids, the end of the range within 5 years, or idgen.max_clock_jump left at -1; null otherwise.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'What may take the server down or keep ids from being minted, the worst first: too few replication origins for the mark, a setting that was not taken, no list of shards beside Citus, a clock before the epoch, a mark of another epoch or too far after the clock (on a standby, what would keep it from minting once it is promoted), a leap of the clock, standbys that do not acknowledge the mark, a clock behind the ids, a setting whose value in the configuration files is not in force, the end of the range within 5 years, or idgen.max_clock_jump left at -1; null otherwise.';
 COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty is all, and beside Citus none.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'Setting idgen.max_ahead.';
@@ -462,11 +462,30 @@ REVOKE ALL ON FUNCTION @extschema@.idgen_shard_stats() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION @extschema@.idgen_shard_stats() TO pg_monitor;
 GRANT SELECT ON @extschema@.idgen_shard_stats TO pg_monitor;
 
+CREATE OR REPLACE FUNCTION @extschema@.idgen_refusals(
+        OUT reason text, OUT sqlstate text, OUT refused bigint, OUT stats_reset timestamptz)
+    RETURNS SETOF record
+    AS 'MODULE_PATHNAME', 'idgen_refusals_wrapper'
+    LANGUAGE C VOLATILE PARALLEL SAFE ROWS 18;
+COMMENT ON FUNCTION @extschema@.idgen_refusals() IS
+'What the view idgen_refusals shows. Error: 55000 where the library is not preloaded.';
+
+CREATE VIEW @extschema@.idgen_refusals AS SELECT * FROM @extschema@.idgen_refusals();
+COMMENT ON VIEW @extschema@.idgen_refusals IS 'Calls that idgen has refused, a row for each reason: of the functions that mint, of snowflake_advance and of snowflake_safe_horizon. For members of pg_monitor.';
+COMMENT ON COLUMN @extschema@.idgen_refusals.reason IS 'Why: the reference says which error each is.';
+COMMENT ON COLUMN @extschema@.idgen_refusals.sqlstate IS 'The SQLSTATE of the error.';
+COMMENT ON COLUMN @extschema@.idgen_refusals.refused IS 'Calls that ended in it since stats_reset, whatever became of the error. A call that was cancelled is not one.';
+COMMENT ON COLUMN @extschema@.idgen_refusals.stats_reset IS 'When the counters began: the start of the server, also after a crash, or the last snowflake_stats_reset().';
+
+REVOKE ALL ON FUNCTION @extschema@.idgen_refusals() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.idgen_refusals() TO pg_monitor;
+GRANT SELECT ON @extschema@.idgen_refusals TO pg_monitor;
+
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_stats_reset() RETURNS void
     AS 'MODULE_PATHNAME', 'snowflake_stats_reset_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
-'Begins the counters ids, leases, waits and waited_ms of idgen_shard_stats anew, for all shards. Not for PUBLIC. Error: 55000 where the library is not preloaded.';
+'Begins the counters ids, leases, waits and waited_ms of idgen_shard_stats anew, for all shards, and those of idgen_refusals. Not for PUBLIC. Error: 55000 where the library is not preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;
 
 -- What DROP EXTENSION idgen CASCADE takes besides the extension, found by the dependencies in the catalog as

@@ -55,6 +55,8 @@ pub enum Error {
     NoLastId,
     /// 55000: a setting was configured to a value that was not taken when the library was loaded.
     BadSetting(&'static str),
+    /// 55000: the configuration files give a setting a value that the server has not taken.
+    NotTaken(String),
     /// 55000: the system clock shows a time before the epoch.
     ClockBeforeEpoch {
         /// How much before, in milliseconds.
@@ -161,6 +163,61 @@ fn duration(ms: u64) -> String {
     if text.is_empty() { "0 s".into() } else { text }
 }
 
+/// Why calls are refused, as the view `idgen_refusals` counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    ShardFull,
+    BatchTooLarge,
+    ClockBehind,
+    ClockBehindMark,
+    ClockLeapt,
+    ClockBeforeEpoch,
+    MarkNotDurable,
+    OtherEpoch,
+    NoOrigin,
+    RangeUsedUp,
+    SettingNotTaken,
+    ShardNotAllowed,
+    ShardUnset,
+    Recovery,
+    PreparedTransactions,
+    OneSnapshot,
+    NullArgument,
+    BadArgument,
+}
+
+impl Reason {
+    /// All, in the order of their numbers, with their names and the SQLSTATE of their errors.
+    pub const ALL: [(Reason, &str, &str); 18] = [
+        (Reason::ShardFull, "shard_full", "55000"),
+        (Reason::BatchTooLarge, "batch_too_large", "22023"),
+        (Reason::ClockBehind, "clock_behind", "55000"),
+        (Reason::ClockBehindMark, "clock_behind_mark", "55000"),
+        (Reason::ClockLeapt, "clock_leapt", "55000"),
+        (Reason::ClockBeforeEpoch, "clock_before_epoch", "55000"),
+        (Reason::MarkNotDurable, "mark_not_durable", "55000"),
+        (Reason::OtherEpoch, "other_epoch", "55000"),
+        (Reason::NoOrigin, "no_origin", "53400"),
+        (Reason::RangeUsedUp, "range_used_up", "2200H"),
+        (Reason::SettingNotTaken, "setting_not_taken", "55000"),
+        (Reason::ShardNotAllowed, "shard_not_allowed", "55000"),
+        (Reason::ShardUnset, "shard_unset", "55000"),
+        (Reason::Recovery, "recovery", "25006"),
+        (Reason::PreparedTransactions, "prepared_transactions", "55000"),
+        (Reason::OneSnapshot, "one_snapshot", "25001"),
+        (Reason::NullArgument, "null_argument", "22004"),
+        (Reason::BadArgument, "bad_argument", "22023"),
+    ];
+}
+
+const _: () = {
+    let mut number = 0;
+    while number < Reason::ALL.len() {
+        assert!(Reason::ALL[number].0 as usize == number);
+        number += 1;
+    }
+};
+
 struct Text {
     code: Code,
     message: String,
@@ -252,6 +309,12 @@ impl Error {
                 Some("PostgreSQL warned of it and put the default in its place. Nothing is done by that guess.".into()),
                 "Correct the setting in the configuration file and restart the server. It cannot be set for a \
                  database, a role or a session.",
+            ),
+            Error::NotTaken(name) => (
+                object_state,
+                format!("the configuration files have a value for \"{name}\" that is not in force"),
+                Some("The server goes on with the value that it had. The view pg_file_settings says why.".into()),
+                "Correct the value and reload the configuration, or restart the server where it waits for that.",
             ),
             Error::ClockBeforeEpoch { by_ms } => (
                 object_state,
@@ -467,6 +530,35 @@ impl Error {
             ),
         };
         Text { code, message, detail, hint }
+    }
+
+    /// Why a call that has this error is refused; none for errors of functions that are not counted.
+    pub fn reason(&self) -> Option<Reason> {
+        use mint::Error as Minting;
+        Some(match self {
+            Error::Mint(why) => match why {
+                Minting::BatchTooLarge { .. } => Reason::BatchTooLarge,
+                Minting::ShardFull { .. } => Reason::ShardFull,
+                Minting::ClockBehindMark { .. } => Reason::ClockBehindMark,
+                Minting::ClockBehind { .. } => Reason::ClockBehind,
+                Minting::ClockLeapt { .. } => Reason::ClockLeapt,
+                Minting::MarkNotRenewed { .. } => Reason::MarkNotDurable,
+                Minting::Recovery => Reason::Recovery,
+                Minting::Prepared { .. } => Reason::PreparedTransactions,
+                Minting::AdvanceTooFar { .. } => Reason::BadArgument,
+                Minting::Exhausted => Reason::RangeUsedUp,
+            },
+            Error::Null(_) => Reason::NullArgument,
+            Error::Part(_) | Error::NegativeCount(_) => Reason::BadArgument,
+            Error::ShardUnset => Reason::ShardUnset,
+            Error::ShardNotAllowed { .. } | Error::NoShardsBesideCitus => Reason::ShardNotAllowed,
+            Error::BadSetting(_) => Reason::SettingNotTaken,
+            Error::ClockBeforeEpoch { .. } => Reason::ClockBeforeEpoch,
+            Error::OneSnapshot => Reason::OneSnapshot,
+            Error::NoOrigin { .. } => Reason::NoOrigin,
+            Error::OtherEpoch => Reason::OtherEpoch,
+            _ => return None,
+        })
     }
 
     fn report(&self) -> ErrorReport {

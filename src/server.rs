@@ -30,6 +30,15 @@ pub fn server() -> Result<Postgres, Error> {
     Ok(Postgres(shmem::shared()?))
 }
 
+/// Counts a call that is refused for this.
+#[cold]
+pub fn counted(error: Error) -> Error {
+    if let (Some(reason), Ok(shared)) = (error.reason(), shmem::shared()) {
+        shared.count_refusal(reason);
+    }
+    error
+}
+
 /// What keeps ids of every shard from being minted, above this stored mark: the clock, the mark, or a setting given
 /// wrongly or not at all.
 pub fn problem(mark: Option<Progress>) -> Option<Error> {
@@ -81,7 +90,7 @@ pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
             if mark > MAX_STORED_TICK {
                 return Err(mint::Error::Exhausted.into());
             }
-            origin::flush_wal(origin::write_mark(Progress::new(mark, ours)));
+            origin::flush_wal(origin::write_mark(Progress::new(mark, ours), counted));
             Ok(true)
         }
         _ => Ok(false),
@@ -89,9 +98,16 @@ pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
 }
 
 impl Postgres {
-    /// How long ago the last mark was written, in milliseconds.
-    pub fn written_ms_ago(self) -> u64 {
-        clock::boot_ms().saturating_sub(self.0.last_write())
+    /// For how long standbys have had to acknowledge a mark that was written, in milliseconds; none where they have
+    /// none to.
+    pub fn awaited_ms(self, state: &Mark) -> Option<u64> {
+        self.awaits(state).then(|| clock::boot_ms().saturating_sub(self.0.awaited_since()))
+    }
+
+    fn awaits(self, state: &Mark) -> bool {
+        let standbys = self.standbys_must_acknowledge();
+        let (limit, written) = (state.limit(standbys), state.written(standbys));
+        standbys && limit < written.tick && !self.acknowledged(written.lsn)
     }
 }
 
@@ -190,8 +206,11 @@ impl Server for Postgres {
     fn write_mark(&self, mark: Tick) -> u64 {
         // Without an epoch there is no clock either, and so nothing to write.
         let epoch = settings::epoch().unwrap_or_else(|error| error.raise());
-        self.0.note_write(clock::boot_ms());
-        origin::write_mark(Progress::new(mark, epoch))
+        // One that is awaited already stays the beginning: under load a new one is written every second.
+        if !self.awaits(&self.with_mark(|mark| *mark)) {
+            self.0.await_from(clock::boot_ms());
+        }
+        origin::write_mark(Progress::new(mark, epoch), counted)
     }
 
     fn flush(&self, lsn: u64) {

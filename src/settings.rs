@@ -282,6 +282,14 @@ pub fn check_allowed(shard: Shard) -> Result<(), Error> {
     Err(Error::ShardNotAllowed { shard: shard.into(), allowed })
 }
 
+/// Checks that what the configuration files say of settings of idgen is what the server goes by.
+///
+/// # Errors
+/// 55000 where a value is refused, or waits for a restart.
+pub fn check_files() -> Result<(), Error> {
+    setting::not_taken("idgen.").next().map_or(Ok(()), |name| Err(Error::NotTaken(name)))
+}
+
 /// How many milliseconds ids may run ahead of the clock.
 pub fn max_ahead_ms() -> u64 {
     MAX_AHEAD_MS.get().unsigned_abs().into()

@@ -17,7 +17,7 @@ use idgen_core::{Shard, Tick};
 use pgrx::pg_sys;
 
 use crate::compat::wait_event;
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::pg::backend;
 
 /// A slot and its lock on one cache line: a visit writes this line and no other, and shards never
@@ -52,10 +52,10 @@ impl<S: Grid> LockedSlot<S> {
 #[repr(C, align(64))]
 struct SharedMark {
     published: Published,
-    /// When the counters of the slots began. It is here because there is room, and is seldom written.
+    /// When the counters began. It is here because there is room, and is seldom written.
     counted_since: AtomicI64,
-    /// When the last mark was written, in milliseconds since boot. It is here for the same reason.
-    written_ms: AtomicU64,
+    /// Since when a mark is awaited, if one is, in milliseconds since boot. It is here for the same reason.
+    awaited_since_ms: AtomicU64,
     guarded: Guarded,
 }
 
@@ -66,6 +66,10 @@ struct Guarded {
     renewed: UnsafeCell<pg_sys::ConditionVariable>,
 }
 
+/// How many calls have been refused for each [`Reason`].
+#[repr(C, align(64))]
+struct Refusals([AtomicU64; Reason::ALL.len()]);
+
 /// All that idgen keeps in shared memory, but for the starts of transactions. All zero is what it begins as.
 #[repr(C)]
 pub struct Shared {
@@ -74,9 +78,10 @@ pub struct Shared {
     pub slots: [LockedSlot<Shard>; SHARDS],
     /// A slot for each shard of JavaScript-safe ids.
     pub js_slots: [LockedSlot<JsShard>; JS_SHARDS],
+    refusals: Refusals,
 }
 
-/// Shared memory taken, in bytes: 528 KiB for the slots, and 256 bytes for the mark.
+/// Shared memory taken, in bytes: 528 KiB for the slots, 256 bytes for the mark, and 192 for refused calls.
 const SIZE: usize = size_of::<Shared>();
 
 static STARTS: AtomicPtr<Start> = AtomicPtr::new(ptr::null_mut());
@@ -205,22 +210,32 @@ impl Shared {
         &self.mark.published
     }
 
-    /// When the counters of the slots began: at the start of the server, or the last reset.
+    /// When the counters began: at the start of the server, or the last reset.
     pub fn counted_since(&self) -> Timestamptz {
         self.mark.counted_since.load(Ordering::Relaxed)
     }
 
-    /// Notes that a mark is being written now, in milliseconds since boot.
-    pub fn note_write(&self, boot_ms: u64) {
-        self.mark.written_ms.store(boot_ms, Ordering::Relaxed);
+    /// Notes that a mark is being written now, in milliseconds since boot, and none was awaited.
+    pub fn await_from(&self, boot_ms: u64) {
+        self.mark.awaited_since_ms.store(boot_ms, Ordering::Relaxed);
     }
 
     /// When that was.
-    pub fn last_write(&self) -> u64 {
-        self.mark.written_ms.load(Ordering::Relaxed)
+    pub fn awaited_since(&self) -> u64 {
+        self.mark.awaited_since_ms.load(Ordering::Relaxed)
     }
 
-    /// Begins the counters of all slots anew.
+    /// Counts a call that is refused.
+    pub fn count_refusal(&self, reason: Reason) {
+        self.refusals.0[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many calls have been refused for that reason.
+    pub fn refused(&self, reason: Reason) -> u64 {
+        self.refusals.0[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// Begins the counters of all slots anew, and those of refused calls.
     pub fn reset_counters(&self) {
         self.mark.counted_since.store(backend::timestamp(), Ordering::Relaxed);
         for slot in &self.slots {
@@ -228,6 +243,9 @@ impl Shared {
         }
         for slot in &self.js_slots {
             slot.change(Slot::reset_counters);
+        }
+        for refused in &self.refusals.0 {
+            refused.store(0, Ordering::Relaxed);
         }
     }
 

@@ -10,7 +10,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 
 use crate::error::Error;
 use crate::pg::call::{Call, hot_entry};
-use crate::server::server;
+use crate::server::{counted, server};
 use crate::session::SESSION;
 use crate::settings;
 
@@ -21,7 +21,7 @@ fn shard_argument<S: TryFrom<i32, Error = OutOfRange>>(shard: Option<i32>) -> Re
 hot_entry!(
     snowflake_next_id_wrapper,
     |call: Call| mint::at_once(&server().ok()?, &SESSION, Shard::try_from(call.int4(0)?).ok()?),
-    |call: Call| next_id(shard_argument(call.int4(0))?)
+    |call: Call| shard_argument(call.int4(0)).and_then(next_id).map_err(counted)
 );
 
 hot_entry!(
@@ -29,7 +29,7 @@ hot_entry!(
     |_| mint::at_once(&server().ok()?, &SESSION, settings::shard().ok()?),
     |_| {
         // Without the preload that is what has to be done first, whatever else is missing.
-        server().and_then(|_| next_id(settings::shard()?))
+        server().and_then(|_| next_id(settings::shard()?)).map_err(counted)
     }
 );
 
@@ -38,12 +38,14 @@ fn next_id(shard: Shard) -> Result<i64, Error> {
 }
 
 hot_entry!(snowflake_next_ids_wrapper, |call: Call| call.next_of_set::<Batch>(), |call: Call| call
-    .begin_or_end_set(|| {
-        let shard = shard_argument(call.int4(0))?;
-        let count = call.int4(1).ok_or(Error::Null("count"))?;
-        let count = u64::try_from(count).map_err(|_| Error::NegativeCount(count))?;
-        Ok(Batch::new(shard, mint::next_ids(&server()?, &SESSION, shard, count)?))
-    }));
+    .begin_or_end_set(|| next_ids(call).map_err(counted)));
+
+fn next_ids(call: Call) -> Result<Batch, Error> {
+    let shard = shard_argument(call.int4(0))?;
+    let count = call.int4(1).ok_or(Error::Null("count"))?;
+    let count = u64::try_from(count).map_err(|_| Error::NegativeCount(count))?;
+    Ok(Batch::new(shard, mint::next_ids(&server()?, &SESSION, shard, count)?))
+}
 
 /// The ids of some runs, one after the other.
 struct Batch {
@@ -73,8 +75,8 @@ impl Iterator for Batch {
 
 #[pg_extern(sql = false)]
 fn snowflake_next_id_js(shard: Option<i32>) -> Result<i64, ErrorReport> {
-    let shard: JsShard = shard_argument(shard)?;
-    Ok(mint::next_id_js(&server()?, &SESSION, shard)?)
+    let mint = |shard: JsShard| mint::next_id_js(&server()?, &SESSION, shard);
+    Ok(shard_argument(shard).and_then(mint).map_err(counted)?)
 }
 
 #[pg_extern(sql = false)]
@@ -84,7 +86,6 @@ fn snowflake_last_id() -> Result<i64, ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn snowflake_advance(shard: Option<i32>, past: Option<i64>) -> Result<i64, ErrorReport> {
-    let shard = shard_argument(shard)?;
-    let past = past.ok_or(Error::Null("past"))?;
-    Ok(mint::advance(&server()?, &SESSION, shard, past)?)
+    let advance = |shard| mint::advance(&server()?, &SESSION, shard, past.ok_or(Error::Null("past"))?);
+    Ok(shard_argument(shard).and_then(advance).map_err(counted)?)
 }

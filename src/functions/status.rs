@@ -1,4 +1,4 @@
-//! What the views `idgen_status` and `idgen_shard_stats` read, the reset of the counters, the removal of the mark,
+//! What the views `idgen_status`, `idgen_shard_stats` and `idgen_refusals` read, the reset of the counters, the removal of the mark,
 //! and another epoch for it.
 
 use idgen_core::epoch::{Epoch, Timestamptz};
@@ -17,10 +17,10 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{name, pg_extern};
 
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use crate::pg::{backend, origin};
 use crate::room;
-use crate::server::{Postgres, accept_epoch, problem, server};
+use crate::server::{Postgres, accept_epoch, counted, problem, server};
 use crate::settings;
 use crate::shmem;
 
@@ -85,6 +85,9 @@ fn idgen_status() -> Result<
         if now.is_some_and(|now| state.floor().max(furthest) > now + settings::max_ahead_ms() + QUEUE_MS) {
             return Some("the system clock is behind the ids already minted".into());
         }
+        if let Err(not_taken) = settings::check_files() {
+            return Some(not_taken.message());
+        }
         let years = years_left.filter(|years| *years < WARN_YEARS);
         let ends = years.map(|years| format!("the range of ids ends in {years:.1} years"));
         ends.or_else(|| settings::max_clock_jump_ms().is_none().then(|| Error::AnyLeap.message()))
@@ -120,11 +123,10 @@ fn trouble(server: Postgres, state: &Mark, clocks: Clocks) -> Option<Error> {
     if let Some(by_ms) = state.leap(clocks, settings::max_clock_jump_ms()) {
         return Some(mint::Error::ClockLeapt { by_ms }.into());
     }
-    let standbys = server.standbys_must_acknowledge();
-    let (limit, written) = (state.limit(standbys), state.written(standbys));
-    let awaited = standbys && limit < written.tick && server.written_ms_ago() > AWAITED_MS;
-    (awaited && !server.acknowledged(written.lsn))
-        .then(|| mint::Error::MarkNotRenewed { waited_ms: 0 }.into())
+    server
+        .awaited_ms(state)
+        .filter(|ms| *ms > AWAITED_MS)
+        .map(|_| mint::Error::MarkNotRenewed { waited_ms: 0 }.into())
 }
 
 /// The ticks of the last positions of those shards that are in use.
@@ -207,6 +209,26 @@ where
 }
 
 #[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn idgen_refusals() -> Result<
+    TableIterator<
+        'static,
+        (
+            name!(reason, &'static str),
+            name!(sqlstate, &'static str),
+            name!(refused, i64),
+            name!(stats_reset, Timestamptz),
+        ),
+    >,
+    ErrorReport,
+> {
+    let shared = shmem::shared()?;
+    Ok(TableIterator::new(Reason::ALL.into_iter().map(|(reason, name, sqlstate)| {
+        (name, sqlstate, shared.refused(reason).cast_signed(), shared.counted_since())
+    })))
+}
+
+#[pg_extern(sql = false)]
 fn snowflake_stats_reset() -> Result<(), ErrorReport> {
     shmem::shared()?.reset_counters();
     Ok(())
@@ -224,9 +246,9 @@ fn snowflake_accept_epoch(epoch: Timestamptz) -> Result<bool, ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn snowflake_safe_horizon() -> Result<i64, ErrorReport> {
-    let server = server()?;
-    if backend::one_snapshot() {
-        return Err(Error::OneSnapshot.into());
-    }
-    Ok(horizon::safe_horizon(&server)?)
+    let horizon = || {
+        let server = server()?;
+        if backend::one_snapshot() { Err(Error::OneSnapshot) } else { horizon::safe_horizon(&server) }
+    };
+    Ok(horizon().map_err(counted)?)
 }

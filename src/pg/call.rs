@@ -212,6 +212,47 @@ impl Call {
     }
 }
 
+/// What one of PostgreSQL's own functions returns as a set, whoever calls and may not, each row as `read` sees it. It
+/// is called as the executor does it, for all of its rows at once. Raises PostgreSQL's errors.
+///
+/// # Safety
+/// `function` is the function with this OID, takes no arguments and gives its rows in a tuplestore.
+pub unsafe fn rows<T>(
+    function: unsafe fn(pg_sys::FunctionCallInfo) -> pg_sys::Datum,
+    oid: pg_sys::Oid,
+    read: impl Fn(*mut pg_sys::TupleTableSlot) -> T,
+) -> Vec<T> {
+    // SAFETY: the caller's promise. The rows are in a tuplestore of the function's own making, in the memory of
+    // `context`, and the call's three parts outlive it.
+    unsafe {
+        let context = pg_sys::CreateStandaloneExprContext();
+        let mut info = pg_sys::FmgrInfo::default();
+        pg_sys::fmgr_info(oid, &mut info);
+        let mut set = pg_sys::ReturnSetInfo {
+            type_: pg_sys::NodeTag::T_ReturnSetInfo,
+            econtext: context,
+            allowedModes: pg_sys::SetFunctionReturnMode::SFRM_Materialize as i32,
+            ..Default::default()
+        };
+        let mut call = pg_sys::FunctionCallInfoBaseData {
+            flinfo: &mut info,
+            resultinfo: (&raw mut set).cast(),
+            ..Default::default()
+        };
+        function(&mut call);
+        let slot = pg_sys::MakeSingleTupleTableSlot(set.setDesc, &raw const pg_sys::TTSOpsMinimalTuple);
+        let mut all = Vec::new();
+        while pg_sys::tuplestore_gettupleslot(set.setResult, true, false, slot) {
+            pg_sys::slot_getallattrs(slot);
+            all.push(read(slot));
+        }
+        pg_sys::ExecDropSingleTupleTableSlot(slot);
+        pg_sys::tuplestore_end(set.setResult);
+        pg_sys::FreeExprContext(context, true);
+        all
+    }
+}
+
 /// Defines the entry of a function that is called for every row. `#[pg_extern]` costs such a call as
 /// much as minting itself: it switches memory contexts and carries the result through several hands. Here
 /// `$fast` answers without ever panicking, or gives none and `$slow` does it under pgrx's guard.

@@ -8,6 +8,7 @@ use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 
 use crate::compat::most_origins;
 use crate::error::Error;
+use crate::pg::call::rows;
 
 /// The stored high-water mark; none where none has ever been stored.
 pub fn load_mark() -> Option<Progress> {
@@ -19,9 +20,9 @@ pub fn load_mark() -> Option<Progress> {
 /// and recovery restores. A mark below the stored one changes nothing. Returns how far the WAL must
 /// be flushed for the mark to be durable.
 ///
-/// Raises 53400 where no origin is free, at once and not as a result: PostgreSQL's call then still
+/// Raises 53400 where no origin is free, after `refuse`, at once and not as a result: PostgreSQL's call then still
 /// holds a lock, which only the abort of the transaction releases.
-pub fn write_mark(mark: Progress) -> u64 {
+pub fn write_mark(mark: Progress, refuse: fn(Error) -> Error) -> u64 {
     PgTryBuilder::new(|| {
         // SAFETY: the origin number is ours alone, and the call takes no transaction id: it works
         // in read-only transactions and parallel workers.
@@ -30,38 +31,18 @@ pub fn write_mark(mark: Progress) -> u64 {
             pg_sys::XactLastRecEnd
         }
     })
-    .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, |_| {
+    .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, move |_| {
         // Others have taken all.
-        Error::NoOrigin { needed: most_origins().1 + 1 }.raise()
+        refuse(Error::NoOrigin { needed: most_origins().1 + 1 }).raise()
     })
     .execute()
 }
 
 /// How many replication origins have progress in this run of the server. Raises PostgreSQL's errors.
 pub fn in_use() -> usize {
-    // SAFETY: PostgreSQL's function is called as the executor does it, for all of its rows at once. They are
-    // in a tuplestore of its own making, in the memory of `context`. The call's three parts outlive it.
-    unsafe {
-        let context = pg_sys::CreateStandaloneExprContext();
-        let mut function = pg_sys::FmgrInfo::default();
-        pg_sys::fmgr_info(pg_sys::F_PG_SHOW_REPLICATION_ORIGIN_STATUS.into(), &mut function);
-        let mut rows = pg_sys::ReturnSetInfo {
-            type_: pg_sys::NodeTag::T_ReturnSetInfo,
-            econtext: context,
-            allowedModes: pg_sys::SetFunctionReturnMode::SFRM_Materialize as i32,
-            ..Default::default()
-        };
-        let mut call = pg_sys::FunctionCallInfoBaseData {
-            flinfo: &mut function,
-            resultinfo: (&raw mut rows).cast(),
-            ..Default::default()
-        };
-        pg_sys::pg_show_replication_origin_status(&mut call);
-        let count = pg_sys::tuplestore_tuple_count(rows.setResult);
-        pg_sys::tuplestore_end(rows.setResult);
-        pg_sys::FreeExprContext(context, true);
-        count as usize
-    }
+    let show = pg_sys::pg_show_replication_origin_status;
+    // SAFETY: that function returns a set, and has this OID.
+    unsafe { rows(show, pg_sys::F_PG_SHOW_REPLICATION_ORIGIN_STATUS.into(), |_| ()).len() }
 }
 
 unsafe extern "C-unwind" {

@@ -1,15 +1,17 @@
 //! Settings, as PostgreSQL's GUC has them.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
 use std::ptr;
 
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard;
-use pgrx::{PgMemoryContexts, pg_sys};
+use pgrx::{FromDatum, PgMemoryContexts, pg_sys};
 
 use super::backend::Local;
+use super::call::rows;
 
 /// Whether `shared_preload_libraries` names a library, in any of the forms that PostgreSQL takes. A file system
 /// may be blind to the case of letters.
@@ -186,6 +188,48 @@ pub fn configured(name: &CStr) -> Option<String> {
         }
         let value = pg_sys::GetConfigOptionResetString(name.as_ptr());
         (!value.is_null()).then(|| setting_text(value).into_owned())
+    }
+}
+
+/// The settings of a prefix to which the configuration files give a value that is not taken, as they are now. Raises
+/// PostgreSQL's errors.
+pub fn not_taken(prefix: &str) -> impl Iterator<Item = String> {
+    // SAFETY: that function returns a set, and has this OID. Of its columns, name is the fourth and error the last,
+    // both text.
+    let entries = unsafe {
+        let _quiet = Quiet::begin();
+        let column = |slot: *mut pg_sys::TupleTableSlot, place: usize| -> Option<String> {
+            String::from_datum(*(*slot).tts_values.add(place), *(*slot).tts_isnull.add(place))
+        };
+        rows(pg_sys::show_all_file_settings, pg_sys::F_PG_SHOW_ALL_FILE_SETTINGS.into(), |slot| {
+            (column(slot, 3).unwrap_or_default().to_ascii_lowercase(), column(slot, 6).is_some())
+        })
+    };
+    // Of several entries for one setting the last one counts.
+    let last: BTreeMap<String, bool> =
+        entries.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect();
+    last.into_iter().filter(|(_, refused)| *refused).map(|(name, _)| name)
+}
+
+/// While it lives, nothing below FATAL goes to the server log: PostgreSQL writes a line for each file that the
+/// configuration names and may be missing, whoever reads it.
+struct Quiet(i32);
+
+impl Quiet {
+    fn begin() -> Quiet {
+        // SAFETY: a plain variable of this process.
+        unsafe {
+            let before = pg_sys::log_min_messages;
+            pg_sys::log_min_messages = pg_sys::FATAL as i32;
+            Quiet(before)
+        }
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { pg_sys::log_min_messages = self.0 }
     }
 }
 

@@ -2,6 +2,7 @@
 //! `make test` runs them; docs/guarantees.md lists the promises they name.
 #![allow(clippy::unwrap_used)]
 
+mod alerts;
 mod campaign;
 mod clients;
 mod clocks;
@@ -20,6 +21,7 @@ mod process;
 mod runbook;
 mod scaling;
 mod server;
+mod settings;
 mod shards;
 mod standbys;
 mod upgrades;

@@ -129,8 +129,17 @@ fn the_synchronous_standby_is_gone() {
     }
     let status = client.query_one("SELECT window_left_ms, renewals FROM idgen_status", &[]).unwrap();
     assert_eq!(status.get::<_, i64>(0), 0, "nothing is published");
+    // Also while calls go on, each of which may write a new mark.
     let not_durable = "the high-water mark of ids could not be made durable in time";
-    primary.wait_until(&format!("SELECT warning IS NOT DISTINCT FROM '{not_durable}' FROM idgen_status"));
+    let warned = format!("SELECT warning IS NOT DISTINCT FROM '{not_durable}' FROM idgen_status");
+    let mut watcher = primary.connect();
+    while !watcher.query_one(&warned, &[]).unwrap().get::<_, bool>(0) {
+        assert_eq!(code(&mut client), "57014", "a cancel");
+    }
+    for _ in 0..15 {
+        assert_eq!(code(&mut client), "57014", "a cancel");
+        assert!(watcher.query_one(&warned, &[]).unwrap().get::<_, bool>(0), "not for a moment only");
+    }
     let renewals: i64 = status.get(1);
 
     client.batch_execute("SET statement_timeout = 0").unwrap();

@@ -327,7 +327,7 @@ fn in_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A number as pages write it: 540,928.
+/// A number as pages write it: 541,120.
 fn with_commas(number: &str) -> String {
     let digits = number.len();
     let grouped = number.char_indices().flat_map(|(i, c)| {

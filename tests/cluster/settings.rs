@@ -1,0 +1,91 @@
+//! What the server says of settings that are given wrongly while it runs.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::server::Server;
+
+fn warning(server: &Server) -> Option<String> {
+    server.connect().query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
+}
+
+fn not_in_force(setting: &str) -> Option<String> {
+    Some(format!("the configuration files have a value for \"{setting}\" that is not in force"))
+}
+
+/// Has the server read its configuration again, and waits until it has.
+fn reload(server: &Server) {
+    let loaded =
+        || -> String { server.connect().query_one("SELECT pg_conf_load_time()::text", &[]).unwrap().get(0) };
+    let before = loaded();
+    server.connect().batch_execute("SELECT pg_reload_conf()").unwrap();
+    for _ in 0..3000 {
+        if loaded() > before {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the configuration is not read\n{}", server.log());
+}
+
+/// Promise 5: a value that a reload refuses, or that waits for a restart, is told to everyone by the view, on a
+/// standby too, until it is corrected or gone; and minting goes on by the value before.
+#[test]
+fn a_value_that_is_not_in_force_is_told() {
+    let server = Server::start(&[]);
+    let file = format!("{}/idgen.conf", server.host());
+    server.configure(&[&format!("include_if_exists = '{file}'")]);
+    let mints =
+        |shard: i32| server.connect().execute(&format!("SELECT snowflake_next_id({shard})"), &[]).is_ok();
+    assert_eq!(warning(&server), None);
+
+    // Refused at once, and so no trouble.
+    let alter = "ALTER SYSTEM SET idgen.allowed_shards = 'nonsense'";
+    assert!(server.connect().batch_execute(alter).is_err());
+    assert_eq!(warning(&server), None);
+
+    for (list, may) in [(None, [true, true]), (Some("0-9"), [true, false])] {
+        let good = list.map_or(String::new(), |list| format!("idgen.allowed_shards = '{list}'\n"));
+        std::fs::write(&file, &good).unwrap();
+        reload(&server);
+        assert_eq!((warning(&server), [mints(1), mints(20)]), (None, may));
+        for (setting, value) in [
+            ("idgen.allowed_shards", "nonsense"),
+            ("idgen.allowed_shards", "0-8192"),
+            ("idgen.max_ahead", "x"),
+            ("idgen.reserve_ahead", "1h"),
+            ("idgen.epoch", "2025-01-02T00:00:00Z"),
+            ("idgen.alowed_shards", "5"),
+        ] {
+            std::fs::write(&file, format!("{good}{setting} = '{value}'\n")).unwrap();
+            for _ in 0..2 {
+                assert_eq!((warning(&server), [mints(1), mints(20)]), (not_in_force(setting), may));
+                reload(&server);
+            }
+        }
+        std::fs::write(&file, &good).unwrap();
+        assert_eq!(warning(&server), None);
+    }
+
+    // Whoever looks leaves no line in the log for a file that is not there.
+    std::fs::remove_file(&file).unwrap();
+    reload(&server);
+    let skipped = || server.log().matches("skipping missing configuration file").count();
+    let before = skipped();
+    assert_eq!(warning(&server), None);
+    assert_eq!(skipped(), before);
+
+    std::fs::write(&file, "IDGEN.Allowed_Shards = '9-0'\n").unwrap();
+    let standby = server.standby("other");
+    assert_eq!(
+        warning(&standby),
+        Some("the value configured for \"idgen.allowed_shards\" was not taken".into())
+    );
+    standby.configure(&["idgen.allowed_shards = '0-9'"]);
+    reload(&standby);
+    assert_eq!(warning(&standby), None);
+    let mut anybody = server.connect();
+    anybody.batch_execute("CREATE ROLE anybody; SET ROLE anybody").unwrap();
+    let told: Option<String> = anybody.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0);
+    assert_eq!(told, not_in_force("idgen.allowed_shards"));
+}
