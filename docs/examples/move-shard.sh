@@ -4,8 +4,8 @@
 #     move-shard.sh [OPTION]... SOURCE TARGET SCHEMA SHARD
 #     move-shard.sh 'host=old dbname=app' 'host=new dbname=app' insta5 5
 #
-# SOURCE and TARGET are connection strings of superusers. psql, pg_dump and pg_restore are on the PATH. Passwords
-# belong into ~/.pgpass: every user of the machine sees the arguments of a command.
+# SOURCE and TARGET are connection strings of superusers, to the servers themselves and not to a pooler. psql and
+# pg_dump are on the PATH. Passwords belong into ~/.pgpass: every user of the machine sees the arguments of a command.
 #
 #     --source-standby CONNECTION    a standby of the source; one option for each
 #     --target-standby CONNECTION    a standby of the target; one option for each
@@ -32,9 +32,20 @@
 # too. The move goes on when every server shows the list.
 #
 # What is needed: one idgen.epoch on both. A list on the target without the shard (an empty list means every shard,
-# and only one server may mint for this one). Nothing outside of the schema that uses its tables.
+# and only one server may mint for this one). Nothing outside of the schema that uses what is in it. One move at a time
+# on either server.
+#
+# What does not come along: large objects, and what is no part of the schema, such as publications. While the rows are
+# copied the schema has another name on the target too: a constraint or an index that calls a function whose body is a
+# string that names the schema fails there.
 set -euo pipefail
-export PGOPTIONS="${PGOPTIONS-} -c search_path=pg_catalog"
+shopt -s inherit_errexit
+# What a role or a database may have set otherwise.
+for setting in search_path=pg_catalog client_min_messages=warning synchronous_commit=on datestyle=ISO timezone=UTC \
+    track_activities=on idle_session_timeout=0 statement_timeout=0 lock_timeout=0 default_transaction_read_only=off; do
+    PGOPTIONS="${PGOPTIONS-} -c $setting"
+done
+export PGOPTIONS PGCONNECT_TIMEOUT=10
 CLOSE_TIMEOUT=${CLOSE_TIMEOUT:-60}        # s, for the transactions that use the schema to leave a gap
 COMMAND_TIMEOUT=${COMMAND_TIMEOUT:-30}    # s, for the commands that began before the shard was withdrawn
 
@@ -43,6 +54,7 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | sed '$d' >&2; exit 2; }
 
 declare -A connection
+apart=()
 source=('the source') target=('the target') resume='' set_list=''
 while [ $# -gt 4 ] || [[ "${1-}" == --* ]]; do
     case $1 in
@@ -62,7 +74,7 @@ case $shard in *[!0-9]* | '') die "the shard is not a number: $shard" ;; esac
 # on SERVER SQL: what the SQL prints, in a session of its own.
 on() {
     local code=0
-    psql -X -q -At -d "${connection[$1]}" -v ON_ERROR_STOP=1 -v schema="$schema" -v moving="$moving" \
+    "${apart[@]}" psql -X -q -At -d "${connection[$1]}" -v ON_ERROR_STOP=1 -v schema="$schema" -v moving="$moving" \
         -v moved="$moved" -v shard="$shard" -v idgen="${idgen-}" -v past="${past-}" <<<"$2" || code=$?
     # 2 is a connection that could not be made, or was lost.
     [ "$code" != 2 ] || printf 'error: %s cannot be reached\n' "$1" >&2
@@ -73,7 +85,15 @@ quoted() { printf '"%s"' "${1//\"/\"\"}"; }
 
 # The statements, for those who have to do it by hand.
 rename_by_hand() { printf 'ALTER SCHEMA %s RENAME TO %s;' "$(quoted "$1")" "$(quoted "$2")"; }
-list_by_hand() { printf "ALTER SYSTEM SET idgen.allowed_shards = '%s'; SELECT pg_reload_conf();" "$1"; }
+list_by_hand() {
+    if [ -z "$1" ]; then
+        printf 'give it another shard first, for an empty list means all'
+    elif [ -n "$set_list" ]; then
+        printf "set idgen.allowed_shards = '%s' where its configuration is kept" "$1"
+    else
+        printf "ALTER SYSTEM SET idgen.allowed_shards = '%s'; SELECT pg_reload_conf();" "$1"
+    fi
+}
 
 # What a server may mint for: the rows n of "allowed".
 allowed_shards="WITH allowed AS (
@@ -99,7 +119,8 @@ list() {
 }
 
 # Where there is no answer, the first of these says yes and the second no, which is the safe side.
-may_mint() { [ "$(on "$1" "$allowed_shards SELECT count(*) FROM allowed WHERE n = :shard")" != 0 ]; }
+is_allowed="$allowed_shards SELECT coalesce(bool_or(n = :shard), false) FROM allowed"
+may_mint() { [ "$(on "$1" "$is_allowed")" != f ]; }
 has_schema() { [ "$(on "$1" "SELECT count(*) FROM pg_namespace WHERE nspname = $2")" = 1 ]; }
 
 # allow SERVER LIST: changes the setting, and waits until the postmaster has told every backend.
@@ -134,8 +155,9 @@ end_others() {
     for try in {1..300}; do
         pids=$(on "$1" "
             SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
-            WHERE application_name = '$PGAPPNAME' AND pid <> pg_backend_pid()
-              AND NOT ('$1' = 'the source' AND pid = $lock_pid)") || return
+            WHERE application_name = '$PGAPPNAME'
+              AND pid NOT IN (pg_backend_pid(), $([ "$1" = 'the source' ] && echo "$lock_pid" || echo "$hold_pid"))") ||
+            return
         [ -n "$pids" ] || return 0
         [ "$try" != 1 ] || say "ending what is still at work for this move on $1: pid $pids"
         on "$1" "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid IN ($pids)" >/dev/null || return
@@ -145,33 +167,54 @@ end_others() {
     return 1
 }
 
-# The source comes first: clients wait for it.
-undo() {
-    local server
-    if ! {
-        { [ "$withdrawn" = no ] || [ -z "$set_list" ] || "$set_list" source "$allowed"; } &&
-            { [ "$withdrawn" = no ] || allow 'the source' "$allowed"; } &&
-            on 'the source' "SELECT format('ALTER SCHEMA %I RENAME TO %I', nspname, :'schema')
-                             FROM pg_namespace WHERE nspname = :'moving' \gexec" &&
-            has_schema 'the source' ":'schema'"
-    }; then
-        say "NOT undone. What is left to do, on the source and each of its standbys:"
-        say "    $(list_by_hand "$allowed")"
-        say "and then on the source: $(rename_by_hand "$moving" "$schema")"
-        return
-    fi
-    say "undone: the source has the shard, in schema $schema, and idgen.allowed_shards is \"$allowed\" again"
-    for server in "${source[@]:1}"; do
-        [ "$withdrawn" = no ] || allow "$server" "$allowed" ||
-            say "what is left to do on $server: $(list_by_hand "$allowed")"
-    done
-    drop_copy
+# in_lock SQL: runs it in the session that has the lock, so that no run which has lost it changes a name.
+in_lock() {
+    local answer='' line
+    # A session that is gone is a pipe that is closed.
+    trap '' PIPE
+    [ -n "${lock[1]-}" ] || return
+    cat 2>/dev/null >&"${lock[1]}" <<<"$1"$'\n\\echo :SQLSTATE\n\\echo done' || return
+    while read -r line <&"${lock[0]}" && [ "$line" != 'done' ]; do answer=$line; done
+    [ "$answer" = 00000 ]
 }
 
+# The source comes first: clients wait for it. Its list comes after its name, which only the holder of the lock has
+# changed. Nothing may stop it on the way: psql would hear of a second Ctrl-C although it is ignored here.
+undo() {
+    local server left=0
+    trap '' INT TERM HUP PIPE
+    ! command -v setsid >/dev/null || apart=(setsid -w)
+    end_others 'the source' || true
+    if ! has_schema 'the source' ":'schema'" && ! in_lock 'ALTER SCHEMA :"moving" RENAME TO :"schema";'; then
+        say "NOT undone. What is left to do, on the source: $(rename_by_hand "$moving" "$schema")"
+        say "and then on the source and each of its standbys: $(list_by_hand "$allowed")"
+        return 1
+    fi
+    if [ "$withdrawn" = yes ]; then
+        if [ -n "$set_list" ] && [ "$(on 'the source' "SHOW idgen.allowed_shards")" != "$allowed" ]; then
+            "$set_list" source "$allowed" || true
+        fi
+        for server in "${source[@]}"; do
+            allow "$server" "$allowed" || {
+                left=1
+                say "NOT undone. What is left to do on $server: $(list_by_hand "$allowed")"
+            }
+        done
+    fi
+    [ "$left" = 1 ] ||
+        say "undone: the source has the shard, in schema $schema, and idgen.allowed_shards is \"$allowed\" again"
+    drop_copy
+    return "$left"
+}
+
+# A copy that this source's rows were put into says so, and no other schema is dropped.
+mark_of() { on "$1" "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = :'moving'"; }
 drop_copy() {
     end_others 'the target' &&
-        on 'the target' 'SET client_min_messages = warning; DROP SCHEMA IF EXISTS :"moving" CASCADE' ||
-        say "what may be left to do on the target: DROP SCHEMA IF EXISTS $(quoted "$moving") CASCADE;"
+        on 'the target' "SET client_min_messages = warning;
+            SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace
+            WHERE nspname = :'moving' AND obj_description(oid, 'pg_namespace') = '$PGAPPNAME' \\gexec" ||
+        say "what may be left to do on the target, where it is a copy: DROP SCHEMA IF EXISTS $(quoted "$moving") CASCADE;"
 }
 
 state=unchanged withdrawn=no copy=''
@@ -185,6 +228,10 @@ finish() {
     case $state in
         closed)
             say "undoing what was done"
+            # Another move may have changed the list since. It would be lost with the text of before.
+            if [ "$withdrawn" = yes ] && [ "$(on 'the source' "SHOW idgen.allowed_shards")" != "$without" ]; then
+                allowed=$(list 'the source' with)
+            fi
             undo
             ;;
         resumed) say "the move has broken off again: run the same command with --finish, or with --undo" ;;
@@ -208,20 +255,45 @@ done
 [ "$(on 'the source' "SELECT octet_length(:'moving')")" -le 63 ] ||
     die "the name of the schema leaves no room for _moving"
 
-# One run for a schema at a time. The session that has the lock ends with this program, however that ends. The
-# others of this program go by the same name.
+# One run at a time. The session that has the lock ends with this program, however that ends, and so does one on the
+# target. The others of this program go by the same name.
 system() { on "$1" "SELECT system_identifier FROM pg_control_system()"; }
-PGAPPNAME="move-shard $shard of $(system 'the source')"
+PGAPPNAME="move-shard $shard of $(system 'the source')/$(on 'the source' "SELECT oid FROM pg_database
+                                                                        WHERE datname = current_database()")"
 export PGAPPNAME
-[ "$(on 'the source' "SHOW application_name")" = "$PGAPPNAME" ] || die "leave application_name to this program"
-coproc lock { exec psql -X -q -At -d "${connection['the source']}" -v schema="$schema" 2>&1; }
+for server in "${needed[@]}"; do
+    [ "$(on "$server" "SELECT current_setting('application_name') || current_setting('search_path')")" = \
+        "${PGAPPNAME}pg_catalog" ] || die "give no options and no application_name for $server"
+done
+coproc lock { exec psql -X -q -At -d "${connection['the source']}" -v schema="$schema" -v moving="$moving" -v moved="$moved"; }
 cat >&"${lock[1]}" <<<"SET lock_timeout = '5s'; SELECT pg_backend_pid();
-    SELECT 'locked' FROM pg_advisory_lock(hashtext('move-shard'), hashtext(:'schema'));"
-read -r lock_pid <&"${lock[0]}"
+    SELECT 'locked' FROM pg_advisory_lock(hashtext('move-shard'), hashtext(:'schema'));
+    SET lock_timeout = 0;
+    \\echo done"
+read -r lock_pid <&"${lock[0]}" && [[ "$lock_pid" != *[!0-9]* ]] || die "no session on the source that could have the lock"
 read -r locked <&"${lock[0]}"
 [ "$locked" = locked ] || die "another run is at work for $schema, on the source with pid $(on 'the source' "
     SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
     WHERE application_name = '$PGAPPNAME' AND pid NOT IN (pg_backend_pid(), $lock_pid)")"
+read -r locked <&"${lock[0]}"
+hold_pid=0
+if [[ " ${needed[*]} " == *'the target'* ]]; then
+    exec {hold}> >(exec psql -X -q -d "${connection['the target']}" >/dev/null)
+    for try in {1..100}; do
+        hold_pid=$(on 'the target' "SELECT coalesce(max(pid), 0) FROM pg_stat_activity
+            WHERE application_name = '$PGAPPNAME' AND pid <> pg_backend_pid() AND query = '' AND state = 'idle'")
+        [ "$hold_pid" = 0 ] || break
+        sleep 0.1
+    done
+    [ "$hold_pid" != 0 ] || die "no session stays on the target"
+fi
+# Two of them would read a list, and each write it without what the other has changed.
+for server in "${needed[@]}"; do
+    others=$(on "$server" "
+        SELECT string_agg(DISTINCT format('%s, in %s', application_name, datname), '; ') FROM pg_stat_activity
+        WHERE application_name LIKE 'move-shard %' AND application_name <> '$PGAPPNAME'")
+    [ -z "$others" ] || die "another move is at work on $server: $others"
+done
 
 idgen_of() {
     on "$1" "SELECT nspname FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
@@ -229,29 +301,48 @@ idgen_of() {
 }
 idgen=$(idgen_of 'the source')
 [ -n "$idgen" ] || die "the source has no extension idgen"
+others=$(on 'the source' "
+    SELECT string_agg(DISTINCT shard::text, ', ') FROM :\"idgen\".idgen_columns
+    WHERE shard <> :shard AND \"schema\" IN (:'schema', :'moving', :'moved')")
+[ -z "$others" ] || die "the schema mints for other shards too: $others"
+[[ "$(mark_of 'the source')" != 'move-shard '* ]] ||
+    die "$moving on the source is a copy: are source and target the right way round?"
+
+# Senders of WAL to standbys. pg_receivewal replays nothing, by whatever name it goes.
+senders="
+    SELECT format('%s at %s', application_name, coalesce(host(client_addr), 'the same machine'))
+    FROM pg_stat_replication
+    WHERE state <> 'backup' AND NOT (state = 'streaming' AND replay_lsn IS NULL)
+      AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active)"
 
 allowed=$(on 'the source' "SHOW idgen.allowed_shards")
+without=$(list 'the source' without)
 if [ "$resume" = undo ]; then
-    end_others 'the source'
     if has_schema 'the source' ":'moving'"; then
         # The source has SCHEMA_moved before the target's list has the shard, so a target that does not answer may not
         # mint. One that may was given its list by hand.
-        [ "$(on 'the target' "$allowed_shards SELECT count(*) FROM allowed WHERE n = :shard" 2>/dev/null)" != 1 ] ||
+        [ "$(on 'the target' "$is_allowed" 2>/dev/null || true)" != t ] ||
             die "the target may mint for shard $shard: take it out of its list first, if nobody has minted there"
         allowed=$(list 'the source' with) withdrawn=yes
-        undo
-    elif has_schema 'the source' ":'moved'" && ! has_schema 'the source' ":'schema'"; then
-        die "the target may mint already: --finish is the only way"
-    else
+        named=$(on 'the source' "$senders" | grep -c . || true)
+        [ "$named" -lt ${#source[@]} ] || say "the source has standbys that were not named, whose lists stay as they are"
+        undo || exit
+    elif has_schema 'the source' ":'schema'"; then
         say "the source has nothing to undo"
         drop_copy
+    elif has_schema 'the source' ":'moved'"; then
+        die "the target may mint already: --finish is the only way"
+    else
+        die "the source has no schema $schema"
     fi
-    exit
+    exit 0
 fi
 
 [ "$(idgen_of 'the target')" = "$idgen" ] || die "the target has no extension idgen in schema $idgen"
 epoch='SELECT extract(epoch FROM epoch) FROM :"idgen".idgen_status'
-[ "$(on 'the source' "$epoch")" = "$(on 'the target' "$epoch")" ] || die "the servers have different idgen.epoch"
+source_epoch=$(on 'the source' "$epoch")
+target_epoch=$(on 'the target' "$epoch")
+[ "$source_epoch" = "$target_epoch" ] || die "the servers have different idgen.epoch"
 
 # How far an earlier run came.
 at_source='' at_target=''
@@ -296,35 +387,33 @@ esac
 # move that broke off the lists may differ, for they are set anew.
 away=()
 check_standbys() {
-    local server found='' identity identities='' sender slot
+    local server found='' receivers=0 identity identities='' answer slot allowed_here allowed_there
     local -n servers=$1
+    answer=$(system "${servers[0]}")
+    for server in "${servers[@]:1}"; do
+        identity=$(on "$server" "SELECT pg_is_in_recovery()")$(system "$server")
+        [ "$identity" = "t$answer" ] || die "what was given as $server is none"
+        receivers=$((receivers + $(on "$server" "SELECT count(*) FROM pg_stat_wal_receiver")))
+    done
+    allowed_here=$(list "${servers[0]}" without)$(on "${servers[0]}" "$is_allowed")
     for server in "${servers[@]}"; do
-        [ "$server" = "${servers[0]}" ] ||
-            [ "$(on "$server" "SELECT pg_is_in_recovery()")$(system "$server")" = "t$(system "${servers[0]}")" ] ||
-            die "what was given as $server is none"
         identity=[$(on "$server" "SELECT pg_postmaster_start_time(), inet_server_addr(), setting
                                   FROM pg_settings WHERE name = 'data_directory'")]
         [[ "$identities" != *"$identity"* ]] || die "$server was given twice"
         identities+=$identity
-        while read -r sender; do
-            [ -z "$sender" ] || found+="${found:+, }$sender"$'\n'
-        done < <(on "$server" "
-            SELECT format('%s at %s', application_name, coalesce(host(client_addr), 'the same machine'))
-            FROM pg_stat_replication
-            WHERE state <> 'backup' AND application_name <> 'pg_receivewal'
-              AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active)")
-        while read -r slot; do
-            [ -z "$slot" ] || away+=("slot $slot of $server")
-        done < <(on "$server" "SELECT slot_name FROM pg_replication_slots
+        answer=$(on "$server" "$senders")
+        found+=${answer:+$answer$'\n'}
+        answer=$(on "$server" "SELECT slot_name FROM pg_replication_slots
                                WHERE slot_type = 'physical' AND NOT active AND NOT temporary")
-        [ -n "$resume" ] ||
-            [ "$(list "$server" without)$(may_mint "$server" && echo +)" = \
-                "$(list "${servers[0]}" without)$(may_mint "${servers[0]}" && echo +)" ] ||
+        for slot in $answer; do away+=("the standby of slot $slot of $server"); done
+        [ -z "$resume" ] || continue
+        allowed_there=$(list "$server" without)$(on "$server" "$is_allowed")
+        [ "$allowed_there" = "$allowed_here" ] ||
             die "idgen.allowed_shards of $server is not that of ${servers[0]}, for which it may be promoted. There:" \
                 "$(list_by_hand "$(on "${servers[0]}" "SHOW idgen.allowed_shards")")"
     done
-    [ "$(grep -c . <<<"$found" || true)" -lt ${#servers[@]} ] ||
-        die "${servers[0]} has standbys that were not named. Name each with --$1-standby:" $found
+    [ "$(grep -c . <<<"$found" || true)" -le "$receivers" ] ||
+        die "${servers[0]} has standbys that were not named. Name each with --$1-standby:" "$(paste -sd, <<<"${found%$'\n'}")"
 }
 check_standbys source
 check_standbys target
@@ -337,6 +426,10 @@ for server in "${source[@]}" "${target[@]}"; do
 done
 
 # Of a move to be finished from SCHEMA_moved on, the target may mint. Before, it must not, nor may its standbys.
+if [[ "$at_target" == *moving* ]]; then
+    answer=$(mark_of 'the target')
+    [ "$answer" = "$PGAPPNAME" ] || die "$moving on the target is no copy of this source's"
+fi
 if [ "$at_source" != ' moved' ]; then
     ! may_mint 'the target' ||
         die "the target may mint for shard $shard. It needs a list in idgen.allowed_shards without the shard:" \
@@ -347,24 +440,24 @@ if [ -z "$resume" ]; then
         die "the source may not mint for shard $shard, so there is nothing to move. If it should:" \
             "$(list_by_hand "$(list 'the source' with)")"
 fi
-without=$(list 'the source' without)
 [ -n "$without" ] || die "the source has no other shard, and an empty list would mean all: add another one"
 
 # Commands count where they can mint for the shard: in databases that have the extension, or cannot be looked into.
 databases=''
+answer=$(on 'the source' "
+    SELECT quote_ident(datname) || E'\t' || quote_literal(datname) FROM pg_database WHERE datallowconn")
 while IFS=$'\t' read -r name literal; do
     there=$(on 'the source' "\\connect $name
         SELECT count(*) FROM pg_extension WHERE extname = 'idgen'" 2>/dev/null || echo unknown)
     [ "$there" = 0 ] || databases+="${databases:+, }$literal"
-done < <(on 'the source' "
-    SELECT quote_ident(datname) || E'\t' || quote_literal(datname) FROM pg_database WHERE datallowconn")
+done <<<"$answer"
 
 # wait_for_commands WHY: until those have ended that are at work now. A backend reads the configuration between two
 # commands. Background workers need not show what they do, nor sessions with track_activities off: of these, the
 # transactions must have ended.
 wait_for_commands() {
     local began open pids deadline=$((SECONDS + COMMAND_TIMEOUT)) said=$SECONDS
-    began=$(on 'the source' "SELECT clock_timestamp()")
+    began=$(on 'the source' "SELECT extract(epoch FROM clock_timestamp())")
     open=$(on 'the source' "SELECT array_agg(virtualtransaction) FROM pg_locks WHERE virtualxid = virtualtransaction")
     while true; do
         pids=$(on 'the source' "
@@ -372,7 +465,7 @@ wait_for_commands() {
                                      backend_type), datname, coalesce(query_start, backend_start)), ', ')
             FROM pg_stat_activity
             WHERE CASE WHEN state LIKE 'idle%' THEN false
-                       WHEN query_start IS NOT NULL THEN query_start < '$began'
+                       WHEN query_start IS NOT NULL THEN extract(epoch FROM query_start) < $began
                        ELSE pid IN (SELECT pid FROM pg_locks
                                     WHERE virtualxid = virtualtransaction AND virtualtransaction = ANY ('$open')) END
               AND datname IN ($databases) AND backend_type <> 'autovacuum worker'
@@ -391,23 +484,39 @@ others=$(on 'the source' "
     SELECT string_agg(DISTINCT \"schema\", ', ') FROM :\"idgen\".idgen_columns
     WHERE shard = :shard AND \"schema\" NOT IN (:'schema', :'moving', :'moved')")
 [ -z "$others" ] || die "other schemas of the source mint for shard $shard: $others"
-others=$(on 'the source' "
-    SELECT string_agg(DISTINCT shard::text, ', ') FROM :\"idgen\".idgen_columns
-    WHERE shard <> :shard AND \"schema\" = :'schema'")
-[ -z "$others" ] || die "the schema mints for other shards too: $others"
+# Members of the schema are what depends on it. Of what depends on those, what is it a part of?
 others=$(on 'the source' "
     SELECT string_agg(DISTINCT pg_describe_object(d.classid, d.objid, 0), ', ')
     FROM pg_namespace AS n
-         JOIN pg_class AS t ON t.relnamespace = n.oid
-         JOIN pg_depend AS d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = t.oid
+         JOIN pg_depend AS m ON m.refclassid = 'pg_namespace'::regclass AND m.refobjid = n.oid
+         JOIN pg_depend AS d ON d.refclassid = m.classid AND d.refobjid = m.objid AND d.deptype IN ('n', 'a')
+         LEFT JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
          LEFT JOIN pg_rewrite AS r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+         LEFT JOIN pg_trigger AS g ON d.classid = 'pg_trigger'::regclass AND g.oid = d.objid
+         LEFT JOIN pg_policy AS y ON d.classid = 'pg_policy'::regclass AND y.oid = d.objid
          LEFT JOIN pg_class AS c
-             ON c.oid = CASE d.classid WHEN 'pg_class'::regclass THEN d.objid ELSE r.ev_class END
+             ON c.oid = coalesce(f.adrelid, r.ev_class, g.tgrelid, y.polrelid,
+                                 CASE d.classid WHEN 'pg_class'::regclass THEN d.objid END)
          LEFT JOIN pg_constraint AS k ON d.classid = 'pg_constraint'::regclass AND k.oid = d.objid
          LEFT JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
-    WHERE n.nspname = :'schema' AND d.deptype IN ('n', 'a')
-      AND coalesce(c.relnamespace, k.connamespace, p.pronamespace) <> n.oid")
-[ -z "$others" ] || die "what is outside of the schema uses its tables: $others"
+         LEFT JOIN pg_type AS t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid
+    WHERE n.nspname = :'schema'
+      AND coalesce(c.relnamespace, k.connamespace, p.pronamespace, t.typnamespace) NOT IN (n.oid, 'pg_toast'::regnamespace)")
+[ -z "$others" ] || die "what is outside of the schema uses what is in it: $others"
+# Through a parent its rows are found under any name.
+others=$(on 'the source' "
+    SELECT string_agg(DISTINCT format('%s of %s', i.inhrelid::regclass, i.inhparent::regclass), ', ')
+    FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid JOIN pg_class AS p ON p.oid = i.inhparent
+         JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = :'schema' AND p.relnamespace <> n.oid AND c.relkind IN ('r', 'p', 'f')")
+[ -z "$others" ] || die "partitions or children of tables outside of the schema are in it: $others"
+# Nor does one that applies rows ask for the name again.
+others=$(on 'the source' "
+    SELECT string_agg(DISTINCT quote_ident(subname), ', ')
+    FROM pg_subscription AS s JOIN pg_subscription_rel ON srsubid = s.oid
+         JOIN pg_class AS c ON c.oid = srrelid JOIN pg_namespace AS n ON n.oid = relnamespace
+    WHERE nspname = :'schema' AND subenabled")
+[ -z "$others" ] || die "subscriptions write into the schema: ALTER SUBSCRIPTION $others DISABLE first"
 
 if [ -z "$resume" ]; then
     # They keep their locks until somebody ends them, over restarts too.
@@ -423,14 +532,9 @@ if [ -z "$resume" ]; then
     [ -z "$others" ] || die "prepared transactions hold locks in the schema: COMMIT or ROLLBACK PREPARED $others"
 
     others=$(on 'the source' "
-        SELECT string_agg(DISTINCT 'publication ' || quote_ident(pubname), ', ')
-        FROM pg_publication_tables WHERE schemaname = :'schema'
-        UNION ALL
-        SELECT string_agg(DISTINCT 'subscription ' || quote_ident(subname), ', ')
-        FROM pg_subscription JOIN pg_subscription_rel ON srsubid = pg_subscription.oid
-             JOIN pg_class AS c ON c.oid = srrelid JOIN pg_namespace AS n ON n.oid = relnamespace
-        WHERE nspname = :'schema'" | grep . || true)
-    [ -z "$others" ] || say "tables of the schema are in what does not come along:" $others
+        SELECT string_agg(DISTINCT quote_ident(pubname), ', ') FROM pg_publication_tables
+        WHERE schemaname = :'schema'")
+    [ -z "$others" ] || say "publications do not come along: $others"
 
     # The definitions alone, in a transaction that is rolled back: what the target lacks shows here.
     say "rehearsing the definitions on the target"
@@ -442,12 +546,7 @@ if [ -z "$resume" ]; then
         die "the target does not take the definitions: see above. Nothing was changed"
 
     # And what the rows need: those that their foreign keys name outside of the schema.
-    while IFS=$'\t' read -r name columns keys; do
-        missing=$(on 'the source' "COPY (SELECT DISTINCT $keys) TO STDOUT" | psql -X -q -At -v ON_ERROR_STOP=1 \
-            -d "${connection['the target']}" -c "CREATE TEMP TABLE k AS SELECT $columns LIMIT 0" \
-            -c "COPY k FROM STDIN" -c "SELECT count(*) FROM (TABLE k EXCEPT SELECT $columns) AS missing")
-        [ "$missing" = 0 ] || die "foreign key $name: the target has not got $missing of the rows that it names"
-    done < <(on 'the source' "
+    answer=$(on 'the source' "
         SELECT concat_ws(E'\t', k.conname,
             format('%s FROM %s', (SELECT string_agg(quote_ident(attname), ', ' ORDER BY n)
                                   FROM unnest(confkey) WITH ORDINALITY AS key (attnum, n)
@@ -463,17 +562,26 @@ if [ -z "$resume" ]; then
                       FROM unnest(conkey) WITH ORDINALITY AS key (attnum, n)
                            JOIN pg_attribute AS a USING (attnum) WHERE attrelid = conrelid) AS own
         WHERE s.nspname = :'schema' AND contype = 'f' AND conparentid = 0 AND k.convalidated")
+    while IFS=$'\t' read -r name columns keys; do
+        [ -n "$name" ] || continue
+        missing=$(on 'the source' "COPY (SELECT DISTINCT $keys) TO STDOUT" | psql -X -q -At -v ON_ERROR_STOP=1 \
+            -d "${connection['the target']}" -c "CREATE TEMP TABLE k AS SELECT $columns LIMIT 0" \
+            -c "COPY k FROM STDIN" -c "SELECT count(*) FROM (TABLE k EXCEPT SELECT $columns) AS missing")
+        [ "$missing" = 0 ] || die "foreign key $name: the target has not got $missing of the rows that it names"
+    done <<<"$answer"
 fi
 
 # greatest SERVER: the greatest of the ids that the source may have given out, and of those in the rows there. Ids
 # from elsewhere may be greater than the mark.
-mark() { on 'the source' 'SELECT coalesce(:"idgen".snowflake_max_id(mark_at), 0) FROM :"idgen".idgen_status'; }
 greatest() {
-    { mark; on "$1" "
+    local mark rows
+    mark=$(on 'the source' 'SELECT coalesce(:"idgen".snowflake_max_id(mark_at), 0) FROM :"idgen".idgen_status') || return
+    rows=$(on "$1" "
         SELECT format('SELECT max(%I) FROM %I.%I', c.\"column\", c.\"schema\", c.\"table\")
         FROM :\"idgen\".idgen_columns() AS c
              JOIN pg_attribute AS a ON a.attrelid = c.relation AND a.attname = c.\"column\"
-        WHERE c.\"schema\" IN (:'schema', :'moving') AND a.atttypid = 'bigint'::regtype \gexec"; } | sort -n | tail -n1
+        WHERE c.\"schema\" IN (:'schema', :'moving') AND a.atttypid = 'bigint'::regtype \gexec") || return
+    printf '%s\n' "$mark" "$rows" | sort -n | tail -n1
 }
 past=$(greatest 'the source')
 [ "$(on 'the target' "SELECT :past < :\"idgen\".snowflake_max_id(
@@ -486,7 +594,12 @@ blockers() {
     on 'the source' "
         SELECT string_agg(DISTINCT format('pid %s (%s, %s, in its transaction since %s)', a.pid,
                           coalesce(nullif(application_name, ''), backend_type), state, xact_start), ', ')
-        FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation JOIN pg_namespace AS n ON n.oid = relnamespace
+        FROM pg_locks AS l
+             JOIN pg_namespace AS n
+                 ON n.oid = CASE l.locktype WHEN 'relation' THEN (SELECT relnamespace FROM pg_class AS c
+                                                                  WHERE c.oid = l.relation)
+                                            WHEN 'object' THEN CASE l.classid WHEN 'pg_namespace'::regclass
+                                                                              THEN l.objid END END
              JOIN pg_stat_activity AS a ON a.pid = l.pid
         WHERE n.nspname = :'schema' AND l.granted AND backend_type <> 'autovacuum worker'
           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -543,6 +656,12 @@ show_progress() {
 # --- The move.
 
 if [ -z "$resume" ]; then
+    # A program that cannot set a list fails now.
+    if [ -n "$set_list" ]; then
+        for server in source target; do
+            "$set_list" "$server" "$(on "the $server" "SHOW idgen.allowed_shards")"
+        done
+    fi
     wait_for_commands "the schema was closed"
     say "closing schema $schema on the source"
     state=closed
@@ -563,22 +682,27 @@ wait_for_commands "the shard was withdrawn"
 
 if [ "$at_source" != ' moved' ]; then
     # A copy that is there already is made anew, rather than believed.
-    [[ "$at_target" != *moving* ]] ||
-        on 'the target' 'SET client_min_messages = warning; DROP SCHEMA :"moving" CASCADE'
+    [[ "$at_target" != *moving* ]] || drop_copy
     say "copying the rows: $(on 'the source' "
         SELECT pg_size_pretty(coalesce(sum(pg_total_relation_size(c.oid)), 0))
         FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
         WHERE nspname = :'moving' AND relkind IN ('r', 'm')")"
     # With a process group of its own, so that all of it can be ended.
     set -m
-    { pg_dump -d "${connection['the source']}" -Fc -n "$(quoted "$moving")" |
-        pg_restore -d "${connection['the target']}" --single-transaction; } &
+    {
+        {
+            echo "BEGIN;"
+            # Without the whole of it there is no COMMIT.
+            pg_dump -d "${connection['the source']}" -n "$(quoted "$moving")" || exit
+            echo "COMMENT ON SCHEMA $(quoted "$moving") IS '$PGAPPNAME'; COMMIT;"
+        } | psql -X -q -d "${connection['the target']}" -v ON_ERROR_STOP=1 >/dev/null
+    } {hold}>&- &
     copy=$!
     set +m
     shown=$SECONDS
     while kill -0 "$copy" 2>/dev/null; do
         if [ $SECONDS -ge $((shown + 5)) ]; then
-            show_progress
+            show_progress &
             shown=$SECONDS
         fi
         sleep 0.1
@@ -611,11 +735,20 @@ fi
 say "opening it on the target and its standbys"
 with=$(list 'the target' with)
 # From here on a run that breaks off is finished, and not undone. The source's name for the rows is what says so.
+if [ "$at_source" != ' moved' ]; then
+    in_lock 'ALTER SCHEMA :"moving" RENAME TO :"moved";' || {
+        state=resumed
+        die "the source was not told that the target may mint"
+    }
+fi
 state=opened
-[ "$at_source" = ' moved' ] || on 'the source' 'ALTER SCHEMA :"moving" RENAME TO :"moved"'
 [ -z "$set_list" ] || "$set_list" target "$with"
 allow 'the target' "$with"
-if has_schema 'the target' ":'moving'"; then on 'the target' 'ALTER SCHEMA :"moving" RENAME TO :"schema"'; fi
+comment=$(on 'the source' "SELECT coalesce(quote_literal(obj_description(oid, 'pg_namespace')), 'NULL')
+                           FROM pg_namespace WHERE nspname = :'moved'")
+if has_schema 'the target' ":'moving'"; then
+    on 'the target' "BEGIN; ALTER SCHEMA :\"moving\" RENAME TO :\"schema\"; COMMENT ON SCHEMA :\"schema\" IS $comment; COMMIT;"
+fi
 state=done
 for server in "${target[@]:1}"; do
     allow "$server" "$with" || say "what is left to do on $server: $(list_by_hand "$with")"

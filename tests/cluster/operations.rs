@@ -4,9 +4,11 @@ use postgres::Client;
 use postgres::error::DbError;
 
 use crate::clients::{Clients, Ledger, ROWS};
+use crate::moves::{Meddler, move_with, run_until_killed};
 use crate::process::{client_program, major_version, run};
 use crate::runbook::{Runbook, sections};
 use crate::server::{Build, Server};
+use crate::shards::{TABLES, refusal};
 
 const HOUR: f64 = 3600.0;
 const YEAR: f64 = 365.25 * 24.0 * HOUR;
@@ -630,4 +632,64 @@ fn idgen_is_removed() {
         server.configure(&[&format!("{setting} = 0")]);
         server.up();
     }
+}
+
+/// What a program has said, without the times.
+fn lines(said: &str) -> impl Iterator<Item = &str> {
+    said.lines().map(|line| line.split_once("  ").map_or(line, |(_, text)| text))
+}
+
+/// A shard moves, and what is missing for that is said before anything is changed.
+#[test]
+fn a_shard_moves_by_the_page() {
+    let (one, two) = (Server::start(&["idgen.allowed_shards = '0-9'"]), Server::start(&[]));
+    one.connect().batch_execute(TABLES).unwrap();
+    let servers = [("one", &one), ("two", &two)];
+    let mut book = Runbook::of("Moving a shard", &servers);
+    let missing = |book: &mut Runbook| {
+        let said = refusal(move_with(&[], &one, &two));
+        book.says(said.lines().last().unwrap());
+    };
+    missing(&mut book);
+    two.configure(&["idgen.allowed_shards = '10-19'"]);
+    two.reload("idgen.allowed_shards", "10-19");
+    let standby = one.standby("three");
+    missing(&mut book);
+    standby.stop("fast");
+    one.wait_until("SELECT count(*) = 0 FROM pg_stat_replication");
+
+    let said = book.run();
+    book.says(lines(&said).find(|line| line.starts_with("done")).unwrap());
+    assert!(book.run().contains("snowflake_next_id(5)"));
+    two.connect().query_one("INSERT INTO insta5.users DEFAULT VALUES RETURNING id", &[]).unwrap();
+    book.run();
+}
+
+/// A move that was killed is given back, and one that was killed later goes on.
+#[test]
+fn a_move_that_broke_off() {
+    let (one, two) = (
+        Server::start(&["idgen.allowed_shards = '0-9'"]),
+        Server::start(&["idgen.allowed_shards = '10-19'"]),
+    );
+    one.connect().batch_execute(TABLES).unwrap();
+    let servers = [("one", &one), ("two", &two)];
+    let mut book = Runbook::of("A move that broke off", &servers);
+    let meddler = Meddler::new();
+    let breaks_off = |book: &mut Runbook, when: &str, at: &str| {
+        run_until_killed(meddler.at(&move_with(&[], &one, &two), when, at, "kill -9 $TOOL"));
+        book.says(refusal(move_with(&[], &one, &two)).lines().last().unwrap());
+    };
+    let insert = "INSERT INTO insta5.users DEFAULT VALUES RETURNING id";
+    breaks_off(&mut book, "after", "RENAME TO :\"moving\"");
+    assert!(book.run().contains("insta5_moving"));
+    two.stop("fast");
+    let said = book.run();
+    book.says(lines(&said).find(|line| line.starts_with("undone")).unwrap());
+    one.connect().query_one(insert, &[]).unwrap();
+    two.up();
+    breaks_off(&mut book, "before", &format!("{}*ALTER SYSTEM SET", two.host()));
+    let said = book.run();
+    book.says(lines(&said).find(|line| line.starts_with("done")).unwrap());
+    two.connect().query_one(insert, &[]).unwrap();
 }
