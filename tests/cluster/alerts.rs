@@ -147,7 +147,7 @@ fn every_alert_fires() {
         return skipped("Prometheus and its exporter for PostgreSQL are not to be had");
     };
     let server = Server::start(&["fsync = off"]);
-    let mint = || drop(server.connect().execute("SELECT snowflake_next_id(1)", &[]).unwrap());
+    let mint = || server.connect().batch_execute("SELECT snowflake_next_id(1)").unwrap();
     let try_to_mint = || {
         drop(server.connect().batch_execute("SET idgen.max_wait = '200ms'; SELECT snowflake_next_id(1)"));
     };
