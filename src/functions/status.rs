@@ -1,5 +1,5 @@
-//! What the views `idgen_status`, `idgen_shard_stats` and `idgen_refusals` read, the reset of the counters, the removal of the mark,
-//! and another epoch for it.
+//! What the views `idgen_status`, `idgen_shard_stats` and `idgen_refusals` read, the reset of the counters, the
+//! removal of the mark, and another epoch for it.
 
 use idgen_core::epoch::{Epoch, Timestamptz};
 use idgen_core::horizon;

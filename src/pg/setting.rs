@@ -194,15 +194,15 @@ pub fn configured(name: &CStr) -> Option<String> {
 /// The settings of a prefix to which the configuration files give a value that is not taken, as they are now. Raises
 /// PostgreSQL's errors.
 pub fn not_taken(prefix: &str) -> impl Iterator<Item = String> {
-    // SAFETY: that function returns a set, and has this OID. Of its columns, name is the fourth and error the last,
-    // both text.
+    const NAME: usize = 3;
+    const ERROR: usize = 6;
+    // SAFETY: that function returns a set, and has this OID. Both columns are text, in whatever encoding.
     let entries = unsafe {
         let _quiet = Quiet::begin();
-        let column = |slot: *mut pg_sys::TupleTableSlot, place: usize| -> Option<String> {
-            String::from_datum(*(*slot).tts_values.add(place), *(*slot).tts_isnull.add(place))
-        };
         rows(pg_sys::show_all_file_settings, pg_sys::F_PG_SHOW_ALL_FILE_SETTINGS.into(), |slot| {
-            (column(slot, 3).unwrap_or_default().to_ascii_lowercase(), column(slot, 6).is_some())
+            let (values, nulls) = ((*slot).tts_values, (*slot).tts_isnull);
+            let name: &[u8] = FromDatum::from_datum(*values.add(NAME), *nulls.add(NAME)).unwrap_or_default();
+            (String::from_utf8_lossy(name).to_ascii_lowercase(), !*nulls.add(ERROR))
         })
     };
     // Of several entries for one setting the last one counts.

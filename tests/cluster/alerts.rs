@@ -146,13 +146,16 @@ fn every_alert_fires() {
     let [Some(exporter), Some(prometheus)] = programs else {
         return skipped("Prometheus and its exporter for PostgreSQL are not to be had");
     };
-    let server = Server::start(&["idgen.max_wait = 200ms"]);
-    let try_to_mint = || drop(server.reconnect().execute("SELECT snowflake_next_id(1)", &[]));
+    let server = Server::start(&["fsync = off"]);
+    let mint = || server.connect().batch_execute("SELECT snowflake_next_id(1)").unwrap();
+    let try_to_mint = || {
+        drop(server.connect().batch_execute("SET idgen.max_wait = '200ms'; SELECT snowflake_next_id(1)"));
+    };
     let wait = || ();
     assert_no_null(&server);
     let mut watch = Watch::start(&exporter, &prometheus, &server);
 
-    watch.until("count_over_time(idgen_status_shards_in_use[1m]) >= 8", try_to_mint);
+    watch.until("count_over_time(idgen_status_shards_in_use[1m]) >= 8", mint);
     let dashboard = read_to_string(example("prometheus/grafana.json")).unwrap();
     server.connect().execute(&format!("SELECT $dashboard${dashboard}$dashboard$::json"), &[]).unwrap();
     let expressions: Vec<&str> = values(&dashboard, "\"expr\":").collect();
@@ -160,7 +163,7 @@ fn every_alert_fires() {
     for expression in expressions {
         let expression = expression.trim_end_matches(',').trim_matches('"').replace("\\\"", "'");
         let expression = expression.replace("$__rate_interval", "10s").replace("$instance", ".*");
-        watch.until(&expression, try_to_mint);
+        watch.until(&expression, mint);
     }
     assert!(!watch.answers("max_over_time(ALERTS{alertstate='firing'}[10m])"), "on a server in good order");
 
@@ -217,7 +220,7 @@ fn every_alert_fires() {
     // The synchronous standby is gone, and comes back.
     let standby = server.standby("other");
     server.make_synchronous("other");
-    try_to_mint();
+    mint();
     standby.stop("fast");
     watch.until_refused("mark_not_durable", try_to_mint);
     watch.until_warned("the high-water mark of ids could not be made durable in time", try_to_mint);
@@ -233,7 +236,7 @@ fn every_alert_fires() {
 
     // The clock has been half an hour ahead, and ids were minted.
     server.set_clock(1800.0);
-    try_to_mint();
+    mint();
     server.set_clock(0.0);
     watch.until_refused("clock_behind", try_to_mint);
     watch.until_fired("IdgenMarkInFuture", "", wait);

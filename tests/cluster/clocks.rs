@@ -137,6 +137,8 @@ fn the_clock_is_set_back_across_a_restart() {
         }
         let behind = "the system clock is behind the ids already minted";
         assert_eq!(warning(&mut client).as_deref(), Some(behind));
+        let counted = "SELECT refused >= 3 FROM idgen_refusals WHERE reason = 'clock_behind_mark'";
+        assert!(client.query_one(counted, &[]).unwrap().get::<_, bool>(0));
         server.set_clock(0.0);
         clients.wait_for_ids(2000);
         clients.finish(&mut ledger);

@@ -295,7 +295,10 @@ fn fail_over_and_switch_back() {
     first.rewind(&second, "twin");
     first.set_clock(-1.4);
     first.up();
-    assert_eq!(code(&mut first.connect()), "25006");
+    let mut standby = first.connect();
+    assert_eq!(code(&mut standby), "25006");
+    let counted = "SELECT refused > 0 FROM idgen_refusals WHERE reason = 'recovery'";
+    assert!(standby.query_one(counted, &[]).unwrap().get::<_, bool>(0));
     second.make_synchronous("twin");
     clients.wait_for_ids(500);
 

@@ -43,4 +43,5 @@ SELECT * FROM snowflake_next_ids(5, 10);
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM snowflake_next_ids(10, 10);
 \echo :LAST_ERROR_SQLSTATE
+SELECT reason, sqlstate FROM idgen_refusals WHERE refused > 0;
 DROP EXTENSION idgen;

@@ -32,4 +32,5 @@ SELECT allowed_shards, warning FROM idgen_status;
 SELECT shard_of(snowflake_next_id(5));
 SELECT snowflake_next_id(10);
 \echo :LAST_ERROR_SQLSTATE
+SELECT reason, sqlstate FROM idgen_refusals WHERE refused > 0;
 DROP EXTENSION idgen;

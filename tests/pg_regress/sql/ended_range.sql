@@ -36,4 +36,5 @@ SELECT shard_of(9223372036854775807), snowflake_max_id('infinity'),
        snowflake_between(9223372036854775807, '2014-11-01', 'infinity');
 SELECT snowflake_max_id('2014-11-03T19:53:47.776Z');
 \echo :LAST_ERROR_SQLSTATE
+SELECT reason, sqlstate FROM idgen_refusals WHERE refused > 0;
 DROP EXTENSION idgen;

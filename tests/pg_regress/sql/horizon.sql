@@ -94,3 +94,4 @@ DROP ROLE regress_idgen_reader;
 COMMIT PREPARED 'p';
 SELECT pg_sleep(0.01);
 SELECT snowflake_safe_horizon() > :prepared AS passes;
+SELECT reason, sqlstate FROM idgen_refusals WHERE refused > 0;

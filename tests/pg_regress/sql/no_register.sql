@@ -66,4 +66,5 @@ SELECT * FROM snowflake_decode(11637205501278089);
 SELECT shard_of(11637205501278089), snowflake_min_id('2025-01-01T00:00:00.001Z'),
        snowflake_between(0, '2025-01-01T00:00:00Z', 'infinity'),
        snowflake_make_id('2025-01-01T00:00:00.001Z', 2, 3);
+SELECT reason, sqlstate FROM idgen_refusals WHERE refused > 0;
 DROP EXTENSION idgen;
