@@ -633,3 +633,162 @@ fn one_move_of_a_schema_at_a_time() {
     first.join().unwrap();
     assert_eq!(place(&target).0, "insta5");
 }
+
+/// Two moves at once would each write the lists without what the other has changed, and both servers would mint. One
+/// of them gives way, of whichever shards and databases they are.
+#[test]
+fn one_move_at_a_time_on_a_server() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    source.connect().batch_execute(TABLES).unwrap();
+    source
+        .connect()
+        .batch_execute(
+            "CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))",
+        )
+        .unwrap();
+    let meddler = Meddler::new();
+    let (begin, go_on) = (meddler.0.join("begin"), meddler.0.join("go_on"));
+    let action = format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), go_on.display());
+    let script = meddler.at(&move_with(&[], &source, &target), "after", "RENAME TO :\"moving\"", &action);
+    let first = thread::spawn(move || run(script));
+    while !begin.exists() {
+        assert!(!first.is_finished(), "{:?}", first.join());
+        thread::sleep(Duration::from_millis(10));
+    }
+    let said = refusal(move_shard(&source, &target, "insta6", "6"));
+    assert!(said.contains("another move is at work on the source: move-shard 5 of"), "{said}");
+    let elsewhere = Server::start(&["idgen.allowed_shards = '6'"]);
+    elsewhere
+        .connect()
+        .batch_execute(
+            "CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))",
+        )
+        .unwrap();
+    let said = refusal(move_shard(&elsewhere, &target, "insta6", "6"));
+    assert!(said.contains("another move is at work on the target: move-shard 5 of"), "{said}");
+    fs::write(go_on, "").unwrap();
+    first.join().unwrap();
+    run(move_shard(&source, &target, "insta6", "6"));
+    assert_eq!(place(&source).1, "1-4,7-9");
+    assert_eq!(place(&target).1, "5-6,10-19");
+}
+
+/// A command that is repeated with its servers the wrong way round, or with another shard, drops and opens nothing.
+#[test]
+fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    source.connect().batch_execute(TABLES).unwrap();
+    let before = rows(&source);
+    let meddler = Meddler::new();
+    let breaks_off = |when: &str, at: &str| {
+        run_until_killed(meddler.at(&move_with(&[], &source, &target), when, at, "kill -9 $TOOL"))
+    };
+    let wrong = |how: &str, source: &Server, target: &Server, shard: &str| {
+        let mut script = client_program(example("move-shard.sh"));
+        script.args([how, &source.target("postgres"), &target.target("postgres"), "insta5", shard]);
+        let output = script.output().unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    breaks_off("after", "RENAME TO :\"moving\"");
+    assert!(wrong("--undo", &target, &source, "5").contains("the source has no schema insta5"));
+    assert!(wrong("--undo", &source, &target, "7").contains("mints for other shards too: 5"));
+    assert!(wrong("--finish", &source, &target, "7").contains("mints for other shards too: 5"));
+    run(move_with(&["--undo"], &source, &target));
+    assert_eq!(rows(&source), before);
+    breaks_off("after", "snowflake_advance");
+    for how in ["--undo", "--finish"] {
+        assert!(wrong(how, &target, &source, "5").contains("are source and target the right way round?"));
+    }
+    // A list that has the shard, and has it twice.
+    target.configure(&["idgen.allowed_shards = '1-9, 5'"]);
+    target.reload("idgen.allowed_shards", "1-9, 5");
+    assert!(wrong("--undo", &source, &target, "5").contains("the target may mint for shard 5"));
+    target.configure(&["idgen.allowed_shards = '10-19'"]);
+    target.reload("idgen.allowed_shards", "10-19");
+    run(move_with(&["--undo"], &source, &target));
+    assert_eq!((place(&source), rows(&source)), (("insta5".into(), "1-9".into()), before));
+    assert_eq!(place(&target).0, "");
+
+    // What is on the target by this name and is no copy stays.
+    target.connect().batch_execute("CREATE SCHEMA insta5_moving").unwrap();
+    run(move_with(&["--undo"], &source, &target));
+    assert_eq!(place(&target).0, "insta5_moving");
+}
+
+/// What writes into the schema by another way than its name is refused, and settings of a role hide nothing.
+#[test]
+fn what_would_write_into_a_closed_schema_is_refused() {
+    let source = Server::start(&["wal_level = logical", "idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    let mut client = source.connect();
+    client.batch_execute(TABLES).unwrap();
+    let refused = |why: &str| {
+        let said = refusal(move_shard(&source, &target, "insta5", "5"));
+        assert!(said.contains(why) && !said.contains("closing"), "{said}");
+    };
+    client
+        .batch_execute(
+            "CREATE TABLE public.parts (id bigint) PARTITION BY RANGE (id);
+             CREATE TABLE insta5.part PARTITION OF public.parts DEFAULT",
+        )
+        .unwrap();
+    refused("partitions or children of tables outside of the schema are in it: insta5.part of public.parts");
+    client.batch_execute("DROP TABLE public.parts").unwrap();
+    client
+        .batch_execute(&format!(
+            "CREATE SUBSCRIPTION rows CONNECTION '{}' PUBLICATION rows WITH (connect = false)",
+            source.target("postgres")
+        ))
+        .unwrap();
+    client
+        .batch_execute(
+            "INSERT INTO pg_subscription_rel SELECT oid, 'insta5.users'::regclass, 'r' FROM pg_subscription;
+             ALTER SUBSCRIPTION rows ENABLE",
+        )
+        .unwrap();
+    refused("subscriptions write into the schema: ALTER SUBSCRIPTION rows DISABLE first");
+    client
+        .batch_execute("ALTER SUBSCRIPTION rows DISABLE; ALTER SUBSCRIPTION rows SET (slot_name = NONE)")
+        .unwrap();
+    client.batch_execute("DROP SUBSCRIPTION rows").unwrap();
+    for outside in [
+        "CREATE TYPE insta5.mood AS ENUM ('fine'); CREATE TABLE public.o (mood insta5.mood)",
+        "CREATE SEQUENCE insta5.s; CREATE TABLE public.o (n bigint DEFAULT nextval('insta5.s'))",
+        "CREATE FUNCTION insta5.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+         CREATE TABLE public.o (n bigint);
+         CREATE TRIGGER t BEFORE INSERT ON public.o FOR EACH ROW EXECUTE FUNCTION insta5.f()",
+    ] {
+        client.batch_execute(outside).unwrap();
+        refused("what is outside of the schema uses what is in it");
+        client
+            .batch_execute(
+                "DROP TABLE public.o; DROP TYPE IF EXISTS insta5.mood; DROP SEQUENCE IF EXISTS insta5.s;
+                 DROP FUNCTION IF EXISTS insta5.f()",
+            )
+            .unwrap();
+    }
+
+    let mut other = source.connect();
+    // Summer and winter time stand the other way round there, and dates are written as nobody reads them.
+    client
+        .batch_execute(
+            "ALTER ROLE postgres SET datestyle = 'SQL, DMY'; ALTER ROLE postgres SET timezone = 'IST-1';
+             ALTER ROLE postgres SET idle_session_timeout = '1s'; ALTER ROLE postgres SET client_min_messages = debug1;
+             ALTER ROLE postgres SET synchronous_commit = off; ALTER ROLE postgres SET lock_timeout = '1ms';
+             ALTER ROLE postgres SET default_transaction_read_only = on",
+        )
+        .unwrap();
+    client.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+    let minting =
+        thread::spawn(move || other.batch_execute("SELECT pg_advisory_lock(1), snowflake_next_id(5)"));
+    source.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'advisory'");
+    let mut script = move_shard(&source, &target, "insta5", "5");
+    script.env("COMMAND_TIMEOUT", "1");
+    let said = refusal(script);
+    assert!(said.contains("before the schema was closed are still running"), "{said}");
+    client.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+    minting.join().unwrap().unwrap();
+    run(move_shard(&source, &target, "insta5", "5"));
+}
