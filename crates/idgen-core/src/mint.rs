@@ -366,12 +366,13 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
         }
         let bounds = bounds::<S>(self.server, self.server.now()?, 0);
         let (slot, wait) = (self.server.slot(self.shard), self.server.max_wait_ms());
-        // An eighth of the wait is left for sleeps that are longer than asked for.
-        let most = slot.room(&bounds, wait / 8 * 7);
-        if count > most && slot.room(&bounds, wait) > 0 {
-            return Err(Error::BatchTooLarge { count, most }.into());
+        // An eighth of the wait is left for sleeps that are longer than asked for, if there is anything before it.
+        let most =
+            [wait / 8 * 7, wait].map(|wait| slot.room(&bounds, wait)).into_iter().find(|most| *most > 0);
+        match most {
+            Some(most) if count > most => Err(Error::BatchTooLarge { count, most }.into()),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Takes up to `want` positions, waiting where the shard is as far ahead of the clock as it may
