@@ -213,7 +213,9 @@ drop_copy() {
     end_others 'the target' &&
         on 'the target' "SET client_min_messages = warning;
             SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace
-            WHERE nspname = :'moving' AND obj_description(oid, 'pg_namespace') = '$PGAPPNAME' \\gexec" ||
+            WHERE nspname = :'moving' AND obj_description(oid, 'pg_namespace') = '$PGAPPNAME' \\gexec
+            SELECT format('%I is left on the target: it is no copy of this source''s', nspname)
+            FROM pg_namespace WHERE nspname = :'moving'" ||
         say "what may be left to do on the target, where it is a copy: DROP SCHEMA IF EXISTS $(quoted "$moving") CASCADE;"
 }
 
