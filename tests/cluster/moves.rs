@@ -27,8 +27,8 @@ pub fn move_with(options: &[&str], source: &Server, target: &Server) -> Command 
     script
 }
 
-/// Programs to be found before the real ones. They run a command of bash's before or after the call whose name,
-/// arguments and input have what a pattern of bash's says. To it, $TOOL is the process of move-shard.sh.
+/// A psql that is found before the real one. It runs a command of bash's before or after the call whose arguments and
+/// input fit a pattern of bash's. To that, $TOOL is the process of move-shard.sh.
 pub struct Meddler(std::path::PathBuf);
 
 impl Meddler {
@@ -36,24 +36,22 @@ impl Meddler {
         let dir = house().join(format!("meddler-{:x}", fastrand::u64(..)));
         fs::create_dir(&dir).unwrap();
         let program = r#"#!/bin/bash
-name=${0##*/} input=''
-case "$name $*" in
-    psql*ON_ERROR_STOP=1*' -c '*) exec "$REAL_BIN/$name" "$@" ;;
-    psql*ON_ERROR_STOP=1*) input=$(cat; printf .) input=${input%.} ;;
-    psql*) exec "$REAL_BIN/$name" "$@" ;;
+input=''
+case "$*" in
+    *ON_ERROR_STOP=1*' -c '*) exec "$REAL_BIN/psql" "$@" ;;
+    *ON_ERROR_STOP=1*) input=$(cat; printf .) input=${input%.} ;;
+    *) exec "$REAL_BIN/psql" "$@" ;;
 esac
 meddle=no
-[[ "$name $* $input" != *$AT* ]] || meddle=$WHEN
+[[ "$* $input" != *$AT* ]] || meddle=$WHEN
 [ "$meddle" != before ] || eval "$ACTION"
-"$REAL_BIN/$name" "$@" <<<"$input"
+"$REAL_BIN/psql" "$@" <<<"$input"
 code=$?
 [ "$meddle" != after ] || eval "$ACTION"
 exit $code
 "#;
-        for name in ["psql"] {
-            fs::write(dir.join(name), program).unwrap();
-            fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        fs::write(dir.join("psql"), program).unwrap();
+        fs::set_permissions(dir.join("psql"), fs::Permissions::from_mode(0o755)).unwrap();
         Meddler(dir)
     }
 
