@@ -70,6 +70,7 @@ done
 connection['the source']=$1 connection['the target']=$2
 schema=$3 shard=$4 moving=$3_moving moved=$3_moved
 case $shard in *[!0-9]* | '') die "the shard is not a number: $shard" ;; esac
+shard=$((10#$shard))
 
 # on SERVER SQL: what the SQL prints, in a session of its own.
 on() {
@@ -86,9 +87,7 @@ quoted() { printf '"%s"' "${1//\"/\"\"}"; }
 # The statements, for those who have to do it by hand.
 rename_by_hand() { printf 'ALTER SCHEMA %s RENAME TO %s;' "$(quoted "$1")" "$(quoted "$2")"; }
 list_by_hand() {
-    if [ -z "$1" ]; then
-        printf 'give it another shard first, for an empty list means all'
-    elif [ -n "$set_list" ]; then
+    if [ -n "$set_list" ]; then
         printf "set idgen.allowed_shards = '%s' where its configuration is kept" "$1"
     else
         printf "ALTER SYSTEM SET idgen.allowed_shards = '%s'; SELECT pg_reload_conf();" "$1"
@@ -167,16 +166,35 @@ end_others() {
     return 1
 }
 
-# in_lock SQL: runs it in the session that has the lock, so that no run which has lost it changes a name.
-in_lock() {
-    local answer='' line
-    # A session that is gone is a pipe that is closed.
-    trap '' PIPE
-    [ -n "${lock[1]-}" ] || return
-    cat 2>/dev/null >&"${lock[1]}" <<<"$1"$'\n\\echo :SQLSTATE\n\\echo done' || return
-    while read -r line <&"${lock[0]}" && [ "$line" != 'done' ]; do answer=$line; done
-    [ "$answer" = 00000 ]
+# open_lock: begins the session that has the lock of the schema, and ends with this program, however that ends. In a
+# session of the operating system, so that no Ctrl-C ends it, for the undo needs it.
+own=()
+! command -v setsid >/dev/null || own=(setsid)
+open_lock() {
+    # One that is gone must be waited for: bash would forget the new one with it.
+    [ -z "${lock[1]-}" ] || eval "exec ${lock[1]}>&-"
+    [ -z "${lock_PID-}" ] || wait "$lock_PID" || true
+    coproc lock { exec "${own[@]}" psql -X -q -At -d "${connection['the source']}" -v schema="$schema" -v moving="$moving" \
+        -v moved="$moved"; }
+    cat 2>/dev/null >&"${lock[1]}" <<<"SELECT pg_backend_pid();" || return
+    read -r lock_pid <&"${lock[0]}" && [[ "$lock_pid" =~ ^[0-9]+$ ]] || return
+    in_lock "SET lock_timeout = '5s'; SELECT pg_advisory_lock(hashtext('move-shard'), hashtext(:'schema'));"
 }
+
+# in_lock SQL: runs it in the session that has the lock, so that no run which has lost it changes a name. The end of its
+# answer has a mark of its own, for a call may have been interrupted. The array is gone when the session is.
+in_lock() {
+    local answer='' line='' mark="done $RANDOM$RANDOM" from=${lock[0]-} to=${lock[1]-}
+    trap '' PIPE
+    [ -n "$from" ] && [ -n "$to" ] || return
+    { cat >&"$to"; } 2>/dev/null <<<"$1"$'\n\\echo :SQLSTATE\n\\echo '"$mark" || return
+    while read -r line 2>/dev/null <&"$from" && [ "$line" != "$mark" ]; do answer=$line; done
+    [ "$line" = "$mark" ] && [ "$answer" = 00000 ]
+}
+
+# While a schema moves, the first line of its comment on the source says with which shard. What comes after it is its own.
+comment_line="split_part(obj_description(oid, 'pg_namespace'), E'\\n', 1)"
+comment_of="nullif(substr(obj_description(oid, 'pg_namespace'), length($comment_line) + 2), '')"
 
 # The source comes first: clients wait for it. Its list comes after its name, which only the holder of the lock has
 # changed. Nothing may stop it on the way: psql would hear of a second Ctrl-C although it is ignored here.
@@ -185,7 +203,15 @@ undo() {
     trap '' INT TERM HUP PIPE
     ! command -v setsid >/dev/null || apart=(setsid -w)
     end_others 'the source' || true
-    if ! has_schema 'the source' ":'schema'" && ! in_lock 'ALTER SCHEMA :"moving" RENAME TO :"schema";'; then
+    if ! has_schema 'the source' ":'schema'"; then
+        in_lock 'SELECT;' || open_lock || true
+        in_lock "BEGIN;
+            SELECT format('COMMENT ON SCHEMA %I IS %L', nspname, $comment_of) FROM pg_namespace
+            WHERE nspname = :'moving' \\gexec
+            ALTER SCHEMA :\"moving\" RENAME TO :\"schema\";
+            COMMIT;" || true
+    fi
+    if ! has_schema 'the source' ":'schema'"; then
         say "NOT undone. What is left to do, on the source: $(rename_by_hand "$moving" "$schema")"
         say "and then on the source and each of its standbys: $(list_by_hand "$allowed")"
         return 1
@@ -231,9 +257,8 @@ finish() {
         closed)
             say "undoing what was done"
             # Another move may have changed the list since. It would be lost with the text of before.
-            if [ "$withdrawn" = yes ] && [ "$(on 'the source' "SHOW idgen.allowed_shards")" != "$without" ]; then
-                allowed=$(list 'the source' with)
-            fi
+            now=$(on 'the source' "SHOW idgen.allowed_shards") && [ "$withdrawn" = yes ] && [ "$now" != "$without" ] &&
+                now=$(list 'the source' with) && [ -n "$now" ] && allowed=$now
             undo
             ;;
         resumed) say "the move has broken off again: run the same command with --finish, or with --undo" ;;
@@ -257,8 +282,8 @@ done
 [ "$(on 'the source' "SELECT octet_length(:'moving')")" -le 63 ] ||
     die "the name of the schema leaves no room for _moving"
 
-# One run at a time. The session that has the lock ends with this program, however that ends, and so does one on the
-# target. The others of this program go by the same name.
+# One run at a time. A session on the target stays as long as the one with the lock. The others of this program go by the
+# same name.
 system() { on "$1" "SELECT system_identifier FROM pg_control_system()"; }
 PGAPPNAME="move-shard $shard of $(system 'the source')/$(on 'the source' "SELECT oid FROM pg_database
                                                                         WHERE datname = current_database()")"
@@ -267,17 +292,10 @@ for server in "${needed[@]}"; do
     [ "$(on "$server" "SELECT current_setting('application_name') || current_setting('search_path')")" = \
         "${PGAPPNAME}pg_catalog" ] || die "give no options and no application_name for $server"
 done
-coproc lock { exec psql -X -q -At -d "${connection['the source']}" -v schema="$schema" -v moving="$moving" -v moved="$moved"; }
-cat >&"${lock[1]}" <<<"SET lock_timeout = '5s'; SELECT pg_backend_pid();
-    SELECT 'locked' FROM pg_advisory_lock(hashtext('move-shard'), hashtext(:'schema'));
-    SET lock_timeout = 0;
-    \\echo done"
-read -r lock_pid <&"${lock[0]}" && [[ "$lock_pid" != *[!0-9]* ]] || die "no session on the source that could have the lock"
-read -r locked <&"${lock[0]}"
-[ "$locked" = locked ] || die "another run is at work for $schema, on the source with pid $(on 'the source' "
+open_lock || die "another run is at work for $schema, on the source with pid $(on 'the source' "
     SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
-    WHERE application_name = '$PGAPPNAME' AND pid NOT IN (pg_backend_pid(), $lock_pid)")"
-read -r locked <&"${lock[0]}"
+    WHERE application_name = '$PGAPPNAME' AND pid NOT IN (pg_backend_pid(), ${lock_pid:-0})")"
+in_lock 'SET lock_timeout = 0;'
 hold_pid=0
 if [[ " ${needed[*]} " == *'the target'* ]]; then
     exec {hold}> >(exec psql -X -q -d "${connection['the target']}" >/dev/null)
@@ -309,6 +327,9 @@ others=$(on 'the source' "
 [ -z "$others" ] || die "the schema mints for other shards too: $others"
 [[ "$(mark_of 'the source')" != 'move-shard '* ]] ||
     die "$moving on the source is a copy: are source and target the right way round?"
+answer=$(on 'the source' "SELECT $comment_line FROM pg_namespace WHERE nspname IN (:'moving', :'moved')
+                          AND obj_description(oid, 'pg_namespace') LIKE 'moves with shard %'")
+[ -z "$answer" ] || [ "$answer" = "moves with shard $shard" ] || die "what has broken off is another move: it $answer"
 
 # Senders of WAL to standbys. pg_receivewal replays nothing, by whatever name it goes.
 senders="
@@ -347,11 +368,13 @@ target_epoch=$(on 'the target' "$epoch")
 [ "$source_epoch" = "$target_epoch" ] || die "the servers have different idgen.epoch"
 
 # How far an earlier run came.
-at_source='' at_target=''
-for name in schema moving moved; do
-    if has_schema 'the source' ":'$name'"; then at_source+=" $name"; fi
-    if has_schema 'the target' ":'$name'"; then at_target+=" $name"; fi
-done
+state_of() {
+    on "$1" "SELECT coalesce(string_agg(CASE nspname WHEN :'schema' THEN ' schema' WHEN :'moving' THEN ' moving'
+                                                     ELSE ' moved' END, '' ORDER BY length(nspname), nspname), '')
+             FROM pg_namespace WHERE nspname IN (:'schema', :'moving', :'moved')"
+}
+at_source=$(state_of 'the source')
+at_target=$(state_of 'the target')
 case "$at_source/$at_target/$resume" in
     ' schema//') ;;
     ' moving//finish' | ' moving/ moving/finish') ;;
@@ -367,11 +390,11 @@ case "$at_source/$at_target/$resume" in
     ' moved/ moving/')
         die "an earlier move broke off when the target might mint already. Run the same command with --finish. By" \
             "hand, on the target and each of its standbys: $(list_by_hand "$(list 'the target' with)") and then on the" \
-            "target: $(rename_by_hand "$moving" "$schema")" ;;
+            "target: $(rename_by_hand "$moving" "$schema") COMMENT ON SCHEMA $(quoted "$schema") IS NULL;" ;;
     ' moved/ schema/') die "the schema has moved: the target has it. --finish looks after the lists once more" ;;
     ' schema/'*'/finish') die "there is nothing to finish: the source has the schema" ;;
     ' moved//'*)
-        die "the source has $moved, and the target has nothing of it. If the target has lost it and does not mint for" \
+        die "the source has $moved, and the target has nothing of it. If the target has lost it, and no server mints for" \
             "shard $shard, give it back, on the source: $(rename_by_hand "$moved" "$schema") and on the source and each" \
             "of its standbys: $(list_by_hand "$(list 'the source' with)")" ;;
     ' schema moved'/*)
@@ -434,8 +457,11 @@ if [[ "$at_target" == *moving* ]]; then
 fi
 if [ "$at_source" != ' moved' ]; then
     ! may_mint 'the target' ||
-        die "the target may mint for shard $shard. It needs a list in idgen.allowed_shards without the shard:" \
-            "$(list_by_hand "$(list 'the target' without)")"
+        {
+            answer=$(list 'the target' without)
+            die "the target may mint for shard $shard. It needs a list in idgen.allowed_shards without the shard:" \
+                "$([ -n "$answer" ] && list_by_hand "$answer" || echo "another shard, for an empty list means all")"
+        }
 fi
 if [ -z "$resume" ]; then
     may_mint 'the source' ||
@@ -512,6 +538,21 @@ others=$(on 'the source' "
          JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = :'schema' AND p.relnamespace <> n.oid AND c.relkind IN ('r', 'p', 'f')")
 [ -z "$others" ] || die "partitions or children of tables outside of the schema are in it: $others"
+others=$(on 'the source' "
+    SELECT string_agg(DISTINCT format('%s on %s', conname, conrelid::regclass), ', ')
+    FROM pg_constraint AS k JOIN pg_class AS r ON r.oid = confrelid JOIN pg_namespace AS n ON n.oid = connamespace
+    WHERE n.nspname = :'schema' AND contype = 'f' AND r.relnamespace <> n.oid
+      AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))")
+[ -z "$others" ] || die "foreign keys would go on changing rows from outside of the schema: $others"
+others=$(on 'the source' "
+    SELECT string_agg(DISTINCT pg_describe_object(d.classid, d.objid, 0), ', ')
+    FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid
+         JOIN pg_depend AS d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
+    WHERE n.nspname = :'schema'")
+[ -z "$others" ] || die "parts of an extension are in the schema, and would not come along: $others"
+answer=$(on 'the source' "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = :'schema'")
+[[ "$answer" != 'move-shard '* ]] ||
+    die "the schema has the comment of a copy: COMMENT ON SCHEMA $(quoted "$schema") IS NULL;"
 # Nor does one that applies rows ask for the name again.
 others=$(on 'the source' "
     SELECT string_agg(DISTINCT quote_ident(subname), ', ')
@@ -525,8 +566,10 @@ if [ -z "$resume" ]; then
     others=$(on 'the source' "
         SELECT string_agg(DISTINCT quote_literal(x.gid), ', ')
         FROM pg_locks AS l
-             JOIN pg_class AS c ON c.oid = l.relation
-             JOIN pg_namespace AS n ON n.oid = c.relnamespace
+             LEFT JOIN pg_class AS c ON l.locktype = 'relation' AND c.oid = l.relation
+             JOIN pg_namespace AS n
+                 ON n.oid = c.relnamespace
+                    OR l.locktype = 'object' AND l.classid = 'pg_namespace'::regclass AND l.objid = n.oid
              JOIN pg_locks AS own USING (virtualtransaction)
              JOIN pg_prepared_xacts AS x ON x.transaction = own.transactionid
         WHERE n.nspname = :'schema' AND l.pid IS NULL AND l.database = (SELECT oid FROM pg_database
@@ -628,8 +671,16 @@ close_schema() {
                     SELECT format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', nspname, relname)
                     FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
                     WHERE nspname = :'schema' AND relkind IN ('r', 'p') ORDER BY c.oid $order \gexec
-                    ALTER SCHEMA :\"schema\" RENAME TO :\"moving\";
-                    COMMIT;" 2>&1); then return; fi
+                    SELECT format('ALTER SCHEMA %I RENAME TO %I', nspname, :'moving') FROM pg_namespace
+                    WHERE nspname = :'schema'
+                      AND EXISTS (SELECT FROM pg_locks WHERE pid = $lock_pid AND locktype = 'advisory') \gexec
+                    SELECT format('COMMENT ON SCHEMA %I IS %L', nspname, concat_ws(E'\\n',
+                                  'moves with shard $shard', obj_description(oid, 'pg_namespace')))
+                    FROM pg_namespace WHERE nspname = :'moving' \gexec
+                    COMMIT;" 2>&1); then
+                has_schema 'the source' ":'moving'" || die "the session that has the lock of this move is gone"
+                return
+            fi
             # lock_not_available; and a deadlock, which is then ours, and not the client's.
             [[ "$answer" == *' 55P03: '* || "$answer" == *' 40P01: '* ]] || die "$answer"
         fi
@@ -738,17 +789,14 @@ say "opening it on the target and its standbys"
 with=$(list 'the target' with)
 # From here on a run that breaks off is finished, and not undone. The source's name for the rows is what says so.
 if [ "$at_source" != ' moved' ]; then
-    in_lock 'ALTER SCHEMA :"moving" RENAME TO :"moved";' || {
-        state=resumed
-        die "the source was not told that the target may mint"
-    }
+    state=resumed
+    in_lock 'ALTER SCHEMA :"moving" RENAME TO :"moved";' || die "the source was not told that the target may mint"
 fi
 state=opened
 [ -z "$set_list" ] || "$set_list" target "$with"
 allow 'the target' "$with"
-comment=$(on 'the source' "SELECT coalesce(quote_literal(obj_description(oid, 'pg_namespace')), 'NULL')
-                           FROM pg_namespace WHERE nspname = :'moved'")
-if has_schema 'the target' ":'moving'"; then
+comment=$(on 'the source' "SELECT quote_nullable($comment_of) FROM pg_namespace WHERE nspname = :'moved'")
+if [ "$(state_of 'the target')" != ' schema' ]; then
     on 'the target' "BEGIN; ALTER SCHEMA :\"moving\" RENAME TO :\"schema\"; COMMENT ON SCHEMA :\"schema\" IS $comment; COMMIT;"
 fi
 state=done
@@ -758,5 +806,5 @@ done
 
 say "done. On the target, ANALYZE the tables. On the source, when you are content:"
 say "    DROP SCHEMA $(quoted "$moved") CASCADE;"
-say "idgen.allowed_shards is now \"$without\" on ${source[*]}, and \"$with\" on ${target[*]}."
+say "idgen.allowed_shards is now \"$without\" on the source, \"$with\" on the target, and so on the standbys named."
 say "It must be so on each of their standbys, also on those that were not there: ${away[*]:-none is known}"

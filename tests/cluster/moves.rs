@@ -226,8 +226,7 @@ fn a_move_waits_for_whoever_may_still_mint() {
         let (begin, begun) = (meddler.0.join("begin"), meddler.0.join("begun"));
         let action =
             format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), begun.display());
-        let mut script =
-            meddler.at(&move_with(&[], &source, &target), "before", "RENAME TO :\"moving\"", &action);
+        let mut script = meddler.at(&move_with(&[], &source, &target), "before", "LOCK TABLE ONLY", &action);
         script.env("COMMAND_TIMEOUT", "1");
         let run = thread::spawn(move || refusal(script));
         while !begin.exists() {
@@ -433,10 +432,10 @@ fn a_move_that_is_killed_is_undone_or_finished() {
     let meddler = Meddler::new();
     let kill = "kill -9 $TOOL";
     let steps = [
-        ("after", "RENAME TO :\"moving\"", true),
+        ("after", "LOCK TABLE ONLY", true),
         ("after", "SOURCE*ALTER SYSTEM SET", true),
         // The restore goes on, and commits.
-        ("before", "COMMENT ON SCHEMA", true),
+        ("before", "COMMENT ON SCHEMA \"insta5_moving\"", true),
         ("after", "snowflake_advance", true),
         ("before", "TARGET*ALTER SYSTEM SET", false),
         ("after", "TARGET*ALTER SYSTEM SET", false),
@@ -483,7 +482,7 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     holder.batch_execute("BEGIN; CREATE SCHEMA insta5_moving").unwrap();
     let meddler = Meddler::new();
     let script = move_with(&[], &source, &target);
-    run_until_killed(meddler.at(&script, "before", "COMMENT ON SCHEMA", "kill -9 $TOOL"));
+    run_until_killed(meddler.at(&script, "before", "COMMENT ON SCHEMA \"insta5_moving\"", "kill -9 $TOOL"));
     target.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
     let said = run(move_with(&["--undo"], &source, &target));
     assert!(String::from_utf8_lossy(&said.stdout).contains("still at work for this move on the target"));
@@ -507,7 +506,7 @@ fn a_move_to_a_server_that_dies_is_undone() {
     let said = refusal(meddler.at(
         &script,
         "before",
-        "COMMENT ON SCHEMA",
+        "COMMENT ON SCHEMA \"insta5_moving\"",
         &format!("kill -9 {postmaster}; sleep 1"),
     ));
     let (undone, left) =
@@ -516,7 +515,7 @@ fn a_move_to_a_server_that_dies_is_undone() {
     assert_eq!((place(&source), rows(&source)), before);
     target.up();
 
-    run_until_killed(meddler.at(&script, "after", "RENAME TO :\"moving\"", "kill -9 $TOOL"));
+    run_until_killed(meddler.at(&script, "after", "LOCK TABLE ONLY", "kill -9 $TOOL"));
     target.stop("fast");
     let said = run(move_with(&["--undo"], &source, &target));
     assert!(
@@ -559,8 +558,12 @@ fn a_shard_moves_with_standbys_on_both_sides() {
 
     // Undone, the list of the standby is as before too.
     let meddler = Meddler::new();
-    let said =
-        refusal(meddler.at(&move_with(&both, &source, &target), "before", "COMMENT ON SCHEMA", "exit 1"));
+    let said = refusal(meddler.at(
+        &move_with(&both, &source, &target),
+        "before",
+        "COMMENT ON SCHEMA \"insta5_moving\"",
+        "exit 1",
+    ));
     assert!(said.contains("undone: the source has the shard"), "{said}");
     assert_eq!(place(&old), place(&source));
     let before = rows(&source);
@@ -618,7 +621,7 @@ fn one_move_of_a_schema_at_a_time() {
     let meddler = Meddler::new();
     let (begin, go_on) = (meddler.0.join("begin"), meddler.0.join("go_on"));
     let action = format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), go_on.display());
-    let script = meddler.at(&move_with(&[], &source, &target), "after", "RENAME TO :\"moving\"", &action);
+    let script = meddler.at(&move_with(&[], &source, &target), "after", "LOCK TABLE ONLY", &action);
     let first = thread::spawn(move || run(script));
     while !begin.exists() {
         assert!(!first.is_finished(), "{:?}", first.join());
@@ -648,7 +651,7 @@ fn one_move_at_a_time_on_a_server() {
     let meddler = Meddler::new();
     let (begin, go_on) = (meddler.0.join("begin"), meddler.0.join("go_on"));
     let action = format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), go_on.display());
-    let script = meddler.at(&move_with(&[], &source, &target), "after", "RENAME TO :\"moving\"", &action);
+    let script = meddler.at(&move_with(&[], &source, &target), "after", "LOCK TABLE ONLY", &action);
     let first = thread::spawn(move || run(script));
     while !begin.exists() {
         assert!(!first.is_finished(), "{:?}", first.join());
@@ -689,7 +692,7 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
         let output = script.output().unwrap();
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    breaks_off("after", "RENAME TO :\"moving\"");
+    breaks_off("after", "LOCK TABLE ONLY");
     assert!(wrong("--undo", &target, &source, "5").contains("the source has no schema insta5"));
     assert!(wrong("--undo", &source, &target, "7").contains("mints for other shards too: 5"));
     assert!(wrong("--finish", &source, &target, "7").contains("mints for other shards too: 5"));
@@ -734,6 +737,23 @@ fn what_would_write_into_a_closed_schema_is_refused() {
         .unwrap();
     refused("partitions or children of tables outside of the schema are in it: insta5.part of public.parts");
     client.batch_execute("DROP TABLE public.parts").unwrap();
+    client
+        .batch_execute(
+            "CREATE TABLE public.tenants (id integer PRIMARY KEY);
+             CREATE TABLE insta5.docs (tenant integer REFERENCES public.tenants ON DELETE CASCADE)",
+        )
+        .unwrap();
+    refused(
+        "foreign keys would go on changing rows from outside of the schema: docs_tenant_fkey on insta5.docs",
+    );
+    client.batch_execute("DROP TABLE insta5.docs").unwrap();
+    client
+        .batch_execute(
+            "CREATE TABLE insta5.member (n integer); ALTER EXTENSION idgen ADD TABLE insta5.member",
+        )
+        .unwrap();
+    refused("parts of an extension are in the schema, and would not come along: table insta5.member");
+    client.batch_execute("ALTER EXTENSION idgen DROP TABLE insta5.member; DROP TABLE insta5.member").unwrap();
     client
         .batch_execute(&format!(
             "CREATE SUBSCRIPTION rows CONNECTION '{}' PUBLICATION rows WITH (connect = false)",
@@ -789,4 +809,69 @@ fn what_would_write_into_a_closed_schema_is_refused() {
     client.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
     minting.join().unwrap().unwrap();
     run(move_shard(&source, &target, "insta5", "5"));
+}
+
+/// A Ctrl-C, which every process of the terminal gets, is undone, and so is a loss of the lock.
+#[test]
+fn a_move_that_is_interrupted_is_undone() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    let mut client = source.connect();
+    client.batch_execute(TABLES).unwrap();
+    client.batch_execute("COMMENT ON SCHEMA insta5 IS E'of Ada\\nand others'").unwrap();
+    let comment = "SELECT obj_description('insta5'::regnamespace, 'pg_namespace')";
+    let before = (place(&source), place(&target), rows(&source));
+    let meddler = Meddler::new();
+    let end_lock = format!(
+        "$REAL_BIN/psql -X -q -d '{}' -c \"SELECT pg_terminate_backend(pid) FROM pg_locks
+             WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()\" >/dev/null",
+        source.target("postgres")
+    );
+    for action in
+        ["kill -INT -- -$TOOL; sleep 1", "kill -HUP -- -$TOOL; sleep 1", &format!("{end_lock}; exit 1")]
+    {
+        let script = meddler.at(
+            &move_with(&[], &source, &target),
+            "before",
+            "COMMENT ON SCHEMA \"insta5_moving\"",
+            action,
+        );
+        let mut group = client_program("setsid");
+        group.arg("-w").arg(script.get_program()).args(script.get_args());
+        for (name, value) in script.get_envs() {
+            match value {
+                Some(value) => group.env(name, value),
+                None => group.env_remove(name),
+            };
+        }
+        let said = refusal(group);
+        assert!(
+            said.contains("undone: the source has the shard") && !said.contains("NOT"),
+            "{action}: {said}"
+        );
+        assert_eq!((place(&source), place(&target), rows(&source)), before);
+        assert_eq!(one::<String>(&source, comment), "of Ada\nand others");
+    }
+    run(move_shard(&source, &target, "insta5", "5"));
+    assert_eq!(one::<String>(&target, comment), "of Ada\nand others");
+
+    // Without a default nothing but the comment tells of the shard.
+    source.connect().batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
+    target
+        .connect()
+        .batch_execute(
+            "ALTER TABLE insta5.users ALTER id DROP DEFAULT; ALTER TABLE insta5.photos ALTER id DROP DEFAULT",
+        )
+        .unwrap();
+    run_until_killed(meddler.at(
+        &move_with(&[], &target, &source),
+        "after",
+        "LOCK TABLE ONLY",
+        "kill -9 $TOOL",
+    ));
+    let mut wrong = client_program(example("move-shard.sh"));
+    wrong.args(["--undo", &target.target("postgres"), &source.target("postgres"), "insta5", "7"]);
+    assert!(refusal(wrong).contains("it moves with shard 5"));
+    run(move_with(&["--undo"], &target, &source));
+    assert_eq!(one::<String>(&target, comment), "of Ada\nand others");
 }

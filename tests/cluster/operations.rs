@@ -681,7 +681,7 @@ fn a_move_that_broke_off() {
         book.says(refusal(move_with(&[], &one, &two)).lines().last().unwrap());
     };
     let insert = "INSERT INTO insta5.users DEFAULT VALUES RETURNING id";
-    breaks_off(&mut book, "after", "RENAME TO :\"moving\"");
+    breaks_off(&mut book, "after", "LOCK TABLE ONLY");
     assert!(book.run().contains("insta5_moving"));
     two.stop("fast");
     let said = book.run();
