@@ -70,6 +70,7 @@ done
 connection['the source']=$1 connection['the target']=$2
 schema=$3 shard=$4 moving=$3_moving moved=$3_moved
 case $shard in *[!0-9]* | '') die "the shard is not a number: $shard" ;; esac
+[ ${#shard} -le 9 ] || die "the shard is out of range: $shard"
 shard=$((10#$shard))
 
 # on SERVER SQL: what the SQL prints, in a session of its own.
@@ -120,6 +121,12 @@ list() {
 # Where there is no answer, the first of these says yes and the second no, which is the safe side.
 is_allowed="$allowed_shards SELECT coalesce(bool_or(n = :shard), false) FROM allowed"
 may_mint() { [ "$(on "$1" "$is_allowed")" != f ]; }
+# state_of SERVER: which names of the schema it has.
+state_of() {
+    on "$1" "SELECT coalesce(string_agg(CASE nspname WHEN :'schema' THEN ' schema' WHEN :'moving' THEN ' moving'
+                                                     ELSE ' moved' END, '' ORDER BY length(nspname), nspname), '')
+             FROM pg_namespace WHERE nspname IN (:'schema', :'moving', :'moved')"
+}
 has_schema() { [ "$(on "$1" "SELECT count(*) FROM pg_namespace WHERE nspname = $2")" = 1 ]; }
 
 # allow SERVER LIST: changes the setting, and waits until the postmaster has told every backend.
@@ -168,28 +175,35 @@ end_others() {
 
 # open_lock: begins the session that has the lock of the schema, and ends with this program, however that ends. In a
 # session of the operating system, so that no Ctrl-C ends it, for the undo needs it.
-own=()
+own=() lock_pid='' answer=''
 ! command -v setsid >/dev/null || own=(setsid)
 open_lock() {
-    # One that is gone must be waited for: bash would forget the new one with it.
-    [ -z "${lock[1]-}" ] || eval "exec ${lock[1]}>&-"
-    [ -z "${lock_PID-}" ] || wait "$lock_PID" || true
+    local to=${lock[1]-} pid=${lock_PID-}
+    # One that is gone must be waited for: bash would forget the new one with it. What is left of it on the server has
+    # the lock still, where a firewall has cut it off.
+    [ -z "$to" ] || eval "exec $to>&-"
+    [ -z "$pid" ] || wait "$pid" || true
+    [ -z "$lock_pid" ] || on 'the source' "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                                           WHERE pid = $lock_pid AND application_name = '$PGAPPNAME'" >/dev/null || true
     coproc lock { exec "${own[@]}" psql -X -q -At -d "${connection['the source']}" -v schema="$schema" -v moving="$moving" \
         -v moved="$moved"; }
-    cat 2>/dev/null >&"${lock[1]}" <<<"SELECT pg_backend_pid();" || return
-    read -r lock_pid <&"${lock[0]}" && [[ "$lock_pid" =~ ^[0-9]+$ ]] || return
+    in_lock "SELECT pg_backend_pid();" || return
+    [[ "$answer" =~ ^[0-9]+$ ]] || return
+    lock_pid=$answer
     in_lock "SET lock_timeout = '5s'; SELECT pg_advisory_lock(hashtext('move-shard'), hashtext(:'schema'));"
 }
 
-# in_lock SQL: runs it in the session that has the lock, so that no run which has lost it changes a name. The end of its
-# answer has a mark of its own, for a call may have been interrupted. The array is gone when the session is.
+# in_lock SQL: runs it in the session that has the lock, so that no run which has lost it changes a name. Its last line
+# is the answer. The end of that has a mark of its own, for a call may have been interrupted. The array is gone when the
+# session is.
 in_lock() {
-    local answer='' line='' mark="done $RANDOM$RANDOM" from=${lock[0]-} to=${lock[1]-}
+    local line='' state='' mark="done $RANDOM$RANDOM" from=${lock[0]-} to=${lock[1]-}
+    answer=''
     trap '' PIPE
     [ -n "$from" ] && [ -n "$to" ] || return
     { cat >&"$to"; } 2>/dev/null <<<"$1"$'\n\\echo :SQLSTATE\n\\echo '"$mark" || return
-    while read -r line 2>/dev/null <&"$from" && [ "$line" != "$mark" ]; do answer=$line; done
-    [ "$line" = "$mark" ] && [ "$answer" = 00000 ]
+    while read -r line 2>/dev/null <&"$from" && [ "$line" != "$mark" ]; do answer=$state state=$line; done
+    [ "$line" = "$mark" ] && [ "$state" = 00000 ]
 }
 
 # While a schema moves, the first line of its comment on the source says with which shard. What comes after it is its own.
@@ -202,20 +216,31 @@ undo() {
     local server left=0
     trap '' INT TERM HUP PIPE
     ! command -v setsid >/dev/null || apart=(setsid -w)
-    end_others 'the source' || true
-    if ! has_schema 'the source' ":'schema'"; then
-        in_lock 'SELECT;' || open_lock || true
+    # A COMMIT that waits for standbys would still come.
+    if { in_lock 'SELECT;' || open_lock; } && end_others 'the source' && [ "$(state_of 'the source')" != ' schema' ]; then
         in_lock "BEGIN;
             SELECT format('COMMENT ON SCHEMA %I IS %L', nspname, $comment_of) FROM pg_namespace
             WHERE nspname = :'moving' \\gexec
             ALTER SCHEMA :\"moving\" RENAME TO :\"schema\";
             COMMIT;" || true
     fi
-    if ! has_schema 'the source' ":'schema'"; then
-        say "NOT undone. What is left to do, on the source: $(rename_by_hand "$moving" "$schema")"
-        say "and then on the source and each of its standbys: $(list_by_hand "$allowed")"
-        return 1
-    fi
+    # A name that somebody else has given in the meantime is not the one that was taken.
+    case "$(state_of 'the source')" in
+        ' schema') ;;
+        *' moved'*)
+            say "NOT undone: another run has gone on, and the target may mint. Run the same command with --finish"
+            return 1
+            ;;
+        ' schema moving')
+            say "NOT undone: the source has a new schema $schema beside $moving. Drop or rename it, and run with --undo"
+            return 1
+            ;;
+        *)
+            say "NOT undone. What is left to do, if the source has $moving: $(rename_by_hand "$moving" "$schema")"
+            say "and then on the source and each of its standbys: $(list_by_hand "$allowed")"
+            return 1
+            ;;
+    esac
     if [ "$withdrawn" = yes ]; then
         if [ -n "$set_list" ] && [ "$(on 'the source' "SHOW idgen.allowed_shards")" != "$allowed" ]; then
             "$set_list" source "$allowed" || true
@@ -249,7 +274,7 @@ state=unchanged withdrawn=no copy=''
 finish() {
     local code=$?
     # What is undone is undone to the end, also where nobody reads any more what is said.
-    set +e
+    set +e +m
     trap - EXIT
     trap '' INT TERM HUP PIPE
     [ -z "$copy" ] || kill -- "-$copy" 2>/dev/null || true
@@ -262,7 +287,10 @@ finish() {
             undo
             ;;
         resumed) say "the move has broken off again: run the same command with --finish, or with --undo" ;;
-        opened) say "NOT undone, for the target may mint already. Run the same command with --finish" ;;
+        opened)
+            say "NOT undone, for the target may mint already. Run the same command with --finish. By hand, on the target and"
+            say "its standbys: $(list_by_hand "$with") and then there: $(rename_by_hand "$moving" "$schema")"
+            ;;
     esac
     exit "$code"
 }
@@ -292,9 +320,10 @@ for server in "${needed[@]}"; do
     [ "$(on "$server" "SELECT current_setting('application_name') || current_setting('search_path')")" = \
         "${PGAPPNAME}pg_catalog" ] || die "give no options and no application_name for $server"
 done
-open_lock || die "another run is at work for $schema, on the source with pid $(on 'the source' "
-    SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
-    WHERE application_name = '$PGAPPNAME' AND pid NOT IN (pg_backend_pid(), ${lock_pid:-0})")"
+open_lock || die "another run is at work for $schema, or there is no session that could have its lock. On the source, pid $(
+    on 'the source' "SELECT coalesce(string_agg(pid::text, ', '), 'none') FROM pg_locks
+                     WHERE locktype = 'advisory' AND granted AND objsubid = 2
+                       AND classid::bigint = hashtext('move-shard')::bigint & 4294967295")"
 in_lock 'SET lock_timeout = 0;'
 hold_pid=0
 if [[ " ${needed[*]} " == *'the target'* ]]; then
@@ -351,7 +380,12 @@ if [ "$resume" = undo ]; then
         [ "$named" -lt ${#source[@]} ] || say "the source has standbys that were not named, whose lists stay as they are"
         undo || exit
     elif has_schema 'the source' ":'schema'"; then
-        say "the source has nothing to undo"
+        if may_mint 'the source'; then
+            say "the source has nothing to undo"
+        else
+            say "the source has the schema. It may not mint for shard $shard. If no other server does:" \
+                "$(list_by_hand "$(list 'the source' with)")"
+        fi
         drop_copy
     elif has_schema 'the source' ":'moved'"; then
         die "the target may mint already: --finish is the only way"
@@ -368,11 +402,6 @@ target_epoch=$(on 'the target' "$epoch")
 [ "$source_epoch" = "$target_epoch" ] || die "the servers have different idgen.epoch"
 
 # How far an earlier run came.
-state_of() {
-    on "$1" "SELECT coalesce(string_agg(CASE nspname WHEN :'schema' THEN ' schema' WHEN :'moving' THEN ' moving'
-                                                     ELSE ' moved' END, '' ORDER BY length(nspname), nspname), '')
-             FROM pg_namespace WHERE nspname IN (:'schema', :'moving', :'moved')"
-}
 at_source=$(state_of 'the source')
 at_target=$(state_of 'the target')
 case "$at_source/$at_target/$resume" in
@@ -391,6 +420,9 @@ case "$at_source/$at_target/$resume" in
         die "an earlier move broke off when the target might mint already. Run the same command with --finish. By" \
             "hand, on the target and each of its standbys: $(list_by_hand "$(list 'the target' with)") and then on the" \
             "target: $(rename_by_hand "$moving" "$schema") COMMENT ON SCHEMA $(quoted "$schema") IS NULL;" ;;
+    ' moved/ schema moving/'*)
+        die "the target has a new schema $schema beside $moving, which has the rows. Drop or rename it, and run the same" \
+            "command with --finish" ;;
     ' moved/ schema/') die "the schema has moved: the target has it. --finish looks after the lists once more" ;;
     ' schema/'*'/finish') die "there is nothing to finish: the source has the schema" ;;
     ' moved//'*)
@@ -543,11 +575,13 @@ others=$(on 'the source' "
     FROM pg_constraint AS k JOIN pg_class AS r ON r.oid = confrelid JOIN pg_namespace AS n ON n.oid = connamespace
     WHERE n.nspname = :'schema' AND contype = 'f' AND r.relnamespace <> n.oid
       AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))")
-[ -z "$others" ] || die "foreign keys would go on changing rows from outside of the schema: $others"
+[ -z "$others" ] || die "foreign keys would go on changing rows from outside of the schema. Have them do so no more (NO ACTION)," \
+        "for the move at least: $others"
 others=$(on 'the source' "
-    SELECT string_agg(DISTINCT pg_describe_object(d.classid, d.objid, 0), ', ')
-    FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid
-         JOIN pg_depend AS d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
+    SELECT string_agg(DISTINCT pg_describe_object(m.classid, m.objid, 0), ', ')
+    FROM pg_namespace AS n
+         JOIN pg_depend AS m ON m.refclassid = 'pg_namespace'::regclass AND m.refobjid = n.oid
+         JOIN pg_depend AS e ON e.classid = m.classid AND e.objid = m.objid AND e.deptype = 'e'
     WHERE n.nspname = :'schema'")
 [ -z "$others" ] || die "parts of an extension are in the schema, and would not come along: $others"
 answer=$(on 'the source' "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = :'schema'")
@@ -675,7 +709,9 @@ close_schema() {
                     WHERE nspname = :'schema'
                       AND EXISTS (SELECT FROM pg_locks WHERE pid = $lock_pid AND locktype = 'advisory') \gexec
                     SELECT format('COMMENT ON SCHEMA %I IS %L', nspname, concat_ws(E'\\n',
-                                  'moves with shard $shard', obj_description(oid, 'pg_namespace')))
+                                  'moves with shard $shard',
+                                  CASE $comment_line WHEN 'moves with shard $shard' THEN $comment_of
+                                       ELSE obj_description(oid, 'pg_namespace') END))
                     FROM pg_namespace WHERE nspname = :'moving' \gexec
                     COMMIT;" 2>&1); then
                 has_schema 'the source' ":'moving'" || die "the session that has the lock of this move is gone"
@@ -787,6 +823,12 @@ fi
 
 say "opening it on the target and its standbys"
 with=$(list 'the target' with)
+comment=$(PGCLIENTENCODING=UTF8 on 'the source' "SELECT quote_nullable($comment_of) FROM pg_namespace
+                                                 WHERE nspname IN (:'moving', :'moved')")
+if [ "$at_source" != ' moved' ]; then
+    answer=$(state_of 'the target')
+    [ "$answer" = ' moving' ] || die "the target has a schema $schema by now"
+fi
 # From here on a run that breaks off is finished, and not undone. The source's name for the rows is what says so.
 if [ "$at_source" != ' moved' ]; then
     state=resumed
@@ -795,9 +837,8 @@ fi
 state=opened
 [ -z "$set_list" ] || "$set_list" target "$with"
 allow 'the target' "$with"
-comment=$(on 'the source' "SELECT quote_nullable($comment_of) FROM pg_namespace WHERE nspname = :'moved'")
 if [ "$(state_of 'the target')" != ' schema' ]; then
-    on 'the target' "BEGIN; ALTER SCHEMA :\"moving\" RENAME TO :\"schema\"; COMMENT ON SCHEMA :\"schema\" IS $comment; COMMIT;"
+    PGCLIENTENCODING=UTF8 on 'the target' "BEGIN; ALTER SCHEMA :\"moving\" RENAME TO :\"schema\"; COMMENT ON SCHEMA :\"schema\" IS $comment; COMMIT;"
 fi
 state=done
 for server in "${target[@]:1}"; do

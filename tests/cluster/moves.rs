@@ -743,9 +743,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
              CREATE TABLE insta5.docs (tenant integer REFERENCES public.tenants ON DELETE CASCADE)",
         )
         .unwrap();
-    refused(
-        "foreign keys would go on changing rows from outside of the schema: docs_tenant_fkey on insta5.docs",
-    );
+    refused("for the move at least: docs_tenant_fkey on insta5.docs");
     client.batch_execute("DROP TABLE insta5.docs").unwrap();
     client
         .batch_execute(
@@ -874,4 +872,58 @@ fn a_move_that_is_interrupted_is_undone() {
     assert!(refusal(wrong).contains("it moves with shard 5"));
     run(move_with(&["--undo"], &target, &source));
     assert_eq!(one::<String>(&target, comment), "of Ada\nand others");
+}
+
+/// A schema that somebody else has made meanwhile is not taken for the one that moved.
+#[test]
+fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    source.connect().batch_execute(TABLES).unwrap();
+    let before = rows(&source);
+    let meddler = Meddler::new();
+    let create = |server: &Server| {
+        format!(
+            "$REAL_BIN/psql -X -q -d '{}' -c 'CREATE SCHEMA insta5' >/dev/null",
+            server.target("postgres")
+        )
+    };
+    let copying = "COMMENT ON SCHEMA \"insta5_moving\"";
+    let action = format!("{}; exit 1", create(&source));
+    let said = refusal(meddler.at(&move_with(&[], &source, &target), "before", copying, &action));
+    assert!(said.contains("NOT undone: the source has a new schema insta5 beside insta5_moving"), "{said}");
+    assert_eq!(code(&mut source.connect(), "SELECT snowflake_next_id(5)"), "55000");
+    source.connect().batch_execute("DROP SCHEMA insta5").unwrap();
+    run(move_with(&["--undo"], &source, &target));
+    assert_eq!(rows(&source), before);
+
+    // On the target it is noticed while the move can be undone.
+    let said = refusal(meddler.at(
+        &move_with(&[], &source, &target),
+        "before",
+        "snowflake_advance",
+        &create(&target),
+    ));
+    assert!(
+        said.contains("the target has a schema insta5 by now") && said.contains("undone: the source has"),
+        "{said}"
+    );
+    target.connect().batch_execute("DROP SCHEMA insta5").unwrap();
+
+    // A source with an undo that broke off between its name and its list.
+    run_until_killed(meddler.at(&move_with(&[], &source, &target), "before", copying, "kill -9 $TOOL"));
+    let undo =
+        meddler.at(&move_with(&["--undo"], &source, &target), "before", "ALTER SYSTEM SET", "kill -9 $TOOL");
+    run_until_killed(undo);
+    let said = run(move_with(&["--undo"], &source, &target));
+    let said = String::from_utf8_lossy(&said.stdout);
+    assert!(
+        said.contains("If no other server does: ALTER SYSTEM SET idgen.allowed_shards = '1-9'"),
+        "{said}"
+    );
+    source.configure(&["idgen.allowed_shards = '1-9'"]);
+    source.connect().batch_execute("ALTER SYSTEM RESET idgen.allowed_shards").unwrap();
+    source.reload("idgen.allowed_shards", "1-9");
+    run(move_shard(&source, &target, "insta5", "5"));
+    assert_eq!(rows(&target), before);
 }
