@@ -118,16 +118,16 @@ list() {
         FROM range"
 }
 
-# Where there is no answer, the first of these says yes and the second no, which is the safe side.
+# Where there is no answer it says yes, which is the safe side.
 is_allowed="$allowed_shards SELECT coalesce(bool_or(n = :shard), false) FROM allowed"
 may_mint() { [ "$(on "$1" "$is_allowed")" != f ]; }
+
 # state_of SERVER: which names of the schema it has.
 state_of() {
     on "$1" "SELECT coalesce(string_agg(CASE nspname WHEN :'schema' THEN ' schema' WHEN :'moving' THEN ' moving'
                                                      ELSE ' moved' END, '' ORDER BY length(nspname), nspname), '')
              FROM pg_namespace WHERE nspname IN (:'schema', :'moving', :'moved')"
 }
-has_schema() { [ "$(on "$1" "SELECT count(*) FROM pg_namespace WHERE nspname = $2")" = 1 ]; }
 
 # allow SERVER LIST: changes the setting, and waits until the postmaster has told every backend.
 allow() {
@@ -270,7 +270,7 @@ drop_copy() {
         say "what may be left to do on the target, where it is a copy: DROP SCHEMA IF EXISTS $(quoted "$moving") CASCADE;"
 }
 
-state=unchanged withdrawn=no copy=''
+state=unchanged withdrawn=no copy='' with=''
 finish() {
     local code=$?
     # What is undone is undone to the end, also where nobody reads any more what is said.
@@ -288,8 +288,9 @@ finish() {
             ;;
         resumed) say "the move has broken off again: run the same command with --finish, or with --undo" ;;
         opened)
-            say "NOT undone, for the target may mint already. Run the same command with --finish. By hand, on the target and"
-            say "its standbys: $(list_by_hand "$with") and then there: $(rename_by_hand "$moving" "$schema")"
+            say "NOT undone, for the target may mint already. Run the same command with --finish"
+            [ -z "$with" ] || say "By hand, on the target and its standbys: $(list_by_hand "$with") and then on the" \
+                "target: $(rename_by_hand "$moving" "$schema")"
             ;;
     esac
     exit "$code"
@@ -370,7 +371,8 @@ senders="
 allowed=$(on 'the source' "SHOW idgen.allowed_shards")
 without=$(list 'the source' without)
 if [ "$resume" = undo ]; then
-    if has_schema 'the source' ":'moving'"; then
+    at_source=$(state_of 'the source')
+    if [[ "$at_source" == *' moving'* ]]; then
         # The source has SCHEMA_moved before the target's list has the shard, so a target that does not answer may not
         # mint. One that may was given its list by hand.
         [ "$(on 'the target' "$is_allowed" 2>/dev/null || true)" != t ] ||
@@ -379,7 +381,7 @@ if [ "$resume" = undo ]; then
         named=$(on 'the source' "$senders" | grep -c . || true)
         [ "$named" -lt ${#source[@]} ] || say "the source has standbys that were not named, whose lists stay as they are"
         undo || exit
-    elif has_schema 'the source' ":'schema'"; then
+    elif [[ "$at_source" == *' schema'* ]]; then
         if may_mint 'the source'; then
             say "the source has nothing to undo"
         else
@@ -387,7 +389,7 @@ if [ "$resume" = undo ]; then
                 "$(list_by_hand "$(list 'the source' with)")"
         fi
         drop_copy
-    elif has_schema 'the source' ":'moved'"; then
+    elif [[ "$at_source" == *' moved'* ]]; then
         die "the target may mint already: --finish is the only way"
     else
         die "the source has no schema $schema"
@@ -714,7 +716,7 @@ close_schema() {
                                        ELSE obj_description(oid, 'pg_namespace') END))
                     FROM pg_namespace WHERE nspname = :'moving' \gexec
                     COMMIT;" 2>&1); then
-                has_schema 'the source' ":'moving'" || die "the session that has the lock of this move is gone"
+                [[ "$(state_of 'the source')" == *' moving'* ]] || die "the session that has the lock of this move is gone"
                 return
             fi
             # lock_not_available; and a deadlock, which is then ours, and not the client's.

@@ -82,6 +82,30 @@ pub fn one<T: for<'a> postgres::types::FromSql<'a>>(server: &Server, sql: &str) 
     server.connect().query_one(sql, &[]).unwrap().get(0)
 }
 
+/// A source with the schema of shard 5, and a target that may not mint for it.
+fn two_servers() -> (Server, Server) {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    source.connect().batch_execute(TABLES).unwrap();
+    (source, target)
+}
+
+/// Does something while a move has closed the schema, which then comes to its end.
+fn meanwhile_closed(source: &Server, target: &Server, act: impl FnOnce()) {
+    let meddler = Meddler::new();
+    let (begin, go_on) = (meddler.0.join("begin"), meddler.0.join("go_on"));
+    let action = format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), go_on.display());
+    let script = meddler.at(&move_with(&[], source, target), "after", "LOCK TABLE ONLY", &action);
+    let first = thread::spawn(move || run(script));
+    while !begin.exists() {
+        assert!(!first.is_finished(), "{:?}", first.join());
+        thread::sleep(Duration::from_millis(10));
+    }
+    act();
+    fs::write(go_on, "").unwrap();
+    first.join().unwrap();
+}
+
 /// The schemas of the move, and the list of the server.
 fn place(server: &Server) -> (String, String) {
     let schemas = "SELECT coalesce(string_agg(nspname, ' ' ORDER BY nspname), '') FROM pg_namespace
@@ -473,9 +497,7 @@ fn a_move_that_is_killed_is_undone_or_finished() {
 /// What a killed run has left at work does not come to its end behind the back of the run that undoes it.
 #[test]
 fn what_a_killed_move_has_left_at_work_is_ended() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
-    source.connect().batch_execute(TABLES).unwrap();
+    let (source, target) = two_servers();
     let before = (place(&source), place(&target), rows(&source));
     // The restore waits for the name of its schema.
     let mut holder = target.connect();
@@ -495,9 +517,7 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
 /// source that is told to undo needs no target.
 #[test]
 fn a_move_to_a_server_that_dies_is_undone() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
-    source.connect().batch_execute(TABLES).unwrap();
+    let (source, target) = two_servers();
     let before = (place(&source), rows(&source));
     let meddler = Meddler::new();
     // The line of the postmaster in its file is the first.
@@ -530,9 +550,7 @@ fn a_move_to_a_server_that_dies_is_undone() {
 /// named, or that has a list of its own, is noticed before anything is changed.
 #[test]
 fn a_shard_moves_with_standbys_on_both_sides() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
-    source.connect().batch_execute(TABLES).unwrap();
+    let (source, target) = two_servers();
     let (old, new) = (source.standby("old"), target.standby("new"));
     let (old_target, new_target) = (old.target("postgres"), new.target("postgres"));
     let refused = |options: &[&str], why: &str| {
@@ -583,9 +601,7 @@ fn a_shard_moves_with_standbys_on_both_sides() {
 /// Where something else keeps the configuration, a program is told the lists, and ALTER SYSTEM touches nothing.
 #[test]
 fn a_program_may_set_the_lists() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
-    source.connect().batch_execute(TABLES).unwrap();
+    let (source, target) = two_servers();
     source.connect().batch_execute("SET application_name = 'Patroni heartbeat'; SELECT 1").unwrap();
     let mut patroni = source.connect();
     patroni.batch_execute("SET application_name = 'Patroni heartbeat'").unwrap();
@@ -615,23 +631,14 @@ fn a_program_may_set_the_lists() {
 /// Two runs for one schema do not meet.
 #[test]
 fn one_move_of_a_schema_at_a_time() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
-    source.connect().batch_execute(TABLES).unwrap();
-    let meddler = Meddler::new();
-    let (begin, go_on) = (meddler.0.join("begin"), meddler.0.join("go_on"));
-    let action = format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), go_on.display());
-    let script = meddler.at(&move_with(&[], &source, &target), "after", "LOCK TABLE ONLY", &action);
-    let first = thread::spawn(move || run(script));
-    while !begin.exists() {
-        assert!(!first.is_finished(), "{:?}", first.join());
-        thread::sleep(Duration::from_millis(10));
-    }
-    for how in ["--undo", "--finish"] {
-        assert!(refusal(move_with(&[how], &source, &target)).contains("another run is at work for insta5"));
-    }
-    fs::write(go_on, "").unwrap();
-    first.join().unwrap();
+    let (source, target) = two_servers();
+    meanwhile_closed(&source, &target, || {
+        for how in ["--undo", "--finish"] {
+            assert!(
+                refusal(move_with(&[how], &source, &target)).contains("another run is at work for insta5")
+            );
+        }
+    });
     assert_eq!(place(&target).0, "insta5");
 }
 
@@ -639,37 +646,26 @@ fn one_move_of_a_schema_at_a_time() {
 /// of them gives way, of whichever shards and databases they are.
 #[test]
 fn one_move_at_a_time_on_a_server() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
-    source.connect().batch_execute(TABLES).unwrap();
+    let (source, target) = two_servers();
     source
         .connect()
         .batch_execute(
             "CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))",
         )
         .unwrap();
-    let meddler = Meddler::new();
-    let (begin, go_on) = (meddler.0.join("begin"), meddler.0.join("go_on"));
-    let action = format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), go_on.display());
-    let script = meddler.at(&move_with(&[], &source, &target), "after", "LOCK TABLE ONLY", &action);
-    let first = thread::spawn(move || run(script));
-    while !begin.exists() {
-        assert!(!first.is_finished(), "{:?}", first.join());
-        thread::sleep(Duration::from_millis(10));
-    }
-    let said = refusal(move_shard(&source, &target, "insta6", "6"));
-    assert!(said.contains("another move is at work on the source: move-shard 5 of"), "{said}");
-    let elsewhere = Server::start(&["idgen.allowed_shards = '6'"]);
-    elsewhere
-        .connect()
-        .batch_execute(
-            "CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))",
-        )
-        .unwrap();
-    let said = refusal(move_shard(&elsewhere, &target, "insta6", "6"));
-    assert!(said.contains("another move is at work on the target: move-shard 5 of"), "{said}");
-    fs::write(go_on, "").unwrap();
-    first.join().unwrap();
+    meanwhile_closed(&source, &target, || {
+        let said = refusal(move_shard(&source, &target, "insta6", "6"));
+        assert!(said.contains("another move is at work on the source: move-shard 5 of"), "{said}");
+        let elsewhere = Server::start(&["idgen.allowed_shards = '6'"]);
+        elsewhere
+            .connect()
+            .batch_execute(
+                "CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))",
+            )
+            .unwrap();
+        let said = refusal(move_shard(&elsewhere, &target, "insta6", "6"));
+        assert!(said.contains("another move is at work on the target: move-shard 5 of"), "{said}");
+    });
     run(move_shard(&source, &target, "insta6", "6"));
     assert_eq!(place(&source).1, "1-4,7-9");
     assert_eq!(place(&target).1, "5-6,10-19");
@@ -678,9 +674,7 @@ fn one_move_at_a_time_on_a_server() {
 /// A command that is repeated with its servers the wrong way round, or with another shard, drops and opens nothing.
 #[test]
 fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
-    source.connect().batch_execute(TABLES).unwrap();
+    let (source, target) = two_servers();
     let before = rows(&source);
     let meddler = Meddler::new();
     let breaks_off = |when: &str, at: &str| {
@@ -877,9 +871,7 @@ fn a_move_that_is_interrupted_is_undone() {
 /// A schema that somebody else has made meanwhile is not taken for the one that moved.
 #[test]
 fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
-    source.connect().batch_execute(TABLES).unwrap();
+    let (source, target) = two_servers();
     let before = rows(&source);
     let meddler = Meddler::new();
     let create = |server: &Server| {
@@ -909,6 +901,20 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
         "{said}"
     );
     target.connect().batch_execute("DROP SCHEMA insta5").unwrap();
+
+    // What breaks off again after the target may mint is said to, however far it came.
+    let opening = format!("{}*ALTER SYSTEM SET", target.host());
+    run_until_killed(meddler.at(&move_with(&[], &source, &target), "before", &opening, "kill -9 $TOOL"));
+    let finish = move_with(&["--finish"], &source, &target);
+    let said = refusal(meddler.at(&finish, "before", "snowflake_advance", "exit 1"));
+    assert!(
+        said.contains("NOT undone, for the target may mint already") && !said.contains("unbound"),
+        "{said}"
+    );
+    run(finish);
+    source.connect().batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
+    run(move_shard(&target, &source, "insta5", "5"));
+    target.connect().batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
 
     // A source with an undo that broke off between its name and its list.
     run_until_killed(meddler.at(&move_with(&[], &source, &target), "before", copying, "kill -9 $TOOL"));
