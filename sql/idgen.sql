@@ -275,6 +275,9 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(
     RETURNS TABLE ("table" name, "column" name, old_default text, new_default text)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
+    -- One plan serves a session that numbers thousands of schemas, and what looks dear to the planner is not.
+    SET plan_cache_mode = force_generic_plan
+    SET jit = off
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -322,7 +325,8 @@ BEGIN
                   AND use.refobjid IN ('@extschema@.snowflake_next_id(integer)'::regprocedure,
                                        '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
                 LIMIT 1) END);
-        IF EXISTS (SELECT FROM pg_type AS t WHERE @extschema@.idgen_has_integer(t.typdefaultbin, new_shard)) THEN
+        IF EXISTS (SELECT FROM pg_type AS t
+                   WHERE t.typtype = 'd' AND @extschema@.idgen_has_integer(t.typdefaultbin, new_shard)) THEN
             tables := ARRAY(SELECT c.oid FROM pg_class AS c);
         END IF;
         SELECT string_agg(DISTINCT quote_ident(c.schema), ', ') INTO list
