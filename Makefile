@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package test-package reproduce pgxn-zip \
-    demo record psql clean-demo test matrix upgrades faults fuzz mutants valgrind audit bench clean
+    demo record psql clean-demo test matrix upgrades faults fuzz mutants valgrind audit bench bench-scale clean
 
 all: build
 
@@ -79,6 +79,9 @@ audit: ## check the crates it is made of, by deny.toml; ARGS=--offline with what
 
 bench: build ## measure it against what else makes keys: docs/performance.md; QUICK=1 for a look
 	QUICK=$(QUICK) scripts/bench
+
+bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part of docs/performance.md; QUICK=1 for a look
+	QUICK=$(QUICK) scripts/bench scale
 
 clean: clean-demo ## delete everything that was built
 	. scripts/lib/common.sh && if [ -e .build/servers ]; then as_root rm -rf --one-file-system .build/servers; fi

@@ -4,6 +4,7 @@
 mod measure;
 mod plots;
 mod report;
+mod scale;
 mod systems;
 
 use std::path::{Path, PathBuf};
@@ -130,7 +131,13 @@ fn main() {
     std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).expect("the top folder");
     let variable =
         |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: `make bench`"));
-    let scale = if std::env::var("QUICK").is_ok_and(|quick| !quick.is_empty()) { QUICK } else { FULL };
+    let quick = std::env::var("QUICK").is_ok_and(|quick| !quick.is_empty());
+    if std::env::args().any(|argument| argument == "scale") {
+        let [source, target, programs] =
+            ["IDGEN_BENCH_SERVER", "IDGEN_BENCH_TARGET", "IDGEN_PG_BIN"].map(variable);
+        return scale::run(quick, source, target, PathBuf::from(programs));
+    }
+    let scale = if quick { QUICK } else { FULL };
     let out = PathBuf::from(if scale.quick { ".build/bench" } else { "docs" });
     let (server, programs) = (variable("IDGEN_BENCH_SERVER"), PathBuf::from(variable("IDGEN_PG_BIN")));
     let start = Instant::now();

@@ -17,7 +17,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn of(mut values: Vec<f64>) -> Spread {
+    /// Of at least one value.
+    pub fn of(mut values: Vec<f64>) -> Spread {
         values.sort_by(f64::total_cmp);
         let (half, last) = (values.len() / 2, values.len() - 1);
         let median = (values[half] + values[last - half]) / 2.0;
@@ -134,7 +135,7 @@ fn within(ends: &[Instant], from: Instant, upto: Instant) -> f64 {
 }
 
 /// What Linux has counted for a process.
-fn cpu_time(pid: i32) -> Duration {
+pub fn cpu_time(pid: i32) -> Duration {
     let path = format!("/proc/{pid}/schedstat");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());

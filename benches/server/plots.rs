@@ -35,7 +35,7 @@ const COLOURS: [RGBColor; 8] = [
 struct Bars<'a>(&'a str, Vec<f64>);
 
 /// A line: what the legend calls it, and its values from the first place of the axis on.
-enum Line<'a> {
+pub enum Line<'a> {
     Measured(&'a str, Vec<f64>),
     /// One that is computed, to hold the measured ones against.
     Bound(&'a str, Vec<f64>),
@@ -88,18 +88,29 @@ fn rates(loads: &[Load]) -> Vec<f64> {
     loads.iter().map(|load| load.ids_per_s.median).collect()
 }
 
-/// Draws all plots into a folder.
-pub fn all(folder: &Path, names: &[&str], bulk: &str, results: &Results) {
+fn draw_file(folder: &Path, file: &str, size: (u32, u32), plot: &dyn Fn(&Area) -> Drawn) {
     std::fs::create_dir_all(folder).expect("a folder for the plots");
-    let draw = |file: &str, size: (u32, u32), plot: &dyn Fn(&Area) -> Drawn| {
-        let path = folder.join(file);
-        let area = SVGBackend::new(&path, size).into_drawing_area();
-        area.fill(&WHITE)
-            .map_err(Into::into)
-            .and_then(|()| plot(&area))
-            .and_then(|()| area.present().map_err(Into::into))
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    };
+    let path = folder.join(file);
+    let area = SVGBackend::new(&path, size).into_drawing_area();
+    area.fill(&WHITE)
+        .map_err(Into::into)
+        .and_then(|()| plot(&area))
+        .and_then(|()| area.present().map_err(Into::into))
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+}
+
+/// Draws milliseconds over numbers of schemas.
+pub fn scale(folder: &Path, schemas: &[String], all: &[Line]) {
+    let axis = Axis { name: "ms (logarithmic)", log: true, from: 0.1, upto: 1e4 };
+    draw_file(folder, "scale.svg", (760, 480), &|area| {
+        lines(area, "Schemas of three tables in one database", &axis, "schemas", schemas, all)
+    });
+}
+
+/// Draws all plots of a run into a folder.
+pub fn all(folder: &Path, names: &[&str], bulk: &str, results: &Results) {
+    let draw =
+        |file: &str, size: (u32, u32), plot: &dyn Fn(&Area) -> Drawn| draw_file(folder, file, size, plot);
     let rows = names.len() as u32;
 
     let calls = results.calls.systems.iter().map(|call| median(call.ns)).collect();

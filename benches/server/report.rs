@@ -9,11 +9,11 @@ use crate::systems::{CACHED, IDGEN, INSTAGRAM, NEXTVAL};
 use crate::{Bench, CEILING, Inserts, Load, READY_MADE, Results, UNTHROTTLED, VOLATILE, cores};
 
 /// A demand on the figures: what, the bar, what was measured, and whether it holds.
-struct Bar(String, String, String, bool);
+pub struct Bar(String, String, String, bool);
 
 impl Bar {
     /// A figure that may not be above the bar. One below 0 is noise: an empty scan that took longer.
-    fn at_most(what: &str, bar: f64, measured: f64) -> Bar {
+    pub fn at_most(what: &str, bar: f64, measured: f64) -> Bar {
         Bar(what.into(), format!("at most {bar}"), ratio(measured), (0.0..=bar).contains(&measured))
     }
 
@@ -22,7 +22,7 @@ impl Bar {
         Bar(what.into(), format!("at least {bar}"), ratio(measured), measured >= bar)
     }
 
-    fn within(what: &str, bar: &str, measured: String, holds: bool) -> Bar {
+    pub fn within(what: &str, bar: &str, measured: String, holds: bool) -> Bar {
         Bar(what.into(), bar.into(), measured, holds)
     }
 }
@@ -85,7 +85,7 @@ pub fn machine(client: &mut Client) -> String {
 }
 
 /// Breaks paragraphs into lines of the length that all files here keep to.
-fn wrapped(text: &str) -> String {
+pub fn wrapped(text: &str) -> String {
     let mut lines = String::new();
     for line in text.split('\n') {
         let mut column = 0;
@@ -126,13 +126,7 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
     ));
 
     line("## What must hold\n");
-    line("| what | bar | measured | |\n|---|---|---|---|");
-    for Bar(what, bar, measured, holds) in demands(results, &bulk) {
-        line(&format!(
-            "| {what} | {bar} | {measured} | {} |",
-            if holds { "holds" } else { "**does not hold**" }
-        ));
-    }
+    bars(&mut line, &demands(results, &bulk));
 
     line("\n## A call\n");
     line("![Cost of a call](plots/call.svg)\n");
@@ -288,19 +282,20 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         line(&format!("\n{}", profile.trim_end()));
     }
 
+    if let Ok(before) = std::fs::read_to_string("docs/performance.md") {
+        line(&format!("\n{}{}{}", SCALE.0, within(&before, SCALE)[1], SCALE.1));
+    }
+
     line("\n## How to repeat this\n");
     line("    make bench            # writes this page and its plots");
-    line("    make bench QUICK=1    # a look in under two minutes, in .build/bench/performance.md\n");
+    line("    make bench QUICK=1    # a look in under two minutes, in .build/bench/performance.md");
+    line("    make bench-scale      # writes the part on thousands of shards\n");
     line("It starts a server of its own under `.build/`. Nothing else should run meanwhile.");
     text
 }
 
 /// Puts the figures of the README between its markers.
 pub fn readme(text: &str, machine: &str, names: &[&str], results: &Results, bulk: &str) -> String {
-    const BEGIN: &str = "<!-- figures: written by make bench -->\n";
-    const END: &str = "<!-- end of figures -->";
-    let (before, rest) = text.split_once(BEGIN).expect("the README has a place for figures");
-    let (_, after) = rest.split_once(END).expect("figures in the README end");
     let mut table = String::from("| what | median | least to greatest |\n|---|---|---|\n");
     let mut row = |what: &str, Spread { median, least, greatest }: Spread, unit: &str| {
         let (median, least, greatest) = (number(median), number(least), number(greatest));
@@ -313,7 +308,33 @@ pub fn readme(text: &str, machine: &str, names: &[&str], results: &Results, bulk
     for (place, name) in [(IDGEN, names[IDGEN]), (NEXTVAL, names[NEXTVAL])] {
         row(&format!("`INSERT` of {bulk} rows: {name}"), results.inserts[place].seconds, "s");
     }
-    format!("{before}{BEGIN}{}\n{table}{END}{after}", wrapped(machine))
+    replaced(text, FIGURES, &format!("{}\n{table}", wrapped(machine)))
+}
+
+/// The figures of the README, and the part of docs/performance.md that `make bench-scale` writes: each between a
+/// beginning and an end.
+const FIGURES: (&str, &str) = ("<!-- figures: written by make bench -->\n", "<!-- end of figures -->");
+pub const SCALE: (&str, &str) = ("<!-- scale: written by make bench-scale -->\n", "<!-- end of scale -->");
+
+fn within<'a>(text: &'a str, (begin, end): (&str, &str)) -> [&'a str; 3] {
+    let (before, rest) = text.split_once(begin).unwrap_or_else(|| panic!("a page has no {begin}"));
+    let (within, after) = rest.split_once(end).unwrap_or_else(|| panic!("a page has no {end}"));
+    [before, within, after]
+}
+
+/// A page with other text in such a place.
+pub fn replaced(page: &str, place: (&str, &str), text: &str) -> String {
+    let [before, _, after] = within(page, place);
+    format!("{before}{}{text}{}{after}", place.0, place.1)
+}
+
+/// A table of demands.
+pub fn bars(line: &mut impl FnMut(&str), bars: &[Bar]) {
+    line("| what | bar | measured | |\n|---|---|---|---|");
+    for Bar(what, bar, measured, holds) in bars {
+        let holds = if *holds { "holds" } else { "**does not hold**" };
+        line(&format!("| {what} | {bar} | {measured} | {holds} |"));
+    }
 }
 
 fn bulk_table(line: &mut impl FnMut(&str), names: &[&str], all: &[Inserts]) {
