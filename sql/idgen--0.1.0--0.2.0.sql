@@ -142,7 +142,8 @@ CREATE FUNCTION @extschema@.idgen_columns(
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 100    -- and no SET, so that conditions reach the catalog
 BEGIN ATOMIC
-    -- That a table is in a schema stands in pg_class too, but there no index begins with it.
+    -- That a table is in a schema stands in pg_class too, but there no index begins with it. That a default mints is asked
+    -- of each, by a LIMIT: where the catalog was never analyzed, the planner would turn an EXISTS into a pass over all.
     SELECT n.nspname, c.relname, a.attname, d.shard, d.expression, d.template, c.oid, d.max_shard
     FROM pg_namespace AS n
          JOIN pg_depend AS place ON place.refclassid = 'pg_namespace'::regclass AND place.refobjid = n.oid
@@ -151,12 +152,13 @@ BEGIN ATOMIC
          JOIN pg_attrdef AS own ON own.adrelid = c.oid
          JOIN pg_attribute AS a ON a.attrelid = own.adrelid AND a.attnum = own.adnum
          CROSS JOIN LATERAL @extschema@.idgen_read_default(own.adbin, c.oid) AS d
-    WHERE EXISTS (
-        SELECT FROM pg_depend AS use
+    WHERE (
+        SELECT true FROM pg_depend AS use
         WHERE use.classid = 'pg_attrdef'::regclass AND use.objid = own.oid AND use.refclassid = 'pg_proc'::regclass
           AND use.refobjid IN ('@extschema@.snowflake_next_id()'::regprocedure,
                                '@extschema@.snowflake_next_id(integer)'::regprocedure,
-                               '@extschema@.snowflake_next_id_js(integer)'::regprocedure))
+                               '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
+        LIMIT 1)
     UNION ALL
     -- A column without a default of its own has that of its domain.
     SELECT n.nspname, c.relname, a.attname, d.shard, d.expression, d.template, c.oid, d.max_shard
@@ -167,12 +169,13 @@ BEGIN ATOMIC
          JOIN pg_attribute AS a ON a.attrelid = c.oid AND NOT a.atthasdef AND NOT a.attisdropped
          JOIN pg_type AS t ON t.oid = a.atttypid AND t.typdefaultbin IS NOT NULL
          CROSS JOIN LATERAL @extschema@.idgen_read_default(t.typdefaultbin, '0'::oid) AS d
-    WHERE EXISTS (
-        SELECT FROM pg_depend AS use
+    WHERE (
+        SELECT true FROM pg_depend AS use
         WHERE use.classid = 'pg_type'::regclass AND use.objid = t.oid AND use.refclassid = 'pg_proc'::regclass
           AND use.refobjid IN ('@extschema@.snowflake_next_id()'::regprocedure,
                                '@extschema@.snowflake_next_id(integer)'::regprocedure,
-                               '@extschema@.snowflake_next_id_js(integer)'::regprocedure));
+                               '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
+        LIMIT 1);
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
 'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for.';
@@ -242,7 +245,7 @@ BEGIN
         tables := ARRAY(
             SELECT d.adrelid FROM pg_attrdef AS d
             WHERE CASE WHEN @extschema@.idgen_has_integer(d.adbin, new_shard) THEN (
-                SELECT true FROM pg_depend AS use
+                SELECT true FROM pg_depend AS use JOIN pg_class AS c ON c.oid = d.adrelid AND c.relnamespace <> target
                 WHERE use.classid = 'pg_attrdef'::regclass AND use.objid = d.oid
                   AND use.refclassid = 'pg_proc'::regclass
                   AND use.refobjid IN ('@extschema@.snowflake_next_id(integer)'::regprocedure,
@@ -252,9 +255,11 @@ BEGIN
                    WHERE t.typtype = 'd' AND @extschema@.idgen_has_integer(t.typdefaultbin, new_shard)) THEN
             tables := ARRAY(SELECT c.oid FROM pg_class AS c);
         END IF;
-        SELECT string_agg(DISTINCT quote_ident(c.schema), ', ') INTO list
-        FROM @extschema@.idgen_columns() AS c
-        WHERE c.relation = ANY (tables) AND c.shard = new_shard AND c.schema <> target_name;
+        IF tables <> '{}' THEN
+            SELECT string_agg(DISTINCT quote_ident(c.schema), ', ') INTO list
+            FROM @extschema@.idgen_columns() AS c
+            WHERE c.relation = ANY (tables) AND c.shard = new_shard AND c.schema <> target_name;
+        END IF;
         IF list IS NOT NULL THEN
             RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
                 USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it: %s.', list),
