@@ -5,7 +5,7 @@ import json
 import django
 from django.contrib.auth.models import User as Admin
 from django.core.management import call_command
-from django.db import ProgrammingError, connection, models, transaction
+from django.db import ProgrammingError, connection, migrations, models, transaction
 from django.db.models import Func
 from django.forms import modelform_factory
 from django.test import TestCase, TransactionTestCase
@@ -65,9 +65,14 @@ class Traps(TestCase):
         new.model = Label
         with connection.schema_editor() as editor:
             editor.alter_field(Label, Label._meta.get_field("id"), new)
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT is_identity FROM information_schema.columns WHERE table_name = 'gallery_label'")
-            self.assertEqual(cursor.fetchone(), ("YES",))
+        self.assertEqual(Label.objects.create().id, 1)
+
+        operation = migrations.RunSQL(
+            "ALTER TABLE gallery_label ALTER id DROP IDENTITY, ALTER id SET DEFAULT snowflake_next_id()"
+        )
+        with connection.schema_editor() as editor:
+            operation.database_forwards("gallery", editor, None, None)
+        self.assertGreater(Label.objects.create().id, 2**53)
 
 
 class PhotoSerializer(serializers.ModelSerializer):
