@@ -24,6 +24,10 @@ found = Photo.objects.filter(SnowflakeBetween("pk", since, until))
 assert found.count() == 3000
 assert "Index Cond" in Photo.objects.filter(SnowflakeBetween("pk", since, since)).explain()
 
+with connection.cursor() as cursor:
+    cursor.execute("SELECT data_type FROM information_schema.columns WHERE (table_name, column_name) = ('gallery_photo', 'user_id')")
+    assert cursor.fetchone() == ("bigint",)
+
 # A row that is saved again stays the same row.
 photos[0].caption = "sunset"
 photos[0].save()

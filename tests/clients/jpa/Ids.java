@@ -9,5 +9,9 @@ public class Ids implements SessionCustomizer {
         QuerySequence ids = new QuerySequence("idgen", 1);
         ids.setSelectQuery(new ValueReadQuery("SELECT snowflake_next_id()"));
         session.getLogin().addSequence(ids);
+
+        QuerySequence fifty = new QuerySequence("fifty", 50);
+        fifty.setSelectQuery(new ValueReadQuery("SELECT snowflake_next_id()"));
+        session.getLogin().addSequence(fifty);
     }
 }

@@ -26,6 +26,7 @@ public class Use {
         EntityManager manager = open();
         for (String sql : List.of(
                 "CREATE TABLE asked (id bigint PRIMARY KEY DEFAULT snowflake_next_id(), name text)",
+                "CREATE TABLE counted (id bigint PRIMARY KEY DEFAULT snowflake_next_id())",
                 "CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(), name text)",
                 "CREATE TABLE photos (id bigint PRIMARY KEY DEFAULT snowflake_next_id(),"
                         + " user_id bigint NOT NULL REFERENCES users, caption text)"))
@@ -43,6 +44,18 @@ public class Use {
         } catch (PersistenceException error) {
             check(error.getMessage().contains("lastval is not yet defined"), error.getMessage());
         }
+        manager.getTransaction().rollback();
+
+        // Or it takes the value of some other sequence.
+        manager = open();
+        manager.createNativeQuery("CREATE SEQUENCE others START 42").executeUpdate();
+        manager.createNativeQuery("SELECT nextval('others')").getSingleResult();
+        asked = new Asked();
+        asked.name = "Grace";
+        manager.persist(asked);
+        manager.flush();
+        long true_id = (Long) manager.createNativeQuery("SELECT id FROM asked").getSingleResult();
+        check(asked.id == 42 && true_id > 1L << 53, asked.id, true_id);
         manager.getTransaction().rollback();
 
         manager.getTransaction().begin();
@@ -68,6 +81,14 @@ public class Use {
         check(manager.createQuery("SELECT p.id FROM Photo p WHERE p.id > :last ORDER BY p.id", Long.class)
                 .setParameter("last", ids.get(499)).setMaxResults(100).getResultList().equals(ids.subList(500, 600)));
         check(manager.find(Photo.class, ids.get(7)).caption.equals("photo 7"));
+
+        // Where the sequence is said to give fifty at a time, it makes fifty of the one that was minted.
+        manager.persist(new Counted());
+        Counted next = new Counted();
+        manager.persist(next);
+        manager.flush();
+        long minted = (Long) manager.createNativeQuery("SELECT snowflake_last_id()").getSingleResult();
+        check(next.id == minted - 48, next.id, minted);
         System.out.println("used: a row, 3000 rows, a page; IDENTITY asks for lastval()");
     }
 }

@@ -1,7 +1,6 @@
 from alembic import context
 from sqlalchemy import create_engine, pool
 
-from defaults import compare_server_default
 from models import Base, url
 
 engine = create_engine(url, poolclass=pool.NullPool)
@@ -9,7 +8,7 @@ with engine.connect() as connection:
     context.configure(
         connection=connection,
         target_metadata=Base.metadata,
-        compare_server_default=compare_server_default,
+        compare_server_default=True,
     )
     with context.begin_transaction():
         context.run_migrations()
