@@ -14,7 +14,9 @@
 -- called by the script, or built into what it makes. For the same reason every function body is either parsed
 -- here (the SQL functions) or carries a search_path of its own (the PL/pgSQL functions).
 --
--- No literal has a backslash, which is another thing where standard_conforming_strings is off.
+-- Migration tools take it as it is. Some read a colon and a word, a question mark or a percent sign as the place of
+-- a parameter, wherever it stands; so there is none in it, comments included. Nor is there a backslash, which is
+-- another thing where standard_conforming_strings is off.
 DO $idgen$
 DECLARE
     path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
@@ -36,12 +38,12 @@ ELSIF home IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '3F000', MESSAGE = 'there is no schema to make functions in',
         HINT = 'Run this script with an existing schema first in the search_path.';
 ELSIF starts_with(home, 'pg_') THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('no functions are made in schema "%s"', home),
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat('no functions are made in schema "', home, '"'),
         HINT = 'Run this script with another schema first in the search_path.';
 ELSIF translate(home, '"$''' || chr(92), '') <> home THEN
     -- As CREATE EXTENSION does.
     RAISE EXCEPTION USING ERRCODE = '22023',
-        MESSAGE = format('the name of schema "%s" has a quote, a dollar sign or a backslash', home),
+        MESSAGE = concat('the name of schema "', home, '" has a quote, a dollar sign or a backslash'),
         HINT = 'Run this script with another schema first in the search_path.';
 ELSIF EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') THEN
     RAISE EXCEPTION USING ERRCODE = '55000',
@@ -55,18 +57,18 @@ END IF;
 owner := (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'idgen_portable');
 IF owner <> current_user THEN
     RAISE EXCEPTION USING ERRCODE = '42501',
-        MESSAGE = format('schema "idgen_portable" belongs to role "%s"', owner),
+        MESSAGE = concat('schema "idgen_portable" belongs to role "', owner, '"'),
         HINT = 'Run this script as that role, or drop the schema.';
 END IF;
 DECLARE
     elsewhere CONSTANT pg_catalog.name := (
         SELECT nspname FROM pg_proc JOIN pg_namespace AS n ON n.oid = pronamespace
-        WHERE proname = 'shard_of' AND obj_description(pg_proc.oid, 'pg_proc') LIKE '% Portable edition.'
+        WHERE proname = 'shard_of' AND obj_description(pg_proc.oid, 'pg_proc') ~ ' Portable edition[.]$'
           AND pg_get_userbyid(proowner) = current_user AND nspname <> home
         LIMIT 1);
 BEGIN
     IF elsewhere IS NOT NULL THEN
-        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('idgen is in schema "%s"', elsewhere),
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = concat('idgen is in schema "', elsewhere, '"'),
             HINT = 'Run this script with that schema first in the search_path.';
     END IF;
 END;
@@ -107,27 +109,32 @@ GRANT USAGE ON SCHEMA idgen_portable TO PUBLIC;
 
 -- Settings ----------------------------------------------------------------------------------------
 
+CREATE OR REPLACE FUNCTION idgen_portable.blank(value text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN translate(value, chr(9) || chr(10) || chr(11) || chr(12) || chr(13), '     ');
+COMMENT ON FUNCTION idgen_portable.blank(text) IS 'A text with a blank for every other kind of white space.';
+
 CREATE OR REPLACE FUNCTION idgen_portable.milliseconds(
         name text, least_ms bigint, greatest_ms bigint, fallback bigint)
     RETURNS bigint LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     value text := current_setting(name, true);
     parts text[] := regexp_match(
-        value, '^[[:space:]]*([0-9]+(?:[.][0-9]+)?)[[:space:]]*(us|ms|s|min|h|d)?[[:space:]]*$');
+        idgen_portable.blank(value), '^ *([0-9]+([.][0-9]+){0,1}) *(us|ms|s|min|h|d){0,1} *$');
     ms numeric;
 BEGIN
     IF coalesce(value, '') = '' THEN
         RETURN fallback;
     END IF;
-    ms := round(parts[1]::numeric * CASE coalesce(parts[2], 'ms') WHEN 'us' THEN 0.001 WHEN 'ms' THEN 1
+    ms := round(parts[1]::numeric * CASE coalesce(parts[3], 'ms') WHEN 'us' THEN 0.001 WHEN 'ms' THEN 1
         WHEN 's' THEN 1000 WHEN 'min' THEN 60000 WHEN 'h' THEN 3600000 ELSE 86400000 END);
     IF ms BETWEEN least_ms AND greatest_ms THEN
         RETURN ms;
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22023',
-        MESSAGE = format('invalid value for parameter "%s": "%s"', name, value),
-        HINT = format('Give a time between %s and %s ms. Valid units are "us", "ms", "s", "min", "h", and '
-                      '"d".', least_ms, greatest_ms);
+        MESSAGE = concat('invalid value for parameter "', name, '": "', value, '"'),
+        HINT = concat('Give a time between ', least_ms, ' and ', greatest_ms, ' ms. Valid units are "us", '
+                      '"ms", "s", "min", "h", and "d".');
 END $$;
 COMMENT ON FUNCTION idgen_portable.milliseconds(text, bigint, bigint, bigint) IS
 'A setting read as PostgreSQL reads times, in milliseconds.';
@@ -135,7 +142,7 @@ COMMENT ON FUNCTION idgen_portable.milliseconds(text, bigint, bigint, bigint) IS
 -- The epoch and idgen.max_ahead are constants in functions of their own: any session could set a setting.
 DO $$
 DECLARE
-    value text := btrim(current_setting('idgen.epoch', true), ' ' || chr(9) || chr(13) || chr(10));
+    value text := btrim(idgen_portable.blank(current_setting('idgen.epoch', true)));
     ms numeric;
     problem text;
 BEGIN
@@ -145,9 +152,9 @@ BEGIN
         END IF;
         value := '2025-01-01T00:00:00Z';
     END IF;
-    IF value ~ '^[+-]?[0-9]+$' THEN
+    IF value ~ '^[+-]{0,1}[0-9]+$' THEN
         ms := value;
-    ELSIF value ~* ('^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?'
+    ELSIF value ~* ('^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+){0,1}'
                     '(z|[+-][0-9]{2}:[0-9]{2})$') THEN
         BEGIN
             ms := extract(epoch FROM date_trunc('milliseconds', value::timestamptz)) * 1000;
@@ -164,18 +171,19 @@ BEGIN
     END IF;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = format('invalid value for parameter "idgen.epoch": "%s"', value), DETAIL = problem,
+            MESSAGE = concat('invalid value for parameter "idgen.epoch": "', value, '"'), DETAIL = problem,
             HINT = 'Write a time such as "2025-01-01T00:00:00Z", or whole milliseconds since 1970 such as '
                    '"1735689600000".';
     END IF;
     IF to_regproc('idgen_portable.epoch_ms') IS NULL THEN
-        EXECUTE format('CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint '
-                       'LANGUAGE sql STABLE PARALLEL SAFE RETURN bigint %L', ms::bigint);
+        EXECUTE concat('CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL '
+                       'SAFE RETURN bigint ', quote_literal(ms::bigint));
         COMMENT ON FUNCTION idgen_portable.epoch_ms() IS
             'The moment of tick 0 in milliseconds since 1970. Never to be changed: ids made before would be decoded to wrong times, and might come again.';
     ELSIF idgen_portable.epoch_ms() <> ms THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the epoch cannot be changed',
-            DETAIL = format('It is %s ms after 1970; "idgen.epoch" is %s.', idgen_portable.epoch_ms(), value),
+            DETAIL = concat('It is ', idgen_portable.epoch_ms(), ' ms after 1970; "idgen.epoch" is ', value,
+                            '.'),
             HINT = 'RESET idgen.epoch.';
     END IF;
 END $$;
@@ -184,9 +192,9 @@ DO $$
 BEGIN
     IF to_regproc('idgen_portable.max_ahead_ms') IS NULL
             OR coalesce(current_setting('idgen.max_ahead', true), '') <> '' THEN
-        EXECUTE format('CREATE OR REPLACE FUNCTION idgen_portable.max_ahead_ms() RETURNS bigint '
-                       'LANGUAGE sql STABLE PARALLEL SAFE RETURN bigint %L',
-                       idgen_portable.milliseconds('idgen.max_ahead', 0, 3600000, 1000));
+        EXECUTE concat('CREATE OR REPLACE FUNCTION idgen_portable.max_ahead_ms() RETURNS bigint LANGUAGE sql '
+                       'STABLE PARALLEL SAFE RETURN bigint ',
+                       quote_literal(idgen_portable.milliseconds('idgen.max_ahead', 0, 3600000, 1000)));
     END IF;
 END $$;
 COMMENT ON FUNCTION idgen_portable.max_ahead_ms() IS
@@ -202,7 +210,7 @@ COMMENT ON FUNCTION idgen_portable.epoch() IS 'The moment of tick 0.';
 CREATE OR REPLACE FUNCTION idgen_portable.refuse_null(argument text) RETURNS void
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('argument "%s" must not be null', argument),
+    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = concat('argument "', argument, '" must not be null'),
         HINT = CASE argument WHEN 'shard' THEN 'Give a shard. snowflake_next_id() without an argument takes '
                                                'the one in "idgen.shard".'
                              ELSE 'Give a value.' END;
@@ -212,8 +220,8 @@ COMMENT ON FUNCTION idgen_portable.refuse_null(text) IS 'Raises 22004.';
 CREATE OR REPLACE FUNCTION idgen_portable.refuse_part(part text, value integer, greatest_value integer)
     RETURNS void LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s "%s" is out of range', part, value),
-        DETAIL = format('An id has room for a %s between 0 and %s.', part, greatest_value),
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat(part, ' "', value, '" is out of range'),
+        DETAIL = concat('An id has room for a ', part, ' between 0 and ', greatest_value, '.'),
         HINT = 'See the bit layout in the documentation of idgen.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_part(text, integer, integer) IS 'Raises 22023.';
@@ -223,7 +231,7 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_clock(tick bigint) RETURNS void
 BEGIN
     IF tick < 0 THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the system clock is before "idgen.epoch"',
-            DETAIL = format('The clock is %s ms before the epoch.', -tick),
+            DETAIL = concat('The clock is ', -tick, ' ms before the epoch.'),
             HINT = 'Check the system clock and the setting.';
     END IF;
     RAISE EXCEPTION USING ERRCODE = '2200H', MESSAGE = 'the range of ids is used up',
@@ -271,11 +279,11 @@ COMMENT ON FUNCTION idgen_portable.check_shard(integer, integer) IS
 CREATE OR REPLACE FUNCTION idgen_portable.make_register(shard integer) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 BEGIN
-    EXECUTE format('CREATE SEQUENCE IF NOT EXISTS idgen_portable.shard_%s '
-                   'MINVALUE 0 MAXVALUE 1125899906842623 START 0', shard);
+    EXECUTE concat('CREATE SEQUENCE IF NOT EXISTS idgen_portable.shard_', shard, ' MINVALUE 0 MAXVALUE '
+                   '1125899906842623 START 0');
     IF shard <= 255 THEN
-        EXECUTE format('CREATE SEQUENCE IF NOT EXISTS idgen_portable.js_%s '
-                       'MINVALUE 0 MAXVALUE 4503599628287 START 0', shard);
+        EXECUTE concat('CREATE SEQUENCE IF NOT EXISTS idgen_portable.js_', shard, ' MINVALUE 0 MAXVALUE '
+                       '4503599628287 START 0');
     END IF;
 END $$;
 COMMENT ON FUNCTION idgen_portable.make_register(integer) IS
@@ -310,28 +318,29 @@ BEGIN
     -- It is also the gate to all shards: a transaction that mints holds a lock on it, as on any sequence it
     -- uses, until it ends. Whoever takes this from the portable edition to the extension waits for that.
     IF to_regclass('idgen_portable.last_id') IS NULL THEN
-        EXECUTE format('CREATE %s SEQUENCE idgen_portable.last_id MINVALUE 0 START 0',
-                       CASE WHEN current_setting('server_version_num')::integer >= 150000
-                            THEN 'UNLOGGED' END);
+        EXECUTE concat('CREATE ',
+                       CASE WHEN current_setting('server_version_num')::integer >= 150000 THEN 'UNLOGGED' END,
+                       ' SEQUENCE idgen_portable.last_id MINVALUE 0 START 0');
         PERFORM setval('idgen_portable.last_id', 0);
         list := coalesce(nullif(btrim(list), ''), '0-1023');
     END IF;
     FOREACH entry IN ARRAY string_to_array(coalesce(btrim(list), ''), ',') LOOP
         entry := btrim(entry);
-        ends := regexp_match(entry, '^[+]?([0-9]{1,9})[[:space:]]*(?:-[[:space:]]*[+]?([0-9]{1,9}))?$');
-        IF ends IS NULL OR greatest(ends[1]::integer, ends[2]::integer) > 8191 THEN
+        ends := regexp_match(idgen_portable.blank(entry),
+                             '^[+]{0,1}([0-9]{1,9}) *(- *[+]{0,1}([0-9]{1,9})){0,1}$');
+        IF ends IS NULL OR greatest(ends[1]::integer, ends[3]::integer) > 8191 THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
-                MESSAGE = format('invalid value for parameter "idgen.allowed_shards": "%s"', list),
-                DETAIL = format('"%s" is no shard or range of shards between 0 and 8191.', entry),
+                MESSAGE = concat('invalid value for parameter "idgen.allowed_shards": "', list, '"'),
+                DETAIL = concat('"', entry, '" is no shard or range of shards between 0 and 8191.'),
                 HINT = 'Write shards and ranges separated by commas, such as "0-4095,5000".';
-        ELSIF ends[2]::integer < ends[1]::integer THEN
+        ELSIF ends[3]::integer < ends[1]::integer THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
-                MESSAGE = format('invalid value for parameter "idgen.allowed_shards": "%s"', list),
-                DETAIL = format('The range "%s" ends before it begins.', entry),
+                MESSAGE = concat('invalid value for parameter "idgen.allowed_shards": "', list, '"'),
+                DETAIL = concat('The range "', entry, '" ends before it begins.'),
                 HINT = 'Write shards and ranges separated by commas, such as "0-4095,5000".';
         END IF;
         PERFORM idgen_portable.make_register(shard)
-        FROM generate_series(ends[1]::integer, coalesce(ends[2], ends[1])::integer) AS shard;
+        FROM generate_series(ends[1]::integer, coalesce(ends[3], ends[1])::integer) AS shard;
     END LOOP;
 END $$;
 COMMENT ON SEQUENCE idgen_portable.last_id IS
@@ -357,11 +366,11 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_shard(shard integer, js boolean
 BEGIN
     PERFORM idgen_portable.check_shard(shard, CASE WHEN js THEN 255 ELSE 8191 END);
     RAISE EXCEPTION USING ERRCODE = '55000',
-        MESSAGE = format('this server may not mint ids for shard "%s"', shard),
-        DETAIL = format('"idgen.allowed_shards" is "%s".',
-                        idgen_portable.shards(CASE WHEN js THEN 'js_' ELSE 'shard_' END)),
-        HINT = format('Connect to the server that holds the shard; or, once no other server mints for it, let '
-                      'the owner call snowflake_advance(%s, ID) with its greatest id, or 0.', shard);
+        MESSAGE = concat('this server may not mint ids for shard "', shard, '"'),
+        DETAIL = concat('"idgen.allowed_shards" is "',
+                        idgen_portable.shards(CASE WHEN js THEN 'js_' ELSE 'shard_' END), '".'),
+        HINT = concat('Connect to the server that holds the shard; or, once no other server mints for it, let '
+                      'the owner call snowflake_advance(', shard, ', ID) with its greatest id, or 0.');
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_shard(integer, boolean) IS
 'Raises 55000 for a shard that has no register, or what is wrong with it.';
@@ -370,7 +379,7 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_uncommitted(shard integer) RETU
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '55000',
-        MESSAGE = format('the register of shard "%s" was made by this transaction', shard),
+        MESSAGE = concat('the register of shard "', shard, '" was made by this transaction'),
         DETAIL = 'If the transaction is rolled back, the register is gone, and its ids would be minted again.',
         HINT = 'Commit first.';
 END $$;
@@ -386,8 +395,8 @@ BEGIN
         PERFORM idgen_portable.refuse_null(lacking);
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'an argument of idgen_portable.mint is out of range',
-        DETAIL = format('It is to take between 1 and 2147483647 ids, here %s, and cannot have waited for less '
-                        'than 0 ms, here %s.', want, waited_ms),
+        DETAIL = concat('It is to take between 1 and 2147483647 ids, here ', want, ', and cannot have waited '
+                        'for less than 0 ms, here ', waited_ms, '.'),
         HINT = 'Call snowflake_next_id or snowflake_next_ids.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_call(bigint, bigint, boolean) IS
@@ -445,7 +454,7 @@ BEGIN
                 start := (pg_sequence_parameters(register)).start_value;
             END IF;
             IF tick / unit_ms << bits > start THEN
-                -- A quiet shard does not begin every millisecond with sequence 0: id % N finds all buckets.
+                -- A quiet shard does not begin every millisecond with sequence 0: id modulo N finds all buckets.
                 start := (tick / unit_ms << bits) | (start & 255);
             END IF;
             IF tick >= 0 AND (start >> bits) * unit_ms <= greatest_tick THEN
@@ -465,17 +474,18 @@ BEGIN
         IF waited_ms >= max_wait_ms THEN
             IF (start >> bits) * unit_ms <= tick + idgen_portable.max_ahead_ms() + unit_ms THEN
                 RAISE EXCEPTION USING ERRCODE = '55000',
-                    MESSAGE = format('shard "%s" has no more ids for now', shard),
-                    DETAIL = format('Its ids are as far ahead of the clock as "idgen.max_ahead" (%s ms) allows, and '
-                                    'it has 1024 a millisecond (4096 a second for snowflake_next_id_js). The call '
-                                    'waited %s ms.', idgen_portable.max_ahead_ms(), waited_ms),
+                    MESSAGE = concat('shard "', shard, '" has no more ids for now'),
+                    DETAIL = concat('Its ids are as far ahead of the clock as "idgen.max_ahead" (',
+                                    idgen_portable.max_ahead_ms(), ' ms) allows, and it has 1024 a '
+                                    'millisecond (4096 a second for snowflake_next_id_js). The call waited ',
+                                    waited_ms, ' ms.'),
                     HINT = 'Spread the load over more shards, ask for fewer ids, or raise "idgen.max_wait".';
             END IF;
             RAISE EXCEPTION USING ERRCODE = '55000',
-                MESSAGE = format('the system clock is behind the ids of shard "%s"', shard),
-                DETAIL = format('The next id lies %s ms after the clock; "idgen.max_ahead" allows %s ms. '
-                                'The call waited %s ms.',
-                                (start >> bits) * unit_ms - tick, idgen_portable.max_ahead_ms(), waited_ms),
+                MESSAGE = concat('the system clock is behind the ids of shard "', shard, '"'),
+                DETAIL = concat('The next id lies ', (start >> bits) * unit_ms - tick, ' ms after the clock; '
+                                '"idgen.max_ahead" allows ', idgen_portable.max_ahead_ms(), ' ms. The call '
+                                'waited ', waited_ms, ' ms.'),
                 HINT = 'If the clock was set back, check its synchronisation. Minting goes on once the clock has '
                        'caught up, which is later if "idgen.max_ahead" was lowered.';
         END IF;
@@ -498,9 +508,9 @@ BEGIN
             DETAIL = 'snowflake_next_id() without an argument mints for the shard in "idgen.shard".',
             HINT = 'SET idgen.shard, or ALTER DATABASE or ALTER ROLE ... SET idgen.shard; or call '
                    'snowflake_next_id(shard).';
-    ELSIF value !~ '^[[:space:]]*-?[0-9]{1,9}[[:space:]]*$' THEN
+    ELSIF idgen_portable.blank(value) !~ '^ *-{0,1}[0-9]{1,9} *$' THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = format('invalid value for parameter "idgen.shard": "%s"', value),
+            MESSAGE = concat('invalid value for parameter "idgen.shard": "', value, '"'),
             HINT = 'Give a shard between 0 and 8191.';
     END IF;
     RETURN value;
@@ -541,7 +551,7 @@ BEGIN
     IF want IS NULL THEN
         PERFORM idgen_portable.refuse_null('count');
     ELSIF want < 0 THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('count "%s" is negative', want),
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat('count "', want, '" is negative'),
             HINT = 'Ask for 0 or more ids.';
     END IF;
     IF NOT pg_is_in_recovery() AND pg_sequence_last_value('idgen_portable.last_id') IS NULL
@@ -567,9 +577,10 @@ BEGIN
         IF tick >= 0 AND want > most AND NOT pg_is_in_recovery()
                 AND earliest >> 10 <= least(limit_tick + max_wait_ms - max_wait_ms / 8 * 7, 1099511627775) THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
-                MESSAGE = format('count "%s" is more ids than one call can get', count),
-                DETAIL = format('This shard can give at most %s now, with what "idgen.max_ahead" lets it run ahead '
-                                'of the clock and "idgen.max_wait" lets a call wait. No id was minted.', most),
+                MESSAGE = concat('count "', count, '" is more ids than one call can get'),
+                DETAIL = concat('This shard can give at most ', most, ' now, with what "idgen.max_ahead" lets '
+                                'it run ahead of the clock and "idgen.max_wait" lets a call wait. No id was '
+                                'minted.'),
                 HINT = 'Ask for fewer ids at once, or of several shards, or raise "idgen.max_wait".';
         END IF;
     END IF;
@@ -643,8 +654,8 @@ BEGIN
         PERFORM idgen_portable.refuse_clock(tick);
     ELSIF next >> 10 > tick + idgen_portable.max_ahead_ms() THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'the id to advance past lies in the future',
-            DETAIL = format('It lies %s ms after the system clock; "idgen.max_ahead" allows %s ms.',
-                            (next >> 10) - tick, idgen_portable.max_ahead_ms()),
+            DETAIL = concat('It lies ', (next >> 10) - tick, ' ms after the system clock; "idgen.max_ahead" '
+                            'allows ', idgen_portable.max_ahead_ms(), ' ms.'),
             HINT = 'Check that the id is of this layout and epoch, and the system clock.';
     END IF;
     IF to_regclass('idgen_portable.shard_' || shard) IS NULL
@@ -657,7 +668,7 @@ BEGIN
     IF idgen_portable.is_uncommitted(register) THEN
         -- It has minted nothing, and stays such a register until it is committed.
         next := greatest(next, (pg_sequence_parameters(register)).start_value);
-        EXECUTE format('ALTER SEQUENCE %s START %s', register, next);
+        EXECUTE concat('ALTER SEQUENCE ', register, ' START ', next);
         RETURN idgen_portable.id_at(next, shard);
     END IF;
     BEGIN
@@ -872,8 +883,8 @@ BEGIN
     SELECT * INTO l FROM idgen_portable.layout(layout);
     IF l.bits IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = format('there is no layout "%s"', idgen_portable.excerpt(layout)),
-            DETAIL = format('The layouts are %s.', l.names),
+            MESSAGE = concat('there is no layout "', idgen_portable.excerpt(layout), '"'),
+            DETAIL = concat('The layouts are ', l.names, '.'),
             HINT = 'The view snowflake_layouts describes them.';
     END IF;
     -- From the lowest bits up; the time is the rest.
@@ -891,9 +902,9 @@ BEGIN
                 -- Where only the sign bit is left over, that counts as time.
                 IF part.width + shift < 63 AND id >> (part.width + shift) <> 0 THEN
                     RAISE EXCEPTION USING ERRCODE = '22023',
-                        MESSAGE = format('id "%s" is not of layout "%s"', id, layout),
-                        DETAIL = format('The ids of this layout are between 0 and %s.',
-                                        (1::bigint << (part.width + shift)) - 1),
+                        MESSAGE = concat('id "', id, '" is not of layout "', layout, '"'),
+                        DETAIL = concat('The ids of this layout are between 0 and ',
+                                        (1::bigint << (part.width + shift)) - 1, '.'),
                         HINT = 'The view snowflake_layouts describes the layouts.';
                 END IF;
                 value := (id >> shift) & ((1::bigint << (64 - shift)) - 1);
@@ -902,7 +913,7 @@ BEGIN
     END LOOP;
     -- In two steps: a product with an interval is a floating-point one.
     value := value * (extract(epoch FROM l.unit) * 1000)::bigint;
-    created_at := l.epoch + (value / 1000) * interval '1 s' + (value % 1000) * interval '1 ms';
+    created_at := l.epoch + (value / 1000) * interval '1 s' + mod(value, 1000) * interval '1 ms';
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint, text) IS
 'Takes an id of another system apart, by a layout that the view snowflake_layouts lists: the moment it was made, cut to the layout''s unit of time; the shard, which is what the layout says and null where it has none; the sequence number; the gene, bits of another id, null in most. The word is read as unsigned. Depends on the epoch for the layouts idgen and js53. Error: 22023 no such layout, or an id with more bits than its layout has. Portable edition.';
@@ -925,15 +936,15 @@ DECLARE
     digit integer;
 BEGIN
     IF length(value) NOT BETWEEN least_length AND greatest_length THEN
-        problem := format('Its length in characters is %s.', length(value));
+        problem := concat('Its length in characters is ', length(value), '.');
         RETURN;
     END IF;
     number := 0;
     FOR place IN 1..length(value) LOOP
         digit := strpos(digits, substr(value, place, 1) COLLATE "C");
         IF digit = 0 THEN
-            problem := format('The character "%s" at position %s is not one of its digits.',
-                              idgen_portable.excerpt(substr(value, place, 1)), place);
+            problem := concat('The character "', idgen_portable.excerpt(substr(value, place, 1)),
+                              '" at position ', place, ' is not one of its digits.');
             RETURN;
         END IF;
         number := number * length(digits) + digit - 1;
@@ -953,12 +964,12 @@ BEGIN
     SELECT * INTO read
     FROM idgen_portable.read_digits(
         code, 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_', 1, 11);
-    IF read.problem IS NULL AND code LIKE 'A_%' THEN
+    IF read.problem IS NULL AND code ~ '^A.' THEN
         read.problem := 'It begins with "A", a leading zero.';
     END IF;
     IF read.problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22P02',
-            MESSAGE = format('invalid short code: "%s"', idgen_portable.excerpt(code)), DETAIL = read.problem,
+            MESSAGE = concat('invalid short code: "', idgen_portable.excerpt(code), '"'), DETAIL = read.problem,
             HINT = 'A short code has 1 to 11 of the characters A-Z, a-z, 0-9, "-" and "_". In the longer one '
                    'of a private post the last 28 characters are not of the id.';
     END IF;
@@ -990,7 +1001,7 @@ BEGIN
     SELECT * INTO read FROM idgen_portable.read_digits($1, '0123456789ABCDEFGHJKMNPQRSTVWXYZ', 13, 13);
     IF read.problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22P02',
-            MESSAGE = format('invalid id text: "%s"', idgen_portable.excerpt($1)), DETAIL = read.problem,
+            MESSAGE = concat('invalid id text: "', idgen_portable.excerpt($1), '"'), DETAIL = read.problem,
             HINT = 'It has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not read: '
                    'use upper().';
     END IF;
@@ -1037,8 +1048,9 @@ BEGIN ATOMIC
     -- something else: a literal, a name with its qualification, or one character. The longest one counts.
     grammar AS (
         SELECT array_agg(DISTINCT name) AS names,
-               '(((?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+)[(](?:(?:shard|"shard") => )?([0-9]*)[)]'
-               '|''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)' AS token
+               '((([A-Za-z0-9_$.]|"[^"]*")+)[(]((shard|"shard") => ){0,1}([0-9]*)[)]'
+               '|(''[^'']*'')+|([A-Za-z0-9_$.]|"[^"]*")+|.)' AS token,
+               chr(37) AS percent
         FROM minting
     ),
     -- A column without a default of its own has that of its domain.
@@ -1069,10 +1081,11 @@ BEGIN ATOMIC
          CROSS JOIN grammar
          CROSS JOIN LATERAL (
              SELECT count(call) > 0 AND count(*) FILTER (WHERE part[1] = ANY (names)) = 0 AS all_of_it,
-                    min(part[3]) FILTER (WHERE call IS NOT NULL) AS least,
-                    max(part[3]) FILTER (WHERE call IS NOT NULL) AS greatest,
-                    string_agg(replace(coalesce(call, part[1]), '%', '%%')
-                               || CASE WHEN call IS NULL THEN '' ELSE '(%1$s)' END, '' ORDER BY place)
+                    min(part[6]) FILTER (WHERE call IS NOT NULL) AS least,
+                    max(part[6]) FILTER (WHERE call IS NOT NULL) AS greatest,
+                    string_agg(replace(coalesce(call, part[1]), percent, percent || percent)
+                               || CASE WHEN call IS NULL THEN '' ELSE '(' || percent || '1$s)' END, ''
+                               ORDER BY place)
                     AS template,
                     min((SELECT min(max_shard) FROM minting WHERE name = call)) AS max_shard
              FROM regexp_matches(d.expression, grammar.token, 'g') WITH ORDINALITY AS tokens (part, place)
@@ -1080,7 +1093,7 @@ BEGIN ATOMIC
          ) AS read;
 END;
 COMMENT ON FUNCTION idgen_portable.columns() IS
-'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for.';
+'What the view idgen_columns shows; besides, template is the default with a place for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_columns(
         OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
@@ -1091,7 +1104,7 @@ BEGIN ATOMIC
     SELECT * FROM idgen_portable.columns();
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
-'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for. Portable edition.';
+'What the view idgen_columns shows; besides, template is the default with a place for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for. Portable edition.';
 
 CREATE OR REPLACE VIEW @extschema@.idgen_columns AS
     SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
@@ -1119,16 +1132,17 @@ DECLARE
     item record;
 BEGIN
     IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
-        RAISE EXCEPTION 'argument "%" must not be null',
-                CASE WHEN target IS NULL THEN 'schema' WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END
-            USING ERRCODE = '22004', HINT = 'Give a value.';
+        RAISE EXCEPTION USING ERRCODE = '22004',
+            MESSAGE = concat('argument "', CASE WHEN target IS NULL THEN 'schema'
+                                                WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END,
+                             '" must not be null'),
+            HINT = 'Give a value.';
     ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
-        RAISE EXCEPTION 'shard "%" is out of range', new_shard
-            USING ERRCODE = '22023', DETAIL = 'An id has room for a shard between 0 and 8191.',
-                  HINT = 'See the bit layout in the documentation of idgen.';
+        PERFORM idgen_portable.refuse_part('shard', new_shard, 8191);
     ELSIF target_name IS NULL THEN
-        RAISE EXCEPTION 'schema with OID % does not exist', target::oid
-            USING ERRCODE = '3F000', HINT = 'Give the schema by its name.';
+        RAISE EXCEPTION USING ERRCODE = '3F000',
+            MESSAGE = concat('schema with OID ', target::oid, ' does not exist'),
+            HINT = 'Give the schema by its name.';
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'snowflake_assign_shard() must run in a READ COMMITTED transaction'
             USING ERRCODE = '25001',
@@ -1147,10 +1161,10 @@ BEGIN
         FROM idgen_portable.columns() AS c
         WHERE c.shard = new_shard AND c.schema <> target_name;
         IF list IS NOT NULL THEN
-            RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
-                USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it: %s.', list),
-                      HINT = 'Choose another shard; or, where the schemas are to share it, say share => '
-                             'true.';
+            RAISE EXCEPTION USING ERRCODE = '55006',
+                MESSAGE = concat('shard "', new_shard, '" is in use by another schema'),
+                DETAIL = concat('Columns of these schemas mint for it: ', list, '.'),
+                HINT = 'Choose another shard; or, where the schemas are to share it, say share => true.';
         END IF;
     END IF;
 
@@ -1163,34 +1177,37 @@ BEGIN
         WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
         ORDER BY c.relation DESC
     LOOP
-        EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', target_name, item.table);
+        EXECUTE concat('LOCK TABLE ONLY ', quote_ident(target_name), '.', quote_ident(item.table),
+                       ' IN ACCESS EXCLUSIVE MODE');
     END LOOP;
 
     SELECT count(*),
-           string_agg(format('%I.%I DEFAULT %s', c.table, c.column, c.expression), '; '
+           string_agg(concat(quote_ident(c.table), '.', quote_ident(c.column), ' DEFAULT ', c.expression), '; '
                       ORDER BY c.relation, c.column) FILTER (WHERE c.template IS NULL)
     INTO found_columns, list
     FROM idgen_portable.columns() AS c
     WHERE c.schema = target_name;
     IF list IS NOT NULL THEN
-        RAISE EXCEPTION 'the shard in a default of schema "%" cannot be read', target_name
-            USING ERRCODE = '0A000', DETAIL = format('These are not rewritten by a guess: %s.', list),
-                  HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
+        RAISE EXCEPTION USING ERRCODE = '0A000',
+            MESSAGE = concat('the shard in a default of schema "', target_name, '" cannot be read'),
+            DETAIL = concat('These are not rewritten by a guess: ', list, '.'),
+            HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
     ELSIF found_columns = 0 THEN
-        RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name
-            USING HINT = 'A function or a trigger of your own that calls it is not seen.';
+        RAISE NOTICE USING
+            MESSAGE = concat('schema "', target_name, '" has no column whose default calls snowflake_next_id'),
+            HINT = 'A function or a trigger of your own that calls it is not seen.';
     END IF;
-    SELECT string_agg(format('%I.%I DEFAULT %s', c.table, c.column, c.expression), '; '
+    SELECT string_agg(concat(quote_ident(c.table), '.', quote_ident(c.column), ' DEFAULT ', c.expression), '; '
                       ORDER BY c.relation, c.column)
     INTO list
     FROM idgen_portable.columns() AS c
     WHERE c.schema = target_name AND new_shard > c.max_shard;
     IF list IS NOT NULL THEN
-        RAISE EXCEPTION 'shard "%" is out of range', new_shard
-            USING ERRCODE = '22023',
-                  DETAIL = format('Ids of snowflake_next_id_js have room for a shard between 0 and 255. '
-                                  'These are such: %s.', list),
-                  HINT = 'Choose a lower shard, or let these columns have ids of snowflake_next_id.';
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = concat('shard "', new_shard, '" is out of range'),
+            DETAIL = concat('Ids of snowflake_next_id_js have room for a shard between 0 and 255. These are '
+                            'such: ', list, '.'),
+            HINT = 'Choose a lower shard, or let these columns have ids of snowflake_next_id.';
     END IF;
 
     FOR item IN
@@ -1199,8 +1216,8 @@ BEGIN
         WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard
         ORDER BY c.relation, c.column
     LOOP
-        EXECUTE format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I SET DEFAULT %s',
-                       target_name, item.table, item.column, item.new_expression);
+        EXECUTE concat('ALTER TABLE ONLY ', quote_ident(target_name), '.', quote_ident(item.table),
+                       ' ALTER COLUMN ', quote_ident(item.column), ' SET DEFAULT ', item.new_expression);
         "table" := item.table;
         "column" := item.column;
         old_default := item.expression;
@@ -1246,7 +1263,7 @@ BEGIN
                     WHEN ahead_ms > idgen_portable.max_ahead_ms()
                          THEN 'the system clock is behind the ids already minted'
                     WHEN years_left < 5
-                         THEN format('the range of ids ends in %s years', round(years_left::numeric, 1)) END;
+                         THEN concat('the range of ids ends in ', round(years_left::numeric, 1), ' years') END;
     RETURN NEXT;
 END $$;
 COMMENT ON FUNCTION @extschema@.idgen_status() IS
