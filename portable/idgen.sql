@@ -712,8 +712,7 @@ BEGIN
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'timestamp is outside the range of ids',
         DETAIL = 'Ids cover the 2^40 milliseconds (34.8 years) that begin at "idgen.epoch".',
-        HINT = 'The view idgen_status shows the first and the last moment. For a range open at one end use '
-               '''-infinity'' with snowflake_min_id or ''infinity'' with snowflake_max_id.';
+        HINT = 'The view idgen_status shows the first and the last moment.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.tick_of(timestamptz) IS 'The millisecond of a moment, 0 to 2^40 - 1. Error: 22008.';
 
@@ -755,25 +754,26 @@ COMMENT ON FUNCTION @extschema@.snowflake_time(bigint, timestamptz) IS
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_min_id(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN CASE WHEN ts = '-infinity' THEN 0 ELSE idgen_portable.tick_of(ts) << 23 END;
+    RETURN CASE WHEN ts < idgen_portable.epoch() THEN 0 ELSE idgen_portable.tick_of(ts) << 23 END;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_min_id(timestamptz) IS
-'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. ''-infinity'' gives the least id of all. Depends on the epoch. Error: 22008 outside the range of ids. Portable edition.';
+'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. Before the epoch, and for ''-infinity'', the least id of all, 0. Depends on the epoch. Error: 22008 after the end of the range, where no bigint is late enough. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_max_id(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN CASE WHEN ts = 'infinity' THEN 9223372036854775807
+    RETURN CASE WHEN ts < idgen_portable.epoch() THEN -1
+                WHEN ts >= idgen_portable.epoch() + 1099511627776 * interval '1 ms' THEN 9223372036854775807
                 ELSE idgen_portable.tick_of(ts) << 23 | 8388607 END;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_max_id(timestamptz) IS
-'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. ''infinity'' gives the greatest id of all. Depends on the epoch. Error: 22008 outside the range of ids. Portable edition.';
+'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', -1, which is less than every id. Depends on the epoch. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_between(id bigint, "from" timestamptz, upto timestamptz)
     RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
     RETURN id >= @extschema@.snowflake_min_id("from") AND id <= @extschema@.snowflake_max_id(upto);
 COMMENT ON FUNCTION @extschema@.snowflake_between(bigint, timestamptz, timestamptz) IS
-'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open. Errors: those of snowflake_min_id and snowflake_max_id. Portable edition.';
+'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open, and before the epoch nothing lies. Error: that of snowflake_min_id. Portable edition.';
 
 -- Ids of other systems --------------------------------------------------------------------------
 

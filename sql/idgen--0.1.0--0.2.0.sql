@@ -26,6 +26,17 @@ COMMENT ON FUNCTION @extschema@.snowflake_safe_horizon() IS
 COMMENT ON FUNCTION @extschema@.snowflake_next_ids(integer, integer) IS
 'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one visit to shared memory. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or more than can be had within idgen.max_ahead and idgen.max_wait, or shard out of range, and those of snowflake_next_id(shard).';
 
+-- Time ------------------------------------------------------------------------------------------
+
+COMMENT ON FUNCTION @extschema@.snowflake_min_id(timestamptz) IS
+'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. Before the epoch, and for ''-infinity'', the least id of all, 0. Depends on idgen.epoch. Error: 22008 after the end of the range, where no bigint is late enough.';
+
+COMMENT ON FUNCTION @extschema@.snowflake_max_id(timestamptz) IS
+'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', -1, which is less than every id. Depends on idgen.epoch.';
+
+COMMENT ON FUNCTION @extschema@.snowflake_between(bigint, timestamptz, timestamptz) IS
+'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open, and before the epoch nothing lies. Error: that of snowflake_min_id.';
+
 -- Ids of other systems --------------------------------------------------------------------------
 
 CREATE FUNCTION @extschema@.snowflake_decode(

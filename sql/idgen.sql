@@ -86,13 +86,13 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_min_id(ts timestamptz) RETURNS 
     AS 'MODULE_PATHNAME', 'snowflake_min_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_min_id(timestamptz) IS
-'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. ''-infinity'' gives the least id of all. Depends on idgen.epoch. Error: 22008 outside the range of ids.';
+'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. Before the epoch, and for ''-infinity'', the least id of all, 0. Depends on idgen.epoch. Error: 22008 after the end of the range, where no bigint is late enough.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_max_id(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_max_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_max_id(timestamptz) IS
-'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. ''infinity'' gives the greatest id of all. Depends on idgen.epoch. Error: 22008 outside the range of ids.';
+'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', -1, which is less than every id. Depends on idgen.epoch.';
 
 -- A function body that is parsed here, not at run time, is safe from search_path; SQL functions that
 -- are neither STRICT nor SECURITY DEFINER are inlined, so that the planner sees the range.
@@ -101,7 +101,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_between(id bigint, "from" times
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN id >= @extschema@.snowflake_min_id("from") AND id <= @extschema@.snowflake_max_id(upto);
 COMMENT ON FUNCTION @extschema@.snowflake_between(bigint, timestamptz, timestamptz) IS
-'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open. Errors: those of snowflake_min_id and snowflake_max_id.';
+'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open, and before the epoch nothing lies. Error: that of snowflake_min_id.';
 
 -- Ids of other systems --------------------------------------------------------------------------
 

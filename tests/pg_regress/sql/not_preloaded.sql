@@ -18,7 +18,8 @@ FROM snowflake_decode(11637205501278089, 'idgen') AS own,
      snowflake_decode(11637205501278089, 'instagram') AS named;
 SELECT snowflake_from_shortcode(snowflake_shortcode(1)), snowflake_from_text(snowflake_text(1)),
        snowflake_unscatter(snowflake_scatter(1));
-SELECT snowflake_min_id('2011-08-24T21:07:01.720Z');
+SELECT snowflake_min_id('2011-08-24T21:07:01.720Z'), snowflake_max_id('2011-08-24T21:07:01.720Z');
+SELECT snowflake_make_id('2011-08-24T21:07:01.720Z', 0, 0);
 \echo :LAST_ERROR_SQLSTATE
 SHOW idgen.epoch;
 
