@@ -1013,13 +1013,24 @@ COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS
 
 -- Shards and the columns that mint for them --------------------------------------------------------
 
+-- What this script made before had names of type name, and a result of other types cannot be replaced.
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('@extschema@.idgen_columns()')
+                                     AND 'name'::regtype = ANY (proallargtypes)) THEN
+        DROP VIEW @extschema@.idgen_columns;
+        DROP FUNCTION @extschema@.idgen_columns(), idgen_portable.columns(),
+            @extschema@.snowflake_assign_shard(regnamespace, integer, boolean);
+    END IF;
+END $$;
+
 -- The catalog's dependencies say which defaults call a minting function. Only then is the text of such a
 -- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
 -- one way, so that a name stands for one function; and it is read token by token, so that a literal which
 -- looks like a call is none.
 CREATE OR REPLACE FUNCTION idgen_portable.columns(
-        OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
-        OUT template text, OUT relation oid, OUT max_shard integer)
+        OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
+        OUT template text, OUT relation oid, OUT max_shard integer, OUT namespace oid)
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
     SET search_path = pg_catalog, pg_temp
@@ -1056,12 +1067,13 @@ BEGIN ATOMIC
              JOIN pg_attribute AS a ON a.atttypid = t.oid AND NOT a.atthasdef AND NOT a.attisdropped
              JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f')
     )
-    SELECT n.nspname, c.relname, a.attname,
+    SELECT n.nspname::text, c.relname::text, a.attname::text,
            CASE WHEN read.all_of_it AND read.least = read.greatest THEN nullif(read.least, '')::integer END,
            d.expression,
            CASE WHEN read.all_of_it THEN read.template END,
            c.oid,
-           read.max_shard
+           read.max_shard,
+           n.oid
     FROM defaults AS d
          JOIN pg_class AS c ON c.oid = d.relation AND c.relpersistence <> 't'
          JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -1080,18 +1092,18 @@ BEGIN ATOMIC
          ) AS read;
 END;
 COMMENT ON FUNCTION idgen_portable.columns() IS
-'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for.';
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation and namespace are the oids of the table and its schema, by which to ask for one of many: conditions on them reach an index; and max_shard is the greatest shard that the calls read have room for.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_columns(
-        OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
-        OUT template text, OUT relation oid, OUT max_shard integer)
+        OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
+        OUT template text, OUT relation oid, OUT max_shard integer, OUT namespace oid)
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
 BEGIN ATOMIC
     SELECT * FROM idgen_portable.columns();
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
-'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for. Portable edition.';
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation and namespace are the oids of the table and its schema, by which to ask for one of many: conditions on them reach an index; and max_shard is the greatest shard that the calls read have room for. Portable edition.';
 
 CREATE OR REPLACE VIEW @extschema@.idgen_columns AS
     SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
@@ -1105,7 +1117,7 @@ GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(
         "schema" regnamespace, shard integer, share boolean DEFAULT false)
-    RETURNS TABLE ("table" name, "column" name, old_default text, new_default text)
+    RETURNS TABLE ("table" text, "column" text, old_default text, new_default text)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
     AS $$
@@ -1145,7 +1157,7 @@ BEGIN
     IF NOT share THEN
         SELECT string_agg(DISTINCT quote_ident(c.schema), ', ') INTO list
         FROM idgen_portable.columns() AS c
-        WHERE c.shard = new_shard AND c.schema <> target_name;
+        WHERE c.shard = new_shard AND c.namespace <> target;
         IF list IS NOT NULL THEN
             RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
                 USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it: %s.', list),
@@ -1160,7 +1172,7 @@ BEGIN
     FOR item IN
         SELECT DISTINCT c.relation, c.table
         FROM idgen_portable.columns() AS c JOIN pg_class AS k ON k.oid = c.relation
-        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
+        WHERE c.namespace = target AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
         ORDER BY c.relation DESC
     LOOP
         EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', target_name, item.table);
@@ -1168,10 +1180,10 @@ BEGIN
 
     SELECT count(*),
            string_agg(format('%I.%I DEFAULT %s', c.table, c.column, c.expression), '; '
-                      ORDER BY c.relation, c.column) FILTER (WHERE c.template IS NULL)
+                      ORDER BY c.relation, c.column COLLATE "C") FILTER (WHERE c.template IS NULL)
     INTO found_columns, list
     FROM idgen_portable.columns() AS c
-    WHERE c.schema = target_name;
+    WHERE c.namespace = target;
     IF list IS NOT NULL THEN
         RAISE EXCEPTION 'the shard in a default of schema "%" cannot be read', target_name
             USING ERRCODE = '0A000', DETAIL = format('These are not rewritten by a guess: %s.', list),
@@ -1181,10 +1193,10 @@ BEGIN
             USING HINT = 'A function or a trigger of your own that calls it is not seen.';
     END IF;
     SELECT string_agg(format('%I.%I DEFAULT %s', c.table, c.column, c.expression), '; '
-                      ORDER BY c.relation, c.column)
+                      ORDER BY c.relation, c.column COLLATE "C")
     INTO list
     FROM idgen_portable.columns() AS c
-    WHERE c.schema = target_name AND new_shard > c.max_shard;
+    WHERE c.namespace = target AND new_shard > c.max_shard;
     IF list IS NOT NULL THEN
         RAISE EXCEPTION 'shard "%" is out of range', new_shard
             USING ERRCODE = '22023',
@@ -1196,8 +1208,8 @@ BEGIN
     FOR item IN
         SELECT c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
         FROM idgen_portable.columns() AS c
-        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard
-        ORDER BY c.relation, c.column
+        WHERE c.namespace = target AND c.shard IS DISTINCT FROM new_shard
+        ORDER BY c.relation, c.column COLLATE "C"
     LOOP
         EXECUTE format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I SET DEFAULT %s',
                        target_name, item.table, item.column, item.new_expression);
