@@ -4,6 +4,29 @@
 -- fit better is preferred, wherever in the search_path it is. So the schema is not in it, but written out.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
+-- The extension is trusted: a role that may create objects in the database may call CREATE EXTENSION, and then owns the
+-- extension, while this script runs as the superuser whom initdb made, who may do anything anywhere. So it says here
+-- what the role may have done with it. This comes first, for before PostgreSQL 15.4 and 16.0 a name with a quote would
+-- end the literals that it is put into, and what follows in it would be run.
+DO $$
+DECLARE
+    role name;
+    target name;
+BEGIN
+    SELECT rolname, nspname INTO role, target
+    FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace JOIN pg_roles AS r ON r.oid = extowner
+    WHERE extname = 'idgen' AND NOT rolsuper;
+    IF translate(target, '"$''' || chr(92), '') <> target THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('the name of schema "%s" has a quote, a dollar sign or a backslash', target),
+            HINT = 'CREATE EXTENSION idgen in another schema.';
+    ELSIF NOT has_schema_privilege(role, target, 'CREATE') THEN
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for schema %s', target),
+            DETAIL = format('Role "%s" may not create objects in it.', role),
+            HINT = 'CREATE EXTENSION idgen in another schema.';
+    END IF;
+END $$;
+
 -- Taking over from the portable edition (portable/idgen.sql), where that is installed. after.sql goes on with it.
 
 -- Its functions become the extension's, and each is replaced below under the OID that it has, so that
@@ -32,6 +55,12 @@ BEGIN
     PERFORM set_config('idgen_portable.rights', '[]', true);
     IF coalesce(to_regclass('idgen_portable.last_id'), to_regclass('idgen_portable.moved')) IS NULL THEN
         RETURN;
+    ELSIF NOT EXISTS (SELECT FROM pg_extension JOIN pg_roles AS r ON r.oid = extowner
+                      WHERE extname = 'idgen' AND rolsuper) THEN
+        -- Whoever made these objects would have the superuser handle them.
+        RAISE EXCEPTION USING ERRCODE = '42501',
+            MESSAGE = 'the portable edition of idgen is taken over by superusers only',
+            HINT = 'Have a superuser call CREATE EXTENSION idgen.';
     ELSIF owner <> current_user::regrole
             AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = owner AND rolsuper)
             AND NOT EXISTS (SELECT FROM pg_database
