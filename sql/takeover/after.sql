@@ -13,10 +13,7 @@ DECLARE
     statement text;
     item record;
 BEGIN
-    -- before.sql refuses other roles than superusers; what these have made since is left alone.
-    IF to_regclass('idgen_portable.moved') IS NULL
-            OR NOT EXISTS (SELECT FROM pg_extension JOIN pg_roles AS r ON r.oid = extowner
-                           WHERE extname = 'idgen' AND rolsuper) THEN
+    IF current_setting('idgen_portable.rights') = '' THEN
         RETURN;
     END IF;
     epoch := @extschema@.snowflake_time(bigint '0');

@@ -51,8 +51,9 @@ DECLARE
     is_shut boolean := false;
     item record;
 BEGIN
-    -- Whatever somebody may have put there: what it holds at the end is run.
-    PERFORM set_config('idgen_portable.rights', '[]', true);
+    -- Whatever somebody may have put there: what it holds at the end is run. Empty, it says that nothing is to be taken
+    -- over, whatever others make meanwhile.
+    PERFORM set_config('idgen_portable.rights', '', true);
     IF coalesce(to_regclass('idgen_portable.last_id'), to_regclass('idgen_portable.moved')) IS NULL THEN
         RETURN;
     ELSIF NOT EXISTS (SELECT FROM pg_extension JOIN pg_roles AS r ON r.oid = extowner
@@ -70,6 +71,7 @@ BEGIN
             DETAIL = 'It is taken over from a superuser, the owner of the database or the current user only.',
             HINT = 'Give the schema idgen_portable and the functions to one of them, or drop them.';
     ELSIF to_regclass('idgen_portable.last_id') IS NULL THEN
+        PERFORM set_config('idgen_portable.rights', '[]', true);
         RETURN;    -- taken over before
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION USING ERRCODE = '25001',

@@ -73,7 +73,12 @@ CREATE EXTENSION idgen SCHEMA ids;
 SELECT to_regclass('idgen_portable.moved') IS NOT NULL AS has_come, pg_get_userbyid(proowner) AS owner, prosrc
 FROM pg_proc WHERE proname = 'mint';
 DROP EXTENSION idgen;
+-- Nor by a superuser, who would have been asked before.
 RESET ROLE;
+CREATE EXTENSION idgen SCHEMA ids;
+SELECT to_regclass('idgen_portable.moved') IS NOT NULL AS has_come, pg_get_userbyid(proowner) AS owner, prosrc
+FROM pg_proc WHERE proname = 'mint';
+DROP EXTENSION idgen;
 DROP EVENT TRIGGER come_between;
 SET client_min_messages = warning;
 DROP SCHEMA idgen_portable CASCADE;
@@ -153,6 +158,22 @@ SET ROLE regress_idgen_owner;
 DROP TABLE ids.users;
 DROP EXTENSION idgen;
 RESET ROLE;
+-- In a database made of a template that has the extension, a migration that creates it finds it there, and it is the
+-- superuser's.
+CREATE SCHEMA idgen;
+GRANT USAGE ON SCHEMA idgen TO PUBLIC;
+CREATE EXTENSION idgen SCHEMA idgen;
 \c regression
+CREATE DATABASE regress_idgen_test TEMPLATE regress_idgen_trusted OWNER regress_idgen_owner;
+\c regress_idgen_test
+SET ROLE regress_idgen_owner;
+CREATE SCHEMA IF NOT EXISTS idgen;
+CREATE EXTENSION IF NOT EXISTS idgen SCHEMA idgen;
+CREATE TABLE ids.users (id bigint PRIMARY KEY DEFAULT idgen.snowflake_next_id(510));
+INSERT INTO ids.users DEFAULT VALUES RETURNING idgen.shard_of(id);
+DROP EXTENSION idgen CASCADE;
+\echo :LAST_ERROR_SQLSTATE
+\c regression
+DROP DATABASE regress_idgen_test;
 DROP DATABASE regress_idgen_trusted;
 DROP ROLE regress_idgen_owner, regress_idgen_user;
