@@ -6,6 +6,18 @@
 -- Functions of 0.1.0 that column defaults and indexes call keep their OIDs.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
+DO $$
+BEGIN
+    -- Others may own the schema. Until the end of this transaction it can be neither renamed nor dropped: a statement below
+    -- could otherwise find another schema under the name, and revoke rights on what is in that.
+    PERFORM FROM pg_namespace WHERE oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') FOR UPDATE;
+    IF '@extschema@' <> (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+                         WHERE extname = 'idgen') THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension has been renamed meanwhile',
+            HINT = 'Try again.';
+    END IF;
+END $$;
+
 -- Minting ---------------------------------------------------------------------------------------
 
 CREATE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETURNS bigint

@@ -13,6 +13,9 @@ DECLARE
     role name;
     target name;
 BEGIN
+    -- Others may own the schema. Until the end of this transaction it can be neither renamed nor dropped: a statement below
+    -- could otherwise find another schema under the name, and revoke rights on what is in that.
+    PERFORM FROM pg_namespace WHERE oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') FOR UPDATE;
     SELECT rolname, nspname INTO role, target
     FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace JOIN pg_roles AS r ON r.oid = extowner
     WHERE extname = 'idgen' AND NOT rolsuper;
@@ -51,6 +54,11 @@ DECLARE
     is_shut boolean := false;
     item record;
 BEGIN
+    IF '@extschema@' <> (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+                         WHERE extname = 'idgen') THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension has been renamed meanwhile',
+            HINT = 'Try again.';
+    END IF;
     -- Whatever somebody may have put there: what it holds at the end is run. Empty, it says that nothing is to be taken
     -- over, whatever others make meanwhile.
     PERFORM set_config('idgen_portable.rights', '', true);

@@ -175,6 +175,50 @@ fn an_update_leaves_what_is_the_users() {
     client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap();
 }
 
+/// The owner of the schema cannot put another one in its place while a script runs, which would take rights away from
+/// functions in that, and leave them on its own.
+#[test]
+fn the_schema_stays_while_a_script_runs() {
+    let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let mut creator = server.connect();
+    creator.batch_execute("CREATE ROLE owner; CREATE SCHEMA ids AUTHORIZATION owner").unwrap();
+    creator.batch_execute("GRANT CREATE ON DATABASE postgres TO owner").unwrap();
+    let mut owner = server.connect();
+    owner.batch_execute("SET ROLE owner; SET lock_timeout = '100ms'").unwrap();
+    let code = |error: postgres::Error| error.code().expect("a code").code().to_owned();
+
+    creator.batch_execute("CREATE EXTENSION idgen SCHEMA ids VERSION '0.1.0'").unwrap();
+    for script in ["ALTER EXTENSION idgen UPDATE", "DROP EXTENSION idgen; CREATE EXTENSION idgen SCHEMA ids"]
+    {
+        creator.batch_execute(&format!("BEGIN; {script}")).unwrap();
+        for rename in ["ALTER SCHEMA ids RENAME TO away", "DROP SCHEMA ids CASCADE"] {
+            assert_eq!(code(owner.batch_execute(rename).unwrap_err()), "55P03", "{script}: {rename}");
+        }
+        creator.batch_execute("ROLLBACK").unwrap();
+    }
+
+    // One that has begun before is waited for. The script then fails, or goes by the new name: minor releases differ.
+    let open = "
+        SELECT p.oid::regprocedure::text FROM pg_depend JOIN pg_proc AS p ON objid = p.oid
+        WHERE deptype = 'e' AND has_function_privilege('owner', p.oid, 'EXECUTE')
+          AND proname ~ '_(advance|stats_reset|remove_mark|accept_epoch|shard_stats|refusals)$'";
+    for script in ["ALTER EXTENSION idgen UPDATE", "CREATE EXTENSION idgen SCHEMA ids"] {
+        owner.batch_execute("BEGIN; ALTER SCHEMA ids RENAME TO away; CREATE SCHEMA ids").unwrap();
+        let result = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| creator.batch_execute(script));
+            server.wait_until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
+            owner.batch_execute("COMMIT").unwrap();
+            waiting.join().unwrap()
+        });
+        if let Err(error) = result {
+            assert_eq!(code(error), "55000", "{script}");
+        }
+        assert_eq!(texts(&mut creator, open), [""; 0], "{script}");
+        creator.batch_execute("DROP EXTENSION IF EXISTS idgen").unwrap();
+        owner.batch_execute("DROP SCHEMA ids; ALTER SCHEMA away RENAME TO ids").unwrap();
+    }
+}
+
 /// The statement that docs/operations.md gives for the old server. What it prints is for the new one.
 fn carries_the_mark() -> &'static str {
     let page = include_str!("../../docs/operations.md");
