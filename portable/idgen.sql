@@ -723,8 +723,7 @@ BEGIN
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'timestamp is outside the range of ids',
         DETAIL = 'Ids cover the 2^40 milliseconds (34.8 years) that begin at "idgen.epoch".',
-        HINT = 'The view idgen_status shows the first and the last moment. For a range open at one end use '
-               '''-infinity'' with snowflake_min_id or ''infinity'' with snowflake_max_id.';
+        HINT = 'The view idgen_status shows the first and the last moment.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.tick_of(timestamptz) IS 'The millisecond of a moment, 0 to 2^40 - 1. Error: 22008.';
 
@@ -766,25 +765,26 @@ COMMENT ON FUNCTION @extschema@.snowflake_time(bigint, timestamptz) IS
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_min_id(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN CASE WHEN ts = '-infinity' THEN 0 ELSE idgen_portable.tick_of(ts) << 23 END;
+    RETURN CASE WHEN ts < idgen_portable.epoch() THEN 0 ELSE idgen_portable.tick_of(ts) << 23 END;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_min_id(timestamptz) IS
-'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. ''-infinity'' gives the least id of all. Depends on the epoch. Error: 22008 outside the range of ids. Portable edition.';
+'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. Before the epoch, and for ''-infinity'', the least id of all, 0. Depends on the epoch. Error: 22008 after the end of the range, where no bigint is late enough. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_max_id(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN CASE WHEN ts = 'infinity' THEN 9223372036854775807
+    RETURN CASE WHEN ts < idgen_portable.epoch() THEN -1
+                WHEN ts >= idgen_portable.epoch() + 1099511627776 * interval '1 ms' THEN 9223372036854775807
                 ELSE idgen_portable.tick_of(ts) << 23 | 8388607 END;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_max_id(timestamptz) IS
-'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. ''infinity'' gives the greatest id of all. Depends on the epoch. Error: 22008 outside the range of ids. Portable edition.';
+'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', -1, which is less than every id. Depends on the epoch. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_between(id bigint, "from" timestamptz, upto timestamptz)
     RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
     RETURN id >= @extschema@.snowflake_min_id("from") AND id <= @extschema@.snowflake_max_id(upto);
 COMMENT ON FUNCTION @extschema@.snowflake_between(bigint, timestamptz, timestamptz) IS
-'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open. Errors: those of snowflake_min_id and snowflake_max_id. Portable edition.';
+'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open, and before the epoch nothing lies. Error: that of snowflake_min_id. Portable edition.';
 
 -- Ids of other systems --------------------------------------------------------------------------
 
@@ -1024,13 +1024,24 @@ COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS
 
 -- Shards and the columns that mint for them --------------------------------------------------------
 
+-- What this script made before had names of type name, and a result of other types cannot be replaced.
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('@extschema@.idgen_columns()')
+                                     AND 'name'::regtype = ANY (proallargtypes)) THEN
+        DROP VIEW @extschema@.idgen_columns;
+        DROP FUNCTION @extschema@.idgen_columns(), idgen_portable.columns(),
+            @extschema@.snowflake_assign_shard(regnamespace, integer, boolean);
+    END IF;
+END $$;
+
 -- The catalog's dependencies say which defaults call a minting function. Only then is the text of such a
 -- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
 -- one way, so that a name stands for one function; and it is read token by token, so that a literal which
 -- looks like a call is none.
 CREATE OR REPLACE FUNCTION idgen_portable.columns(
-        OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
-        OUT template text, OUT relation oid, OUT max_shard integer)
+        OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
+        OUT template text, OUT relation oid, OUT max_shard integer, OUT namespace oid)
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
     SET search_path = pg_catalog, pg_temp
@@ -1068,12 +1079,13 @@ BEGIN ATOMIC
              JOIN pg_attribute AS a ON a.atttypid = t.oid AND NOT a.atthasdef AND NOT a.attisdropped
              JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f')
     )
-    SELECT n.nspname, c.relname, a.attname,
+    SELECT n.nspname::text, c.relname::text, a.attname::text,
            CASE WHEN read.all_of_it AND read.least = read.greatest THEN nullif(read.least, '')::integer END,
            d.expression,
            CASE WHEN read.all_of_it THEN read.template END,
            c.oid,
-           read.max_shard
+           read.max_shard,
+           n.oid
     FROM defaults AS d
          JOIN pg_class AS c ON c.oid = d.relation AND c.relpersistence <> 't'
          JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -1093,18 +1105,18 @@ BEGIN ATOMIC
          ) AS read;
 END;
 COMMENT ON FUNCTION idgen_portable.columns() IS
-'What the view idgen_columns shows; besides, template is the default with a place for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for.';
+'What the view idgen_columns shows; besides, template is the default with a place for its shard, for format(), null where not every call could be read, relation and namespace are the oids of the table and its schema, by which to ask for one of many: conditions on them reach an index; and max_shard is the greatest shard that the calls read have room for.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_columns(
-        OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
-        OUT template text, OUT relation oid, OUT max_shard integer)
+        OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
+        OUT template text, OUT relation oid, OUT max_shard integer, OUT namespace oid)
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 100
 BEGIN ATOMIC
     SELECT * FROM idgen_portable.columns();
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
-'What the view idgen_columns shows; besides, template is the default with a place for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for. Portable edition.';
+'What the view idgen_columns shows; besides, template is the default with a place for its shard, for format(), null where not every call could be read, relation and namespace are the oids of the table and its schema, by which to ask for one of many: conditions on them reach an index; and max_shard is the greatest shard that the calls read have room for. Portable edition.';
 
 CREATE OR REPLACE VIEW @extschema@.idgen_columns AS
     SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
@@ -1118,7 +1130,7 @@ GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(
         "schema" regnamespace, shard integer, share boolean DEFAULT false)
-    RETURNS TABLE ("table" name, "column" name, old_default text, new_default text)
+    RETURNS TABLE ("table" text, "column" text, old_default text, new_default text)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
     AS $$
@@ -1159,7 +1171,7 @@ BEGIN
     IF NOT share THEN
         SELECT string_agg(DISTINCT quote_ident(c.schema), ', ') INTO list
         FROM idgen_portable.columns() AS c
-        WHERE c.shard = new_shard AND c.schema <> target_name;
+        WHERE c.shard = new_shard AND c.namespace <> target;
         IF list IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = '55006',
                 MESSAGE = concat('shard "', new_shard, '" is in use by another schema'),
@@ -1174,7 +1186,7 @@ BEGIN
     FOR item IN
         SELECT DISTINCT c.relation, c.table
         FROM idgen_portable.columns() AS c JOIN pg_class AS k ON k.oid = c.relation
-        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
+        WHERE c.namespace = target AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
         ORDER BY c.relation DESC
     LOOP
         EXECUTE concat('LOCK TABLE ONLY ', quote_ident(target_name), '.', quote_ident(item.table),
@@ -1183,10 +1195,10 @@ BEGIN
 
     SELECT count(*),
            string_agg(concat(quote_ident(c.table), '.', quote_ident(c.column), ' DEFAULT ', c.expression), '; '
-                      ORDER BY c.relation, c.column) FILTER (WHERE c.template IS NULL)
+                      ORDER BY c.relation, c.column COLLATE "C") FILTER (WHERE c.template IS NULL)
     INTO found_columns, list
     FROM idgen_portable.columns() AS c
-    WHERE c.schema = target_name;
+    WHERE c.namespace = target;
     IF list IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '0A000',
             MESSAGE = concat('the shard in a default of schema "', target_name, '" cannot be read'),
@@ -1198,10 +1210,10 @@ BEGIN
             HINT = 'A function or a trigger of your own that calls it is not seen.';
     END IF;
     SELECT string_agg(concat(quote_ident(c.table), '.', quote_ident(c.column), ' DEFAULT ', c.expression), '; '
-                      ORDER BY c.relation, c.column)
+                      ORDER BY c.relation, c.column COLLATE "C")
     INTO list
     FROM idgen_portable.columns() AS c
-    WHERE c.schema = target_name AND new_shard > c.max_shard;
+    WHERE c.namespace = target AND new_shard > c.max_shard;
     IF list IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = concat('shard "', new_shard, '" is out of range'),
@@ -1213,8 +1225,8 @@ BEGIN
     FOR item IN
         SELECT c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
         FROM idgen_portable.columns() AS c
-        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard
-        ORDER BY c.relation, c.column
+        WHERE c.namespace = target AND c.shard IS DISTINCT FROM new_shard
+        ORDER BY c.relation, c.column COLLATE "C"
     LOOP
         EXECUTE concat('ALTER TABLE ONLY ', quote_ident(target_name), '.', quote_ident(item.table),
                        ' ALTER COLUMN ', quote_ident(item.column), ' SET DEFAULT ', item.new_expression);

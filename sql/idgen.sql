@@ -86,13 +86,13 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_min_id(ts timestamptz) RETURNS 
     AS 'MODULE_PATHNAME', 'snowflake_min_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_min_id(timestamptz) IS
-'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. ''-infinity'' gives the least id of all. Depends on idgen.epoch. Error: 22008 outside the range of ids.';
+'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. Before the epoch, and for ''-infinity'', the least id of all, 0. Depends on idgen.epoch. Error: 22008 after the end of the range, where no bigint is late enough.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_max_id(ts timestamptz) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_max_id_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_max_id(timestamptz) IS
-'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. ''infinity'' gives the greatest id of all. Depends on idgen.epoch. Error: 22008 outside the range of ids.';
+'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', -1, which is less than every id. Depends on idgen.epoch.';
 
 -- A function body that is parsed here, not at run time, is safe from search_path; SQL functions that
 -- are neither STRICT nor SECURITY DEFINER are inlined, so that the planner sees the range.
@@ -101,7 +101,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_between(id bigint, "from" times
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN id >= @extschema@.snowflake_min_id("from") AND id <= @extschema@.snowflake_max_id(upto);
 COMMENT ON FUNCTION @extschema@.snowflake_between(bigint, timestamptz, timestamptz) IS
-'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open. Errors: those of snowflake_min_id and snowflake_max_id.';
+'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open, and before the epoch nothing lies. Error: that of snowflake_min_id.';
 
 -- Ids of other systems --------------------------------------------------------------------------
 
@@ -214,14 +214,15 @@ COMMENT ON FUNCTION @extschema@.idgen_read_default(pg_node_tree, oid) IS
 'What idgen_columns shows of a default of a column of a relation, given as pg_attrdef has it; or of a domain, as pg_type has it, with 0 for the relation: its text, the shard that its calls of snowflake_next_id or snowflake_next_id_js are for, null for none and for more than one; the text with %1$s for the shard, for format(), null where not every call could be read; and the greatest shard that the calls have room for.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_columns(
-        OUT "schema" name, OUT "table" name, OUT "column" name, OUT shard integer, OUT expression text,
-        OUT template text, OUT relation oid, OUT max_shard integer)
+        OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
+        OUT template text, OUT relation oid, OUT max_shard integer, OUT namespace oid)
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 100    -- and no SET, so that conditions reach the catalog
 BEGIN ATOMIC
     -- That a table is in a schema stands in pg_class too, but there no index begins with it. That a default mints is asked
     -- of each, by a LIMIT: where the catalog was never analyzed, the planner would turn an EXISTS into a pass over all.
-    SELECT n.nspname, c.relname, a.attname, d.shard, d.expression, d.template, c.oid, d.max_shard
+    SELECT n.nspname::text, c.relname::text, a.attname::text, d.shard, d.expression, d.template, c.oid, d.max_shard,
+           n.oid
     FROM pg_namespace AS n
          JOIN pg_depend AS place ON place.refclassid = 'pg_namespace'::regclass AND place.refobjid = n.oid
                                     AND place.classid = 'pg_class'::regclass AND place.objsubid = 0
@@ -238,7 +239,8 @@ BEGIN ATOMIC
         LIMIT 1)
     UNION ALL
     -- A column without a default of its own has that of its domain.
-    SELECT n.nspname, c.relname, a.attname, d.shard, d.expression, d.template, c.oid, d.max_shard
+    SELECT n.nspname::text, c.relname::text, a.attname::text, d.shard, d.expression, d.template, c.oid, d.max_shard,
+           n.oid
     FROM pg_namespace AS n
          JOIN pg_depend AS place ON place.refclassid = 'pg_namespace'::regclass AND place.refobjid = n.oid
                                     AND place.classid = 'pg_class'::regclass AND place.objsubid = 0
@@ -255,7 +257,7 @@ BEGIN ATOMIC
         LIMIT 1);
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
-'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation is the oid of the table, and max_shard the greatest shard that the calls read have room for.';
+'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation and namespace are the oids of the table and its schema, by which to ask for one of many: conditions on them reach an index; and max_shard is the greatest shard that the calls read have room for.';
 
 CREATE VIEW @extschema@.idgen_columns AS
     SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
@@ -275,7 +277,7 @@ COMMENT ON FUNCTION @extschema@.idgen_has_integer(pg_node_tree, integer) IS
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(
         "schema" regnamespace, shard integer, share boolean DEFAULT false)
-    RETURNS TABLE ("table" name, "column" name, old_default text, new_default text)
+    RETURNS TABLE ("table" text, "column" text, old_default text, new_default text)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
     -- One plan serves a session that numbers thousands of schemas, and what looks dear to the planner is not.
@@ -335,7 +337,7 @@ BEGIN
         IF tables <> '{}' THEN
             SELECT string_agg(DISTINCT quote_ident(c.schema), ', ') INTO list
             FROM @extschema@.idgen_columns() AS c
-            WHERE c.relation = ANY (tables) AND c.shard = new_shard AND c.schema <> target_name;
+            WHERE c.relation = ANY (tables) AND c.shard = new_shard AND c.namespace <> target;
         END IF;
         IF list IS NOT NULL THEN
             RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
@@ -350,18 +352,20 @@ BEGIN
     FOR item IN
         SELECT DISTINCT c.relation, c.table
         FROM @extschema@.idgen_columns() AS c JOIN pg_class AS k ON k.oid = c.relation
-        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
+        WHERE c.namespace = target AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
         ORDER BY c.relation DESC
     LOOP
         EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', target_name, item.table);
     END LOOP;
 
     SELECT count(*),
-           string_agg(c.what, '; ' ORDER BY c.relation, c.column) FILTER (WHERE c.template IS NULL) AS unreadable,
-           string_agg(c.what, '; ' ORDER BY c.relation, c.column) FILTER (WHERE c.max_shard < new_shard) AS narrow
+           string_agg(c.what, '; ' ORDER BY c.relation, c.column COLLATE "C")
+               FILTER (WHERE c.template IS NULL) AS unreadable,
+           string_agg(c.what, '; ' ORDER BY c.relation, c.column COLLATE "C")
+               FILTER (WHERE c.max_shard < new_shard) AS narrow
     INTO item
     FROM (SELECT *, format('%I.%I DEFAULT %s', "table", "column", expression) AS what
-          FROM @extschema@.idgen_columns() WHERE "schema" = target_name) AS c;
+          FROM @extschema@.idgen_columns() WHERE namespace = target) AS c;
     IF item.unreadable IS NOT NULL THEN
         RAISE EXCEPTION 'the shard in a default of schema "%" cannot be read', target_name
             USING ERRCODE = '0A000', DETAIL = format('These are not rewritten by a guess: %s.', item.unreadable),
@@ -380,8 +384,8 @@ BEGIN
     FOR item IN
         SELECT c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
         FROM @extschema@.idgen_columns() AS c
-        WHERE c.schema = target_name AND c.shard IS DISTINCT FROM new_shard
-        ORDER BY c.relation, c.column
+        WHERE c.namespace = target AND c.shard IS DISTINCT FROM new_shard
+        ORDER BY c.relation, c.column COLLATE "C"
     LOOP
         EXECUTE format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I SET DEFAULT %s',
                        target_name, item.table, item.column, item.new_expression);

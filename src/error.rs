@@ -255,8 +255,7 @@ impl Error {
                 Code::ERRCODE_DATETIME_FIELD_OVERFLOW,
                 "timestamp is outside the range of ids".into(),
                 Some("Ids cover the 2^40 milliseconds (34.8 years) that begin at \"idgen.epoch\".".into()),
-                "The view idgen_status shows the first and the last moment. For a range open at one end \
-                 use '-infinity' with snowflake_min_id or 'infinity' with snowflake_max_id.",
+                "The view idgen_status shows the first and the last moment.",
             ),
             Error::EpochArgument => (
                 Code::ERRCODE_DATETIME_FIELD_OVERFLOW,

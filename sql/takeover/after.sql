@@ -13,7 +13,7 @@ DECLARE
     statement text;
     item record;
 BEGIN
-    IF to_regclass('idgen_portable.moved') IS NULL THEN
+    IF current_setting('idgen_portable.rights') = '' THEN
         RETURN;
     END IF;
     epoch := @extschema@.snowflake_time(bigint '0');

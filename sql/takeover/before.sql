@@ -4,6 +4,32 @@
 -- fit better is preferred, wherever in the search_path it is. So the schema is not in it, but written out.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
+-- The extension is trusted: a role that may create objects in the database may call CREATE EXTENSION, and then owns the
+-- extension, while this script runs as the superuser whom initdb made, who may do anything anywhere. So it says here
+-- what the role may have done with it. This comes first, for before PostgreSQL 15.4 and 16.0 a name with a quote would
+-- end the literals that it is put into, and what follows in it would be run.
+DO $$
+DECLARE
+    role name;
+    target name;
+BEGIN
+    -- Others may own the schema. Until the end of this transaction it can be neither renamed nor dropped: a statement below
+    -- could otherwise find another schema under the name, and revoke rights on what is in that.
+    PERFORM FROM pg_namespace WHERE oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') FOR UPDATE;
+    SELECT rolname, nspname INTO role, target
+    FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace JOIN pg_roles AS r ON r.oid = extowner
+    WHERE extname = 'idgen' AND NOT rolsuper;
+    IF translate(target, '"$''' || chr(92), '') <> target THEN
+        RAISE EXCEPTION USING ERRCODE = '22023',
+            MESSAGE = format('the name of schema "%s" has a quote, a dollar sign or a backslash', target),
+            HINT = 'CREATE EXTENSION idgen in another schema.';
+    ELSIF NOT has_schema_privilege(role, target, 'CREATE') THEN
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for schema %s', target),
+            DETAIL = format('Role "%s" may not create objects in it.', role),
+            HINT = 'CREATE EXTENSION idgen in another schema.';
+    END IF;
+END $$;
+
 -- Taking over from the portable edition (portable/idgen.sql), where that is installed. after.sql goes on with it.
 
 -- Its functions become the extension's, and each is replaced below under the OID that it has, so that
@@ -28,10 +54,22 @@ DECLARE
     is_shut boolean := false;
     item record;
 BEGIN
-    -- Whatever somebody may have put there: what it holds at the end is run.
-    PERFORM set_config('idgen_portable.rights', '[]', true);
+    IF '@extschema@' <> (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+                         WHERE extname = 'idgen') THEN
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension has been renamed meanwhile',
+            HINT = 'Try again.';
+    END IF;
+    -- Whatever somebody may have put there: what it holds at the end is run. Empty, it says that nothing is to be taken
+    -- over, whatever others make meanwhile.
+    PERFORM set_config('idgen_portable.rights', '', true);
     IF coalesce(to_regclass('idgen_portable.last_id'), to_regclass('idgen_portable.moved')) IS NULL THEN
         RETURN;
+    ELSIF NOT EXISTS (SELECT FROM pg_extension JOIN pg_roles AS r ON r.oid = extowner
+                      WHERE extname = 'idgen' AND rolsuper) THEN
+        -- Whoever made these objects would have the superuser handle them.
+        RAISE EXCEPTION USING ERRCODE = '42501',
+            MESSAGE = 'the portable edition of idgen is taken over by superusers only',
+            HINT = 'Have a superuser call CREATE EXTENSION idgen.';
     ELSIF owner <> current_user::regrole
             AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = owner AND rolsuper)
             AND NOT EXISTS (SELECT FROM pg_database
@@ -41,6 +79,7 @@ BEGIN
             DETAIL = 'It is taken over from a superuser, the owner of the database or the current user only.',
             HINT = 'Give the schema idgen_portable and the functions to one of them, or drop them.';
     ELSIF to_regclass('idgen_portable.last_id') IS NULL THEN
+        PERFORM set_config('idgen_portable.rights', '[]', true);
         RETURN;    -- taken over before
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION USING ERRCODE = '25001',

@@ -1,8 +1,7 @@
 //! Between ids and timestamps.
 
-use idgen_core::epoch::{INFINITY, MINUS_INFINITY, Timestamptz, timestamp_since};
-use idgen_core::id::MAX_TICK;
-use idgen_core::{Tick, decode, max_id, min_id};
+use idgen_core::decode;
+use idgen_core::epoch::{Timestamptz, timestamp_since};
 use pgrx::pg_extern;
 use pgrx::pg_sys::panic::ErrorReport;
 
@@ -27,14 +26,10 @@ fn time_since(call: Call) -> Result<Timestamptz, Error> {
 
 #[pg_extern(sql = false)]
 fn snowflake_min_id(ts: Timestamptz) -> Result<i64, ErrorReport> {
-    Ok(min_id(if ts == MINUS_INFINITY { 0 } else { tick_at(ts)? }))
+    Ok(settings::epoch()?.min_id_of(ts).ok_or(Error::Timestamp)?)
 }
 
 #[pg_extern(sql = false)]
 fn snowflake_max_id(ts: Timestamptz) -> Result<i64, ErrorReport> {
-    Ok(max_id(if ts == INFINITY { MAX_TICK } else { tick_at(ts)? }))
-}
-
-fn tick_at(ts: Timestamptz) -> Result<Tick, Error> {
-    settings::epoch()?.tick_of(ts).ok_or(Error::Timestamp)
+    Ok(settings::epoch()?.max_id_of(ts))
 }

@@ -175,6 +175,50 @@ fn an_update_leaves_what_is_the_users() {
     client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap();
 }
 
+/// The owner of the schema cannot put another one in its place while a script runs, which would take rights away from
+/// functions in that, and leave them on its own.
+#[test]
+fn the_schema_stays_while_a_script_runs() {
+    let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let mut creator = server.connect();
+    creator.batch_execute("CREATE ROLE owner; CREATE SCHEMA ids AUTHORIZATION owner").unwrap();
+    creator.batch_execute("GRANT CREATE ON DATABASE postgres TO owner").unwrap();
+    let mut owner = server.connect();
+    owner.batch_execute("SET ROLE owner; SET lock_timeout = '100ms'").unwrap();
+    let code = |error: postgres::Error| error.code().expect("a code").code().to_owned();
+
+    creator.batch_execute("CREATE EXTENSION idgen SCHEMA ids VERSION '0.1.0'").unwrap();
+    for script in ["ALTER EXTENSION idgen UPDATE", "DROP EXTENSION idgen; CREATE EXTENSION idgen SCHEMA ids"]
+    {
+        creator.batch_execute(&format!("BEGIN; {script}")).unwrap();
+        for rename in ["ALTER SCHEMA ids RENAME TO away", "DROP SCHEMA ids CASCADE"] {
+            assert_eq!(code(owner.batch_execute(rename).unwrap_err()), "55P03", "{script}: {rename}");
+        }
+        creator.batch_execute("ROLLBACK").unwrap();
+    }
+
+    // One that has begun before is waited for. The script then fails, or goes by the new name: minor releases differ.
+    let open = "
+        SELECT p.oid::regprocedure::text FROM pg_depend JOIN pg_proc AS p ON objid = p.oid
+        WHERE deptype = 'e' AND has_function_privilege('owner', p.oid, 'EXECUTE')
+          AND proname ~ '_(advance|stats_reset|remove_mark|accept_epoch|shard_stats|refusals)$'";
+    for script in ["ALTER EXTENSION idgen UPDATE", "CREATE EXTENSION idgen SCHEMA ids"] {
+        owner.batch_execute("BEGIN; ALTER SCHEMA ids RENAME TO away; CREATE SCHEMA ids").unwrap();
+        let result = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| creator.batch_execute(script));
+            server.wait_until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
+            owner.batch_execute("COMMIT").unwrap();
+            waiting.join().unwrap()
+        });
+        if let Err(error) = result {
+            assert_eq!(code(error), "55000", "{script}");
+        }
+        assert_eq!(texts(&mut creator, open), [""; 0], "{script}");
+        creator.batch_execute("DROP EXTENSION IF EXISTS idgen").unwrap();
+        owner.batch_execute("DROP SCHEMA ids; ALTER SCHEMA away RENAME TO ids").unwrap();
+    }
+}
+
 /// The statement that docs/operations.md gives for the old server. What it prints is for the new one.
 fn carries_the_mark() -> &'static str {
     let page = include_str!("../../docs/operations.md");
@@ -266,6 +310,113 @@ fn a_dump_is_restored() {
     run(copy);
     moving.old.stop("fast");
     moving.go_on(&new);
+}
+
+/// What docs/cookbook.md says of the extension's schema and of dumps. All works in a schema that no `search_path` leads
+/// to; an ordinary role restores a dump into a database of its own; and a dump goes into a database where the schema is
+/// another, with its data as they are.
+#[test]
+fn a_dump_goes_into_another_schema() {
+    let page = include_str!("../../docs/cookbook.md");
+    let (_, section) = page.split_once("\n## The extension's schema, and dumps\n").expect("the section");
+    let (section, _) = section.split_once("\n## ").expect("its end");
+    let blocks: Vec<_> =
+        section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let [create, dump, convert] = blocks[..] else { panic!("{} blocks", blocks.len()) };
+
+    let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let mut admin = server.connect();
+    for sql in ["CREATE ROLE owner", "CREATE ROLE app", "CREATE DATABASE app", "CREATE DATABASE old"] {
+        admin.batch_execute(sql).unwrap();
+    }
+    for sql in ["CREATE DATABASE owned OWNER owner", "CREATE DATABASE part"] {
+        admin.batch_execute(sql).unwrap();
+    }
+    // Tables with all that can name a function of idgen, and a text that only looks like it.
+    let tables = |schema: &str, idgen: &str| {
+        format!(
+            "CREATE SCHEMA {schema};
+             CREATE DOMAIN {schema}.key AS bigint DEFAULT {idgen}.snowflake_next_id(5);
+             CREATE TABLE {schema}.users (
+                 id bigint PRIMARY KEY DEFAULT {idgen}.snowflake_next_id(5) CHECK ({idgen}.shard_of(id) = 5),
+                 other {schema}.key, at timestamptz GENERATED ALWAYS AS ({idgen}.snowflake_time(id, '2025-01-01Z')) STORED,
+                 name text);
+             CREATE INDEX ON {schema}.users ({idgen}.snowflake_text(id));
+             CREATE TABLE {schema}.parts (id bigint DEFAULT {idgen}.snowflake_next_id(5))
+                 PARTITION BY LIST ({idgen}.shard_of(id));
+             CREATE TABLE {schema}.parts5 PARTITION OF {schema}.parts FOR VALUES IN (5);
+             CREATE VIEW {schema}.recent AS
+                 SELECT * FROM {schema}.users WHERE {idgen}.snowflake_between(id, now() - interval '1 hour', 'infinity');
+             INSERT INTO {schema}.users (name) VALUES ('public.snowflake_next_id(1)');
+             INSERT INTO {schema}.parts DEFAULT VALUES;"
+        )
+    };
+    server.connect_to("old").batch_execute("CREATE EXTENSION idgen").unwrap();
+    server.connect_to("old").batch_execute(&tables("insta6", "public")).unwrap();
+
+    run(server.shell(create));
+    let mut client = server.connect_to("app");
+    // The function is found by the path of the database, and in a session without one.
+    assert!(client.query_one("SELECT snowflake_next_id(5) > 0", &[]).unwrap().get::<_, bool>(0));
+    client.batch_execute("SET search_path = ''").unwrap();
+    client.batch_execute(&tables("insta5", "idgen")).unwrap();
+    let moved = texts(
+        &mut client,
+        "SELECT concat_ws(' ', \"table\", \"column\", new_default) FROM idgen.snowflake_assign_shard('insta5', 7)
+         ORDER BY \"table\" COLLATE \"C\", \"column\" COLLATE \"C\"",
+    );
+    assert_eq!(
+        moved,
+        [
+            "parts id idgen.snowflake_next_id(7)",
+            "parts5 id idgen.snowflake_next_id(7)",
+            "users id idgen.snowflake_next_id(7)",
+            "users other idgen.snowflake_next_id(7)"
+        ]
+    );
+    client.batch_execute("SELECT idgen.snowflake_assign_shard('insta5', 5)").unwrap();
+    let in_public = "SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace";
+    assert_eq!(texts(&mut client, in_public), [""; 0]);
+    // Who inserts needs no right on the extension's schema.
+    client
+        .batch_execute(
+            "REVOKE USAGE ON SCHEMA idgen FROM PUBLIC; GRANT USAGE ON SCHEMA insta5 TO app;
+             GRANT SELECT, INSERT ON insta5.users, insta5.recent TO app; SET ROLE app;
+             INSERT INTO insta5.users (name) VALUES ('b'); SELECT * FROM insta5.recent;
+             RESET ROLE; GRANT USAGE ON SCHEMA idgen TO PUBLIC; SET ROLE app;
+             SELECT * FROM idgen.idgen_status; SELECT * FROM idgen.idgen_columns; RESET ROLE",
+        )
+        .unwrap();
+
+    // Into an empty database; a schema alone; and by an ordinary role into a database of its own.
+    run(server.shell(dump));
+    let rows = "SELECT concat_ws(' ', id, other, at, name) FROM insta5.users ORDER BY id";
+    assert_eq!(texts(&mut server.connect_to("copy"), rows), texts(&mut client, rows));
+    run(server.shell("psql -X -q -d part -c 'CREATE SCHEMA idgen; CREATE EXTENSION idgen SCHEMA idgen'"));
+    run(server.shell("psql -X -q -v ON_ERROR_STOP=1 -d part -f insta5.sql"));
+    run(server.shell("pg_restore --no-owner --no-acl --role=owner -d owned --exit-on-error app.dump"));
+    for database in ["copy", "part", "owned"] {
+        let mut client = server.connect_to(database);
+        let path: String = client.query_one("SHOW search_path", &[]).unwrap().get(0);
+        assert!(!path.contains("idgen"), "{database}: {path}");
+        let insert = "INSERT INTO insta5.users DEFAULT VALUES RETURNING idgen.shard_of(other)";
+        assert_eq!(client.query_one(insert, &[]).unwrap().get::<_, i32>(0), 5, "{database}");
+    }
+    let owner = "SELECT extowner::regrole::text FROM pg_extension WHERE extname = 'idgen'";
+    assert_eq!(texts(&mut server.connect_to("owned"), owner), ["owner"]);
+
+    // Where the schema is another it is refused by name, and goes through with the names changed.
+    let refused = server.shell("pg_dump old | psql -X -q -v ON_ERROR_STOP=1 -d app").output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stdout);
+    assert!(said.contains("function public.snowflake_next_id(integer) does not exist"), "{said}");
+    client.batch_execute("DROP SCHEMA insta6 CASCADE").unwrap();
+    run(server.shell(convert));
+    let rows = "SELECT concat_ws(' ', id, other, at, name) FROM insta6.users ORDER BY id";
+    assert_eq!(texts(&mut client, rows), texts(&mut server.connect_to("old"), rows));
+    assert_eq!(texts(&mut client, "SELECT name FROM insta6.recent"), ["public.snowflake_next_id(1)"]);
+    let insert = "INSERT INTO insta6.parts DEFAULT VALUES RETURNING idgen.shard_of(id)";
+    assert_eq!(client.query_one(insert, &[]).unwrap().get::<_, i32>(0), 5);
+    assert_eq!(texts(&mut client, in_public), [""; 0]);
 }
 
 /// pg_upgrade brings a server's data to a new one, whose clock is behind: of the same PostgreSQL, or, by

@@ -6,7 +6,7 @@ use std::ops::Range;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::id::{MAX_STORED_TICK, MAX_TICK, Tick};
+use crate::id::{MAX_STORED_TICK, MAX_TICK, Tick, max_id, min_id};
 
 /// PostgreSQL's own form of a `timestamptz`: microseconds since 2000-01-01 00:00:00 UTC
 /// (`datatype/timestamp.h`). `i64::MIN` and `i64::MAX` are the two infinities.
@@ -163,8 +163,46 @@ impl Epoch {
     /// assert_eq!(epoch.tick_of(epoch.timestamp() - 1), None);
     /// ```
     pub fn tick_of(self, timestamp: Timestamptz) -> Option<Tick> {
-        let us = timestamp.checked_sub(self.timestamp())?;
-        u64::try_from(us.div_euclid(1000)).ok().filter(|tick| *tick <= MAX_TICK)
+        u64::try_from(self.ms_since(timestamp)).ok().filter(|tick| *tick <= MAX_TICK)
+    }
+
+    /// The least id made from a moment's millisecond on, over all shards. Before the epoch none is made, so that is 0.
+    /// None where no id, and no `bigint`, is late enough.
+    ///
+    /// ```
+    /// use idgen_core::Epoch;
+    /// use idgen_core::epoch::{INFINITY, MINUS_INFINITY};
+    ///
+    /// let epoch = Epoch::parse("2025-01-01T00:00:00Z").unwrap();
+    /// assert_eq!(epoch.min_id_of(epoch.timestamp() + 1000), Some(1 << 23));
+    /// assert_eq!((epoch.min_id_of(MINUS_INFINITY), epoch.min_id_of(INFINITY)), (Some(0), None));
+    /// ```
+    pub fn min_id_of(self, timestamp: Timestamptz) -> Option<i64> {
+        let tick = self.ms_since(timestamp).max(0).cast_unsigned();
+        (tick <= MAX_TICK).then(|| min_id(tick))
+    }
+
+    /// The greatest id made up to a moment's millisecond, over all shards: after the end of the range the last id of
+    /// all, and before the epoch -1, which is less than every id.
+    ///
+    /// ```
+    /// use idgen_core::Epoch;
+    /// use idgen_core::epoch::{INFINITY, MINUS_INFINITY};
+    ///
+    /// let epoch = Epoch::parse("2025-01-01T00:00:00Z").unwrap();
+    /// assert_eq!(epoch.max_id_of(epoch.timestamp() + 1000), (2 << 23) - 1);
+    /// assert_eq!((epoch.max_id_of(MINUS_INFINITY), epoch.max_id_of(INFINITY)), (-1, i64::MAX));
+    /// ```
+    pub fn max_id_of(self, timestamp: Timestamptz) -> i64 {
+        match u64::try_from(self.ms_since(timestamp)) {
+            Ok(tick) => max_id(tick.min(MAX_TICK)),
+            Err(_) => -1,
+        }
+    }
+
+    /// Whole milliseconds from the epoch to a moment. The infinities are far outside the range of ticks.
+    fn ms_since(self, timestamp: Timestamptz) -> i64 {
+        timestamp.saturating_sub(self.timestamp()).div_euclid(1000)
     }
 }
 

@@ -134,7 +134,7 @@ SELECT ids.snowflake_next_id(10);
 SELECT ids.snowflake_next_id(8192);
 SELECT ids.snowflake_decode(bigint '1', 'none'::pg_catalog.text);
 SELECT ids.snowflake_from_text('none'::pg_catalog.text);
-SELECT ids.snowflake_min_id(timestamp with time zone '1970-01-01Z');
+SELECT ids.snowflake_make_id(timestamp with time zone '1970-01-01Z', 5, 0);
 \set VERBOSITY default
 RESET search_path;
 

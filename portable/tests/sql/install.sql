@@ -117,7 +117,7 @@ SELECT epoch, now_tick > 1099511627775 AS now_is_later, ahead_ms, shards_in_use,
 FROM idgen_status;
 SELECT * FROM snowflake_decode(9223372036854775807);
 SELECT shard_of(9223372036854775807), snowflake_max_id('infinity'),
-       snowflake_max_id('2014-11-03T19:53:47.775Z');
+       snowflake_max_id('2014-11-03T19:53:47.775Z'), snowflake_max_id(now());
 
 -- The clock is before the epoch.
 \c regression
@@ -142,7 +142,7 @@ SELECT * FROM refused('SELECT snowflake_next_id_js(5)');
 SELECT * FROM refused('SELECT snowflake_advance(5, 0)');
 SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status;
 \x
-SELECT snowflake_min_id('2100-01-01T00:00:00.001Z');
+SELECT snowflake_min_id('2100-01-01T00:00:00.001Z'), snowflake_min_id(now()), snowflake_max_id(now());
 
 -- Functions that somebody else has put there are not replaced: they would still be theirs.
 \c regression

@@ -34,7 +34,8 @@ SELECT * FROM snowflake_decode(-9223372036854775808);
 SELECT shard_of(9223372036854775807), snowflake_max_id('infinity'),
        snowflake_max_id('2014-11-03T19:53:47.775Z'),
        snowflake_between(9223372036854775807, '2014-11-01', 'infinity');
-SELECT snowflake_max_id('2014-11-03T19:53:47.776Z');
+SELECT snowflake_max_id(now());
+SELECT snowflake_min_id(now());
 \echo :LAST_ERROR_SQLSTATE
 SELECT reason, sqlstate FROM idgen_refusals WHERE refused > 0;
 DROP EXTENSION idgen;

@@ -18,7 +18,8 @@ FROM snowflake_decode(11637205501278089, 'idgen') AS own,
      snowflake_decode(11637205501278089, 'instagram') AS named;
 SELECT snowflake_from_shortcode(snowflake_shortcode(1)), snowflake_from_text(snowflake_text(1)),
        snowflake_unscatter(snowflake_scatter(1));
-SELECT snowflake_min_id('2011-08-24T21:07:01.720Z');
+SELECT snowflake_min_id('2011-08-24T21:07:01.720Z'), snowflake_max_id('2011-08-24T21:07:01.720Z');
+SELECT snowflake_make_id('2011-08-24T21:07:01.720Z', 0, 0);
 \echo :LAST_ERROR_SQLSTATE
 SHOW idgen.epoch;
 
@@ -72,6 +73,23 @@ SELECT * FROM idgen_status;
 \c -
 SELECT * FROM idgen_shard_stats;
 \echo :LAST_ERROR_SQLSTATE
+
+-- An ordinary role may create the extension here too, and gets what works here.
+CREATE ROLE regress_idgen_owner;
+CREATE DATABASE regress_idgen_owned OWNER regress_idgen_owner;
+\c regress_idgen_owned
+SET ROLE regress_idgen_owner;
+CREATE SCHEMA ids;
+CREATE EXTENSION idgen SCHEMA ids;
+SELECT ids.shard_of(11637205501278089), ids.snowflake_min_id('2011-08-24T21:07:01.721Z');
+CREATE TABLE users (id bigint PRIMARY KEY DEFAULT ids.snowflake_next_id(5));
+INSERT INTO users DEFAULT VALUES;
+\echo :LAST_ERROR_SQLSTATE
+SELECT ids.snowflake_remove_mark();
+\echo :LAST_ERROR_SQLSTATE
+\c regression
+DROP DATABASE regress_idgen_owned;
+DROP ROLE regress_idgen_owner;
 
 -- A value given before the library is loaded does not count either.
 \c -

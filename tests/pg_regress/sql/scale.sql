@@ -23,20 +23,23 @@ BEGIN
          + (plan -> 0 -> 'Plan' ->> 'Shared Read Blocks')::integer;
 END $$;
 CREATE TABLE counted (schemas integer, statement text, pages integer);
--- The pages of one pass over all defaults, and over all types, for a domain may have a default.
-CREATE FUNCTION of_one_pass() RETURNS integer LANGUAGE sql AS
-    'SELECT sum(pg_relation_size(c) / current_setting(''block_size'')::integer)::integer
-     FROM unnest(ARRAY[''pg_attrdef'', ''pg_type'']::regclass[]) AS c';
+-- The pages of one pass over some catalogs. snowflake_assign_shard passes over all defaults, and all types, for a domain
+-- may have a default. The view has names of type text, and a condition on the schema's passes over the names of all
+-- schemas, for a column's own default and for that of its domain.
+CREATE FUNCTION of_one_pass(catalogs regclass[]) RETURNS integer LANGUAGE sql AS
+    'SELECT coalesce(sum(pg_relation_size(c) / current_setting(''block_size'')::integer), 0)::integer
+     FROM unnest(catalogs) AS c';
 CREATE PROCEDURE count_pages(schemas integer) LANGUAGE sql AS $$
     INSERT INTO counted
-    SELECT schemas, statement, pages(statement)
-           - CASE WHEN statement LIKE '%assign%' THEN of_one_pass() ELSE 0 END
-    FROM unnest(ARRAY[
-        'SELECT * FROM idgen_columns WHERE schema = ''scale5''',
-        'SELECT * FROM idgen_columns WHERE schema = ''scale5'' AND "table" = ''users''',
-        'SELECT * FROM idgen_columns WHERE "table" = ''only_here''',
-        'SELECT * FROM snowflake_assign_shard(''scale5'', 5)'
-    ]) AS statement
+    SELECT schemas, statement, pages(statement) - of_one_pass(catalogs)
+    FROM (VALUES
+        ('SELECT * FROM idgen_columns WHERE schema = ''scale5''', '{pg_namespace, pg_namespace}'::regclass[]),
+        ('SELECT * FROM idgen_columns WHERE schema = ''scale5'' AND "table" = ''users''',
+         '{pg_namespace, pg_namespace}'),
+        ('SELECT * FROM idgen_columns() WHERE namespace = ''scale5''::regnamespace', '{}'),
+        ('SELECT * FROM idgen_columns() WHERE relation = ''only_here''::regclass', '{}'),
+        ('SELECT * FROM snowflake_assign_shard(''scale5'', 5)', '{pg_attrdef, pg_type}')
+    ) AS statements (statement, catalogs)
 $$;
 CREATE TABLE only_here (id bigint DEFAULT snowflake_next_id(8000));
 CALL make(1, 20);

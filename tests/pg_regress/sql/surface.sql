@@ -36,6 +36,14 @@ SELECT relname AS view, relkind AS kind, attname AS "column", format_type(atttyp
 FROM our_views JOIN pg_attribute ON attrelid = oid AND attnum > 0 AND NOT attisdropped
 ORDER BY relname COLLATE "C", attnum;
 
+-- None shows a name: there are clients that cannot read that type.
+SELECT relname || '.' || attname AS shown_as_name
+FROM our_views JOIN pg_attribute ON attrelid = oid
+WHERE atttypid = 'name'::regtype
+UNION ALL
+SELECT oid::regprocedure::text FROM our_functions
+WHERE 'name'::regtype IN (SELECT unnest(proallargtypes)) OR prorettype = 'name'::regtype;
+
 -- Nothing lacks a comment, and no argument a name.
 SELECT pg_describe_object(classid, objid, 0) AS object_without_comment
 FROM ours

@@ -19,18 +19,28 @@ SELECT count(*) AS gaps
 FROM generate_series(timestamptz '2025-01-01T00:00:00Z', '2025-01-01T00:00:01Z', '1 ms') AS ts
 WHERE snowflake_max_id(ts) + 1 <> snowflake_min_id(ts + interval '1 ms');
 
--- Outside of 2^40 ms from the epoch there is no id, and no bound is made up.
-SELECT snowflake_min_id('2024-12-31T23:59:59.999999Z');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_max_id('2024-12-31T23:59:59.999999Z');
-\echo :LAST_ERROR_SQLSTATE
+-- No id lies before the epoch, so what begins there begins with the first id, and what ends there is empty: at the
+-- microsecond before it, at the moments that clients send for none, at the first that there is.
+SELECT ts, snowflake_min_id(ts), snowflake_max_id(ts)
+FROM (VALUES (timestamptz '-infinity'), ('4714-11-24 00:00:00Z BC'), ('0001-01-01Z'), ('1970-01-01Z'),
+             ('2024-12-31T23:59:59.999999Z')) AS moments (ts)
+ORDER BY ts;
+-- Nor after the end of 2^40 ms. What ends there ends with the last id; but no bigint is so late that what begins there
+-- were empty, and no bound is made up.
+SELECT ts, snowflake_max_id(ts)
+FROM (VALUES (timestamptz '2059-11-04T19:53:47.776Z'), ('9999-12-31Z'), ('294276-12-31T23:59:59.999999Z'),
+             ('infinity')) AS moments (ts)
+ORDER BY ts;
 SELECT snowflake_min_id('2059-11-04T19:53:47.776Z');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_max_id('2059-11-04T19:53:47.776Z');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_min_id('infinity');
 \echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_max_id('-infinity');
+-- Nobody is given an id of a moment that has none.
+SELECT snowflake_make_id('2024-12-31T23:59:59.999999Z', 0, 0);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_make_id('-infinity', 0, 0);
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_make_id('2059-11-04T19:53:47.776Z', 0, 0);
 \echo :LAST_ERROR_SQLSTATE
 
 -- With an epoch of its own snowflake_time serves ids of others, the original function's among them.
@@ -70,6 +80,17 @@ SELECT count(*) AS events,
        count(*) FILTER (WHERE snowflake_between(id, '2025-01-31T23:59:00', 'infinity')) AS last,
        count(*) FILTER (WHERE snowflake_between(id, '-infinity', 'infinity')) AS open
 FROM events;
+SELECT count(*) FILTER (WHERE snowflake_between(id, '1970-01-01', '2025-01-01')) AS from_before_the_epoch,
+       count(*) FILTER (WHERE snowflake_between(id, '1970-01-01', '2024-12-31')) AS all_before_the_epoch,
+       count(*) FILTER (WHERE snowflake_between(id, '2025-01-31T23:59:00', '9999-12-31')) AS upto_after_the_end,
+       count(*) FILTER (WHERE id <= snowflake_max_id('1970-01-01')) AS upto_before_the_epoch,
+       count(*) FILTER (WHERE id >= snowflake_min_id('1970-01-01')) AS since_before_the_epoch
+FROM events;
+-- A range type is open at its ends by nulls, or by infinities.
+SELECT count(*) FILTER (WHERE snowflake_between(id, lower(r), upper(r))) AS infinite
+FROM events, tstzrange('-infinity', 'infinity', '[]') AS r;
+SELECT lower(r), count(*) FILTER (WHERE snowflake_between(id, coalesce(lower(r), '-infinity'), upper(r))) AS unbound
+FROM events, tstzrange(NULL, '2025-01-01', '[]') AS r GROUP BY r;
 SELECT count(*) AS differs
 FROM events
 WHERE snowflake_between(id, '2025-01-05T06:07:08.009', '2025-01-20T21:22:23.024')
@@ -79,10 +100,11 @@ SELECT snowflake_between(NULL, '2025-01-01', '2025-01-02') AS no_id,
        snowflake_between(0, NULL, '2025-01-02') AS no_from,
        snowflake_between(0, '2025-01-01', NULL) AS no_upto,
        snowflake_between(0, '2025-01-02', NULL) AS certainly_not;
-SELECT snowflake_between(0, '2024-12-31', '2025-01-02');
+SELECT snowflake_between(0, '2060-01-01', '2061-01-01');
 \echo :LAST_ERROR_SQLSTATE
 -- Ids of the second half of the 41 bits, which only other generators make, lie in no range of ours.
-SELECT snowflake_between(-1, '-infinity', 'infinity') AS negative;
+SELECT snowflake_between(-1, '-infinity', 'infinity') AS negative,
+       snowflake_between(-1, '1970-01-01', '1970-01-02') AS before_the_epoch;
 
 -- It is inlined and becomes a range of the primary key's index.
 SET enable_seqscan = off;
@@ -97,8 +119,11 @@ PREPARE span (timestamptz, timestamptz) AS
     SELECT count(*) FROM events WHERE snowflake_between(id, $1, $2);
 EXPLAIN (COSTS OFF) EXECUTE span ('2025-01-10', '2025-01-11');
 EXECUTE span ('2025-01-10', '2025-01-11');
+EXECUTE span ('1970-01-01', '2025-01-01');
 DEALLOCATE span;
 RESET plan_cache_mode;
+EXPLAIN (COSTS OFF)
+SELECT id FROM events WHERE snowflake_between(id, '1970-01-01', '1999-12-31');
 RESET enable_seqscan;
 RESET enable_bitmapscan;
 DROP TABLE events;

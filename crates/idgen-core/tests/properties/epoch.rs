@@ -1,6 +1,6 @@
-use idgen_core::Epoch;
-use idgen_core::epoch::{BadEpoch, INFINITY, MINUS_INFINITY, timestamp_since, utc};
+use idgen_core::epoch::{BadEpoch, INFINITY, MINUS_INFINITY, Timestamptz, timestamp_since, utc};
 use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
+use idgen_core::{Epoch, min_id};
 use proptest::prelude::*;
 
 #[test]
@@ -101,6 +101,31 @@ proptest! {
         prop_assert_eq!(timestamp_since(epoch.timestamp(), tick), Some(at));
         prop_assert_eq!(epoch.tick_of(epoch.timestamp() - 1 - us), None);
         prop_assert_eq!(epoch.tick_of(epoch.timestamp_of(MAX_TICK) + 1000 + us), None);
+    }
+
+    /// The bounds of a range of time are exact at every moment, the infinities and those before the epoch and after
+    /// the end of the range included: an id is of the range if and only if its millisecond is. Only where no bigint is
+    /// late enough there is no lower bound.
+    #[test]
+    fn the_bounds_of_a_range_are_exact(
+        ms in Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS,
+        tick in prop_oneof![0..=MAX_TICK, Just(0), Just(MAX_TICK)],
+        low_bits in 0..1i64 << 23,
+        any_timestamp in prop_oneof![any::<Timestamptz>(), Just(MINUS_INFINITY), Just(INFINITY)],
+        near in -3_000_000..3_000_000i64,
+        anchor in 0..3usize,
+    ) {
+        let epoch = Epoch::from_unix_ms(ms).unwrap();
+        let id = min_id(tick) | low_bits;
+        let at = epoch.timestamp_of(tick);
+        for timestamp in [any_timestamp, [at, epoch.timestamp(), epoch.timestamp_of(MAX_TICK)][anchor] + near] {
+            // A millisecond is of a range when it begins before the range's last moment, or ends after its first.
+            prop_assert_eq!(id <= epoch.max_id_of(timestamp), at <= timestamp);
+            match epoch.min_id_of(timestamp) {
+                Some(bound) => prop_assert_eq!(id >= bound, at + 999 >= timestamp),
+                None => prop_assert!(epoch.timestamp_of(MAX_TICK) + 999 < timestamp),
+            }
+        }
     }
 
     /// No moment makes the conversion overflow.
