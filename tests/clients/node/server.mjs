@@ -1,0 +1,35 @@
+// What PostgreSQL itself says: every value as the text that it sent, whatever parsers a client has set.
+import assert from "node:assert/strict";
+import { after } from "node:test";
+import pg from "pg";
+
+const client = new pg.Client({ types: { getTypeParser: () => (text) => text } });
+await client.connect();
+after(() => client.end());
+
+export const rows = async (sql, ...values) => (await client.query(sql, values)).rows;
+export const column = async (sql, ...values) => (await rows(sql, ...values)).map((row) => Object.values(row)[0]);
+
+/** That these are all ids of a table, each exact: strings or BigInts, in whatever order. */
+export async function assertAllIds(table, ids) {
+    assert.ok(ids.every((id) => typeof id === "string" || typeof id === "bigint"));
+    assert.deepEqual(ids.map(String).sort(), (await column(`SELECT id FROM ${table}`)).sort());
+}
+
+/** A span of time in which some rows of a table were made, and their ids. A millisecond has 1024 ids at most. */
+export async function span(table) {
+    const times = await column(`SELECT DISTINCT snowflake_time(id) AS at FROM ${table} ORDER BY at`);
+    assert.ok(times.length >= 3);
+    const [from, to] = [times[1], times[times.length - 2]];
+    const ids = await column(
+        `SELECT id FROM ${table} WHERE snowflake_time(id) BETWEEN $1 AND $2 ORDER BY id`, from, to);
+    return { from: new Date(from), to: new Date(to), ids };
+}
+
+/** The ids of the page after an id. */
+export const page = (table, id, size) =>
+    column(`SELECT id FROM ${table} WHERE id > $1 ORDER BY id LIMIT ${size}`, id);
+
+/** The shard that a column's default mints for. */
+export const shard = async (table) =>
+    (await column('SELECT shard FROM idgen_columns WHERE "table" = $1', table))[0];
