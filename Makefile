@@ -1,7 +1,7 @@
 # make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install uninstall installcheck package test-package reproduce pgxn-zip \
+.PHONY: all help setup build install uninstall installcheck package test-clients test-package reproduce pgxn-zip \
     demo record psql clean-demo test matrix upgrades faults fuzz mutants valgrind audit bench clean
 
 all: build
@@ -51,6 +51,9 @@ clean-demo: ## stop the demo server and delete it
 
 test: setup ## run every test
 	scripts/test
+
+test-clients: build ## run ORMs and drivers against a throw-away server; NAMES="django5 jdbc" for some
+	scripts/test clients $(NAMES)
 
 matrix: setup ## run every test on each PostgreSQL that is supported; VERSIONS="17 18" for some
 	scripts/matrix $(VERSIONS)

@@ -366,3 +366,65 @@ fn pages_name_the_versions_of_postgresql() {
         assert!(in_one_line(&read(file)).contains(&said), "{file} does not say \"{said}\"");
     }
 }
+
+/// The blocks of code on a page: the line of each, its language, and its lines.
+fn code_blocks(page: &str) -> Vec<(usize, &str, Vec<&str>)> {
+    let mut blocks = Vec::new();
+    let mut lines = (1..).zip(page.lines());
+    while let Some((number, line)) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let block = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```");
+            blocks.push((number, language, block.collect()));
+        }
+    }
+    blocks
+}
+
+/// Whether a block stands in a text line for line; all of its lines may be indented there by the same blanks.
+fn stands_in(block: &[&str], text: &str) -> bool {
+    let lines: Vec<&str> = text.lines().collect();
+    lines.windows(block.len()).any(|window| {
+        let Some(indent) = window[0].strip_suffix(block[0]) else { return false };
+        let same = |(line, of_block): (&&str, &&str)| {
+            line == of_block && line.is_empty() || line.strip_prefix(indent) == Some(of_block)
+        };
+        indent.trim().is_empty() && window.iter().zip(block).all(same)
+    })
+}
+
+/// The blocks of a page that stand in none of the programs. Those that are no program are left out: what is
+/// printed, as text, and what is typed, as console.
+fn blocks_of_no_program(path: &str, page: &str, programs: &[String]) -> Vec<String> {
+    let blocks = code_blocks(page).into_iter().filter(|(_, language, block)| {
+        let is_program = !matches!(*language, "text" | "console");
+        is_program && !programs.iter().any(|program| stands_in(block, program))
+    });
+    blocks.map(|(number, ..)| format!("{path}:{number}: the block stands in no file of {CLIENTS}")).collect()
+}
+
+/// Programs that `scripts/test clients` runs.
+const CLIENTS: &str = "tests/clients";
+
+/// What docs/orm.md shows is what was run.
+#[test]
+fn code_for_orms_stands_in_programs_that_are_run() {
+    let programs: Vec<String> = files(CLIENTS, "").iter().map(|path| read(path)).collect();
+    let page = "docs/orm.md";
+    assert_none(&blocks_of_no_program(page, &read(page), &programs));
+}
+
+#[test]
+fn a_block_of_no_program_is_found() {
+    let page = "# Head\n```python\na\n    b\n\nc\n```\n```text\nd\n```\n```js\na\nc\n```\n```sh\nb b\n```";
+    let complaint = |line| format!("page:{line}: the block stands in no file of {CLIENTS}");
+    for (program, lines) in [
+        ("a\n    b\n\nc\n b b", vec![11]),
+        ("x\n  a\n      b\n\n  c\na\nc", vec![15]),
+        ("a\n    b\nc", vec![2, 11, 15]),
+        ("a\n  b\n\nc\nb b", vec![2, 11]),
+        ("x a\nc", vec![2, 11, 15]),
+    ] {
+        let expected: Vec<String> = lines.into_iter().map(complaint).collect();
+        assert_eq!(blocks_of_no_program("page", page, &[program.to_owned()]), expected, "{program}");
+    }
+}

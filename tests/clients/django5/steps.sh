@@ -1,0 +1,10 @@
+# Sourced by the programs `run` of either Django, with its packages in the PATH. Django writes migrations beside its models.
+rm -rf "$IDGEN_CLIENT_DIR/work"
+cp -R ../django5 "$IDGEN_CLIENT_DIR/work"
+cd "$IDGEN_CLIENT_DIR/work"
+python -m django --version
+python manage.py makemigrations -v 0 gallery
+python manage.py migrate -v 0
+python manage.py makemigrations --check --dry-run
+python manage.py shell -v 0 <use.py
+python manage.py test --noinput
