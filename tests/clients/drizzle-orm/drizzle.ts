@@ -1,7 +1,7 @@
 // What docs/orm.md says of Drizzle.
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { after, test } from "node:test";
 import { asc, gt, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/node-postgres";
@@ -37,6 +37,11 @@ test("migrations are made and run, and made again there are none", async () => {
 
 test("push has nothing to do either", () => {
     assert.match(kit("push"), /No changes detected/);
+});
+
+test("push sets a default on every run that is not spelled as the search_path shows it", () => {
+    writeFileSync("qualified.ts", readFileSync("schema.ts", "utf8").replaceAll("`snowflake", "`idgen.snowflake"));
+    for (const run of [1, 2]) assert.match(kit("push", { config: "qualified.config.ts" }), /Changes applied/, `${run}`);
 });
 
 test("push drops the views of the extension where they are in public, and fails; a filter spares them", async () => {
@@ -109,7 +114,7 @@ test("relations round ids, those of parents too, and the mode number rounds them
 });
 
 test("relations are exact with a parser for json that keeps long integers", async () => {
-    const { parseExactly } = await import("./exact-json.ts");
+    await import("./exact-json.mjs");
     const exact = await column("SELECT id FROM photos ORDER BY id");
     const found = await related(db);
     assert.deepEqual(found.photos.map(({ id }: any) => String(id)), exact);
@@ -120,16 +125,35 @@ test("relations are exact with a parser for json that keeps long integers", asyn
     const json = '{"n": [1, -2.5, 1e3, 9007199254740991], "t": "12345678901234567890", "b": true, "z": null}';
     const [{ parsed }] = (await db.execute(sql`SELECT ${json}::json AS parsed`)).rows;
     assert.deepEqual({ ...parsed as object }, JSON.parse(json));
+});
 
-    // The driver postgres.js has parsers of its own.
-    const client = postgres(process.env.DATABASE_URL!);
-    assert.notDeepEqual((await related(drizzleOnPostgresJs(client, { schema }))).photos.map(({ id }: any) => String(id)), exact);
-    await client.end();
-    const exactClient = postgres(process.env.DATABASE_URL!, {
-        types: { json: { to: 114, from: [114], serialize: JSON.stringify, parse: parseExactly } },
+test("on postgres.js relations are exact with that parser too, and the shard is no BigInt", async () => {
+    const { parseExactly } = await import("./exact-json.mjs");
+    const exact = await column("SELECT id FROM photos ORDER BY id");
+    const asItIs = postgres(process.env.DATABASE_URL!);
+    const rounded = await related(drizzleOnPostgresJs(asItIs, { schema }));
+    assert.notDeepEqual(rounded.photos.map(({ id }: any) => String(id)), exact);
+    // A number and a text go without a type, and a BigInt as a bigint.
+    for (const shard of [7, "7"]) await asItIs`SELECT snowflake_next_id(${shard})`;
+    await assert.rejects(async () => asItIs`SELECT snowflake_next_id(${7n as any})`, { code: "42883" });
+    // By itself it gives text; as BigInts, ids are what JSON.stringify refuses.
+    const [plain] = await asItIs`SELECT id FROM users`;
+    assert.equal(plain.id, String(user.id));
+    await asItIs.end();
+
+    const client = postgres(process.env.DATABASE_URL!, {
+        types: {
+            bigint: postgres.BigInt,
+            json: { to: 114, from: [114], serialize: JSON.stringify, parse: parseExactly },
+        },
     });
-    assert.deepEqual((await related(drizzleOnPostgresJs(exactClient, { schema }))).photos.map(({ id }: any) => String(id)), exact);
-    await exactClient.end();
+    const found = await related(drizzleOnPostgresJs(client, { schema }));
+    assert.deepEqual(found.photos.map(({ id }: any) => String(id)), exact);
+    assert.equal(found.parent.id, user.id);
+    const [big] = await client`SELECT id FROM users`;
+    assert.equal(big.id, user.id);
+    assert.throws(() => JSON.stringify(big), TypeError);
+    await client.end();
 });
 
 test("JSON.stringify refuses a BigInt, and a replacer writes it as text", () => {
@@ -137,4 +161,3 @@ test("JSON.stringify refuses a BigInt, and a replacer writes it as text", () => 
     const text = JSON.stringify(user, (_, value) => typeof value === "bigint" ? String(value) : value);
     assert.equal(text, `{"id":"${user.id}","name":"ada"}`);
 });
-

@@ -58,3 +58,29 @@ test("a string as a default is text, which is no bigint", async () => {
     assert.match(table.toString(), /default 'snowflake_next_id\(5\)'/);
     await assert.rejects(table, { code: "22P02" });
 });
+
+test("a shard that is set stays with the connection, for whoever comes next", async () => {
+    const pool = createKnex({ client: "pg", connection: process.env.DATABASE_URL, pool: { min: 1, max: 1 } });
+    const shardNow = async (knex) => (await knex.raw("SELECT current_setting('idgen.shard') AS shard")).rows[0].shard;
+    await pool.raw("SET idgen.shard = 7");
+    assert.equal(await shardNow(pool), "7");
+    await pool.raw("RESET idgen.shard");
+    const before = await shardNow(pool);
+
+    // In a transaction it ends with that.
+    await pool.transaction(async (transaction) => {
+        await transaction.raw("SELECT set_config('idgen.shard', ?, true)", ["7"]);
+        assert.equal(await shardNow(transaction), "7");
+    });
+    assert.equal(await shardNow(pool), before);
+    await pool.destroy();
+
+    const ofShard = createKnex({
+        client: "pg",
+        connection: { connectionString: process.env.DATABASE_URL, options: "-c idgen.shard=7" },
+    });
+    assert.equal(await shardNow(ofShard), "7");
+    const { rows: [{ minted }] } = await ofShard.raw("SELECT shard_of(snowflake_next_id()) AS minted");
+    assert.equal(minted, 7);
+    await ofShard.destroy();
+});

@@ -101,6 +101,14 @@ test("relations made as JSON are exact with ids as text", async () => {
     assert.deepEqual(found.photos, await rows("SELECT id, user_id, caption FROM photos ORDER BY id"));
 });
 
+test("relations made as JSON are exact with a parser that keeps long integers", async () => {
+    await import("./exact-json.mjs");
+    const [found] = await db.selectFrom("users")
+        .select((users) => jsonArrayFrom(users.selectFrom("photos").selectAll().orderBy("photos.id")).as("photos"))
+        .execute();
+    assert.deepEqual(found.photos, await rows("SELECT * FROM photos ORDER BY id"));
+});
+
 test("a string as a default is text, which is no bigint", async () => {
     const table = db.schema.createTable("wrong")
         .addColumn("id", "bigint", (column) => column.primaryKey().defaultTo("snowflake_next_id(5)"));

@@ -6,7 +6,7 @@ node -e 'const [major, minor] = process.versions.node.split(".").map(Number);
     { echo "Node.js 20.19 or later, and npm, are needed"; exit 77; }
 
 find "$IDGEN_CLIENT_DIR" -mindepth 1 -maxdepth 1 ! -name node_modules ! -name installed.json -exec rm -rf {} +
-cp -R . ../node/server.mjs "$IDGEN_CLIENT_DIR"
+cp -R . ../node/*.mjs "$IDGEN_CLIENT_DIR"
 cd "$IDGEN_CLIENT_DIR"
 cmp -s package-lock.json installed.json || {
     npm ci --ignore-scripts --no-audit --no-fund --loglevel=error

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { after, before, test } from "node:test";
-import { Column, DataSource, Entity, MoreThan, PrimaryGeneratedColumn } from "typeorm";
+import { Column, DataSource, Entity, MoreThan, PrimaryColumn, PrimaryGeneratedColumn } from "typeorm";
 import dataSource from "./data-source.ts";
 import { Photo, User } from "./entities.ts";
 import { assertAllIds, column, page, rows, shard, span } from "./server.mjs";
@@ -78,6 +78,29 @@ test("a page begins after an id, and a range of time is a range of ids", async (
     assert.deepEqual(found.map(({ id }) => id), ids);
 });
 
+const planned = async (entity: Function) => {
+    const other = new DataSource({ type: "postgres", url: process.env.DATABASE_URL, entities: [entity] });
+    await other.initialize();
+    try {
+        const { upQueries } = await other.driver.createSchemaBuilder().log();
+        return upQueries.map(({ query }) => query).join("\n");
+    } finally {
+        await other.destroy();
+    }
+};
+
+test("a default that is not spelled as the search_path shows it is a change on every run", async () => {
+    @Entity("users")
+    class Qualified {
+        @PrimaryColumn({ type: "bigint", default: () => "idgen.snowflake_next_id(5)" })
+        id!: string;
+
+        @Column("text")
+        name!: string;
+    }
+    assert.match(await planned(Qualified), /SET DEFAULT idgen\.snowflake_next_id\(5\)/);
+});
+
 test("@PrimaryGeneratedColumn puts a sequence back", async () => {
     @Entity("users")
     class Generated {
@@ -87,14 +110,6 @@ test("@PrimaryGeneratedColumn puts a sequence back", async () => {
         @Column("text")
         name!: string;
     }
-    const other = new DataSource({ type: "postgres", url: process.env.DATABASE_URL, entities: [Generated] });
-    await other.initialize();
-    try {
-        const { upQueries } = await other.driver.createSchemaBuilder().log();
-        const planned = upQueries.map(({ query }) => query).join("\n");
-        assert.match(planned, /CREATE SEQUENCE/);
-        assert.match(planned, /ALTER TABLE "users" ALTER COLUMN "id" SET DEFAULT nextval/);
-    } finally {
-        await other.destroy();
-    }
+    assert.match(await planned(Generated), /CREATE SEQUENCE/);
+    assert.match(await planned(Generated), /ALTER TABLE "users" ALTER COLUMN "id" SET DEFAULT nextval/);
 });
