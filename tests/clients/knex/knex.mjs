@@ -66,6 +66,7 @@ test("a shard that is set stays with the connection, for whoever comes next", as
     assert.equal(await shardNow(pool), "7");
     await pool.raw("RESET idgen.shard");
     const before = await shardNow(pool);
+    assert.equal(before, "5");    // that of the database
 
     // In a transaction it ends with that.
     await pool.transaction(async (transaction) => {

@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { after } from "node:test";
 import pg from "pg";
 
-const client = new pg.Client({ types: { getTypeParser: () => (text) => text } });
+const asText = { types: { getTypeParser: () => (text) => text } };
+const client = new pg.Client(asText);
 await client.connect();
 after(() => client.end());
 
@@ -33,3 +34,37 @@ export const page = (table, id, size) =>
 /** The shard that a column's default mints for. */
 export const shard = async (table) =>
     (await column('SELECT shard FROM idgen_columns WHERE "table" = $1', table))[0];
+
+/** The same in the database of a URL. */
+export async function rowsOf(url, sql) {
+    const other = new pg.Client({ connectionString: url, ...asText });
+    await other.connect();
+    try {
+        return (await other.query(sql)).rows;
+    } finally {
+        await other.end();
+    }
+}
+
+/** Makes one more database, from a template, and returns its URL. */
+export async function database(name, template) {
+    const own = `${process.env.PGDATABASE}_${name}`;
+    await rows(`CREATE DATABASE ${own} TEMPLATE ${template}`);
+    await rows(`ALTER DATABASE ${own} SET search_path = "$user", public, idgen`);
+    return process.env.DATABASE_URL.replace(/[^/]*$/, own);
+}
+
+/** One that has the tables already, whose keys are of this type. */
+export async function databaseWith(name, type) {
+    const url = await database(name, "idgen_template");
+    await rowsOf(url, `
+        CREATE TABLE users (id ${type} PRIMARY KEY, name text NOT NULL);
+        CREATE TABLE photos (id ${type} PRIMARY KEY, user_id bigint NOT NULL, caption text NOT NULL)`);
+    return url;
+}
+
+/** What docs/orm.md says to write by hand where they are identities. */
+export const fromIdentity = `
+    ALTER TABLE users ALTER id DROP IDENTITY, ALTER id SET DEFAULT snowflake_next_id(5);
+    ALTER TABLE photos ALTER id DROP IDENTITY, ALTER id SET DEFAULT snowflake_next_id(5);
+`;
