@@ -25,7 +25,7 @@ public class Use {
                 + System.getenv("PGDATABASE");
         try (Connection connection =
                 DriverManager.getConnection(url, System.getenv("PGUSER"), System.getenv("PGPASSWORD"))) {
-            System.out.println(connection.getMetaData().getDriverName() + " " + connection.getMetaData().getDriverVersion());
+            System.out.println("driver " + connection.getMetaData().getDriverVersion());
             try (Statement statement = connection.createStatement()) {
                 statement.execute("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(), name text);"
                         + "CREATE TABLE photos (id bigint PRIMARY KEY DEFAULT snowflake_next_id(),"
@@ -66,7 +66,8 @@ public class Use {
         check(ids.size() == 3000 && ids.equals(new ArrayList<>(new TreeSet<>(ids))) && ids.get(0) > user);
 
         try (Statement statement = connection.createStatement()) {
-            check(ids.equals(longs(statement.executeQuery("SELECT id FROM photos ORDER BY substr(caption, 7)::integer"))));
+            String asGiven = "SELECT id FROM photos ORDER BY substr(caption, 7)::integer";
+            check(longs(statement.executeQuery(asGiven)).equals(ids));
         }
         try (PreparedStatement page =
                 connection.prepareStatement("SELECT id FROM photos WHERE id > ? ORDER BY id LIMIT 100")) {

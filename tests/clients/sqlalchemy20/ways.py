@@ -96,7 +96,8 @@ for model, expected in ((Plain, 3000), (LeftOut, 3), (WithSentinel, 3), (AskedFo
 # Alembic takes none of them for a change.
 with engine.connect() as connection:
     default = connection.scalar(text("""
-        SELECT column_default FROM information_schema.columns WHERE table_name = 'left_out' AND column_name = 'id'"""))
+        SELECT column_default FROM information_schema.columns
+        WHERE table_name = 'left_out' AND column_name = 'id'"""))
     assert default == "snowflake_next_id()", default
     context = MigrationContext.configure(connection, opts={"compare_server_default": True})
     assert compare_metadata(context, Base.metadata) == []

@@ -5,7 +5,7 @@ import json
 import django
 from django.contrib.auth.models import User as Admin
 from django.core.management import call_command
-from django.db import ProgrammingError, connection, migrations, models, transaction
+from django.db import DataError, ProgrammingError, connection, migrations, models, transaction
 from django.db.models import Func
 from django.forms import modelform_factory
 from django.test import TestCase, TransactionTestCase
@@ -54,6 +54,15 @@ class Traps(TestCase):
 
         self.assertIn("id", modelform_factory(Label, fields="__all__").base_fields)
         self.assertFalse(LabelSerializer(data={"name": "b"}).is_valid())
+
+    def test_a_generic_relation_needs_a_big_integer(self):
+        class Tag(models.Model):
+            object_id = models.PositiveIntegerField()
+
+        make(Tag)
+        user = User.objects.create(name="Ada")
+        with self.assertRaisesMessage(DataError, "integer out of range"), transaction.atomic():
+            Tag.objects.create(object_id=user.id)
 
     def test_an_identity_that_is_there_stays(self):
         class Label(models.Model):
