@@ -1,0 +1,10 @@
+import { defineConfig } from "drizzle-kit";
+
+export default defineConfig({
+    dialect: "postgresql",
+    schema: "./schema.ts",
+    out: "./migrations",
+    schemaFilter: ["public"],
+    tablesFilter: ["!idgen_*", "!snowflake_*"],
+    dbCredentials: { url: process.env.DATABASE_URL! },
+});
