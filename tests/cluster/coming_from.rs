@@ -225,12 +225,9 @@ fn broken_off(server: &Server, block: &str, table: &str, column: &str) {
     done(server, block);
 }
 
-/// Runs a block that makes an index while a transaction that writes is open: it holds no lock that would keep others from
-/// writing, is broken off, and is run again.
-fn index_broken_off(server: &Server, block: &str, table: &str) {
-    let mut writer = server.connect();
-    let mut writer = writer.transaction().unwrap();
-    writer.batch_execute(&format!("LOCK TABLE {table} IN ROW EXCLUSIVE MODE")).unwrap();
+/// Runs a block that makes an index, which waits for a transaction: it holds no lock that would keep others from writing,
+/// is broken off, and is run again.
+fn index_broken_off(server: &Server, block: &str, table: &str, waited_for: &mut Client) {
     let indexing = begun(server, block);
     let waits = "pid FROM pg_stat_activity WHERE query LIKE 'CREATE %INDEX%' AND wait_event_type = 'Lock'";
     server.wait_until(&format!("SELECT count(*) = 1 FROM (SELECT {waits}) AS waiting"));
@@ -242,8 +239,14 @@ fn index_broken_off(server: &Server, block: &str, table: &str) {
     server
         .wait_until(&format!("SELECT count(pg_terminate_backend(pid)) = 1 FROM (SELECT {waits}) AS waiting"));
     assert!(!indexing.wait_with_output().unwrap().status.success());
-    writer.rollback().unwrap();
+    waited_for.batch_execute("ROLLBACK").unwrap();
     done(server, block);
+}
+
+/// Begins a transaction that writes into a table.
+fn writing<'a>(client: &'a mut Client, table: &str) -> &'a mut Client {
+    client.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE")).unwrap();
+    client
 }
 
 /// Runs a block that locks tables while one is in use: it gives up, has changed nothing, and is run again.
@@ -259,7 +262,7 @@ fn given_up(server: &Server, block: &str, table: &str) {
 
 /// A server on which no client finds a deadlock while a statement of the page waits for a lock.
 fn server() -> Server {
-    Server::start(&["deadlock_timeout = 60s", "fsync = off"])
+    Server::start(&["deadlock_timeout = 60s", "statement_timeout = 5min", "fsync = off"])
 }
 
 /// The integer keys of large tables become bigint while clients write: no row is lost, each keeps its number, no key is
@@ -273,12 +276,13 @@ fn integer_keys_become_bigint_under_load() {
     let old = "SELECT md5(string_agg(concat(id, ' ', answer_to, ' ', n), ',' ORDER BY id, n))
                FROM threads JOIN posts ON thread_id = id WHERE title = 'old'";
     let before: String = one(&server, old);
+    let mut other = server.connect();
     let made = THREADS.during(&server, || {
         for block in &blocks[1..] {
             if block.contains("CALL in_batches") {
                 broken_off(&server, block, "threads", "new_id");
             } else if block.contains("CREATE UNIQUE INDEX") {
-                index_broken_off(&server, block, "threads");
+                index_broken_off(&server, block, "threads", writing(&mut other, "threads"));
             } else if block.contains("LOCK TABLE") {
                 given_up(&server, block, "threads");
             } else {
@@ -328,15 +332,21 @@ fn uuid_keys_become_ids_under_load() {
         )
     };
     let before: String = one(&server, &old("id"));
+    let (mut before_the_fill, mut other) = (server.connect(), server.connect());
     let made = ACCOUNTS.during(&server, || {
         for block in &blocks[1..] {
             if block.contains("CALL in_batches('photos'") {
                 broken_off(&server, block, "photos", "new_account_id");
             } else if block.contains("CALL in_batches") {
+                // A transaction that sees no account with an id. No trigger may come before its end.
+                before_the_fill.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT").unwrap();
                 broken_off(&server, block, "accounts", "new_id");
             } else if block.contains("CREATE UNIQUE INDEX") {
-                let table = if block.contains("ON photos") { "photos" } else { "accounts" };
-                index_broken_off(&server, block, table);
+                if block.contains("ON photos") {
+                    index_broken_off(&server, block, "photos", writing(&mut other, "photos"));
+                } else {
+                    index_broken_off(&server, block, "accounts", &mut before_the_fill);
+                }
             } else if block.contains("LOCK TABLE") {
                 given_up(&server, block, "accounts");
             } else {
