@@ -113,9 +113,10 @@ impl Tables {
                 own.insert(new, (rows[0].get(0), Some(some), vec![1, 2, 3]));
             }
             (1, Some(some)) => {
+                // The lower table first, other than elsewhere.
+                transaction.execute(&format!("DELETE FROM {child} WHERE false"), &[])?;
                 transaction
                     .execute(&format!("UPDATE {parent} SET {reference} = id WHERE {name} = $1"), &[&some])?;
-                // In the other order than elsewhere.
                 let below = format!(
                     "UPDATE {child} SET body = 'read' FROM {parent} WHERE id = {key} AND {name} = $1"
                 );
