@@ -6,6 +6,7 @@ mod alerts;
 mod campaign;
 mod clients;
 mod clocks;
+mod coming_from;
 mod counters;
 mod crashes;
 mod fuzz;

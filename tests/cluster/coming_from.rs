@@ -1,0 +1,464 @@
+//! docs/coming-from.md: the ways in batches under clients, and what needs another server or package, by the page's own
+//! text.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io::Write;
+use std::process::{Child, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, Error, IsolationLevel};
+
+use crate::moves::one;
+use crate::process::{client_program, skipped, top};
+use crate::server::Server;
+use crate::shards::code;
+
+/// The blocks of a section that are run.
+fn blocks(title: &str) -> Vec<String> {
+    let page = std::fs::read_to_string(top().join("docs/coming-from.md")).unwrap();
+    let section = page.split("\n## ").find(|section| section.lines().next() == Some(title));
+    let section = section.unwrap_or_else(|| panic!("no section {title}"));
+    let mut blocks = Vec::new();
+    let mut lines = section.lines();
+    while let Some(line) = lines.next() {
+        if line == "```sql" || line == "```postgresql" {
+            blocks.push(lines.by_ref().take_while(|line| *line != "```").collect::<Vec<_>>().join("\n"));
+        }
+    }
+    assert!(!blocks.is_empty(), "no block in {title}");
+    blocks
+}
+
+/// psql at work on SQL, up to its first error.
+fn begun(server: &Server, sql: &str) -> Child {
+    let mut psql = client_program("psql");
+    psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose"]);
+    psql.args(["-d", &server.target("postgres")]);
+    psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = psql.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(sql.as_bytes()).unwrap();
+    child
+}
+
+fn psql(server: &Server, sql: &str) -> Output {
+    begun(server, sql).wait_with_output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The same where it must come to its end, as often as a lock that it cannot have makes it fail.
+fn done(server: &Server, sql: &str) -> String {
+    let start = Instant::now();
+    loop {
+        let output = psql(server, sql);
+        if output.status.success() {
+            return said(&output);
+        }
+        assert!(
+            said(&output).contains("55P03") && start.elapsed() < Duration::from_secs(120),
+            "{sql}\n{}",
+            said(&output)
+        );
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The tables of an example: rows with a name, which refer to one of their own, and rows of a composite key below them.
+struct Tables {
+    parent: &'static str,
+    name: &'static str,
+    reference: &'static str,
+    child: &'static str,
+    key: &'static str,
+}
+
+const THREADS: Tables =
+    Tables { parent: "threads", name: "title", reference: "answer_to", child: "posts", key: "thread_id" };
+const ACCOUNTS: Tables =
+    Tables { parent: "accounts", name: "name", reference: "invited_by", child: "photos", key: "account_id" };
+
+/// What there is of a row: the key that its client was told, the name of the row that it refers to, the rows below it.
+type Row = (String, Option<String>, Vec<i32>);
+
+impl Tables {
+    /// One transaction of a changing kind on the client's own rows, by their names, which a change of the key leaves.
+    fn write(
+        &self,
+        client: &mut Client,
+        who: usize,
+        round: usize,
+        own: &mut BTreeMap<String, Row>,
+    ) -> Result<(), Error> {
+        let Tables { parent, name, reference, child, key } = self;
+        let some = own.keys().nth(round % own.len().max(1)).cloned();
+        let level = if who == 0 { IsolationLevel::RepeatableRead } else { IsolationLevel::ReadCommitted };
+        let mut transaction = client.build_transaction().isolation_level(level).start()?;
+        let new = format!("{who}-{round}");
+        match (round % 6, some) {
+            (0, Some(some)) => {
+                // A row, its reference and what is below, in one statement.
+                let sql = format!(
+                    "WITH new AS (INSERT INTO {parent} ({name}, {reference})
+                                  SELECT $1, id FROM {parent} WHERE {name} = $2 RETURNING id)
+                     INSERT INTO {child} ({key}, n) SELECT id, n FROM new, generate_series(1, 3) AS n
+                     RETURNING {key}::text"
+                );
+                let rows = transaction.query(&sql, &[&new, &some])?;
+                assert_eq!(rows.len(), 3);
+                transaction.commit()?;
+                own.insert(new, (rows[0].get(0), Some(some), vec![1, 2, 3]));
+            }
+            (1, Some(some)) => {
+                // The lower table first, other than elsewhere.
+                transaction.execute(&format!("DELETE FROM {child} WHERE false"), &[])?;
+                transaction
+                    .execute(&format!("UPDATE {parent} SET {reference} = id WHERE {name} = $1"), &[&some])?;
+                let below = format!(
+                    "UPDATE {child} SET body = 'read' FROM {parent} WHERE id = {key} AND {name} = $1"
+                );
+                transaction.execute(&below, &[&some])?;
+                transaction.commit()?;
+                own.get_mut(&some).unwrap().1 = Some(some.clone());
+            }
+            (2, Some(some)) if !own.values().any(|row| row.1.as_ref() == Some(&some)) => {
+                let rows =
+                    transaction.execute(&format!("DELETE FROM {parent} WHERE {name} = $1"), &[&some])?;
+                assert_eq!(rows, 1);
+                transaction.commit()?;
+                own.remove(&some);
+            }
+            (3, Some(some)) => {
+                let sql =
+                    format!("INSERT INTO {child} ({key}, n) SELECT id, $2 FROM {parent} WHERE {name} = $1");
+                let n = own[&some].2.last().unwrap_or(&0) + 1;
+                assert_eq!(transaction.execute(&sql, &[&some, &n])?, 1);
+                if round % 5 == 0 {
+                    transaction.rollback()?;
+                } else {
+                    transaction.commit()?;
+                    own.get_mut(&some).unwrap().2.push(n);
+                }
+            }
+            _ => {
+                let sql = format!("INSERT INTO {parent} ({name}) VALUES ($1) RETURNING id::text");
+                let id = transaction.query_one(&sql, &[&new])?.get(0);
+                transaction.commit()?;
+                own.insert(new, (id, None, Vec::new()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `change` while clients write, before it and after it. Gives what rows there have to be, by their names.
+    fn during(&self, server: &Server, change: impl FnOnce()) -> BTreeMap<String, Row> {
+        let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let work = |who: usize| {
+            let mut client = server.connect();
+            let mut own = BTreeMap::new();
+            let mut round = who;
+            while !stop.load(Ordering::Relaxed) {
+                round += 1;
+                match self.write(&mut client, who, round, &mut own) {
+                    Ok(()) => _ = count.fetch_add(1, Ordering::Relaxed),
+                    // What a transaction of one snapshot has to take again.
+                    Err(error) if who == 0 && error.code().is_some_and(|code| code.code() == "40001") => {}
+                    Err(error) => panic!("client {who}: {error:?}"),
+                }
+            }
+            own
+        };
+        let wait_for = |more: usize| {
+            let goal = count.load(Ordering::Relaxed) + more;
+            let start = Instant::now();
+            while count.load(Ordering::Relaxed) < goal {
+                assert!(start.elapsed() < Duration::from_secs(120), "the clients do not get on");
+                thread::sleep(Duration::from_millis(10));
+            }
+        };
+        thread::scope(|scope| {
+            let work = &work;
+            let clients: Vec<_> = (0..4).map(|who| scope.spawn(move || work(who))).collect();
+            struct StopAtDrop<'a>(&'a AtomicBool);
+            impl Drop for StopAtDrop<'_> {
+                fn drop(&mut self) {
+                    self.0.store(true, Ordering::Relaxed);
+                }
+            }
+            let end = StopAtDrop(&stop);
+            wait_for(200);
+            change();
+            wait_for(200);
+            drop(end);
+            clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
+        })
+    }
+
+    /// The rows that there are, but for old ones, by their names; the key by this column.
+    fn rows(&self, server: &Server, told: &str) -> BTreeMap<String, Row> {
+        let Tables { parent, name, reference, child, key } = self;
+        let sql = format!(
+            "SELECT p.{name}, p.{told}::text, r.{name},
+                    ARRAY(SELECT n FROM {child} WHERE {key} = p.id ORDER BY n)
+             FROM {parent} AS p LEFT JOIN {parent} AS r ON r.id = p.{reference} WHERE p.{name} NOT IN ('old', 'new')"
+        );
+        let rows = server.connect().query(&sql, &[]).unwrap();
+        rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2), row.get(3)))).collect()
+    }
+}
+
+/// Runs a block that fills a column in batches, with a row in use: it goes on with the others, waits for nobody, is
+/// broken off, and is run again.
+fn broken_off(server: &Server, block: &str, table: &str, column: &str) {
+    let mut holder = server.connect();
+    let mut holder = holder.transaction().unwrap();
+    let row = format!("SELECT FROM {table} WHERE {column} IS NULL LIMIT 1 FOR UPDATE");
+    assert_eq!(holder.query(&row, &[]).unwrap().len(), 1);
+    let filling = begun(server, block);
+    server.wait_until(&format!("SELECT count(*) = 1 FROM {table} WHERE {column} IS NULL"));
+    let end = "SELECT count(pg_terminate_backend(pid)) = 1 FROM pg_stat_activity WHERE query LIKE 'CALL%'";
+    server.wait_until(end);
+    assert!(!filling.wait_with_output().unwrap().status.success());
+    holder.rollback().unwrap();
+    done(server, block);
+}
+
+/// Runs a block that makes an index, which waits for a transaction: it holds no lock that would keep others from writing,
+/// is broken off, and is run again.
+fn index_broken_off(server: &Server, block: &str, table: &str, waited_for: &mut Client) {
+    let indexing = begun(server, block);
+    let waits = "pid FROM pg_stat_activity WHERE query LIKE 'CREATE %INDEX%' AND wait_event_type = 'Lock'";
+    server.wait_until(&format!("SELECT count(*) = 1 FROM (SELECT {waits}) AS waiting"));
+    let locks = format!(
+        "SELECT string_agg(DISTINCT mode, ' ') FROM pg_locks
+         WHERE granted AND relation = '{table}'::regclass AND pid IN (SELECT {waits})"
+    );
+    assert_eq!(one::<String>(server, &locks), "ShareUpdateExclusiveLock");
+    server
+        .wait_until(&format!("SELECT count(pg_terminate_backend(pid)) = 1 FROM (SELECT {waits}) AS waiting"));
+    assert!(!indexing.wait_with_output().unwrap().status.success());
+    waited_for.batch_execute("ROLLBACK").unwrap();
+    done(server, block);
+}
+
+/// Begins a transaction that writes into a table.
+fn writing<'a>(client: &'a mut Client, table: &str) -> &'a mut Client {
+    client.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE")).unwrap();
+    client
+}
+
+/// Runs a block that locks tables while one is in use: it gives up, has changed nothing, and is run again.
+fn given_up(server: &Server, block: &str, table: &str) {
+    let mut user = server.connect();
+    let mut user = user.transaction().unwrap();
+    user.query(&format!("SELECT FROM {table} LIMIT 1"), &[]).unwrap();
+    let output = psql(server, block);
+    assert!(!output.status.success() && said(&output).contains("55P03"), "{}", said(&output));
+    user.rollback().unwrap();
+    done(server, block);
+}
+
+/// A server on which no client finds a deadlock while a statement of the page waits for a lock.
+fn server() -> Server {
+    Server::start(&["deadlock_timeout = 60s", "statement_timeout = 5min", "fsync = off"])
+}
+
+/// The integer keys of large tables become bigint while clients write: no row is lost, each keeps its number, no key is
+/// there twice, no client waits for a batch or fails, and what is broken off goes on.
+#[test]
+fn integer_keys_become_bigint_under_load() {
+    let server = server();
+    let blocks = blocks("integer keys in batches, old numbers kept");
+    done(&server, &blocks[0]);
+    server.connect().batch_execute("CREATE INDEX ON threads (title)").unwrap();
+    let old = "SELECT md5(string_agg(concat(id, ' ', answer_to, ' ', n), ',' ORDER BY id, n))
+               FROM threads JOIN posts ON thread_id = id WHERE title = 'old'";
+    let before: String = one(&server, old);
+    let mut other = server.connect();
+    let made = THREADS.during(&server, || {
+        for block in &blocks[1..] {
+            if block.contains("CALL in_batches") {
+                broken_off(&server, block, "threads", "new_id");
+            } else if block.contains("CREATE UNIQUE INDEX") {
+                index_broken_off(&server, block, "threads", writing(&mut other, "threads"));
+            } else if block.contains("LOCK TABLE") {
+                given_up(&server, block, "threads");
+            } else {
+                done(&server, block);
+            }
+        }
+    });
+    assert_eq!(one::<String>(&server, old), before);
+    assert_as_left(&made, &THREADS.rows(&server, "id"));
+    let ids: Vec<i64> = made.values().map(|row| row.0.parse().unwrap()).collect();
+    assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len(), "a key is there twice");
+    let minted = |id: &&i64| **id > i64::from(i32::MAX) && **id >> 10 & 8191 == 5;
+    assert!(ids.iter().any(|id| *id <= i64::from(i32::MAX)) && ids.iter().filter(minted).count() > 20);
+    assert!(ids.iter().all(|id| *id <= i64::from(i32::MAX) || minted(&id)));
+    assert!(!one::<bool>(&server, INVALID), "a constraint or an index is not valid");
+}
+
+/// What clients have left is there, under the keys that they were told, and no other row.
+fn assert_as_left(made: &BTreeMap<String, Row>, found: &BTreeMap<String, Row>) {
+    for name in made.keys().chain(found.keys()) {
+        assert_eq!(made.get(name), found.get(name), "{name}: left and found");
+    }
+}
+
+/// Whether there is a constraint or an index that is not valid.
+const INVALID: &str = "SELECT EXISTS (SELECT FROM pg_constraint WHERE NOT convalidated)
+                           OR EXISTS (SELECT FROM pg_index WHERE NOT indisvalid)";
+
+/// UUID keys of large tables become ids while clients write, REPEATABLE READ ones too: no row is lost, each refers to what
+/// it referred to and has its UUID still, the old ones are in the order of their times, no key is there twice.
+#[test]
+fn uuid_keys_become_ids_under_load() {
+    let server = server();
+    for block in blocks("integer keys in batches, old numbers kept") {
+        if block.contains("PROCEDURE in_batches") {
+            done(&server, &block);
+        }
+    }
+    let blocks = blocks("UUID keys in batches, renumbered");
+    done(&server, &blocks[0]);
+    server.connect().batch_execute("CREATE INDEX ON accounts (name)").unwrap();
+    let old = |key: &str| {
+        format!(
+            "SELECT md5(string_agg(concat(a.{key}, ' ', i.{key}, ' ', n), ',' ORDER BY a.{key}, n))
+             FROM accounts AS a JOIN photos ON account_id = a.id LEFT JOIN accounts AS i ON i.id = a.invited_by
+             WHERE a.name = 'old'"
+        )
+    };
+    let before: String = one(&server, &old("id"));
+    let (mut before_the_fill, mut other) = (server.connect(), server.connect());
+    let made = ACCOUNTS.during(&server, || {
+        for block in &blocks[1..] {
+            if block.contains("CALL in_batches('photos'") {
+                broken_off(&server, block, "photos", "new_account_id");
+            } else if block.contains("CALL in_batches") {
+                // A transaction that sees no account with an id. No trigger may come before its end.
+                before_the_fill.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT").unwrap();
+                broken_off(&server, block, "accounts", "new_id");
+            } else if block.contains("CREATE UNIQUE INDEX") {
+                if block.contains("ON photos") {
+                    index_broken_off(&server, block, "photos", writing(&mut other, "photos"));
+                } else {
+                    index_broken_off(&server, block, "accounts", &mut before_the_fill);
+                }
+            } else if block.contains("LOCK TABLE") {
+                given_up(&server, block, "accounts");
+            } else {
+                let said = done(&server, block);
+                assert!(!block.contains("none_is_repeated") || said.contains("\n t\n"), "{said}");
+            }
+        }
+    });
+    assert_eq!(one::<String>(&server, &old("uuid")), before);
+    let ordered = "SELECT bool_and(rises) FROM (
+                       SELECT id > lag(id) OVER (ORDER BY created_at) AS rises FROM accounts WHERE name = 'old') AS o";
+    assert!(one::<bool>(&server, ordered));
+    // A client was told the UUID, or from the switch on the id.
+    let (by_uuid, by_id) = (ACCOUNTS.rows(&server, "uuid"), ACCOUNTS.rows(&server, "id"));
+    assert_eq!(made.len(), by_id.len());
+    let mut by_ids = 0;
+    for (name, row) in &made {
+        by_ids += usize::from(by_id[name] == *row);
+        assert!(by_id[name] == *row || by_uuid[name] == *row, "{name} is not as its client left it");
+    }
+    assert!(by_ids > 20 && by_ids < made.len());
+    let ids: HashSet<&String> = by_id.values().map(|row| &row.0).collect();
+    assert_eq!(ids.len(), by_id.len(), "a key is there twice");
+    assert!(!one::<bool>(&server, INVALID), "a constraint or an index is not valid");
+}
+
+/// pg_partman by the number of the id makes partitions and drops old ones. By `p_epoch` it makes wrong ones, as the page
+/// says.
+#[test]
+fn partman_partitions_by_a_number() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    let version = "SELECT coalesce(max(default_version), 'none') FROM pg_available_extensions WHERE name = 'pg_partman'";
+    let version: String = one(&server, version);
+    if !version.starts_with("4.") {
+        return skipped(&format!("pg_partman 4 is not to be had, but {version}"));
+    }
+    client.batch_execute("CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman").unwrap();
+    let blocks = blocks("pg_partman");
+    assert_eq!(blocks.len(), 2);
+
+    assert!(done(&server, &blocks[0]).contains("wrong_default"));
+    let error = client.query("SELECT partman.run_maintenance('public.wrong')", &[]).unwrap_err();
+    assert!(error.as_db_error().unwrap().message().starts_with("timestamp out of range"), "{error:?}");
+
+    done(&server, &blocks[1]);
+    let partitions = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass";
+    let in_time = "SELECT bool_and(tableoid <> 'events_default'::regclass) FROM events";
+    client
+        .batch_execute(
+            "INSERT INTO events (id) SELECT snowflake_make_id(now() - n * interval '1 day', 5, 0)
+             FROM generate_series(0, 59) AS n;
+             INSERT INTO events DEFAULT VALUES;",
+        )
+        .unwrap();
+    assert!(one::<bool>(&server, in_time));
+    client.batch_execute("SELECT partman.run_maintenance('public.events')").unwrap();
+    let first: i64 = one(&server, partitions);
+    client.batch_execute("SELECT partman.run_maintenance('public.events')").unwrap();
+    assert_eq!(one::<i64>(&server, partitions), first, "a table without new rows gets no partitions");
+    // What comes half a year later.
+    for days in (30..=180).step_by(30) {
+        client
+            .batch_execute(&format!(
+                "INSERT INTO events (id) VALUES (snowflake_make_id(now() + interval '{days} days', 5, 0));
+                 SELECT partman.run_maintenance('public.events')"
+            ))
+            .unwrap();
+    }
+    assert!(one::<bool>(&server, in_time));
+    let oldest: i64 =
+        one(&server, "SELECT extract(day FROM now() - min(snowflake_time(id)))::bigint FROM events");
+    assert!(oldest <= 0, "rows of {oldest} days before today are still there after 120 days and a partition");
+}
+
+/// A foreign table without the id has the remote server mint; with the remote default, this one mints for the remote's
+/// shard, unless it may not.
+#[test]
+fn a_foreign_table_mints_there_or_here() {
+    let (here, there) = (Server::start(&[]), Server::start(&["idgen.allowed_shards = '9'"]));
+    there
+        .connect()
+        .batch_execute("CREATE TABLE notes (id bigint PRIMARY KEY DEFAULT snowflake_next_id(9), body text)")
+        .unwrap();
+    let blocks =
+        blocks("postgres_fdw").into_iter().map(|block| block.replace("db9.example.com", &there.host()));
+    let blocks: Vec<String> = blocks.collect();
+    assert_eq!(blocks.len(), 2);
+    let minted = |server| {
+        one::<i64>(server, "SELECT coalesce(sum(ids), 0)::bigint FROM idgen_shard_stats WHERE shard = 9")
+    };
+    done(&here, &blocks[0]);
+    assert_eq!((minted(&here), minted(&there)), (0, 1));
+    let said = done(&here, &blocks[1]);
+    assert!(said.contains("snowflake_next_id(9)"), "{said}");
+    assert_eq!((minted(&here), minted(&there)), (1, 1));
+    let rows = "SELECT string_agg(concat(body, ' ', shard_of(id)), ',' ORDER BY body) FROM notes";
+    assert_eq!(one::<String>(&there, rows), "minted here 9,minted there 9");
+
+    let mut client = here.connect();
+    client
+        .batch_execute(
+            "CREATE SCHEMA plain; IMPORT FOREIGN SCHEMA public LIMIT TO (notes) FROM SERVER other INTO plain",
+        )
+        .unwrap();
+    assert_eq!(code(&mut client, "INSERT INTO plain.notes (body) VALUES ('no id')"), "23502");
+    here.configure(&["idgen.allowed_shards = '0-8'"]);
+    here.reload("idgen.allowed_shards", "0-8");
+    let mut client = here.connect();
+    assert_eq!(code(&mut client, "INSERT INTO db9.notes (body) VALUES ('not here')"), "55000");
+    client.batch_execute("ALTER FOREIGN TABLE db9.notes ALTER id SET DEFAULT snowflake_next_id(5)").unwrap();
+    let shard = "INSERT INTO db9.notes (body) VALUES ('of here') RETURNING shard_of(id)";
+    assert_eq!(client.query_one(shard, &[]).unwrap().get::<_, i32>(0), 5);
+}
