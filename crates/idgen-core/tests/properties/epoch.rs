@@ -110,9 +110,9 @@ proptest! {
     fn the_bounds_of_a_range_are_exact(
         ms in Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS,
         tick in prop_oneof![0..=MAX_TICK, Just(0), Just(MAX_TICK)],
-        low_bits in 0..1i64 << 23,
+        low_bits in prop_oneof![0..1i64 << 23, Just(0), Just((1 << 23) - 1)],
         any_timestamp in prop_oneof![any::<Timestamptz>(), Just(MINUS_INFINITY), Just(INFINITY)],
-        near in -3_000_000..3_000_000i64,
+        near in prop_oneof![-3_000_000..3_000_000i64, -2000..2000i64, Just(0), Just(999), Just(1000)],
         anchor in 0..3usize,
     ) {
         let epoch = Epoch::from_unix_ms(ms).unwrap();
