@@ -130,9 +130,11 @@ test("relations are exact with a parser for json that keeps long integers", asyn
     assert.equal(found.parent.id, user.id);
     assert.equal(found.user.id, user.id);
     // What else is in JSON is as before.
-    const json = '{"n": [1, -2.5, 1e3, 9007199254740991], "t": "12345678901234567890", "b": true, "z": null}';
+    const json = '{"n": [1, -2.5, 1e3, 9007199254740991], "t": "12345678901234567890", "b": true, "z": null, "n": 1, "n": 2}';
     const [{ parsed }] = (await db.execute(sql`SELECT ${json}::json AS parsed`)).rows;
     assert.deepEqual({ ...parsed as object }, JSON.parse(json));
+    const [{ rounded }] = (await db.execute(sql`SELECT jsonb_build_array(${photos.id}) AS rounded FROM ${photos}`)).rows;
+    assert.equal(typeof (rounded as unknown[])[0], "number");
 });
 
 test("on postgres.js relations are exact with that parser too, and the shard is no BigInt", async () => {
@@ -153,11 +155,14 @@ test("on postgres.js relations are exact with that parser too, and the shard is 
         types: {
             bigint: postgres.BigInt,
             json: { to: 114, from: [114], serialize: JSON.stringify, parse: parseExactly },
+            jsonb: { to: 3802, from: [3802], serialize: JSON.stringify, parse: JSON.parse },
         },
     });
     const found = await related(drizzleOnPostgresJs(client, { schema }));
     assert.deepEqual(found.photos.map(({ id }: any) => String(id)), exact);
     assert.equal(found.parent.id, user.id);
+    const [{ document }] = await client`SELECT '{"n": 1}'::jsonb AS document`;
+    assert.deepEqual(document, { n: 1 });
     const [big] = await client`SELECT id FROM users`;
     assert.equal(big.id, user.id);
     assert.throws(() => JSON.stringify(big), TypeError);

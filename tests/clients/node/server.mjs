@@ -58,6 +58,7 @@ export async function database(name, template) {
 export async function databaseWith(name, type) {
     const url = await database(name, "idgen_template");
     await rowsOf(url, `
+        SET search_path = public, idgen;
         CREATE TABLE users (id ${type} PRIMARY KEY, name text NOT NULL);
         CREATE TABLE photos (id ${type} PRIMARY KEY, user_id bigint NOT NULL, caption text NOT NULL)`);
     return url;

@@ -38,6 +38,7 @@ test("migrations are run once", async () => {
 });
 
 test("an insert returns its id, exactly", async () => {
+    assert.equal(User.build().id.val, "DEFAULT");
     user = await User.create({ name: "ada" });
     await assertAllIds("users", [user.id]);
     user.name = "grace";
@@ -94,6 +95,8 @@ test("a default in the model is sent with each insert, and the shard of the tabl
         assert.equal(await shardOf(right), "7");
         const [bulk] = await Photo.bulkCreate([{ user_id: user.id, caption: "also of shard 7" }]);
         assert.equal(await shardOf(bulk), "7");
+        const [upserted] = await Photo.upsert({ user_id: user.id, caption: "and this" });
+        assert.equal(await shardOf(upserted), "7");
     } finally {
         await rows("SELECT snowflake_assign_shard('public', 5)");
     }

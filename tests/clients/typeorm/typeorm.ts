@@ -78,16 +78,19 @@ test("a page begins after an id, and a range of time is a range of ids", async (
     assert.deepEqual(found.map(({ id }) => id), ids);
 });
 
-const planned = async (entities: Function[], url = process.env.DATABASE_URL) => {
-    const other = new DataSource({ type: "postgres", url, entities });
-    await other.initialize();
+const withSource = async <Result>(
+    entities: Function[], url: string | undefined, work: (source: DataSource) => Promise<Result>,
+) => {
+    const source = await new DataSource({ type: "postgres", url, entities }).initialize();
     try {
-        const { upQueries } = await other.driver.createSchemaBuilder().log();
-        return upQueries.map(({ query }) => query).join("\n");
+        return await work(source);
     } finally {
-        await other.destroy();
+        await source.destroy();
     }
 };
+
+const planned = (entities: Function[], url = process.env.DATABASE_URL) => withSource(entities, url, async (source) =>
+    (await source.driver.createSchemaBuilder().log()).upQueries.map(({ query }) => query).join("\n"));
 
 test("a default that is not spelled as the search_path shows it is a change on every run", async () => {
     @Entity("users")
@@ -101,7 +104,7 @@ test("a default that is not spelled as the search_path shows it is a change on e
     assert.match(await planned([Qualified]), /SET DEFAULT idgen\.snowflake_next_id\(5\)/);
 });
 
-test("@PrimaryGeneratedColumn puts a sequence back", async () => {
+test("@PrimaryGeneratedColumn takes the default away, and puts a sequence there the next time", async () => {
     @Entity("users")
     class Generated {
         @PrimaryGeneratedColumn("increment", { type: "bigint" })
@@ -110,8 +113,14 @@ test("@PrimaryGeneratedColumn puts a sequence back", async () => {
         @Column("text")
         name!: string;
     }
-    assert.match(await planned([Generated]), /CREATE SEQUENCE/);
-    assert.match(await planned([Generated]), /ALTER TABLE "users" ALTER COLUMN "id" SET DEFAULT nextval/);
+    const url = await databaseWith("generated", "bigint DEFAULT snowflake_next_id(5)");
+    const synchronize = () => withSource([Generated], url, (source) => source.synchronize());
+    const insert = () => rowsOf(url, "INSERT INTO users (name) VALUES ('ada') RETURNING id");
+    assert.match(await planned([Generated], url), /CREATE SEQUENCE/);
+    await synchronize();
+    await assert.rejects(insert(), { code: "23502" });
+    await synchronize();
+    assert.deepEqual(await insert(), [{ id: "1" }]);
 });
 
 test("it does not see an identity, and cannot give that a default; by hand it is done", async () => {
