@@ -136,7 +136,7 @@ impl Tables {
                     format!("INSERT INTO {child} ({key}, n) SELECT id, $2 FROM {parent} WHERE {name} = $1");
                 let n = own[&some].2.last().unwrap_or(&0) + 1;
                 assert_eq!(transaction.execute(&sql, &[&some, &n])?, 1);
-                if round % 5 == 0 {
+                if round.is_multiple_of(5) {
                     transaction.rollback()?;
                 } else {
                     transaction.commit()?;
@@ -263,7 +263,7 @@ fn given_up(server: &Server, block: &str, table: &str) {
 
 /// A server on which no client finds a deadlock while a statement of the page waits for a lock.
 fn server() -> Server {
-    Server::start(&["deadlock_timeout = 60s", "statement_timeout = 5min", "fsync = off"])
+    Server::start(&["deadlock_timeout = 60s", "statement_timeout = 2min", "fsync = off"])
 }
 
 /// The integer keys of large tables become bigint while clients write: no row is lost, each keeps its number, no key is
