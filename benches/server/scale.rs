@@ -72,8 +72,10 @@ const CLONE: &str = "all cloned from the template";
 const CLONE_CPU: &str = "CPU time of the clone";
 const LOCKS: &str = "the most locks that the clone held at once";
 const WHOLE: &str = "`idgen_columns`, whole";
-const BY_SCHEMA: &str = "`idgen_columns` of one schema";
+const BY_SCHEMA: &str = "`idgen_columns` of one schema, by its name";
 const BY_TABLE: &str = "`idgen_columns` of one table, by its name";
+const BY_BOTH: &str = "`idgen_columns` of one table of one schema, by their names";
+const BY_OID: &str = "`idgen_columns()` of one table, by its oid";
 const FIRST: &str = "`snowflake_assign_shard`, nothing to do, the first call of a session";
 const NOTHING: &str = "the same, each further call";
 const CHANGES: &str = "the same, three columns to change";
@@ -223,10 +225,14 @@ fn sizes(client: &mut Client, database: &str, figures: &mut Figures) {
 
 fn columns(client: &mut Client, figures: &mut Figures) {
     sql(client, "CREATE TABLE only_here (id bigint DEFAULT snowflake_next_id())");
-    for (what, condition) in
-        [(WHOLE, ""), (BY_SCHEMA, "WHERE schema = 'shard5'"), (BY_TABLE, "WHERE \"table\" = 'only_here'")]
-    {
-        let query = format!("SELECT count(shard), count(expression) FROM idgen_columns {condition}");
+    for (what, source) in [
+        (WHOLE, "idgen_columns"),
+        (BY_SCHEMA, "idgen_columns WHERE schema = 'shard5'"),
+        (BY_BOTH, "idgen_columns WHERE schema = 'shard5' AND \"table\" = 'users'"),
+        (BY_TABLE, "idgen_columns WHERE \"table\" = 'only_here'"),
+        (BY_OID, "idgen_columns() WHERE relation = 'only_here'::regclass"),
+    ] {
+        let query = format!("SELECT count(shard), count(expression) FROM {source}");
         figures.add(what, "ms", IDGEN, median_ms(|| seconds(|| sql(client, &query))));
     }
 }
@@ -494,7 +500,9 @@ fn demands(sizes: &[usize], figures: &Figures) -> Vec<Bar> {
     let mut bars = vec![
         at_most(WHOLE, 2000.0, "ms", figures.last(WHOLE)),
         at_most(BY_SCHEMA, 10.0, "ms", figures.last(BY_SCHEMA)),
+        at_most(BY_BOTH, 10.0, "ms", figures.last(BY_BOTH)),
         at_most(BY_TABLE, 10.0, "ms", figures.last(BY_TABLE)),
+        at_most(BY_OID, 10.0, "ms", figures.last(BY_OID)),
         at_most(
             "`snowflake_assign_shard` of three columns, beside what its `ALTER TABLE` take",
             20.0,
