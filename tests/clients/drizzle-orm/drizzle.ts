@@ -155,11 +155,14 @@ test("on postgres.js relations are exact with that parser too, and the shard is 
         types: {
             bigint: postgres.BigInt,
             json: { to: 114, from: [114], serialize: JSON.stringify, parse: parseExactly },
+            jsonb: { to: 3802, from: [3802], serialize: JSON.stringify, parse: JSON.parse },
         },
     });
     const found = await related(drizzleOnPostgresJs(client, { schema }));
     assert.deepEqual(found.photos.map(({ id }: any) => String(id)), exact);
     assert.equal(found.parent.id, user.id);
+    const [{ document }] = await client`SELECT '{"n": 1}'::jsonb AS document`;
+    assert.deepEqual(document, { n: 1 });
     const [big] = await client`SELECT id FROM users`;
     assert.equal(big.id, user.id);
     assert.throws(() => JSON.stringify(big), TypeError);

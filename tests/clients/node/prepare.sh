@@ -1,5 +1,6 @@
 # Sourced by the `run` of a client in JavaScript, from its folder: goes to a copy of it, in which its packages are
-# and the programs may write.
+# and the programs may write. A lock file that names no registry is made so:
+#     npm install --package-lock-only --omit-lockfile-registry-resolved
 set -euo pipefail
 node -e 'const [major, minor] = process.versions.node.split(".").map(Number);
          process.exit(major > 20 || (major === 20 && minor >= 19) ? 0 : 1)' 2>/dev/null && command -v npm >/dev/null ||
