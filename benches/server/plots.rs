@@ -76,7 +76,11 @@ fn short(value: f64) -> String {
         1e3.. => (value / 1e3, " k"),
         _ => (value, ""),
     };
-    let text = if value.abs() < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") };
+    let text = match value.abs() {
+        0.001..0.1 => format!("{value:.2}"),
+        10.0.. => format!("{value:.0}"),
+        _ => format!("{value:.1}"),
+    };
     format!("{}{letter}", text.trim_end_matches(".0"))
 }
 
@@ -101,7 +105,7 @@ fn draw_file(folder: &Path, file: &str, size: (u32, u32), plot: &dyn Fn(&Area) -
 
 /// Draws milliseconds over numbers of schemas.
 pub fn scale(folder: &Path, schemas: &[String], all: &[Line]) {
-    let axis = Axis { name: "ms (logarithmic)", log: true, from: 0.1, upto: 1e4 };
+    let axis = Axis { name: "ms (logarithmic)", log: true, from: 0.01, upto: 1e3 };
     draw_file(folder, "scale.svg", (760, 480), &|area| {
         lines(area, "Schemas of three tables in one database", &axis, "schemas", schemas, all)
     });
