@@ -1077,7 +1077,7 @@ BEGIN ATOMIC
                  ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
              JOIN pg_type AS t ON use.classid = 'pg_type'::regclass AND use.objid = t.oid
              JOIN pg_attribute AS a ON a.atttypid = t.oid AND NOT a.atthasdef AND NOT a.attisdropped
-             JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f')
+             JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f', 'v')
     )
     SELECT n.nspname::text, c.relname::text, a.attname::text,
            CASE WHEN read.all_of_it AND read.least = read.greatest THEN nullif(read.least, '')::integer END,

@@ -11,7 +11,11 @@ BEGIN
     -- Others may own the schema. Until the end of this transaction it can be neither renamed nor dropped: a statement below
     -- could otherwise find another schema under the name, and revoke rights on what is in that.
     PERFORM FROM pg_namespace WHERE oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') FOR UPDATE;
-    IF '@extschema@' <> (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = '25001',
+            MESSAGE = 'the schema of the extension is younger than the snapshot of this transaction',
+            HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
+    ELSIF '@extschema@' <> (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
                          WHERE extname = 'idgen') THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension has been renamed meanwhile',
             HINT = 'Try again.';
@@ -127,9 +131,9 @@ CREATE FUNCTION @extschema@.idgen_read_default(
     SET search_path = pg_catalog, pg_temp    -- there a name stands for one function, and a bare number is an integer
     AS $$
 DECLARE
-    next_id CONSTANT text := split_part('@extschema@.snowflake_next_id(integer)'::regprocedure::text, '(integer)', 1);
+    next_id CONSTANT text := left('@extschema@.snowflake_next_id(integer)'::regprocedure::text, -length('(integer)'));
     next_id_js CONSTANT text :=
-        split_part('@extschema@.snowflake_next_id_js(integer)'::regprocedure::text, '(integer)', 1);
+        left('@extschema@.snowflake_next_id_js(integer)'::regprocedure::text, -length('(integer)'));
     -- A token is a call of any function with a readable shard, of which the name and the shard are taken, or
     -- something else: a literal, a name with its qualification, or one character. The longest one counts.
     token CONSTANT text :=
@@ -190,7 +194,7 @@ BEGIN ATOMIC
     FROM pg_namespace AS n
          JOIN pg_depend AS place ON place.refclassid = 'pg_namespace'::regclass AND place.refobjid = n.oid
                                     AND place.classid = 'pg_class'::regclass AND place.objsubid = 0
-         JOIN pg_class AS c ON c.oid = place.objid AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p', 'f')
+         JOIN pg_class AS c ON c.oid = place.objid AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p', 'f', 'v')
          JOIN pg_attribute AS a ON a.attrelid = c.oid AND NOT a.atthasdef AND NOT a.attisdropped
          JOIN pg_type AS t ON t.oid = a.atttypid AND t.typdefaultbin IS NOT NULL
          CROSS JOIN LATERAL @extschema@.idgen_read_default(t.typdefaultbin, '0'::oid) AS d
@@ -256,6 +260,13 @@ BEGIN
                   DETAIL = 'By an older snapshot, defaults and shards that others have changed meanwhile would '
                            'not be seen.',
                   HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+
+    -- The names below are those of when the extension was created. Under an old one, others may have made what they like.
+    IF to_regnamespace('@extschema@') IS DISTINCT FROM (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') THEN
+        RAISE EXCEPTION 'the schema of the extension has been renamed'
+            USING ERRCODE = '55000', DETAIL = 'It was @extschema@ when the extension was created.',
+                  HINT = 'Give it that name again.';
     END IF;
 
     -- One call at a time in a database: two that give one shard to two schemas see each other, and two on

@@ -7,25 +7,33 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 -- The extension is trusted: a role that may create objects in the database may call CREATE EXTENSION, and then owns the
 -- extension, while this script runs as the superuser whom initdb made, who may do anything anywhere. So it says here
 -- what the role may have done with it. This comes first, for before PostgreSQL 15.4 and 16.0 a name with a quote would
--- end the literals that it is put into, and what follows in it would be run.
+-- end the literals that it is put into, and what follows in it would be run. A snapshot from before the schema or the role was
+-- made does not show them: so nothing is concluded from a row that is not there, and the rest is asked of functions
+-- that look into the catalog as it is now.
 DO $$
 DECLARE
-    role name;
-    target name;
+    owner oid;
+    target oid;
+    name text;
 BEGIN
+    SELECT extowner, extnamespace INTO STRICT owner, target FROM pg_extension WHERE extname = 'idgen';
     -- Others may own the schema. Until the end of this transaction it can be neither renamed nor dropped: a statement below
     -- could otherwise find another schema under the name, and revoke rights on what is in that.
-    PERFORM FROM pg_namespace WHERE oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') FOR UPDATE;
-    SELECT rolname, nspname INTO role, target
-    FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace JOIN pg_roles AS r ON r.oid = extowner
-    WHERE extname = 'idgen' AND NOT rolsuper;
-    IF translate(target, '"$''' || chr(92), '') <> target THEN
+    PERFORM FROM pg_namespace WHERE oid = target FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = '25001',
+            MESSAGE = 'the schema of the extension is younger than the snapshot of this transaction',
+            HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+    name := target::regnamespace;
+    name := CASE WHEN left(name, 1) = '"' THEN substr(name, 2, length(name) - 2) ELSE name END;
+    IF translate(name, '"$''' || chr(92), '') <> name THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = format('the name of schema "%s" has a quote, a dollar sign or a backslash', target),
+            MESSAGE = format('the name of schema "%s" has a quote, a dollar sign or a backslash', name),
             HINT = 'CREATE EXTENSION idgen in another schema.';
-    ELSIF NOT has_schema_privilege(role, target, 'CREATE') THEN
-        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for schema %s', target),
-            DETAIL = format('Role "%s" may not create objects in it.', role),
+    ELSIF has_schema_privilege(owner, target, 'CREATE') IS NOT TRUE THEN
+        RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for schema %s', name),
+            DETAIL = format('Role "%s" may not create objects in it.', pg_get_userbyid(owner)),
             HINT = 'CREATE EXTENSION idgen in another schema.';
     END IF;
 END $$;
@@ -39,15 +47,24 @@ END $$;
 -- superuser before its body is the extension's, for it may be SECURITY DEFINER.
 DO $$
 DECLARE
+    -- What the portable edition has. Rights on anything else that calls itself so are nobody's to give.
+    names CONSTANT name[] := '{
+        idgen_columns, idgen_status, shard_of, snowflake_advance, snowflake_assign_shard, snowflake_between,
+        snowflake_decode, snowflake_from_shortcode, snowflake_from_text, snowflake_last_id, snowflake_layouts,
+        snowflake_make_id, snowflake_max_id, snowflake_min_id, snowflake_next_id, snowflake_next_id_js,
+        snowflake_next_ids, snowflake_scatter, snowflake_shortcode, snowflake_text, snowflake_time,
+        snowflake_unscatter}';
     portable CONSTANT oid := to_regnamespace('idgen_portable');
     owner CONSTANT oid := (SELECT nspowner FROM pg_namespace WHERE oid = portable);
     views CONSTANT regclass[] := ARRAY(
         SELECT c.oid FROM pg_class AS c
         WHERE c.relnamespace = '@extschema@'::regnamespace AND c.relowner = owner AND c.relkind = 'v'
+          AND c.relname = ANY (names)
           AND obj_description(c.oid, 'pg_class') LIKE '% Portable edition.');
     functions CONSTANT regprocedure[] := ARRAY(
         SELECT p.oid FROM pg_proc AS p
-        WHERE p.proowner = owner AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.');
+        WHERE p.proowner = owner AND p.proname = ANY (names)
+          AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.');
     view regclass;
     rights text[];
     dependents text;
@@ -190,6 +207,14 @@ BEGIN
                 EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', item.name);
             END IF;
             EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
+            -- Its owner had time to change it while others were waited for. From here on this transaction has a lock
+            -- on it, which its comment and its owner cannot pass: after.sql goes by them.
+            IF NOT EXISTS (SELECT FROM pg_proc AS p
+                           WHERE p.oid = item.name AND p.proowner = owner AND p.proname = ANY (names)
+                             AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.') THEN
+                RAISE EXCEPTION USING ERRCODE = '55000',
+                    MESSAGE = format('function %s has been changed meanwhile', item.name), HINT = 'Try again.';
+            END IF;
         END IF;
     END LOOP;
 END $$;

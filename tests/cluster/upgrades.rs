@@ -219,6 +219,62 @@ fn the_schema_stays_while_a_script_runs() {
     }
 }
 
+/// A snapshot from before the schema or the role was made hides neither from what a script asks before it goes on.
+#[test]
+fn an_old_snapshot_hides_nothing_from_a_script() {
+    let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let mut superuser = server.connect();
+    superuser
+        .batch_execute("CREATE ROLE owner; GRANT CREATE ON DATABASE postgres TO owner; CREATE SCHEMA closed")
+        .unwrap();
+    let mut owner = server.connect();
+    let newer = "CREATE ROLE newer; GRANT newer TO owner; GRANT CREATE ON DATABASE postgres TO newer";
+    for (meanwhile, create, code) in [
+        ("CREATE SCHEMA younger", "CREATE EXTENSION idgen SCHEMA younger", "25001"),
+        (newer, "SET LOCAL ROLE newer; CREATE EXTENSION idgen SCHEMA closed", "42501"),
+    ] {
+        owner.batch_execute("SET ROLE owner; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").unwrap();
+        superuser.batch_execute(meanwhile).unwrap();
+        let error = owner.batch_execute(create).unwrap_err();
+        assert_eq!(error.code().expect("a code").code(), code, "{create}: {error}");
+        owner.batch_execute("ROLLBACK").unwrap();
+    }
+}
+
+/// What calls itself the portable edition may belong to somebody whom the superuser does not know: a function of his that
+/// changes while the script waits for him does not become the superuser's.
+#[test]
+fn a_function_that_changes_meanwhile_is_not_taken_over() {
+    let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let mut superuser = server.connect();
+    superuser.batch_execute("CREATE ROLE owner; ALTER DATABASE postgres OWNER TO owner").unwrap();
+    let mut owner = server.connect();
+    owner.batch_execute("SET ROLE owner").unwrap();
+    owner.batch_execute(include_str!("../../portable/idgen.sql")).unwrap();
+    owner
+        .batch_execute(
+            "RESET search_path;
+             CREATE FUNCTION public.shard_of(id text) RETURNS text LANGUAGE sql SECURITY DEFINER RETURN current_user;
+             COMMENT ON FUNCTION public.shard_of(text) IS 'An own one. Portable edition.'",
+        )
+        .unwrap();
+    owner.batch_execute("BEGIN; SELECT nextval('idgen_portable.last_id')").unwrap();
+    let result = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| superuser.batch_execute("CREATE EXTENSION idgen SCHEMA public"));
+        server.wait_until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
+        let mut second = server.connect();
+        second.batch_execute("SET ROLE owner; COMMENT ON FUNCTION public.shard_of(text) IS 'Mine.'").unwrap();
+        owner.batch_execute("COMMIT").unwrap();
+        waiting.join().unwrap()
+    });
+    let error = result.expect_err("a function that has changed");
+    assert_eq!(error.code().expect("a code").code(), "55000", "{error}");
+    assert_eq!(texts(&mut owner, "SELECT public.shard_of('1'::text)"), ["owner"]);
+    // With the comment as it is now, it is nobody's affair.
+    superuser.batch_execute("CREATE EXTENSION idgen SCHEMA public").unwrap();
+    assert_eq!(texts(&mut owner, "SELECT public.shard_of('1'::text)"), ["owner"]);
+}
+
 /// The statement that docs/operations.md gives for the old server. What it prints is for the new one.
 fn carries_the_mark() -> &'static str {
     let page = include_str!("../../docs/operations.md");
@@ -370,6 +426,7 @@ fn a_dump_goes_into_another_schema() {
         [
             "parts id idgen.snowflake_next_id(7)",
             "parts5 id idgen.snowflake_next_id(7)",
+            "recent other idgen.snowflake_next_id(7)",
             "users id idgen.snowflake_next_id(7)",
             "users other idgen.snowflake_next_id(7)"
         ]

@@ -235,17 +235,30 @@ DROP FOREIGN DATA WRAPPER nowhere CASCADE;
 DROP TABLE other_temporary;
 DROP FUNCTION public.snowflake_next_id(bigint);
 DROP EXTENSION idgen;
-CREATE SCHEMA "My (ids)+%s";
-CREATE EXTENSION idgen SCHEMA "My (ids)+%s";
+CREATE SCHEMA "My (integer)+%s";
+CREATE EXTENSION idgen SCHEMA "My (integer)+%s";
 CREATE SCHEMA insta5;
-CREATE TABLE insta5.plain (id bigint DEFAULT "My (ids)+%s".snowflake_next_id(5));
-SELECT "table", shard, expression FROM "My (ids)+%s".idgen_columns;
-SELECT * FROM "My (ids)+%s".snowflake_assign_shard('insta5', 6);
-SELECT "table", shard, expression FROM "My (ids)+%s".idgen_columns;
+CREATE TABLE insta5.plain (id bigint DEFAULT "My (integer)+%s".snowflake_next_id(5));
+SELECT "table", shard, expression FROM "My (integer)+%s".idgen_columns;
+SELECT * FROM "My (integer)+%s".snowflake_assign_shard('insta5', 6);
+SELECT "table", shard, expression FROM "My (integer)+%s".idgen_columns;
 DROP SCHEMA insta5 CASCADE;
 DROP EXTENSION idgen;
-DROP SCHEMA "My (ids)+%s";
+DROP SCHEMA "My (integer)+%s";
 CREATE EXTENSION idgen;
 
 DROP FUNCTION refused, columns_of, as_shown;
 DROP ROLE regress_idgen_owner, regress_idgen_other;
+
+-- A view over a column whose domain mints does so too, whatever default the column has in its table.
+CREATE SCHEMA viewed;
+CREATE DOMAIN viewed.d AS bigint DEFAULT snowflake_next_id(50);
+CREATE TABLE viewed.t (id viewed.d DEFAULT 7, n integer);
+CREATE VIEW viewed.v AS SELECT id, n FROM viewed.t;
+INSERT INTO viewed.v (n) VALUES (1) RETURNING shard_of(id);
+SELECT "table", "column", shard FROM idgen_columns WHERE schema = 'viewed';
+SELECT * FROM snowflake_assign_shard('viewed', 51);
+INSERT INTO viewed.v (n) VALUES (1) RETURNING shard_of(id);
+SET client_min_messages = warning;
+DROP SCHEMA viewed CASCADE;
+RESET client_min_messages;

@@ -163,6 +163,22 @@ RESET ROLE;
 CREATE SCHEMA idgen;
 GRANT USAGE ON SCHEMA idgen TO PUBLIC;
 CREATE EXTENSION idgen SCHEMA idgen;
+-- Where a superuser renames that schema, nothing that somebody makes under its old name is called.
+ALTER SCHEMA idgen RENAME TO moved;
+SET ROLE regress_idgen_owner;
+CREATE SCHEMA idgen;
+CREATE FUNCTION idgen.idgen_has_integer(pg_node_tree, integer) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE 'called as %', current_user;
+END $$;
+RESET ROLE;
+SELECT moved.snowflake_assign_shard('ids', 5);
+\echo :LAST_ERROR_SQLSTATE
+SET ROLE regress_idgen_owner;
+DROP FUNCTION idgen.idgen_has_integer;
+DROP SCHEMA idgen;
+RESET ROLE;
+ALTER SCHEMA moved RENAME TO idgen;
 \c regression
 CREATE DATABASE regress_idgen_test TEMPLATE regress_idgen_trusted OWNER regress_idgen_owner;
 \c regress_idgen_test
