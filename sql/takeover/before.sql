@@ -54,17 +54,11 @@ DECLARE
         snowflake_make_id, snowflake_max_id, snowflake_min_id, snowflake_next_id, snowflake_next_id_js,
         snowflake_next_ids, snowflake_scatter, snowflake_shortcode, snowflake_text, snowflake_time,
         snowflake_unscatter}';
-    portable CONSTANT oid := to_regnamespace('idgen_portable');
-    owner CONSTANT oid := (SELECT nspowner FROM pg_namespace WHERE oid = portable);
-    views CONSTANT regclass[] := ARRAY(
-        SELECT c.oid FROM pg_class AS c
-        WHERE c.relnamespace = '@extschema@'::regnamespace AND c.relowner = owner AND c.relkind = 'v'
-          AND c.relname = ANY (names)
-          AND obj_description(c.oid, 'pg_class') LIKE '% Portable edition.');
-    functions CONSTANT regprocedure[] := ARRAY(
-        SELECT p.oid FROM pg_proc AS p
-        WHERE p.proowner = owner AND p.proname = ANY (names)
-          AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.');
+    portable oid;
+    owner oid;
+    stranger name;
+    views regclass[];
+    functions regprocedure[];
     view regclass;
     rights text[];
     dependents text;
@@ -87,21 +81,46 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '42501',
             MESSAGE = 'the portable edition of idgen is taken over by superusers only',
             HINT = 'Have a superuser call CREATE EXTENSION idgen.';
-    ELSIF owner <> current_user::regrole
-            AND NOT EXISTS (SELECT FROM pg_roles WHERE oid = owner AND rolsuper)
-            AND NOT EXISTS (SELECT FROM pg_database
-                            WHERE datdba = owner AND datname = current_database()) THEN
-        RAISE EXCEPTION USING ERRCODE = '42501',
-            MESSAGE = format('the portable edition of idgen belongs to role "%s"', pg_get_userbyid(owner)),
-            DETAIL = 'It is taken over from a superuser, the owner of the database or the current user only.',
-            HINT = 'Give the schema idgen_portable and the functions to one of them, or drop them.';
-    ELSIF to_regclass('idgen_portable.last_id') IS NULL THEN
-        PERFORM set_config('idgen_portable.rights', '[]', true);
-        RETURN;    -- taken over before
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION USING ERRCODE = '25001',
             MESSAGE = 'the portable edition of idgen is taken over in a read committed transaction only',
             HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+    -- Whoever owns the schema, a function or a view could change it at every moment, while this script goes by their names
+    -- and makes them the superuser's: so all of them have to be a superuser's before.
+    SELECT oid, nspowner INTO portable, owner FROM pg_namespace WHERE nspname = 'idgen_portable' FOR UPDATE;
+    SELECT pg_get_userbyid(makers.owner) INTO stranger
+    FROM (SELECT owner
+          UNION ALL SELECT proowner FROM pg_proc WHERE pronamespace = portable
+          UNION ALL SELECT relowner FROM pg_class WHERE relnamespace = portable
+          UNION ALL SELECT grantee FROM pg_namespace AS n, aclexplode(nspacl)
+                    WHERE n.oid = portable AND privilege_type = 'CREATE'
+          UNION ALL SELECT proowner FROM pg_proc AS p
+                    WHERE pronamespace = '@extschema@'::regnamespace AND proname = ANY (names)
+                      AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'
+          UNION ALL SELECT relowner FROM pg_class AS c
+                    WHERE relnamespace = '@extschema@'::regnamespace AND relname = ANY (names)
+                      AND obj_description(c.oid, 'pg_class') LIKE '% Portable edition.') AS makers (owner)
+    WHERE NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = makers.owner AND rolsuper)
+    LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = '42501',
+            MESSAGE = format('the portable edition of idgen belongs to role "%s"', stranger),
+            DETAIL = 'It is taken over where its schema, and all that is in it or of it, belongs to a superuser.',
+            HINT = 'Read them, and give them to a superuser, as the README of the portable edition says.';
+    END IF;
+    views := ARRAY(
+        SELECT c.oid FROM pg_class AS c
+        WHERE c.relnamespace = '@extschema@'::regnamespace AND c.relowner = owner AND c.relkind = 'v'
+          AND c.relname = ANY (names)
+          AND obj_description(c.oid, 'pg_class') LIKE '% Portable edition.');
+    functions := ARRAY(
+        SELECT p.oid FROM pg_proc AS p
+        WHERE p.proowner = owner AND p.proname = ANY (names)
+          AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.');
+    IF to_regclass('idgen_portable.last_id') IS NULL THEN
+        PERFORM set_config('idgen_portable.rights', '[]', true);
+        RETURN;    -- taken over before
     END IF;
 
     FOR item IN
@@ -211,7 +230,9 @@ BEGIN
             -- on it, which its comment and its owner cannot pass: after.sql goes by them.
             IF NOT EXISTS (SELECT FROM pg_proc AS p
                            WHERE p.oid = item.name AND p.proowner = owner AND p.proname = ANY (names)
-                             AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.') THEN
+                             AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'
+                             AND EXISTS (SELECT FROM pg_depend AS d
+                                         WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND deptype = 'e')) THEN
                 RAISE EXCEPTION USING ERRCODE = '55000',
                     MESSAGE = format('function %s has been changed meanwhile', item.name), HINT = 'Try again.';
             END IF;

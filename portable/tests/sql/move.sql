@@ -123,11 +123,27 @@ CREATE VIEW rights AS
     WHERE a.grantee <> owner AND object ~ '^(snowflake_|shard_of|idgen_)';
 CREATE TABLE rights_before AS SELECT * FROM rights;
 
--- It is not taken over by surprise: not from a stranger, who neither is superuser nor owns the database,
+-- It is not taken over by surprise: not from a role that is no superuser, be it the owner of the database. What it made
+-- could change at every moment, so the superuser takes it first, by the statement of the README.
+SELECT 'ALTER DATABASE regression OWNER TO regress_idgen_owner' \gexec
 \set VERBOSITY terse
 CREATE EXTENSION idgen;
 \echo :LAST_ERROR_SQLSTATE
-SELECT 'ALTER DATABASE regression OWNER TO regress_idgen_owner' \gexec
+\set ECHO none
+SELECT format('ALTER %s %s OWNER TO CURRENT_USER', kind, name)
+FROM (SELECT 'SCHEMA', 'idgen_portable'
+      UNION ALL
+      SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, oid::regclass::text
+      FROM pg_class
+      WHERE relkind IN ('S', 'r', 'v') AND (relnamespace = 'idgen_portable'::regnamespace
+                                            OR obj_description(oid, 'pg_class') LIKE '% Portable edition.')
+      UNION ALL
+      SELECT 'FUNCTION', oid::regprocedure::text
+      FROM pg_proc
+      WHERE pronamespace = 'idgen_portable'::regnamespace
+         OR obj_description(oid, 'pg_proc') LIKE '% Portable edition.' AND proname ~ '^(snowflake_|shard_of|idgen_)'
+     ) AS portable (kind, name) \gexec
+\set ECHO all
 -- not into another schema,
 CREATE SCHEMA elsewhere;
 CREATE EXTENSION idgen SCHEMA elsewhere;
@@ -155,16 +171,12 @@ CREATE EXTENSION idgen;
 \echo :LAST_ERROR_SQLSTATE
 ALTER SEQUENCE idgen_portable.shard_five RENAME TO shard_5;
 -- not with another epoch,
-SET ROLE regress_idgen_owner;
 CREATE OR REPLACE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
     RETURN bigint '1314220021721';
-RESET ROLE;
 CREATE EXTENSION idgen;
 \echo :LAST_ERROR_SQLSTATE
-SET ROLE regress_idgen_owner;
 CREATE OR REPLACE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
     RETURN bigint '1735689600000';
-RESET ROLE;
 -- and not while a register is further ahead of the clock than idgen.max_ahead, here by an hour.
 SELECT setval('idgen_portable.shard_7', ((now_tick + 3600000) << 10)) > 0 AS ahead FROM idgen_status;
 \set VERBOSITY sqlstate
