@@ -107,7 +107,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '42501',
             MESSAGE = format('the portable edition of idgen belongs to role "%s"', stranger),
             DETAIL = 'It is taken over where its schema, and all that is in it or of it, belongs to a superuser.',
-            HINT = 'Read them, and give them to a superuser, as the README of the portable edition says.';
+            HINT = 'Have a superuser take it by take.sql of the portable edition.';
     END IF;
     views := ARRAY(
         SELECT c.oid FROM pg_class AS c
@@ -226,8 +226,9 @@ BEGIN
                 EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', item.name);
             END IF;
             EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
-            -- Its owner had time to change it while others were waited for. From here on this transaction has a lock
-            -- on it, which its comment and its owner cannot pass: after.sql goes by them.
+            -- The owner of the schema, who may be somebody else, may drop it and make another one of its name while others
+            -- are waited for. From here on this transaction has a lock on it, which nobody passes: after.sql goes by
+            -- its comment.
             IF NOT EXISTS (SELECT FROM pg_proc AS p
                            WHERE p.oid = item.name AND p.proowner = owner AND p.proname = ANY (names)
                              AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'

@@ -3,6 +3,7 @@
 --     psql -d app -v server=one -v host=10.0.0.1 -v dbname=app -v user=app -v first=1 -v last=2 -f router.sql
 -- A password goes into the user mapping: ALTER USER MAPPING ... OPTIONS (ADD password '...').
 \set ON_ERROR_STOP on
+\set AUTOCOMMIT on
 -- The router has idgen in no shared_preload_libraries. So it knows the shard of an id, and mints none.
 CREATE EXTENSION IF NOT EXISTS idgen;
 CREATE EXTENSION IF NOT EXISTS postgres_fdw;

@@ -129,21 +129,14 @@ SELECT 'ALTER DATABASE regression OWNER TO regress_idgen_owner' \gexec
 \set VERBOSITY terse
 CREATE EXTENSION idgen;
 \echo :LAST_ERROR_SQLSTATE
-\set ECHO none
-SELECT format('ALTER %s %s OWNER TO CURRENT_USER', kind, name)
-FROM (SELECT 'SCHEMA', 'idgen_portable'
-      UNION ALL
-      SELECT CASE relkind WHEN 'S' THEN 'SEQUENCE' WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, oid::regclass::text
-      FROM pg_class
-      WHERE relkind IN ('S', 'r', 'v') AND (relnamespace = 'idgen_portable'::regnamespace
-                                            OR obj_description(oid, 'pg_class') LIKE '% Portable edition.')
-      UNION ALL
-      SELECT 'FUNCTION', oid::regprocedure::text
-      FROM pg_proc
-      WHERE pronamespace = 'idgen_portable'::regnamespace
-         OR obj_description(oid, 'pg_proc') LIKE '% Portable edition.' AND proname ~ '^(snowflake_|shard_of|idgen_)'
-     ) AS portable (kind, name) \gexec
-\set ECHO all
+CREATE DATABASE fresh;
+\! ./install fresh
+CREATE FUNCTION shard_of(id text) RETURNS text LANGUAGE sql SECURITY DEFINER RETURN current_user;
+COMMENT ON FUNCTION shard_of(text) IS 'One more. Portable edition.';
+\! psql -X -q -d regression -v SHOW_CONTEXT=never -v fresh=fresh -f take.sql 2>&1 | sed 's/^psql:take.sql:[0-9]*: //'
+DROP FUNCTION shard_of(text);
+\! psql -X -q -d regression -v SHOW_CONTEXT=never -v fresh=fresh -f take.sql 2>&1 | sed 's/^psql:take.sql:[0-9]*: //'
+DROP DATABASE fresh;
 -- not into another schema,
 CREATE SCHEMA elsewhere;
 CREATE EXTENSION idgen SCHEMA elsewhere;

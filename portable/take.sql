@@ -1,0 +1,52 @@
+-- Gives the portable edition to the superuser who runs this, so that CREATE EXTENSION idgen takes it over. First its
+-- functions and views are compared with those of another database, in which the superuser has just run idgen.sql:
+--     createdb fresh && psql -d fresh -f portable/idgen.sql
+--     psql -d app -v fresh=fresh -f portable/take.sql
+-- For some functions run as their owner, and the one who owned them until now may have changed them, or made more.
+\set ON_ERROR_STOP on
+\set AUTOCOMMIT on
+SET search_path = pg_catalog, pg_temp;
+SET client_min_messages = warning;
+
+-- What there is of the edition, and what it says; the epoch aside, which is chosen when it is installed.
+SELECT $query$
+    SELECT CASE prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END AS kind, oid::regprocedure::text AS name,
+           CASE oid::regprocedure::text WHEN 'idgen_portable.epoch_ms()'
+               THEN regexp_replace(pg_get_functiondef(oid), '''-?[0-9]+''', '')
+               ELSE pg_get_functiondef(oid) END AS definition
+    FROM pg_proc
+    WHERE pronamespace = 'idgen_portable'::regnamespace
+       OR obj_description(oid, 'pg_proc') LIKE '% Portable edition.' AND proname ~ '^(snowflake_|shard_of|idgen_)'
+    UNION ALL
+    SELECT CASE relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, oid::regclass::text, concat(relkind, pg_get_viewdef(oid))
+    FROM pg_class
+    WHERE relkind NOT IN ('S', 'i') AND relnamespace = 'idgen_portable'::regnamespace
+       OR obj_description(oid, 'pg_class') LIKE '% Portable edition.' AND relname ~ '^(snowflake_|idgen_)'
+    OFFSET 0    -- or a condition on what it gives would be asked of every function there is
+$query$ AS parts, :'DBNAME' AS app \gset
+\connect :fresh
+SET search_path = pg_catalog, pg_temp;
+SELECT json_object_agg(name, definition) AS ours FROM (:parts) AS parts \gset
+\connect :app
+SET search_path = pg_catalog, pg_temp;
+SET client_min_messages = warning;
+
+-- From here on nobody else can change them.
+BEGIN;
+ALTER SCHEMA idgen_portable OWNER TO CURRENT_USER;
+SELECT format('ALTER %s %s OWNER TO CURRENT_USER', kind, name) FROM (:parts) AS parts \gexec
+SELECT count(*) > 0 AS differ, string_agg(name, ', ' ORDER BY name) AS which
+FROM (:parts) AS parts WHERE definition IS DISTINCT FROM :'ours'::json ->> name \gset
+\if :differ
+    SELECT set_config('idgen_portable.differ', :'which', true) \g /dev/null
+    DO $$
+    BEGIN
+        RAISE 'functions or views are not those of the portable edition'
+            USING DETAIL = format('In the other database they are others, or not there: %s. Nothing is changed.',
+                                  current_setting('idgen_portable.differ')),
+                  HINT = 'Drop what is not of the edition, or run idgen.sql as the owner, in the same schema.';
+    END $$;
+\endif
+COMMIT;
+SELECT format('ALTER SEQUENCE %s OWNER TO CURRENT_USER', oid::regclass)
+FROM pg_class WHERE relkind = 'S' AND relnamespace = 'idgen_portable'::regnamespace \gexec
