@@ -19,6 +19,7 @@
 -- is stays: its owner and grants, SECURITY DEFINER, SET, PARALLEL and the like.
 
 \set ON_ERROR_STOP on
+\set AUTOCOMMIT on
 \set QUIET on
 SET search_path = pg_catalog;
 SET client_min_messages = notice;

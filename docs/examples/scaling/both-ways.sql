@@ -4,6 +4,7 @@
 --     psql -d app -v source=one -v conninfo='host=10.0.0.1 dbname=app' -v copy=true -f both-ways.sql
 -- and then on the other, with copy=false.
 \set ON_ERROR_STOP on
+\set AUTOCOMMIT on
 -- Of what the source has from elsewhere nothing is sent, so nothing comes back.
 CREATE SUBSCRIPTION :"source" CONNECTION :'conninfo' PUBLICATION everything
     WITH (origin = none, copy_data = :copy);

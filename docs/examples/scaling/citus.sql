@@ -6,6 +6,7 @@
 -- the coordinator, and citus-check.sql after it:
 --     psql -d app -v coordinator=10.0.0.1 -v workers='10.0.0.2 10.0.0.3' -f citus.sql
 \set ON_ERROR_STOP on
+\set AUTOCOMMIT on
 SELECT citus_set_coordinator_host(:'coordinator');
 SELECT format('SELECT citus_add_node(%L, %s)', worker, current_setting('port'))
 FROM string_to_table(:'workers', ' ') AS worker \gexec

@@ -1,6 +1,7 @@
 -- A shard for each role, and one for everybody else, with one definition of the table:
 --     psql -d app -f roles.sql
 \set ON_ERROR_STOP on
+\set AUTOCOMMIT on
 CREATE EXTENSION IF NOT EXISTS idgen;
 CREATE ROLE ada LOGIN;
 CREATE ROLE grace LOGIN;

@@ -1,6 +1,7 @@
 -- The shards of a server: their schemas, and what it may mint for. On each server, with its own numbers:
 --     psql -d app -v first=1 -v last=2 -f shards.sql
 \set ON_ERROR_STOP on
+\set AUTOCOMMIT on
 CREATE EXTENSION IF NOT EXISTS idgen;
 SELECT concat(:first, '-', :last) AS allowed \gset
 ALTER SYSTEM SET idgen.allowed_shards = :'allowed';

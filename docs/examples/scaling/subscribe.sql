@@ -1,4 +1,5 @@
 -- The rows of another server. On the one that is to have them, once for each source:
 --     psql -d app -v source=one -v conninfo='host=10.0.0.1 dbname=app user=replicator' -f subscribe.sql
 \set ON_ERROR_STOP on
+\set AUTOCOMMIT on
 CREATE SUBSCRIPTION :"source" CONNECTION :'conninfo' PUBLICATION own_shards;
