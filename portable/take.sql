@@ -2,7 +2,8 @@
 -- functions and views are compared with those of another database, in which the superuser has just run idgen.sql:
 --     createdb fresh && psql -d fresh -f portable/idgen.sql
 --     psql -d app -v fresh=fresh -f portable/take.sql
--- For some functions run as their owner, and the one who owned them until now may have changed them, or made more.
+-- For some functions run as their owner, and the one who owned them until now may have changed them, or made more. Do it
+-- for a role that you trust: this is no proof against one that attacks while it runs.
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
 SET search_path = pg_catalog, pg_temp;
@@ -18,25 +19,31 @@ SELECT $query$
     WHERE pronamespace = 'idgen_portable'::regnamespace
        OR obj_description(oid, 'pg_proc') LIKE '% Portable edition.' AND proname ~ '^(snowflake_|shard_of|idgen_)'
     UNION ALL
-    SELECT CASE relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, oid::regclass::text, concat(relkind, pg_get_viewdef(oid))
+    SELECT CASE relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, oid::regclass::text, 
+           concat(relkind, relhastriggers, (SELECT string_agg(pg_get_ruledef(r.oid), ' ' ORDER BY rulename)
+                                            FROM pg_rewrite AS r WHERE ev_class = pg_class.oid))
     FROM pg_class
     WHERE relkind NOT IN ('S', 'i') AND relnamespace = 'idgen_portable'::regnamespace
        OR obj_description(oid, 'pg_class') LIKE '% Portable edition.' AND relname ~ '^(snowflake_|idgen_)'
     OFFSET 0    -- or a condition on what it gives would be asked of every function there is
 $query$ AS parts, :'DBNAME' AS app \gset
 \connect :fresh
+SET ROLE NONE;
 SET search_path = pg_catalog, pg_temp;
 SELECT json_object_agg(name, definition) AS ours FROM (:parts) AS parts \gset
 \connect :app
+SET ROLE NONE;
 SET search_path = pg_catalog, pg_temp;
 SET client_min_messages = warning;
 
--- From here on nobody else can change them.
-BEGIN;
+-- What is given is what the other database has too; and at the end all of that must be here, and as it is there.
+BEGIN ISOLATION LEVEL READ COMMITTED;
 ALTER SCHEMA idgen_portable OWNER TO CURRENT_USER;
-SELECT format('ALTER %s %s OWNER TO CURRENT_USER', kind, name) FROM (:parts) AS parts \gexec
+SELECT format('ALTER %s %s OWNER TO CURRENT_USER', kind, name) FROM (:parts) AS parts
+WHERE name IN (SELECT json_object_keys(:'ours'::json)) \gexec
 SELECT count(*) > 0 AS differ, string_agg(name, ', ' ORDER BY name) AS which
-FROM (:parts) AS parts WHERE definition IS DISTINCT FROM :'ours'::json ->> name \gset
+FROM (:parts) AS parts FULL JOIN json_each_text(:'ours'::json) AS other (name, ours) USING (name)
+WHERE definition IS DISTINCT FROM ours \gset
 \if :differ
     SELECT set_config('idgen_portable.differ', :'which', true) \g /dev/null
     DO $$
