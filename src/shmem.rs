@@ -2,6 +2,7 @@
 //! high-water mark behind another; and the starts of transactions.
 
 use std::cell::UnsafeCell;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use std::{ptr, slice};
 
@@ -16,7 +17,7 @@ use idgen_core::slot::Slot;
 use idgen_core::{Shard, Tick};
 use pgrx::pg_sys;
 
-use crate::compat::wait_event;
+use crate::compat::{name_tranche, new_tranche, wait_event};
 use crate::error::{Error, Reason};
 use crate::pg::backend;
 
@@ -84,6 +85,8 @@ pub struct Shared {
 /// Shared memory taken, in bytes: 528 KiB for the slots, 256 bytes for the mark, and 192 for refused calls.
 const SIZE: usize = size_of::<Shared>();
 
+const TRANCHE: &CStr = c"idgen";
+
 static STARTS: AtomicPtr<Start> = AtomicPtr::new(ptr::null_mut());
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 static mut PREVIOUS_REQUEST_HOOK: pg_sys::shmem_request_hook_type = None;
@@ -130,7 +133,7 @@ unsafe extern "C-unwind" fn startup() {
             pg_sys::ShmemInitStruct(c"idgen transactions".as_ptr(), size, &mut starts_found).cast();
         if !found {
             shared.write_bytes(0, 1);
-            let tranche = pg_sys::LWLockNewTrancheId();
+            let tranche = new_tranche(TRANCHE);
             (*shared).mark.counted_since.store(backend::timestamp(), Ordering::Relaxed);
             let guarded = &(*shared).mark.guarded;
             pg_sys::LWLockInitialize(guarded.lock.get(), tranche);
@@ -147,9 +150,7 @@ unsafe extern "C-unwind" fn startup() {
                 starts.add(number).write(Start::none());
             }
         }
-        // Each process keeps the names of tranches for itself.
-        let tranche = (*(*shared).mark.guarded.lock.get()).tranche;
-        pg_sys::LWLockRegisterTranche(tranche.into(), c"idgen".as_ptr());
+        name_tranche((*(*shared).mark.guarded.lock.get()).tranche.into(), TRANCHE);
         STARTS.store(starts, Ordering::Relaxed);
         SHARED.store(shared, Ordering::Relaxed);
     }

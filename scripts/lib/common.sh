@@ -10,7 +10,18 @@ PG_VERSIONS=($(sed -nE 's/^pg([0-9]+) = .*/\1/p' Cargo.toml))    # of PostgreSQL
 PG_DEFAULT=$(sed -nE 's/^default = \["pg([0-9]+)"\]$/\1/p' Cargo.toml)
 INSTALL_SCRIPT=(sql/takeover/before.sql sql/idgen.sql sql/takeover/after.sql)    # of these, in this order
 TEST_KINDS=(lints released core backend build sql portable servers)    # of scripts/test, in its order
+RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+CARGO_FLAGS=(--locked --ignore-rust-version)    # pgrx asks for Rust 1.96, and builds with ours
 export PATH="$TOP/.build/tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+
+# rust_is_new FILE: whether that rustc is as new as it must be.
+rust_is_new() {
+    local found
+    found=$("$1" --version 2>/dev/null | cut -d' ' -f2) || return
+    printf '%s\n' "$RUST_NEEDED" "$found" | sort -VC
+}
+# What the distribution has may be newer than what stands first.
+if ! rust_is_new rustc && rust_is_new /usr/bin/rustc; then PATH=/usr/bin:$PATH; fi
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -112,9 +123,6 @@ missing_packages() {
 
 # Says so where Rust is missing or too old, which cargo may not say in words that help.
 check_rust() {
-    local needed found
-    needed=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
-    found=$(rustc --version 2>/dev/null | cut -d' ' -f2) || die "Rust $needed is needed: rustc is not on the PATH"
-    [ "$(printf '%s\n' "$needed" "$found" | sort -V | head -n1)" = "$needed" ] ||
-        die "Rust $needed is needed, and rustc is $found"
+    rust_is_new rustc ||
+        die "Rust $RUST_NEEDED is needed, and $(rustc --version 2>/dev/null || echo "no rustc is on the PATH")"
 }

@@ -67,6 +67,11 @@ start_server() {
         { cat "$data/server.log"; die "the server did not start"; }
 }
 
+# keep_old_settings FILE: what of old_settings.conf this PostgreSQL takes. 19 has standard strings only.
+keep_old_settings() {
+    [ "$PG_MAJOR" -lt 19 ] || sed -Ei '/^(standard_conforming_strings|escape_string_warning) /d' "$1"
+}
+
 # new_server: one with the configuration on standard input, from a copy of the cluster $room/empty.
 new_server() {
     as_server rm -rf "$data"

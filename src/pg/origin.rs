@@ -6,7 +6,7 @@ use std::ptr;
 use idgen_core::origins::{MARK_ORIGIN, Progress};
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 
-use crate::compat::most_origins;
+use crate::compat::{CHECKPOINT_FAST, most_origins};
 use crate::error::Error;
 use crate::pg::call::rows;
 
@@ -50,7 +50,8 @@ unsafe extern "C-unwind" {
     fn RequestCheckpoint(flags: i32);
 }
 
-const INVALID_ORIGIN: pg_sys::RepOriginId = pg_sys::InvalidRepOriginId as pg_sys::RepOriginId;
+/// `InvalidRepOriginId`, which PostgreSQL 19 calls `InvalidReplOriginId`.
+const INVALID_ORIGIN: u16 = 0;
 
 /// Has PostgreSQL forget the mark, here and, by the WAL, on standbys; whether there was one. To drop an origin
 /// takes a name, so the mark gets one for the moment. The mark is gone at once, also where the transaction
@@ -87,7 +88,7 @@ pub fn drop_mark() -> bool {
             pg_sys::replorigin_drop_by_name(name, false, true);
         }
         pg_sys::table_close(table, pg_sys::NoLock as pg_sys::LOCKMODE);
-        let flags = pg_sys::CHECKPOINT_IMMEDIATE | pg_sys::CHECKPOINT_FORCE | pg_sys::CHECKPOINT_WAIT;
+        let flags = CHECKPOINT_FAST | pg_sys::CHECKPOINT_FORCE | pg_sys::CHECKPOINT_WAIT;
         pg_sys::ffi::pg_guard_ffi_boundary(|| RequestCheckpoint(flags as i32));
         there
     }

@@ -6,12 +6,13 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
 use std::ptr;
 
-use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
+use pgrx::guc::{GucCheckError, GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard;
 use pgrx::{FromDatum, PgMemoryContexts, pg_sys};
 
 use super::backend::Local;
 use super::call::rows;
+use crate::compat::log_level;
 
 /// Whether `shared_preload_libraries` names a library, in any of the forms that PostgreSQL takes. A file system
 /// may be blind to the case of letters.
@@ -94,15 +95,15 @@ unsafe extern "C-unwind" fn check_text<S: TextSetting>(
     _extra: *mut *mut c_void,
     _source: pg_sys::GucSource::Type,
 ) -> bool {
-    // SAFETY: PostgreSQL passes a pointer to the new value. What GUC_check_errdetail() of C does is
-    // to leave a string in ErrorContext in that variable.
+    // SAFETY: PostgreSQL passes a pointer to the new value, and calls this as a check hook.
     unsafe {
         pgrx_extern_c_guard(|| match S::check(&setting_text(*value)) {
             Ok(()) => true,
             Err(complaint) => {
-                let context = PgMemoryContexts::ErrorContext;
-                pg_sys::GUC_check_errdetail_string = context.pstrdup(&complaint.detail);
-                pg_sys::GUC_check_errhint_string = context.pstrdup(complaint.hint);
+                // Where C leaves them too: at each reload the current context may be one that is never emptied.
+                PgMemoryContexts::ErrorContext.switch_to(|_| {
+                    GucCheckError::default().with_detail(complaint.detail).with_hint(complaint.hint).apply();
+                });
                 false
             }
         })
@@ -218,18 +219,14 @@ struct Quiet(i32);
 impl Quiet {
     fn begin() -> Quiet {
         // SAFETY: a plain variable of this process.
-        unsafe {
-            let before = pg_sys::log_min_messages;
-            pg_sys::log_min_messages = pg_sys::FATAL as i32;
-            Quiet(before)
-        }
+        unsafe { Quiet(log_level().replace(pg_sys::FATAL as i32)) }
     }
 }
 
 impl Drop for Quiet {
     fn drop(&mut self) {
         // SAFETY: as above.
-        unsafe { pg_sys::log_min_messages = self.0 }
+        unsafe { log_level().write(self.0) }
     }
 }
 

@@ -82,7 +82,8 @@ CREATE AGGREGATE evil.count(*) (SFUNC = evil.none, STYPE = text, INITCOND = 'non
 SELECT count(*) AS planted FROM pg_prepared_xacts;
 SELECT public.snowflake_safe_horizon();
 RESET search_path;
--- Who may not ask for them gets no answer.
+-- Who may not ask for them gets no answer. (From PostgreSQL 19 on there is a CONTEXT too.)
+\set SHOW_CONTEXT never
 REVOKE EXECUTE ON FUNCTION pg_prepared_xact() FROM PUBLIC;
 CREATE ROLE regress_idgen_reader;
 SET ROLE regress_idgen_reader;
@@ -90,6 +91,7 @@ SELECT snowflake_safe_horizon();
 \echo :LAST_ERROR_SQLSTATE
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION pg_prepared_xact() TO PUBLIC;
+\set SHOW_CONTEXT errors
 DROP ROLE regress_idgen_reader;
 COMMIT PREPARED 'p';
 SELECT pg_sleep(0.01);

@@ -25,7 +25,7 @@ SELECT count(snowflake_next_id(n)) FROM generate_series(0, 8191) AS n;
 SELECT shards_in_use, renewals <= 2 AS renewals FROM idgen_status;
 
 -- It is the progress of a replication origin that has no name: bit 63, the mark, and 22 bits that tell the epoch.
-SELECT local_id, external_id, div(remote_lsn - '80000000/0', 4194304) = mark AS mark, local_lsn
+SELECT local_id, external_id, div(remote_lsn - '80000000/0', 4194304) = mark AS mark, local_lsn = '0/0' AS no_local
 FROM pg_replication_origin_status, idgen_status;
 SELECT count(*) AS named FROM pg_replication_origin;
 
@@ -93,7 +93,7 @@ SELECT pg_replication_origin_create('regress_idgen_origin') AS origin \gset
 SELECT :origin < 65534 AS another;
 SELECT pg_replication_origin_advance('regress_idgen_origin', '0/ABCD');
 SELECT shard_of(snowflake_next_id(5));
-SELECT local_id = 65534 AS ours, external_id, CASE WHEN local_id <> 65534 THEN remote_lsn END AS remote_lsn
+SELECT local_id = 65534 AS ours, external_id, remote_lsn = '0/ABCD' AS as_set
 FROM pg_replication_origin_status ORDER BY ours DESC;
 SELECT pg_replication_origin_drop('regress_idgen_origin');
 SELECT div(remote_lsn - '80000000/0', 4194304) = mark AS mark FROM pg_replication_origin_status, idgen_status;
