@@ -30,7 +30,7 @@ install_packages() {
     say "installing $*"
     command -v apt-get >/dev/null || die "please install: $*"
     as_root apt-get update -q
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$@"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends --no-remove "$@"
 }
 # need PROGRAM PACKAGE...: installs the packages where the program is missing.
 need() { PATH=$PATH:/usr/sbin command -v "$1" >/dev/null || install_packages "${@:2}"; }
@@ -116,6 +116,7 @@ missing_packages() {
     need_one gcc "command -v cc"
     need_one libc6-dev "test -f /usr/include/stdio.h"
     need_one clang "compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*'"
+    need_one libicu-dev "test -f /usr/include/unicode/ucol.h"    # headers of the server include it
     [ "$1" = test ] || return 0
     need_one sudo "command -v sudo"
     need_one libfaketime "find /usr/lib -name libfaketime.so.1 | grep ."

@@ -8,7 +8,7 @@ use crate::id::{TICK_BITS, Tick};
 /// origin could get, and those are given out from 1 upwards; 65535 is reserved by PostgreSQL.
 pub const MARK_ORIGIN: u16 = 65534;
 
-/// Where every checkpoint saves the origins, in the data directory; PostgreSQL 15 to 18 write one format. A
+/// Where every checkpoint saves the origins, in the data directory; PostgreSQL 15 to 19 write one format. A
 /// server that is allowed no origin neither reads nor writes it.
 pub const SAVED_IN: &str = "pg_logical/replorigin_checkpoint";
 
