@@ -89,3 +89,7 @@ bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part o
 clean: clean-demo ## delete everything that was built
 	. scripts/lib/common.sh && if [ -e .build/servers ]; then as_root rm -rf --one-file-system .build/servers; fi
 	. scripts/lib/common.sh && rm -rf "$$HOUSE" .build && cargo clean
+
+.PHONY: tarball
+tarball: ## make the tarball for this PostgreSQL and any Linux of the last years; ARCH=aarch64 for ARM
+	scripts/tarball $(ARCH)

@@ -102,9 +102,9 @@ copy_server() {
     echo "$PG_SOURCE $PG_VERSION_TEXT" >"$tree/made-from"
 }
 
-# for_host NAME: the variable that sets NAME of [target.HOST] in cargo's configuration for this machine.
+# for_target TRIPLE NAME: the variable that sets NAME of [target.TRIPLE] in cargo's configuration.
+for_target() { printf 'CARGO_TARGET_%s_%s\n' "$(tr a-z- A-Z_ <<<"$1")" "$2"; }
 rust_host() { rustc -vV | sed -n 's/^host: //p'; }
-for_host() { rust_host | tr a-z- A-Z_ | sed "s/.*/CARGO_TARGET_&_$1/"; }
 
 # missing_packages build|test: the names of Debian's packages that are not there and are needed to build, or to
 # test too.

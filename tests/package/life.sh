@@ -2,36 +2,16 @@
 # The life of the package on a server, as its README.Debian tells it. "scripts/test package" runs this, as root,
 # in a Debian made for it.
 #   life.sh MAJOR VERSION FIRST.deb SECOND.deb TARBALL
-set -euo pipefail
+. tests/package/common.sh
 nn=$1 version=$2 first=$3 second=$4 tarball=$5
 extension=/usr/share/postgresql/$nn/extension
+FORCE_JIT="SET jit = on; SET jit_above_cost = 0; SET jit_optimize_above_cost = 0; SET jit_inline_above_cost = 0;"
 log=/var/log/postgresql/postgresql-$nn-main.log
-minted=0
-
-promise() { printf '\n-- %s\n' "$*"; }
-die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 trap '[ $? = 0 ] || tail -n 20 "$log" 2>/dev/null || true' EXIT
 apt() { apt-get -qqy -o Dpkg::Use-Pty=0 --no-install-recommends "$@" >/dev/null; }
 server() { pg_ctlcluster "$nn" main "$@"; }
 sql() { runuser -u postgres -- psql -X -q -A -t -v ON_ERROR_STOP=1 -c "$@"; }
 postmaster() { head -n1 "/var/lib/postgresql/$nn/main/postmaster.pid"; }
-
-# same WHAT EXPECTED FOUND
-same() { [ "$2" = "$3" ] || die "$1: expected \"$2\", found \"$3\""; }
-
-# refused MESSAGE QUERY
-refused() {
-    local said
-    ! said=$(sql "$2" 2>&1) || die "this should have failed: $2"
-    [[ $said == *"$1"* ]] || die "expected \"$1\", found \"$said\""
-}
-
-# The primary key refuses an id that was there before.
-mint() {
-    sql "INSERT INTO minted (n) SELECT generate_series(1, 10000)"
-    minted=$((minted + 10000))
-    same "rows" "$minted" "$(sql "SELECT count(*) FROM minted")"
-}
 
 promise "there is no Rust here, and no PostgreSQL"
 for program in rustc cargo psql pg_ctlcluster; do
@@ -106,15 +86,42 @@ sql "DROP EXTENSION idgen"
 promise "purged, it leaves no file"
 apt install "$second"
 apt purge "postgresql-$nn-idgen"
-left=$(find / \( -path "$PWD" -o -path /proc -o -path /dev -o -path /checkout \) -prune \
-    -o -name '*idgen*' -print)
-same "files" "" "$left"
+same "files" "" "$(left_files)"
 
-promise "the tarball, unpacked over the root, does as well; ids go on behind the mark"
-tar -C / -xzf "$tarball"
+promise "the tarball finds the server by its pg_config, and no other; ids go on behind the mark"
+tar -C /root -xzf "$tarball"
+install=$(echo /root/idgen-"$version"-pg"$nn"-*/install)
+export PG_CONFIG=/usr/lib/postgresql/$nn/bin/pg_config
+printf '#!/bin/sh\necho "PostgreSQL 1%s.4"\n' "$nn" > /root/pg_config
+chmod +x /root/pg_config
+! PG_CONFIG=/root/pg_config "$install" 2>/dev/null || die "it was copied to a PostgreSQL of another version"
+"$install"
 sql "ALTER SYSTEM SET shared_preload_libraries = idgen"
 server restart
 sql "CREATE EXTENSION idgen"
 sql "ALTER TABLE minted ALTER id SET DEFAULT snowflake_next_id(5)"
 mint
+
+promise "its errors are raised, caught and survived where LLVM has brought its own unwinder into the process"
+sql "$FORCE_JIT SELECT 1 / pg_jit_available()::integer" >/dev/null
+sql "$FORCE_JIT DO \$\$ BEGIN
+    FOR i IN 1..200 LOOP
+        BEGIN
+            PERFORM sum(snowflake_next_id(8192 - n)) FROM generate_series(100, i % 2, -1) n;
+            ASSERT i % 2 = 1, 'no error for shard 8192';
+        EXCEPTION WHEN invalid_parameter_value THEN
+            ASSERT i % 2 = 0, sqlerrm;
+        END;
+    END LOOP;
+    ASSERT (SELECT count(*) > 0 FROM regexp_split_to_table(pg_read_file('/proc/self/maps'), '\n') line
+        WHERE line LIKE '%libLLVM%'), 'no LLVM in this process';
+END \$\$"
+mint
+
+promise "its SQL tests pass too"
+runuser -u postgres -- scripts/test installcheck
+
+promise "what it copied it deletes"
 server stop
+"$install" remove
+same "files" "" "$(left_files -o -path /root)"

@@ -1,0 +1,60 @@
+# Sourced by the scripts that build what users are given.
+
+# Says what is missing to build, and installs nothing.
+check_build() {
+    check_rust
+    local missing
+    missing=$(missing_packages build)
+    [ -z "$missing" ] || die "to build, these packages are needed:" $missing "(make setup installs them)"
+}
+
+# hide_paths TRIPLE [FLAG]...: no path of this machine goes into a library that is built for TRIPLE: two builds of
+# the same source give the same bytes, wherever they are made. Cargo joins these flags of rustc to those of
+# .cargo/config.toml; RUSTFLAGS would displace them. What it fetches is in a folder named after the registry.
+hide_paths() {
+    local flags=("${@:2}") dir
+    cargo fetch -q --locked --target "$1"
+    if [[ "$TOP${CARGO_HOME:-$HOME}" != *[[:blank:]]* ]]; then    # or flags, which are split there, would fall apart
+        flags+=(--remap-path-prefix="$TOP=.")
+        for dir in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/; do
+            flags+=(--remap-path-prefix="${dir%/}=crates")
+        done
+        export CFLAGS="${CFLAGS:-} -ffile-prefix-map=$TOP=."    # pgrx has a few lines of C
+    fi
+    declare -gx "$(for_target "$1" RUSTFLAGS)=${flags[*]}"
+}
+
+# lay_out LIBRARY FOLDER: the files of the extension, and the program that installs them.
+lay_out() {
+    rm -rf "$2"
+    mkdir -p "$2/lib" "$2/share/extension"
+    cp "$1" "$2/lib/idgen.so"
+    sed "s/@CARGO_VERSION@/$VERSION/" idgen.control >"$2/share/extension/idgen.control"
+    cat "${INSTALL_SCRIPT[@]}" >"$2/share/extension/idgen--$VERSION.sql"
+    cp sql/idgen--*.control sql/idgen--*--*.sql "$2/share/extension"
+    sed "s/PGVERSION/$PG_MAJOR/g" packaging/tarball/install >"$2/install"
+    chmod 755 "$2/install"
+}
+
+# lay_out_pages FOLDER [TRIPLE]: what users read and copy, and the licences of what is linked into the library. Of
+# several to choose from, none needs the text of Apache's.
+lay_out_pages() {
+    cp -R README.md CHANGELOG.md LICENSE docs "$1"
+    mv "$1/docs/examples" "$1"
+    cp --parents portable/{README.md,idgen.sql,take.sql} "$1"
+    {
+        echo "idgen.so contains the standard library (MIT OR Apache-2.0) of $(rustc --version), and these crates:"
+        cargo tree --locked --target "$2" --edges normal,no-proc-macro "${FEATURES[@]}" --prefix none \
+            --format '{p}|{l}' |
+            sed -nE 's/ \(\*\)$//; s/^(\S+) v([^ |]+)\|/\1 \2 /p' | sort -u |
+            while read -r name version license; do
+                printf '\n%s\n%s %s: %s\n' "$(printf '=%.0s' {1..78})" "$name" "$version" "$license"
+                find "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$name-$version" -maxdepth 2 -type f \
+                    \( -ipath '*/LICEN[CS]E*' -o -ipath '*/COPYING*' \) ! -iname '*apache*' | sort |
+                    xargs -r -d '\n' cat
+            done
+    } >"$1/crates.txt"
+}
+
+# When this source was made: its last commit; without git, as in an archive of the source, the day of the last release.
+source_time() { git log -1 --format=%cI 2>/dev/null || sed -nE 's/^## \[.*\] - ([0-9-]+)$/\1/p' CHANGELOG.md | head -n1; }

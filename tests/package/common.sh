@@ -1,0 +1,26 @@
+# Sourced by the tests here, which define sql: it runs SQL on their server.
+set -euo pipefail
+minted=0
+
+promise() { printf '\n-- %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# same WHAT EXPECTED FOUND
+same() { [ "$2" = "$3" ] || die "$1: expected \"$2\", found \"$3\""; }
+
+# refused MESSAGE QUERY
+refused() {
+    local said
+    ! said=$(sql "$2" 2>&1) || die "this should have failed: $2"
+    [[ $said == *"$1"* ]] || die "expected \"$1\", found \"$said\""
+}
+
+# The primary key refuses an id that was there before.
+mint() {
+    sql "INSERT INTO minted (n) SELECT generate_series(1, 10000)"
+    minted=$((minted + 10000))
+    same "rows" "$minted" "$(sql "SELECT count(*) FROM minted")"
+}
+
+# left_files: what is left of idgen, but for this checkout.
+left_files() { find / \( -path "$PWD" -o -path /proc -o -path /dev -o -path /checkout "$@" \) -prune -o -name '*idgen*' -print; }
