@@ -191,6 +191,9 @@ fn a_folder_of_its_own_is_enough() {
     assert!(beyond.as_db_error().unwrap().message().contains("may not mint"), "{beyond}");
     server.connect().batch_execute("CREATE DATABASE owned OWNER app").unwrap();
     let mut owner = server.connect_to("owned");
+    // The control file of that version, in the same folder, takes it from ordinary roles.
+    let first = owner.batch_execute("SET ROLE app; CREATE EXTENSION idgen VERSION '0.1.0'").unwrap_err();
+    assert_eq!(first.code().map(|code| code.code()), Some("42501"), "{first}");
     owner.batch_execute("SET ROLE app; CREATE EXTENSION idgen; SELECT snowflake_next_id(5)").unwrap();
     let by = "SELECT extowner::regrole::text FROM pg_extension WHERE extname = 'idgen'";
     assert_eq!(texts(&mut owner, by), ["app"]);
