@@ -218,6 +218,19 @@ fn a_folder_of_its_own_is_enough() {
     clients.move_to(&standby);
     clients.wait_for_ids(1500);
     clients.finish(&mut ledger);
+
+    // It goes as the page says: the preload, the mark, the extension, at last the folder.
+    standby.configure(&["shared_preload_libraries = ''"]);
+    standby.stop("fast");
+    standby.up();
+    standby.connect().batch_execute("SELECT snowflake_remove_mark()").unwrap();
+    standby.connect_to("app").batch_execute("DROP TABLE own.users").unwrap();
+    for database in ["app", "owned", "postgres"] {
+        standby.connect_to(database).batch_execute("DROP EXTENSION IF EXISTS \"idgen\"").unwrap();
+    }
+    drop(own);
+    standby.stop("fast");
+    standby.up();
 }
 
 /// A newer image: each server gets its files while it is stopped, the standby first. Clients mint all the while, by the
@@ -230,7 +243,6 @@ fn a_newer_image_is_rolled_out() {
     let (image, of_standby) =
         (Image::of_the_first("image-to-replace"), Image::of_the_first("image-of-a-replica"));
     let server = image.start();
-    server.configure(&["wal_log_hints = on"]);
     set_up(&server, "0.1.0");
     let update = format!("ALTER EXTENSION \"idgen\" UPDATE TO \"{}\"", version());
     let refused = server.connect_to("app").batch_execute(&update).unwrap_err();
