@@ -2,6 +2,7 @@
 //! standbys that the operator names. Neither it nor Kubernetes is here: the tests write and run what it would.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
@@ -50,42 +51,43 @@ impl Image {
         image.fill("idgen--0.1.0.sql");
         let mut tee = command("tee");
         tee.arg(image.0.join("share/extension/idgen.control"));
-        tee.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
+        tee.stdin(Stdio::piped()).stdout(Stdio::null());
         feed(tee, "default_version = '0.1.0'\nmodule_pathname = 'idgen'\nrelocatable = false\n");
         image
     }
 
     /// Replaces what is in the folder, as a newer image does.
     fn fill(&self, scripts: &str) {
+        let script = r#"
+            rm -rf "$1" && mkdir -p "$1/lib" "$1/share/extension" && cp "$2" "$1/lib" && cd "$3/extension" &&
+            cp $0 "$1/share/extension""#;
         let mut bash = command("bash");
-        bash.args(["-c", &format!("rm -rf \"$0\" && mkdir -p \"$0/lib\" \"$0/share/extension\" && cp \"$1\" \"$0/lib\" && cd \"$2/extension\" && cp {scripts} \"$0/share/extension\"")]);
+        bash.args(["-euc", script, scripts]);
         bash.arg(&self.0).arg(library("idgen")).arg(said_by_pg_config("--sharedir"));
         run(bash);
     }
 
     /// The lines that the operator writes for the manifest, with the image in this folder.
-    fn settings(&self) -> Vec<String> {
+    fn settings(&self) -> String {
         let postgresql = &manifest("cluster.yaml")["postgresql"];
         let libraries = postgresql["shared_preload_libraries"].as_vec().expect("libraries");
         let parameters = postgresql["parameters"].as_hash().expect("parameters");
+        let libraries: Vec<_> = libraries.iter().map(text).collect();
         let mut lines = vec![
             format!("extension_control_path = '$system:{}/share'", self.0.display()),
             format!("dynamic_library_path = '$libdir:{}/lib'", self.0.display()),
-            format!(
-                "shared_preload_libraries = '{}'",
-                libraries.iter().map(text).collect::<Vec<_>>().join(",")
-            ),
+            format!("shared_preload_libraries = '{}'", libraries.join(",")),
         ];
         lines.extend(parameters.iter().map(|(name, value)| format!("{} = '{}'", text(name), text(value))));
-        lines
+        lines.join("\n")
     }
 
     fn start(&self) -> Server {
-        Server::start_empty(Build::Bare, &self.settings().iter().map(String::as_str).collect::<Vec<_>>())
+        Server::start_empty(Build::Bare, &[&self.settings()])
     }
 
     fn configure(&self, server: &Server) {
-        server.configure(&self.settings().iter().map(String::as_str).collect::<Vec<_>>());
+        server.configure(&[&self.settings()]);
     }
 }
 
@@ -292,8 +294,7 @@ fn data_moves_between_folders() {
     let moving = Moving::from(server);
     moving.old.stop("fast");
     let meanwhile = Image::of_today("image-meanwhile");
-    let settings = meanwhile.settings();
-    let new = moving.old.upgraded_to(Build::Bare, &settings.iter().map(String::as_str).collect::<Vec<_>>());
+    let new = moving.old.upgraded_to(Build::Bare, &[&meanwhile.settings()]);
     drop(meanwhile);
     let image = Image::of_today("image-of-the-new");
     image.configure(&new);
