@@ -48,7 +48,7 @@ pub fn library(name: &str) -> PathBuf {
 }
 
 /// What pg_config of the servers answers.
-fn said_by_pg_config(option: &str) -> String {
+pub fn said_by_pg_config(option: &str) -> String {
     let mut pg_config = command(Path::new(&release_bin()).join("pg_config"));
     pg_config.arg(option);
     String::from_utf8_lossy(&run(pg_config).stdout).trim().to_owned()

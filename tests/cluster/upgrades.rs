@@ -25,12 +25,12 @@ fn start_version(build: Build, version: &str) -> Server {
     server
 }
 
-fn texts(client: &mut Client, sql: &str) -> Vec<String> {
+pub fn texts(client: &mut Client, sql: &str) -> Vec<String> {
     client.query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
 }
 
 /// All that the catalogs say about the extension and what it holds.
-fn catalog(client: &mut Client) -> Vec<String> {
+pub fn catalog(client: &mut Client) -> Vec<String> {
     let sql = "
         WITH ours AS (
             SELECT classid, objid, pg_describe_object(classid, objid, 0) AS name
@@ -64,7 +64,7 @@ fn catalog(client: &mut Client) -> Vec<String> {
 }
 
 /// What one catalog has and the other lacks, for all of it would be a long message.
-fn difference(catalog: &[String], newest: &[String]) -> Vec<String> {
+pub fn difference(catalog: &[String], newest: &[String]) -> Vec<String> {
     let only = |name: &'static str, these: &[String], those: &[String]| {
         let entries = these.iter().filter(|entry| !those.contains(entry));
         entries.map(|entry| format!("{name}: {entry}")).collect::<Vec<_>>()
@@ -296,8 +296,8 @@ fn carries_the_mark() -> &'static str {
 
 /// A server that has minted for a database of the oldest version, and what must not be minted again after
 /// the move of its data.
-struct Moving {
-    old: Server,
+pub struct Moving {
+    pub old: Server,
     ledger: Ledger,
     /// The last ids of both kinds.
     last: Vec<i64>,
@@ -320,8 +320,8 @@ fn an_id_of_each(client: &mut Client) -> Vec<i64> {
 }
 
 impl Moving {
-    fn start(build: Build) -> Moving {
-        let old = start_version(build, "0.1.0");
+    /// By a server with the oldest version in its database.
+    pub fn from(old: Server) -> Moving {
         let table = "CREATE TABLE things (id bigint PRIMARY KEY DEFAULT snowflake_next_id(1))";
         old.connect().batch_execute(table).unwrap();
         old.connect().batch_execute("CREATE DATABASE other").unwrap();
@@ -338,7 +338,7 @@ impl Moving {
 
     /// The new server's clock is a minute behind. What carries the mark is refused, until ids may run so far
     /// ahead; after it, a restart and the update all ids are greater than those of before.
-    fn go_on(mut self, new: &Server) {
+    pub fn go_on(mut self, new: &Server) {
         let mut client = new.connect();
         let mark = client.query_one("SELECT mark FROM idgen_status", &[]).unwrap();
         assert_eq!(mark.get::<_, Option<i64>>(0), None, "the mark stays behind");
@@ -369,7 +369,7 @@ impl Moving {
 /// A dump of a database of the oldest version is restored on a new server, whose clock is behind.
 #[test]
 fn a_dump_is_restored() {
-    let moving = Moving::start(Build::Release);
+    let moving = Moving::from(start_version(Build::Release, "0.1.0"));
     let new = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
     new.set_clock(-60.0);
     let mut copy = client_program("bash");
@@ -492,7 +492,7 @@ fn a_dump_goes_into_another_schema() {
 /// `make upgrades`, of a newer one.
 #[test]
 fn pg_upgrade() {
-    let moving = Moving::start(Build::Older);
+    let moving = Moving::from(start_version(Build::Older, "0.1.0"));
     // PostgreSQL 15.20 of Debian gives every column an option that newer ones refuse: pg_upgrade fails on any
     // table, with idgen or without.
     let strip = "UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '{pg_attver=%'";

@@ -1,7 +1,8 @@
 //! What the files of the project say of each other, and no compiler looks at: the arrows between the modules of
-//! the extension, and the names and numbers on the pages. No server is needed.
+//! the extension, the names and numbers on the pages, and the manifests. No server is needed.
 
 mod arrows;
+mod kubernetes;
 mod pages;
 mod text;
 

@@ -32,10 +32,16 @@ impl Server {
     /// A server of today's PostgreSQL that pg_upgrade has given the data of this older one, which is stopped;
     /// not started yet.
     pub fn upgraded(&self) -> Server {
-        let new = Server::new(Build::Release);
+        self.upgraded_to(Build::Release, &["shared_preload_libraries = 'idgen'"])
+    }
+
+    /// The same with a choice of the build, and with these lines in the configuration.
+    pub fn upgraded_to(&self, build: Build, settings: &[&str]) -> Server {
+        let new = Server::new(build);
         // From 18 on the default, and both must have them.
         initdb(new.build, &new.dir, &["--data-checksums"]);
-        new.configure(&["listen_addresses = ''", "shared_preload_libraries = 'idgen'"]);
+        new.configure(&["listen_addresses = ''"]);
+        new.configure(settings);
         new.own_sockets();
         let mut upgrade = new.pg("pg_upgrade");
         upgrade.args(["--no-sync", "--username=postgres", "--socketdir"]).arg(&new.sockets);

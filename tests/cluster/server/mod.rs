@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::process::{command, feed, house, kill, run, variable};
+use crate::process::{command, feed, house, kill, run, said_by_pg_config, variable};
 
 /// Which build of the extension a server runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Build {
     Faults,
     /// What users of an older PostgreSQL get. It is today's, but for `scripts/test upgrades`.
     Older,
+    /// The same PostgreSQL as the release's, with nothing of idgen in its folders.
+    Bare,
 }
 
 impl Build {
@@ -29,6 +31,7 @@ impl Build {
             Build::Release => "IDGEN_PG_BIN",
             Build::Faults => "IDGEN_FAULTS_BIN",
             Build::Older => "IDGEN_OLDER_BIN",
+            Build::Bare => return bare_bin().to_owned(),
         }))
     }
 }
@@ -250,6 +253,24 @@ fn template() -> &'static Path {
         let dir = house().join(format!("template-{}", std::process::id()));
         initdb(Build::Faults, &dir, &[]);
         dir
+    })
+}
+
+/// The programs of a copy of the release's PostgreSQL without idgen, made once for all tests.
+fn bare_bin() -> &'static Path {
+    static BIN: OnceLock<PathBuf> = OnceLock::new();
+    BIN.get_or_init(|| {
+        let [bin, share] = ["--bindir", "--sharedir"].map(|option| PathBuf::from(said_by_pg_config(option)));
+        // PostgreSQL finds its files relative to its program, so both go along.
+        let tree = bin.ancestors().find(|folder| share.starts_with(folder)).expect("a folder with both");
+        let copy = house().join(format!("bare-{}", std::process::id()));
+        let mut cp = command("cp");
+        cp.arg("-R").arg(tree).arg(&copy);
+        run(cp);
+        let mut find = command("find");
+        find.arg(&copy).args(["-name", "idgen*", "-delete"]);
+        run(find);
+        copy.join(bin.strip_prefix(tree).expect("a folder in the tree"))
     })
 }
 

@@ -1,0 +1,373 @@
+//! idgen where CloudNativePG runs it: in a folder of its own, of which the server's folders have nothing, and beside
+//! standbys that the operator names. Neither it nor Kubernetes is here: the tests write and run what it would.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use postgres::Client;
+use yaml_rust2::{Yaml, YamlLoader};
+
+use crate::clients::{Clients, Ledger};
+use crate::process::{
+    client_program, command, feed, house, library, major_version, run, said_by_pg_config, skipped, top,
+};
+use crate::server::{Build, Server};
+use crate::upgrades::{Moving, catalog, difference, texts};
+
+fn manifest(name: &str) -> Yaml {
+    let text = std::fs::read_to_string(top().join("packaging/kubernetes").join(name)).expect(name);
+    YamlLoader::load_from_str(&text).expect(name).remove(0)["spec"].clone()
+}
+
+fn text(yaml: &Yaml) -> &str {
+    yaml.as_str().unwrap_or_else(|| panic!("no text: {yaml:?}"))
+}
+
+/// Whether PostgreSQL looks for extensions in other folders than its own.
+fn has_folders() -> bool {
+    let has = major_version() >= 18;
+    if !has {
+        skipped("PostgreSQL has extension_control_path from 18 on");
+    }
+    has
+}
+
+/// A folder with what the extension's image has.
+struct Image(PathBuf);
+
+impl Image {
+    /// The image of today's version.
+    fn of_today(name: &str) -> Image {
+        let image = Image(house().join(format!("{name}-{}", std::process::id())));
+        image.fill("idgen.control idgen--*.sql idgen--*.control");
+        image
+    }
+
+    /// That of the first version, as far as SQL goes.
+    fn of_the_first(name: &str) -> Image {
+        let image = Image(house().join(format!("{name}-{}", std::process::id())));
+        image.fill("idgen--0.1.0.sql");
+        let mut tee = command("tee");
+        tee.arg(image.0.join("share/extension/idgen.control"));
+        tee.stdin(Stdio::piped()).stdout(Stdio::null());
+        feed(tee, "default_version = '0.1.0'\nmodule_pathname = 'idgen'\nrelocatable = false\n");
+        image
+    }
+
+    /// Replaces what is in the folder, as a newer image does.
+    fn fill(&self, scripts: &str) {
+        let script = r#"
+            rm -rf "$1" && mkdir -p "$1/lib" "$1/share/extension" && cp "$2" "$1/lib" && cd "$3/extension" &&
+            cp $0 "$1/share/extension""#;
+        let mut bash = command("bash");
+        bash.args(["-euc", script, scripts]);
+        bash.arg(&self.0).arg(library("idgen")).arg(said_by_pg_config("--sharedir"));
+        run(bash);
+    }
+
+    /// The lines that the operator writes for the manifest, with the image in this folder.
+    fn settings(&self) -> String {
+        let postgresql = &manifest("cluster.yaml")["postgresql"];
+        let libraries = postgresql["shared_preload_libraries"].as_vec().expect("libraries");
+        let parameters = postgresql["parameters"].as_hash().expect("parameters");
+        let libraries: Vec<_> = libraries.iter().map(text).collect();
+        let mut lines = vec![
+            format!("extension_control_path = '$system:{}/share'", self.0.display()),
+            format!("dynamic_library_path = '$libdir:{}/lib'", self.0.display()),
+            format!("shared_preload_libraries = '{}'", libraries.join(",")),
+        ];
+        lines.extend(parameters.iter().map(|(name, value)| format!("{} = '{}'", text(name), text(value))));
+        lines.join("\n")
+    }
+
+    fn start(&self) -> Server {
+        Server::start_empty(Build::Bare, &[&self.settings()])
+    }
+
+    fn configure(&self, server: &Server) {
+        server.configure(&[&self.settings()]);
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let mut remove = command("rm");
+        remove.arg("-rf").arg(&self.0);
+        let _ = remove.output();
+    }
+}
+
+/// What the operator does for both manifests, with this version of idgen.
+fn set_up(server: &Server, version: &str) {
+    let mut admin = server.connect();
+    admin.batch_execute("CREATE ROLE app").unwrap();
+    admin.batch_execute("CREATE DATABASE app OWNER app").unwrap();
+    let mut client = server.connect_to("app");
+    for sql in
+        manifest("cluster.yaml")["bootstrap"]["initdb"]["postInitApplicationSQL"].as_vec().expect("SQL")
+    {
+        client.batch_execute(text(sql)).unwrap();
+    }
+    let mut operator = server.connect_to("app");
+    operator
+        .batch_execute("SET synchronous_commit = local; SET search_path = pg_catalog, public, pg_temp")
+        .unwrap();
+    let database = manifest("database.yaml");
+    for schema in database["schemas"].as_vec().expect("schemas") {
+        operator
+            .batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", text(&schema["name"])))
+            .unwrap();
+    }
+    let extension = &database["extensions"][0];
+    let (name, schema) = (text(&extension["name"]), text(&extension["schema"]));
+    operator.batch_execute("SET search_path TO \"$user\", public").unwrap();
+    let create = format!("CREATE EXTENSION \"{name}\" VERSION \"{version}\" SCHEMA \"{schema}\"");
+    operator.batch_execute(&create).unwrap();
+}
+
+fn version() -> String {
+    text(&manifest("database.yaml")["extensions"][0]["version"]).to_owned()
+}
+
+/// The files named like the library that a session has mapped.
+fn loaded(client: &mut Client) -> Vec<String> {
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let mut cat = command("cat");
+    cat.arg(format!("/proc/{pid}/maps"));
+    let maps = String::from_utf8(run(cat).stdout).unwrap();
+    let files = maps.lines().filter_map(|line| Some(line.split_at(line.find('/')?).1.to_owned()));
+    let mut files: Vec<_> = files.filter(|file| file.ends_with("idgen.so")).collect();
+    files.dedup();
+    files
+}
+
+/// With both manifests, and nothing of idgen in its own folders, a server has what one has where idgen was installed:
+/// the library and the scripts are those of the folder, ordinary roles create it and mint, and ids go on after a crash
+/// and on a standby that has a folder of its own.
+#[test]
+fn a_folder_of_its_own_is_enough() {
+    if !has_folders() {
+        return;
+    }
+    let image = Image::of_today("image");
+    let server = image.start();
+    set_up(&server, &version());
+    let mut client = server.connect_to("app");
+    let found = "SELECT count(*) FROM pg_available_extension_versions WHERE name = 'idgen' AND version = $1";
+    assert_eq!(client.query_one(found, &[&version()]).unwrap().get::<_, i64>(0), 1);
+    client.batch_execute("SET extension_control_path = '$system'").unwrap();
+    assert_eq!(
+        client.query_one(found, &[&version()]).unwrap().get::<_, i64>(0),
+        0,
+        "the server's own folder has it"
+    );
+    client.batch_execute("RESET extension_control_path").unwrap();
+    assert_eq!(loaded(&mut client), [image.0.join("lib/idgen.so").display().to_string()]);
+
+    // The same as where it was installed. Each function was looked for in the library when it was created.
+    let installed = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    set_up(&installed, &version());
+    assert_eq!(difference(&catalog(&mut client), &catalog(&mut installed.connect_to("app"))), [""; 0]);
+    client
+        .batch_execute(
+            "SELECT snowflake_next_id_js(5), snowflake_advance(5, 0), snowflake_safe_horizon(), d.*
+             FROM snowflake_next_ids(5, 3) AS id, snowflake_decode(id) AS d;
+             SELECT * FROM idgen_shard_stats, idgen_refusals, idgen_dependents, snowflake_layouts, idgen_columns",
+        )
+        .unwrap();
+    let warning = "SELECT coalesce(warning, 'none') FROM idgen_status";
+    assert_eq!(texts(&mut client, warning), ["none"]);
+    let files = "SELECT DISTINCT convert_from(probin::text::bytea, 'UTF8') FROM pg_proc WHERE prosrc LIKE '%\\_wrapper'";
+    assert_eq!(texts(&mut client, files), ["idgen"], "no folder is in a catalog");
+
+    // The owner of the database, and of another one.
+    client.batch_execute("SET ROLE app; CREATE SCHEMA own; SET search_path = own, idgen").unwrap();
+    client
+        .batch_execute("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), name text)")
+        .unwrap();
+    let insert = "INSERT INTO users (name) VALUES ('Ada') RETURNING shard_of(id)";
+    assert_eq!(client.query_one(insert, &[]).unwrap().get::<_, i32>(0), 5);
+    let beyond = client.execute("SELECT snowflake_next_id(1024)", &[]).unwrap_err();
+    assert!(beyond.as_db_error().unwrap().message().contains("may not mint"), "{beyond}");
+    server.connect().batch_execute("CREATE DATABASE owned OWNER app").unwrap();
+    let mut owner = server.connect_to("owned");
+    // The control file of that version, in the same folder, takes it from ordinary roles.
+    let first = owner.batch_execute("SET ROLE app; CREATE EXTENSION idgen VERSION '0.1.0'").unwrap_err();
+    assert_eq!(first.code().map(|code| code.code()), Some("42501"), "{first}");
+    owner.batch_execute("SET ROLE app; CREATE EXTENSION idgen; SELECT snowflake_next_id(5)").unwrap();
+    let by = "SELECT extowner::regrole::text FROM pg_extension WHERE extname = 'idgen'";
+    assert_eq!(texts(&mut owner, by), ["app"]);
+
+    server.connect().batch_execute("CREATE EXTENSION idgen").unwrap();
+    let mut ledger = Ledger::default();
+    let clients = Clients::start(4, &server);
+    clients.wait_for_ids(1500);
+    server.kill();
+    server.up();
+    clients.wait_for_ids(1500);
+    let standby = server.standby("twin");
+    standby.stop("fast");
+    let own = Image::of_today("image-of-the-standby");
+    own.configure(&standby);
+    standby.up();
+    assert_eq!(loaded(&mut standby.connect()), [own.0.join("lib/idgen.so").display().to_string()]);
+    clients.wait_for_ids(1500);
+    server.stop("fast");
+    drop(image);
+    standby.promote();
+    clients.move_to(&standby);
+    clients.wait_for_ids(1500);
+    clients.finish(&mut ledger);
+
+    // It goes as the page says: the preload, the mark, the extension, at last the folder.
+    standby.configure(&["shared_preload_libraries = ''"]);
+    standby.stop("fast");
+    standby.up();
+    standby.connect().batch_execute("SELECT snowflake_remove_mark()").unwrap();
+    standby.connect_to("app").batch_execute("DROP TABLE own.users").unwrap();
+    for database in ["app", "owned", "postgres"] {
+        standby.connect_to(database).batch_execute("DROP EXTENSION IF EXISTS \"idgen\"").unwrap();
+    }
+    drop(own);
+    standby.stop("fast");
+    standby.up();
+}
+
+/// A newer image: each server gets its files while it is stopped, the standby first. Clients mint all the while, by the
+/// functions of the old version; the extension is updated where the script has come.
+#[test]
+fn a_newer_image_is_rolled_out() {
+    if !has_folders() {
+        return;
+    }
+    let (image, of_standby) =
+        (Image::of_the_first("image-to-replace"), Image::of_the_first("image-of-a-replica"));
+    let server = image.start();
+    set_up(&server, "0.1.0");
+    let update = format!("ALTER EXTENSION \"idgen\" UPDATE TO \"{}\"", version());
+    let refused = server.connect_to("app").batch_execute(&update).unwrap_err();
+    assert_eq!(refused.code().map(|code| code.code()), Some("22023"), "{refused}");
+    let standby = server.standby("twin");
+    let hosts = format!("{},{}", server.host(), standby.host());
+    let target = format!("host={hosts} user=postgres dbname=app target_session_attrs=read-write");
+    let mut ledger = Ledger::default();
+    let clients = Clients::start_at(4, target, |client, _| {
+        Ok(vec![client.query_one("SELECT snowflake_next_id(5)", &[])?.get(0)])
+    });
+    clients.wait_for_ids(500);
+
+    let everything = "idgen.control idgen--*.sql idgen--*.control";
+    standby.stop("fast");
+    of_standby.fill(everything);
+    of_standby.configure(&standby);
+    standby.up();
+    clients.wait_for_ids(500);
+    server.stop("fast");
+    image.fill(everything);
+    standby.promote();
+    clients.wait_for_ids(500);
+    server.follow(&standby, "twin");
+    server.up();
+    let mut client = standby.connect_to("app");
+    client.batch_execute(&update).unwrap();
+    clients.wait_for_ids(500);
+    clients.finish(&mut ledger);
+
+    let new = Image::of_today("image-beside");
+    let newest = new.start();
+    set_up(&newest, &version());
+    assert_eq!(difference(&catalog(&mut client), &catalog(&mut newest.connect_to("app"))), [""; 0]);
+}
+
+/// pg_upgrade, with an image for either server, and a dump of a server where idgen was installed: both find the
+/// library in the new folder, and so does the server when that folder is another one afterwards.
+#[test]
+fn data_moves_between_folders() {
+    if !has_folders() {
+        return;
+    }
+    let old = Image::of_today("image-of-the-old");
+    let server = old.start();
+    server.connect().batch_execute("CREATE EXTENSION idgen VERSION '0.1.0'").unwrap();
+    let moving = Moving::from(server);
+    moving.old.stop("fast");
+    let meanwhile = Image::of_today("image-meanwhile");
+    let new = moving.old.upgraded_to(Build::Bare, &[&meanwhile.settings()]);
+    drop(meanwhile);
+    let image = Image::of_today("image-of-the-new");
+    image.configure(&new);
+    new.set_clock(-60.0);
+    new.up();
+    moving.go_on(&new);
+    drop(new);
+
+    let installed = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    installed.connect().batch_execute("CREATE EXTENSION idgen VERSION '0.1.0'").unwrap();
+    let moving = Moving::from(installed);
+    let new = image.start();
+    new.set_clock(-60.0);
+    let mut copy = client_program("bash");
+    copy.args(["-o", "pipefail", "-c", "pg_dump -d \"$0\" | psql -X -q -v ON_ERROR_STOP=1 -d \"$1\""]);
+    copy.args([moving.old.target("postgres"), new.target("postgres")]);
+    run(copy);
+    moving.old.stop("fast");
+    moving.go_on(&new);
+}
+
+/// The names that the operator writes for the manifest: the replicas that it sees, those that it does not, the primary.
+fn name_standbys(primary: &Server, names: &str) {
+    let synchronous = &manifest("cluster.yaml")["postgresql"]["synchronous"];
+    assert_eq!((text(&synchronous["method"]), text(&synchronous["dataDurability"])), ("any", "required"));
+    let value = format!("ANY {} ({names})", synchronous["number"].as_i64().expect("a number"));
+    primary.configure(&[&format!("synchronous_standby_names = '{value}'")]);
+    primary.reload("synchronous_standby_names", &value);
+    primary.connect().batch_execute("CHECKPOINT").unwrap();
+}
+
+/// Promise 1 with the standbys of the manifest: ids need one of two. With one of them gone they go on, with both gone
+/// they end. The one that has all marks is promoted, as the quorum has it: under a clock that is behind it begins after
+/// all ids, which the other one would repeat.
+#[test]
+fn one_of_two_standbys_has_each_mark() {
+    let primary = Server::start(&["idgen.max_wait = 500ms", "wal_log_hints = on"]);
+    let (second, third) = (primary.standby("c-2"), primary.standby("c-3"));
+    name_standbys(&primary, r#""c-2","c-3","c-1""#);
+    primary.wait_until("SELECT count(*) = 2 FROM pg_stat_replication WHERE sync_state = 'quorum'");
+    let mut ledger = Ledger::default();
+    let mut client = primary.connect();
+    ledger.mint(&mut client);
+    // Longer than a mark lasts, here and below.
+    let pass = || thread::sleep(Duration::from_millis(2500));
+
+    second.stop("fast");
+    name_standbys(&primary, r#""c-3","c-2","c-1""#);
+    pass();
+    ledger.mint(&mut client);
+    third.stop("fast");
+    name_standbys(&primary, r#""c-2","c-3","c-1""#);
+    pass();
+    let error = client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap_err();
+    assert_eq!(error.code().map(|code| code.code()), Some("55000"), "{error}");
+    third.up();
+    let clients = Clients::start(4, &primary);
+    clients.wait_for_ids(3000);
+    primary.kill();
+    second.up();
+
+    let mark = |server: &Server| -> i64 {
+        server.connect().query_one("SELECT mark FROM idgen_status", &[]).unwrap().get(0)
+    };
+    assert!(mark(&second) < mark(&third), "the one that was gone has not all marks");
+    third.set_clock(-1.0);
+    third.promote();
+    clients.move_to(&third);
+    name_standbys(&third, r#""c-2","c-1","c-3""#);
+    let source = format!("{} application_name=c-2", third.target("postgres"));
+    let mut follower = second.connect();
+    follower.batch_execute(&format!("ALTER SYSTEM SET primary_conninfo = '{source}'")).unwrap();
+    follower.batch_execute("SELECT pg_reload_conf()").unwrap();
+    clients.wait_for_ids(3000);
+    clients.finish(&mut ledger);
+}

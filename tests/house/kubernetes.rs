@@ -1,0 +1,101 @@
+//! What the files of packaging/kubernetes say of each other, and of the rest. Whether the operator takes them only its
+//! schema tells; what a server makes of them, `cluster/kubernetes.rs`.
+
+use yaml_rust2::{Yaml, YamlLoader};
+
+use crate::read;
+
+const FOLDER: &str = "packaging/kubernetes";
+
+fn manifest(name: &str) -> Yaml {
+    let path = format!("{FOLDER}/{name}");
+    let mut documents =
+        YamlLoader::load_from_str(&read(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    assert_eq!(documents.len(), 1, "{path}");
+    documents.remove(0)
+}
+
+/// What stands at a path of keys, and of numbers where a list is.
+fn at<'a>(yaml: &'a Yaml, path: &str) -> &'a Yaml {
+    path.split('.').fold(yaml, |yaml, key| match key.parse::<usize>() {
+        Ok(number) => &yaml[number],
+        Err(_) => &yaml[key],
+    })
+}
+
+fn text(yaml: &Yaml, path: &str) -> String {
+    at(yaml, path).as_str().unwrap_or_else(|| panic!("no text at {path}")).to_owned()
+}
+
+/// The default of an argument of the image.
+fn argument(dockerfile: &str, name: &str) -> String {
+    let prefix = format!("ARG {name}=");
+    let line = dockerfile.lines().find_map(|line| line.strip_prefix(&prefix));
+    line.unwrap_or_else(|| panic!("no {prefix}")).to_owned()
+}
+
+/// The image, the Cluster that mounts it and the Database that creates the extension are of one version, that of
+/// Cargo.toml, and of one PostgreSQL.
+#[test]
+fn the_image_and_the_manifests_are_of_one_version() {
+    let cargo = read("Cargo.toml");
+    let version =
+        cargo.lines().find_map(|line| line.strip_prefix("version = ")).expect("a version").trim_matches('"');
+    let dockerfile = read(&format!("{FOLDER}/Dockerfile"));
+    let cluster = manifest("cluster.yaml");
+    let major = argument(&dockerfile, "PG");
+    let image = format!("registry.example.com/idgen:{version}-{major}");
+    assert_eq!(argument(&dockerfile, "VERSION"), version);
+    assert_eq!(text(&cluster, "spec.postgresql.extensions.0.image.reference"), image);
+    assert_eq!(text(&manifest("database.yaml"), "spec.extensions.0.version"), version);
+    assert!(text(&cluster, "spec.imageName").contains(&format!("postgresql:{major}-")));
+    for (name, said) in [
+        ("Dockerfile", format!("-t {image} ")),
+        ("Dockerfile", format!(".build/dist/{major}")),
+        ("../../docs/install.md", image.clone()),
+    ] {
+        assert!(read(&format!("{FOLDER}/{name}")).contains(&said), "{name} does not say {said}");
+    }
+}
+
+/// A Database is of its Cluster, and both name the extension, its library and its schema as the extension does.
+#[test]
+fn the_manifests_fit_together() {
+    let (cluster, database) = (manifest("cluster.yaml"), manifest("database.yaml"));
+    assert_eq!(text(&cluster, "kind") + &text(&database, "kind"), "ClusterDatabase");
+    for (of_cluster, of_database) in [
+        ("apiVersion", "apiVersion"),
+        ("metadata.name", "spec.cluster.name"),
+        ("spec.bootstrap.initdb.database", "spec.name"),
+        ("spec.bootstrap.initdb.owner", "spec.owner"),
+        ("spec.postgresql.extensions.0.name", "spec.extensions.0.name"),
+        ("spec.postgresql.shared_preload_libraries.0", "spec.extensions.0.name"),
+    ] {
+        assert_eq!(text(&cluster, of_cluster), text(&database, of_database), "{of_cluster}, {of_database}");
+    }
+    assert_eq!(text(&database, "spec.schemas.0.name"), text(&database, "spec.extensions.0.schema"));
+    assert!(read("idgen.control").contains("module_pathname = 'idgen'"));
+}
+
+/// The settings of idgen in the manifest are those of the reference, which a test compares with the server.
+#[test]
+fn the_settings_of_the_manifest_are_there() {
+    let (cluster, reference) = (manifest("cluster.yaml"), read("docs/reference.md"));
+    let parameters = at(&cluster, "spec.postgresql.parameters").as_hash().expect("parameters");
+    let names = parameters.keys().filter_map(Yaml::as_str).filter(|name| name.starts_with("idgen."));
+    let missing: Vec<&str> =
+        names.clone().filter(|name| !reference.contains(&format!("\n### `{name}`\n"))).collect();
+    assert!(names.count() > 0);
+    assert_eq!(missing, [""; 0]);
+    assert!(parameters.values().all(|value| value.as_str().is_some()), "the operator takes texts only");
+}
+
+/// What keeps the promise at a failover is asked for: docs/install.md says why.
+#[test]
+fn a_failover_is_without_doubt() {
+    let cluster = manifest("cluster.yaml");
+    let synchronous = at(&cluster, "spec.postgresql.synchronous");
+    assert_eq!(text(synchronous, "dataDurability"), "required");
+    assert_eq!(at(synchronous, "failoverQuorum").as_bool(), Some(true));
+    assert_eq!(at(&cluster, "spec.instances").as_i64(), Some(3));
+}
