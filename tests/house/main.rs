@@ -4,6 +4,7 @@
 mod arrows;
 mod pages;
 mod text;
+mod workflows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
