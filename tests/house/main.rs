@@ -5,6 +5,7 @@ mod arrows;
 mod kubernetes;
 mod pages;
 mod text;
+mod workflows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
