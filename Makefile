@@ -1,7 +1,7 @@
 # make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install uninstall installcheck package test-clients test-package reproduce pgxn-zip \
+.PHONY: all help setup build install uninstall installcheck package test-clients test-package reproduce pgxn-zip rpm \
     demo record psql clean-demo test matrix upgrades faults fuzz mutants valgrind audit bench bench-scale clean
 
 all: build
@@ -94,6 +94,9 @@ bench: build ## measure it against what else makes keys: docs/performance.md; QU
 
 bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part of docs/performance.md; QUICK=1 for a look
 	QUICK=$(QUICK) scripts/bench scale
+
+rpm: ## make an RPM package for PGDG's servers of RHEL from the tarball, in .build/dist; ARCH=aarch64 for ARM
+	scripts/rpm $(ARCH)
 
 clean: clean-demo ## delete everything that was built
 	. scripts/lib/common.sh && if [ -e .build/servers ]; then as_root rm -rf --one-file-system .build/servers; fi

@@ -8,12 +8,15 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 # same WHAT EXPECTED FOUND
 same() { [ "$2" = "$3" ] || die "$1: expected \"$2\", found \"$3\""; }
 
-# refused MESSAGE QUERY
-refused() {
+# fails MESSAGE COMMAND [ARG]...
+fails() {
     local said
-    ! said=$(sql "$2" 2>&1) || die "this should have failed: $2"
+    ! said=$("${@:2}" 2>&1) || die "this should have failed: ${*:2}"
     [[ $said == *"$1"* ]] || die "expected \"$1\", found \"$said\""
 }
+
+# refused MESSAGE QUERY
+refused() { fails "$1" sql "$2"; }
 
 # The primary key refuses an id that was there before.
 mint() {
