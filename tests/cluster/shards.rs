@@ -177,8 +177,10 @@ pub fn longest_outage(diaries: &[Diary]) -> Duration {
 /// What a script that must fail says.
 pub fn refusal(mut script: Command) -> String {
     let output = script.output().unwrap();
-    assert!(!output.status.success());
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(!output.status.success(), "it did not fail: {said}");
+    said
 }
 
 pub fn code(client: &mut Client, sql: &str) -> String {
