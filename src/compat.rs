@@ -100,7 +100,7 @@ pub fn log_level() -> *mut i32 {
 /// From which level on this process writes to the server log: every type of process has its own.
 #[cfg(feature = "pg19")]
 pub fn log_level() -> *mut i32 {
-    // SAFETY: the type of a process is set before it loads a library, and the array has all types.
+    // SAFETY: the array has all types of processes, and the first is that of a process that has not got one yet.
     unsafe { (&raw mut pg_sys::log_min_messages).cast::<i32>().add(pg_sys::MyBackendType as usize) }
 }
 

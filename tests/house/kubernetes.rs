@@ -52,7 +52,7 @@ fn the_image_and_the_manifests_are_of_one_version() {
     for (name, said) in [
         ("Dockerfile", format!("-t {image} ")),
         ("Dockerfile", format!(".build/dist/{major}")),
-        ("../../docs/install.md", image.clone()),
+        ("../../docs/kubernetes.md", image.clone()),
     ] {
         assert!(read(&format!("{FOLDER}/{name}")).contains(&said), "{name} does not say {said}");
     }
@@ -90,7 +90,7 @@ fn the_settings_of_the_manifest_are_there() {
     assert!(parameters.values().all(|value| value.as_str().is_some()), "the operator takes texts only");
 }
 
-/// What keeps the promise at a failover is asked for: docs/install.md says why.
+/// What keeps the promise at a failover is asked for: docs/kubernetes.md says why.
 #[test]
 fn a_failover_is_without_doubt() {
     let cluster = manifest("cluster.yaml");
