@@ -91,8 +91,10 @@ copy_server() {
     echo "$PG_SOURCE $PG_VERSION_TEXT" >"$tree/made-from"
 }
 
-# for_host NAME: the variable that sets NAME of [target.HOST] in cargo's configuration for this machine.
-rust_host() { rustc -vV | sed -n 's/^host: //p'; }
+# for_host NAME: the variable that sets NAME of [target.HOST] in cargo's configuration for the machine that is built
+# for: this one, or what CARGO_BUILD_TARGET says, as where scripts/server-root gives an ARM. cargo then builds in BUILT.
+BUILT=target${CARGO_BUILD_TARGET:+/$CARGO_BUILD_TARGET}
+rust_host() { if [ -n "${CARGO_BUILD_TARGET:-}" ]; then echo "$CARGO_BUILD_TARGET"; else rustc -vV | sed -n 's/^host: //p'; fi; }
 for_host() { rust_host | tr a-z- A-Z_ | sed "s/.*/CARGO_TARGET_&_$1/"; }
 
 # missing_packages build|test: the names of Debian's packages that are not there and are needed to build, or to
