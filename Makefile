@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package test-clients test-package reproduce pgxn-zip rpm \
-    demo record psql clean-demo test matrix upgrades faults fuzz mutants valgrind audit bench bench-scale clean
+    demo record psql clean-demo test matrix upgrades faults fuzz mutants valgrind audit bench bench-scale test-arm clean
 
 all: build
 
@@ -97,6 +97,9 @@ bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part o
 
 rpm: ## make an RPM package for PGDG's servers of RHEL from the tarball, in .build/dist; ARCH=aarch64 for ARM
 	scripts/rpm $(ARCH)
+
+test-arm: ## run tests on PostgreSQL for 64-bit ARM, under qemu
+	scripts/test arm
 
 clean: clean-demo ## delete everything that was built
 	. scripts/lib/common.sh && if [ -e .build/servers ]; then as_root rm -rf --one-file-system .build/servers; fi

@@ -104,7 +104,10 @@ copy_server() {
 
 # for_target TRIPLE NAME: the variable that sets NAME of [target.TRIPLE] in cargo's configuration.
 for_target() { printf 'CARGO_TARGET_%s_%s\n' "$(tr a-z- A-Z_ <<<"$1")" "$2"; }
-rust_host() { rustc -vV | sed -n 's/^host: //p'; }
+# What is built for: this machine, or what CARGO_BUILD_TARGET says, as where scripts/server-root gives an ARM. cargo then
+# builds in BUILT.
+BUILT=target${CARGO_BUILD_TARGET:+/$CARGO_BUILD_TARGET}
+rust_host() { if [ -n "${CARGO_BUILD_TARGET:-}" ]; then echo "$CARGO_BUILD_TARGET"; else rustc -vV | sed -n 's/^host: //p'; fi; }
 
 # missing_packages build|test: the names of Debian's packages that are not there and are needed to build, or to
 # test too.

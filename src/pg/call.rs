@@ -5,6 +5,9 @@ use std::{mem, ptr};
 
 use pgrx::{FromDatum, PgMemoryContexts, pg_sys};
 
+// A bigint is passed by value. On a processor of 32 bits it would be behind a pointer.
+const _: () = assert!(size_of::<pg_sys::Datum>() == 8);
+
 /// The arguments of a call from SQL, by their place. Their types are those that sql/idgen.sql declares.
 #[derive(Clone, Copy)]
 pub struct Call(pg_sys::FunctionCallInfo);

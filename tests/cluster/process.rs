@@ -158,7 +158,7 @@ pub fn test_library() -> Option<String> {
         let headers = PathBuf::from(said_by_pg_config("--includedir-server"));
         headers.join("postgres.h").exists().then(|| {
             let library = house().join(format!("library-{}.so", std::process::id()));
-            let mut cc = command("cc");
+            let mut cc = command(std::env::var("TARGET_CC").as_deref().unwrap_or("cc"));
             cc.args(["-shared", "-fPIC", "-x", "c", "-", "-I"]).arg(headers).arg("-o").arg(&library);
             cc.stdin(Stdio::piped());
             feed(cc, include_str!("library.c"));
