@@ -61,7 +61,8 @@ find_pg_config() {
     if [ -n "${PG_CONFIG:-}" ]; then echo "$PG_CONFIG"; return; fi
     local candidate
     for candidate in "/usr/lib/postgresql/$PG_DEFAULT/bin/pg_config" "$(command -v pg_config || true)"; do
-        if [ -x "$candidate" ]; then echo "$candidate"; return; fi
+        # Debian's /usr/bin/pg_config is there also where no PostgreSQL is, and fails then.
+        if "$candidate" --version >/dev/null 2>&1; then echo "$candidate"; return; fi
     done
 }
 

@@ -57,4 +57,6 @@ lay_out_pages() {
 }
 
 # When this source was made: its last commit; without git, as in an archive of the source, the day of the last release.
-source_time() { git log -1 --format=%cI 2>/dev/null || sed -nE 's/^## \[.*\] - ([0-9-]+)$/\1/p' CHANGELOG.md | head -n1; }
+source_time() {
+    git log -1 --format=%cI 2>/dev/null || sed -nE 's/^## \[.*\] - ([0-9-]+)$/\1/p' CHANGELOG.md | head -n1
+}

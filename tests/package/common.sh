@@ -26,4 +26,6 @@ mint() {
 }
 
 # left_files: what is left of idgen, but for this checkout.
-left_files() { find / \( -path "$PWD" -o -path /proc -o -path /dev -o -path /checkout "$@" \) -prune -o -name '*idgen*' -print; }
+left_files() {
+    find / \( -path "$PWD" -o -path /proc -o -path /dev -o -path /checkout "$@" \) -prune -o -name '*idgen*' -print
+}
