@@ -141,7 +141,9 @@ fn the_mark_costs_little_wal() {
         server.connect().query_one(sql, &[&from, &to]).unwrap().get::<_, i64>(0)
     };
     assert!(bytes(&idle, &after_idle) < 1000, "idle: {} bytes", bytes(&idle, &after_idle));
-    assert!(bytes(&after_idle, &end) < 10_000, "4 M ids: {} bytes", bytes(&after_idle, &end));
+    // Two records a second, of 48 bytes each, and some of the server's own.
+    let most = 10_000 + 200 * seconds as i64;
+    assert!(bytes(&after_idle, &end) < most, "4 M ids in {seconds} s: {} bytes", bytes(&after_idle, &end));
     let renewals: i64 = minter.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
     assert!(renewals as f64 <= 4.0 + 3.0 * seconds, "{renewals} renewals in {seconds} s");
 
