@@ -484,7 +484,8 @@ fn partman_partitions_by_a_number() {
 #[test]
 fn a_foreign_table_mints_there_or_here() {
     let (here, there) = (Server::start(&[]), Server::start(&["idgen.allowed_shards = '9'"]));
-    if !one::<bool>(&here, "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'postgres_fdw')") {
+    if !one::<bool>(&here, "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'postgres_fdw')")
+    {
         return skipped("this PostgreSQL is without postgres_fdw");
     }
     there

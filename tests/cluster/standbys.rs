@@ -200,8 +200,11 @@ fn failed_renewals_write_one_mark() {
     let mut client = primary.connect();
     client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
     client.batch_execute("SET idgen.max_wait = '5ms'").unwrap();
-    // Or whoever comes across a row of a catalog that is dead since CREATE EXTENSION writes the page to the WAL.
+    // Or whoever comes across a row of a catalog that is dead since CREATE EXTENSION writes the page to the WAL, and so
+    // would autovacuum, where this takes a minute.
     client.batch_execute("VACUUM").unwrap();
+    client.batch_execute("ALTER SYSTEM SET autovacuum = off").unwrap();
+    client.batch_execute("SELECT pg_reload_conf()").unwrap();
     standby.stop("fast");
     thread::sleep(Duration::from_millis(2500));
     let position = |client: &mut Client| -> String {
