@@ -24,7 +24,7 @@ uninstall: ## delete there what install copies
 installcheck: ## run SQL tests on a server that runs: PGHOST=... PGPORT=... PGUSER=...
 	scripts/test installcheck
 
-package: ## make a Debian package and a tarball for this PostgreSQL, in .build/dist
+package: ## make a Debian package, a tarball and an RPM package for this PostgreSQL, in .build/dist
 	scripts/package
 
 test-package: setup ## install, use, upgrade, remove and purge the package in a clean Debian
@@ -106,5 +106,5 @@ clean: clean-demo ## delete everything that was built
 	. scripts/lib/common.sh && rm -rf "$$HOUSE" .build && cargo clean
 
 .PHONY: tarball
-tarball: ## make the tarball for this PostgreSQL and any Linux of the last years; ARCH=aarch64 for ARM
+tarball: ## make the tarball for this PostgreSQL and the GNU C library from 2.28 on; ARCH=aarch64 for ARM
 	scripts/tarball $(ARCH)

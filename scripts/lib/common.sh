@@ -2,17 +2,21 @@
 set -euo pipefail
 umask 022
 unset RUST_BACKTRACE    # a server inherits it, and would print a backtrace for every error
+unset CDPATH TAR_OPTIONS GZIP POSIXLY_CORRECT PKGLIBDIR SHAREDIR    # what a person has set for other work
+case ${PG_CONFIG:-} in '' | /*) ;; */*) PG_CONFIG=$PWD/$PG_CONFIG ;; esac
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$TOP"
 VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 PG_VERSIONS=($(sed -nE 's/^pg([0-9]+) = .*/\1/p' Cargo.toml))    # of PostgreSQL, that idgen supports
+PG_CANDIDATE=19    # of these, not released yet: users are given nothing for it
 PG_DEFAULT=$(sed -nE 's/^default = \["pg([0-9]+)"\]$/\1/p' Cargo.toml)
 INSTALL_SCRIPT=(sql/takeover/before.sql sql/idgen.sql sql/takeover/after.sql)    # of these, in this order
 TEST_KINDS=(lints released core backend build sql portable servers)    # of scripts/test, in its order
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 CARGO_FLAGS=(--locked --ignore-rust-version)    # pgrx asks for Rust 1.96, and builds with ours
-export PATH="$TOP/.build/tools/bin:${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+export CARGO_TARGET_DIR=$TOP/target    # where scripts look for what cargo has built
+export PATH="$TOP/.build/tools/bin:$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 
 # rust_is_new FILE: whether that rustc is as new as it must be.
 rust_is_new() {
@@ -20,8 +24,11 @@ rust_is_new() {
     found=$("$1" --version 2>/dev/null | cut -d' ' -f2) || return
     printf '%s\n' "$RUST_NEEDED" "$found" | sort -VC
 }
-# What the distribution has may be newer than what stands first.
-if ! rust_is_new rustc && rust_is_new /usr/bin/rustc; then PATH=/usr/bin:$PATH; fi
+# What stands first may be too old.
+for dir in "${CARGO_HOME:-$HOME/.cargo}/bin" /usr/bin; do
+    if rust_is_new rustc; then break; fi
+    if rust_is_new "$dir/rustc"; then PATH=$dir:$PATH; fi
+done
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }

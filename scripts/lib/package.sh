@@ -8,6 +8,11 @@ check_build() {
     [ -z "$missing" ] || die "to build, these packages are needed:" $missing "(make setup installs them)"
 }
 
+# own_flags TRIPLE: what users are given is built with no flags that somebody has set for other work.
+own_flags() {
+    unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CFLAGS HOST_CFLAGS TARGET_CFLAGS "CFLAGS_${1//-/_}"
+}
+
 # hide_paths TRIPLE [FLAG]...: no path of this machine goes into a library that is built for TRIPLE: two builds of
 # the same source give the same bytes, wherever they are made. Cargo joins these flags of rustc to those of
 # .cargo/config.toml; RUSTFLAGS would displace them. What it fetches is in a folder named after the registry.
@@ -24,7 +29,7 @@ hide_paths() {
     declare -gx "$(for_target "$1" RUSTFLAGS)=${flags[*]}"
 }
 
-# lay_out LIBRARY FOLDER: the files of the extension, and the program that installs them.
+# lay_out LIBRARY FOLDER ARCH: the files of the extension, and the program that installs them.
 lay_out() {
     rm -rf "$2"
     mkdir -p "$2/lib" "$2/share/extension"
@@ -32,7 +37,7 @@ lay_out() {
     sed "s/@CARGO_VERSION@/$VERSION/" idgen.control >"$2/share/extension/idgen.control"
     cat "${INSTALL_SCRIPT[@]}" >"$2/share/extension/idgen--$VERSION.sql"
     cp sql/idgen--*.control sql/idgen--*--*.sql "$2/share/extension"
-    sed "s/PGVERSION/$PG_MAJOR/g" packaging/tarball/install >"$2/install"
+    sed "s/PGVERSION/$PG_MAJOR/g; s/PGARCH/$3/g" packaging/tarball/install >"$2/install"
     chmod 755 "$2/install"
 }
 
@@ -40,23 +45,40 @@ lay_out() {
 # several to choose from, none needs the text of Apache's.
 lay_out_pages() {
     cp -R README.md CHANGELOG.md LICENSE docs "$1"
-    mv "$1/docs/examples" "$1"
     cp --parents portable/{README.md,idgen.sql,take.sql} "$1"
     {
-        echo "idgen.so contains the standard library (MIT OR Apache-2.0) of $(rustc --version), and these crates:"
+        echo "idgen.so contains the standard library of $(rustc --version), with the crates addr2line, gimli,"
+        echo "hashbrown, memchr, miniz_oxide and rustc-demangle that this is made of (all MIT OR Apache-2.0):"
+        mit "The Rust Project contributors, and the authors of those crates"
+        printf '\nAnd these crates:\n'
         cargo tree --locked --target "$2" --edges normal,no-proc-macro "${FEATURES[@]}" --prefix none \
             --format '{p}|{l}' |
             sed -nE 's/ \(\*\)$//; s/^(\S+) v([^ |]+)\|/\1 \2 /p' | sort -u |
             while read -r name version license; do
                 printf '\n%s\n%s %s: %s\n' "$(printf '=%.0s' {1..78})" "$name" "$version" "$license"
-                find "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$name-$version" -maxdepth 2 -type f \
-                    \( -ipath '*/LICEN[CS]E*' -o -ipath '*/COPYING*' \) ! -iname '*apache*' | sort |
-                    xargs -r -d '\n' cat
+                crate=$(echo "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$name-$version")
+                texts=$(find "$crate" -maxdepth 2 -type f \
+                    \( -ipath '*/LICEN[CS]E*' -o -ipath '*/COPYING*' \) ! -iname '*apache*' | sort)
+                if [ -n "$texts" ]; then
+                    xargs -d '\n' cat <<<"$texts"
+                elif [[ $license = *MIT* ]]; then    # and the crate has no text of it
+                    mit "$(sed -nE 's/^authors = \["(.*)"\]$/\1/p' "$crate/Cargo.toml")"
+                else
+                    die "$name has no text of its licence, $license"
+                fi
             done
     } >"$1/crates.txt"
 }
+# mit WHO: the text of that licence.
+mit() { echo && sed "s/COPYRIGHT HOLDERS/${1//[\/&]/\\&}/" packaging/licenses/MIT; }
 
-# When this source was made: its last commit; without git, as in an archive of the source, the day of the last release.
+# write_sums FOLDER: the checksums of what is there.
+write_sums() {
+    (cd "$1" && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs sha256sum -- >SHA256SUMS)
+}
+
+# When this source was made: its last commit; in an archive of the source, the day of the last release.
 source_time() {
-    git log -1 --format=%cI 2>/dev/null || sed -nE 's/^## \[.*\] - ([0-9-]+)$/\1/p' CHANGELOG.md | head -n1
+    if [ -e .git ]; then git -c safe.directory="$TOP" log -1 --format=%cI; return; fi
+    sed -nE 's/^## \[.*\] - ([0-9-]+)$/\1/p' CHANGELOG.md | head -n1
 }
