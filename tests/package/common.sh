@@ -25,6 +25,19 @@ mint() {
     same "rows" "$minted" "$(sql "SELECT count(*) FROM minted")"
 }
 
+# begin_minting: the table that mint fills, and the first ids of it.
+begin_minting() {
+    sql "CREATE TABLE minted (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), n integer)"
+    mint
+    same "shards" 5 "$(sql "SELECT DISTINCT (snowflake_decode(id)).shard FROM minted")"
+}
+
+# sql_tests PG_CONFIG: those that a server with other uses can run.
+sql_tests() {
+    install -d -o postgres .build/installcheck
+    runuser -u postgres -- env "PG_CONFIG=$1" scripts/test installcheck
+}
+
 # left_files: what is left of idgen, but for this checkout.
 left_files() {
     find / \( -path "$PWD" -o -path /proc -o -path /dev -o -path /checkout "$@" \) -prune -o -name '*idgen*' -print

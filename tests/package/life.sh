@@ -25,6 +25,11 @@ apt install "$first"
 echo "listen_addresses = ''" > "/etc/postgresql/$nn/main/conf.d/local.conf"    # the network is the machine's
 server start
 
+promise "its pages lead to one another and to what is copied"
+for file in README.md docs/install.md docs/examples/move-shard.sh portable/README.md portable/idgen.sql; do
+    [ -f "/usr/share/doc/postgresql-$nn-idgen/$file" ] || die "there is no $file"
+done
+
 promise "not preloaded, it says what to do"
 sql "CREATE EXTENSION idgen"
 refused '"idgen" must be loaded via "shared_preload_libraries"' "SELECT snowflake_next_id(5)"
@@ -32,13 +37,10 @@ refused '"idgen" must be loaded via "shared_preload_libraries"' "SELECT snowflak
 promise "preloaded, it mints ids of the shard that was asked for"
 sql "ALTER SYSTEM SET shared_preload_libraries = idgen"
 server restart
-sql "CREATE TABLE minted (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), n integer)"
-mint
-same "shards" 5 "$(sql "SELECT DISTINCT (snowflake_decode(id)).shard FROM minted")"
+begin_minting
 
 promise "its SQL tests pass"
-install -d -o postgres .build/installcheck
-runuser -u postgres -- env "PG_CONFIG=/usr/lib/postgresql/$nn/bin/pg_config" scripts/test installcheck
+sql_tests "/usr/lib/postgresql/$nn/bin/pg_config"
 
 promise "an upgrade restarts no server: it goes on with the library that it has"
 # A database where the oldest release is installed. Packages hold the scripts to update from it only.
@@ -119,7 +121,7 @@ END \$\$"
 mint
 
 promise "its SQL tests pass too"
-runuser -u postgres -- scripts/test installcheck
+sql_tests "$PG_CONFIG"
 
 promise "what it copied it deletes"
 server stop

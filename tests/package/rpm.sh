@@ -102,13 +102,10 @@ printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '/run/postgresq
 server start
 same "library" "$prefix/lib/idgen.so" "$(mapped)"
 sql "CREATE EXTENSION idgen"
-sql "CREATE TABLE minted (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), n integer)"
-mint
-same "shards" 5 "$(sql "SELECT DISTINCT (snowflake_decode(id)).shard FROM minted")"
+begin_minting
 
 promise "its SQL tests pass"
-install -d -o postgres .build/installcheck
-runuser -u postgres -- env "PG_CONFIG=$prefix/bin/pg_config" scripts/test installcheck
+sql_tests "$prefix/bin/pg_config"
 
 promise "an upgrade restarts no server: it goes on with the library that it has"
 before=$(postmaster)

@@ -37,9 +37,7 @@ server start
 preload "auto_explain, idgen, pg_stat_statements"
 sql "CREATE EXTENSION pg_stat_statements"
 sql "CREATE EXTENSION idgen"
-sql "CREATE TABLE minted (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), n integer)"
-mint
-same "shards" 5 "$(sql "SELECT DISTINCT (snowflake_decode(id)).shard FROM minted")"
+begin_minting
 
 promise "each error has the words and the SQLSTATE that it has elsewhere; so have other SQL tests"
 sql "CREATE DATABASE regression"
