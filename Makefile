@@ -1,8 +1,9 @@
 # make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install uninstall installcheck package test-clients test-package reproduce pgxn-zip rpm \
-    demo record psql clean-demo test matrix upgrades faults fuzz mutants valgrind audit bench bench-scale test-arm clean
+.PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-arm \
+    reproduce pgxn-zip workflows demo record psql clean-demo test matrix upgrades faults fuzz mutants valgrind audit \
+    bench bench-scale clean
 
 all: build
 
@@ -27,7 +28,13 @@ installcheck: ## run SQL tests on a server that runs: PGHOST=... PGPORT=... PGUS
 package: ## make a Debian package, a tarball and an RPM package for this PostgreSQL, in .build/dist
 	scripts/package
 
-test-package: setup ## install, use, upgrade, remove and purge the package in a clean Debian
+tarball: ## make the tarball for this PostgreSQL and the GNU C library from 2.28 on; ARCH=aarch64 for ARM
+	scripts/tarball $(ARCH)
+
+rpm: ## make an RPM package for PGDG's servers of RHEL from the tarball, in .build/dist; ARCH=aarch64 for ARM
+	scripts/rpm $(ARCH)
+
+test-package: setup ## install, use, upgrade and remove the packages in Debians made for it
 	scripts/test package
 
 reproduce: setup ## build the packages a second time, in another folder, and compare the bytes
@@ -80,7 +87,6 @@ audit: ## check the crates it is made of, by deny.toml; ARGS=--offline with what
 	cargo install --locked --root .build/tools cargo-deny --version "=0.20.2"; } && \
 	cargo deny --workspace --all-features $(ARGS) check
 
-.PHONY: sbom workflows
 sbom: ## list the crates in the library, as an SBOM of CycloneDX, in .build/dist
 	. scripts/lib/common.sh && { cargo cyclonedx --version >/dev/null 2>&1 || \
 	cargo install --locked --root .build/tools cargo-cyclonedx --version "=0.5.9"; }
@@ -95,16 +101,9 @@ bench: build ## measure it against what else makes keys: docs/performance.md; QU
 bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part of docs/performance.md; QUICK=1 for a look
 	QUICK=$(QUICK) scripts/bench scale
 
-rpm: ## make an RPM package for PGDG's servers of RHEL from the tarball, in .build/dist; ARCH=aarch64 for ARM
-	scripts/rpm $(ARCH)
-
 test-arm: ## run tests on PostgreSQL for 64-bit ARM, under qemu
 	scripts/test arm
 
 clean: clean-demo ## delete everything that was built
 	. scripts/lib/common.sh && if [ -e .build/servers ]; then as_root rm -rf --one-file-system .build/servers; fi
 	. scripts/lib/common.sh && rm -rf "$$HOUSE" .build && cargo clean
-
-.PHONY: tarball
-tarball: ## make the tarball for this PostgreSQL and the GNU C library from 2.28 on; ARCH=aarch64 for ARM
-	scripts/tarball $(ARCH)

@@ -10,9 +10,7 @@ use postgres::Client;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::clients::{Clients, Ledger};
-use crate::process::{
-    client_program, command, feed, house, library, major_version, run, said_by_pg_config, skipped, top,
-};
+use crate::process::{command, feed, house, library, major_version, run, said_by_pg_config, skipped, top};
 use crate::server::{Build, Server};
 use crate::upgrades::{Moving, catalog, difference, texts};
 
@@ -306,14 +304,7 @@ fn data_moves_between_folders() {
     let installed = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
     installed.connect().batch_execute("CREATE EXTENSION idgen VERSION '0.1.0'").unwrap();
     let moving = Moving::from(installed);
-    let new = image.start();
-    new.set_clock(-60.0);
-    let mut copy = client_program("bash");
-    copy.args(["-o", "pipefail", "-c", "pg_dump -d \"$0\" | psql -X -q -v ON_ERROR_STOP=1 -d \"$1\""]);
-    copy.args([moving.old.target("postgres"), new.target("postgres")]);
-    run(copy);
-    moving.old.stop("fast");
-    moving.go_on(&new);
+    moving.go_on_by_dump(&image.start());
 }
 
 /// The names that the operator writes for the manifest: the replicas that it sees, those that it does not, the primary.

@@ -364,6 +364,17 @@ impl Moving {
         fresh.batch_execute("CREATE EXTENSION idgen").unwrap();
         assert_eq!(difference(&catalog(&mut client), &catalog(&mut fresh)), [""; 0]);
     }
+
+    /// Brings the data to the new server by a dump, and goes on there.
+    pub fn go_on_by_dump(self, new: &Server) {
+        new.set_clock(-60.0);
+        let mut copy = client_program("bash");
+        copy.args(["-o", "pipefail", "-c", "pg_dump -d \"$0\" | psql -X -q -v ON_ERROR_STOP=1 -d \"$1\""]);
+        copy.args([self.old.target("postgres"), new.target("postgres")]);
+        run(copy);
+        self.old.stop("fast");
+        self.go_on(new);
+    }
 }
 
 /// A dump of a database of the oldest version is restored on a new server, whose clock is behind.
@@ -371,13 +382,7 @@ impl Moving {
 fn a_dump_is_restored() {
     let moving = Moving::from(start_version(Build::Release, "0.1.0"));
     let new = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
-    new.set_clock(-60.0);
-    let mut copy = client_program("bash");
-    copy.args(["-o", "pipefail", "-c", "pg_dump -d \"$0\" | psql -X -q -v ON_ERROR_STOP=1 -d \"$1\""]);
-    copy.args([moving.old.target("postgres"), new.target("postgres")]);
-    run(copy);
-    moving.old.stop("fast");
-    moving.go_on(&new);
+    moving.go_on_by_dump(&new);
 }
 
 /// What docs/cookbook.md says of the extension's schema and of dumps. All works in a schema that no `search_path` leads
