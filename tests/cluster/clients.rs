@@ -27,8 +27,6 @@ pub struct Ledger {
     ids: HashSet<i64>,
     /// Ids given out, repeated ones included.
     given: usize,
-    /// Different ids of the clusters before this one.
-    earlier: usize,
     /// Errors by SQLSTATE and the beginning of the message; "lost" where the connection broke.
     pub errors: BTreeMap<String, usize>,
 }
@@ -53,20 +51,9 @@ impl Ledger {
         &self.ids
     }
 
-    /// How many ids were given out, those of earlier clusters included.
+    /// How many ids were given out, repeated ones included.
     pub fn given(&self) -> usize {
         self.given
-    }
-
-    /// How many of them were repeats.
-    pub fn repeats(&self) -> usize {
-        self.given - self.earlier - self.ids.len()
-    }
-
-    /// Begins with another cluster, whose ids may be the same.
-    pub fn start_anew(&mut self) {
-        self.earlier += self.ids.len();
-        self.ids.clear();
     }
 
     /// How often calls failed because the clock was behind, or had leapt.

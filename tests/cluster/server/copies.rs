@@ -87,16 +87,24 @@ impl Server {
     /// Makes a standby of this name the synchronous one, and waits until commits wait for it and it has caught
     /// up: from then on it may be promoted.
     pub fn make_synchronous(&self, standby: &str) {
-        self.configure(&[&format!("synchronous_standby_names = '{standby}'")]);
-        self.reload("synchronous_standby_names", standby);
+        self.make_synchronous_as(standby, &[standby]);
+    }
+
+    /// The same with another value of `synchronous_standby_names`, which names all of these standbys.
+    pub fn make_synchronous_as(&self, names: &str, standbys: &[&str]) {
+        self.configure(&[&format!("synchronous_standby_names = '{names}'")]);
+        self.reload("synchronous_standby_names", names);
         // Commits begin to wait when the checkpointer has read the setting, which it does before this.
         let mut client = self.connect();
         client.batch_execute("CHECKPOINT").expect("CHECKPOINT");
         let written: String =
             client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).expect("position").get(0);
         self.wait_until(&format!(
-            "SELECT count(*) = 1 FROM pg_stat_replication
-             WHERE sync_state = 'sync' AND application_name = '{standby}' AND flush_lsn >= '{written}'"
+            "SELECT count(*) = {} FROM pg_stat_replication
+             WHERE sync_state IN ('sync', 'quorum', 'potential') AND application_name IN ('{}')
+                   AND flush_lsn >= '{written}'",
+            standbys.len(),
+            standbys.join("', '")
         ));
     }
 

@@ -108,6 +108,11 @@ impl Server {
         server
     }
 
+    /// Which build of the extension it runs.
+    pub fn build(&self) -> Build {
+        self.build
+    }
+
     fn own_sockets(&self) {
         self.configure(&[&format!("unix_socket_directories = '{}'", self.sockets.display())]);
     }

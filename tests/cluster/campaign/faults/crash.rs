@@ -1,0 +1,74 @@
+//! Servers and backends that die.
+
+use std::time::{Duration, Instant};
+
+use super::{Fault, Struck, always, has_fault_points};
+use crate::campaign::world::World;
+
+pub const FAULTS: &[Fault] = &[
+    Fault { name: "kill of the postmaster", weight: 1, can: always, strike: kill },
+    Fault { name: "immediate shutdown", weight: 1, can: always, strike: immediate },
+    Fault { name: "restart", weight: 1, can: always, strike: restart },
+    Fault { name: "kill of a backend", weight: 1, can: always, strike: kill_backend },
+    Fault { name: "death of a renewing backend", weight: 2, can: has_fault_points, strike: renewing },
+];
+
+fn kill(world: &mut World) -> Struck {
+    let step = downtime_step(world);
+    world.primary.kill();
+    start_again(world, step);
+    Struck::Done(format!("clock {step:+} s"))
+}
+
+fn immediate(world: &mut World) -> Struck {
+    let step = downtime_step(world);
+    world.primary.stop("immediate");
+    start_again(world, step);
+    Struck::Done(format!("clock {step:+} s"))
+}
+
+fn restart(world: &mut World) -> Struck {
+    // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for
+    // the checkpointer of the recovery, and does not tell it.
+    world.pause(100..101);
+    world.primary.reconnect();
+    world.primary.stop("fast");
+    start_again(world, 0.0);
+    Struck::Done("fast".into())
+}
+
+fn kill_backend(world: &mut World) -> Struck {
+    let mut client = world.primary.reconnect();
+    let sql = "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()";
+    let pid = client.query(sql, &[]).ok().and_then(|rows| rows.first().map(|row| row.get(0)));
+    if let Some(pid) = pid {
+        world.primary.signal_if_there("KILL", pid);
+    }
+    Struck::Done("one that is active".into())
+}
+
+fn renewing(world: &mut World) -> Struck {
+    let point = ["before-wal", "after-insert", "after-flush", "before-publish"][world.rng.usize(0..4)];
+    let how = ["kill", "terminate", "error"][world.rng.usize(0..3)];
+    let mut client = world.primary.reconnect();
+    let _ = client.batch_execute(&format!("SET idgen.fault = '{point} {how}'"));
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(2)
+        && client.batch_execute("SELECT snowflake_next_id(900)").is_ok()
+    {}
+    Struck::Done(format!("{how} {point}"))
+}
+
+/// How far the clock is set while the server is down.
+fn downtime_step(world: &mut World) -> f64 {
+    [0.0, 0.0, -0.5, -2.0, -86400.0, 2.0][world.rng.usize(0..6)]
+}
+
+fn start_again(world: &mut World, step: f64) {
+    world.primary.set_clock(step);
+    world.primary.up();
+    if step != 0.0 {
+        world.pause(300..301);
+        world.primary.set_clock(0.0);
+    }
+}

@@ -1,0 +1,148 @@
+//! A primary, its standbys, and clients of both.
+
+use std::thread;
+use std::time::Duration;
+
+use fastrand::Rng;
+use postgres::Client;
+
+use crate::campaign::faults::{self, Heal, Struck};
+use crate::clients::{Clients, Ledger};
+use crate::server::{Build, Server};
+
+/// What the primary waits for at a commit: `synchronous_standby_names`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// Nothing.
+    None,
+    /// The first of the standbys that is there.
+    First,
+    /// Any one of them.
+    Any,
+}
+
+/// A standby of the world's primary.
+pub struct Standby {
+    pub server: Server,
+    /// Its application_name.
+    pub name: String,
+}
+
+/// A world. What a fault is told of it, apart from its servers' answers, follows from the seed.
+pub struct World {
+    pub rng: Rng,
+    pub primary: Server,
+    pub standbys: Vec<Standby>,
+    pub names: Names,
+    /// Clients of the primary, which are moved to the next one at a failover.
+    pub clients: Option<Clients>,
+    /// A client whose statements take seconds, and in which a session does not read its configuration.
+    pub long: Option<Clients>,
+    /// Clients of promoted servers, which mint while the old primary does.
+    pub beside: Vec<Clients>,
+    /// The faults that last until the round ends.
+    pub lasting: Vec<(&'static str, Heal)>,
+    /// How many standbys there have been.
+    named: usize,
+}
+
+impl World {
+    pub fn new(seed: u64) -> World {
+        let mut rng = Rng::with_seed(seed);
+        let settings = ["idgen.max_wait = 300ms", "idgen.reserve_ahead = 200ms"];
+        // Half of the worlds run what users get. The others have the points at which a renewing backend dies.
+        let build = if rng.bool() { Build::Release } else { Build::Faults };
+        let mut world = World {
+            primary: Server::start_build(build, &settings),
+            standbys: Vec::new(),
+            names: Names::None,
+            clients: None,
+            long: None,
+            beside: Vec::new(),
+            lasting: Vec::new(),
+            named: 0,
+            rng,
+        };
+        let standbys = [0, 1, 1, 2][world.rng.usize(0..4)];
+        (0..standbys).for_each(|_| world.attach());
+        if standbys > 0 {
+            let names = if world.rng.bool() { Names::First } else { Names::Any };
+            world.make_synchronous(names);
+        }
+        world
+    }
+
+    /// Gives the primary a new standby.
+    pub fn attach(&mut self) {
+        self.named += 1;
+        let name = format!("twin{}", self.named);
+        self.standbys.push(Standby { server: self.primary.standby(&name), name });
+    }
+
+    /// Commits wait for the standbys from now on, which have caught up when this returns.
+    pub fn make_synchronous(&mut self, names: Names) {
+        self.names = names;
+        let list: Vec<_> = self.standbys.iter().map(|standby| standby.name.as_str()).collect();
+        let kind = if names == Names::First { "FIRST" } else { "ANY" };
+        self.primary.make_synchronous_as(&format!("{kind} 1 ({})", list.join(", ")), &list);
+    }
+
+    /// Commits wait for nothing any more.
+    pub fn make_asynchronous(&mut self) {
+        self.names = Names::None;
+        self.primary.make_asynchronous();
+    }
+
+    /// Waits until the client with long statements is in the midst of one.
+    pub fn until_in_a_long_statement(&mut self) {
+        self.long.get_or_insert_with(|| Clients::start_by(1, &self.primary, mint_for_long));
+        self.primary.wait_until(
+            "SELECT count(*) > 0 FROM pg_stat_activity
+             WHERE state = 'active' AND query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()",
+        );
+    }
+
+    /// All clients that there are.
+    pub fn all_clients(&self) -> impl Iterator<Item = &Clients> {
+        self.clients.iter().chain(&self.long).chain(&self.beside)
+    }
+
+    /// Sleeps for a time that is drawn, in milliseconds.
+    pub fn pause(&mut self, ms: std::ops::Range<u64>) {
+        thread::sleep(Duration::from_millis(self.rng.u64(ms)));
+    }
+
+    /// One to three faults on working clients, which work on when these are over; says which they were.
+    pub fn round(&mut self, ledger: &mut Ledger) -> Vec<String> {
+        let clients = Clients::start_with_runs(4, &self.primary, 4000);
+        clients.wait_for_ids(20_000);
+        self.clients = Some(clients);
+        let mut struck = Vec::new();
+        for _ in 0..self.rng.usize(1..=3) {
+            let fault = faults::draw(self);
+            match (fault.strike)(self) {
+                Struck::Done(how) => struck.push(format!("{}: {how}", fault.name)),
+                Struck::Lasting(how, heal) => {
+                    self.lasting.push((fault.name, heal));
+                    struck.push(format!("{}: {how}", fault.name));
+                }
+                Struck::Skipped(why) => struck.push(format!("{}: skipped, {why}", fault.name)),
+            }
+        }
+        while let Some((_, heal)) = self.lasting.pop() {
+            heal(self);
+        }
+        let clients = self.clients.take().expect("clients");
+        clients.wait_for_ids(20_000);
+        for clients in [clients].into_iter().chain(self.long.take()).chain(self.beside.drain(..)) {
+            clients.finish(ledger);
+        }
+        struck
+    }
+}
+
+/// A statement that lasts longer than a server takes to make a standby synchronous.
+fn mint_for_long(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
+    let sql = "SELECT snowflake_next_id(($1 + n) % 4), pg_sleep(0.02) FROM generate_series(1, 400) AS n";
+    Ok(client.query(sql, &[&(round as i32)])?.iter().map(|row| row.get(0)).collect())
+}
