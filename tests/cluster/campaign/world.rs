@@ -102,9 +102,21 @@ impl World {
         );
     }
 
-    /// All clients that there are.
-    pub fn all_clients(&self) -> impl Iterator<Item = &Clients> {
-        self.clients.iter().chain(&self.long).chain(&self.beside)
+    /// Sends all clients to another server, once they are cut off from theirs.
+    pub fn move_clients(&self, server: &Server) {
+        self.clients.iter().chain(&self.long).chain(&self.beside).for_each(|clients| clients.move_to(server));
+    }
+
+    /// Starts clients that mint on this server until the round ends, while the others do on the old primary.
+    pub fn start_beside(&mut self, count: usize, server: &Server) {
+        self.beside.push(Clients::start(count, server));
+    }
+
+    /// A server takes over from the primary, which is returned. `keeps_all` says that it has every row and every mark
+    /// that was acknowledged to a client, as a synchronous standby has, and an asynchronous one or a restored backup
+    /// may not.
+    pub fn hand_over(&mut self, to: Server, _keeps_all: bool) -> Server {
+        std::mem::replace(&mut self.primary, to)
     }
 
     /// Sleeps for a time that is drawn, in milliseconds.

@@ -6,8 +6,9 @@ mod sessions;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
 
 use crate::process::{command, feed, house, kill, run, said_by_pg_config, variable};
 
@@ -36,9 +37,22 @@ impl Build {
     }
 }
 
+/// A moment at which a server's clock was set.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockSet {
+    /// Before that; the server may show the new clock from here on.
+    pub from: Instant,
+    /// After that; it shows the new clock from here on.
+    pub to: Instant,
+    /// How many milliseconds after the real one it is set.
+    pub ahead_ms: i64,
+}
+
 /// A server with a data directory and a socket of its own; stopped and deleted at the end.
 pub struct Server {
     build: Build,
+    number: usize,
+    clock: Arc<Mutex<Vec<ClockSet>>>,
     dir: PathBuf,
     sockets: PathBuf,
 }
@@ -98,14 +112,30 @@ impl Server {
     /// A server without data, and a folder for its sockets.
     fn new(build: Build) -> Server {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{number}", std::process::id());
         // The path of a socket may have 107 bytes.
-        let server =
-            Server { build, dir: house().join(&name), sockets: PathBuf::from(format!("/tmp/idgen-{name}")) };
+        let server = Server {
+            build,
+            number,
+            clock: Arc::default(),
+            dir: house().join(&name),
+            sockets: PathBuf::from(format!("/tmp/idgen-{name}")),
+        };
         let mut mkdir = command("mkdir");
         mkdir.arg("-m").arg("700").arg(&server.sockets);
         run(mkdir);
         server
+    }
+
+    /// A number that no other server of these tests has.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// When its clock was set, for whoever needs that after the server is gone.
+    pub fn clock_log(&self) -> Arc<Mutex<Vec<ClockSet>>> {
+        self.clock.clone()
     }
 
     /// Which build of the extension it runs.
@@ -196,6 +226,7 @@ impl Server {
 
     /// Sets the server's clock, running or not, to this many seconds after the real one.
     pub fn set_clock(&self, seconds: f64) {
+        let from = Instant::now();
         let new = self.sockets.join("clock.new");
         let mut tee = command("tee");
         tee.arg(&new).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -203,6 +234,8 @@ impl Server {
         let mut rename = command("mv");
         rename.arg(&new).arg(self.clock_file());
         run(rename);
+        let set = ClockSet { from, to: Instant::now(), ahead_ms: (seconds * 1000.0).round() as i64 };
+        self.clock.lock().expect("clock").push(set);
     }
 
     /// Stops the server: "smart", "fast" or "immediate".

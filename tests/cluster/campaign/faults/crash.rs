@@ -2,15 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Fault, Struck, always, has_fault_points};
+use super::{CUT, Fault, Struck, always, has_fault_points};
 use crate::campaign::world::World;
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "kill of the postmaster", weight: 1, can: always, strike: kill },
-    Fault { name: "immediate shutdown", weight: 1, can: always, strike: immediate },
-    Fault { name: "restart", weight: 1, can: always, strike: restart },
-    Fault { name: "kill of a backend", weight: 1, can: always, strike: kill_backend },
-    Fault { name: "death of a renewing backend", weight: 2, can: has_fault_points, strike: renewing },
+    Fault { name: "kill of the postmaster", weight: 1, can: always, strike: kill, allows: &[CUT] },
+    Fault { name: "immediate shutdown", weight: 1, can: always, strike: immediate, allows: &[CUT] },
+    Fault { name: "restart", weight: 1, can: always, strike: restart, allows: &[CUT] },
+    Fault { name: "kill of a backend", weight: 1, can: always, strike: kill_backend, allows: &[CUT] },
+    Fault {
+        name: "death of a renewing backend",
+        weight: 2,
+        can: has_fault_points,
+        strike: renewing,
+        allows: &[CUT],
+    },
 ];
 
 fn kill(world: &mut World) -> Struck {

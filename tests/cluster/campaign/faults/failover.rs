@@ -1,24 +1,37 @@
 //! Standbys that go and come, and take over.
 
-use super::{Fault, Struck, has_standby};
+use super::{CUT, Fault, NOT_DURABLE, Struck, has_standby};
 use crate::campaign::world::{Names, World};
-use crate::clients::Clients;
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "standby goes and comes back", weight: 1, can: has_standby, strike: leave },
+    Fault {
+        name: "standby goes and comes back",
+        weight: 1,
+        can: has_standby,
+        strike: leave,
+        allows: &[NOT_DURABLE],
+    },
     Fault {
         name: "synchronous names taken away and set",
         weight: 1,
         can: is_synchronous,
         strike: switch_names,
+        allows: &[NOT_DURABLE],
     },
     Fault {
         name: "failover after synchronous names are set",
         weight: 3,
         can: is_synchronous,
         strike: switch_and_fail_over,
+        allows: &[CUT, NOT_DURABLE],
     },
-    Fault { name: "failover", weight: 4, can: is_synchronous, strike: fail_over },
+    Fault {
+        name: "failover",
+        weight: 4,
+        can: is_synchronous,
+        strike: fail_over,
+        allows: &[CUT, NOT_DURABLE],
+    },
 ];
 
 fn is_synchronous(world: &World) -> bool {
@@ -62,16 +75,15 @@ fn fail_over(world: &mut World) -> Struck {
     }
     standby.promote();
     standby.make_asynchronous();
-    world.all_clients().for_each(|clients| clients.move_to(&standby));
+    world.move_clients(&standby);
     // Alive, the old primary goes on within its window until it is shut off.
     if alive {
-        world.beside.push(Clients::start(2, &standby));
+        world.start_beside(2, &standby);
     }
     world.pause(0..1500);
     // The others followed the old primary.
     let others = world.standbys.drain(..).count();
-    let old = std::mem::replace(&mut world.primary, standby);
-    drop(old);
+    drop(world.hand_over(standby, true));
     world.primary.set_clock(0.0);
     let names = std::mem::replace(&mut world.names, Names::None);
     (0..=others).for_each(|_| world.attach());

@@ -20,6 +20,15 @@ pub enum Struck {
     Skipped(&'static str),
 }
 
+/// The beginnings of what calls may be refused with: the SQLSTATE and the message, or "lost" where the connection
+/// broke.
+pub type Refusals = &'static [&'static str];
+
+/// The server, or the connection, went away.
+pub const CUT: Refusals = &["lost", "57P01", "57P02", "57P03"];
+/// What the primary waits for does not answer, or its disk does not.
+pub const NOT_DURABLE: Refusals = &["55000 the high-water mark of ids could not be made durable in time"];
+
 /// A kind of fault.
 pub struct Fault {
     /// What the tally calls it.
@@ -30,6 +39,10 @@ pub struct Fault {
     pub can: fn(&World) -> bool,
     /// Strikes.
     pub strike: fn(&mut World) -> Struck,
+    /// Which refusals it explains while it lasts, until all is healed and the primary and its standbys are back. Those
+    /// for the clock (behind, leapt, a shard that is full) need not be named: the checker knows from the clocks as set
+    /// when they are due.
+    pub allows: &'static [Refusals],
 }
 
 /// Every kind.
