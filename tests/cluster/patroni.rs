@@ -133,7 +133,7 @@ fn patroni_fails_over_and_switches_back() {
     let clients = Clients::start_inserting(4, nodes.target());
     clients.wait_for_ids(500);
     let pid = "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::integer";
-    run(kill("KILL", client.query_one(pid, &[]).unwrap().get(0)));
+    kill("KILL", client.query_one(pid, &[]).unwrap().get(0)).unwrap();
     clients.wait_for_ids(500);
     let (_, second) = nodes.pair();
     assert_ne!(first, second, "the standby has been promoted");

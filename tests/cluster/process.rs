@@ -1,9 +1,14 @@
 //! The programs that these tests run, where they find them, and where they keep their files.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
+
+use nix::sys::signal::{self, Signal};
+use nix::unistd::{Pid, User, geteuid};
 
 /// A variable that `scripts/test` sets.
 pub fn variable(name: &str) -> String {
@@ -56,27 +61,38 @@ pub fn said_by_pg_config(option: &str) -> String {
 
 /// A command that runs as the servers' user.
 pub fn command(program: impl AsRef<Path>) -> Command {
-    let mut command = Command::new("runuser");
-    let user = variable("IDGEN_SERVER_USER");
-    if user == std::env::var("USER").unwrap_or_default() || !is_root() {
-        command = Command::new(program.as_ref());
-    } else {
-        command.args(["-u", &user, "--"]).arg(program.as_ref());
+    let mut command = Command::new(program.as_ref());
+    if let Some(user) = other_user() {
+        command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
     }
     command.current_dir("/").env_remove("RUST_BACKTRACE");
     command
 }
 
-fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output().expect("id");
-    id.stdout.trim_ascii() == b"0"
+/// The servers' user, where that is another one than this process has: as root.
+fn other_user() -> Option<&'static User> {
+    static USER: OnceLock<Option<User>> = OnceLock::new();
+    let user = USER.get_or_init(|| {
+        let user =
+            User::from_name(&variable("IDGEN_SERVER_USER")).expect("users").expect("the servers' user");
+        (geteuid().is_root() && !user.uid.is_root()).then_some(user)
+    });
+    user.as_ref()
 }
 
-/// A signal to a process of the servers' user.
-pub fn kill(signal: &str, pid: i32) -> Command {
-    let mut kill = command("kill");
-    kill.arg(format!("-{signal}")).arg(pid.to_string());
-    kill
+/// Gives a file or a folder to the servers' user.
+pub fn give_to_servers(path: &Path) {
+    if let Some(user) = other_user() {
+        chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).expect("chown");
+    }
+}
+
+/// Sends a signal to a process: "KILL", "TERM".
+///
+/// # Errors
+/// That it has ended.
+pub fn kill(signal: &str, pid: i32) -> nix::Result<()> {
+    signal::kill(Pid::from_raw(pid), format!("SIG{signal}").parse::<Signal>()?)
 }
 
 /// A script of docs/examples, or a client program, with those of the servers first on its PATH.
@@ -126,7 +142,6 @@ pub fn feed(mut command: Command, text: &str) {
 /// A program of the servers' user that runs until this is dropped.
 pub struct Service {
     child: Child,
-    pid: i32,
 }
 
 impl Service {
@@ -134,19 +149,17 @@ impl Service {
     pub fn start(program: &Path, args: &[&str], variables: &[(&str, &str)], log: &Path) -> Service {
         let mut start = command("env");
         start.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
-        // Its own number: runuser, told to end, kills its child two seconds later. A pool needs many files.
-        start.args(["sh", "-c", r#"ulimit -n $(ulimit -Hn); echo $$; exec "$@" > "$0" 2>&1"#]);
-        start.arg(log).arg(program).args(args).stdout(Stdio::piped());
-        let mut child = start.spawn().unwrap_or_else(|error| panic!("{start:?}: {error}"));
-        let mut pid = String::new();
-        BufReader::new(child.stdout.take().expect("stdout")).read_line(&mut pid).expect("its number");
-        Service { child, pid: pid.trim().parse().expect("its number") }
+        // A pool needs many files.
+        start.args(["sh", "-c", r#"ulimit -n $(ulimit -Hn); exec "$@" > "$0" 2>&1"#]);
+        start.arg(log).arg(program).args(args);
+        let child = start.spawn().unwrap_or_else(|error| panic!("{start:?}: {error}"));
+        Service { child }
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        let _ = kill("TERM", self.pid).output();
+        let _ = kill("TERM", self.child.id() as i32);
         let _ = self.child.wait();
     }
 }

@@ -4,13 +4,16 @@
 mod copies;
 mod sessions;
 
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use crate::process::{command, feed, house, kill, run, said_by_pg_config, variable};
+use crate::process::{command, give_to_servers, house, kill, run, said_by_pg_config, variable};
 
 /// Which build of the extension a server runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,9 +125,8 @@ impl Server {
             dir: house().join(&name),
             sockets: PathBuf::from(format!("/tmp/idgen-{name}")),
         };
-        let mut mkdir = command("mkdir");
-        mkdir.arg("-m").arg("700").arg(&server.sockets);
-        run(mkdir);
+        DirBuilder::new().mode(0o700).create(&server.sockets).expect("a folder for sockets");
+        give_to_servers(&server.sockets);
         server
     }
 
@@ -153,10 +155,9 @@ impl Server {
 
     /// Adds lines to the configuration; later ones win.
     pub fn configure(&self, settings: &[&str]) {
-        let mut tee = command("tee");
-        tee.arg("-a").arg(self.dir.join("postgresql.conf"));
-        tee.stdin(Stdio::piped()).stdout(Stdio::null());
-        feed(tee, &settings.iter().map(|line| format!("{line}\n")).collect::<String>());
+        let lines: String = settings.iter().map(|line| format!("{line}\n")).collect();
+        let file = OpenOptions::new().append(true).open(self.dir.join("postgresql.conf"));
+        file.expect("postgresql.conf").write_all(lines.as_bytes()).expect("write");
     }
 
     /// Starts the server, at the clock that [`Server::set_clock`] has left.
@@ -228,12 +229,8 @@ impl Server {
     pub fn set_clock(&self, seconds: f64) {
         let from = Instant::now();
         let new = self.sockets.join("clock.new");
-        let mut tee = command("tee");
-        tee.arg(&new).stdin(Stdio::piped()).stdout(Stdio::null());
-        feed(tee, &format!("{seconds:+.3}\n"));
-        let mut rename = command("mv");
-        rename.arg(&new).arg(self.clock_file());
-        run(rename);
+        fs::write(&new, format!("{seconds:+.3}\n")).expect("write");
+        fs::rename(&new, self.clock_file()).expect("rename");
         let set = ClockSet { from, to: Instant::now(), ahead_ms: (seconds * 1000.0).round() as i64 };
         self.clock.lock().expect("clock").push(set);
     }
@@ -251,36 +248,36 @@ impl Server {
 
     /// Kills the postmaster, as the kernel would when memory runs out.
     pub fn kill(&self) {
-        let mut head = command("head");
-        head.arg("-n1").arg(self.dir.join("postmaster.pid"));
-        let pid = String::from_utf8_lossy(&run(head).stdout).trim().parse().expect("a pid");
-        self.signal("KILL", pid);
+        self.signal("KILL", self.postmaster());
+    }
+
+    /// The number of its first process.
+    pub fn postmaster(&self) -> i32 {
+        let file = fs::read_to_string(self.dir.join("postmaster.pid")).expect("postmaster.pid");
+        file.lines().next().and_then(|line| line.trim().parse().ok()).expect("a pid")
     }
 
     /// Sends a signal to a process of the server.
     pub fn signal(&self, name: &str, pid: i32) {
-        run(kill(name, pid));
+        kill(name, pid).expect("a process");
     }
 
     /// The same for one that may have ended by itself.
     pub fn signal_if_there(&self, name: &str, pid: i32) {
-        let _ = kill(name, pid).output();
+        let _ = kill(name, pid);
     }
 
     /// What the server has logged.
     pub fn log(&self) -> String {
-        let mut cat = command("cat");
-        cat.arg(self.dir.join("log"));
-        String::from_utf8_lossy(&run(cat).stdout).into_owned()
+        String::from_utf8_lossy(&fs::read(self.dir.join("log")).expect("a log")).into_owned()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.down("immediate");
-        let mut remove = command("rm");
-        remove.arg("-rf").arg(&self.dir).arg(&self.sockets);
-        let _ = remove.output();
+        let _ = fs::remove_dir_all(&self.dir);
+        let _ = fs::remove_dir_all(&self.sockets);
     }
 }
 
