@@ -78,7 +78,7 @@ impl World {
         let settings = ["idgen.epoch = '2024-01-01T00:00:00Z'", "idgen.reserve_ahead = 200ms", &max_wait];
         // Half of the worlds run what users get. The others have the points at which a renewing backend dies.
         let build = if rng.bool() { Build::Release } else { Build::Faults };
-        let primary = Server::start_build(build, &settings);
+        let primary = Server::start_on_disk(build, &settings);
         primary.connect().batch_execute(ROWS).expect("a table");
         std::fs::create_dir_all(folder).expect("a folder for the journal");
         let journals = Journals::new(folder);
@@ -170,6 +170,11 @@ impl World {
     /// Tells the checker what it has to know of settings that a fault changes: before it does.
     pub fn tell(&mut self, event: &Event) {
         self.events.write(event);
+    }
+
+    /// The primary and its standbys.
+    pub fn servers(&self) -> impl Iterator<Item = &Server> {
+        self.standbys.iter().map(|standby| &standby.server).chain([&self.primary])
     }
 
     /// Sleeps for a time that is drawn, in milliseconds.

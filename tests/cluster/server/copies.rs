@@ -19,7 +19,8 @@ impl Server {
     }
 
     fn copy(&self, name: &str, options: &[&str]) -> Server {
-        let copy = Server::new(self.build);
+        let mut copy = Server::new(self.build);
+        copy.has_disk = self.has_disk;
         let mut backup = self.pg("pg_basebackup");
         backup
             .args(["--checkpoint=fast", "--no-sync", "-D"])

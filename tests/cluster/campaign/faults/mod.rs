@@ -2,6 +2,7 @@
 
 mod clock;
 mod crash;
+mod disks;
 mod failover;
 
 use crate::campaign::world::World;
@@ -46,11 +47,16 @@ pub struct Fault {
 }
 
 /// Every kind.
-const ALL: &[&[Fault]] = &[crash::FAULTS, clock::FAULTS, failover::FAULTS];
+const ALL: &[&[Fault]] = &[crash::FAULTS, clock::FAULTS, failover::FAULTS, disks::FAULTS];
 
-/// Draws one of those that can strike.
+/// Draws one of those that can strike; where one does that the variable ONLY names in part, one of these.
 pub fn draw(world: &mut World) -> &'static Fault {
-    let can: Vec<_> = ALL.iter().copied().flatten().filter(|fault| (fault.can)(world)).collect();
+    let mut can: Vec<_> = ALL.iter().copied().flatten().filter(|fault| (fault.can)(world)).collect();
+    if let Ok(only) = std::env::var("ONLY")
+        && can.iter().any(|fault| fault.name.contains(&only))
+    {
+        can.retain(|fault| fault.name.contains(&only));
+    }
     let mut at = world.rng.usize(0..can.iter().map(|fault| fault.weight).sum());
     can.iter()
         .find(|fault| {
@@ -72,4 +78,9 @@ fn has_standby(world: &World) -> bool {
 
 fn has_fault_points(world: &World) -> bool {
     world.primary.build() == Build::Faults
+}
+
+/// Where the disk under the WAL can be troubled.
+fn has_disk(world: &World) -> bool {
+    world.primary.has_disk()
 }
