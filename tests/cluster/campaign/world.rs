@@ -10,6 +10,7 @@ use fastrand::Rng;
 use crate::campaign::checker::Checker;
 use crate::campaign::faults::{self, Fault, Heal, Struck};
 use crate::campaign::journal::{Event, Reader, ServerNumber, Writer};
+use crate::campaign::mutations::Pair;
 use crate::campaign::sessions::{Journals, ROWS, Sessions, Work};
 use crate::moment::Moment;
 use crate::server::{Build, ClockSet, Server};
@@ -45,9 +46,11 @@ pub struct World {
     /// Clients of promoted servers, which mint while the old primary does.
     beside: Vec<Sessions>,
     /// The faults that last until the round ends.
-    lasting: Vec<(&'static str, Heal)>,
+    pub lasting: Vec<(&'static str, Heal)>,
     /// Those that strike now.
     window: Option<Window>,
+    /// The faults that strike; all where there are none.
+    pub only: &'static [&'static str],
     /// How many standbys there have been.
     named: usize,
     folder: PathBuf,
@@ -73,11 +76,22 @@ struct Window {
 impl World {
     /// A world with its journal in a folder.
     pub fn new(seed: u64, folder: &Path) -> World {
+        World::with(seed, folder, None)
+    }
+
+    /// The same, of a program that is wrong, for faults that find it.
+    pub fn with(seed: u64, folder: &Path, wrong: Option<&Pair>) -> World {
         let mut rng = Rng::with_seed(seed);
         let max_wait = format!("idgen.max_wait = {}", [1000, 3000][rng.usize(0..2)]);
-        let settings = ["idgen.epoch = '2024-01-01T00:00:00Z'", "idgen.reserve_ahead = 200ms", &max_wait];
+        let mutation = format!("idgen.mutation = '{}'", wrong.map_or("", |pair| pair.mutation));
+        let mut settings =
+            vec!["idgen.epoch = '2024-01-01T00:00:00Z'", "idgen.reserve_ahead = 200ms", &max_wait];
         // Half of the worlds run what users get. The others have the points at which a renewing backend dies.
-        let build = if rng.bool() { Build::Release } else { Build::Faults };
+        let mut build = if rng.bool() { Build::Release } else { Build::Faults };
+        if wrong.is_some() {
+            build = Build::Faults;
+            settings.push(&mutation);
+        }
         let primary = Server::start_on_disk(build, &settings);
         primary.connect().batch_execute(ROWS).expect("a table");
         std::fs::create_dir_all(folder).expect("a folder for the journal");
@@ -90,6 +104,7 @@ impl World {
             beside: Vec::new(),
             lasting: Vec::new(),
             window: None,
+            only: wrong.map_or(&[], |pair| pair.faults),
             named: 0,
             folder: folder.to_owned(),
             events: Writer::create(&folder.join("events.jsonl")),
@@ -101,6 +116,7 @@ impl World {
             rng,
         };
         let standbys = [0, 1, 1, 2][world.rng.usize(0..4)];
+        let standbys = wrong.map_or(standbys, |pair| pair.standbys);
         (0..standbys).for_each(|_| world.attach());
         if standbys > 0 {
             let names = if world.rng.bool() { Names::First } else { Names::Any };

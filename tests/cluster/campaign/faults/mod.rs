@@ -57,6 +57,10 @@ pub fn draw(world: &mut World) -> &'static Fault {
     {
         can.retain(|fault| fault.name.contains(&only));
     }
+    if !world.only.is_empty() {
+        can.retain(|fault| world.only.contains(&fault.name));
+        assert!(!can.is_empty(), "none of {:?} can strike this world", world.only);
+    }
     let mut at = world.rng.usize(0..can.iter().map(|fault| fault.weight).sum());
     can.iter()
         .find(|fault| {

@@ -1,0 +1,170 @@
+//! Whether the faults find a program that is wrong: `scripts/test mutations`. A server with `idgen.mutation` is wrong in
+//! one known way, see src/mutation.rs, and faults of one kind strike it until the checker says so.
+
+use std::any::Any;
+use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::thread;
+
+use crate::campaign::world::{Outcome, World};
+use crate::process::{house, number_variable};
+
+/// A fault, and a way to be wrong that it is there to find.
+pub struct Pair {
+    /// The faults that are drawn: the one in question, and those that it needs beside it.
+    pub faults: &'static [&'static str],
+    /// The value of `idgen.mutation`.
+    pub mutation: &'static str,
+    /// How the checker's sentence begins.
+    pub rule: &'static str,
+    /// How many standbys there are.
+    pub standbys: usize,
+}
+
+const fn pair(
+    faults: &'static [&'static str],
+    mutation: &'static str,
+    rule: &'static str,
+    standbys: usize,
+) -> Pair {
+    Pair { faults, mutation, rule, standbys }
+}
+
+const BACK: &str = "clock set for long";
+const REPEATED: &str = "repeated";
+const REFUSED: &str = "a refusal that no promise allows";
+const TOO_OLD: &str = "before its call";
+const TOO_NEW: &str = "too far ahead";
+const BELOW_HORIZON: &str = "below a horizon";
+const LATE_ROW: &str = "the row of";
+const SHARD: &str = "of another shard";
+const FAILOVER: &str = "failover";
+
+const PAIRS: &[Pair] = &[
+    pair(&["kill of the postmaster"], "no-floor", REPEATED, 0),
+    pair(&["kill of the postmaster"], "no-flush", REPEATED, 0),
+    pair(&["immediate shutdown"], "no-wal", REPEATED, 0),
+    pair(&["restart", BACK], "no-floor", REPEATED, 0),
+    pair(&["kill of a backend", BACK], "no-floor", REPEATED, 0),
+    pair(&["death of a renewing backend", BACK], "published-first", REPEATED, 0),
+    pair(&["clock set and set back"], "follows-clock", REPEATED, 0),
+    pair(&["clock set and set back"], "old-clock", TOO_OLD, 0),
+    pair(&["clock set and set back"], "no-raised-floor", BELOW_HORIZON, 0),
+    pair(&["clock set and set back"], "no-wait", REFUSED, 0),
+    pair(&[BACK], "far-ahead", TOO_NEW, 0),
+    pair(&["failover after synchronous names are set"], "standbys-of-statement", REPEATED, 1),
+    pair(&["failover after synchronous names are set"], "limit-kept", REPEATED, 1),
+    pair(&[FAILOVER], "no-standbys", REPEATED, 1),
+    pair(&["synchronous names changed", FAILOVER], "any-standby", REPEATED, 2),
+    pair(&["network cut", FAILOVER], "any-standby", REPEATED, 2),
+    pair(&["standby goes and comes back", FAILOVER], "any-standby", REPEATED, 2),
+    pair(&["process stopped", "kill of the postmaster"], "no-flush", REPEATED, 0),
+    pair(&["minting backend stopped"], "old-clock", TOO_OLD, 0),
+    pair(&["renewing backend stopped"], "claim-forever", REFUSED, 0),
+    pair(&["machine paused"], "old-clock", TOO_OLD, 0),
+    pair(&["loss of power"], "no-flush", REPEATED, 0),
+    pair(&["loss of power of all servers"], "no-flush", REPEATED, 1),
+];
+
+/// In so many rounds a fault has to find what is wrong.
+const MOST_ROUNDS: u64 = 30;
+/// After so many rounds a new world begins: one that has gone wrong may not find its way back.
+const ROUNDS_OF_A_WORLD: u64 = 6;
+
+/// How a pair was found.
+struct Found {
+    seed: u64,
+    round: u64,
+    after: u64,
+    finding: String,
+}
+
+#[test]
+#[ignore = "half an hour: scripts/test mutations"]
+fn every_fault_finds_a_program_that_is_wrong() {
+    let wanted = |name: &str, value: &str| {
+        let only = std::env::var(name).unwrap_or_default();
+        value.contains(&only)
+    };
+    let pairs: Vec<&'static Pair> = PAIRS
+        .iter()
+        .filter(|pair| wanted("MUTATION", pair.mutation) && wanted("FAULT", pair.faults[0]))
+        .collect();
+    let first = number_variable("SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let (left, found) = (Mutex::new(pairs.iter()), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..number_variable("WORLDS").unwrap_or(3).max(1) {
+            scope.spawn(|| {
+                loop {
+                    let next = left.lock().expect("pairs").next();
+                    let Some(pair) = next else { break };
+                    let result = hunt(pair, first);
+                    println!("{}", row(pair, result.as_ref()));
+                    found.lock().expect("found").push((*pair, result));
+                }
+            });
+        }
+    });
+    let found = found.into_inner().expect("found");
+    let missed: Vec<_> =
+        found.iter().filter(|(_, found)| found.is_none()).map(|(pair, _)| pair.mutation).collect();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+/// Lives worlds of a wrong program, from this seed on, until the checker finds what it has to.
+fn hunt(pair: &'static Pair, first: u64) -> Option<Found> {
+    let mut rounds = 0;
+    for seed in first.. {
+        if rounds >= MOST_ROUNDS {
+            break;
+        }
+        let folder =
+            house().join(format!("mutant-{}-{}-{seed}", std::process::id(), pair as *const Pair as usize));
+        let mut world = World::with(seed, &folder, Some(pair));
+        for round in 1..=ROUNDS_OF_A_WORLD.min(MOST_ROUNDS - rounds) {
+            rounds += 1;
+            let lived = catch_unwind(AssertUnwindSafe(|| world.round()));
+            let findings = match lived {
+                Ok((outcomes, findings)) => {
+                    let skipped = outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Skipped);
+                    assert!(!skipped, "{} did not strike", pair.faults[0]);
+                    findings
+                }
+                Err(failure) => vec![said(&*failure)],
+            };
+            let finding = findings.iter().find(|finding| finding.starts_with(pair.rule));
+            if let Some(finding) = finding.cloned() {
+                let _ = std::fs::remove_dir_all(&folder);
+                return Some(Found { seed, round, after: rounds, finding });
+            }
+            if !findings.is_empty() {
+                println!("{} by {}: not {:?}, but {}", pair.mutation, pair.faults[0], pair.rule, findings[0]);
+                break;
+            }
+        }
+        drop(world);
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+    None
+}
+
+/// What a panic said.
+fn said(failure: &(dyn Any + Send)) -> String {
+    let text = failure.downcast_ref::<String>().cloned();
+    text.or_else(|| failure.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}
+
+fn row(pair: &Pair, found: Option<&Found>) -> String {
+    let mut row = format!("| {} | `{}` | ", pair.faults.join(", "), pair.mutation);
+    match found {
+        Some(Found { seed, round, after, finding }) => {
+            let sentence: String = finding.chars().take(100).collect();
+            let _ = write!(row, "{} | {after} | {seed}, round {round} | {sentence} |", pair.rule);
+        }
+        None => {
+            let _ = write!(row, "{} | not in {MOST_ROUNDS} | | |", pair.rule);
+        }
+    }
+    row
+}
