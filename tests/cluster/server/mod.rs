@@ -2,6 +2,8 @@
 //! server, restart it on the same data, and run it under another user and with a preloaded library.
 
 mod copies;
+pub mod link;
+pub mod processes;
 mod sessions;
 
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -233,6 +235,11 @@ impl Server {
         fs::rename(&new, self.clock_file()).expect("rename");
         let set = ClockSet { from, to: Instant::now(), ahead_ms: (seconds * 1000.0).round() as i64 };
         self.clock.lock().expect("clock").push(set);
+    }
+
+    /// How many seconds after the real one its clock is set.
+    pub fn clock_ahead(&self) -> f64 {
+        self.clock.lock().expect("clock").last().map_or(0.0, |set| set.ahead_ms as f64 / 1000.0)
     }
 
     /// Stops the server: "smart", "fast" or "immediate".
