@@ -1,5 +1,7 @@
 //! A primary, its standbys, and clients of both.
 
+use std::fmt;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -8,17 +10,35 @@ use postgres::Client;
 
 use crate::campaign::faults::{self, Heal, Struck};
 use crate::clients::{Clients, Ledger};
+use crate::server::link::Link;
 use crate::server::{Build, Server};
 
 /// What the primary waits for at a commit: `synchronous_standby_names`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Names {
-    /// Nothing.
-    None,
-    /// The first of the standbys that is there.
-    First,
-    /// Any one of them.
-    Any,
+pub struct Names {
+    /// `FIRST` or `ANY`.
+    kind: &'static str,
+    /// How many standbys have to have it.
+    number: usize,
+    /// Of these places in [`World::standbys`].
+    of: Vec<usize>,
+}
+
+impl Names {
+    /// Draws some of so many standbys.
+    fn draw(rng: &mut Rng, standbys: usize) -> Names {
+        let kind = if rng.bool() { "FIRST" } else { "ANY" };
+        let mut of: Vec<_> = (0..standbys).collect();
+        rng.shuffle(&mut of);
+        of.truncate(rng.usize(1..=standbys));
+        let number = if rng.u8(0..3) == 0 { of.len() } else { 1 };
+        Names { kind, number, of }
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} {} of {:?}", self.kind, self.number, self.of)
+    }
 }
 
 /// A standby of the world's primary.
@@ -26,6 +46,8 @@ pub struct Standby {
     pub server: Server,
     /// Its application_name.
     pub name: String,
+    /// How it reaches what it follows.
+    pub link: Arc<Link>,
 }
 
 /// A world. What a fault is told of it, apart from its servers' answers, follows from the seed.
@@ -33,7 +55,8 @@ pub struct World {
     pub rng: Rng,
     pub primary: Server,
     pub standbys: Vec<Standby>,
-    pub names: Names,
+    /// None where commits wait for nothing.
+    pub names: Option<Names>,
     /// Clients of the primary, which are moved to the next one at a failover.
     pub clients: Option<Clients>,
     /// A client whose statements take seconds, and in which a session does not read its configuration.
@@ -49,13 +72,21 @@ pub struct World {
 impl World {
     pub fn new(seed: u64) -> World {
         let mut rng = Rng::with_seed(seed);
-        let settings = ["idgen.max_wait = 300ms", "idgen.reserve_ahead = 200ms"];
+        let settings = [
+            "idgen.max_wait = 300ms",
+            "idgen.reserve_ahead = 200ms",
+            // For pg_rewind.
+            "wal_log_hints = on",
+            // A network that is cut may hold up a shutdown for so long.
+            "wal_sender_timeout = 5s",
+            "wal_receiver_timeout = 5s",
+        ];
         // Half of the worlds run what users get. The others have the points at which a renewing backend dies.
         let build = if rng.bool() { Build::Release } else { Build::Faults };
         let mut world = World {
             primary: Server::start_build(build, &settings),
             standbys: Vec::new(),
-            names: Names::None,
+            names: None,
             clients: None,
             long: None,
             beside: Vec::new(),
@@ -66,7 +97,7 @@ impl World {
         let standbys = [0, 1, 1, 2][world.rng.usize(0..4)];
         (0..standbys).for_each(|_| world.attach());
         if standbys > 0 {
-            let names = if world.rng.bool() { Names::First } else { Names::Any };
+            let names = world.draw_names();
             world.make_synchronous(names);
         }
         world
@@ -75,21 +106,36 @@ impl World {
     /// Gives the primary a new standby.
     pub fn attach(&mut self) {
         self.named += 1;
-        let name = format!("twin{}", self.named);
-        self.standbys.push(Standby { server: self.primary.standby(&name), name });
+        let (name, link) = (format!("twin{}", self.named), Arc::new(Link::to(&self.primary)));
+        self.standbys.push(Standby { server: self.primary.standby_by(&link.host(), &name), name, link });
     }
 
-    /// Commits wait for the standbys from now on, which have caught up when this returns.
+    /// Gives all standbys a new copy of the primary.
+    pub fn copy_anew(&mut self) {
+        for Standby { server, name, link } in std::mem::take(&mut self.standbys) {
+            drop(server);
+            link.lead_to(&self.primary);
+            let server = self.primary.standby_by(&link.host(), &name);
+            self.standbys.push(Standby { server, name, link });
+        }
+    }
+
+    /// Names some of the standbys.
+    pub fn draw_names(&mut self) -> Names {
+        Names::draw(&mut self.rng, self.standbys.len())
+    }
+
+    /// Commits wait for these standbys from now on, which have caught up when this returns.
     pub fn make_synchronous(&mut self, names: Names) {
-        self.names = names;
-        let list: Vec<_> = self.standbys.iter().map(|standby| standby.name.as_str()).collect();
-        let kind = if names == Names::First { "FIRST" } else { "ANY" };
-        self.primary.make_synchronous_as(&format!("{kind} 1 ({})", list.join(", ")), &list);
+        let list: Vec<_> = names.of.iter().map(|place| self.standbys[*place].name.as_str()).collect();
+        let setting = format!("{} {} ({})", names.kind, names.number, list.join(", "));
+        self.primary.make_synchronous_as(&setting, &list);
+        self.names = Some(names);
     }
 
     /// Commits wait for nothing any more.
     pub fn make_asynchronous(&mut self) {
-        self.names = Names::None;
+        self.names = None;
         self.primary.make_asynchronous();
     }
 
@@ -155,6 +201,6 @@ impl World {
 
 /// A statement that lasts longer than a server takes to make a standby synchronous.
 fn mint_for_long(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
-    let sql = "SELECT snowflake_next_id(($1 + n) % 4), pg_sleep(0.02) FROM generate_series(1, 400) AS n";
+    let sql = "SELECT snowflake_next_id(($1 + n) % 4), pg_sleep(0.02) FROM generate_series(1, 120) AS n";
     Ok(client.query(sql, &[&(round as i32)])?.iter().map(|row| row.get(0)).collect())
 }

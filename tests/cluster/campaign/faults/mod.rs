@@ -3,6 +3,10 @@
 mod clock;
 mod crash;
 mod failover;
+mod names;
+mod network;
+mod processes;
+mod standbys;
 
 use crate::campaign::world::World;
 use crate::server::Build;
@@ -46,11 +50,24 @@ pub struct Fault {
 }
 
 /// Every kind.
-const ALL: &[&[Fault]] = &[crash::FAULTS, clock::FAULTS, failover::FAULTS];
+const ALL: &[&[Fault]] = &[
+    crash::FAULTS,
+    clock::FAULTS,
+    processes::FAULTS,
+    network::FAULTS,
+    names::FAULTS,
+    standbys::FAULTS,
+    failover::FAULTS,
+];
 
-/// Draws one of those that can strike.
+/// Draws one of those that can strike; where one does that the variable ONLY names in part, one of these.
 pub fn draw(world: &mut World) -> &'static Fault {
-    let can: Vec<_> = ALL.iter().copied().flatten().filter(|fault| (fault.can)(world)).collect();
+    let mut can: Vec<_> = ALL.iter().copied().flatten().filter(|fault| (fault.can)(world)).collect();
+    if let Ok(only) = std::env::var("ONLY")
+        && can.iter().any(|fault| fault.name.contains(&only))
+    {
+        can.retain(|fault| fault.name.contains(&only));
+    }
     let mut at = world.rng.usize(0..can.iter().map(|fault| fault.weight).sum());
     can.iter()
         .find(|fault| {
@@ -68,6 +85,10 @@ fn always(_: &World) -> bool {
 
 fn has_standby(world: &World) -> bool {
     !world.standbys.is_empty()
+}
+
+fn is_synchronous(world: &World) -> bool {
+    world.names.is_some()
 }
 
 fn has_fault_points(world: &World) -> bool {

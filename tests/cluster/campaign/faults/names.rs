@@ -22,24 +22,27 @@ pub const FAULTS: &[Fault] = &[
 
 /// Names other standbys, or the same ones in another way, under statements that go on minting.
 pub fn change(world: &mut World) -> String {
-    let before = world.names.clone();
     let removed = world.rng.bool();
-    if removed && before.is_some() {
+    let before = if removed { "none".into() } else { told(world) };
+    if removed {
         world.make_asynchronous();
     }
     world.until_in_a_long_statement();
-    world.pause(0..1000);
+    world.pause(0..500);
     let names = world.draw_names();
-    let told = format!("{before:?}, {}{names:?}", if removed { "none, " } else { "" });
     world.make_synchronous(names);
-    told
+    format!("from {before} to {}", told(world))
 }
 
 fn remove(world: &mut World) -> Struck {
     world.until_in_a_long_statement();
     world.pause(0..500);
-    let told = format!("{:?}", world.names);
+    let told = told(world);
     world.make_asynchronous();
     world.pause(0..500);
     Struck::Done(told)
+}
+
+fn told(world: &World) -> String {
+    world.names.as_ref().map_or("none".into(), ToString::to_string)
 }

@@ -75,7 +75,12 @@ fn cut(world: &mut World) -> Struck {
         );
         links.iter().for_each(|link| link.until_caught(direction));
     }
-    let told = format!("{way:?}, {}, {} of {}", if loses { "lost" } else { "late" }, links.len(), world.standbys.len());
+    let told = format!(
+        "{way:?}, {}, {} of {}",
+        if loses { "lost" } else { "late" },
+        links.len(),
+        world.standbys.len()
+    );
     if let Way::Resets = way {
         let again = "state = 'streaming' AND pid NOT IN";
         primary.wait_until(&format!("SELECT count(*) = {} {names} AND {again} ({connections})", links.len()));

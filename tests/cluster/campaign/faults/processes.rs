@@ -13,13 +13,7 @@ use crate::clients::Clients;
 use crate::server::processes::Process;
 
 pub const FAULTS: &[Fault] = &[
-    Fault {
-        name: "process stopped",
-        weight: 2,
-        can: always,
-        strike: stop_process,
-        allows: &[NOT_DURABLE],
-    },
+    Fault { name: "process stopped", weight: 2, can: always, strike: stop_process, allows: &[NOT_DURABLE] },
     Fault {
         name: "minting backend stopped",
         weight: 2,
@@ -34,13 +28,7 @@ pub const FAULTS: &[Fault] = &[
         strike: stop_renewing,
         allows: &[NOT_DURABLE],
     },
-    Fault {
-        name: "machine paused",
-        weight: 2,
-        can: always,
-        strike: pause_machine,
-        allows: &[NOT_DURABLE],
-    },
+    Fault { name: "machine paused", weight: 2, can: always, strike: pause_machine, allows: &[NOT_DURABLE] },
 ];
 
 /// Stops one of PostgreSQL's own processes.
@@ -82,7 +70,8 @@ fn stop_minting(world: &mut World) -> Struck {
         }
         // It may have ended its statement before it was stopped, and cannot now.
         let pid = process.pid();
-        let active = format!("SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND pid = {pid}");
+        let active =
+            format!("SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND pid = {pid}");
         if !primary.answer::<bool>(&active) {
             process.go_on();
             return None;
@@ -97,7 +86,8 @@ fn stop_minting(world: &mut World) -> Struck {
 
 /// A statement that is busy with nothing but ids, and then a while in which there is none.
 fn mint_busily(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
-    let busily = "SELECT array_agg(snowflake_next_id(($1 + n) % 4)) AS busily FROM generate_series(1, 40000) AS n";
+    let busily =
+        "SELECT array_agg(snowflake_next_id(($1 + n) % 4)) AS busily FROM generate_series(1, 40000) AS n";
     let ids = client.query_one(busily, &[&(round as i32)])?.get(0);
     thread::sleep(Duration::from_millis(100));
     Ok(ids)
@@ -163,7 +153,8 @@ fn pause_machine(world: &mut World) -> Struck {
         thread::sleep(Duration::from_millis(late_ms));
         servers.iter().zip(&clocks).for_each(|((_, server), ahead)| server.set_clock(*ahead));
     }
-    let clock = if stands_still { format!("stood still, right {late_ms} ms later") } else { "went on".into() };
+    let clock =
+        if stands_still { format!("stood still, right {late_ms} ms later") } else { "went on".into() };
     Struck::Done(format!("{} of {}, {ms} ms, clock {clock}", servers.len(), world.standbys.len() + 1))
 }
 
