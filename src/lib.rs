@@ -7,10 +7,12 @@
 //! |---|---|
 //! | `functions` | the SQL entries, a few lines each; `sql/idgen.sql` declares them |
 //! | `room` | whether PostgreSQL has room for the mark, and its removal |
+//! | `mutant` | the server that ids are minted by, in tests a wrong one |
 //! | `server` | the core's trait, on PostgreSQL |
 //! | `fault` | where tests make a backend die |
 //! | `clock` | reading the clock |
 //! | `settings` | every setting, with why its default |
+//! | `mutation` | in which way tests want it wrong |
 //! | `session` | what a backend keeps from one call to the next |
 //! | `shmem` | shared memory |
 //! | `pg` | raw PostgreSQL calls: calls and rows, settings, the backend, replication origins, standbys |
@@ -21,10 +23,13 @@
 
 mod functions;
 mod room;
+mod mutant;
 mod server;
 mod fault;
 mod clock;
 mod settings;
+#[cfg(feature = "pg_test")]
+mod mutation;
 mod session;
 #[allow(unsafe_code)]
 mod shmem;

@@ -10,6 +10,8 @@ use idgen_core::shard_set::ShardSet;
 use pgrx::guc::{GucContext, GucFlags, GucSetting};
 
 use crate::error::Error;
+#[cfg(feature = "pg_test")]
+use crate::mutation;
 use crate::pg::backend::{self, Local};
 use crate::pg::setting::{self, Changed, Complaint, IntSetting, TextSetting, on_change};
 use crate::session;
@@ -221,6 +223,8 @@ pub fn define() {
         GucContext::Suset,
         GucFlags::empty(),
     );
+    #[cfg(feature = "pg_test")]
+    mutation::define();
     setting::reserve_prefix();
 
     if epoch.is_some_and(|text| Epoch::parse(&text).map(Epoch::unix_ms) != Ok(EPOCH_UNIX_MS.get())) {

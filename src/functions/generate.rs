@@ -9,8 +9,9 @@ use pgrx::pg_extern;
 use pgrx::pg_sys::panic::ErrorReport;
 
 use crate::error::Error;
+use crate::mutant::{self, server};
 use crate::pg::call::{Call, hot_entry};
-use crate::server::{counted, server};
+use crate::server::counted;
 use crate::session::SESSION;
 use crate::settings;
 
@@ -34,7 +35,7 @@ hot_entry!(
 );
 
 fn next_id(shard: Shard) -> Result<i64, Error> {
-    mint::next_id(&server()?, &SESSION, shard)
+    mutant::next_id(&server()?, &SESSION, shard)
 }
 
 hot_entry!(snowflake_next_ids_wrapper, |call: Call| call.next_of_set::<Batch>(), |call: Call| call
@@ -86,6 +87,6 @@ fn snowflake_last_id() -> Result<i64, ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn snowflake_advance(shard: Option<i32>, past: Option<i64>) -> Result<i64, ErrorReport> {
-    let advance = |shard| mint::advance(&server()?, &SESSION, shard, past.ok_or(Error::Null("past"))?);
+    let advance = |shard| mutant::advance(&server()?, &SESSION, shard, past.ok_or(Error::Null("past"))?);
     Ok(shard_argument(shard).and_then(advance).map_err(counted)?)
 }

@@ -18,6 +18,7 @@ use pgrx::{name, pg_extern};
 
 use crate::clock;
 use crate::error::{Error, Reason};
+use crate::mutant;
 use crate::pg::{backend, origin};
 use crate::room;
 use crate::server::{Postgres, accept_epoch, counted, problem, server};
@@ -247,7 +248,7 @@ fn snowflake_accept_epoch(epoch: Timestamptz) -> Result<bool, ErrorReport> {
 #[pg_extern(sql = false)]
 fn snowflake_safe_horizon() -> Result<i64, ErrorReport> {
     let horizon = || {
-        let server = server()?;
+        let server = mutant::server()?;
         if backend::one_snapshot() { Err(Error::OneSnapshot) } else { horizon::safe_horizon(&server) }
     };
     Ok(horizon().map_err(counted)?)

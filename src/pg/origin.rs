@@ -99,3 +99,32 @@ pub fn flush_wal(lsn: u64) {
     // SAFETY: `lsn` is the end of a record that a backend of this run of the server has inserted.
     unsafe { pg_sys::XLogFlush(lsn) }
 }
+
+/// Another origin than that of the mark.
+#[cfg(feature = "pg_test")]
+const WRONG_ORIGIN: u16 = MARK_ORIGIN - 1;
+
+/// What is kept where the mark is not.
+#[cfg(feature = "pg_test")]
+pub fn load_wrongly() -> Option<Progress> {
+    // SAFETY: as in load_mark().
+    Progress::kept(unsafe { pg_sys::replorigin_get_progress(WRONG_ORIGIN, false) })
+}
+
+/// Writes the mark where it is not looked for.
+#[cfg(feature = "pg_test")]
+pub fn write_wrongly(mark: Progress) -> u64 {
+    // SAFETY: as in write_mark().
+    unsafe {
+        pg_sys::replorigin_advance(WRONG_ORIGIN, mark.to_keep(), 0, false, true);
+        pg_sys::XactLastRecEnd
+    }
+}
+
+/// Writes the mark for the next checkpoint only.
+#[cfg(feature = "pg_test")]
+pub fn write_without_wal(mark: Progress) -> u64 {
+    // SAFETY: as in write_mark().
+    unsafe { pg_sys::replorigin_advance(MARK_ORIGIN, mark.to_keep(), 0, false, false) };
+    0
+}

@@ -169,16 +169,33 @@ pub fn test_library() -> Option<String> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| {
         let headers = PathBuf::from(said_by_pg_config("--includedir-server"));
-        headers.join("postgres.h").exists().then(|| {
-            let library = house().join(format!("library-{}.so", std::process::id()));
-            let mut cc = command(std::env::var("TARGET_CC").as_deref().unwrap_or("cc"));
-            cc.args(["-shared", "-fPIC", "-x", "c", "-", "-I"]).arg(headers).arg("-o").arg(&library);
-            cc.stdin(Stdio::piped());
-            feed(cc, include_str!("library.c"));
-            library
-        })
+        headers
+            .join("postgres.h")
+            .exists()
+            .then(|| compiled("library", include_str!("library.c"), &["-I", &headers.display().to_string()]))
     });
     library.as_ref().map(|library| library.display().to_string())
+}
+
+/// Builds disk.c, and tells where the result is; nothing where there is no compiler.
+pub fn disk_library() -> Option<&'static Path> {
+    static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
+    LIBRARY
+        .get_or_init(|| installed(&c_compiler()).map(|_| compiled("disk", include_str!("disk.c"), &["-ldl"])))
+        .as_deref()
+}
+
+fn c_compiler() -> String {
+    std::env::var("TARGET_CC").unwrap_or_else(|_| "cc".into())
+}
+
+fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
+    let library = house().join(format!("{name}-{}.so", std::process::id()));
+    let mut cc = command(c_compiler());
+    cc.args(["-shared", "-fPIC", "-x", "c", "-"]).args(options).arg("-o").arg(&library);
+    cc.stdin(Stdio::piped());
+    feed(cc, source);
+    library
 }
 
 /// Says past the capture of a test's output that it did not run, and why.

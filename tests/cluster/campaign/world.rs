@@ -84,7 +84,7 @@ impl World {
         // Half of the worlds run what users get. The others have the points at which a renewing backend dies.
         let build = if rng.bool() { Build::Release } else { Build::Faults };
         let mut world = World {
-            primary: Server::start_build(build, &settings),
+            primary: Server::start_on_disk(build, &settings),
             standbys: Vec::new(),
             names: None,
             clients: None,
@@ -163,6 +163,11 @@ impl World {
     /// may not.
     pub fn hand_over(&mut self, to: Server, _keeps_all: bool) -> Server {
         std::mem::replace(&mut self.primary, to)
+    }
+
+    /// The primary and its standbys.
+    pub fn servers(&self) -> impl Iterator<Item = &Server> {
+        self.standbys.iter().map(|standby| &standby.server).chain([&self.primary])
     }
 
     /// Sleeps for a time that is drawn, in milliseconds.

@@ -23,7 +23,8 @@ impl Server {
     }
 
     fn copy(&self, name: &str) -> Server {
-        let copy = Server::new(self.build);
+        let mut copy = Server::new(self.build);
+        copy.has_disk = self.has_disk;
         let mut backup = self.pg("pg_basebackup");
         backup
             .args(["--checkpoint=fast", "--no-sync", "-D"])
@@ -76,6 +77,7 @@ impl Server {
         rewind.args(["--no-sync", "--target-pgdata"]).arg(&self.dir);
         rewind.arg(format!("--source-server={}", primary.target("postgres")));
         assert!(succeeds(&mut rewind), "{rewind:?}");
+        self.forget_journals();
         self.own_sockets();
     }
 

@@ -2,6 +2,7 @@
 //! server, restart it on the same data, and run it under another user and with a preloaded library.
 
 mod copies;
+mod disk;
 pub mod link;
 pub mod processes;
 mod sessions;
@@ -14,6 +15,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
+
+pub use disk::Trouble;
 
 use crate::process::{command, give_to_servers, house, kill, run, said_by_pg_config, variable};
 
@@ -60,6 +63,8 @@ pub struct Server {
     clock: Arc<Mutex<Vec<ClockSet>>>,
     dir: PathBuf,
     sockets: PathBuf,
+    /// Whether its WAL is on a disk that [`Server::trouble`] reaches.
+    has_disk: bool,
 }
 
 impl Server {
@@ -71,8 +76,11 @@ impl Server {
 
     /// The same with a choice of the build.
     pub fn start_build(build: Build, settings: &[&str]) -> Server {
-        let server =
-            Server::start_empty(build, &[&["shared_preload_libraries = 'idgen'"], settings].concat());
+        Server::new(build).start_with_idgen(settings)
+    }
+
+    fn start_with_idgen(self, settings: &[&str]) -> Server {
+        let server = self.start_new(&[&["shared_preload_libraries = 'idgen'"], settings].concat());
         server.connect().batch_execute("CREATE EXTENSION idgen").expect("CREATE EXTENSION");
         server
     }
@@ -92,9 +100,13 @@ impl Server {
 
     /// Starts a server without the extension, nor its library where the settings do not preload it.
     pub fn start_empty(build: Build, settings: &[&str]) -> Server {
-        let server = Server::new(build);
-        if build == Build::Older {
-            initdb(build, &server.dir, &["--data-checksums"]);
+        Server::new(build).start_new(settings)
+    }
+
+    fn start_new(self, settings: &[&str]) -> Server {
+        let server = self;
+        if server.build == Build::Older {
+            initdb(server.build, &server.dir, &["--data-checksums"]);
         } else {
             let mut copy = command("cp");
             copy.arg("-a").arg(template()).arg(&server.dir);
@@ -126,6 +138,7 @@ impl Server {
             clock: Arc::default(),
             dir: house().join(&name),
             sockets: PathBuf::from(format!("/tmp/idgen-{name}")),
+            has_disk: false,
         };
         DirBuilder::new().mode(0o700).create(&server.sockets).expect("a folder for sockets");
         give_to_servers(&server.sockets);
@@ -185,22 +198,24 @@ impl Server {
     fn start_command(&self) -> Command {
         // By env and not by this process: root's programs may not share what is another user's.
         let mut start = command("env");
-        start.args(self.clock()).arg(self.build.bin().join("pg_ctl"));
+        start.args(self.preloaded()).arg(self.build.bin().join("pg_ctl"));
         start.args(["start", "--wait", "--silent", "--timeout=60", "-D"]).arg(&self.dir);
         // A file, not a pipe: the server keeps it open, and reading a pipe to its end would never end.
         start.arg("-l").arg(self.dir.join("log"));
         start
     }
 
-    /// With these variables a program, and what it starts, is shown the server's clock.
-    fn clock(&self) -> [String; 4] {
+    /// With these variables a program, and what it starts, is shown the server's clock and disk.
+    fn preloaded(&self) -> Vec<String> {
         if !self.clock_file().exists() {
             self.set_clock(0.0);
         }
+        let disk = self.disk_library();
         // The clock is faked in the server only, and read anew at each call; CLOCK_MONOTONIC and
         // CLOCK_BOOTTIME stay true, as where an administrator sets the clock.
-        [
-            format!("LD_PRELOAD={}", variable("IDGEN_FAKETIME")),
+        vec![
+            format!("LD_PRELOAD={}{disk}", variable("IDGEN_FAKETIME")),
+            format!("IDGEN_DISK={}", self.disk_file().display()),
             format!("FAKETIME_TIMESTAMP_FILE={}", self.clock_file().display()),
             "FAKETIME_NO_CACHE=1".into(),
             "FAKETIME_DONT_FAKE_MONOTONIC=1".into(),

@@ -49,7 +49,8 @@ impl Server {
             "#!/bin/sh\ncase $1 in start | restart) ;; *) exec '{real}' \"$@\" ;; esac\n\
              for try in $(seq 100); do\n  env {clock} '{real}' \"$@\" -l '{log}' && exit\n  sleep 0.1\ndone\nexit 1\n",
             real = real.display(),
-            clock = self.clock().map(|variable| format!("'{variable}'")).join(" "),
+            clock =
+                self.preloaded().iter().map(|variable| format!("'{variable}'")).collect::<Vec<_>>().join(" "),
             log = self.dir.join("log").display(),
         );
         std::fs::create_dir_all(&programs).expect("mkdir");
@@ -76,15 +77,36 @@ impl Server {
         self.connect_to("postgres")
     }
 
+    /// A connection, where the server takes one now.
+    pub fn try_connect(&self) -> Option<Client> {
+        let mut client = Client::connect(&self.target("postgres"), NoTls).ok()?;
+        client.batch_execute("SELECT 1").is_ok().then_some(client)
+    }
+
     /// A connection as soon as the server takes one again after a crash.
     pub fn reconnect(&self) -> Client {
         for _ in 0..600 {
-            if let Ok(mut client) = Client::connect(&self.target("postgres"), NoTls)
-                && client.batch_execute("SELECT 1").is_ok()
-            {
+            if let Some(client) = self.try_connect() {
                 return client;
             }
             std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("the server does not come back\n{}", self.log());
+    }
+
+    /// Waits until the server takes connections again, and starts it where it has ended.
+    ///
+    /// # Panics
+    /// Where that takes over a minute.
+    pub fn revive(&self) {
+        for _ in 0..3000 {
+            if self.try_connect().is_some() {
+                return;
+            }
+            if self.running().is_none() {
+                self.up();
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
         panic!("the server does not come back\n{}", self.log());
     }

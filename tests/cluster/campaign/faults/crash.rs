@@ -66,11 +66,11 @@ fn renewing(world: &mut World) -> Struck {
 }
 
 /// How far the clock is set while the server is down.
-fn downtime_step(world: &mut World) -> f64 {
+pub(super) fn downtime_step(world: &mut World) -> f64 {
     [0.0, 0.0, -0.5, -2.0, -86400.0, 2.0][world.rng.usize(0..6)]
 }
 
-fn start_again(world: &mut World, step: f64) {
+pub(super) fn start_again(world: &mut World, step: f64) {
     world.primary.set_clock(step);
     world.primary.up();
     if step != 0.0 {

@@ -2,6 +2,7 @@
 
 mod clock;
 mod crash;
+mod disks;
 mod failover;
 mod names;
 mod network;
@@ -58,6 +59,7 @@ const ALL: &[&[Fault]] = &[
     names::FAULTS,
     standbys::FAULTS,
     failover::FAULTS,
+    disks::FAULTS,
 ];
 
 /// Draws one of those that can strike; where one does that the variable ONLY names in part, one of these.
@@ -93,4 +95,9 @@ fn is_synchronous(world: &World) -> bool {
 
 fn has_fault_points(world: &World) -> bool {
     world.primary.build() == Build::Faults
+}
+
+/// Where the disk under the WAL can be troubled.
+fn has_disk(world: &World) -> bool {
+    world.primary.has_disk()
 }

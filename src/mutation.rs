@@ -1,0 +1,124 @@
+//! In which known way the program is wrong, for tests of the tests: `idgen.mutation`. Nothing of it is in a release.
+
+use std::cell::Cell;
+use std::ffi::{CStr, CString};
+
+use pgrx::guc::{GucContext, GucSetting};
+
+use crate::pg::backend::Local;
+use crate::pg::setting::{self, Complaint, TextSetting};
+
+/// Declares the mutations with their names.
+macro_rules! mutations {
+    ($($(#[$doc:meta])+ $mutation:ident = $name:literal,)+) => {
+        /// A known way to be wrong.
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        pub enum Mutation {
+            $($(#[$doc])+ $mutation,)+
+        }
+
+        fn named(name: &str) -> Option<Mutation> {
+            match name {
+                $($name => Some(Mutation::$mutation),)+
+                _ => None,
+            }
+        }
+    };
+}
+
+mutations! {
+    /// The mark's WAL is not flushed.
+    NoFlush = "no-flush",
+    /// The mark is kept in shared memory and by checkpoints, and is in no WAL.
+    NoWal = "no-wal",
+    /// A limit is published as soon as it is in the WAL's buffers.
+    PublishedFirst = "published-first",
+    /// The stored mark is not taken over.
+    NoFloor = "no-floor",
+    /// The mark is taken over while recovery may still raise it.
+    LoadedInRecovery = "loaded-in-recovery",
+    /// The mark is under another number than that of other releases of the library.
+    OtherOrigin = "other-origin",
+    /// A mark of another epoch is taken for one of this.
+    AnyEpoch = "any-epoch",
+    /// Synchronous standbys are waited for never.
+    NoStandbys = "no-standbys",
+    /// Whether there are synchronous standbys is what the session knew when its statement began.
+    StandbysOfStatement = "standbys-of-statement",
+    /// A limit that no standby has goes on to hold when standbys become synchronous.
+    LimitKept = "limit-kept",
+    /// Any one standby is enough, whichever the names ask for.
+    AnyStandby = "any-standby",
+    /// A standby need only have written a mark.
+    WrittenOnly = "written-only",
+    /// A shard whose next id is after the clock begins at the clock again.
+    FollowsClock = "follows-clock",
+    /// The clock is not read anew for every id.
+    OldClock = "old-clock",
+    /// Ids run ahead of the clock as far as they like.
+    FarAhead = "far-ahead",
+    /// A session keeps the `idgen.max_ahead` of its first call.
+    MaxAheadOfSession = "max-ahead-of-session",
+    /// No shard is forbidden.
+    AnyShard = "any-shard",
+    /// Some ids are of the next shard.
+    OtherShard = "other-shard",
+    /// The slot of a shard is changed without its lock.
+    NoLock = "no-lock",
+    /// The clock may leap as far as it likes.
+    AnyLeap = "any-leap",
+    /// An advance is forgotten in a crash, and does not wait for leases to end.
+    AdvanceForgotten = "advance-forgotten",
+    /// The horizon does not look at prepared transactions.
+    NoPrepared = "no-prepared",
+    /// The horizon does not know of open transactions.
+    NoStart = "no-start",
+    /// The horizon does not keep ids from being minted below it.
+    NoRaisedFloor = "no-raised-floor",
+    /// The task of renewing stays with whoever has it.
+    ClaimForever = "claim-forever",
+    /// No call waits.
+    NoWait = "no-wait",
+    /// A session that began in recovery stays there.
+    StaysInRecovery = "stays-in-recovery",
+}
+
+static TEXT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
+static MUTATION: Local<Cell<Option<Mutation>>> = Local::new(Cell::new(None));
+
+/// `idgen.mutation`.
+struct Setting;
+
+impl TextSetting for Setting {
+    fn check(text: &str) -> Result<(), Complaint> {
+        if text.is_empty() || named(text).is_some() {
+            return Ok(());
+        }
+        Err(Complaint {
+            detail: format!("There is no mutation {text:?}."),
+            hint: "They are in src/mutation.rs.",
+        })
+    }
+
+    fn assign(text: &str) {
+        MUTATION.set(named(text));
+    }
+}
+
+/// Defines the setting.
+pub fn define() {
+    const NAME: &CStr = c"idgen.mutation";
+    setting::define_text::<Setting>(
+        NAME,
+        c"In which known way the program is wrong, for tests of the tests.",
+        c"",
+        &TEXT,
+        GucContext::Sighup,
+    );
+}
+
+/// Whether the program is wrong in this way.
+#[inline]
+pub fn is(mutation: Mutation) -> bool {
+    MUTATION.get() == Some(mutation)
+}

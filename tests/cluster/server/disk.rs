@@ -1,0 +1,184 @@
+//! The disk under the WAL, which stalls, fails, is full, or loses its power; and the end of all processes at once.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::process::disk_library;
+use crate::server::{Build, Server};
+
+/// What a disk does to calls on files of the WAL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// What calls that write fail with.
+    pub writes: Option<Errno>,
+    /// What calls that flush fail with.
+    pub flushes: Option<Errno>,
+    /// How long calls that flush take, in milliseconds.
+    pub stall_ms: i32,
+    /// How many calls pass before.
+    pub spared: i32,
+    /// How many calls it strikes then.
+    pub calls: i32,
+}
+
+/// Where the words of disk.c's struct lie that are read here.
+const STRUCK: u64 = 20;
+const KEPT: u64 = 24;
+
+impl Server {
+    /// A server with idgen, and with its WAL on a disk that [`Server::trouble`] reaches; on any other where there is
+    /// no C compiler.
+    pub fn start_on_disk(build: Build, settings: &[&str]) -> Server {
+        let mut server = Server::new(build);
+        server.has_disk = disk_library().is_some();
+        server.start_with_idgen(settings)
+    }
+
+    /// Whether [`Server::trouble`] reaches its disk.
+    pub fn has_disk(&self) -> bool {
+        self.has_disk
+    }
+
+    pub(super) fn disk_file(&self) -> PathBuf {
+        self.sockets.join("disk")
+    }
+
+    /// What to preload for the disk, after what else is.
+    pub(super) fn disk_library(&self) -> String {
+        let Some(library) = disk_library().filter(|_| self.has_disk) else { return String::new() };
+        if !self.disk_file().exists() {
+            fs::write(self.disk_file(), [0; 28]).expect("write");
+            fs::set_permissions(self.disk_file(), Permissions::from_mode(0o666)).expect("chmod");
+        }
+        format!(":{}", library.display())
+    }
+
+    fn disk(&self) -> File {
+        OpenOptions::new().read(true).write(true).open(self.disk_file()).expect("the disk")
+    }
+
+    fn disk_word(&self, at: u64) -> i32 {
+        let mut word = [0; 4];
+        self.disk().read_exact_at(&mut word, at).expect("the disk");
+        i32::from_ne_bytes(word)
+    }
+
+    /// From now on the disk is like this; as it should be without any.
+    pub fn trouble(&self, trouble: Trouble) {
+        let errno = |errno: Option<Errno>| errno.map_or(0, |errno| errno as i32);
+        let words =
+            [errno(trouble.writes), errno(trouble.flushes), trouble.stall_ms, trouble.spared, trouble.calls];
+        self.disk().write_all_at(&words.map(i32::to_ne_bytes).concat(), 0).expect("the disk");
+    }
+
+    /// How many calls have been struck by trouble.
+    pub fn struck(&self) -> i32 {
+        self.disk_word(STRUCK)
+    }
+
+    /// Ends all processes, wherever they are, and takes back what they wrote to the WAL and did not flush. How many
+    /// bytes that were.
+    ///
+    /// # Panics
+    /// Where nothing was ever written.
+    pub fn lose_power(&self) -> u64 {
+        self.kill_all();
+        assert!(self.disk_word(KEPT) > 0, "the disk does not notice what is written");
+        let mut lost = 0;
+        for journal in fs::read_dir(&self.sockets).expect("a folder").flatten() {
+            if let Some(segment) = journal.file_name().to_string_lossy().strip_prefix("disk.") {
+                let kept = fs::read(journal.path()).expect("a journal");
+                let file = OpenOptions::new().write(true).open(self.dir.join("pg_wal").join(segment));
+                // A segment that is gone has been needed no more.
+                lost += file.map_or(0, |file| take_back(&file, &kept));
+                fs::remove_file(journal.path()).expect("a journal");
+            }
+        }
+        lost
+    }
+
+    /// Forgets what a loss of power would take back, of a server that is down: pg_rewind changes its files beside the
+    /// disk.
+    pub(super) fn forget_journals(&self) {
+        for file in fs::read_dir(&self.sockets).expect("a folder").flatten() {
+            if file.file_name().to_string_lossy().starts_with("disk.") {
+                fs::remove_file(file.path()).expect("a journal");
+            }
+        }
+    }
+
+    /// Kills all processes at once, and waits until they are gone.
+    ///
+    /// # Panics
+    /// Where one stays for ten seconds.
+    pub fn kill_all(&self) {
+        // Stopped, the postmaster starts no more of them. None of its children leaves its folder before it ends.
+        let Some(postmaster) = self.running() else { return };
+        let _ = kill(postmaster, Signal::SIGSTOP);
+        while status(postmaster).is_some_and(|(state, _)| !"TZ".contains(state)) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let mut all = children(postmaster);
+        all.push(postmaster);
+        for process in &all {
+            let _ = kill(*process, Signal::SIGKILL);
+        }
+        for process in all {
+            assert!((0..1000).any(|_| is_gone(process)), "{process} stays");
+        }
+    }
+
+    /// The first process, if it runs.
+    pub fn running(&self) -> Option<Pid> {
+        let text = fs::read_to_string(self.dir.join("postmaster.pid")).ok()?;
+        let pid = Pid::from_raw(text.lines().next()?.trim().parse().ok()?);
+        let folder = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
+        (status(pid)?.0 != 'Z' && folder == fs::canonicalize(&self.dir).ok()?).then_some(pid)
+    }
+}
+
+/// Puts what a journal has kept back in its place, the last first; how many bytes. The last entry may be cut off: what
+/// it is for has not been written then.
+fn take_back(file: &File, kept: &[u8]) -> u64 {
+    let number = |at: usize| Some(u64::from_ne_bytes(kept.get(at..at + 8)?.try_into().ok()?));
+    let (mut at, mut entries) = (0, Vec::new());
+    while let (Some(place), Some(size)) = (number(at), number(at + 8))
+        && let Some(bytes) = kept.get(at + 16..at + 16 + size as usize)
+    {
+        entries.push((place, bytes));
+        at += 16 + bytes.len();
+    }
+    for (place, bytes) in entries.iter().rev() {
+        file.write_all_at(bytes, *place).expect("a segment");
+    }
+    entries.iter().map(|(_, bytes)| bytes.len() as u64).sum()
+}
+
+/// The processes that this one has started.
+pub fn children(parent: Pid) -> Vec<Pid> {
+    let all = fs::read_dir("/proc").expect("/proc").flatten();
+    let numbers = all.filter_map(|process| process.file_name().to_str()?.parse().ok()).map(Pid::from_raw);
+    numbers.filter(|process| status(*process).is_some_and(|(_, of)| of == parent)).collect()
+}
+
+/// Its state, as ps shows it, and its parent.
+fn status(process: Pid) -> Option<(char, Pid)> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut words = stat.rsplit_once(") ")?.1.split(' ');
+    Some((words.next()?.chars().next()?, Pid::from_raw(words.next()?.parse().ok()?)))
+}
+
+fn is_gone(process: Pid) -> bool {
+    let gone = status(process).is_none_or(|(state, _)| state == 'Z');
+    if !gone {
+        thread::sleep(Duration::from_millis(10));
+    }
+    gone
+}
