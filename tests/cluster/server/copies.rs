@@ -1,5 +1,7 @@
 //! Servers that are made of others: backups, standbys and upgrades, and what follows whom.
 
+use postgres::Client;
+
 use crate::process::{command, run};
 use crate::server::{Build, Server, initdb, succeeds};
 
@@ -98,6 +100,11 @@ impl Server {
         // Commits begin to wait when the checkpointer has read the setting, which it does before this.
         let mut client = self.connect();
         client.batch_execute("CHECKPOINT").expect("CHECKPOINT");
+        self.until_followed(&mut client, standbys);
+    }
+
+    /// Waits until these standbys, which commits wait for, have what is written now.
+    pub fn until_followed(&self, client: &mut Client, standbys: &[&str]) {
         let written: String =
             client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).expect("position").get(0);
         self.wait_until(&format!(
