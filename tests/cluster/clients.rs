@@ -269,7 +269,7 @@ fn mint(client: &mut Client, round: usize, run: usize) -> Result<Session, postgr
 }
 
 /// An error without what differs from call to call.
-fn brief(error: &postgres::Error) -> String {
+pub fn brief(error: &postgres::Error) -> String {
     error.as_db_error().map_or("lost".into(), |error| {
         let message = error.message().split('"').next().unwrap_or_default();
         format!("{} {}", error.code().code(), message.trim())

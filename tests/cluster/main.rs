@@ -13,6 +13,7 @@ mod fuzz;
 mod horizon;
 mod kubernetes;
 mod minting;
+mod moment;
 mod moves;
 mod operations;
 mod origins;

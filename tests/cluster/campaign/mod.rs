@@ -1,60 +1,160 @@
-//! Promise 1 under faults drawn at random: `make faults ROUNDS=… WORLDS=… SEED=…`.
+//! All promises under faults drawn at random: `make faults ROUNDS=… MINUTES=… WORLDS=… SEED=… TALLY=…`.
 //!
 //! A world is a primary, its standbys and their clients, and lives for [`ROUNDS_OF_A_WORLD`] rounds. Everything that
 //! is drawn in it follows from its seed, and nothing that is drawn depends on how fast the machine is: so the seed
-//! replays the world, and fewer rounds of it are the beginning of the same world.
+//! replays the world, and fewer rounds of it are the beginning of the same world. It is checked after each round, so
+//! that the rounds up to the one that fails are as few as fail.
 
+mod checker;
 mod faults;
+mod journal;
+mod sessions;
+mod tally;
 mod world;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::clients::Ledger;
-use crate::process::number_variable;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use crate::process::{house, number_variable};
+use tally::{Page, Tally};
 use world::World;
 
 /// After so many rounds a new world begins.
 const ROUNDS_OF_A_WORLD: u64 = 20;
+/// How often the state of a run is told.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// What the worlds of a run share.
+struct Campaign {
+    first: u64,
+    rounds: u64,
+    until: Option<Instant>,
+    /// Somebody has asked for the end, or a world has failed.
+    stop: Arc<AtomicBool>,
+    next: Mutex<u64>,
+    tally: Mutex<Tally>,
+}
 
 #[test]
 fn random_faults() {
-    let rounds = number_variable("ROUNDS").unwrap_or(6);
-    let at_once = number_variable("WORLDS").unwrap_or(2).max(1);
-    let first = number_variable("SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
-    let next = AtomicU64::new(0);
-    let (faults, ids) = (AtomicU64::new(0), AtomicU64::new(0));
-    thread::scope(|scope| {
-        for _ in 0..at_once {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    let left = rounds.saturating_sub(number * ROUNDS_OF_A_WORLD);
-                    if left == 0 {
-                        break;
-                    }
-                    let (struck, given) = live(first + number, left.min(ROUNDS_OF_A_WORLD));
-                    faults.fetch_add(struck, Ordering::Relaxed);
-                    ids.fetch_add(given, Ordering::Relaxed);
-                }
-            });
-        }
+    let minutes = number_variable("MINUTES");
+    let at_once = number_variable("WORLDS").unwrap_or(4).max(1);
+    let page = std::env::var("TALLY").ok().filter(|name| !name.is_empty()).map(|name| Page::open(&name));
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second time at once.
+        flag::register_conditional_shutdown(signal, 1, stop.clone()).expect("a signal");
+        flag::register(signal, stop.clone()).expect("a signal");
+    }
+    let campaign = Campaign {
+        first: number_variable("SEED").unwrap_or_else(|| fastrand::u64(..1 << 32)),
+        rounds: number_variable("ROUNDS").unwrap_or(if minutes.is_some() { u64::MAX } else { 8 }),
+        until: minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes)),
+        stop,
+        next: Mutex::new(0),
+        tally: Mutex::new(Tally::default()),
+    };
+    let start = Instant::now();
+    let ended = AtomicBool::new(false);
+    let failed = thread::scope(|scope| {
+        let teller = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                thread::park_timeout(TELL_EVERY);
+                println!(
+                    "{:?}: {}",
+                    Duration::from_secs(start.elapsed().as_secs()),
+                    campaign.tally().brief()
+                );
+            }
+        });
+        let worlds: Vec<_> = (0..at_once).map(|_| scope.spawn(|| campaign.live())).collect();
+        let ends: Vec<_> = worlds.into_iter().map(|world| world.join()).collect();
+        ended.store(true, Ordering::Relaxed);
+        teller.thread().unpark();
+        ends.into_iter().find_map(Result::err)
     });
-    println!("{rounds} rounds, {} faults, {} ids, seed {first}", faults.into_inner(), ids.into_inner());
+    let mut tally = campaign.tally();
+    tally.close(campaign.first, *campaign.next.lock().expect("next"), start.elapsed());
+    println!("{tally}");
+    if let Some(page) = page {
+        page.add(&tally);
+    }
+    if let Some(failed) = failed {
+        resume_unwind(failed);
+    }
 }
 
-/// Lives the first rounds of the world of a seed; how many faults it was struck by, and how many ids it gave.
-fn live(seed: u64, rounds: u64) -> (u64, u64) {
-    println!("to replay: make faults SEED={seed} ROUNDS={rounds} WORLDS=1");
-    let mut ledger = Ledger::default();
-    let mut world = World::new(seed);
-    let mut faults = 0;
-    for round in 1..=rounds {
-        for fault in world.round(&mut ledger) {
-            faults += 1;
-            println!("world {seed}, round {round}/{rounds}, {} ids: {fault}", ledger.given());
+impl Campaign {
+    fn tally(&self) -> Tally {
+        self.tally.lock().expect("tally").clone()
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Lives one world after the other, as long as there are rounds.
+    fn live(&self) {
+        while !self.is_over() {
+            let number = {
+                let mut next = self.next.lock().expect("next");
+                if *next * ROUNDS_OF_A_WORLD >= self.rounds {
+                    return;
+                }
+                *next += 1;
+                *next - 1
+            };
+            let rounds = (self.rounds - number * ROUNDS_OF_A_WORLD).min(ROUNDS_OF_A_WORLD);
+            self.live_world(self.first + number, rounds);
         }
     }
-    println!("calls refused or cut off: {:#?}", ledger.errors);
-    (faults, ledger.given() as u64)
+
+    /// Lives the first rounds of the world of a seed.
+    fn live_world(&self, seed: u64, rounds: u64) {
+        let folder = house().join(format!("world-{}-{seed}", std::process::id()));
+        let mut round = 1;
+        let lived = catch_unwind(AssertUnwindSafe(|| {
+            let mut world = World::new(seed, &folder);
+            while round <= rounds && !self.is_over() {
+                self.live_round(&mut world, seed);
+                round += 1;
+            }
+            world.end();
+        }));
+        if let Err(failure) = lived {
+            // Ctrl-C ends the programs of PostgreSQL too, which a world may be waiting for.
+            let interrupted = self.stop.swap(true, Ordering::Relaxed);
+            let folder: PathBuf = folder;
+            println!(
+                "\nworld {seed} {} in round {round}; the journal is {}, and the servers are beside it.\n\
+                 To replay: make faults SEED={seed} ROUNDS={round} WORLDS=1\n",
+                if interrupted { "was cut short" } else { "FAILED" },
+                folder.display()
+            );
+            if !interrupted {
+                resume_unwind(failure);
+            }
+        }
+    }
+
+    fn live_round(&self, world: &mut World, seed: u64) {
+        let before = world.checker.counts.clone();
+        let (outcomes, found) = world.round();
+        let mut tally = self.tally.lock().expect("tally");
+        tally.add(&outcomes, &before, &world.checker.counts, found.len() as u64);
+        drop(tally);
+        assert!(found.is_empty(), "world {seed}: {} findings, the first:\n{}", found.len(), first_of(&found));
+    }
+}
+
+/// The first of the findings.
+fn first_of(found: &[String]) -> String {
+    found[..found.len().min(10)].join("\n")
 }

@@ -1,17 +1,20 @@
 //! A primary, its standbys, and clients of both.
 
 use std::fmt;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
-use postgres::Client;
 
-use crate::campaign::faults::{self, Heal, Struck};
-use crate::clients::{Clients, Ledger};
+use crate::campaign::checker::Checker;
+use crate::campaign::faults::{self, Fault, Heal, Struck};
+use crate::campaign::journal::{Event, Reader, ServerNumber, Writer};
+use crate::campaign::sessions::{Journals, ROWS, Sessions, Work};
+use crate::moment::Moment;
 use crate::server::link::Link;
-use crate::server::{Build, Server};
+use crate::server::{Build, ClockSet, Server};
 
 /// What the primary waits for at a commit: `synchronous_standby_names`.
 pub struct Names {
@@ -58,23 +61,46 @@ pub struct World {
     /// None where commits wait for nothing.
     pub names: Option<Names>,
     /// Clients of the primary, which are moved to the next one at a failover.
-    pub clients: Option<Clients>,
+    clients: Sessions,
     /// A client whose statements take seconds, and in which a session does not read its configuration.
-    pub long: Option<Clients>,
+    long: Option<Sessions>,
     /// Clients of promoted servers, which mint while the old primary does.
-    pub beside: Vec<Clients>,
+    beside: Vec<Sessions>,
     /// The faults that last until the round ends.
-    pub lasting: Vec<(&'static str, Heal)>,
+    lasting: Vec<(&'static str, Heal)>,
+    /// Those that strike now.
+    window: Option<Window>,
     /// How many standbys there have been.
     named: usize,
+    folder: PathBuf,
+    journals: Journals,
+    events: Writer,
+    reader: Reader,
+    /// The servers that clients have been sent to, with what their clocks were set to, as far as it is not written
+    /// down yet.
+    clocks: Vec<ClockLog>,
+    pub checker: Checker,
+}
+
+/// A server's number, its settings of the clock, and how many of these are written down.
+type ClockLog = (ServerNumber, Arc<Mutex<Vec<ClockSet>>>, usize);
+
+/// What strikes from a moment on.
+struct Window {
+    from: Moment,
+    struck: Vec<String>,
+    allows: Vec<String>,
 }
 
 impl World {
-    pub fn new(seed: u64) -> World {
+    /// A world with its journal in a folder.
+    pub fn new(seed: u64, folder: &Path) -> World {
         let mut rng = Rng::with_seed(seed);
+        let max_wait = format!("idgen.max_wait = {}", [1000, 3000][rng.usize(0..2)]);
         let settings = [
-            "idgen.max_wait = 300ms",
+            "idgen.epoch = '2024-01-01T00:00:00Z'",
             "idgen.reserve_ahead = 200ms",
+            &max_wait,
             // For pg_rewind.
             "wal_log_hints = on",
             // A network that is cut may hold up a shutdown for so long.
@@ -83,15 +109,26 @@ impl World {
         ];
         // Half of the worlds run what users get. The others have the points at which a renewing backend dies.
         let build = if rng.bool() { Build::Release } else { Build::Faults };
+        let primary = Server::start_on_disk(build, &settings);
+        primary.connect().batch_execute(ROWS).expect("a table");
+        std::fs::create_dir_all(folder).expect("a folder for the journal");
+        let journals = Journals::new(folder);
         let mut world = World {
-            primary: Server::start_on_disk(build, &settings),
+            clients: Sessions::start(&[], &journals, &primary, &mut rng),
             standbys: Vec::new(),
             names: None,
-            clients: None,
             long: None,
             beside: Vec::new(),
             lasting: Vec::new(),
+            window: None,
             named: 0,
+            folder: folder.to_owned(),
+            events: Writer::create(&folder.join("events.jsonl")),
+            reader: Reader::new(folder),
+            clocks: vec![(primary.number(), primary.clock_log(), 0)],
+            checker: Checker::default(),
+            journals,
+            primary,
             rng,
         };
         let standbys = [0, 1, 1, 2][world.rng.usize(0..4)];
@@ -100,6 +137,8 @@ impl World {
             let names = world.draw_names();
             world.make_synchronous(names);
         }
+        let work = [Work::Mint, Work::Mint, Work::Mint, Work::Follow];
+        world.clients = Sessions::start(&work, &world.journals, &world.primary, &mut world.rng);
         world
     }
 
@@ -141,7 +180,10 @@ impl World {
 
     /// Waits until the client with long statements is in the midst of one.
     pub fn until_in_a_long_statement(&mut self) {
-        self.long.get_or_insert_with(|| Clients::start_by(1, &self.primary, mint_for_long));
+        if self.long.is_none() {
+            let work = [Work::MintForLong];
+            self.long = Some(Sessions::start(&work, &self.journals, &self.primary, &mut self.rng));
+        }
         self.primary.wait_until(
             "SELECT count(*) > 0 FROM pg_stat_activity
              WHERE state = 'active' AND query LIKE '%pg_sleep%' AND pid <> pg_backend_pid()",
@@ -149,20 +191,47 @@ impl World {
     }
 
     /// Sends all clients to another server, once they are cut off from theirs.
-    pub fn move_clients(&self, server: &Server) {
-        self.clients.iter().chain(&self.long).chain(&self.beside).for_each(|clients| clients.move_to(server));
+    pub fn move_clients(&mut self, server: &Server) {
+        self.know(server);
+        self.all_clients().for_each(|clients| clients.move_to(server));
     }
 
     /// Starts clients that mint on this server until the round ends, while the others do on the old primary.
     pub fn start_beside(&mut self, count: usize, server: &Server) {
-        self.beside.push(Clients::start(count, server));
+        self.know(server);
+        let work = vec![Work::Mint; count];
+        self.beside.push(Sessions::start(&work, &self.journals, server, &mut self.rng));
+    }
+
+    /// Starts a client that stays with the primary, and is ended by whoever has asked for it.
+    pub fn start_apart(&mut self, work: Work) -> Sessions {
+        Sessions::start(&[work], &self.journals, &self.primary, &mut self.rng)
+    }
+
+    /// Starts a client of the primary that mints until the round ends in long runs, with nothing else to do.
+    pub fn start_busy(&mut self) {
+        let busy = self.start_apart(Work::MintBusily);
+        self.beside.push(busy);
+    }
+
+    /// Whether a fault of this name lasts.
+    pub fn lasts(&self, name: &str) -> bool {
+        self.lasting.iter().any(|(lasting, _)| *lasting == name)
     }
 
     /// A server takes over from the primary, which is returned. `keeps_all` says that it has every row and every mark
     /// that was acknowledged to a client, as a synchronous standby has, and an asynchronous one or a restored backup
     /// may not.
-    pub fn hand_over(&mut self, to: Server, _keeps_all: bool) -> Server {
+    pub fn hand_over(&mut self, to: Server, keeps_all: bool) -> Server {
+        self.know(&to);
+        let (server, from) = (to.number(), self.primary.number());
+        self.events.write(&Event::Succession { at: Moment::now(), server, from, keeps_all });
         std::mem::replace(&mut self.primary, to)
+    }
+
+    /// Tells the checker what it has to know of settings that a fault changes: before it does.
+    pub fn tell(&mut self, event: &Event) {
+        self.events.write(event);
     }
 
     /// The primary and its standbys.
@@ -175,37 +244,96 @@ impl World {
         thread::sleep(Duration::from_millis(self.rng.u64(ms)));
     }
 
-    /// One to three faults on working clients, which work on when these are over; says which they were.
-    pub fn round(&mut self, ledger: &mut Ledger) -> Vec<String> {
-        let clients = Clients::start_with_runs(4, &self.primary, 4000);
-        clients.wait_for_ids(20_000);
-        self.clients = Some(clients);
-        let mut struck = Vec::new();
-        for _ in 0..self.rng.usize(1..=3) {
+    fn all_clients(&self) -> impl Iterator<Item = &Sessions> {
+        [&self.clients].into_iter().chain(&self.long).chain(&self.beside)
+    }
+
+    /// Writes down what a server's clock is set to, as long as clients may be there.
+    fn know(&mut self, server: &Server) {
+        if self.clocks.iter().all(|(number, ..)| *number != server.number()) {
+            self.clocks.push((server.number(), server.clock_log(), 0));
+        }
+    }
+
+    /// Two to five faults on working clients, which work on when these are over; says which they were. What they
+    /// broke is in the second list.
+    pub fn round(&mut self) -> (Vec<(&'static str, Outcome)>, Vec<String>) {
+        self.clients.wait_for_answers(20);
+        let mut outcomes = Vec::new();
+        for _ in 0..self.rng.usize(2..=5) {
             let fault = faults::draw(self);
-            match (fault.strike)(self) {
-                Struck::Done(how) => struck.push(format!("{}: {how}", fault.name)),
-                Struck::Lasting(how, heal) => {
-                    self.lasting.push((fault.name, heal));
-                    struck.push(format!("{}: {how}", fault.name));
-                }
-                Struck::Skipped(why) => struck.push(format!("{}: skipped, {why}", fault.name)),
+            outcomes.push((fault.name, self.strike(fault)));
+            if self.lasting.is_empty() {
+                self.until_healthy();
             }
         }
         while let Some((_, heal)) = self.lasting.pop() {
             heal(self);
         }
-        let clients = self.clients.take().expect("clients");
-        clients.wait_for_ids(20_000);
-        for clients in [clients].into_iter().chain(self.long.take()).chain(self.beside.drain(..)) {
-            clients.finish(ledger);
+        self.until_healthy();
+        let others: Vec<_> = self.long.take().into_iter().chain(self.beside.drain(..)).collect();
+        others.iter().for_each(Sessions::stop);
+        self.clients.wait_for_answers(20);
+        others.into_iter().for_each(Sessions::finish);
+        (outcomes, self.check())
+    }
+
+    fn strike(&mut self, fault: &'static Fault) -> Outcome {
+        let from = Moment::now();
+        let window =
+            self.window.get_or_insert_with(|| Window { from, struck: Vec::new(), allows: Vec::new() });
+        window.allows.extend(fault.allows.iter().copied().flatten().map(|&begin| begin.to_owned()));
+        let (outcome, how) = match (fault.strike)(self) {
+            Struck::Done(how) => (Outcome::Struck, how),
+            Struck::Lasting(how, heal) => {
+                self.lasting.push((fault.name, heal));
+                (Outcome::Struck, how)
+            }
+            Struck::Skipped(why) => (Outcome::Skipped, format!("skipped, {why}")),
+        };
+        self.window.as_mut().expect("a window").struck.push(format!("{}: {how}", fault.name));
+        outcome
+    }
+
+    /// Waits until the primary takes connections, and the standbys have all that it has: from here on no call may be
+    /// refused.
+    fn until_healthy(&mut self) {
+        let names: Vec<_> = self.standbys.iter().map(|standby| standby.name.as_str()).collect();
+        self.primary.until_followed(&names);
+        if let Some(Window { from, struck, allows }) = self.window.take() {
+            self.events.write(&Event::Faults { from, to: Moment::now(), struck, allows });
         }
-        struck
+    }
+
+    /// Checks what the clients were given since the last round, while they ask for nothing.
+    fn check(&mut self) -> Vec<String> {
+        self.clients.hold();
+        let sql = "SELECT coalesce(array_agg(id), '{}') FROM rows";
+        let ids = self.primary.connect().query_one(sql, &[]).expect("rows").get(0);
+        self.events.write(&Event::Rows { ids });
+        for (server, log, written) in &mut self.clocks {
+            let log = log.lock().expect("clock");
+            for &set in &log[*written..] {
+                self.events.write(&Event::Clock { server: *server, set });
+            }
+            *written = log.len();
+        }
+        let (records, events) = (self.reader.more("client"), self.reader.more("events"));
+        let found = self.checker.round(records, &events);
+        self.clients.release();
+        found
+    }
+
+    /// Ends a world in which all was well.
+    pub fn end(self) {
+        self.clients.finish();
+        std::fs::remove_dir_all(self.folder).expect("the journal");
     }
 }
 
-/// A statement that lasts longer than a server takes to make a standby synchronous.
-fn mint_for_long(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
-    let sql = "SELECT snowflake_next_id(($1 + n) % 4), pg_sleep(0.02) FROM generate_series(1, 120) AS n";
-    Ok(client.query(sql, &[&(round as i32)])?.iter().map(|row| row.get(0)).collect())
+/// What became of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Struck,
+    Skipped,
 }

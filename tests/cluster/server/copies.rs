@@ -120,10 +120,17 @@ impl Server {
         ));
         // Commits begin to wait when the checkpointer has read the setting, which it does before this.
         self.until_done("CHECKPOINT");
+        self.until_followed(standbys);
+    }
+
+    /// Waits until these standbys have what is written now.
+    pub fn until_followed(&self, standbys: &[&str]) {
         let written: String = self.answer("SELECT pg_current_wal_insert_lsn()::text");
         self.wait_until(&format!(
-            "SELECT count(*) = {} FROM pg_stat_replication WHERE {named} AND flush_lsn >= '{written}'",
-            standbys.len()
+            "SELECT count(*) = {} FROM pg_stat_replication
+             WHERE application_name IN ('{}') AND flush_lsn >= '{written}'",
+            standbys.len(),
+            standbys.join("', '")
         ));
     }
 

@@ -12,7 +12,7 @@ const CUT_NAME: &str = "network cut";
 pub const FAULTS: &[Fault] = &[Fault {
     name: CUT_NAME,
     weight: 3,
-    can: |world| has_standby(world) && world.lasting.iter().all(|(name, _)| *name != CUT_NAME),
+    can: |world| has_standby(world) && !world.lasts(CUT_NAME),
     strike: cut,
     allows: &[NOT_DURABLE],
 }];

@@ -1,15 +1,11 @@
 //! Processes that are stopped for a while, and whole machines.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
-
 use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous};
+use crate::campaign::sessions::Work;
 use crate::campaign::world::World;
-use crate::clients::Clients;
 use crate::server::processes::Process;
 
 pub const FAULTS: &[Fault] = &[
@@ -59,7 +55,7 @@ fn stop_process(world: &mut World) -> Struck {
 /// Stops a session in the midst of a statement that mints from its lease.
 fn stop_minting(world: &mut World) -> Struck {
     let ms = draw_ms(world);
-    world.beside.push(Clients::start_by(1, &world.primary, mint_busily));
+    world.start_busy();
     let busy = "SELECT min(pid) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%busily%'
                 AND pid <> pg_backend_pid()";
     let primary = &world.primary;
@@ -84,51 +80,39 @@ fn stop_minting(world: &mut World) -> Struck {
     }
 }
 
-/// A statement that is busy with nothing but ids, and then a while in which there is none.
-fn mint_busily(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
-    let busily =
-        "SELECT array_agg(snowflake_next_id(($1 + n) % 4)) AS busily FROM generate_series(1, 40000) AS n";
-    let ids = client.query_one(busily, &[&(round as i32)])?.get(0);
-    thread::sleep(Duration::from_millis(100));
-    Ok(ids)
-}
-
 /// Stops a backend on its way through a renewal of the mark.
 fn stop_renewing(world: &mut World) -> Struck {
     let points = ["before-wal", "after-insert", "after-flush", "before-publish", "before-acknowledge"];
     let points = &points[..if is_synchronous(world) { 5 } else { 4 }];
     let point = points[world.rng.usize(0..points.len())];
     let ms = draw_ms(world);
-    let mut client = world.primary.reconnect();
-    client.batch_execute(&format!("SET idgen.fault = '{point} stop'")).expect("a session");
-    let process = client.query_one("SELECT pg_backend_pid()", &[]).expect("a session").get(0);
-    let process = Process::find(process).expect("a process");
-    let done = Arc::new(AtomicBool::new(false));
-    let minting = thread::spawn({
-        let done = done.clone();
-        move || {
-            while !done.load(Ordering::Relaxed) && !client.is_closed() {
-                let _ = client.batch_execute("SELECT snowflake_next_id(900)");
-                thread::sleep(Duration::from_millis(1));
-            }
+    let minting = world.start_apart(Work::StopAt(point));
+    let own = "SELECT min(pid) FROM pg_stat_activity WHERE application_name = 'stops'";
+    let primary = &world.primary;
+    let find = || Process::find(primary.answer::<Option<i32>>(own)?);
+    let stopped = within_seconds(20, || find().filter(Process::is_stopped));
+    // It ends with this call, wherever that is cut off.
+    minting.stop();
+    let Some(process) = stopped else {
+        while !minting.have_ended() {
+            find().iter().for_each(Process::go_on);
         }
-    });
-    let is_stopped = within_seconds(20, || process.is_stopped().then_some(())).is_some();
+        minting.finish();
+        return Struck::Skipped("it renewed nothing");
+    };
     let going_on = thread::spawn(move || {
-        thread::sleep(Duration::from_millis(if is_stopped { ms } else { 0 }));
-        done.store(true, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(ms));
         // It stops each time that it comes by.
-        while !minting.is_finished() {
+        while !minting.have_ended() {
             process.go_on();
             thread::sleep(Duration::from_millis(5));
         }
+        minting.finish();
     });
-    let heal = || going_on.join().expect("a process that goes on");
-    if !is_stopped {
-        heal();
-        return Struck::Skipped("it renewed nothing");
-    }
-    Struck::Lasting(format!("{point}, {ms} ms"), Box::new(|_| heal()))
+    Struck::Lasting(
+        format!("{point}, {ms} ms"),
+        Box::new(|_| going_on.join().expect("a process that goes on")),
+    )
 }
 
 /// Pauses all of a server. Its clock has stood still when it goes on and is set right a moment later, or has gone on.

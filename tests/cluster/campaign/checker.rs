@@ -1,0 +1,462 @@
+//! Whether what clients were given and refused is what idgen promises: docs/guarantees.md. It knows nothing of the
+//! clients but what they have written down, and checks a world one round after the other. Between two rounds no call
+//! is under way.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
+
+use crate::campaign::journal::{Answer, Event, Record, Run, ServerNumber, Shard};
+use crate::moment::Moment;
+use crate::server::ClockSet;
+
+/// `idgen.epoch` and `idgen.max_ahead` where nobody has changed them, in milliseconds.
+const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;
+const MAX_AHEAD_MS: i64 = 1000;
+/// How far a mark may lie after the last id: twice `idgen.reserve_ahead` of a world, those who queue for a full shard,
+/// and what a statement may mint that was never answered.
+const MARK_AHEAD_MS: i64 = 1000;
+/// How far two readings of one clock may be apart, in milliseconds.
+const SKEW_MS: i64 = 1;
+/// What begins the messages of refusals for the clock, which are due by what it shows.
+const FOR_THE_CLOCK: [&str; 4] = [
+    "55000 the system clock is behind",
+    "55000 shard",
+    "22023 count",
+    "55000 the high-water mark of ids lies in the future",
+];
+/// Refusals that a client may hear of long after they came about.
+const BROKEN: [&str; 2] = ["lost", "57P"];
+
+/// What has been counted.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    pub ids: u64,
+    pub calls: u64,
+    pub rows: u64,
+    pub horizons: u64,
+    pub refusals: BTreeMap<String, u64>,
+}
+
+/// What the checker remembers of the rounds before.
+#[derive(Default)]
+pub struct Checker {
+    pub counts: Counts,
+    max_ahead_ms: Option<i64>,
+    epoch_unix_ms: Option<i64>,
+    clocks: HashMap<ServerNumber, Vec<ClockSet>>,
+    /// The positions that were given, each run with its end and its call.
+    taken: HashMap<Shard, BTreeMap<u64, (u64, Call)>>,
+    /// What a session was given last.
+    last: HashMap<(u64, Shard), (u64, Call)>,
+    /// The first and the last position that a server has given.
+    given: HashMap<(ServerNumber, Shard), (u64, u64)>,
+    successions: Vec<(ServerNumber, ServerNumber)>,
+    /// Until when what was acknowledged may be gone, rows and horizons, for the server that took over lacks it. It is of
+    /// this round.
+    lost_until: Option<Moment>,
+    /// The greatest horizon that a server has answered.
+    horizons: HashMap<ServerNumber, i64>,
+    /// What one reader after the other has followed: up to where, since when, and the rows.
+    followed: Option<(i64, i64)>,
+    seen: HashSet<i64>,
+    /// The rows that were answered as committed, and when.
+    committed: BTreeMap<i64, Moment>,
+    /// Ids of rows that clients know of, or that were found.
+    rows: HashSet<i64>,
+    /// The latest moment that an id was given for, since 1970 in milliseconds.
+    latest_ms: i64,
+    found: Vec<String>,
+}
+
+/// A call, as far as it is told of.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    session: u64,
+    server: ServerNumber,
+    called: Moment,
+    answered: Moment,
+}
+
+impl Call {
+    fn of(record: &Record) -> Call {
+        Call {
+            session: record.session,
+            server: record.server,
+            called: record.called,
+            answered: record.answered,
+        }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Call { session, server, called, answered } = self;
+        write!(f, "session {session} on server {server}, {} to {} us", called.us, answered.us)
+    }
+}
+
+/// A time in which faults lasted.
+struct Window<'a> {
+    from: Moment,
+    to: Moment,
+    allows: &'a [String],
+}
+
+impl Checker {
+    /// Checks what has been written since the last round; says what breaks a promise.
+    pub fn round(&mut self, mut records: Vec<Record>, events: &[Event]) -> Vec<String> {
+        records.sort_by_key(|record| (record.answered, record.session));
+        let windows = self.take_in(events);
+        self.refusals(&records, &windows);
+        for record in &records {
+            self.counts.calls += 1;
+            match &record.answer {
+                Answer::Ids(runs) | Answer::Inserted(runs) => self.ids(record, runs),
+                // Rows of a transaction had their ids before it was committed.
+                Answer::Committed(runs) if record.statement == "COMMIT" => self.commit(record, runs),
+                Answer::Committed(runs) => {
+                    self.ids(record, runs);
+                    self.commit(record, runs);
+                }
+                Answer::Horizon { from, to, rows } => self.follow(record, *from, *to, rows),
+                Answer::Refused(_) => {}
+            }
+        }
+        self.order(&records);
+        self.servers_in_order();
+        if let Some(until) = self.lost_until.take() {
+            self.horizons.clear();
+            self.followed = None;
+            self.committed.retain(|_, answered| *answered > until);
+        }
+        for event in events {
+            if let Event::Rows { ids } = event {
+                self.table(ids);
+            }
+        }
+        std::mem::take(&mut self.found)
+    }
+
+    /// Takes in what became of the servers.
+    fn take_in<'a>(&mut self, events: &'a [Event]) -> Vec<Window<'a>> {
+        let mut windows = Vec::new();
+        for event in events {
+            match event {
+                Event::Clock { server, set } => self.clocks.entry(*server).or_default().push(*set),
+                Event::Faults { from, to, allows, .. } => {
+                    windows.push(Window { from: *from, to: *to, allows });
+                }
+                Event::Succession { server, from, keeps_all: true, .. } => {
+                    let inherited = self.horizons.get(from).copied().unwrap_or(i64::MIN);
+                    let horizon = self.horizons.entry(*server).or_insert(inherited);
+                    *horizon = inherited.max(*horizon);
+                    self.successions.push((*from, *server));
+                }
+                Event::Succession { at, .. } => self.lost_until = Some(*at),
+                Event::MaxAhead { ms } => self.max_ahead_ms = Some(self.max_ahead_ms().max(*ms)),
+                Event::Epoch { unix_ms } => self.epoch_unix_ms = Some(*unix_ms),
+                Event::Rows { .. } => {}
+            }
+        }
+        windows
+    }
+
+    fn max_ahead_ms(&self) -> i64 {
+        self.max_ahead_ms.unwrap_or(MAX_AHEAD_MS)
+    }
+
+    fn epoch_unix_ms(&self) -> i64 {
+        self.epoch_unix_ms.unwrap_or(EPOCH_UNIX_MS)
+    }
+
+    /// How far a server's clock may have been set between two moments: at least and at most, in milliseconds.
+    fn ahead_ms(&self, server: ServerNumber, from: Moment, to: Moment) -> (i64, i64) {
+        let sets = self.clocks.get(&server).map_or(&[][..], Vec::as_slice);
+        let mut in_force: Vec<i64> = Vec::new();
+        for (at, set) in sets.iter().enumerate() {
+            let until = sets.get(at + 1).map(|next| next.to.us);
+            if set.from.us <= to.us && until.is_none_or(|until| until >= from.us) {
+                in_force.push(set.ahead_ms);
+            }
+        }
+        let least = in_force.iter().min().copied().unwrap_or(0);
+        (least, in_force.iter().max().copied().unwrap_or(0))
+    }
+
+    /// The latest time that any clock has shown until a moment, in milliseconds since 1970.
+    fn latest_shown_ms(&self, until: Moment) -> i64 {
+        let shown = self.clocks.values().flat_map(|sets| {
+            sets.iter().enumerate().filter(|(_, set)| set.from.us <= until.us).map(|(at, set)| {
+                let end = sets.get(at + 1).map_or(until, |next| next.to.min(until));
+                end.unix_us / 1000 + set.ahead_ms
+            })
+        });
+        shown.max().unwrap_or(until.unix_us / 1000)
+    }
+
+    fn refusals(&mut self, records: &[Record], windows: &[Window]) {
+        for record in records {
+            let Answer::Refused(why) = &record.answer else {
+                for run in runs_of(record) {
+                    self.latest_ms = self.latest_ms.max(run.ms(run.end() - 1) + self.epoch_unix_ms());
+                }
+                continue;
+            };
+            *self.counts.refusals.entry(why.clone()).or_default() += 1;
+            let broken = BROKEN.iter().any(|begin| why.starts_with(begin));
+            let since = if broken { record.heard } else { record.called };
+            let explained = windows.iter().any(|window| {
+                window.from.us <= record.answered.us
+                    && window.to.us >= since.us
+                    && window.allows.iter().any(|begin| why.starts_with(begin.as_str()))
+            });
+            let for_the_clock = FOR_THE_CLOCK.iter().any(|begin| why.starts_with(begin));
+            if !explained && !(for_the_clock && self.clock_is_behind(record)) {
+                self.found.push(format!(
+                    "a refusal that no promise allows: {why}: {} ({})",
+                    record.statement,
+                    Call::of(record)
+                ));
+            }
+        }
+    }
+
+    /// Whether ids, or a mark, may lie so far after what the clock showed in a call that the call has to wait.
+    fn clock_is_behind(&self, record: &Record) -> bool {
+        let (least, _) = self.ahead_ms(record.server, record.called, record.answered);
+        let shown = record.called.unix_us / 1000 + least;
+        let reached = self.latest_ms.max(self.latest_shown_ms(record.answered)) + MARK_AHEAD_MS;
+        let of_js = if record.statement.contains("_js") { 1000 } else { 0 };
+        shown + MAX_AHEAD_MS.min(self.max_ahead_ms()) < reached + of_js
+    }
+
+    /// Repeats, order in the session, time and shard.
+    fn ids(&mut self, record: &Record, runs: &[Run]) {
+        let call = Call::of(record);
+        let (least, most) = self.ahead_ms(record.server, record.called, record.answered);
+        let earliest = record.called.unix_us / 1000 + least - SKEW_MS - self.epoch_unix_ms();
+        let latest =
+            record.answered.unix_us / 1000 + most + SKEW_MS + self.max_ahead_ms() - self.epoch_unix_ms();
+        for &run in runs {
+            self.counts.ids += run.count;
+            self.take(run, call);
+            let last = self.last.insert((call.session, run.shard), (run.end(), call));
+            if let Some((end, before)) = last
+                && run.start < end
+            {
+                self.found.push(format!(
+                    "out of order in a session: {} of {call} comes after {} of {before}",
+                    run.id(run.start),
+                    run.id(end - 1)
+                ));
+            }
+            let unit = if run.shard.js { 1000 } else { 1 };
+            if run.ms(run.start) + unit <= earliest {
+                self.found.push(format!(
+                    "before its call: {} is of {} ms, and its call began at {} ms: {call}",
+                    run.id(run.start),
+                    run.ms(run.start),
+                    earliest + SKEW_MS
+                ));
+            }
+            if run.ms(run.end() - 1) > latest {
+                self.found.push(format!(
+                    "too far ahead: {} is of {} ms, and {} ms is the most: {call}",
+                    run.id(run.end() - 1),
+                    run.ms(run.end() - 1),
+                    latest - SKEW_MS
+                ));
+            }
+            let (first, count) = record.shards;
+            if !(first..first + count).contains(&run.shard.number) {
+                self.found.push(format!(
+                    "of another shard: {} is not of the {count} from {first} on: {call}",
+                    run.id(run.start)
+                ));
+            }
+        }
+        if record.statement.contains("rows") || record.statement.contains("INSERT") {
+            self.rows.extend(runs.iter().flat_map(|run| (run.start..run.end()).map(|at| run.id(at))));
+        }
+    }
+
+    /// Notes that positions are given.
+    fn take(&mut self, run: Run, call: Call) {
+        let taken = self.taken.entry(run.shard).or_default();
+        let before = taken.range(..run.end()).next_back();
+        if let Some((&start, &(end, other))) = before
+            && end > run.start
+        {
+            let (from, to) = (start.max(run.start), end.min(run.end()));
+            self.found.push(format!(
+                "repeated: {} ids of shard {} from {} to {}: once by {other}, and again by {call}",
+                to - from,
+                run.shard.number,
+                run.id(from),
+                run.id(to - 1)
+            ));
+        }
+        taken.insert(run.start, (run.end(), call));
+        let given = self.given.entry((call.server, run.shard)).or_insert((run.start, run.end()));
+        *given = (given.0.min(run.start), given.1.max(run.end()));
+    }
+
+    fn commit(&mut self, record: &Record, runs: &[Run]) {
+        let ids = runs.iter().flat_map(|run| (run.start..run.end()).map(|at| run.id(at)));
+        self.committed.extend(ids.map(|id| (id, record.answered)));
+    }
+
+    /// A horizon never goes back.
+    fn follow(&mut self, record: &Record, from: i64, to: i64, rows: &[i64]) {
+        self.counts.horizons += 1;
+        match &mut self.followed {
+            Some((_, until)) if to < *until && self.lost_until.is_none() => {
+                self.found.push(format!("the horizon went back from {until} to {to}: {}", Call::of(record)));
+            }
+            Some((_, until)) if *until == from => *until = to,
+            _ => self.followed = Some((from.min(to), to)),
+        }
+        self.seen.extend(rows);
+    }
+
+    /// Order over sessions, and that no call mints below a horizon that was answered before.
+    fn order(&mut self, records: &[Record]) {
+        let mut sessions: HashMap<u64, Moment> = HashMap::new();
+        let mut by_slot: HashMap<(ServerNumber, Shard), Vec<(Call, bool, Run)>> = HashMap::new();
+        let mut by_call: Vec<&Record> = records.iter().collect();
+        by_call.sort_by_key(|record| record.called);
+        for record in by_call {
+            let call = Call::of(record);
+            // A lease that the session has from its call before is good in a millisecond that comes a second time.
+            let since = sessions.insert(call.session, call.called).unwrap_or(call.called);
+            let steady = !self.clocks.get(&call.server).is_some_and(|sets| {
+                sets.iter().any(|set| set.to.us >= since.us && set.from.us <= call.answered.us)
+            });
+            for run in runs_of(record) {
+                by_slot.entry((call.server, run.shard)).or_default().push((call, steady, *run));
+            }
+        }
+        for ((_, shard), calls) in by_slot {
+            self.order_in_slot(shard, &calls);
+        }
+        if self.lost_until.is_none() {
+            self.above_horizons(records);
+        }
+    }
+
+    /// The calls of a round for a shard of a server, by their beginnings.
+    fn order_in_slot(&mut self, shard: Shard, calls: &[(Call, bool, Run)]) {
+        let mut ended: Vec<(Call, Run)> = calls.iter().map(|&(call, _, run)| (call, run)).collect();
+        ended.sort_by_key(|(call, _)| call.answered);
+        let mut ended = ended.into_iter().peekable();
+        let mut greatest: Option<(Call, Run)> = None;
+        for &(call, steady, run) in calls {
+            while let Some((before, run_before)) = ended.next_if(|(before, _)| {
+                let earlier = before.answered.us < call.called.us;
+                earlier && (shard.js || before.answered.unix_us / 1000 < call.called.unix_us / 1000)
+            }) {
+                if greatest.is_none_or(|(_, greatest)| run_before.end() > greatest.end()) {
+                    greatest = Some((before, run_before));
+                }
+            }
+            if let Some((before, greatest)) = greatest
+                && (steady || shard.js)
+                && run.start < greatest.end()
+            {
+                self.found.push(format!(
+                    "out of order: {} of {call} is below {} of {before}",
+                    run.id(run.start),
+                    greatest.id(greatest.end() - 1)
+                ));
+            }
+        }
+    }
+
+    fn above_horizons(&mut self, records: &[Record]) {
+        let mut answered: Vec<&Record> =
+            records.iter().filter(|record| matches!(record.answer, Answer::Horizon { .. })).collect();
+        answered.sort_by_key(|record| record.answered);
+        let mut answered = answered.into_iter().peekable();
+        let mut calls: Vec<&Record> = records.iter().collect();
+        calls.sort_by_key(|record| record.called);
+        for record in calls {
+            while let Some(before) = answered.next_if(|before| before.answered.us < record.called.us) {
+                if let Answer::Horizon { to, .. } = before.answer {
+                    let horizon = self.horizons.entry(before.server).or_insert(to);
+                    *horizon = to.max(*horizon);
+                }
+            }
+            let Some(&horizon) = self.horizons.get(&record.server) else { continue };
+            for run in runs_of(record).iter().filter(|run| !run.shard.js) {
+                if run.id(run.start) < horizon {
+                    self.found.push(format!(
+                        "below a horizon of {horizon} that was given before its call: {} of {}",
+                        run.id(run.start),
+                        Call::of(record)
+                    ));
+                }
+            }
+        }
+        for before in answered {
+            if let Answer::Horizon { to, .. } = before.answer {
+                let horizon = self.horizons.entry(before.server).or_insert(to);
+                *horizon = to.max(*horizon);
+            }
+        }
+    }
+
+    /// A server that was promoted began above all that the one before has ever given, also where that one lived on.
+    fn servers_in_order(&mut self) {
+        for &(from, to) in &self.successions {
+            // A server that came back as a primary has ids of two times.
+            let comes_back = self.successions.iter().any(|(before, _)| *before == to)
+                || self.successions.iter().any(|(_, after)| *after == from);
+            if comes_back {
+                continue;
+            }
+            for (&(server, shard), &(_, end)) in &self.given {
+                let next = self.given.get(&(to, shard));
+                if server == from
+                    && let Some(&(first, _)) = next
+                    && first < end
+                {
+                    let run = Run { shard, start: first, count: 1 };
+                    self.found.push(format!(
+                        "server {to} gave {}, and server {from}, from which it took over, up to {}",
+                        run.id(first),
+                        run.id(end - 1)
+                    ));
+                }
+            }
+        }
+    }
+
+    /// What is in the table at the end of a round.
+    fn table(&mut self, ids: &[i64]) {
+        let there: BTreeSet<i64> = ids.iter().copied().collect();
+        self.counts.rows = ids.len() as u64;
+        for (id, answered) in self.committed.iter().filter(|(id, _)| !there.contains(id)) {
+            self.found.push(format!("the row of {id} was committed at {} us, and is not there", answered.us));
+        }
+        for &id in &there {
+            if self.followed.is_some_and(|(from, to)| from <= id && id < to) && !self.seen.contains(&id) {
+                self.found.push(format!("the row of {id}, below a horizon that a reader had, came later"));
+            }
+            // A row whose client never heard of it.
+            if self.rows.insert(id) {
+                let run = Run::of(&[id], false)[0];
+                let now = Moment::now();
+                self.take(run, Call { session: u64::MAX, server: usize::MAX, called: now, answered: now });
+            }
+        }
+    }
+}
+
+/// The ids that a call has minted.
+fn runs_of(record: &Record) -> &[Run] {
+    match &record.answer {
+        Answer::Ids(runs) | Answer::Inserted(runs) => runs,
+        Answer::Committed(runs) if record.statement != "COMMIT" => runs,
+        _ => &[],
+    }
+}

@@ -1,0 +1,418 @@
+//! Clients of a world: they ask for ids, insert rows and read up to the horizon, with pauses between, and write down
+//! every answer before they go on.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use fastrand::Rng;
+use postgres::{Client, Error, NoTls, Row};
+
+use crate::campaign::journal::{Answer, Record, Run, ServerNumber, Writer};
+use crate::clients::brief;
+use crate::moment::Moment;
+use crate::server::Server;
+
+/// The table that clients insert into.
+pub const ROWS: &str = "CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(3))";
+/// The shard of its rows.
+const SHARD_OF_ROWS: u16 = 3;
+/// Shards that all clients mint for, and that the clients mint most of their ids for.
+const SHARDS: u16 = 4;
+const BULK_SHARDS: u16 = 64;
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// It mints, and inserts rows.
+    Mint,
+    /// It mints in statements that take two seconds.
+    MintForLong,
+    /// It mints in statements that do nothing else for long.
+    MintBusily,
+    /// Its backend stops whenever it comes by this point of a renewal.
+    StopAt(&'static str),
+    /// It follows the table by the horizon.
+    Follow,
+}
+
+/// Where the clients of a world write, and how their files and sessions are numbered.
+#[derive(Clone)]
+pub struct Journals {
+    folder: PathBuf,
+    files: Arc<AtomicU64>,
+    sessions: Arc<AtomicU64>,
+}
+
+impl Journals {
+    pub fn new(folder: &Path) -> Journals {
+        Journals { folder: folder.to_owned(), files: Arc::default(), sessions: Arc::default() }
+    }
+
+    /// A file for a client.
+    fn create(&self) -> Writer {
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        Writer::create(&self.folder.join(format!("client-{number}.jsonl")))
+    }
+}
+
+/// What a client talks to.
+#[derive(Clone)]
+struct Target {
+    server: ServerNumber,
+    address: String,
+}
+
+impl Target {
+    fn of(server: &Server) -> Target {
+        Target { server: server.number(), address: server.target("postgres") }
+    }
+}
+
+/// What the clients of a group and the world share.
+struct Group {
+    target: Mutex<Target>,
+    stop: AtomicBool,
+    hold: AtomicBool,
+    held: AtomicUsize,
+    answers: AtomicU64,
+    trouble: Mutex<String>,
+}
+
+/// A group of clients at work.
+pub struct Sessions {
+    group: Arc<Group>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Sessions {
+    /// Starts clients of a server, one for each kind of work given.
+    pub fn start(work: &[Work], journals: &Journals, server: &Server, rng: &mut Rng) -> Sessions {
+        let group = Arc::new(Group {
+            target: Mutex::new(Target::of(server)),
+            stop: AtomicBool::new(false),
+            hold: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
+            answers: AtomicU64::new(0),
+            trouble: Mutex::default(),
+        });
+        let threads = work.iter().map(|&work| {
+            let client = Session {
+                work,
+                rng: rng.fork(),
+                group: group.clone(),
+                journals: journals.clone(),
+                file: journals.create(),
+                session: 0,
+                server: 0,
+                heard: Moment::now(),
+                followed: i64::MIN,
+            };
+            thread::spawn(move || client.live())
+        });
+        Sessions { threads: threads.collect(), group }
+    }
+
+    /// Sends them to another server, once they are cut off from theirs.
+    pub fn move_to(&self, server: &Server) {
+        *self.group.target.lock().expect("target") = Target::of(server);
+    }
+
+    /// Waits until they have had so many more answers.
+    ///
+    /// # Panics
+    /// Where that takes over two minutes.
+    pub fn wait_for_answers(&self, more: u64) {
+        let goal = self.group.answers.load(Ordering::Relaxed) + more;
+        self.until("answers", |group| group.answers.load(Ordering::Relaxed) >= goal);
+    }
+
+    /// Lets them finish their calls and begin no others, until [`Sessions::release`].
+    pub fn hold(&self) {
+        self.group.hold.store(true, Ordering::SeqCst);
+        self.until("an end of the calls", |group| group.held.load(Ordering::SeqCst) == self.threads.len());
+    }
+
+    pub fn release(&self) {
+        self.group.hold.store(false, Ordering::SeqCst);
+        self.until("a beginning", |group| group.held.load(Ordering::SeqCst) == 0);
+    }
+
+    fn until(&self, what: &str, done: impl Fn(&Group) -> bool) {
+        for _ in 0..12_000 {
+            if done(&self.group) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the clients come to no {what}: {}", self.group.trouble.lock().expect("trouble"));
+    }
+
+    /// Tells them to end when their calls do.
+    pub fn stop(&self) {
+        self.group.stop.store(true, Ordering::Relaxed);
+        self.group.hold.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether all have ended.
+    pub fn have_ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Ends their work.
+    pub fn finish(mut self) {
+        self.stop();
+        for thread in self.threads.drain(..) {
+            thread.join().expect("a client");
+        }
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A client, and its connection.
+struct Session {
+    work: Work,
+    rng: Rng,
+    group: Arc<Group>,
+    journals: Journals,
+    file: Writer,
+    session: u64,
+    server: ServerNumber,
+    heard: Moment,
+    /// The horizon that the client has read up to.
+    followed: i64,
+}
+
+impl Session {
+    fn live(mut self) {
+        while self.goes_on() {
+            let target = self.group.target.lock().expect("target").clone();
+            self.session = self.journals.sessions.fetch_add(1, Ordering::Relaxed);
+            self.server = target.server;
+            let called = Moment::now();
+            self.heard = called;
+            match Client::connect(&target.address, NoTls) {
+                Ok(mut client) => {
+                    self.heard = Moment::now();
+                    while self.goes_on() && !client.is_closed() {
+                        self.work(&mut client);
+                        let pace = match self.work {
+                            Work::Follow | Work::MintBusily => 100..300,
+                            Work::StopAt(_) => 1..5,
+                            Work::Mint | Work::MintForLong => 15..60,
+                        };
+                        thread::sleep(Duration::from_millis(self.rng.u64(pace)));
+                    }
+                }
+                Err(error) => {
+                    self.refused("connect", called, &error);
+                    thread::sleep(Duration::from_millis(50));
+                }
+            }
+        }
+    }
+
+    /// Whether there is more to do; waits while the group is held.
+    fn goes_on(&self) -> bool {
+        let group = &self.group;
+        if group.hold.load(Ordering::SeqCst) {
+            group.held.fetch_add(1, Ordering::SeqCst);
+            while group.hold.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(5));
+            }
+            group.held.fetch_sub(1, Ordering::SeqCst);
+        }
+        !group.stop.load(Ordering::Relaxed)
+    }
+
+    fn work(&mut self, client: &mut Client) {
+        match self.work {
+            Work::Mint => self.mint(client),
+            Work::MintForLong => {
+                let sql = "SELECT snowflake_next_id(n % 4), pg_sleep(0.02) FROM generate_series(1, 100) AS n";
+                self.ids(client, sql, (0, SHARDS), false);
+            }
+            Work::MintBusily => {
+                let first = self.rng.u16(..BULK_SHARDS - 16);
+                let sql = format!(
+                    "SELECT array_agg(snowflake_next_id({first} + n / 5000)) AS busily FROM generate_series(0, 79999) AS n"
+                );
+                self.ids(client, &sql, (first, 16), false);
+            }
+            Work::StopAt(point) => {
+                let sql = format!("SET idgen.fault = '{point} stop'; SET application_name = 'stops'");
+                if client.batch_execute(&sql).is_ok() {
+                    self.ids(client, "SELECT snowflake_next_id(0)", (0, 1), false);
+                }
+            }
+            Work::Follow => self.follow(client),
+        }
+    }
+
+    /// A statement or a transaction of a kind that is drawn.
+    fn mint(&mut self, client: &mut Client) {
+        let shard = self.rng.u16(..SHARDS);
+        let single = format!("SELECT snowflake_next_id({shard})");
+        match self.rng.u8(..16) {
+            0 => self.spread(client, "n % 16"),
+            1 => self.spread(client, "n / 256"),
+            2 | 3 => {
+                let (shard, count) = (self.rng.u16(..BULK_SHARDS), self.rng.u16(1..2500));
+                let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, {count}) AS id");
+                self.ids(client, &sql, (shard, 1), false);
+            }
+            4 => {
+                let sql = format!("SELECT snowflake_next_id_js({shard}) FROM generate_series(1, 20)");
+                self.ids(client, &sql, (shard, 1), true);
+            }
+            5 => self.ids(client, &format!("{single} FROM generate_series(1, 200)"), (shard, 1), false),
+            6 => self.transaction(client, "ROLLBACK"),
+            7 | 8 => self.transaction(client, "COMMIT"),
+            9..=12 => {
+                let sql = "INSERT INTO rows DEFAULT VALUES RETURNING id";
+                let called = Moment::now();
+                let answer = client.query_typed(sql, &[]).map(|rows| Answer::Committed(runs(&rows, false)));
+                self.note(client, sql, called, (SHARD_OF_ROWS, 1), answer);
+            }
+            _ => self.ids(client, &single, (shard, 1), false),
+        }
+    }
+
+    /// Many ids of sixteen shards, in one row.
+    fn spread(&mut self, client: &mut Client, which: &str) {
+        let first = self.rng.u16(..BULK_SHARDS - 16);
+        let sql = format!(
+            "SELECT array_agg(snowflake_next_id({first} + {which})) FROM generate_series(0, 4095) AS n"
+        );
+        self.ids(client, &sql, (first, 16), false);
+    }
+
+    fn ids(&mut self, client: &mut Client, sql: &str, shards: (u16, u16), js: bool) {
+        let called = Moment::now();
+        let answer = client.query_typed(sql, &[]).map(|rows| Answer::Ids(runs(&rows, js)));
+        self.note(client, sql, called, shards, answer);
+    }
+
+    /// Rows of one transaction, whose ids were seen whatever becomes of it.
+    fn transaction(&mut self, client: &mut Client, end: &str) {
+        let shards = (SHARD_OF_ROWS, 1);
+        let begun = Moment::now();
+        let answer = client.batch_execute("BEGIN").map(|()| Answer::Ids(Vec::new()));
+        if !self.note(client, "BEGIN", begun, shards, answer) {
+            return;
+        }
+        let mut all = Vec::new();
+        for _ in 0..self.rng.usize(1..4) {
+            let sql = "INSERT INTO rows SELECT snowflake_next_id(3) FROM generate_series(1, 2) RETURNING id";
+            let called = Moment::now();
+            let answer = client.query_typed(sql, &[]).map(|rows| runs(&rows, false));
+            let answer = answer.map(|runs| {
+                all.extend(runs.clone());
+                Answer::Inserted(runs)
+            });
+            if !self.note(client, sql, called, shards, answer) {
+                return;
+            }
+        }
+        let called = Moment::now();
+        let answer = client.batch_execute(end);
+        let answer = answer.map(|()| match end {
+            "COMMIT" => Answer::Committed(all),
+            _ => Answer::Ids(Vec::new()),
+        });
+        self.note(client, end, called, shards, answer);
+    }
+
+    /// Reads the rows between two horizons.
+    fn follow(&mut self, client: &mut Client) {
+        let horizon = "SELECT snowflake_safe_horizon()";
+        let called = Moment::now();
+        let to = match client.query_typed(horizon, &[]) {
+            Ok(rows) => rows[0].get(0),
+            Err(error) => {
+                self.refused(horizon, called, &error);
+                return;
+            }
+        };
+        let from = self.followed;
+        let sql = format!("SELECT array_agg(id) FROM rows WHERE id >= {from} AND id < {to}");
+        let read = client.query_typed(&sql, &[]);
+        let answer = read.map(|rows| {
+            let rows = rows[0].get::<_, Option<Vec<i64>>>(0).unwrap_or_default();
+            Answer::Horizon { from, to, rows }
+        });
+        if self.note(client, horizon, called, (0, 0), answer) {
+            self.followed = to;
+        }
+    }
+
+    /// Writes down what became of a call, and says whether it succeeded.
+    fn note(
+        &mut self,
+        client: &mut Client,
+        statement: &str,
+        called: Moment,
+        shards: (u16, u16),
+        answer: Result<Answer, Error>,
+    ) -> bool {
+        match answer {
+            Ok(answer) => {
+                let answered = Moment::now();
+                let heard = std::mem::replace(&mut self.heard, answered);
+                self.write(Record {
+                    session: self.session,
+                    server: self.server,
+                    statement: statement.into(),
+                    shards,
+                    heard,
+                    called,
+                    answered,
+                    answer,
+                });
+                self.group.answers.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            Err(error) => {
+                self.refused(statement, called, &error);
+                let _ = client.batch_execute("ROLLBACK");
+                false
+            }
+        }
+    }
+
+    fn refused(&mut self, statement: &str, called: Moment, error: &Error) {
+        *self.group.trouble.lock().expect("trouble") = format!("{error:?}");
+        let answered = Moment::now();
+        let heard = std::mem::replace(&mut self.heard, answered);
+        self.write(Record {
+            session: self.session,
+            server: self.server,
+            statement: statement.into(),
+            shards: (0, 0),
+            heard,
+            called,
+            answered,
+            answer: Answer::Refused(brief(error)),
+        });
+    }
+
+    fn write(&mut self, record: Record) {
+        self.file.write(&record);
+    }
+}
+
+/// The ids of an answer: each in a row, or all in an array.
+fn runs(rows: &[Row], js: bool) -> Vec<Run> {
+    let ids: Vec<i64> = match rows {
+        [row] if *row.columns()[0].type_() == postgres::types::Type::INT8_ARRAY => row.get(0),
+        rows => rows.iter().map(|row| row.get(0)).collect(),
+    };
+    Run::of(&ids, js)
+}

@@ -1,0 +1,220 @@
+//! The tally of a campaign, and the page that adds up all that were run.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter, Write as _};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::campaign::checker::Counts;
+use crate::campaign::world::Outcome;
+use crate::process::{run, said_by_pg_config, top};
+
+/// What a run has counted, and of what. A line of the data beside the page is one of these.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    date: String,
+    postgresql: String,
+    idgen: String,
+    commit: String,
+    first_seed: u64,
+    last_seed: u64,
+    minutes: u64,
+    rounds: u64,
+    ids: u64,
+    calls: u64,
+    horizons: u64,
+    violations: u64,
+    /// By kind: how often it struck, and how often this machine could not have it.
+    faults: BTreeMap<String, (u64, u64)>,
+    /// By SQLSTATE and the beginning of the message.
+    refusals: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    /// Adds a round, after which the checker of its world has counted so much.
+    pub fn add(
+        &mut self,
+        outcomes: &[(&'static str, Outcome)],
+        before: &Counts,
+        after: &Counts,
+        violations: u64,
+    ) {
+        for (name, outcome) in outcomes {
+            let (struck, skipped) = self.faults.entry((*name).into()).or_default();
+            *(if *outcome == Outcome::Struck { struck } else { skipped }) += 1;
+        }
+        self.rounds += 1;
+        self.ids += after.ids - before.ids;
+        self.calls += after.calls - before.calls;
+        self.horizons += after.horizons - before.horizons;
+        self.violations += violations;
+        for (why, count) in &after.refusals {
+            let more = count - before.refusals.get(why).unwrap_or(&0);
+            if more > 0 {
+                *self.refusals.entry(why.clone()).or_default() += more;
+            }
+        }
+    }
+
+    /// Says of what it is, at the end of a run.
+    pub fn close(&mut self, first_seed: u64, worlds: u64, took: Duration) {
+        self.date = said("date", &["-u", "+%F"]);
+        self.postgresql = said_by_pg_config("--version").trim_start_matches("PostgreSQL ").to_owned();
+        self.idgen = env!("CARGO_PKG_VERSION").to_owned();
+        self.commit = said("git", &["rev-parse", "--short=10", "HEAD"]);
+        (self.first_seed, self.last_seed) = (first_seed, first_seed + worlds.saturating_sub(1));
+        self.minutes = took.as_secs().div_ceil(60);
+    }
+
+    /// Adds another run.
+    fn merge(&mut self, other: &Tally) {
+        self.minutes += other.minutes;
+        self.rounds += other.rounds;
+        self.ids += other.ids;
+        self.calls += other.calls;
+        self.horizons += other.horizons;
+        self.violations += other.violations;
+        for (name, (struck, skipped)) in &other.faults {
+            let sum = self.faults.entry(name.clone()).or_default();
+            *sum = (sum.0 + struck, sum.1 + skipped);
+        }
+        for (why, count) in &other.refusals {
+            *self.refusals.entry(why.clone()).or_default() += count;
+        }
+    }
+
+    fn struck(&self) -> u64 {
+        self.faults.values().map(|(struck, _)| struck).sum()
+    }
+
+    fn refused(&self) -> u64 {
+        self.refusals.values().sum()
+    }
+
+    fn worlds(&self) -> u64 {
+        self.last_seed - self.first_seed + 1
+    }
+
+    /// In one line.
+    pub fn brief(&self) -> String {
+        format!(
+            "{} rounds, {} faults, {} ids, {} refusals, {} violations",
+            self.rounds,
+            grouped(self.struck()),
+            grouped(self.ids),
+            grouped(self.refused()),
+            self.violations
+        )
+    }
+}
+
+impl Display for Tally {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seeds {} to {}: {}", self.first_seed, self.last_seed, self.brief())?;
+        for (name, (struck, skipped)) in &self.faults {
+            writeln!(
+                f,
+                "  {struck:6} {name}{}",
+                if *skipped > 0 { format!(", {skipped} skipped") } else { String::new() }
+            )?;
+        }
+        writeln!(f, "refused:")?;
+        self.refusals.iter().try_for_each(|(why, count)| writeln!(f, "  {count:6} {why}"))
+    }
+}
+
+/// The page with the tally of all runs, and its data beside it, a run a line.
+pub struct Page {
+    page: PathBuf,
+    data: PathBuf,
+}
+
+/// What the campaign writes of the page lies between these.
+const MARKS: [&str; 2] = ["<!-- The campaign writes from here -->\n", "<!-- to here -->\n"];
+
+impl Page {
+    /// A page of this name in the project, which is as it was committed: a run counts for its commit.
+    pub fn open(name: &str) -> Page {
+        let changed = said("git", &["status", "--porcelain", "--", ".", ":!docs/campaign.*"]);
+        assert!(changed.is_empty(), "a run counts for a commit, and there are changes:\n{changed}");
+        let page = top().join(name);
+        Page { data: page.with_extension("jsonl"), page }
+    }
+
+    /// Adds a run.
+    pub fn add(&self, tally: &Tally) {
+        let mut data = fs::read_to_string(&self.data).unwrap_or_default();
+        writeln!(data, "{}", serde_json::to_string(tally).expect("JSON")).expect("a line");
+        fs::write(&self.data, &data).expect("the data of the page");
+        let page = fs::read_to_string(&self.page).expect("the page");
+        let runs: Vec<Tally> = data.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();
+        fs::write(&self.page, with_tables(&page, &runs)).expect("the page");
+    }
+}
+
+/// The page with new tables in the place of the old ones.
+fn with_tables(page: &str, runs: &[Tally]) -> String {
+    let (before, rest) = page.split_once(MARKS[0]).expect("where the tables begin");
+    let (_, after) = rest.split_once(MARKS[1]).expect("where they end");
+    format!("{before}{}\n{}\n{}{after}", MARKS[0], tables(runs), MARKS[1])
+}
+
+fn tables(runs: &[Tally]) -> String {
+    let mut all = Tally::default();
+    runs.iter().for_each(|run| all.merge(run));
+    let worlds: u64 = runs.iter().map(Tally::worlds).sum();
+    let mut text = format!(
+        "**{} faults, {} ids, {} violations**, in {} rounds of {} worlds and {}:{:02} hours. {} calls were answered, of \
+         them {} with a horizon; {} were refused.\n\n\
+         | date | PostgreSQL | idgen, commit | seeds | hours | rounds | faults | ids | refusals | violations |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+        grouped(all.struck()),
+        grouped(all.ids),
+        all.violations,
+        grouped(all.rounds),
+        grouped(worlds),
+        all.minutes / 60,
+        all.minutes % 60,
+        grouped(all.calls - all.refused()),
+        grouped(all.horizons),
+        grouped(all.refused()),
+    );
+    for run in runs {
+        let Tally { date, postgresql, idgen, commit, first_seed, last_seed, minutes, violations, .. } = run;
+        let [rounds, faults, ids, refusals] = [run.rounds, run.struck(), run.ids, run.refused()].map(grouped);
+        text += &format!(
+            "| {date} | {postgresql} | {idgen}, {commit} | {first_seed} to {last_seed} | {}:{:02} | {rounds} | \
+             {faults} | {ids} | {refusals} | {violations} |\n",
+            minutes / 60,
+            minutes % 60
+        );
+    }
+    text += "\n| fault | struck | skipped |\n|---|---|---|\n";
+    for (name, (struck, skipped)) in &all.faults {
+        text += &format!("| {name} | {} | {} |\n", grouped(*struck), grouped(*skipped));
+    }
+    text += "\n| refusal | calls |\n|---|---|\n";
+    for (why, count) in &all.refusals {
+        text += &format!("| {why} | {} |\n", grouped(*count));
+    }
+    text
+}
+
+/// A number with commas.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).expect("digits")).collect();
+    groups.join(",")
+}
+
+/// What a program says, run in the project's folder.
+fn said(program: &str, args: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.args(args).current_dir(top());
+    String::from_utf8_lossy(&run(command).stdout).trim().to_owned()
+}
