@@ -34,6 +34,9 @@ pub const CUT: Refusals = &["lost", "57P01", "57P02", "57P03"];
 /// What the primary waits for does not answer, or its disk does not.
 pub const NOT_DURABLE: Refusals = &["55000 the high-water mark of ids could not be made durable in time"];
 
+/// The disk under the WAL fails: the backend that finds out says so, and the server ends.
+pub const BAD_DISK: Refusals = &["58030 could not", "53100 could not"];
+
 /// A kind of fault.
 pub struct Fault {
     /// What the tally calls it.
