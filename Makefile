@@ -68,8 +68,8 @@ matrix: setup ## run every test on each PostgreSQL that is supported; VERSIONS="
 upgrades: setup ## pg_upgrade from this PostgreSQL to newer ones, fetched for it; VERSIONS=18 for one
 	scripts/test upgrades $(VERSIONS)
 
-faults: setup ## draw crashes, clock steps and failovers at random: ROUNDS=50 SEED=...
-	ROUNDS=$(ROUNDS) SEED=$(SEED) scripts/test faults
+faults: setup ## draw crashes, clock steps, failovers and more at random: MINUTES=60 ROUNDS=... WORLDS=12 SEED=... TALLY=...
+	MINUTES=$(MINUTES) ROUNDS=$(ROUNDS) WORLDS=$(WORLDS) SEED=$(SEED) TALLY=$(TALLY) scripts/test faults
 
 fuzz: setup ## give every input random values: CALLS=1000000 SEED=...
 	CALLS=$(CALLS) SEED=$(SEED) scripts/test fuzz

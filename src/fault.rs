@@ -3,7 +3,7 @@
 use idgen_core::server::Point;
 
 /// Does what the setting `idgen.fault` asks for at this point: "POINT kill", "POINT terminate" (as
-/// pg_terminate_backend does) or "POINT error".
+/// pg_terminate_backend does), "POINT stop" until it is told to go on, or "POINT error".
 #[cfg(feature = "pg_test")]
 pub fn point(point: Point) {
     use idgen_core::server::Wait;
@@ -24,6 +24,9 @@ pub fn point(point: Point) {
         Some("terminate") => {
             let _ = raise(Signal::SIGTERM);
             crate::pg::backend::sleep(1, Wait::Mark);
+        }
+        Some("stop") => {
+            let _ = raise(Signal::SIGSTOP);
         }
         Some("error") => panic!("fault at {name}"),
         _ => {}

@@ -77,6 +77,7 @@ mod mutated {
             max_lease() -> u64;
             reserve_ahead_ms() -> u64;
             run_floor() -> Tick;
+            awaited() -> u64;
             oldest_start() -> Tick;
             wake_waiting();
             check_for_interrupts();
@@ -198,6 +199,16 @@ mod mutated {
             if !is(Mutation::NoFlush) {
                 self.0.flush(lsn);
             }
+        }
+
+        fn flush_soon(&self, lsn: u64) {
+            if !is(Mutation::NoFlush) {
+                self.0.flush_soon(lsn);
+            }
+        }
+
+        fn flushed(&self, lsn: u64) -> bool {
+            is(Mutation::NoFlush) || self.0.flushed(lsn)
         }
 
         fn standbys_must_acknowledge(&self) -> bool {

@@ -12,9 +12,9 @@ use crate::server::ClockSet;
 /// `idgen.epoch` and `idgen.max_ahead` where nobody has changed them, in milliseconds.
 const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;
 const MAX_AHEAD_MS: i64 = 1000;
-/// How far a mark may lie after the last id: twice `idgen.reserve_ahead` of a world, those who queue for a full shard,
-/// and what a statement may mint that was never answered.
-const MARK_AHEAD_MS: i64 = 1000;
+/// How far a mark may lie after the last id: `idgen.reserve_ahead` of a world, those who queue for a full shard, and
+/// what a statement may mint that was never answered.
+const MARK_AHEAD_MS: i64 = 500;
 /// How far two readings of one clock may be apart, in milliseconds.
 const SKEW_MS: i64 = 1;
 /// What begins the messages of refusals for the clock, which are due by what it shows.
@@ -224,10 +224,10 @@ impl Checker {
     /// Whether ids, or a mark, may lie so far after what the clock showed in a call that the call has to wait.
     fn clock_is_behind(&self, record: &Record) -> bool {
         let (least, _) = self.ahead_ms(record.server, record.called, record.answered);
-        let shown = record.called.unix_us / 1000 + least;
+        let shown = record.answered.unix_us / 1000 + least;
         let reached = self.latest_ms.max(self.latest_shown_ms(record.answered)) + MARK_AHEAD_MS;
         let of_js = if record.statement.contains("_js") { 1000 } else { 0 };
-        shown + MAX_AHEAD_MS.min(self.max_ahead_ms()) < reached + of_js
+        shown + MAX_AHEAD_MS < reached + of_js
     }
 
     /// Repeats, order in the session, time and shard.
@@ -275,7 +275,7 @@ impl Checker {
                 ));
             }
         }
-        if record.statement.contains("rows") || record.statement.contains("INSERT") {
+        if !matches!(record.answer, Answer::Ids(_)) {
             self.rows.extend(runs.iter().flat_map(|run| (run.start..run.end()).map(|at| run.id(at))));
         }
     }
@@ -458,5 +458,294 @@ fn runs_of(record: &Record) -> &[Run] {
         Answer::Ids(runs) | Answer::Inserted(runs) => runs,
         Answer::Committed(runs) if record.statement != "COMMIT" => runs,
         _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 2026-01-01, as milliseconds since 1970, at which the journals below begin.
+    const BEGIN_MS: i64 = 1_767_225_600_000;
+    const SHARD: Shard = Shard { js: false, number: 7 };
+
+    /// So many milliseconds after the beginning.
+    fn at(ms: u64) -> Moment {
+        Moment { us: ms * 1000, unix_us: (BEGIN_MS + ms as i64) * 1000 }
+    }
+
+    /// Positions of a millisecond after the beginning.
+    fn run(ms: i64, sequence: u64, count: u64) -> Run {
+        Run { shard: SHARD, start: ((BEGIN_MS + ms - EPOCH_UNIX_MS) as u64) << 10 | sequence, count }
+    }
+
+    fn id(ms: i64, sequence: u64) -> i64 {
+        let run = run(ms, sequence, 1);
+        run.id(run.start)
+    }
+
+    /// What a session of server 1 was answered from one moment to another.
+    fn record(session: u64, from: u64, to: u64, answer: Answer) -> Record {
+        Record {
+            session,
+            server: 1,
+            statement: "SELECT".into(),
+            shards: (SHARD.number, 1),
+            heard: at(from),
+            called: at(from),
+            answered: at(to),
+            answer,
+        }
+    }
+
+    fn ids(session: u64, from: u64, to: u64, runs: &[Run]) -> Record {
+        record(session, from, to, Answer::Ids(runs.to_vec()))
+    }
+
+    fn refused(from: u64, to: u64, why: &str) -> Record {
+        record(1, from, to, Answer::Refused(why.into()))
+    }
+
+    fn horizon(at: u64, from: i64, to: i64, rows: &[i64]) -> Record {
+        record(9, at, at, Answer::Horizon { from, to, rows: rows.to_vec() })
+    }
+
+    fn on(server: ServerNumber, record: Record) -> Record {
+        Record { server, ..record }
+    }
+
+    fn clock(from: u64, to: u64, ahead_ms: i64) -> Event {
+        Event::Clock { server: 1, set: ClockSet { from: at(from), to: at(to), ahead_ms } }
+    }
+
+    fn succession(ms: u64, keeps_all: bool) -> Event {
+        Event::Succession { at: at(ms), server: 2, from: 1, keeps_all }
+    }
+
+    /// Asserts that a round of a new world breaks one promise, in these words, or none.
+    fn assert_found(records: Vec<Record>, events: &[Event], words: Option<&str>) {
+        let found = Checker::default().round(records, events);
+        match words {
+            None => assert_eq!(found, [""; 0]),
+            Some(words) => {
+                assert_eq!(found.len(), 1, "{found:#?}");
+                assert!(found[0].starts_with(words), "{found:#?}");
+            }
+        }
+    }
+
+    /// What ids mean is as docs/reference.md has it, and the checker's own.
+    #[test]
+    fn ids_are_read_as_runs() {
+        let js = |second: i64, sequence: i64| second << 20 | 5 << 12 | sequence;
+        let of = |number, start, count| Run { shard: Shard { js: false, number }, start, count };
+        let id = |ms: i64, shard: i64, sequence: i64| ms << 23 | shard << 10 | sequence;
+        let ids = [id(3, 1, 1022), id(3, 2, 0), id(3, 1, 1023), id(4, 1, 0), id(4, 1, 2), id(4, 1, 1)];
+        let runs =
+            [of(1, 3 << 10 | 1022, 3), of(2, 3 << 10, 1), of(1, 4 << 10 | 2, 1), of(1, 4 << 10 | 1, 1)];
+        assert_eq!(Run::of(&ids, false), runs);
+        assert_eq!(runs[0].id(runs[0].end() - 1), ids[3]);
+        let run = Run::of(&[js(9, 4095), js(10, 0)], true)[0];
+        assert_eq!((run.shard.number, run.count, run.ms(run.start)), (5, 2, 9000));
+        assert_eq!(run.id(run.end() - 1), js(10, 0));
+    }
+
+    /// A journal in which all promises are kept, over two rounds, has no findings.
+    #[test]
+    fn what_is_promised_is_found_right() {
+        let mut checker = Checker::default();
+        let committed = record(2, 30, 31, Answer::Committed(vec![run(30, 0, 1)]));
+        let records = vec![
+            ids(1, 10, 11, &[run(10, 0, 500), run(11, 0, 5)]),
+            // In the same millisecond leases need not be in order.
+            ids(2, 11, 12, &[run(11, 300, 4)]),
+            ids(1, 11, 12, &[run(11, 100, 4)]),
+            committed,
+            horizon(35, i64::MIN, id(32, 0), &[id(30, 0)]),
+            refused(40, 50, "57P03 the database system is starting up"),
+            ids(1, 60, 60, &[run(60, 0, 1)]),
+        ];
+        let events = [
+            Event::Faults {
+                from: at(38),
+                to: at(45),
+                struck: Vec::new(),
+                allows: vec!["57P03".into(), "lost".into()],
+            },
+            Event::Rows { ids: vec![id(30, 0)] },
+        ];
+        assert_eq!(checker.round(records, &events), [""; 0]);
+        assert_eq!((checker.counts.ids, checker.counts.refusals.len()), (515, 1));
+        let records = vec![
+            // The connection broke in the round before, and the client was asleep.
+            Record { heard: at(42), ..refused(70, 70, "lost") },
+            horizon(80, id(32, 0), id(80, 0), &[]),
+        ];
+        assert_eq!(
+            checker.round(records, &[Event::Rows { ids: vec![id(30, 0)] }, events[0].clone()]),
+            [""; 0]
+        );
+    }
+
+    /// Promise 1: an id is given once, whoever asks, and in whichever round.
+    #[test]
+    fn a_repeated_id_is_found() {
+        let given = ids(1, 10, 20, &[run(12, 0, 8)]);
+        for again in [run(12, 7, 1), run(12, 0, 1), run(11, 1020, 6), run(12, 3, 2), run(11, 1020, 100)] {
+            let mut checker = Checker::default();
+            assert_eq!(checker.round(vec![given.clone()], &[]), [""; 0]);
+            let found = checker.round(vec![on(2, ids(2, 10, 20, &[again]))], &[]);
+            assert_eq!(found.len(), 1, "{found:#?}");
+            assert!(found[0].starts_with("repeated: "), "{found:#?}");
+        }
+        assert_found(
+            vec![given.clone(), on(2, ids(2, 10, 20, &[run(11, 1023, 1), run(12, 8, 1)]))],
+            &[],
+            None,
+        );
+    }
+
+    /// Promise 1: also where nobody was told of the row that has it.
+    #[test]
+    fn a_row_with_the_id_of_another_call_is_found() {
+        let rows = [Event::Rows { ids: vec![id(12, 3)] }];
+        assert_found(vec![ids(1, 10, 20, &[run(12, 0, 8)])], &rows, Some("repeated: "));
+        assert_found(vec![record(1, 10, 20, Answer::Committed(vec![run(12, 3, 1)]))], &rows, None);
+    }
+
+    /// Promise 2, in a session.
+    #[test]
+    fn disorder_in_a_session_is_found() {
+        let words = Some("out of order in a session");
+        assert_found(vec![ids(1, 10, 20, &[run(12, 5, 1), run(12, 4, 1)])], &[], words);
+        let calls = |session| vec![ids(1, 10, 20, &[run(12, 5, 1)]), ids(session, 20, 21, &[run(20, 5, 1)])];
+        assert_found(calls(1), &[], None);
+        let back = vec![ids(1, 12, 12, &[run(12, 5, 1)]), ids(1, 12, 12, &[run(12, 4, 1)])];
+        assert_found(back, &[], words);
+    }
+
+    /// Promise 2, over sessions: to the millisecond, and not while the clock shows one a second time.
+    #[test]
+    fn disorder_over_sessions_is_found() {
+        let calls = vec![ids(1, 10, 11, &[run(14, 0, 9)]), ids(2, 12, 12, &[run(13, 0, 1)])];
+        assert_found(calls.clone(), &[], Some("out of order: "));
+        let elsewhere = calls.iter().map(|call| on(call.session as usize, call.clone())).collect();
+        assert_found(elsewhere, &[], None);
+        let together = vec![ids(1, 10, 11, &[run(14, 0, 9)]), ids(2, 11, 12, &[run(13, 0, 1)])];
+        assert_found(together, &[], None);
+        let set = [clock(0, 1, 0), clock(12, 12, -5)];
+        assert_found(calls, &set, None);
+    }
+
+    /// Promise 2: ids for JavaScript are in strict order.
+    #[test]
+    fn disorder_of_ids_for_javascript_is_found() {
+        let second = ((BEGIN_MS - EPOCH_UNIX_MS) / 1000) as u64;
+        let run =
+            |sequence| Run { shard: Shard { js: true, number: 7 }, start: second << 12 | sequence, count: 1 };
+        let mut calls = vec![ids(1, 10, 11, &[run(4)]), ids(2, 11, 12, &[run(3)])];
+        assert_found(calls.clone(), &[], None);
+        calls[1].called.us += 1;
+        assert_found(calls, &[], Some("out of order: "));
+    }
+
+    /// Promise 3, by the clocks as set.
+    #[test]
+    fn ids_of_another_time_are_found() {
+        assert_found(vec![ids(1, 100, 110, &[run(98, 0, 1)])], &[], Some("before its call"));
+        assert_found(vec![ids(1, 100, 110, &[run(99, 0, 1)])], &[], None);
+        assert_found(vec![ids(1, 100, 110, &[run(1112, 0, 1)])], &[], Some("too far ahead"));
+        assert_found(vec![ids(1, 100, 110, &[run(1111, 0, 1)])], &[], None);
+        // Back from a moment in the call on.
+        let back = [clock(0, 1, 0), clock(105, 106, -50)];
+        assert_found(vec![ids(1, 100, 110, &[run(50, 0, 1)])], &back, None);
+        assert_found(vec![ids(1, 107, 110, &[run(1062, 0, 1)])], &back, Some("too far ahead"));
+        assert_found(vec![ids(1, 100, 104, &[run(50, 0, 1)])], &back, Some("before its call"));
+    }
+
+    /// An id is of the shard that was asked for.
+    #[test]
+    fn ids_of_another_shard_are_found() {
+        let call = Record { shards: (8, 4), ..ids(1, 10, 20, &[run(12, 0, 1)]) };
+        assert_found(vec![call], &[], Some("of another shard"));
+    }
+
+    /// Promise 1: a server that is promoted begins above all that the other gave, and gives while it lives on.
+    #[test]
+    fn a_promoted_server_that_begins_below_is_found() {
+        let calls = vec![on(2, ids(2, 10, 20, &[run(12, 0, 1)])), ids(1, 10, 20, &[run(13, 0, 1)])];
+        assert_found(calls.clone(), &[succession(9, true)], Some("server 2 gave"));
+        assert_found(calls, &[succession(9, false)], None);
+    }
+
+    /// Promise 6: no call mints below a horizon that was answered before it began.
+    #[test]
+    fn an_id_below_a_horizon_is_found() {
+        let calls = |horizon_at| {
+            vec![horizon(horizon_at, i64::MIN, id(12, 0), &[]), ids(1, 11, 20, &[run(11, 0, 1)])]
+        };
+        assert_found(calls(10), &[], Some("below a horizon"));
+        assert_found(calls(11), &[], None);
+    }
+
+    /// Promise 6: no row comes later below a horizon.
+    #[test]
+    fn a_row_that_comes_below_a_horizon_is_found() {
+        let committed = record(1, 10, 20, Answer::Committed(vec![run(12, 0, 1)]));
+        let rows = [Event::Rows { ids: vec![id(12, 0)] }];
+        let words = Some("the row of");
+        let to = id(13, 0);
+        assert_found(vec![committed.clone(), horizon(15, i64::MIN, to, &[])], &rows, words);
+        assert_found(vec![committed.clone(), horizon(15, i64::MIN, to, &[id(12, 0)])], &rows, None);
+        assert_found(vec![committed, horizon(15, to, id(14, 0), &[])], &rows, None);
+    }
+
+    /// Promise 6: the horizon never goes back, unless it was lost with what was acknowledged.
+    #[test]
+    fn a_horizon_that_goes_back_is_found() {
+        let calls =
+            || vec![horizon(15, i64::MIN, id(13, 0), &[]), on(2, horizon(16, id(13, 0), id(12, 0), &[]))];
+        assert_found(calls(), &[succession(15, true)], Some("the horizon went back"));
+        assert_found(calls(), &[succession(16, false)], None);
+    }
+
+    /// What was answered as committed is there, unless it was lost with an asynchronous standby.
+    #[test]
+    fn a_row_that_is_lost_is_found() {
+        let committed = || vec![record(1, 10, 20, Answer::Committed(vec![run(12, 0, 1)]))];
+        let rows = Event::Rows { ids: Vec::new() };
+        assert_found(committed(), &[rows.clone()], Some("the row of"));
+        assert_found(committed(), &[succession(21, true), rows.clone()], Some("the row of"));
+        assert_found(committed(), &[succession(21, false), rows], None);
+    }
+
+    /// A refusal is explained by a fault of its time, and by nothing else.
+    #[test]
+    fn a_refusal_without_need_is_found() {
+        let words = Some("a refusal that no promise allows");
+        let faults = |allows: &str| {
+            [Event::Faults { from: at(10), to: at(20), struck: Vec::new(), allows: vec![allows.into()] }]
+        };
+        assert_found(vec![refused(15, 25, "57P03 no")], &faults("57P03"), None);
+        assert_found(vec![refused(15, 25, "57P03 no")], &faults("lost"), words);
+        assert_found(vec![refused(21, 25, "57P03 no")], &faults("55000"), words);
+        assert_found(vec![refused(21, 25, "55000 no")], &faults("55000"), words);
+        assert_found(vec![Record { heard: at(19), ..refused(21, 25, "lost") }], &faults("lost"), None);
+        assert_found(vec![Record { heard: at(19), ..refused(21, 25, "55000 no") }], &faults("55000"), words);
+    }
+
+    /// A clock that is behind explains the refusals that it brings about, as long as it is.
+    #[test]
+    fn a_refusal_for_a_clock_that_is_right_is_found() {
+        let words = Some("a refusal that no promise allows");
+        let why = "55000 the system clock is behind the ids of shard";
+        assert_found(vec![refused(5_000, 6_000, why)], &[clock(0, 1, 0)], words);
+        let back = [clock(0, 1, 0), clock(100, 101, -3000), clock(200, 201, 0)];
+        assert_found(vec![refused(150, 160, why)], &back, None);
+        assert_found(vec![refused(150, 160, "55000 the high-water mark")], &back, words);
+        assert_found(vec![refused(5_000, 6_000, why)], &back, words);
+        let forth = [clock(0, 1, 0), clock(100, 101, 3000), clock(200, 201, 0)];
+        assert_found(vec![refused(300, 400, why)], &forth, None);
+        assert_found(vec![refused(6_000, 6_100, why)], &forth, words);
     }
 }

@@ -1,4 +1,5 @@
-//! All promises under faults drawn at random: `make faults ROUNDS=… MINUTES=… WORLDS=… SEED=… TALLY=…`.
+//! All promises under faults drawn at random: `make faults ROUNDS=… MINUTES=… WORLDS=… SEED=… TALLY=…`. What it is
+//! stands in docs/campaign.md.
 //!
 //! A world is a primary, its standbys and their clients, and lives for [`ROUNDS_OF_A_WORLD`] rounds. Everything that
 //! is drawn in it follows from its seed, and nothing that is drawn depends on how fast the machine is: so the seed
@@ -27,7 +28,7 @@ use crate::process::{house, number_variable};
 use tally::{Page, Tally};
 use world::World;
 
-/// After so many rounds a new world begins.
+/// After so many rounds, at most, a new world begins.
 const ROUNDS_OF_A_WORLD: u64 = 20;
 /// How often the state of a run is told.
 const TELL_EVERY: Duration = Duration::from_secs(10);
@@ -36,6 +37,7 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 struct Campaign {
     first: u64,
     rounds: u64,
+    rounds_of_a_world: u64,
     until: Option<Instant>,
     /// Somebody has asked for the end, or a world has failed.
     stop: Arc<AtomicBool>,
@@ -48,6 +50,7 @@ fn random_faults() {
     let minutes = number_variable("MINUTES");
     let at_once = number_variable("WORLDS").unwrap_or(4).max(1);
     let page = std::env::var("TALLY").ok().filter(|name| !name.is_empty()).map(|name| Page::open(&name));
+    let rounds = number_variable("ROUNDS").unwrap_or(if minutes.is_some() { u64::MAX } else { 12 });
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The second time at once.
@@ -56,7 +59,8 @@ fn random_faults() {
     }
     let campaign = Campaign {
         first: number_variable("SEED").unwrap_or_else(|| fastrand::u64(..1 << 32)),
-        rounds: number_variable("ROUNDS").unwrap_or(if minutes.is_some() { u64::MAX } else { 8 }),
+        rounds,
+        rounds_of_a_world: rounds.div_ceil(at_once).min(ROUNDS_OF_A_WORLD),
         until: minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes)),
         stop,
         next: Mutex::new(0),
@@ -103,18 +107,19 @@ impl Campaign {
 
     /// Lives one world after the other, as long as there are rounds.
     fn live(&self) {
-        while !self.is_over() {
-            let number = {
-                let mut next = self.next.lock().expect("next");
-                if *next * ROUNDS_OF_A_WORLD >= self.rounds {
-                    return;
-                }
-                *next += 1;
-                *next - 1
-            };
-            let rounds = (self.rounds - number * ROUNDS_OF_A_WORLD).min(ROUNDS_OF_A_WORLD);
-            self.live_world(self.first + number, rounds);
+        while let Some(number) = self.next_world() {
+            let rounds = self.rounds - number * self.rounds_of_a_world;
+            self.live_world(self.first + number, rounds.min(self.rounds_of_a_world));
         }
+    }
+
+    fn next_world(&self) -> Option<u64> {
+        let mut next = self.next.lock().expect("next");
+        let is_more = !self.is_over() && *next * self.rounds_of_a_world < self.rounds;
+        is_more.then(|| {
+            *next += 1;
+            *next - 1
+        })
     }
 
     /// Lives the first rounds of the world of a seed.

@@ -30,6 +30,10 @@ pub enum Work {
     Mint,
     /// It mints in statements that take two seconds.
     MintForLong,
+    /// It mints in statements that do nothing else for long.
+    MintBusily,
+    /// Its backend stops whenever it comes by this point of a renewal.
+    StopAt(&'static str),
     /// It follows the table by the horizon.
     Follow,
 }
@@ -152,6 +156,11 @@ impl Sessions {
         self.group.hold.store(false, Ordering::SeqCst);
     }
 
+    /// Whether all have ended.
+    pub fn have_ended(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
     /// Ends their work.
     pub fn finish(mut self) {
         self.stop();
@@ -194,7 +203,11 @@ impl Session {
                     self.heard = Moment::now();
                     while self.goes_on() && !client.is_closed() {
                         self.work(&mut client);
-                        let pace = if self.work == Work::Follow { 100..300 } else { 15..60 };
+                        let pace = match self.work {
+                            Work::Follow | Work::MintBusily => 100..300,
+                            Work::StopAt(_) => 1..5,
+                            Work::Mint | Work::MintForLong => 15..60,
+                        };
                         thread::sleep(Duration::from_millis(self.rng.u64(pace)));
                     }
                 }
@@ -225,6 +238,19 @@ impl Session {
             Work::MintForLong => {
                 let sql = "SELECT snowflake_next_id(n % 4), pg_sleep(0.02) FROM generate_series(1, 100) AS n";
                 self.ids(client, sql, (0, SHARDS), false);
+            }
+            Work::MintBusily => {
+                let first = self.rng.u16(..BULK_SHARDS - 16);
+                let sql = format!(
+                    "SELECT array_agg(snowflake_next_id({first} + n / 5000)) AS busily FROM generate_series(0, 79999) AS n"
+                );
+                self.ids(client, &sql, (first, 16), false);
+            }
+            Work::StopAt(point) => {
+                let sql = format!("SET idgen.fault = '{point} stop'; SET application_name = 'stops'");
+                if client.batch_execute(&sql).is_ok() {
+                    self.ids(client, "SELECT snowflake_next_id(0)", (0, 1), false);
+                }
             }
             Work::Follow => self.follow(client),
         }

@@ -1,5 +1,6 @@
 //! A primary, its standbys, and clients of both.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -13,17 +14,35 @@ use crate::campaign::journal::{Event, Reader, ServerNumber, Writer};
 use crate::campaign::mutations::Pair;
 use crate::campaign::sessions::{Journals, ROWS, Sessions, Work};
 use crate::moment::Moment;
+use crate::server::link::Link;
 use crate::server::{Build, ClockSet, Server};
 
 /// What the primary waits for at a commit: `synchronous_standby_names`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Names {
-    /// Nothing.
-    None,
-    /// The first of the standbys that is there.
-    First,
-    /// Any one of them.
-    Any,
+pub struct Names {
+    /// `FIRST` or `ANY`.
+    kind: &'static str,
+    /// How many standbys have to have it.
+    number: usize,
+    /// Of these places in [`World::standbys`].
+    of: Vec<usize>,
+}
+
+impl Names {
+    /// Draws some of so many standbys.
+    fn draw(rng: &mut Rng, standbys: usize) -> Names {
+        let kind = if rng.bool() { "FIRST" } else { "ANY" };
+        let mut of: Vec<_> = (0..standbys).collect();
+        rng.shuffle(&mut of);
+        of.truncate(rng.usize(1..=standbys));
+        let number = if rng.u8(0..3) == 0 { of.len() } else { 1 };
+        Names { kind, number, of }
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} {} of {:?}", self.kind, self.number, self.of)
+    }
 }
 
 /// A standby of the world's primary.
@@ -31,6 +50,8 @@ pub struct Standby {
     pub server: Server,
     /// Its application_name.
     pub name: String,
+    /// How it reaches what it follows.
+    pub link: Arc<Link>,
 }
 
 /// A world. What a fault is told of it, apart from its servers' answers, follows from the seed.
@@ -38,7 +59,8 @@ pub struct World {
     pub rng: Rng,
     pub primary: Server,
     pub standbys: Vec<Standby>,
-    pub names: Names,
+    /// None where commits wait for nothing.
+    pub names: Option<Names>,
     /// Clients of the primary, which are moved to the next one at a failover.
     clients: Sessions,
     /// A client whose statements take seconds, and in which a session does not read its configuration.
@@ -84,8 +106,16 @@ impl World {
         let mut rng = Rng::with_seed(seed);
         let max_wait = format!("idgen.max_wait = {}", [1000, 3000][rng.usize(0..2)]);
         let mutation = format!("idgen.mutation = '{}'", wrong.map_or("", |pair| pair.mutation));
-        let mut settings =
-            vec!["idgen.epoch = '2024-01-01T00:00:00Z'", "idgen.reserve_ahead = 200ms", &max_wait];
+        let mut settings = vec![
+            "idgen.epoch = '2024-01-01T00:00:00Z'",
+            "idgen.reserve_ahead = 200ms",
+            &max_wait,
+            // For pg_rewind.
+            "wal_log_hints = on",
+            // A network that is cut may hold up a shutdown for so long.
+            "wal_sender_timeout = 5s",
+            "wal_receiver_timeout = 5s",
+        ];
         // Half of the worlds run what users get. The others have the points at which a renewing backend dies.
         let mut build = if rng.bool() { Build::Release } else { Build::Faults };
         if wrong.is_some() {
@@ -99,7 +129,7 @@ impl World {
         let mut world = World {
             clients: Sessions::start(&[], &journals, &primary, &mut rng),
             standbys: Vec::new(),
-            names: Names::None,
+            names: None,
             long: None,
             beside: Vec::new(),
             lasting: Vec::new(),
@@ -119,7 +149,7 @@ impl World {
         let standbys = wrong.map_or(standbys, |pair| pair.standbys);
         (0..standbys).for_each(|_| world.attach());
         if standbys > 0 {
-            let names = if world.rng.bool() { Names::First } else { Names::Any };
+            let names = world.draw_names();
             world.make_synchronous(names);
         }
         let work = [Work::Mint, Work::Mint, Work::Mint, Work::Follow];
@@ -130,21 +160,36 @@ impl World {
     /// Gives the primary a new standby.
     pub fn attach(&mut self) {
         self.named += 1;
-        let name = format!("twin{}", self.named);
-        self.standbys.push(Standby { server: self.primary.standby(&name), name });
+        let (name, link) = (format!("twin{}", self.named), Arc::new(Link::to(&self.primary)));
+        self.standbys.push(Standby { server: self.primary.standby_by(&link.host(), &name), name, link });
     }
 
-    /// Commits wait for the standbys from now on, which have caught up when this returns.
+    /// Gives all standbys a new copy of the primary.
+    pub fn copy_anew(&mut self) {
+        for Standby { server, name, link } in std::mem::take(&mut self.standbys) {
+            drop(server);
+            link.lead_to(&self.primary);
+            let server = self.primary.standby_by(&link.host(), &name);
+            self.standbys.push(Standby { server, name, link });
+        }
+    }
+
+    /// Names some of the standbys.
+    pub fn draw_names(&mut self) -> Names {
+        Names::draw(&mut self.rng, self.standbys.len())
+    }
+
+    /// Commits wait for these standbys from now on, which have caught up when this returns.
     pub fn make_synchronous(&mut self, names: Names) {
-        self.names = names;
-        let list: Vec<_> = self.standbys.iter().map(|standby| standby.name.as_str()).collect();
-        let kind = if names == Names::First { "FIRST" } else { "ANY" };
-        self.primary.make_synchronous_as(&format!("{kind} 1 ({})", list.join(", ")), &list);
+        let list: Vec<_> = names.of.iter().map(|place| self.standbys[*place].name.as_str()).collect();
+        let setting = format!("{} {} ({})", names.kind, names.number, list.join(", "));
+        self.primary.make_synchronous_as(&setting, &list);
+        self.names = Some(names);
     }
 
     /// Commits wait for nothing any more.
     pub fn make_asynchronous(&mut self) {
-        self.names = Names::None;
+        self.names = None;
         self.primary.make_asynchronous();
     }
 
@@ -171,6 +216,22 @@ impl World {
         self.know(server);
         let work = vec![Work::Mint; count];
         self.beside.push(Sessions::start(&work, &self.journals, server, &mut self.rng));
+    }
+
+    /// Starts a client that stays with the primary, and is ended by whoever has asked for it.
+    pub fn start_apart(&mut self, work: Work) -> Sessions {
+        Sessions::start(&[work], &self.journals, &self.primary, &mut self.rng)
+    }
+
+    /// Starts a client of the primary that mints until the round ends in long runs, with nothing else to do.
+    pub fn start_busy(&mut self) {
+        let busy = self.start_apart(Work::MintBusily);
+        self.beside.push(busy);
+    }
+
+    /// Whether a fault of this name lasts.
+    pub fn lasts(&self, name: &str) -> bool {
+        self.lasting.iter().any(|(lasting, _)| *lasting == name)
     }
 
     /// A server takes over from the primary, which is returned. `keeps_all` says that it has every row and every mark
@@ -252,11 +313,8 @@ impl World {
     /// Waits until the primary takes connections, and the standbys have all that it has: from here on no call may be
     /// refused.
     fn until_healthy(&mut self) {
-        let mut client = self.primary.reconnect();
-        if self.names != Names::None {
-            let names: Vec<_> = self.standbys.iter().map(|standby| standby.name.as_str()).collect();
-            self.primary.until_followed(&mut client, &names);
-        }
+        let names: Vec<_> = self.standbys.iter().map(|standby| standby.name.as_str()).collect();
+        self.primary.until_followed(&names);
         if let Some(Window { from, struck, allows }) = self.window.take() {
             self.events.write(&Event::Faults { from, to: Moment::now(), struck, allows });
         }

@@ -1,32 +1,35 @@
 //! Servers that are made of others: backups, standbys and upgrades, and what follows whom.
 
-use postgres::Client;
-
 use crate::process::{command, run};
 use crate::server::{Build, Server, initdb, succeeds};
 
 impl Server {
     /// A copy of the running server, not started yet.
     pub fn base_backup(&self) -> Server {
-        self.copy("backup", &[])
+        self.copy("backup")
     }
 
     /// A standby of this server, which knows it by `name`; started.
     pub fn standby(&self, name: &str) -> Server {
-        let standby = self.copy(name, &["--write-recovery-conf"]);
+        self.standby_by(&self.host(), name)
+    }
+
+    /// The same for one that reaches this server by another folder than that of its sockets.
+    pub fn standby_by(&self, host: &str, name: &str) -> Server {
+        let standby = self.copy(name);
+        standby.follow_by(host, name);
         standby.up();
         standby
     }
 
-    fn copy(&self, name: &str, options: &[&str]) -> Server {
+    fn copy(&self, name: &str) -> Server {
         let mut copy = Server::new(self.build);
         copy.has_disk = self.has_disk;
         let mut backup = self.pg("pg_basebackup");
         backup
             .args(["--checkpoint=fast", "--no-sync", "-D"])
             .arg(&copy.dir)
-            .arg(format!("--dbname={} application_name={name}", self.target("postgres")))
-            .args(options);
+            .arg(format!("--dbname={} application_name={name}", self.target("postgres")));
         run(backup);
         copy.own_sockets();
         copy
@@ -62,19 +65,30 @@ impl Server {
 
     /// Makes a former primary, stopped or killed, a standby of the one that was promoted.
     pub fn rewind(&self, primary: &Server, name: &str) {
+        self.rewind_to(primary);
+        self.follow(primary, name);
+    }
+
+    /// Takes back what a former primary, stopped or killed, has written since the other one was promoted.
+    pub fn rewind_to(&self, primary: &Server) {
         // Until its first checkpoint a promoted server looks to pg_rewind as if it had not been promoted.
-        primary.connect().batch_execute("CHECKPOINT").expect("CHECKPOINT");
+        primary.reconnect().batch_execute("CHECKPOINT").expect("CHECKPOINT");
         let mut rewind = self.pg("pg_rewind");
-        rewind.args(["--write-recovery-conf", "--no-sync", "--target-pgdata"]).arg(&self.dir);
-        rewind.arg(format!("--source-server={} application_name={name}", primary.target("postgres")));
+        rewind.args(["--no-sync", "--target-pgdata"]).arg(&self.dir);
+        rewind.arg(format!("--source-server={}", primary.target("postgres")));
         assert!(succeeds(&mut rewind), "{rewind:?}");
+        self.forget_journals();
         self.own_sockets();
     }
 
     /// Makes a former primary that was stopped in order a standby.
     pub fn follow(&self, primary: &Server, name: &str) {
-        let conninfo = format!("{} application_name={name}", primary.target("postgres"));
-        self.configure(&[&format!("primary_conninfo = '{conninfo}'")]);
+        self.follow_by(&primary.host(), name);
+    }
+
+    /// The same by way of this folder, which need not be that of the primary's sockets.
+    pub fn follow_by(&self, host: &str, name: &str) {
+        self.configure(&[&format!("primary_conninfo = 'host={host} user=postgres application_name={name}'")]);
         let mut touch = command("touch");
         touch.arg(self.dir.join("standby.signal"));
         run(touch);
@@ -97,20 +111,24 @@ impl Server {
     pub fn make_synchronous_as(&self, names: &str, standbys: &[&str]) {
         self.configure(&[&format!("synchronous_standby_names = '{names}'")]);
         self.reload("synchronous_standby_names", names);
+        let named = format!("application_name IN ('{}')", standbys.join("', '"));
+        // Each WAL sender reads the setting by itself, and those that were named before go on answering until then.
+        self.wait_until(&format!(
+            "SELECT count(*) FILTER (WHERE {named}) = {} AND bool_and({named} = (sync_state <> 'async'))
+             FROM pg_stat_replication",
+            standbys.len()
+        ));
         // Commits begin to wait when the checkpointer has read the setting, which it does before this.
-        let mut client = self.connect();
-        client.batch_execute("CHECKPOINT").expect("CHECKPOINT");
-        self.until_followed(&mut client, standbys);
+        self.until_done("CHECKPOINT");
+        self.until_followed(standbys);
     }
 
-    /// Waits until these standbys, which commits wait for, have what is written now.
-    pub fn until_followed(&self, client: &mut Client, standbys: &[&str]) {
-        let written: String =
-            client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).expect("position").get(0);
+    /// Waits until these standbys have what is written now.
+    pub fn until_followed(&self, standbys: &[&str]) {
+        let written: String = self.answer("SELECT pg_current_wal_insert_lsn()::text");
         self.wait_until(&format!(
             "SELECT count(*) = {} FROM pg_stat_replication
-             WHERE sync_state IN ('sync', 'quorum', 'potential') AND application_name IN ('{}')
-                   AND flush_lsn >= '{written}'",
+             WHERE application_name IN ('{}') AND flush_lsn >= '{written}'",
             standbys.len(),
             standbys.join("', '")
         ));

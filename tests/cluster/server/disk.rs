@@ -104,6 +104,16 @@ impl Server {
         lost
     }
 
+    /// Forgets what a loss of power would take back, of a server that is down: pg_rewind changes its files beside the
+    /// disk.
+    pub(super) fn forget_journals(&self) {
+        for file in fs::read_dir(&self.sockets).expect("a folder").flatten() {
+            if file.file_name().to_string_lossy().starts_with("disk.") {
+                fs::remove_file(file.path()).expect("a journal");
+            }
+        }
+    }
+
     /// Kills all processes at once, and waits until they are gone.
     ///
     /// # Panics

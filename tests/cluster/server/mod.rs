@@ -3,6 +3,8 @@
 
 mod copies;
 mod disk;
+pub mod link;
+pub mod processes;
 mod sessions;
 
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -249,6 +251,11 @@ impl Server {
         fs::rename(&new, self.clock_file()).expect("rename");
         let set = ClockSet { from, to: Moment::now(), ahead_ms: (seconds * 1000.0).round() as i64 };
         self.clock.lock().expect("clock").push(set);
+    }
+
+    /// How many seconds after the real one its clock is set.
+    pub fn clock_ahead(&self) -> f64 {
+        self.clock.lock().expect("clock").last().map_or(0.0, |set| set.ahead_ms as f64 / 1000.0)
     }
 
     /// Stops the server: "smart", "fast" or "immediate".

@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Duration;
 
+use postgres::error::SqlState;
+use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
 
 use crate::process::{client_program, command, example};
@@ -111,11 +113,9 @@ impl Server {
 
     /// Reads the configuration again, and waits until a new session sees it.
     pub fn reload(&self, setting: &str, value: &str) {
-        let mut client = self.connect();
-        client.batch_execute("SELECT pg_reload_conf()").expect("reload");
+        self.until_done("SELECT pg_reload_conf()");
         for _ in 0..500 {
-            let now: String = self.connect().query_one(&format!("SHOW {setting}"), &[]).expect("SHOW").get(0);
-            if now == value {
+            if self.answer::<String>(&format!("SHOW {setting}")) == value {
                 return;
             }
             std::thread::sleep(Duration::from_millis(10));
@@ -123,17 +123,49 @@ impl Server {
         panic!("{setting} does not become {value}");
     }
 
+    /// Has statements run to their end in a new session, and in another one where the server cuts that off: when a
+    /// backend dies, all are.
+    ///
+    /// # Panics
+    /// Where one fails otherwise.
+    pub fn until_done(&self, statements: &str) {
+        loop {
+            let mut client = self.reconnect();
+            match client.batch_execute(statements) {
+                Ok(()) => return,
+                Err(error) => assert!(cut_off(&error), "{statements}: {error:?}"),
+            }
+        }
+    }
+
+    /// What a query answers in a new session, or in another one as above.
+    ///
+    /// # Panics
+    /// Where it fails otherwise.
+    pub fn answer<T: FromSqlOwned>(&self, query: &str) -> T {
+        loop {
+            match self.reconnect().query_one(query, &[]) {
+                Ok(row) => return row.get(0),
+                Err(error) => assert!(cut_off(&error), "{query}: {error:?}"),
+            }
+        }
+    }
+
     /// Waits until a query answers true.
     ///
     /// # Panics
     /// Where that takes over a minute.
     pub fn wait_until(&self, query: &str) {
-        let mut client = self.connect();
+        let mut client = self.reconnect();
         for _ in 0..3000 {
-            if client.query_one(query, &[]).expect(query).get(0) {
-                return;
+            match client.query_one(query, &[]) {
+                Ok(row) if row.get(0) => return,
+                Ok(_) => std::thread::sleep(Duration::from_millis(20)),
+                Err(error) => {
+                    assert!(cut_off(&error), "{query}: {error:?}");
+                    client = self.reconnect();
+                }
             }
-            std::thread::sleep(Duration::from_millis(20));
         }
         panic!("never true: {query}\n{}", self.log());
     }
@@ -154,4 +186,10 @@ impl Server {
         }
         panic!("nobody waits for {event}");
     }
+}
+
+/// Whether a session has ended because its server did, or because a backend died beside it.
+fn cut_off(error: &postgres::Error) -> bool {
+    let ends = [&SqlState::ADMIN_SHUTDOWN, &SqlState::CRASH_SHUTDOWN, &SqlState::CANNOT_CONNECT_NOW];
+    error.is_closed() || error.code().is_none_or(|code| ends.contains(&code))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::crash::{downtime_step, start_again};
-use super::{CUT, Fault, NOT_DURABLE, Struck, has_disk};
+use super::{BAD_DISK, CUT, Fault, NOT_DURABLE, Struck, has_disk};
 use crate::campaign::world::World;
 use crate::server::{Server, Trouble};
 
@@ -24,14 +24,14 @@ pub const FAULTS: &[Fault] = &[
         weight: 1,
         can: has_disk,
         strike: not_written,
-        allows: &[CUT, NOT_DURABLE],
+        allows: &[CUT, NOT_DURABLE, BAD_DISK],
     },
     Fault {
         name: "WAL not flushed",
         weight: 1,
         can: has_disk,
         strike: not_flushed,
-        allows: &[CUT, NOT_DURABLE],
+        allows: &[CUT, NOT_DURABLE, BAD_DISK],
     },
     Fault { name: "stall of a disk", weight: 1, can: has_disk, strike: stall, allows: &[NOT_DURABLE] },
     Fault { name: "slow disk", weight: 1, can: has_disk, strike: slow, allows: &[NOT_DURABLE] },

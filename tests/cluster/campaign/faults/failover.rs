@@ -1,28 +1,18 @@
-//! Standbys that go and come, and take over.
+//! Standbys that take over, and old primaries that return.
 
-use super::{CUT, Fault, NOT_DURABLE, Struck, has_standby};
-use crate::campaign::world::{Names, World};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::{CUT, Fault, NOT_DURABLE, Struck, always, has_standby, is_synchronous, names};
+use crate::campaign::world::{Standby, World};
+use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[
     Fault {
-        name: "standby goes and comes back",
-        weight: 1,
-        can: has_standby,
-        strike: leave,
-        allows: &[NOT_DURABLE],
-    },
-    Fault {
-        name: "synchronous names taken away and set",
-        weight: 1,
-        can: is_synchronous,
-        strike: switch_names,
-        allows: &[NOT_DURABLE],
-    },
-    Fault {
         name: "failover after synchronous names are set",
         weight: 3,
-        can: is_synchronous,
-        strike: switch_and_fail_over,
+        can: has_standby,
+        strike: change_and_fail_over,
         allows: &[CUT, NOT_DURABLE],
     },
     Fault {
@@ -32,61 +22,197 @@ pub const FAULTS: &[Fault] = &[
         strike: fail_over,
         allows: &[CUT, NOT_DURABLE],
     },
+    Fault {
+        name: "asynchronous failover",
+        weight: 1,
+        can: is_asynchronous,
+        strike: fail_over_asynchronously,
+        allows: &[CUT, NOT_DURABLE],
+    },
+    Fault {
+        name: "base backup restored",
+        weight: 1,
+        can: always,
+        strike: restore,
+        allows: &[CUT, NOT_DURABLE],
+    },
 ];
 
-fn is_synchronous(world: &World) -> bool {
-    world.names != Names::None
+fn is_asynchronous(world: &World) -> bool {
+    has_standby(world) && !is_synchronous(world)
 }
 
-fn leave(world: &mut World) -> Struck {
-    let one = world.rng.usize(0..world.standbys.len());
-    world.standbys[one].server.stop("immediate");
-    world.pause(0..800);
-    world.standbys[one].server.up();
-    Struck::Done("immediate shutdown".into())
-}
-
-/// Takes the names away and sets them again, each under statements that go on minting.
-fn switch_names(world: &mut World) -> Struck {
-    let names = world.names;
-    // The server may be about to restart after the death of a backend.
-    world.pause(300..301);
-    world.primary.reconnect();
-    world.make_asynchronous();
-    world.until_in_a_long_statement();
-    world.pause(0..1000);
-    world.make_synchronous(names);
-    Struck::Done(format!("{names:?} of {}", world.standbys.len()))
-}
-
-fn switch_and_fail_over(world: &mut World) -> Struck {
-    switch_names(world);
-    fail_over(world)
-}
-
-/// Promotes the first synchronous standby, and gives it a new one.
-fn fail_over(world: &mut World) -> Struck {
-    let standby = world.standbys.remove(0).server;
-    let step = [0.0, -0.3, -1.0, 0.5][world.rng.usize(0..4)];
-    let alive = world.rng.bool();
-    standby.set_clock(step);
-    if !alive {
-        world.primary.kill();
+fn change_and_fail_over(world: &mut World) -> Struck {
+    let changed = names::change(world);
+    match fail_over(world) {
+        Struck::Done(how) => Struck::Done(format!("{changed}, {how}")),
+        other => other,
     }
-    standby.promote();
-    standby.make_asynchronous();
-    world.move_clients(&standby);
+}
+
+/// Promotes the standby that has got furthest, whatever the clocks show, and has the old primary return.
+fn fail_over(world: &mut World) -> Struck {
+    let step = [0.0, -0.3, -1.0, 0.5][world.rng.usize(0..4)];
+    let old = ["alive", "dead", "stopped in order"][world.rng.usize(0..3)];
+    let returns = Return::draw(world);
+    match old {
+        "dead" => world.primary.kill(),
+        "stopped in order" => stop_in_order(&world.primary),
+        _ => {}
+    }
+    let place = cut_off_all(world);
+    let standby = promote(world, place, step);
     // Alive, the old primary goes on within its window until it is shut off.
-    if alive {
-        world.start_beside(2, &standby);
+    if old == "alive" {
+        world.start_beside(2, &standby.server);
     }
     world.pause(0..1500);
-    // The others followed the old primary.
-    let others = world.standbys.drain(..).count();
-    drop(world.hand_over(standby, true));
+    if old == "alive" {
+        world.primary.stop("immediate");
+    }
+    let names = world.names.take();
+    succeed(world, place, standby, true, returns);
     world.primary.set_clock(0.0);
-    let names = std::mem::replace(&mut world.names, Names::None);
-    (0..=others).for_each(|_| world.attach());
-    world.make_synchronous(names);
-    Struck::Done(format!("old primary {}, clock {step:+} s", if alive { "alive" } else { "dead" }))
+    if let Some(names) = names {
+        world.make_synchronous(names);
+    }
+    Struck::Done(format!("old primary {old}, clock {step:+} s, {returns:?}"))
+}
+
+/// Promotes a standby that nobody has waited for, once the clock has passed what it may not know of.
+fn fail_over_asynchronously(world: &mut World) -> Struck {
+    let returns = Return::draw(world);
+    let passed = Passed::by(&world.primary);
+    world.primary.kill();
+    let place = cut_off_all(world);
+    passed.wait();
+    let standby = promote(world, place, 0.0);
+    begin_anew(&standby.server);
+    succeed(world, place, standby, false, returns);
+    Struck::Done(format!("{returns:?}"))
+}
+
+/// Puts a backup in the place of the primary, once the clock has passed what was minted after it was taken.
+fn restore(world: &mut World) -> Struck {
+    let backup = world.primary.base_backup();
+    world.pause(0..800);
+    let passed = Passed::by(&world.primary);
+    world.primary.stop("immediate");
+    backup.configure(&["synchronous_standby_names = ''"]);
+    passed.wait();
+    backup.up();
+    begin_anew(&backup);
+    world.move_clients(&backup);
+    drop(world.hand_over(backup, false));
+    world.copy_anew();
+    if let Some(names) = world.names.take() {
+        world.make_synchronous(names);
+    }
+    Struck::Done(format!("standbys {}", world.standbys.len()))
+}
+
+/// How an old primary becomes a standby.
+#[derive(Clone, Copy, Debug)]
+enum Return {
+    /// As a copy of the new one.
+    Copied,
+    /// With its own data, by pg_rewind, which changes nothing where the server was stopped in order.
+    Rewound,
+}
+
+impl Return {
+    fn draw(world: &mut World) -> Return {
+        if world.rng.bool() { Return::Copied } else { Return::Rewound }
+    }
+}
+
+/// A moment that the clock is to pass.
+struct Passed(f64);
+
+impl Passed {
+    /// All that a server, which is shut off right after this, may have minted. For whole seconds: ids for JavaScript
+    /// have no smaller part.
+    fn by(server: &Server) -> Passed {
+        let asked = SystemTime::now();
+        let bound: f64 = server.answer(
+            "SELECT extract(epoch FROM greatest(mark_at, clock_timestamp())
+                    + current_setting('idgen.max_ahead')::interval
+                    + current_setting('idgen.reserve_ahead')::interval)::double precision FROM idgen_status",
+        );
+        // For those who queue, and until it is shut off.
+        let late = asked.elapsed().unwrap_or_default().as_secs_f64() + 0.5;
+        Passed((bound + late).floor() + 1.0)
+    }
+
+    fn wait(self) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
+        thread::sleep(Duration::from_secs_f64((self.0 - now).max(0.0)));
+    }
+}
+
+/// Has a server's mark, and the beginning of its ids, be after the clock: it may be set back again.
+fn begin_anew(server: &Server) {
+    // Its clock may be behind the mark for a while.
+    while server.reconnect().batch_execute("SELECT snowflake_next_id(901)").is_err() {
+        thread::sleep(Duration::from_millis(50));
+    }
+    stop_in_order(server);
+    server.up();
+}
+
+fn stop_in_order(server: &Server) {
+    // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for the
+    // checkpointer of the recovery, and does not tell it.
+    thread::sleep(Duration::from_millis(100));
+    server.reconnect();
+    server.stop("fast");
+}
+
+/// Cuts all standbys off from the primary, and finds the one that has got furthest: whatever the primary was told
+/// that any of them has, it has.
+fn cut_off_all(world: &World) -> usize {
+    world.standbys.iter().for_each(|standby| standby.link.cut_off());
+    let got = |standby: &Standby| -> i64 {
+        // What it has by itself is replayed when it asks for more, and then the position is known.
+        standby.server.wait_until(
+            "SELECT pg_last_wal_receive_lsn() IS NOT NULL AND NOT EXISTS (SELECT FROM pg_stat_wal_receiver)",
+        );
+        standby
+            .server
+            .answer("SELECT (greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()) - '0/0')::bigint")
+    };
+    let got: Vec<_> = world.standbys.iter().map(got).collect();
+    (0..got.len()).max_by_key(|place| got[*place]).expect("a standby")
+}
+
+/// Promotes a standby at a clock that is set, and has the clients find it when the old primary is gone.
+fn promote(world: &mut World, place: usize, step: f64) -> Standby {
+    let standby = world.standbys.remove(place);
+    standby.server.set_clock(step);
+    standby.server.promote();
+    standby.server.make_asynchronous();
+    world.move_clients(&standby.server);
+    standby
+}
+
+/// Gives the place of a standby that was promoted to the old primary, which is down. The other standbys follow.
+fn succeed(world: &mut World, place: usize, standby: Standby, keeps_all: bool, returns: Return) {
+    let Standby { server, name, link } = standby;
+    let old = world.hand_over(server, keeps_all);
+    world.standbys.iter().for_each(|standby| standby.link.lead_to(&world.primary));
+    link.lead_to(&world.primary);
+    let server = match returns {
+        Return::Copied => {
+            drop(old);
+            world.primary.standby_by(&link.host(), &name)
+        }
+        Return::Rewound => {
+            old.set_clock(0.0);
+            old.rewind_to(&world.primary);
+            old.follow_by(&link.host(), &name);
+            old.up();
+            old
+        }
+    };
+    world.standbys.insert(place, Standby { server, name, link });
 }

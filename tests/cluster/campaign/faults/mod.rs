@@ -4,6 +4,10 @@ mod clock;
 mod crash;
 mod disks;
 mod failover;
+mod names;
+mod network;
+mod processes;
+mod standbys;
 
 use crate::campaign::world::World;
 use crate::server::Build;
@@ -30,6 +34,9 @@ pub const CUT: Refusals = &["lost", "57P01", "57P02", "57P03"];
 /// What the primary waits for does not answer, or its disk does not.
 pub const NOT_DURABLE: Refusals = &["55000 the high-water mark of ids could not be made durable in time"];
 
+/// The disk under the WAL fails: the backend that finds out says so, and the server ends.
+pub const BAD_DISK: Refusals = &["58030 could not", "53100 could not"];
+
 /// A kind of fault.
 pub struct Fault {
     /// What the tally calls it.
@@ -47,7 +54,16 @@ pub struct Fault {
 }
 
 /// Every kind.
-const ALL: &[&[Fault]] = &[crash::FAULTS, clock::FAULTS, failover::FAULTS, disks::FAULTS];
+const ALL: &[&[Fault]] = &[
+    crash::FAULTS,
+    clock::FAULTS,
+    processes::FAULTS,
+    network::FAULTS,
+    names::FAULTS,
+    standbys::FAULTS,
+    failover::FAULTS,
+    disks::FAULTS,
+];
 
 /// Draws one of those that can strike; where one does that the variable ONLY names in part, one of these.
 pub fn draw(world: &mut World) -> &'static Fault {
@@ -78,6 +94,10 @@ fn always(_: &World) -> bool {
 
 fn has_standby(world: &World) -> bool {
     !world.standbys.is_empty()
+}
+
+fn is_synchronous(world: &World) -> bool {
+    world.names.is_some()
 }
 
 fn has_fault_points(world: &World) -> bool {

@@ -1,0 +1,170 @@
+//! Processes that are stopped for a while, and whole machines.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous};
+use crate::campaign::sessions::Work;
+use crate::campaign::world::World;
+use crate::server::processes::Process;
+
+pub const FAULTS: &[Fault] = &[
+    Fault { name: "process stopped", weight: 2, can: always, strike: stop_process, allows: &[NOT_DURABLE] },
+    Fault {
+        name: "minting backend stopped",
+        weight: 2,
+        can: always,
+        strike: stop_minting,
+        allows: &[NOT_DURABLE],
+    },
+    Fault {
+        name: "renewing backend stopped",
+        weight: 2,
+        can: has_fault_points,
+        strike: stop_renewing,
+        allows: &[NOT_DURABLE],
+    },
+    Fault { name: "machine paused", weight: 2, can: always, strike: pause_machine, allows: &[NOT_DURABLE] },
+];
+
+/// Stops one of PostgreSQL's own processes.
+fn stop_process(world: &mut World) -> Struck {
+    const OF_PRIMARY: &[&str] = &["checkpointer", "walwriter", "background writer"];
+    const OF_STANDBY: &[&str] = &["walsender", "walreceiver", "startup", "checkpointer"];
+    let standby = world.rng.usize(0..world.standbys.len() + 1);
+    let place = world.rng.usize(0..12);
+    let ms = draw_ms(world);
+    let (server, kind) = match standby.checked_sub(1).map(|one| &world.standbys[one].server) {
+        None => (&world.primary, OF_PRIMARY[place % OF_PRIMARY.len()]),
+        Some(server) => match OF_STANDBY[place % OF_STANDBY.len()] {
+            "walsender" => (&world.primary, "walsender"),
+            kind => (server, kind),
+        },
+    };
+    let of_kind = format!("SELECT min(pid) FROM pg_stat_activity WHERE backend_type = '{kind}'");
+    let stopped = within_seconds(20, || {
+        let process = Process::find(server.answer::<Option<i32>>(&of_kind)?)?;
+        process.stop().then_some(process)
+    });
+    match stopped {
+        Some(process) => lasting(format!("{kind}, {ms} ms"), process, ms),
+        None => Struck::Skipped("there was no such process"),
+    }
+}
+
+/// Stops a session in the midst of a statement that mints from its lease.
+fn stop_minting(world: &mut World) -> Struck {
+    let ms = draw_ms(world);
+    world.start_busy();
+    let busy = "SELECT min(pid) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%busily%'
+                AND pid <> pg_backend_pid()";
+    let primary = &world.primary;
+    let stopped = within_seconds(20, || {
+        let process = Process::find(primary.answer::<Option<i32>>(busy)?)?;
+        if !process.stop() {
+            return None;
+        }
+        // It may have ended its statement before it was stopped, and cannot now.
+        let pid = process.pid();
+        let active =
+            format!("SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND pid = {pid}");
+        if !primary.answer::<bool>(&active) {
+            process.go_on();
+            return None;
+        }
+        Some(process)
+    });
+    match stopped {
+        Some(process) => lasting(format!("{ms} ms"), process, ms),
+        None => Struck::Skipped("no statement lasted long enough"),
+    }
+}
+
+/// Stops a backend on its way through a renewal of the mark.
+fn stop_renewing(world: &mut World) -> Struck {
+    let points = ["before-wal", "after-insert", "after-flush", "before-publish", "before-acknowledge"];
+    let points = &points[..if is_synchronous(world) { 5 } else { 4 }];
+    let point = points[world.rng.usize(0..points.len())];
+    let ms = draw_ms(world);
+    let minting = world.start_apart(Work::StopAt(point));
+    let own = "SELECT min(pid) FROM pg_stat_activity WHERE application_name = 'stops'";
+    let primary = &world.primary;
+    let find = || Process::find(primary.answer::<Option<i32>>(own)?);
+    let stopped = within_seconds(20, || find().filter(Process::is_stopped));
+    // It ends with this call, wherever that is cut off.
+    minting.stop();
+    let Some(process) = stopped else {
+        while !minting.have_ended() {
+            find().iter().for_each(Process::go_on);
+        }
+        minting.finish();
+        return Struck::Skipped("it renewed nothing");
+    };
+    let going_on = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(ms));
+        // It stops each time that it comes by.
+        while !minting.have_ended() {
+            process.go_on();
+            thread::sleep(Duration::from_millis(5));
+        }
+        minting.finish();
+    });
+    Struck::Lasting(
+        format!("{point}, {ms} ms"),
+        Box::new(|_| going_on.join().expect("a process that goes on")),
+    )
+}
+
+/// Pauses all of a server. Its clock has stood still when it goes on and is set right a moment later, or has gone on.
+fn pause_machine(world: &mut World) -> Struck {
+    let which = world.rng.usize(0..world.standbys.len() + 1);
+    let (stands_still, both) = (world.rng.bool(), world.rng.u8(0..4) == 0);
+    let (ms, late_ms) = (draw_ms(world), world.rng.u64(0..300));
+    let servers = || [&world.primary].into_iter().chain(world.standbys.iter().map(|standby| &standby.server));
+    let servers: Vec<_> = servers().enumerate().filter(|(place, _)| both || *place == which).collect();
+    let begun = Instant::now();
+    let stopped: Vec<_> = servers.iter().flat_map(|(_, server)| server.stop_all()).collect();
+    thread::sleep(Duration::from_millis(ms));
+    // Those of a server that was paused last end nothing meanwhile.
+    assert!(stopped.iter().all(Process::is_stopped), "{stopped:?}");
+    let clocks: Vec<_> = servers.iter().map(|(_, server)| server.clock_ahead()).collect();
+    if stands_still {
+        let stood = begun.elapsed().as_secs_f64();
+        servers.iter().zip(&clocks).for_each(|((_, server), ahead)| server.set_clock(ahead - stood));
+    }
+    stopped.iter().for_each(Process::go_on);
+    if stands_still {
+        thread::sleep(Duration::from_millis(late_ms));
+        servers.iter().zip(&clocks).for_each(|((_, server), ahead)| server.set_clock(*ahead));
+    }
+    let clock =
+        if stands_still { format!("stood still, right {late_ms} ms later") } else { "went on".into() };
+    Struck::Done(format!("{} of {}, {ms} ms, clock {clock}", servers.len(), world.standbys.len() + 1))
+}
+
+fn draw_ms(world: &mut World) -> u64 {
+    // Mostly short, so that many come in an hour.
+    let most = if world.rng.u8(0..3) == 0 { 2000 } else { 400 };
+    world.rng.u64(50..most)
+}
+
+/// Has a stopped process go on after a while, in which others may strike.
+fn lasting(told: String, process: Process, ms: u64) -> Struck {
+    let going_on = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(ms));
+        process.go_on();
+    });
+    Struck::Lasting(told, Box::new(|_| going_on.join().expect("a process that goes on")))
+}
+
+/// What is found in so many seconds.
+fn within_seconds<T>(seconds: u64, find: impl Fn() -> Option<T>) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        let found = find();
+        if found.is_some() || begun.elapsed() > Duration::from_secs(seconds) {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}

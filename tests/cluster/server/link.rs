@@ -1,0 +1,225 @@
+//! The way from a standby to the server that it follows, which can be cut, one way or both, and healed.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::server::Server;
+
+/// A direction of the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The WAL.
+    ToStandby = 0,
+    /// What the standby says that it has.
+    ToPrimary = 1,
+}
+
+/// What happens to the bytes of a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    Passes,
+    /// Each piece comes later by so much.
+    Late(Duration),
+    /// Nothing comes, and neither side is told.
+    Held,
+}
+
+/// A socket that a standby connects to, and the threads that carry what is sent to the server at its other end.
+pub struct Link {
+    folder: PathBuf,
+    shared: Arc<Shared>,
+    listens: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// The socket of the server at the other end; none where there is nobody.
+    server: Option<PathBuf>,
+    /// Whether connections are refused.
+    broken: bool,
+    flows: [Flow; 2],
+    /// How many pieces were held or late.
+    caught: [usize; 2],
+    open: BTreeMap<usize, [UnixStream; 2]>,
+    connections: usize,
+    ended: bool,
+}
+
+impl Link {
+    /// A way to this server.
+    pub fn to(server: &Server) -> Link {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = PathBuf::from(format!("/tmp/idgen-{}-link{number}", std::process::id()));
+        fs::create_dir(&folder).expect("a folder for a socket");
+        let socket = folder.join(SOCKET);
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        fs::set_permissions(&socket, Permissions::from_mode(0o777)).expect("chmod");
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                server: Some(server.sockets.join(SOCKET)),
+                broken: false,
+                flows: [Flow::Passes; 2],
+                caught: [0; 2],
+                open: BTreeMap::new(),
+                connections: 0,
+                ended: false,
+            }),
+            changed: Condvar::new(),
+        });
+        let listens = thread::spawn({
+            let shared = shared.clone();
+            move || listener.incoming().flatten().take_while(|stream| shared.accept(stream)).for_each(drop)
+        });
+        Link { folder, shared, listens: Some(listens) }
+    }
+
+    /// How a standby reaches the server at the other end.
+    pub fn host(&self) -> String {
+        self.folder.display().to_string()
+    }
+
+    /// Leads to this server from now on; what was on its way is lost.
+    pub fn lead_to(&self, server: &Server) {
+        self.change(|state| state.server = Some(server.sockets.join(SOCKET)));
+        self.lose();
+    }
+
+    /// Leads to nobody any more, whatever else becomes of the link; what was on its way is lost.
+    pub fn cut_off(&self) {
+        self.change(|state| state.server = None);
+        self.lose();
+    }
+
+    /// Breaks all connections and refuses new ones, or takes them again.
+    pub fn set_broken(&self, broken: bool) {
+        self.change(|state| state.broken = broken);
+        if broken {
+            self.lose();
+        }
+    }
+
+    /// Sets what happens to the bytes of a direction, and counts from then on what is caught by that.
+    pub fn set_flow(&self, direction: Direction, flow: Flow) {
+        self.change(|state| {
+            state.flows[direction as usize] = flow;
+            state.caught[direction as usize] = 0;
+        });
+    }
+
+    /// Loses what is on its way, and the connections.
+    pub fn lose(&self) {
+        self.change(|state| {
+            for stream in std::mem::take(&mut state.open).into_values().flatten() {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        });
+    }
+
+    /// Waits until something is held, or late, since the flow of this direction was set.
+    ///
+    /// # Panics
+    /// Where that takes over a minute.
+    pub fn until_caught(&self, direction: Direction) {
+        let nothing = |state: &mut State| state.caught[direction as usize] == 0;
+        let limit = Duration::from_secs(60);
+        let state = self.shared.changed.wait_timeout_while(self.shared.state(), limit, nothing);
+        assert!(!state.expect("a link").1.timed_out(), "nothing comes {direction:?}");
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.shared.state());
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.change(|state| state.ended = true);
+        self.lose();
+        // Its thread looks up.
+        let _ = UnixStream::connect(self.folder.join(SOCKET));
+        let _ = self.listens.take().expect("a thread").join();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The file of a server's socket.
+const SOCKET: &str = ".s.PGSQL.5432";
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a link")
+    }
+
+    /// Connects a standby; false at the end of all.
+    fn accept(self: &Arc<Self>, standby: &UnixStream) -> bool {
+        let mut state = self.state();
+        if state.ended {
+            return false;
+        }
+        let Some(primary) = state.server.as_ref().filter(|_| !state.broken).map(UnixStream::connect) else {
+            return true;
+        };
+        let Ok(primary) = primary else { return true };
+        state.connections += 1;
+        let number = state.connections;
+        let ends = || [&primary, standby].map(|stream| stream.try_clone().expect("a stream"));
+        state.open.insert(number, ends());
+        let [from_primary, to_standby] = ends();
+        let [to_primary, from_standby] = ends();
+        for (from, to, direction) in [
+            (from_primary, to_standby, Direction::ToStandby),
+            (from_standby, to_primary, Direction::ToPrimary),
+        ] {
+            let shared = self.clone();
+            thread::spawn(move || shared.carry(number, from, to, direction));
+        }
+        true
+    }
+
+    /// Carries what comes, until one side or the link has ended the connection.
+    fn carry(&self, number: usize, mut from: UnixStream, mut to: UnixStream, direction: Direction) {
+        let mut bytes = vec![0; 1 << 16];
+        while let Ok(length @ 1..) = from.read(&mut bytes) {
+            if !self.lets_pass(number, direction) || to.write_all(&bytes[..length]).is_err() {
+                break;
+            }
+        }
+        for stream in self.state().open.remove(&number).into_iter().flatten() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Waits until a piece of a connection may go on; false where it is lost.
+    fn lets_pass(&self, number: usize, direction: Direction) -> bool {
+        let mut state = self.state();
+        let flow = state.flows[direction as usize];
+        if flow != Flow::Passes {
+            state.caught[direction as usize] += 1;
+            self.changed.notify_all();
+        }
+        if let Flow::Late(time) = flow {
+            drop(state);
+            thread::sleep(time);
+            state = self.state();
+        }
+        while state.flows[direction as usize] == Flow::Held && state.open.contains_key(&number) {
+            state = self.changed.wait(state).expect("a link");
+        }
+        state.open.contains_key(&number)
+    }
+}

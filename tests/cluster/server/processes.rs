@@ -1,0 +1,90 @@
+//! The processes of a server, which can be stopped for a while as a debugger, a cgroup or a hypervisor does.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use crate::process::kill;
+use crate::server::Server;
+
+/// A process of a server.
+#[derive(Debug)]
+pub struct Process {
+    pid: i32,
+    /// When it began, in ticks since boot: another one may get its number.
+    began: u64,
+}
+
+impl Process {
+    /// The process of this number; none where it has ended.
+    pub fn find(pid: i32) -> Option<Process> {
+        let (_, began) = look(pid)?;
+        Some(Process { pid, began })
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Stops it, and returns once it does nothing any more; whether it was there to be stopped.
+    ///
+    /// # Panics
+    /// Where that takes over a minute.
+    pub fn stop(&self) -> bool {
+        if !self.signal("STOP") {
+            return false;
+        }
+        for _ in 0..12_000 {
+            match self.state() {
+                None => return false,
+                Some('T') => return true,
+                Some(_) => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+        panic!("process {} does not stop", self.pid);
+    }
+
+    /// Whether it is stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.state() == Some('T')
+    }
+
+    /// Has it go on, where it is still there.
+    pub fn go_on(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) -> bool {
+        self.state().is_some() && kill(name, self.pid).is_ok()
+    }
+
+    /// Its state in `/proc`; none where it has ended.
+    fn state(&self) -> Option<char> {
+        look(self.pid).filter(|(_, began)| *began == self.began).map(|(state, _)| state)
+    }
+}
+
+/// State and beginning of a process; none where it has ended.
+fn look(pid: i32) -> Option<(char, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Its name, in brackets, may have blanks.
+    let (_, stat) = stat.rsplit_once(") ")?;
+    let mut fields = stat.split(' ');
+    let state = fields.next()?.chars().next().filter(|state| !"ZX".contains(*state))?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+impl Server {
+    /// Stops all processes of the server, as a hypervisor does that pauses its machine. None of them ends meanwhile, and
+    /// none begins.
+    pub fn stop_all(&self) -> Vec<Process> {
+        // The postmaster first, so that there is nobody to start others.
+        let postmaster = self.postmaster();
+        let mut stopped: Vec<_> = Process::find(postmaster).into_iter().filter(Process::stop).collect();
+        let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
+        let children = children.unwrap_or_default();
+        let children = children.split_whitespace().filter_map(|pid| Process::find(pid.parse().ok()?));
+        stopped.extend(children.filter(Process::stop));
+        stopped
+    }
+}
