@@ -77,6 +77,8 @@ mutations! {
     NoRaisedFloor = "no-raised-floor",
     /// The task of renewing stays with whoever has it.
     ClaimForever = "claim-forever",
+    /// A session that has waited for standbys for a while does not ask them again.
+    GivesUp = "gives-up",
     /// No call waits.
     NoWait = "no-wait",
     /// A session that began in recovery stays there.

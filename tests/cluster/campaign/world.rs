@@ -274,9 +274,12 @@ impl World {
     /// broke is in the second list.
     pub fn round(&mut self) -> (Vec<(&'static str, Outcome)>, Vec<String>) {
         self.clients.wait_for_answers(20);
+        for standby in &self.standbys {
+            standby.server.refuses();
+        }
         let mut outcomes = Vec::new();
         for _ in 0..self.rng.usize(2..=5) {
-            let fault = faults::draw(self);
+            let Some(fault) = faults::draw(self) else { break };
             outcomes.push((fault.name, self.strike(fault)));
             if self.lasting.is_empty() {
                 self.until_healthy();

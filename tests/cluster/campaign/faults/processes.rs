@@ -22,7 +22,8 @@ pub const FAULTS: &[Fault] = &[
         weight: 2,
         can: has_fault_points,
         strike: stop_renewing,
-        allows: &[NOT_DURABLE],
+        // Nobody else waits for it.
+        allows: &[],
     },
     Fault { name: "machine paused", weight: 2, can: always, strike: pause_machine, allows: &[NOT_DURABLE] },
 ];
