@@ -213,7 +213,7 @@ impl Session {
                 }
                 Err(error) => {
                     self.refused("connect", called, &error);
-                    thread::sleep(Duration::from_millis(50));
+                    thread::sleep(Duration::from_millis(self.rng.u64(100..300)));
                 }
             }
         }
