@@ -1,13 +1,18 @@
 //! What a world can be struck by.
 
+mod builds;
 mod clock;
 mod crash;
 mod disks;
+mod ends;
 mod failover;
 mod names;
 mod network;
 mod processes;
+mod recovery;
+mod settings;
 mod standbys;
+mod transactions;
 
 use crate::campaign::world::World;
 use crate::server::Build;
@@ -63,6 +68,11 @@ const ALL: &[&[Fault]] = &[
     standbys::FAULTS,
     failover::FAULTS,
     disks::FAULTS,
+    settings::FAULTS,
+    transactions::FAULTS,
+    recovery::FAULTS,
+    builds::FAULTS,
+    ends::FAULTS,
 ];
 
 /// Draws one of those that can strike; where one does that the variable ONLY names in part, one of these.
