@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous};
+use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous, within_seconds};
 use crate::campaign::sessions::Work;
 use crate::campaign::world::World;
 use crate::server::processes::Process;
@@ -155,16 +155,4 @@ fn lasting(told: String, process: Process, ms: u64) -> Struck {
         process.go_on();
     });
     Struck::Lasting(told, Box::new(|_| going_on.join().expect("a process that goes on")))
-}
-
-/// What is found in so many seconds.
-fn within_seconds<T>(seconds: u64, find: impl Fn() -> Option<T>) -> Option<T> {
-    let begun = Instant::now();
-    loop {
-        let found = find();
-        if found.is_some() || begun.elapsed() > Duration::from_secs(seconds) {
-            return found;
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
 }
