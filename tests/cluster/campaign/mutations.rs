@@ -35,7 +35,7 @@ const fn pair(
 
 /// Ids are given again, or might be: a server goes on below what was given before.
 const AGAIN: &[&str] = &["repeated", "out of order", "server ", "the horizon went back", "below a horizon"];
-const REFUSED: &[&str] = &["a refusal that no promise allows"];
+const REFUSED: &[&str] = &["a refusal that no promise allows", "the clients come to no answers"];
 const TOO_OLD: &[&str] = &["before its call"];
 const TOO_NEW: &[&str] = &["too far ahead"];
 const BELOW: &[&str] = &["below a horizon", "the row of"];
@@ -52,13 +52,22 @@ static PAIRS: &[Pair] = &[
     pair(&["immediate shutdown"], "no-wal", AGAIN, 0),
     pair(&["restart", SET], "no-floor", AGAIN, 0),
     pair(&["kill of a backend", SET], "no-wal", AGAIN, 0),
-    pair(&["death of a renewing backend", SET], "published-first", AGAIN, 0),
+    pair(&["death of a renewing backend", SET], "no-wal", AGAIN, 0),
     pair(&["clock set and set back"], "follows-clock", AGAIN, 0),
     pair(&["clock set and set back"], "old-clock", TOO_OLD, 0),
     pair(&["clock set and set back"], "no-raised-floor", BELOW, 0),
     pair(&["clock set and set back"], "no-wait", REFUSED, 0),
     pair(&["clock set and set back"], "far-ahead", TOO_NEW, 0),
     pair(&[SET], "no-raised-floor", BELOW, 0),
+    pair(&["settings changed", SET, "kill of the postmaster"], "limit-by-setting", AGAIN, 0),
+    pair(&["shards taken away and given back"], "any-shard", &["never done"], 0),
+    pair(&["epoch moved and moved back"], "any-epoch", &["ids by another epoch"], 0),
+    pair(&["another build of the library"], "other-origin", AGAIN, 0),
+    pair(&["crashes during recovery"], "no-wal", AGAIN, 0),
+    pair(&["advance of shards"], "advance-forgotten", &["repeated", "out of order", "Some("], 0),
+    pair(&["prepared transactions"], "no-prepared", &["a horizon beside prepared transactions"], 0),
+    pair(&["kill of an auxiliary process", SET], "no-wal", AGAIN, 0),
+    pair(&["death of a renewing backend"], "claim-forever", REFUSED, 0),
     pair(&["minting backend stopped"], "no-start", BELOW, 0),
     pair(&["minting backend stopped"], "old-clock", TOO_OLD, 0),
     pair(&["minting backend stopped"], "no-lock", AGAIN, 0),
