@@ -8,19 +8,17 @@ use crate::campaign::sessions::Work;
 use crate::campaign::world::World;
 use crate::server::processes::Process;
 
+const PROCESS: &str = "process stopped";
+const MINTING: &str = "minting backend stopped";
+const RENEWING: &str = "renewing backend stopped";
+
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "process stopped", weight: 2, can: always, strike: stop_process, allows: &[NOT_DURABLE] },
+    Fault { name: PROCESS, weight: 2, can: always, strike: stop_process, allows: &[NOT_DURABLE] },
+    Fault { name: MINTING, weight: 2, can: always, strike: stop_minting, allows: &[NOT_DURABLE] },
     Fault {
-        name: "minting backend stopped",
+        name: RENEWING,
         weight: 2,
-        can: always,
-        strike: stop_minting,
-        allows: &[NOT_DURABLE],
-    },
-    Fault {
-        name: "renewing backend stopped",
-        weight: 2,
-        can: has_fault_points,
+        can: |world| has_fault_points(world) && !world.lasts(RENEWING),
         strike: stop_renewing,
         allows: &[NOT_DURABLE],
     },
@@ -44,7 +42,8 @@ fn stop_process(world: &mut World) -> Struck {
     let of_kind = format!("SELECT min(pid) FROM pg_stat_activity WHERE backend_type = '{kind}'");
     let stopped = within_seconds(20, || {
         let process = Process::find(server.answer::<Option<i32>>(&of_kind)?)?;
-        process.stop().then_some(process)
+        // Another fault may have stopped it, for a while.
+        (!process.is_stopped() && process.stop()).then_some(process)
     });
     match stopped {
         Some(process) => lasting(format!("{kind}, {ms} ms"), process, ms),
@@ -56,28 +55,25 @@ fn stop_process(world: &mut World) -> Struck {
 fn stop_minting(world: &mut World) -> Struck {
     let ms = draw_ms(world);
     world.start_busy();
-    let busy = "SELECT min(pid) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%busily%'
-                AND pid <> pg_backend_pid()";
+    let busy = "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity
+                WHERE state = 'active' AND query LIKE '%busily%' AND pid <> pg_backend_pid()";
     let primary = &world.primary;
     let stopped = within_seconds(20, || {
-        let process = Process::find(primary.answer::<Option<i32>>(busy)?)?;
+        let busy = primary.answer::<Vec<i32>>(busy).into_iter().filter_map(Process::find);
+        // Another fault may have stopped one, for a while.
+        let process = busy.into_iter().find(|process| !process.is_stopped())?;
+        let pid = process.pid();
         if !process.stop() {
             return None;
         }
+        // From here on it goes on by itself, for it may hold what the next session needs.
+        let stopped = lasting(format!("{ms} ms"), process, ms);
         // It may have ended its statement before it was stopped, and cannot now.
-        let pid = process.pid();
         let active =
             format!("SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND pid = {pid}");
-        if !primary.answer::<bool>(&active) {
-            process.go_on();
-            return None;
-        }
-        Some(process)
+        primary.answer::<bool>(&active).then_some(stopped)
     });
-    match stopped {
-        Some(process) => lasting(format!("{ms} ms"), process, ms),
-        None => Struck::Skipped("no statement lasted long enough"),
-    }
+    stopped.unwrap_or(Struck::Skipped("no statement lasted long enough"))
 }
 
 /// Stops a backend on its way through a renewal of the mark.
