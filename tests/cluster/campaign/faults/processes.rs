@@ -1,6 +1,6 @@
 //! Processes that are stopped for a while, and whole machines.
 
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous};
@@ -46,7 +46,7 @@ fn stop_process(world: &mut World) -> Struck {
         (!process.is_stopped() && process.stop()).then_some(process)
     });
     match stopped {
-        Some(process) => lasting(format!("{kind}, {ms} ms"), process, ms),
+        Some(process) => lasting(format!("{kind}, {ms} ms"), go_on_after(ms, process)),
         None => Struck::Skipped("there was no such process"),
     }
 }
@@ -67,11 +67,15 @@ fn stop_minting(world: &mut World) -> Struck {
             return None;
         }
         // From here on it goes on by itself, for it may hold what the next session needs.
-        let stopped = lasting(format!("{ms} ms"), process, ms);
+        let going_on = go_on_after(ms, process);
         // It may have ended its statement before it was stopped, and cannot now.
         let active =
             format!("SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND pid = {pid}");
-        primary.answer::<bool>(&active).then_some(stopped)
+        if primary.answer(&active) {
+            return Some(lasting(format!("{ms} ms"), going_on));
+        }
+        going_on.join().expect("a process that goes on");
+        None
     });
     stopped.unwrap_or(Struck::Skipped("no statement lasted long enough"))
 }
@@ -105,10 +109,7 @@ fn stop_renewing(world: &mut World) -> Struck {
         }
         minting.finish();
     });
-    Struck::Lasting(
-        format!("{point}, {ms} ms"),
-        Box::new(|_| going_on.join().expect("a process that goes on")),
-    )
+    lasting(format!("{point}, {ms} ms"), going_on)
 }
 
 /// Pauses all of a server. Its clock has stood still when it goes on and is set right a moment later, or has gone on.
@@ -121,14 +122,14 @@ fn pause_machine(world: &mut World) -> Struck {
     let begun = Instant::now();
     let stopped: Vec<_> = servers.iter().flat_map(|(_, server)| server.stop_all()).collect();
     thread::sleep(Duration::from_millis(ms));
-    // Those of a server that was paused last end nothing meanwhile.
-    assert!(stopped.iter().all(Process::is_stopped), "{stopped:?}");
+    let all_are = stopped.iter().all(Process::is_stopped);
     let clocks: Vec<_> = servers.iter().map(|(_, server)| server.clock_ahead()).collect();
     if stands_still {
         let stood = begun.elapsed().as_secs_f64();
         servers.iter().zip(&clocks).for_each(|((_, server), ahead)| server.set_clock(ahead - stood));
     }
     stopped.iter().for_each(Process::go_on);
+    assert!(all_are && !stopped.is_empty(), "of {stopped:?} some went on by themselves");
     if stands_still {
         thread::sleep(Duration::from_millis(late_ms));
         servers.iter().zip(&clocks).for_each(|((_, server), ahead)| server.set_clock(*ahead));
@@ -144,12 +145,16 @@ fn draw_ms(world: &mut World) -> u64 {
     world.rng.u64(50..most)
 }
 
-/// Has a stopped process go on after a while, in which others may strike.
-fn lasting(told: String, process: Process, ms: u64) -> Struck {
-    let going_on = thread::spawn(move || {
+/// Has a stopped process go on after a while.
+fn go_on_after(ms: u64, process: Process) -> JoinHandle<()> {
+    thread::spawn(move || {
         thread::sleep(Duration::from_millis(ms));
         process.go_on();
-    });
+    })
+}
+
+/// A stop that ends by itself; others may strike until then.
+fn lasting(told: String, going_on: JoinHandle<()>) -> Struck {
     Struck::Lasting(told, Box::new(|_| going_on.join().expect("a process that goes on")))
 }
 
