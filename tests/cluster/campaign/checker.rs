@@ -50,7 +50,8 @@ pub struct Checker {
     last: HashMap<(u64, Shard), (u64, Call)>,
     /// The first and the last position that a server has given.
     given: HashMap<(ServerNumber, Shard), (u64, u64)>,
-    successions: Vec<(ServerNumber, ServerNumber)>,
+    /// Who took over from whom, and whether with all.
+    successions: Vec<(ServerNumber, ServerNumber, bool)>,
     /// Until when what was acknowledged may be gone, rows and horizons, for the server that took over lacks it. It is of
     /// this round.
     lost_until: Option<Moment>,
@@ -146,13 +147,16 @@ impl Checker {
                 Event::Faults { from, to, allows, .. } => {
                     windows.push(Window { from: *from, to: *to, allows });
                 }
-                Event::Succession { server, from, keeps_all: true, .. } => {
-                    let inherited = self.horizons.get(from).copied().unwrap_or(i64::MIN);
-                    let horizon = self.horizons.entry(*server).or_insert(inherited);
-                    *horizon = inherited.max(*horizon);
-                    self.successions.push((*from, *server));
+                Event::Succession { at, server, from, keeps_all } => {
+                    self.successions.push((*from, *server, *keeps_all));
+                    if *keeps_all {
+                        let inherited = self.horizons.get(from).copied().unwrap_or(i64::MIN);
+                        let horizon = self.horizons.entry(*server).or_insert(inherited);
+                        *horizon = inherited.max(*horizon);
+                    } else {
+                        self.lost_until = Some(*at);
+                    }
                 }
-                Event::Succession { at, .. } => self.lost_until = Some(*at),
                 Event::MaxAhead { ms } => self.max_ahead_ms = Some(self.max_ahead_ms().max(*ms)),
                 Event::Epoch { unix_ms } => self.epoch_unix_ms = Some(*unix_ms),
                 Event::Rows { .. } => {}
@@ -407,11 +411,14 @@ impl Checker {
 
     /// A server that was promoted began above all that the one before has ever given, also where that one lived on.
     fn servers_in_order(&mut self) {
-        for &(from, to) in &self.successions {
+        for &(from, to, keeps_all) in &self.successions {
             // A server that came back as a primary has ids of two times.
-            let comes_back = self.successions.iter().any(|(before, _)| *before == to)
-                || self.successions.iter().any(|(_, after)| *after == from);
-            if comes_back {
+            let comes_back = |server| {
+                let left = self.successions.iter().position(|(from, ..)| *from == server);
+                let came = self.successions.iter().rposition(|(_, to, _)| *to == server);
+                left.is_some_and(|left| came.is_some_and(|came| left < came))
+            };
+            if !keeps_all || comes_back(to) || comes_back(from) {
                 continue;
             }
             for (&(server, shard), &(_, end)) in &self.given {
@@ -675,7 +682,9 @@ mod tests {
     fn a_promoted_server_that_begins_below_is_found() {
         let calls = vec![on(2, ids(2, 10, 20, &[run(12, 0, 1)])), ids(1, 10, 20, &[run(13, 0, 1)])];
         assert_found(calls.clone(), &[succession(9, true)], Some("server 2 gave"));
-        assert_found(calls, &[succession(9, false)], None);
+        assert_found(calls.clone(), &[succession(9, false)], None);
+        let back = Event::Succession { at: at(30), server: 1, from: 2, keeps_all: true };
+        assert_found(calls, &[succession(9, true), back], None);
     }
 
     /// Promise 6: no call mints below a horizon that was answered before it began.

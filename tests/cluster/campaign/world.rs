@@ -101,6 +101,7 @@ impl World {
             "idgen.epoch = '2024-01-01T00:00:00Z'",
             "idgen.reserve_ahead = 200ms",
             &max_wait,
+            "jit = off",
             // For pg_rewind.
             "wal_log_hints = on",
             // A network that is cut may hold up a shutdown for so long.
@@ -299,6 +300,8 @@ impl World {
     /// refused.
     fn until_healthy(&mut self) {
         let names: Vec<_> = self.standbys.iter().map(|standby| standby.name.as_str()).collect();
+        // A postmaster may not have noticed yet that a process of it has died.
+        while !self.primary.is_steady() {}
         self.primary.until_followed(&names);
         if let Some(Window { from, struck, allows }) = self.window.take() {
             self.events.write(&Event::Faults { from, to: Moment::now(), struck, allows });

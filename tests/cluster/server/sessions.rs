@@ -111,6 +111,13 @@ impl Server {
         panic!("the server does not come back\n{}", self.log());
     }
 
+    /// Whether a connection lives for a tenth of a second, as soon as there is one.
+    pub fn is_steady(&self) -> bool {
+        let mut client = self.reconnect();
+        std::thread::sleep(Duration::from_millis(100));
+        client.batch_execute("SELECT 1").is_ok()
+    }
+
     /// Reads the configuration again, and waits until a new session sees it.
     pub fn reload(&self, setting: &str, value: &str) {
         self.until_done("SELECT pg_reload_conf()");

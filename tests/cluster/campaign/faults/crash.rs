@@ -1,8 +1,8 @@
 //! Servers and backends that die.
 
-use std::time::{Duration, Instant};
+use postgres::Client;
 
-use super::{CUT, Fault, Struck, always, has_fault_points};
+use super::{CUT, Fault, Struck, always, has_fault_points, within_seconds};
 use crate::campaign::world::World;
 
 pub const FAULTS: &[Fault] = &[
@@ -45,23 +45,37 @@ fn restart(world: &mut World) -> Struck {
 
 fn kill_backend(world: &mut World) -> Struck {
     let mut client = world.primary.reconnect();
-    let sql = "SELECT pid FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid()";
-    let pid = client.query(sql, &[]).ok().and_then(|rows| rows.first().map(|row| row.get(0)));
-    if let Some(pid) = pid {
+    let sql =
+        "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+               ORDER BY state = 'active' DESC LIMIT 1";
+    let killed = within_seconds(60, || {
+        let pid = client.query(sql, &[]).expect("backends").first().map(|row| row.get(0))?;
         world.primary.signal_if_there("KILL", pid);
-    }
-    Struck::Done("one that is active".into())
+        Some(())
+    });
+    assert!(killed.is_some(), "there is no backend to kill");
+    until_cut_off(&mut client);
+    Struck::Done("an active one, where there is one".into())
+}
+
+/// Waits until the postmaster has noticed that a process has died, and ended all others.
+fn until_cut_off(client: &mut Client) {
+    let cut_off = within_seconds(60, || client.batch_execute("SELECT 1").err());
+    assert!(cut_off.is_some(), "the server goes on");
 }
 
 fn renewing(world: &mut World) -> Struck {
     let point = ["before-wal", "after-insert", "after-flush", "before-publish"][world.rng.usize(0..4)];
     let how = ["kill", "terminate", "error"][world.rng.usize(0..3)];
+    let mut witness = world.primary.reconnect();
     let mut client = world.primary.reconnect();
-    let _ = client.batch_execute(&format!("SET idgen.fault = '{point} {how}'"));
-    let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(2)
-        && client.batch_execute("SELECT snowflake_next_id(900)").is_ok()
-    {}
+    client.batch_execute(&format!("SET idgen.fault = '{point} {how}'")).expect("a fault point");
+    // Whoever asks most often is the one that renews.
+    let struck = within_seconds(60, || client.batch_execute("SELECT snowflake_next_id(900)").err());
+    assert!(struck.is_some(), "no renewal comes by");
+    if how == "kill" {
+        until_cut_off(&mut witness);
+    }
     Struck::Done(format!("{how} {point}"))
 }
 

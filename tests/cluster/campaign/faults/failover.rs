@@ -94,6 +94,7 @@ fn fail_over_asynchronously(world: &mut World) -> Struck {
 
 /// Puts a backup in the place of the primary, once the clock has passed what was minted after it was taken.
 fn restore(world: &mut World) -> Struck {
+    world.primary.reconnect();
     let backup = world.primary.base_backup();
     world.pause(0..800);
     let passed = Passed::by(&world.primary);

@@ -9,6 +9,9 @@ mod network;
 mod processes;
 mod standbys;
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use crate::campaign::world::World;
 use crate::server::Build;
 
@@ -103,4 +106,16 @@ fn has_fault_points(world: &World) -> bool {
 /// Where the disk under the WAL can be troubled.
 fn has_disk(world: &World) -> bool {
     world.primary.has_disk()
+}
+
+/// What is found in so many seconds.
+fn within_seconds<T>(seconds: u64, mut find: impl FnMut() -> Option<T>) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        let found = find();
+        if found.is_some() || begun.elapsed() > Duration::from_secs(seconds) {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
 }

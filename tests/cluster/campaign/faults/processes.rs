@@ -3,7 +3,7 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous};
+use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous, within_seconds};
 use crate::campaign::sessions::Work;
 use crate::campaign::world::World;
 use crate::server::processes::Process;
@@ -156,16 +156,4 @@ fn go_on_after(ms: u64, process: Process) -> JoinHandle<()> {
 /// A stop that ends by itself; others may strike until then.
 fn lasting(told: String, going_on: JoinHandle<()>) -> Struck {
     Struck::Lasting(told, Box::new(|_| going_on.join().expect("a process that goes on")))
-}
-
-/// What is found in so many seconds.
-fn within_seconds<T>(seconds: u64, find: impl Fn() -> Option<T>) -> Option<T> {
-    let begun = Instant::now();
-    loop {
-        let found = find();
-        if found.is_some() || begun.elapsed() > Duration::from_secs(seconds) {
-            return found;
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
 }
