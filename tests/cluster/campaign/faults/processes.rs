@@ -122,14 +122,15 @@ fn pause_machine(world: &mut World) -> Struck {
     let begun = Instant::now();
     let stopped: Vec<_> = servers.iter().flat_map(|(_, server)| server.stop_all()).collect();
     thread::sleep(Duration::from_millis(ms));
-    let all_are = stopped.iter().all(Process::is_stopped);
+    let awake: Vec<_> = stopped.iter().filter(|process| !process.is_stopped()).collect();
+    let awake = format!("{awake:?}");
     let clocks: Vec<_> = servers.iter().map(|(_, server)| server.clock_ahead()).collect();
     if stands_still {
         let stood = begun.elapsed().as_secs_f64();
         servers.iter().zip(&clocks).for_each(|((_, server), ahead)| server.set_clock(ahead - stood));
     }
     stopped.iter().for_each(Process::go_on);
-    assert!(all_are && !stopped.is_empty(), "of {stopped:?} some went on by themselves");
+    assert!(!stopped.is_empty() && awake == "[]", "{awake} of {stopped:?} are not stopped");
     if stands_still {
         thread::sleep(Duration::from_millis(late_ms));
         servers.iter().zip(&clocks).for_each(|((_, server), ahead)| server.set_clock(*ahead));
