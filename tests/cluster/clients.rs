@@ -271,7 +271,8 @@ fn mint(client: &mut Client, round: usize, run: usize) -> Result<Session, postgr
 /// An error without what differs from call to call.
 pub fn brief(error: &postgres::Error) -> String {
     error.as_db_error().map_or("lost".into(), |error| {
-        let message = error.message().split('"').next().unwrap_or_default();
+        let message =
+            error.message().split(|c: char| c == '"' || c.is_ascii_digit()).next().unwrap_or_default();
         format!("{} {}", error.code().code(), message.trim())
     })
 }

@@ -64,7 +64,13 @@ impl Tally {
     pub fn close(&mut self, first_seed: u64, worlds: u64, took: Duration) {
         self.date = said("date", &["-u", "+%F"]);
         self.postgresql = said_by_pg_config("--version").trim_start_matches("PostgreSQL ").to_owned();
-        self.idgen = env!("CARGO_PKG_VERSION").to_owned();
+        let manifest = fs::read_to_string(top().join("Cargo.toml")).expect("Cargo.toml");
+        self.idgen = manifest
+            .split('"')
+            .skip_while(|part| !part.contains("\nversion ="))
+            .nth(1)
+            .unwrap_or_default()
+            .into();
         self.commit = said("git", &["rev-parse", "--short=10", "HEAD"]);
         (self.first_seed, self.last_seed) = (first_seed, first_seed + worlds.saturating_sub(1));
         self.minutes = took.as_secs().div_ceil(60);
@@ -168,9 +174,9 @@ fn tables(runs: &[Tally]) -> String {
     runs.iter().for_each(|run| all.merge(run));
     let worlds: u64 = runs.iter().map(Tally::worlds).sum();
     let mut text = format!(
-        "**{} faults, {} ids, {} violations**, in {} rounds of {} worlds and {}:{:02} hours. {} calls were answered, of \
+        "**{} faults, {} ids, {} repeats or other violations**, in {} rounds of {} worlds and {}:{:02} hours. {} calls were answered, of \
          them {} with a horizon; {} were refused.\n\n\
-         | date | PostgreSQL | idgen, commit | seeds | hours | rounds | faults | ids | refusals | violations |\n\
+         | date | PostgreSQL | idgen, commit | seeds | hours | rounds | faults | ids | refusals | repeats or other violations |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
         grouped(all.struck()),
         grouped(all.ids),
@@ -197,7 +203,7 @@ fn tables(runs: &[Tally]) -> String {
     for (name, (struck, skipped)) in &all.faults {
         text += &format!("| {name} | {} | {} |\n", grouped(*struck), grouped(*skipped));
     }
-    text += "\n| refusal | calls |\n|---|---|\n";
+    text += "\n| refusal (lost: the connection broke) | calls |\n|---|---|\n";
     for (why, count) in &all.refusals {
         text += &format!("| {why} | {} |\n", grouped(*count));
     }

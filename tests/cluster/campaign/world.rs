@@ -70,6 +70,8 @@ pub struct World {
     lasting: Vec<(&'static str, Heal)>,
     /// Those that strike now.
     window: Option<Window>,
+    /// How often a server took over that may not have had all.
+    pub losses: usize,
     /// How many standbys there have been.
     named: usize,
     folder: PathBuf,
@@ -101,6 +103,8 @@ impl World {
             "idgen.epoch = '2024-01-01T00:00:00Z'",
             "idgen.reserve_ahead = 200ms",
             &max_wait,
+            "max_prepared_transactions = 20",
+            "wal_level = logical",
             "jit = off",
             // For pg_rewind.
             "wal_log_hints = on",
@@ -122,6 +126,7 @@ impl World {
             beside: Vec::new(),
             lasting: Vec::new(),
             window: None,
+            losses: 0,
             named: 0,
             folder: folder.to_owned(),
             events: Writer::create(&folder.join("events.jsonl")),
@@ -224,6 +229,7 @@ impl World {
     /// that was acknowledged to a client, as a synchronous standby has, and an asynchronous one or a restored backup
     /// may not.
     pub fn hand_over(&mut self, to: Server, keeps_all: bool) -> Server {
+        self.losses += usize::from(!keeps_all);
         self.know(&to);
         let (server, from) = (to.number(), self.primary.number());
         self.events.write(&Event::Succession { at: Moment::now(), server, from, keeps_all });

@@ -130,9 +130,15 @@ impl Server {
         for process in &all {
             let _ = kill(*process, Signal::SIGKILL);
         }
-        for process in all {
-            assert!((0..1000).any(|_| is_gone(process)), "{process} stays");
-        }
+        all.into_iter().for_each(|process| self.until_gone(process));
+    }
+
+    /// Waits until a process is gone.
+    ///
+    /// # Panics
+    /// Where it stays for ten seconds.
+    pub fn until_gone(&self, process: Pid) {
+        assert!((0..1000).any(|_| is_gone(process)), "{process} stays\n{}", self.log());
     }
 
     /// The first process, if it runs.

@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-pub use disk::Trouble;
+pub use disk::{Trouble, children};
 use serde::{Deserialize, Serialize};
 
 use crate::moment::Moment;
@@ -156,6 +156,11 @@ impl Server {
         self.clock.clone()
     }
 
+    /// Has it run another build from its next start on.
+    pub fn set_build(&mut self, build: Build) {
+        self.build = build;
+    }
+
     /// Which build of the extension it runs.
     pub fn build(&self) -> Build {
         self.build
@@ -194,6 +199,13 @@ impl Server {
     pub fn up_and_down(&self) {
         self.start_command().output().expect("pg_ctl");
         self.until_down();
+    }
+
+    /// Begins to start the server, and waits for nothing.
+    pub fn begin_up(&self) {
+        let mut start = self.start_command();
+        start.arg("--no-wait");
+        assert!(succeeds(&mut start), "the server does not begin to start\n{}", self.log());
     }
 
     fn start_command(&self) -> Command {
@@ -251,6 +263,15 @@ impl Server {
         fs::rename(&new, self.clock_file()).expect("rename");
         let set = ClockSet { from, to: Moment::now(), ahead_ms: (seconds * 1000.0).round() as i64 };
         self.clock.lock().expect("clock").push(set);
+    }
+
+    /// Its ids lie so much later from now on, as if its clock had been set, or earlier. For who reads the log of its
+    /// clock.
+    pub fn shift_ids(&self, ms: i64) {
+        let mut log = self.clock.lock().expect("clock");
+        let ahead_ms = log.last().map_or(0, |set| set.ahead_ms) + ms;
+        let now = Moment::now();
+        log.push(ClockSet { from: now, to: now, ahead_ms });
     }
 
     /// How many seconds after the real one its clock is set.

@@ -3,7 +3,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postgres::error::SqlState;
 use postgres::types::FromSqlOwned;
@@ -92,6 +92,41 @@ impl Server {
             std::thread::sleep(Duration::from_millis(50));
         }
         panic!("the server does not come back\n{}", self.log());
+    }
+
+    /// What is done in a session, and done anew in another one until it succeeds: faults may be in its way.
+    ///
+    /// # Panics
+    /// Where that takes over a minute.
+    pub fn eventually<T>(&self, work: impl Fn(&mut Client) -> Result<T, postgres::Error>) -> T {
+        self.in_time(Duration::from_secs(60), work)
+            .unwrap_or_else(|error| panic!("never done: {error}\n{}", self.log()))
+    }
+
+    /// The same for as long as that.
+    ///
+    /// # Errors
+    /// The last one.
+    pub fn in_time<T>(
+        &self,
+        time: Duration,
+        work: impl Fn(&mut Client) -> Result<T, postgres::Error>,
+    ) -> Result<T, postgres::Error> {
+        let start = Instant::now();
+        loop {
+            let done = work(&mut self.reconnect());
+            if done.is_ok() || start.elapsed() > time {
+                return done;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Has it read its configuration anew, where it runs.
+    pub fn read_configuration(&self) {
+        if let Some(postmaster) = self.running() {
+            self.signal_if_there("HUP", postmaster.as_raw());
+        }
     }
 
     /// Waits until the server takes connections again, and starts it where it has ended.

@@ -42,6 +42,9 @@ fn lose_power(world: &mut World) -> Struck {
     stop_flushes(world, None);
     let lost = lost(&world.primary);
     start_again(world, step);
+    if lost == 0 {
+        return Struck::Skipped(ALL_FLUSHED);
+    }
     Struck::Done(format!("{lost} bytes lost, clock {step:+} s"))
 }
 
@@ -49,13 +52,16 @@ fn lose_all_power(world: &mut World) -> Struck {
     let step = downtime_step(world);
     let one = draw(world);
     stop_flushes(world, one);
-    lost(server(world, one));
+    let lost = lost(server(world, one));
     for server in world.servers() {
         server.lose_power();
     }
     start_again(world, step);
     world.standbys.iter().for_each(|standby| standby.server.revive());
-    Struck::Done(format!("clock {step:+} s"))
+    if lost == 0 {
+        return Struck::Skipped(ALL_FLUSHED);
+    }
+    Struck::Done(format!("{lost} bytes lost, clock {step:+} s"))
 }
 
 /// From now on nothing that a server writes gets further than to its disk's cache. That lasts a moment, in which
@@ -65,11 +71,13 @@ fn stop_flushes(world: &mut World, one: Option<usize>) {
     world.pause(0..300);
 }
 
-/// How many bytes a server's disk loses with its power, which some are.
+/// A flush that was under way before the disk had trouble may have been the last one.
+const ALL_FLUSHED: &str = "all that was written had been flushed";
+
+/// How many bytes a server's disk loses with its power.
 fn lost(server: &Server) -> u64 {
     let lost = server.lose_power();
     server.trouble(Trouble::default());
-    assert!(lost > 0, "all that was written was flushed");
     lost
 }
 

@@ -1,13 +1,18 @@
 //! What a world can be struck by.
 
+mod builds;
 mod clock;
 mod crash;
 mod disks;
+mod ends;
 mod failover;
 mod names;
 mod network;
 mod processes;
+mod recovery;
+mod settings;
 mod standbys;
+mod transactions;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,6 +71,11 @@ const ALL: &[&[Fault]] = &[
     standbys::FAULTS,
     failover::FAULTS,
     disks::FAULTS,
+    settings::FAULTS,
+    transactions::FAULTS,
+    recovery::FAULTS,
+    builds::FAULTS,
+    ends::FAULTS,
 ];
 
 /// Draws one of those that can strike; where one does that the variable ONLY names in part, one of these.

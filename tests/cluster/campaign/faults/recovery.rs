@@ -1,0 +1,60 @@
+//! Servers that die while they recover.
+
+use std::thread;
+use std::time::Duration;
+
+use super::crash::{downtime_step, start_again};
+use super::{CUT, Fault, NOT_DURABLE, Struck, has_disk};
+use crate::campaign::world::World;
+use crate::server::{Server, Trouble};
+
+pub const FAULTS: &[Fault] = &[Fault {
+    name: "crashes during recovery",
+    weight: 2,
+    can: has_disk,
+    strike: die_recovering,
+    allows: &[CUT, NOT_DURABLE],
+}];
+
+/// Kills the primary or a standby, and again at flushes of its recovery.
+fn die_recovering(world: &mut World) -> Struck {
+    let one = world.rng.usize(0..=world.standbys.len()).checked_sub(1);
+    let spared: Vec<_> = (0..world.rng.usize(1..4)).map(|_| world.rng.i32(0..6)).collect();
+    let step = downtime_step(world);
+    let server = one.map_or(&world.primary, |standby| &world.standbys[standby].server);
+    server.kill_all();
+    let died: Vec<_> = spared.iter().map(|spared| dies_recovering(server, *spared)).collect();
+    // It flushes the WAL that it finds before all else.
+    let before = server.struck();
+    assert!(dies_recovering(server, 0) && server.struck() > before, "it did not stop in its recovery");
+    let of = if one.is_some() { "a standby" } else { "the primary" };
+    match one {
+        Some(standby) => world.standbys[standby].server.up(),
+        None => start_again(world, step),
+    }
+    Struck::Done(format!("{of}, after {spared:?} flushes ({died:?}), clock {step:+} s"))
+}
+
+/// Starts a server, and kills it where it has flushed so often and is about to do it again; whether it came so far
+/// before it was up.
+fn dies_recovering(server: &Server, spared: i32) -> bool {
+    let before = server.struck();
+    server.trouble(Trouble { stall_ms: 60_000, spared, calls: 1, ..Trouble::default() });
+    server.begin_up();
+    let died = loop {
+        if server.struck() > before {
+            break true;
+        }
+        if server.try_connect().is_some() {
+            break false;
+        }
+        // It may not start at once where one was killed.
+        thread::sleep(Duration::from_millis(20));
+        if server.running().is_none() {
+            server.begin_up();
+        }
+    };
+    server.kill_all();
+    server.trouble(Trouble::default());
+    died
+}

@@ -1,0 +1,70 @@
+//! idgen's settings changed while statements run.
+
+use super::{Fault, Refusals, Struck, always};
+use crate::campaign::journal::Event;
+use crate::campaign::world::World;
+
+pub const FAULTS: &[Fault] = &[
+    Fault { name: "settings changed", weight: 3, can: always, strike: change, allows: &[IMPATIENT] },
+    Fault {
+        name: "shards taken away and given back",
+        weight: 2,
+        can: always,
+        strike: take_shards,
+        allows: &[NOT_ALLOWED],
+    },
+];
+
+/// Calls may wait less than usual, or there is less room for a batch.
+const IMPATIENT: Refusals = &["55000 ", "22023 count "];
+const NOT_ALLOWED: Refusals = &["55000 this server may not mint ids for shard"];
+
+/// The settings with values that differ from the world's, in the form in which SHOW shows them.
+const VALUES: &[(&str, &[&str])] = &[
+    ("idgen.max_ahead", &["0", "1ms", "50ms", "500ms", "2s"]),
+    ("idgen.max_wait", &["0", "20ms", "10s"]),
+    ("idgen.max_lease", &["1", "2", "1000"]),
+    ("idgen.reserve_ahead", &["10ms", "50ms", "3s"]),
+    ("idgen.max_clock_jump", &["0", "1s", "2h"]),
+];
+
+/// Changes one setting on all servers until the round ends, so that it is in force after a failover too.
+fn change(world: &mut World) -> Struck {
+    let (name, values) = VALUES[world.rng.usize(0..VALUES.len())];
+    let value = values[world.rng.usize(0..values.len())];
+    let before: String =
+        world.primary.eventually(|client| client.query_one(&format!("SHOW {name}"), &[])).get(0);
+    if (name, value) == ("idgen.max_ahead", "2s") {
+        world.tell(&Event::MaxAhead { ms: 2000 });
+    }
+    set(world, name, value);
+    let told = format!("{name} from {before} to {value}");
+    // A server that comes meanwhile has a copy of the configuration.
+    Struck::Lasting(told, Box::new(move |world: &mut World| set(world, name, &before)))
+}
+
+/// Takes away shards that clients mint for, some or all. Those from 900 on are for faults.
+fn take_shards(world: &mut World) -> Struck {
+    const NAME: &str = "idgen.allowed_shards";
+    let left = ["0-1,900-8191", "2,900-8191", "0,7-31,900-8191", "900-8191"][world.rng.usize(0..4)];
+    set(world, NAME, left);
+    let refused = "DO $$ BEGIN
+                       PERFORM snowflake_next_id(3);
+                       RAISE EXCEPTION 'shard 3 is not taken away';
+                   EXCEPTION WHEN object_not_in_prerequisite_state THEN
+                   END $$";
+    world.primary.eventually(|client| client.batch_execute(refused));
+    world.pause(0..700);
+    set(world, NAME, "");
+    Struck::Done(format!("{left} left"))
+}
+
+/// Gives a setting of all servers a value, which the primary's new statements see.
+fn set(world: &World, name: &str, value: &str) {
+    for server in world.servers() {
+        server.configure(&[&format!("{name} = '{value}'")]);
+        server.read_configuration();
+    }
+    let show = format!("SELECT current_setting('{name}') = '{value}' OR pg_sleep(0.005) IS NULL");
+    while !world.primary.eventually(|client| client.query_one(&show, &[])).get::<_, bool>(0) {}
+}

@@ -1,0 +1,149 @@
+//! Ids that are passed over, and transactions that are prepared.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use postgres::{Client, Error, NoTls};
+
+use super::crash::{downtime_step, start_again};
+use super::{CUT, Fault, Refusals, Struck, always};
+use crate::campaign::world::World;
+use crate::server::Server;
+
+pub const FAULTS: &[Fault] = &[
+    Fault { name: "advance of shards", weight: 2, can: always, strike: advance, allows: &[CUT] },
+    Fault { name: "prepared transactions", weight: 3, can: always, strike: prepare, allows: &[PREPARED] },
+];
+
+const PREPARED: Refusals = &["55000 there are prepared transactions"];
+
+/// How long another fault may be in the way of this one.
+const PATIENCE: Duration = Duration::from_secs(5);
+const IN_THE_WAY: &str = "another fault was in the way";
+
+/// Passes over ids of several shards at once, with a crash right after that or not.
+fn advance(world: &mut World) -> Struck {
+    let amounts: Vec<_> = (0..world.rng.usize(1..4)).map(|_| world.rng.u32(0..950)).collect();
+    let crashes = world.rng.bool();
+    let step = downtime_step(world);
+    let primary = &world.primary;
+    let passed: Vec<_> = thread::scope(|scope| {
+        let at_work: Vec<_> = (0..)
+            .zip(&amounts)
+            .map(|(shard, ms)| {
+                scope.spawn(move || primary.in_time(PATIENCE, |client| pass(client, shard, *ms)))
+            })
+            .collect();
+        at_work.into_iter().map(|thread| thread.join().expect("a session")).collect()
+    });
+    if crashes {
+        primary.kill_all();
+        start_again(world, step);
+    }
+    if passed.iter().any(Result::is_err) {
+        return Struck::Skipped(IN_THE_WAY);
+    }
+    for (shard, past) in (0..).zip(passed.into_iter().flatten()) {
+        let next: Option<i64> = mint(&world.primary, shard);
+        assert!(next.is_none_or(|next| next > past), "{next:?} of shard {shard} comes after {past}");
+    }
+    Struck::Done(format!("{amounts:?} ms, {}", if crashes { "and a crash" } else { "and no crash" }))
+}
+
+/// Past an id that lies so many milliseconds after the clock, which is returned.
+fn pass(client: &mut Client, shard: i32, ms: u32) -> Result<i64, Error> {
+    let sql = "SELECT past, snowflake_advance($1, past)
+               FROM snowflake_max_id(clock_timestamp() + $2 * interval '1 ms') AS past";
+    let row = client.query_one(sql, &[&shard, &f64::from(ms)])?;
+    let (past, least): (i64, i64) = (row.get(0), row.get(1));
+    assert!(past < least, "{least} is said to be past {past}");
+    Ok(past)
+}
+
+/// An id, where another fault does not keep the server from giving any.
+fn mint(server: &Server, shard: i32) -> Option<i64> {
+    let sql = format!("SELECT snowflake_next_id({shard})");
+    server.in_time(PATIENCE, |client| client.query_one(&sql, &[])).ok().map(|row| row.get(0))
+}
+
+/// A transaction that somebody has tried to prepare.
+struct Prepared {
+    name: String,
+    /// The ids of its rows, where it is known that it is there.
+    ids: Option<Vec<i64>>,
+    commits: bool,
+    /// Whether all servers have it that may be promoted.
+    is_safe: bool,
+}
+
+/// Prepares transactions with rows, which are committed or rolled back at the end of the round, on whatever server is
+/// the primary then.
+fn prepare(world: &mut World) -> Struck {
+    let commits: Vec<_> = (0..world.rng.usize(1..4)).map(|_| world.rng.bool()).collect();
+    let losses = world.losses;
+    let tried = RefCell::new(Vec::new());
+    let all = commits.iter().all(|commits| {
+        let done = world.primary.in_time(PATIENCE, |client| {
+            static COUNT: AtomicUsize = AtomicUsize::new(0);
+            let name = format!("prepared{}", COUNT.fetch_add(1, Ordering::Relaxed));
+            tried.borrow_mut().push(Prepared { name, ids: None, commits: *commits, is_safe: false });
+            prepare_one(client, &mut tried.borrow_mut().last_mut().expect("one"))
+        });
+        done.is_ok()
+    });
+    let horizon = world.primary.reconnect().query_one("SELECT snowflake_safe_horizon()", &[]);
+    let tried = tried.into_inner();
+    assert!(!all || horizon.is_err(), "a horizon beside prepared transactions");
+    let heal = move |world: &mut World| {
+        let kept = world.losses == losses;
+        tried.iter().for_each(|prepared| end(world, prepared, kept));
+    };
+    let told = format!("{} tried, {commits:?}", if all { "all" } else { "some" });
+    Struck::Lasting(told, Box::new(heal))
+}
+
+fn prepare_one(client: &mut Client, prepared: &mut Prepared) -> Result<(), Error> {
+    client.batch_execute("BEGIN")?;
+    let sql = "INSERT INTO rows SELECT snowflake_next_id(n) FROM generate_series(910, 913) AS n RETURNING id";
+    let ids = client.query(sql, &[])?.iter().map(|row| row.get(0)).collect();
+    let token = client.cancel_token();
+    let (done, is_done) = channel::<()>();
+    // It waits for standbys without an end. Cancelled, it is there all the same, on this server.
+    let watch = thread::spawn(move || {
+        let is_late = is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
+        is_late && token.cancel_query(NoTls).is_ok()
+    });
+    let result = client.batch_execute(&format!("PREPARE TRANSACTION '{}'", prepared.name));
+    drop(done);
+    prepared.is_safe = !watch.join().expect("a watch");
+    result?;
+    prepared.ids = Some(ids);
+    Ok(())
+}
+
+/// Commits a prepared transaction or rolls it back, and looks at its rows. It must be there where all was kept.
+fn end(world: &World, prepared: &Prepared, kept: bool) {
+    let Prepared { name, ids, commits, is_safe } = prepared;
+    let there = Cell::new(false);
+    world.primary.eventually(|client| {
+        let known = "SELECT FROM pg_prepared_xacts WHERE gid = $1";
+        if client.query(known, &[&name])?.is_empty() {
+            return Ok(());
+        }
+        there.set(true);
+        let how = if *commits { "COMMIT" } else { "ROLLBACK" };
+        // Standbys may be cut off until others are healed.
+        client.batch_execute("SET synchronous_commit = local")?;
+        client.batch_execute(&format!("{how} PREPARED '{name}'"))
+    });
+    let Some(ids) = ids else { return };
+    assert!(there.get() || !(kept && *is_safe), "{name} is lost");
+    if there.get() {
+        let rows = "SELECT count(*) FROM rows WHERE id = ANY($1)";
+        let rows: i64 = world.primary.eventually(|client| client.query_one(rows, &[ids])).get(0);
+        assert_eq!(rows, if *commits { ids.len() as i64 } else { 0 }, "rows of {name}");
+    }
+}
