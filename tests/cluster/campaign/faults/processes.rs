@@ -22,7 +22,14 @@ pub const FAULTS: &[Fault] = &[
         strike: stop_renewing,
         allows: &[NOT_DURABLE],
     },
-    Fault { name: "machine paused", weight: 2, can: always, strike: pause_machine, allows: &[NOT_DURABLE] },
+    Fault {
+        name: "machine paused",
+        weight: 2,
+        // One of the machine's processes would go on in the midst of it.
+        can: |world| [PROCESS, MINTING, RENEWING].iter().all(|name| !world.lasts(name)),
+        strike: pause_machine,
+        allows: &[NOT_DURABLE],
+    },
 ];
 
 /// Stops one of PostgreSQL's own processes.
