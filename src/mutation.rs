@@ -57,7 +57,7 @@ mutations! {
     OldClock = "old-clock",
     /// Ids run ahead of the clock as far as they like.
     FarAhead = "far-ahead",
-    /// A session reckons the limit from what it has first known of `idgen.reserve_ahead`.
+    /// A session reckons how far the mark reaches by the settings of now, and not by those when it was written.
     LimitBySetting = "limit-by-setting",
     /// No shard is forbidden.
     AnyShard = "any-shard",

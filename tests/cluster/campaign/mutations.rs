@@ -75,7 +75,8 @@ static PAIRS: &[Pair] = &[
     pair(&["process stopped", "loss of power"], "no-flush", AGAIN, 0),
     pair(&["machine paused"], "follows-clock", AGAIN, 0),
     pair(&["loss of power"], "no-flush", AGAIN, 0),
-    pair(&["loss of power of all servers"], "no-flush", AGAIN, 1),
+    // Standbys are sent nothing but what is flushed.
+    pair(&["loss of power of all servers", "synchronous names removed"], "no-flush", AGAIN, 1),
     pair(&["stall of a disk", SET, "kill of the postmaster"], "no-flush", AGAIN, 0),
     pair(&["slow disk", SET, "kill of the postmaster"], "published-first", AGAIN, 0),
     pair(&["WAL not written", SET], "no-flush", AGAIN, 0),
