@@ -104,7 +104,6 @@ impl World {
             "idgen.reserve_ahead = 200ms",
             &max_wait,
             "max_prepared_transactions = 20",
-            "wal_level = logical",
             "jit = off",
             // For pg_rewind.
             "wal_log_hints = on",

@@ -30,7 +30,9 @@ impl Server {
             .args(["--checkpoint=fast", "--no-sync", "-D"])
             .arg(&copy.dir)
             .arg(format!("--dbname={} application_name={name}", self.target("postgres")));
-        run(backup);
+        // The server may be about to restart after the death of a backend.
+        self.reconnect();
+        assert!(succeeds(&mut backup), "{backup:?}");
         copy.own_sockets();
         copy
     }
@@ -72,7 +74,7 @@ impl Server {
     /// Takes back what a former primary, stopped or killed, has written since the other one was promoted.
     pub fn rewind_to(&self, primary: &Server) {
         // Until its first checkpoint a promoted server looks to pg_rewind as if it had not been promoted.
-        primary.reconnect().batch_execute("CHECKPOINT").expect("CHECKPOINT");
+        primary.until_done("CHECKPOINT");
         let mut rewind = self.pg("pg_rewind");
         rewind.args(["--no-sync", "--target-pgdata"]).arg(&self.dir);
         rewind.arg(format!("--source-server={}", primary.target("postgres")));

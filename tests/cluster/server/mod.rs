@@ -334,7 +334,8 @@ fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let dir = house().join(format!("template-{}", std::process::id()));
-        initdb(Build::Faults, &dir, &[]);
+        // Each copy of a server takes a whole segment of the WAL along.
+        initdb(Build::Faults, &dir, &["--wal-segsize=1"]);
         dir
     })
 }

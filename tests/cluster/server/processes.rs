@@ -1,5 +1,6 @@
 //! The processes of a server, which can be stopped for a while as a debugger, a cgroup or a hypervisor does.
 
+use std::fmt;
 use std::fs;
 use std::thread;
 use std::time::Duration;
@@ -8,11 +9,17 @@ use crate::process::kill;
 use crate::server::Server;
 
 /// A process of a server.
-#[derive(Debug)]
 pub struct Process {
     pid: i32,
     /// When it began, in ticks since boot: another one may get its number.
     began: u64,
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let title = fs::read_to_string(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        write!(f, "{} {:?} {}", self.pid, self.state(), title.trim_end_matches('\0').trim())
+    }
 }
 
 impl Process {

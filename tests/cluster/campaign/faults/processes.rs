@@ -1,6 +1,6 @@
 //! Processes that are stopped for a while, and whole machines.
 
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous, within_seconds};
@@ -8,23 +8,28 @@ use crate::campaign::sessions::Work;
 use crate::campaign::world::World;
 use crate::server::processes::Process;
 
+const PROCESS: &str = "process stopped";
+const MINTING: &str = "minting backend stopped";
+const RENEWING: &str = "renewing backend stopped";
+
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "process stopped", weight: 2, can: always, strike: stop_process, allows: &[NOT_DURABLE] },
+    Fault { name: PROCESS, weight: 2, can: always, strike: stop_process, allows: &[NOT_DURABLE] },
+    Fault { name: MINTING, weight: 2, can: always, strike: stop_minting, allows: &[NOT_DURABLE] },
     Fault {
-        name: "minting backend stopped",
+        name: RENEWING,
         weight: 2,
-        can: always,
-        strike: stop_minting,
-        allows: &[NOT_DURABLE],
-    },
-    Fault {
-        name: "renewing backend stopped",
-        weight: 2,
-        can: has_fault_points,
+        can: |world| has_fault_points(world) && !world.lasts(RENEWING),
         strike: stop_renewing,
         allows: &[NOT_DURABLE],
     },
-    Fault { name: "machine paused", weight: 2, can: always, strike: pause_machine, allows: &[NOT_DURABLE] },
+    Fault {
+        name: "machine paused",
+        weight: 2,
+        // One of the machine's processes would go on in the midst of it.
+        can: |world| [PROCESS, MINTING, RENEWING].iter().all(|name| !world.lasts(name)),
+        strike: pause_machine,
+        allows: &[NOT_DURABLE],
+    },
 ];
 
 /// Stops one of PostgreSQL's own processes.
@@ -44,10 +49,11 @@ fn stop_process(world: &mut World) -> Struck {
     let of_kind = format!("SELECT min(pid) FROM pg_stat_activity WHERE backend_type = '{kind}'");
     let stopped = within_seconds(20, || {
         let process = Process::find(server.answer::<Option<i32>>(&of_kind)?)?;
-        process.stop().then_some(process)
+        // Another fault may have stopped it, for a while.
+        (!process.is_stopped() && process.stop()).then_some(process)
     });
     match stopped {
-        Some(process) => lasting(format!("{kind}, {ms} ms"), process, ms),
+        Some(process) => lasting(format!("{kind}, {ms} ms"), go_on_after(ms, process)),
         None => Struck::Skipped("there was no such process"),
     }
 }
@@ -56,28 +62,29 @@ fn stop_process(world: &mut World) -> Struck {
 fn stop_minting(world: &mut World) -> Struck {
     let ms = draw_ms(world);
     world.start_busy();
-    let busy = "SELECT min(pid) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%busily%'
-                AND pid <> pg_backend_pid()";
+    let busy = "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity
+                WHERE state = 'active' AND query LIKE '%busily%' AND pid <> pg_backend_pid()";
     let primary = &world.primary;
     let stopped = within_seconds(20, || {
-        let process = Process::find(primary.answer::<Option<i32>>(busy)?)?;
+        let busy = primary.answer::<Vec<i32>>(busy).into_iter().filter_map(Process::find);
+        // Another fault may have stopped one, for a while.
+        let process = busy.into_iter().find(|process| !process.is_stopped())?;
+        let pid = process.pid();
         if !process.stop() {
             return None;
         }
+        // From here on it goes on by itself, for it may hold what the next session needs.
+        let going_on = go_on_after(ms, process);
         // It may have ended its statement before it was stopped, and cannot now.
-        let pid = process.pid();
         let active =
             format!("SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND pid = {pid}");
-        if !primary.answer::<bool>(&active) {
-            process.go_on();
-            return None;
+        if primary.answer(&active) {
+            return Some(lasting(format!("{ms} ms"), going_on));
         }
-        Some(process)
+        going_on.join().expect("a process that goes on");
+        None
     });
-    match stopped {
-        Some(process) => lasting(format!("{ms} ms"), process, ms),
-        None => Struck::Skipped("no statement lasted long enough"),
-    }
+    stopped.unwrap_or(Struck::Skipped("no statement lasted long enough"))
 }
 
 /// Stops a backend on its way through a renewal of the mark.
@@ -109,10 +116,7 @@ fn stop_renewing(world: &mut World) -> Struck {
         }
         minting.finish();
     });
-    Struck::Lasting(
-        format!("{point}, {ms} ms"),
-        Box::new(|_| going_on.join().expect("a process that goes on")),
-    )
+    lasting(format!("{point}, {ms} ms"), going_on)
 }
 
 /// Pauses all of a server. Its clock has stood still when it goes on and is set right a moment later, or has gone on.
@@ -125,14 +129,15 @@ fn pause_machine(world: &mut World) -> Struck {
     let begun = Instant::now();
     let stopped: Vec<_> = servers.iter().flat_map(|(_, server)| server.stop_all()).collect();
     thread::sleep(Duration::from_millis(ms));
-    // Those of a server that was paused last end nothing meanwhile.
-    assert!(stopped.iter().all(Process::is_stopped), "{stopped:?}");
+    let awake: Vec<_> = stopped.iter().filter(|process| !process.is_stopped()).collect();
+    let awake = format!("{awake:?}");
     let clocks: Vec<_> = servers.iter().map(|(_, server)| server.clock_ahead()).collect();
     if stands_still {
         let stood = begun.elapsed().as_secs_f64();
         servers.iter().zip(&clocks).for_each(|((_, server), ahead)| server.set_clock(ahead - stood));
     }
     stopped.iter().for_each(Process::go_on);
+    assert!(!stopped.is_empty() && awake == "[]", "{awake} of {stopped:?} are not stopped");
     if stands_still {
         thread::sleep(Duration::from_millis(late_ms));
         servers.iter().zip(&clocks).for_each(|((_, server), ahead)| server.set_clock(*ahead));
@@ -148,11 +153,15 @@ fn draw_ms(world: &mut World) -> u64 {
     world.rng.u64(50..most)
 }
 
-/// Has a stopped process go on after a while, in which others may strike.
-fn lasting(told: String, process: Process, ms: u64) -> Struck {
-    let going_on = thread::spawn(move || {
+/// Has a stopped process go on after a while.
+fn go_on_after(ms: u64, process: Process) -> JoinHandle<()> {
+    thread::spawn(move || {
         thread::sleep(Duration::from_millis(ms));
         process.go_on();
-    });
+    })
+}
+
+/// A stop that ends by itself; others may strike until then.
+fn lasting(told: String, going_on: JoinHandle<()>) -> Struck {
     Struck::Lasting(told, Box::new(|_| going_on.join().expect("a process that goes on")))
 }

@@ -19,7 +19,7 @@ pub const FAULTS: &[Fault] = &[Fault {
 /// Kills the primary or a standby, and again at flushes of its recovery.
 fn die_recovering(world: &mut World) -> Struck {
     let one = world.rng.usize(0..=world.standbys.len()).checked_sub(1);
-    let spared: Vec<_> = (0..world.rng.usize(1..4)).map(|_| world.rng.i32(0..6)).collect();
+    let spared: Vec<_> = (0..world.rng.usize(0..3)).map(|_| world.rng.i32(0..6)).collect();
     let step = downtime_step(world);
     let server = one.map_or(&world.primary, |standby| &world.standbys[standby].server);
     server.kill_all();

@@ -90,7 +90,7 @@ fn prepare(world: &mut World) -> Struck {
             static COUNT: AtomicUsize = AtomicUsize::new(0);
             let name = format!("prepared{}", COUNT.fetch_add(1, Ordering::Relaxed));
             tried.borrow_mut().push(Prepared { name, ids: None, commits: *commits, is_safe: false });
-            prepare_one(client, &mut tried.borrow_mut().last_mut().expect("one"))
+            prepare_one(client, tried.borrow_mut().last_mut().expect("one"))
         });
         done.is_ok()
     });
