@@ -199,7 +199,9 @@ fn tables(runs: &[Tally]) -> String {
         grouped(all.refused()),
     );
     for run in runs {
-        let Tally { date, postgresql, idgen, commit, first_seed, last_seed, minutes, violations, failed, .. } = run;
+        let Tally {
+            date, postgresql, idgen, commit, first_seed, last_seed, minutes, violations, failed, ..
+        } = run;
         let [rounds, faults, ids, refusals] = [run.rounds, run.struck(), run.ids, run.refused()].map(grouped);
         text += &format!(
             "| {date} | {postgresql} | {idgen}, {commit} | {first_seed} to {last_seed} | {}:{:02} | {rounds} | \
