@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-arm \
-    reproduce pgxn-zip workflows demo record psql clean-demo test matrix upgrades faults fuzz mutants valgrind audit \
+    reproduce pgxn-zip workflows demo record psql clean-demo test matrix upgrades faults mutations fuzz mutants valgrind audit \
     bench bench-scale clean
 
 all: build
@@ -70,6 +70,9 @@ upgrades: setup ## pg_upgrade from this PostgreSQL to newer ones, fetched for it
 
 faults: setup ## draw crashes, clock steps, failovers and more at random: MINUTES=60 ROUNDS=... WORLDS=12 SEED=... TALLY=...
 	MINUTES=$(MINUTES) ROUNDS=$(ROUNDS) WORLDS=$(WORLDS) SEED=$(SEED) TALLY=$(TALLY) scripts/test faults
+
+mutations: setup ## whether the faults find programs that are wrong: FAULT=... MUTATION=... SEED=...
+	FAULT="$(FAULT)" MUTATION="$(MUTATION)" SEED=$(SEED) scripts/test mutations
 
 fuzz: setup ## give every input random values: CALLS=1000000 SEED=...
 	CALLS=$(CALLS) SEED=$(SEED) scripts/test fuzz

@@ -114,12 +114,7 @@ mod mutated {
             if is(Mutation::FarAhead) {
                 return 7_200_000;
             }
-            let now = self.0.max_ahead_ms();
-            if !is(Mutation::MaxAheadOfSession) {
-                return now;
-            }
-            MAX_AHEAD.set(MAX_AHEAD.get().or(Some(now)));
-            MAX_AHEAD.get().unwrap_or(now)
+            self.0.max_ahead_ms()
         }
 
         fn max_wait_ms(&self) -> u64 {
@@ -143,7 +138,13 @@ mod mutated {
                 return self.with_mark(|mark| mark.limit(false));
             }
             let must_acknowledge = self.standbys_must_acknowledge();
-            shmem::shared().map_or(0, |shared| shared.published().limit(|| must_acknowledge))
+            let limit = shmem::shared().map_or(0, |shared| shared.published().limit(|| must_acknowledge));
+            if limit > 0 && is(Mutation::LimitBySetting) {
+                let now = self.reserve_ahead_ms();
+                RESERVE_AHEAD.set(RESERVE_AHEAD.get().or(Some(now)));
+                return limit + now.saturating_sub(RESERVE_AHEAD.get().unwrap_or(now));
+            }
+            limit
         }
 
         fn publish_start(&self, tick: Tick) {
@@ -222,7 +223,12 @@ mod mutated {
         }
 
         fn acknowledged(&self, lsn: u64) -> bool {
-            if is(Mutation::AnyStandby) {
+            if is(Mutation::GivesUp) {
+                // A third of a second, as often as a renewal asks.
+                let has = ASKED.get() < 20 && self.0.acknowledged(lsn);
+                ASKED.set(if has { 0 } else { ASKED.get() + 1 });
+                has
+            } else if is(Mutation::AnyStandby) {
                 standbys::any_has_flushed(lsn)
             } else if is(Mutation::WrittenOnly) {
                 standbys::written(lsn)
@@ -248,7 +254,9 @@ mod mutated {
 
     /// What the clock showed when it was read last, and how often it is not read.
     static OLD_CLOCK: Local<Cell<(Tick, u32)>> = Local::new(Cell::new((0, 0)));
-    static MAX_AHEAD: Local<Cell<Option<u64>>> = Local::new(Cell::new(None));
+    /// How often standbys were asked in vain.
+    static ASKED: Local<Cell<u32>> = Local::new(Cell::new(0));
+    static RESERVE_AHEAD: Local<Cell<Option<u64>>> = Local::new(Cell::new(None));
     static BEGAN_IN_RECOVERY: Local<Cell<bool>> = Local::new(Cell::new(false));
 
     impl<S: Grid> Slots<S> for Mutant

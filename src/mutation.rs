@@ -57,8 +57,8 @@ mutations! {
     OldClock = "old-clock",
     /// Ids run ahead of the clock as far as they like.
     FarAhead = "far-ahead",
-    /// A session keeps the `idgen.max_ahead` of its first call.
-    MaxAheadOfSession = "max-ahead-of-session",
+    /// A session reckons the limit from what it has first known of `idgen.reserve_ahead`.
+    LimitBySetting = "limit-by-setting",
     /// No shard is forbidden.
     AnyShard = "any-shard",
     /// Some ids are of the next shard.
@@ -77,6 +77,8 @@ mutations! {
     NoRaisedFloor = "no-raised-floor",
     /// The task of renewing stays with whoever has it.
     ClaimForever = "claim-forever",
+    /// A session that has waited for standbys for a while does not ask them again.
+    GivesUp = "gives-up",
     /// No call waits.
     NoWait = "no-wait",
     /// A session that began in recovery stays there.

@@ -9,6 +9,7 @@
 mod checker;
 mod faults;
 mod journal;
+mod mutations;
 mod sessions;
 mod tally;
 mod world;

@@ -247,7 +247,9 @@ impl Session {
                 self.ids(client, &sql, (first, 16), false);
             }
             Work::StopAt(point) => {
-                let sql = format!("SET idgen.fault = '{point} stop'; SET application_name = 'stops'");
+                let sql = format!(
+                    "SET idgen.fault = '{point} stop'; SET application_name = 'stops'; SET idgen.max_wait = '1min'"
+                );
                 if client.batch_execute(&sql).is_ok() {
                     self.ids(client, "SELECT snowflake_next_id(0)", (0, 1), false);
                 }

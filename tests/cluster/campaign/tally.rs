@@ -173,9 +173,14 @@ impl Page {
 
 /// The page with new tables in the place of the old ones.
 fn with_tables(page: &str, runs: &[Tally]) -> String {
-    let (before, rest) = page.split_once(MARKS[0]).expect("where the tables begin");
-    let (_, after) = rest.split_once(MARKS[1]).expect("where they end");
-    format!("{before}{}\n{}\n{}{after}", MARKS[0], tables(runs), MARKS[1])
+    with_text(page, MARKS, &tables(runs))
+}
+
+/// The page with another text between two marks.
+pub fn with_text(page: &str, [from, to]: [&str; 2], text: &str) -> String {
+    let (before, rest) = page.split_once(from).expect("where the text begins");
+    let (_, after) = rest.split_once(to).expect("where it ends");
+    format!("{before}{from}\n{text}\n{to}{after}")
 }
 
 fn tables(runs: &[Tally]) -> String {

@@ -11,6 +11,7 @@ use fastrand::Rng;
 use crate::campaign::checker::Checker;
 use crate::campaign::faults::{self, Fault, Heal, Struck};
 use crate::campaign::journal::{Event, Reader, ServerNumber, Writer};
+use crate::campaign::mutations::Pair;
 use crate::campaign::sessions::{Journals, ROWS, Sessions, Work};
 use crate::moment::Moment;
 use crate::server::link::Link;
@@ -67,9 +68,11 @@ pub struct World {
     /// Clients of promoted servers, which mint while the old primary does.
     beside: Vec<Sessions>,
     /// The faults that last until the round ends.
-    lasting: Vec<(&'static str, Heal)>,
+    pub lasting: Vec<(&'static str, Heal)>,
     /// Those that strike now.
     window: Option<Window>,
+    /// The faults that strike; all where there are none.
+    pub only: &'static [&'static str],
     /// How often a server took over that may not have had all.
     pub losses: usize,
     /// How many standbys there have been.
@@ -97,9 +100,15 @@ struct Window {
 impl World {
     /// A world with its journal in a folder.
     pub fn new(seed: u64, folder: &Path) -> World {
+        World::with(seed, folder, None)
+    }
+
+    /// The same, of a program that is wrong, for faults that find it.
+    pub fn with(seed: u64, folder: &Path, wrong: Option<&Pair>) -> World {
         let mut rng = Rng::with_seed(seed);
         let max_wait = format!("idgen.max_wait = {}", [1000, 3000][rng.usize(0..2)]);
-        let settings = [
+        let mutation = format!("idgen.mutation = '{}'", wrong.map_or("", |pair| pair.mutation));
+        let mut settings = vec![
             "idgen.epoch = '2024-01-01T00:00:00Z'",
             "idgen.reserve_ahead = 200ms",
             &max_wait,
@@ -112,7 +121,11 @@ impl World {
             "wal_receiver_timeout = 5s",
         ];
         // Half of the worlds run what users get. The others have the points at which a renewing backend dies.
-        let build = if rng.bool() { Build::Release } else { Build::Faults };
+        let mut build = if rng.bool() { Build::Release } else { Build::Faults };
+        if wrong.is_some() {
+            build = Build::Faults;
+            settings.push(&mutation);
+        }
         let primary = Server::start_on_disk(build, &settings);
         primary.connect().batch_execute(ROWS).expect("a table");
         std::fs::create_dir_all(folder).expect("a folder for the journal");
@@ -125,6 +138,7 @@ impl World {
             beside: Vec::new(),
             lasting: Vec::new(),
             window: None,
+            only: wrong.map_or(&[], |pair| pair.faults),
             losses: 0,
             named: 0,
             folder: folder.to_owned(),
@@ -137,6 +151,7 @@ impl World {
             rng,
         };
         let standbys = [0, 1, 1, 2][world.rng.usize(0..4)];
+        let standbys = wrong.map_or(standbys, |pair| pair.standbys);
         (0..standbys).for_each(|_| world.attach());
         if standbys > 0 {
             let names = world.draw_names();
@@ -265,9 +280,12 @@ impl World {
     /// broke is in the second list.
     pub fn round(&mut self) -> (Vec<(&'static str, Outcome)>, Vec<String>) {
         self.clients.wait_for_answers(20);
+        for standby in &self.standbys {
+            standby.server.refuses();
+        }
         let mut outcomes = Vec::new();
         for _ in 0..self.rng.usize(2..=5) {
-            let fault = faults::draw(self);
+            let Some(fault) = faults::draw(self) else { break };
             outcomes.push((fault.name, self.strike(fault)));
             if self.lasting.is_empty() {
                 self.until_healthy();

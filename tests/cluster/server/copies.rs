@@ -1,5 +1,8 @@
 //! Servers that are made of others: backups, standbys and upgrades, and what follows whom.
 
+use postgres::Client;
+use postgres::error::SqlState;
+
 use crate::process::{command, run};
 use crate::server::{Build, Server, initdb, succeeds};
 
@@ -94,6 +97,14 @@ impl Server {
         let mut touch = command("touch");
         touch.arg(self.dir.join("standby.signal"));
         run(touch);
+    }
+
+    /// Asks a standby for an id, which it refuses; the connection.
+    pub fn refuses(&self) -> Client {
+        let mut client = self.reconnect();
+        let refused = client.batch_execute("SELECT snowflake_next_id(900)").expect_err("a standby mints");
+        assert_eq!(refused.code(), Some(&SqlState::READ_ONLY_SQL_TRANSACTION), "{refused:?}");
+        client
     }
 
     /// Makes a standby a primary.

@@ -3,8 +3,18 @@
 use super::{Fault, Struck, always};
 use crate::campaign::world::World;
 
-pub const FAULTS: &[Fault] =
-    &[Fault { name: "clock set and set back", weight: 2, can: always, strike: step, allows: &[] }];
+const FOR_LONG: &str = "clock set for long";
+
+pub const FAULTS: &[Fault] = &[
+    Fault { name: "clock set and set back", weight: 2, can: always, strike: step, allows: &[] },
+    Fault {
+        name: FOR_LONG,
+        weight: 1,
+        can: |world| world.lasting.iter().all(|(name, _)| *name != FOR_LONG),
+        strike: set_for_long,
+        allows: &[],
+    },
+];
 
 fn step(world: &mut World) -> Struck {
     let step = [-0.001, -0.02, -0.5, -1.5, -3600.0, 0.3, 1.5][world.rng.usize(0..7)];
@@ -12,4 +22,13 @@ fn step(world: &mut World) -> Struck {
     world.pause(50..600);
     world.primary.set_clock(0.0);
     Struck::Done(format!("{step:+} s"))
+}
+
+/// Leaves the clock set, so that what strikes meanwhile strikes a server which is ahead of its clock. Less than
+/// `idgen.max_ahead`, so that calls succeed.
+fn set_for_long(world: &mut World) -> Struck {
+    let step = [-0.8, -0.5, -0.2, 0.4][world.rng.usize(0..4)];
+    world.primary.set_clock(step);
+    // Another server may have become the primary by then.
+    Struck::Lasting(format!("{step:+} s"), Box::new(|world| world.primary.set_clock(0.0)))
 }

@@ -190,9 +190,13 @@ fn cut_off_all(world: &World) -> usize {
 /// Promotes a standby at a clock that is set, and has the clients find it when the old primary is gone.
 fn promote(world: &mut World, place: usize, step: f64) -> Standby {
     let standby = world.standbys.remove(place);
+    // A session that goes on through it.
+    let mut session = standby.server.refuses();
     standby.server.set_clock(step);
     standby.server.promote();
     standby.server.make_asynchronous();
+    let mint = "SET idgen.max_wait = '1min'; SELECT snowflake_next_id(900)";
+    session.batch_execute(mint).expect("a session from before the promotion mints after it");
     world.move_clients(&standby.server);
     standby
 }

@@ -78,22 +78,26 @@ const ALL: &[&[Fault]] = &[
     ends::FAULTS,
 ];
 
-/// Draws one of those that can strike; where one does that the variable ONLY names in part, one of these.
-pub fn draw(world: &mut World) -> &'static Fault {
+/// Draws one of those that can strike, if any does; where one does that the variable ONLY names in part, one of these.
+pub fn draw(world: &mut World) -> Option<&'static Fault> {
     let mut can: Vec<_> = ALL.iter().copied().flatten().filter(|fault| (fault.can)(world)).collect();
     if let Ok(only) = std::env::var("ONLY")
         && can.iter().any(|fault| fault.name.contains(&only))
     {
         can.retain(|fault| fault.name.contains(&only));
     }
+    if !world.only.is_empty() {
+        can.retain(|fault| world.only.contains(&fault.name));
+    }
+    if can.is_empty() {
+        return None;
+    }
     let mut at = world.rng.usize(0..can.iter().map(|fault| fault.weight).sum());
-    can.iter()
-        .find(|fault| {
-            let here = at < fault.weight;
-            at = at.saturating_sub(fault.weight);
-            here
-        })
-        .expect("a fault that is drawn")
+    can.into_iter().find(|fault| {
+        let here = at < fault.weight;
+        at = at.saturating_sub(fault.weight);
+        here
+    })
 }
 
 /// For faults that strike whatever the world is, and beside any that lasts.

@@ -20,7 +20,8 @@ pub const FAULTS: &[Fault] = &[
         weight: 2,
         can: |world| has_fault_points(world) && !world.lasts(RENEWING),
         strike: stop_renewing,
-        allows: &[NOT_DURABLE],
+        // Nobody else waits for it.
+        allows: &[],
     },
     Fault {
         name: "machine paused",

@@ -1,0 +1,215 @@
+//! Whether the faults find a program that is wrong: `scripts/test mutations`. A server with `idgen.mutation` is wrong in
+//! one known way, see src/mutation.rs, and faults of one kind strike it until the checker says so.
+
+use std::any::Any;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
+
+use crate::campaign::tally::with_text;
+use crate::campaign::world::World;
+use crate::process::{house, number_variable, top};
+
+/// A fault, and a way to be wrong that it is there to find.
+pub struct Pair {
+    /// The faults that are drawn: the one in question, and those that it needs beside it.
+    pub faults: &'static [&'static str],
+    /// The value of `idgen.mutation`.
+    pub mutation: &'static str,
+    /// How the checker's sentence begins, in one of these ways.
+    rules: &'static [&'static str],
+    /// How many standbys there are.
+    pub standbys: usize,
+}
+
+const fn pair(
+    faults: &'static [&'static str],
+    mutation: &'static str,
+    rules: &'static [&'static str],
+    standbys: usize,
+) -> Pair {
+    Pair { faults, mutation, rules, standbys }
+}
+
+/// Ids are given again, or might be: a server goes on below what was given before.
+const AGAIN: &[&str] = &["repeated", "out of order", "server ", "the horizon went back", "below a horizon"];
+const REFUSED: &[&str] = &["a refusal that no promise allows", "the clients come to no answers"];
+const TOO_OLD: &[&str] = &["before its call"];
+const TOO_NEW: &[&str] = &["too far ahead"];
+const BELOW: &[&str] = &["below a horizon", "the row of"];
+/// What the fault itself says.
+const STAYS: &[&str] = &["a session from before the promotion mints after it"];
+const SHARD: &[&str] = &["of another shard"];
+
+/// Makes a server that starts anew begin below what was given before.
+const SET: &str = "clock set for long";
+const FAILOVER: &str = "failover";
+
+static PAIRS: &[Pair] = &[
+    pair(&["kill of the postmaster"], "no-floor", AGAIN, 0),
+    pair(&["immediate shutdown"], "no-wal", AGAIN, 0),
+    pair(&["restart", SET], "no-floor", AGAIN, 0),
+    pair(&["kill of a backend", SET], "no-wal", AGAIN, 0),
+    pair(&["death of a renewing backend", SET], "no-wal", AGAIN, 0),
+    pair(&["clock set and set back"], "follows-clock", AGAIN, 0),
+    pair(&["clock set and set back"], "old-clock", TOO_OLD, 0),
+    pair(&["clock set and set back"], "no-raised-floor", BELOW, 0),
+    pair(&["clock set and set back"], "no-wait", REFUSED, 0),
+    pair(&["clock set and set back"], "far-ahead", TOO_NEW, 0),
+    pair(&[SET], "follows-clock", AGAIN, 0),
+    pair(&["settings changed", SET, "kill of the postmaster"], "limit-by-setting", AGAIN, 0),
+    pair(&["shards taken away and given back"], "any-shard", &["never done"], 0),
+    pair(&["epoch moved and moved back"], "any-epoch", &["ids by another epoch"], 0),
+    pair(&["another build of the library"], "other-origin", AGAIN, 0),
+    pair(&["crashes during recovery"], "no-wal", AGAIN, 0),
+    pair(&["advance of shards"], "advance-forgotten", &["repeated", "out of order", "Some("], 0),
+    pair(&["prepared transactions"], "no-prepared", &["a horizon beside prepared transactions"], 0),
+    pair(&["kill of an auxiliary process", SET], "no-wal", AGAIN, 0),
+    pair(&["death of a renewing backend"], "claim-forever", REFUSED, 0),
+    pair(&["minting backend stopped"], "no-start", BELOW, 0),
+    pair(&["minting backend stopped"], "old-clock", TOO_OLD, 0),
+    pair(&["minting backend stopped"], "no-lock", AGAIN, 0),
+    pair(&["renewing backend stopped"], "claim-forever", REFUSED, 0),
+    pair(&["process stopped", "loss of power"], "no-flush", AGAIN, 0),
+    pair(&["machine paused"], "follows-clock", AGAIN, 0),
+    pair(&["loss of power"], "no-flush", AGAIN, 0),
+    pair(&["loss of power of all servers"], "no-flush", AGAIN, 1),
+    pair(&["stall of a disk", SET, "kill of the postmaster"], "no-flush", AGAIN, 0),
+    pair(&["slow disk", SET, "kill of the postmaster"], "published-first", AGAIN, 0),
+    pair(&["WAL not written", SET], "no-flush", AGAIN, 0),
+    pair(&["WAL not flushed", SET], "no-flush", AGAIN, 0),
+    pair(&["failover after synchronous names are set"], "standbys-of-statement", AGAIN, 1),
+    pair(&["failover after synchronous names are set"], "limit-kept", AGAIN, 1),
+    pair(&[FAILOVER], "no-standbys", AGAIN, 1),
+    pair(&[FAILOVER], "other-shard", SHARD, 1),
+    pair(&["synchronous names changed", FAILOVER], "limit-kept", AGAIN, 2),
+    pair(&["synchronous names removed", "synchronous names changed", FAILOVER], "limit-kept", AGAIN, 1),
+    pair(&[FAILOVER], "loaded-in-recovery", AGAIN, 1),
+    pair(&[FAILOVER], "stays-in-recovery", STAYS, 1),
+    pair(&["failover after synchronous names are set"], "stays-in-recovery", STAYS, 1),
+    pair(&["asynchronous failover", "synchronous names removed"], "stays-in-recovery", STAYS, 1),
+    pair(&["network cut", FAILOVER], "no-standbys", AGAIN, 2),
+    pair(&["network cut"], "gives-up", REFUSED, 1),
+    pair(&["standby goes and comes back"], "gives-up", REFUSED, 1),
+    pair(&["process stopped"], "gives-up", REFUSED, 1),
+];
+
+/// In so many rounds a fault has to find what is wrong.
+const MOST_ROUNDS: u64 = 30;
+/// After so many rounds a new world begins: one that has gone wrong may not find its way back.
+const ROUNDS_OF_A_WORLD: u64 = 6;
+
+/// How a pair was found.
+struct Found {
+    seed: u64,
+    round: u64,
+    after: u64,
+    finding: String,
+}
+
+#[test]
+#[ignore = "half an hour: scripts/test mutations"]
+fn every_fault_finds_a_program_that_is_wrong() {
+    let wanted = |name: &str, value: &str| {
+        let only = std::env::var(name).unwrap_or_default();
+        value.contains(&only)
+    };
+    let pairs: Vec<&'static Pair> = PAIRS
+        .iter()
+        .filter(|pair| wanted("MUTATION", pair.mutation) && wanted("FAULT", pair.faults[0]))
+        .collect();
+    let first = number_variable("SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let (left, found) = (Mutex::new(pairs.iter()), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..number_variable("WORLDS").unwrap_or(3).max(1) {
+            scope.spawn(|| {
+                loop {
+                    let next = left.lock().expect("pairs").next();
+                    let Some(pair) = next else { break };
+                    let result = hunt(pair, first);
+                    println!("{}", row(pair, result.as_ref()));
+                    found.lock().expect("found").push((*pair, result));
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().expect("found");
+    // In the order of the list, which is that of the faults.
+    found.sort_by_key(|(pair, _)| PAIRS.iter().position(|other| std::ptr::eq(other, *pair)));
+    if let Ok(page) = std::env::var("PAGE") {
+        write_table(&top().join(page), &found);
+    }
+    let missed: Vec<_> =
+        found.iter().filter(|(_, found)| found.is_none()).map(|(pair, _)| pair.mutation).collect();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+/// Lives worlds of a wrong program, from this seed on, until the checker finds what it has to.
+fn hunt(pair: &'static Pair, first: u64) -> Option<Found> {
+    let mut rounds = 0;
+    for seed in first.. {
+        if rounds >= MOST_ROUNDS {
+            break;
+        }
+        let folder =
+            house().join(format!("mutant-{}-{}-{seed}", std::process::id(), pair as *const Pair as usize));
+        let mut world = World::with(seed, &folder, Some(pair));
+        for round in 1..=ROUNDS_OF_A_WORLD.min(MOST_ROUNDS - rounds) {
+            rounds += 1;
+            // A fault may be what notices, or break on what is wrong.
+            let lived = catch_unwind(AssertUnwindSafe(|| world.round().1));
+            let findings = lived.unwrap_or_else(|failure| vec![said(&*failure)]);
+            let finding = findings.iter().find(|finding| pair.finds(finding));
+            if let Some(finding) = finding.cloned() {
+                let _ = fs::remove_dir_all(&folder);
+                return Some(Found { seed, round, after: rounds, finding });
+            }
+            if !findings.is_empty() {
+                println!("{} by {}: only {}", pair.mutation, pair.faults[0], findings[0]);
+                break;
+            }
+        }
+        drop(world);
+        let _ = fs::remove_dir_all(&folder);
+    }
+    None
+}
+
+/// What a panic said.
+fn said(failure: &(dyn Any + Send)) -> String {
+    let text = failure.downcast_ref::<String>().cloned();
+    text.or_else(|| failure.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}
+
+/// What the table lies between.
+const MARKS: [&str; 2] = ["<!-- `make mutations` writes from here -->\n", "<!-- to here: mutations -->\n"];
+
+fn write_table(page: &Path, found: &[(&Pair, Option<Found>)]) {
+    let mut table =
+        "| fault | the program | rounds | seed | what the checker said |\n|---|---|---|---|---|\n".to_owned();
+    for (pair, found) in found {
+        table += &format!("{}\n", row(pair, found.as_ref()));
+    }
+    let text = fs::read_to_string(page).expect("the page");
+    fs::write(page, with_text(&text, MARKS, &table)).expect("the page");
+}
+
+fn row(pair: &Pair, found: Option<&Found>) -> String {
+    let row = format!("| {} | `{}` |", pair.faults.join(", "), pair.mutation);
+    match found {
+        Some(Found { seed, round, after, finding }) => {
+            let sentence: String = finding.chars().take(100).collect();
+            format!("{row} {after} | {seed}, round {round} | {sentence} |")
+        }
+        None => format!("{row} not in {MOST_ROUNDS} | | |"),
+    }
+}
+
+impl Pair {
+    /// Whether this is what the checker has to find.
+    fn finds(&self, finding: &str) -> bool {
+        self.rules.iter().any(|rule| finding.starts_with(rule))
+    }
+}
