@@ -25,8 +25,6 @@ pub const ROWS: &str = "CREATE TABLE rows (
 #[derive(Default)]
 pub struct Ledger {
     ids: HashSet<i64>,
-    /// Ids given out, repeated ones included.
-    given: usize,
     /// Errors by SQLSTATE and the beginning of the message; "lost" where the connection broke.
     pub errors: BTreeMap<String, usize>,
 }
@@ -51,11 +49,6 @@ impl Ledger {
         &self.ids
     }
 
-    /// How many ids were given out, repeated ones included.
-    pub fn given(&self) -> usize {
-        self.given
-    }
-
     /// How often calls failed because the clock was behind, or had leapt.
     pub fn refused_for_the_clock(&self) -> usize {
         let of_clock = |(text, _): &(&String, &usize)| text.starts_with("55000 the system clock");
@@ -69,7 +62,6 @@ impl Ledger {
     pub fn add(&mut self, session: &[i64]) {
         let mut last = BTreeMap::new();
         for id in session {
-            self.given += 1;
             assert!(*id > 0 && self.ids.insert(*id), "{id} was given out twice");
             let js = *id < 1 << 53;
             let before = last.insert((js, if js { id >> 12 & 255 } else { id >> 10 & 8191 }), *id);

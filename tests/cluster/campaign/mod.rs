@@ -145,6 +145,7 @@ impl Campaign {
                 folder.display()
             );
             if !interrupted {
+                self.tally.lock().expect("tally").fail();
                 resume_unwind(failure);
             }
         }

@@ -28,6 +28,8 @@ pub struct Tally {
     calls: u64,
     horizons: u64,
     violations: u64,
+    /// Worlds that ended before their time, by a violation, or because a fault or a server did not do what it should.
+    failed: u64,
     /// By kind: how often it struck, and how often this machine could not have it.
     faults: BTreeMap<String, (u64, u64)>,
     /// By SQLSTATE and the beginning of the message.
@@ -60,6 +62,11 @@ impl Tally {
         }
     }
 
+    /// Counts a world that has failed.
+    pub fn fail(&mut self) {
+        self.failed += 1;
+    }
+
     /// Says of what it is, at the end of a run.
     pub fn close(&mut self, first_seed: u64, worlds: u64, took: Duration) {
         self.date = said("date", &["-u", "+%F"]);
@@ -84,6 +91,7 @@ impl Tally {
         self.calls += other.calls;
         self.horizons += other.horizons;
         self.violations += other.violations;
+        self.failed += other.failed;
         for (name, (struck, skipped)) in &other.faults {
             let sum = self.faults.entry(name.clone()).or_default();
             *sum = (sum.0 + struck, sum.1 + skipped);
@@ -108,12 +116,13 @@ impl Tally {
     /// In one line.
     pub fn brief(&self) -> String {
         format!(
-            "{} rounds, {} faults, {} ids, {} refusals, {} violations",
+            "{} rounds, {} faults, {} ids, {} refusals, {} repeats or other violations, {} failed worlds",
             self.rounds,
             grouped(self.struck()),
             grouped(self.ids),
             grouped(self.refused()),
-            self.violations
+            self.violations,
+            self.failed
         )
     }
 }
@@ -181,8 +190,8 @@ fn tables(runs: &[Tally]) -> String {
     let mut text = format!(
         "**{} faults, {} ids, {} repeats or other violations**, in {} rounds of {} worlds and {}:{:02} hours. {} calls were answered, of \
          them {} with a horizon; {} were refused.\n\n\
-         | date | PostgreSQL | idgen, commit | seeds | hours | rounds | faults | ids | refusals | repeats or other violations |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n",
+         | date | PostgreSQL | idgen, commit | seeds | hours | rounds | faults | ids | refusals | repeats or other violations | failed worlds |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|\n",
         grouped(all.struck()),
         grouped(all.ids),
         all.violations,
@@ -195,11 +204,13 @@ fn tables(runs: &[Tally]) -> String {
         grouped(all.refused()),
     );
     for run in runs {
-        let Tally { date, postgresql, idgen, commit, first_seed, last_seed, minutes, violations, .. } = run;
+        let Tally {
+            date, postgresql, idgen, commit, first_seed, last_seed, minutes, violations, failed, ..
+        } = run;
         let [rounds, faults, ids, refusals] = [run.rounds, run.struck(), run.ids, run.refused()].map(grouped);
         text += &format!(
             "| {date} | {postgresql} | {idgen}, {commit} | {first_seed} to {last_seed} | {}:{:02} | {rounds} | \
-             {faults} | {ids} | {refusals} | {violations} |\n",
+             {faults} | {ids} | {refusals} | {violations} | {failed} |\n",
             minutes / 60,
             minutes % 60
         );
