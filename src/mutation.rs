@@ -57,8 +57,6 @@ mutations! {
     OldClock = "old-clock",
     /// Ids run ahead of the clock as far as they like.
     FarAhead = "far-ahead",
-    /// A session reckons how far the mark reaches by the settings of now, and not by those when it was written.
-    LimitBySetting = "limit-by-setting",
     /// No shard is forbidden.
     AnyShard = "any-shard",
     /// Some ids are of the next shard.
