@@ -57,6 +57,7 @@ pub struct Backend {
     /// The greatest and the last that the clock has shown to the call.
     pub read: Cell<Tick>,
     pub last_read: Cell<Tick>,
+    read_at: Cell<Time>,
     /// The least id of its open transaction.
     pub least: Cell<Option<i64>>,
     /// Its last id of each shard, of both kinds.
@@ -98,6 +99,7 @@ impl Backend {
             call: Cell::default(),
             read: Cell::default(),
             last_read: Cell::default(),
+            read_at: Cell::default(),
             least: Cell::default(),
             last: [none(), none()],
             run: Cell::default(),
@@ -259,12 +261,17 @@ impl Server for Process<'_> {
             backend.read.set(tick);
         }
         backend.last_read.set(tick);
+        backend.read_at.set(now);
         Ok(tick)
     }
 
     fn boot_ms(&self) -> u64 {
         self.step(Place::Clock);
-        self.backend.host().clocks.boot_ms(self.backend.world.now.get())
+        let now = self.backend.world.now.get();
+        // Both are read for one moment.
+        let apart = &self.backend.shared.apart;
+        apart.set(apart.get().max(now - self.backend.read_at.get()));
+        self.backend.host().clocks.boot_ms(now)
     }
 
     fn monotonic_us(&self) -> u64 {
@@ -360,6 +367,11 @@ impl Server for Process<'_> {
         limit
     }
 
+    fn awaited(&self) -> u64 {
+        self.step(Place::Limit);
+        self.backend.shared.published.awaited()
+    }
+
     fn publish_start(&self, tick: Tick) {
         if self.broken(Broken::StartPublishedLate) {
             self.backend.late_start.set(Some(tick));
@@ -409,6 +421,16 @@ impl Server for Process<'_> {
             }
             host.wal.borrow_mut().flush(target);
         }
+    }
+
+    fn flush_soon(&self, lsn: u64) {
+        self.step(Place::Flush);
+        self.backend.world.flush_soon(self.backend.host(), lsn);
+    }
+
+    fn flushed(&self, lsn: u64) -> bool {
+        self.step(Place::Flush);
+        self.backend.host().wal.borrow().flushed >= lsn
     }
 
     fn standbys_must_acknowledge(&self) -> bool {

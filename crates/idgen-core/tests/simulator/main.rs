@@ -23,13 +23,20 @@ use judge::Promise;
 use plan::{Broken, Plan};
 use world::live_through;
 
-/// Promises 1, 2, 3, 4 and 6, in the same worlds each time and in others.
+/// Promises 1, 2, 3, 4 and 6, in the same worlds each time.
 #[test]
 fn drawn_worlds_keep_the_promises() {
+    campaign(0, None, None, &Budget::seeds(500)).assert_holds();
+}
+
+/// The same in more of them, and in some that nobody has seen.
+#[test]
+#[ignore = "takes a minute"]
+fn more_worlds_keep_the_promises() {
     let fresh = campaign::fresh_seed();
     println!("fresh worlds from SEED={fresh} on");
-    for from in [0, fresh] {
-        campaign(from, None, None, &Budget { seeds: Some(2000), ..Budget::default() }).assert_holds();
+    for from in [500, fresh] {
+        campaign(from, None, None, &Budget::seeds(2000)).assert_holds();
     }
 }
 
@@ -75,7 +82,7 @@ fn a_world_that_fails_is_made_smaller() {
     let found = campaign(0, Some(Broken::NotFlushed), Some(Promise::NoIdTwice), &Budget::seeds(2000));
     let (plan, failure) = found.failure.unwrap();
     let (small, again) = shrink::shrink(&plan, failure, Some(Promise::NoIdTwice));
-    assert!(small.events.len() <= 3, "{:?}", small.events);
+    assert!(small.events.len() <= 4, "{:?}", small.events);
     assert_eq!(again.promise, Promise::NoIdTwice);
 }
 
@@ -86,25 +93,40 @@ fn assert_found(broken: Broken, promise: Promise, seeds: u64) {
     println!("{broken:?}: {promise:?} after {} of {seeds} worlds", found.seeds);
 }
 
-/// Promise 1 rests on each of these, the simulator shows.
+/// Promise 1 rests on each of these: without it an id is repeated.
 #[test]
 fn what_keeps_ids_from_being_repeated_counts() {
-    assert_found(Broken::NotFlushed, Promise::NoIdTwice, 2000);
-    assert_found(Broken::FloorOfZero, Promise::NoIdTwice, 2000);
-    assert_found(Broken::FloorReadFirst, Promise::NoIdTwice, 20000);
-    assert_found(Broken::NotAwaited, Promise::NoIdTwice, 20000);
-    assert_found(Broken::StandbysRemembered, Promise::NoIdTwice, 20000);
+    assert_found(Broken::NotFlushed, Promise::NoIdTwice, 1000);
+    assert_found(Broken::FloorOfZero, Promise::NoIdTwice, 1000);
+    assert_found(Broken::NotAwaited, Promise::NoIdTwice, 1000);
+}
+
+/// The same for synchronous names that are set under a long statement, which goes by what it knew when it began: what
+/// idgen did before it looked at what commits wait for. The promise is of a standby that has caught up with what was
+/// written when it was named, so a limit that outlives the change repeats no id; but ids do not wait as commits do.
+#[test]
+#[ignore = "takes a minute"]
+fn ids_that_do_not_look_for_standbys_are_found() {
+    assert_found(Broken::StandbysRemembered, Promise::NoIdTwice, 5000);
+    assert_found(Broken::StandbysRemembered, Promise::Limit, 1000);
     assert_found(Broken::LimitNotLookedAt, Promise::Limit, 2000);
+}
+
+/// The same for a floor that is looked at before the limit, which takes a pause between the two when a run begins.
+#[test]
+#[ignore = "takes a minute"]
+fn a_floor_that_is_read_first_is_found() {
+    assert_found(Broken::FloorReadFirst, Promise::NoIdTwice, 20000);
 }
 
 /// Promises 2 and 3 rest on the end of a lease with its millisecond.
 #[test]
 fn a_lease_that_outlives_its_millisecond_is_found() {
-    assert_found(Broken::LeaseOutlives, Promise::Time, 2000);
-    assert_found(Broken::LeaseOutlives, Promise::Order, 2000);
+    assert_found(Broken::LeaseOutlives, Promise::Time, 1000);
+    assert_found(Broken::LeaseOutlives, Promise::Order, 1000);
 }
 
-/// The mark costs little WAL as long as one renews it.
+/// The mark costs little as long as one renews it.
 #[test]
 fn a_task_given_up_by_another_is_found() {
     assert_found(Broken::ClaimGivenUp, Promise::OneRenews, 2000);
@@ -112,9 +134,10 @@ fn a_task_given_up_by_another_is_found() {
 
 /// Promise 6 rests on each of these.
 #[test]
+#[ignore = "takes a minute"]
 fn each_step_to_the_horizon_counts() {
-    assert_found(Broken::StartPublishedLate, Promise::Settled, 2000);
-    assert_found(Broken::StartNotPublishedAnew, Promise::Settled, 20000);
-    assert_found(Broken::FloorNotRaised, Promise::Settled, 2000);
-    assert_found(Broken::FloorNotShared, Promise::NeverBack, 20000);
+    assert_found(Broken::StartPublishedLate, Promise::Settled, 5000);
+    assert_found(Broken::StartNotPublishedAnew, Promise::Settled, 5000);
+    assert_found(Broken::FloorNotRaised, Promise::Settled, 1000);
+    assert_found(Broken::FloorNotShared, Promise::NeverBack, 10000);
 }

@@ -8,7 +8,7 @@ use crate::world::live_through;
 const TRIES: usize = 3000;
 
 /// How many schedules of a smaller world are tried: what is left out has moved all draws that came after it.
-const SCHEDULES: u64 = 3;
+const SCHEDULES: u64 = 10;
 
 struct Shrinking {
     plan: Plan,

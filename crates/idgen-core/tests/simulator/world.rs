@@ -27,6 +27,7 @@ enum Item {
     Checkpointer { host: usize, life: u32 },
     Sender { host: usize, standby: usize, life: u32 },
     WalWriter { host: usize },
+    FlushSoon { host: usize, life: u32, lsn: u64 },
     Stream { standby: usize },
     Arrive { standby: usize, link: u32, lsn: u64 },
     Flushed { standby: usize, link: u32, lsn: u64 },
@@ -158,6 +159,15 @@ impl World {
     fn soon(&self, within: Time, item: Item) {
         let time = self.draw(|rng| rng.u64(..=within));
         self.after(time, item);
+    }
+
+    /// The WAL writer flushes up to there when it comes to that, mostly soon.
+    pub fn flush_soon(&self, host: &Host, lsn: u64) {
+        let late = self.draw(|rng| if rng.u8(..4) == 0 { rng.u64(..200 * MS) } else { 0 });
+        self.at(
+            self.disk_done(host) + late,
+            Item::FlushSoon { host: host.index, life: host.life.get(), lsn },
+        );
     }
 
     /// When the disk has done what it is asked for now.
@@ -386,6 +396,15 @@ impl Living {
                     host.wal.borrow_mut().flush(inserted);
                 }
                 world.soon(60 * MS, Item::WalWriter { host: index });
+            }
+            Item::FlushSoon { host: index, life, lsn } => {
+                let host = &world.hosts[index];
+                let until = host.stalled.get().max(host.paused.get());
+                if host.life.get() == life && until > world.now.get() {
+                    world.at(until, item);
+                } else if host.life.get() == life {
+                    host.wal.borrow_mut().flush(lsn);
+                }
             }
             Item::Stream { standby } => self.stream(&world.hosts[standby]),
             Item::Arrive { standby, link, lsn } => {
@@ -623,8 +642,9 @@ impl Living {
         let world = self.world.clone();
         let now = world.now.get();
         let host_of = |who: Who| world.host(if victim.is_some() { 0 } else { who });
-        let backend_of =
-            |who: Who, backend: usize| host_of(who).backends.borrow()[victim.unwrap_or(backend)].clone();
+        let backend_of = |who: Who, backend: usize| {
+            host_of(who).backends.borrow()[victim.unwrap_or(backend) % world.plan.backends].clone()
+        };
         match fault {
             Fault::Crash { who, down, clock } => self.fall(host_of(*who), *down, *clock, false),
             Fault::Restart { who, down, clock } => self.fall(host_of(*who), *down, *clock, true),
