@@ -90,8 +90,10 @@ pub struct Run {
 /// In which order the ids of a shard have come out of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Order {
-    /// The least place that is left by earlier runs, and by `snowflake_advance`.
+    /// The least place that is left by earlier runs.
     pub least: u64,
+    /// That which is left by `snowflake_advance` in this one.
+    passed: u64,
     /// After the greatest place of all.
     pub next: u64,
     /// After the greatest place up to a millisecond, for each in which a call has ended since the clock was there last.
@@ -123,13 +125,19 @@ impl Order {
 
     /// The server begins anew.
     pub fn begin(&mut self) {
-        self.least = self.least.max(self.next);
+        self.least = self.least.max(self.next).max(self.passed);
+        self.passed = 0;
         self.steps.clear();
+    }
+
+    /// The server begins anew with less than it had, and its clock past all that was given.
+    pub fn lose(&mut self, other: u64) {
+        *self = Order { least: self.next.max(other), next: self.next, ..Order::default() };
     }
 
     /// Another server takes over.
     pub fn take_over(&mut self, other: &Order) {
-        self.least = self.least.max(other.least).max(other.next);
+        self.least = self.least.max(other.least).max(other.passed).max(other.next);
         self.begin();
     }
 }
@@ -247,12 +255,12 @@ impl World {
         let order = &orders[kind as usize][shard];
         let strict = kind == Kind::Js || self.plan.settings.max_lease == 1;
         let before = match () {
-            () if strict => order.next,
+            () if strict => order.next.max(order.passed),
             // A run that was waited for may lie before what others were let have at once.
-            () if backend.shared.mixed.get() => 0,
+            () if backend.shared.mixed.get() => order.passed,
             // A lease is good again in a millisecond that comes once more.
             () if tick <= backend.shared.relived.get() => 0,
-            () => order.before(tick),
+            () => order.before(tick).max(order.passed),
         };
         self.trace(|| {
             format!("host {} backend {} begins, {kind:?} {shard}, clock {tick}", backend.host, backend.index)
@@ -361,7 +369,7 @@ impl World {
             self.fail(Promise::Order, || format!("advanced past {past}, next is {next}"));
         }
         let order = &mut self.judge.orders[backend.host].borrow_mut()[0][call.shard];
-        order.least = order.least.max(place + 1);
+        order.passed = order.passed.max(place + 1);
         self.trace(|| format!("host {} backend {} passes over {tick}", backend.host, backend.index));
         self.took(backend, &call);
         backend.call_ended();

@@ -825,7 +825,7 @@ impl Living {
             let from = world.judge.orders[primary.index].borrow().clone();
             let mut to = world.judge.orders[standby.index].borrow_mut();
             for (to, from) in to.iter_mut().flatten().zip(from.iter().flatten()) {
-                if synchronous { to.take_over(from) } else { to.least = to.next.max(from.next) }
+                if synchronous { to.take_over(from) } else { to.lose(from.next) }
             }
         }
         standby.state.set(State::Primary);
@@ -859,7 +859,7 @@ impl Living {
         host.guard.take();
         self.lose(host);
         for order in world.judge.orders[host.index].borrow_mut().iter_mut().flatten() {
-            order.least = order.next;
+            order.lose(0);
         }
         for other in world.hosts.iter().filter(|other| other.index != host.index) {
             world.unlink(other);
