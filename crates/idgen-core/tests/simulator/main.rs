@@ -20,7 +20,7 @@ mod world;
 
 use campaign::{Budget, campaign};
 use judge::Promise;
-use plan::{Broken, Plan};
+use plan::{Broken, Event, Fault, MS, Names, Plan, Settings, US};
 use world::live_through;
 
 /// Promises 1, 2, 3, 4 and 6, in the same worlds each time.
@@ -140,4 +140,43 @@ fn each_step_to_the_horizon_counts() {
     assert_found(Broken::StartNotPublishedAnew, Promise::Settled, 5000);
     assert_found(Broken::FloorNotRaised, Promise::Settled, 1000);
     assert_found(Broken::FloorNotShared, Promise::NeverBack, 10000);
+}
+
+/// Promise 1, ids passed over: those that `snowflake_advance` has passed over are not minted by a synchronous standby
+/// either that is promoted, also where the primary has passed over them below a floor that the standby does not have.
+#[test]
+fn ids_are_passed_over_on_standbys_too() {
+    for seed in 0..50 {
+        let event = |ms: u64, fault| Event { at: ms * MS, place: None, fault };
+        let plan = Plan {
+            hosts: 2,
+            backends: 3,
+            shards: 1,
+            drift_ppm: vec![0, 0],
+            names: Names::First(vec![1]),
+            settings: Settings {
+                max_ahead: 1000,
+                max_wait: 50,
+                max_lease: 8,
+                reserve_ahead: 1000,
+                max_clock_jump: None,
+            },
+            disk: 50 * US,
+            network: 20 * US,
+            think: MS,
+            end: 1100 * MS,
+            horizons: false,
+            prepares: false,
+            heals: false,
+            events: vec![
+                event(40, Fault::Cut { who: 1, data: true, acks: true, time: 10_000 * MS }),
+                event(42, Fault::Clock { who: 0, ms: 900 }),
+                event(700, Fault::Crash { who: 0, down: 10 * MS, clock: None }),
+                event(1000, Fault::Promote { who: 1, alive: false, back: 3000 * MS, clock: None }),
+            ],
+            ..Plan::draw(seed, None)
+        };
+        let failure = live_through(&plan, None, false).failure;
+        assert!(failure.is_none(), "{seed}: {failure:?}");
+    }
 }
