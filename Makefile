@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-arm \
-    reproduce pgxn-zip workflows demo record psql clean-demo test matrix upgrades faults mutations fuzz mutants valgrind audit \
+    reproduce pgxn-zip workflows demo record psql clean-demo test matrix upgrades faults mutations simulate fuzz mutants valgrind audit \
     bench bench-scale clean
 
 all: build
@@ -73,6 +73,9 @@ faults: setup ## draw crashes, clock steps, failovers and more at random: MINUTE
 
 mutations: setup ## whether the faults find programs that are wrong: FAULT=... MUTATION=... SEED=...
 	FAULT="$(FAULT)" MUTATION="$(MUTATION)" SEED=$(SEED) scripts/test mutations
+
+simulate: ## draw worlds in virtual time: MINUTES=10; SEED=... for one of them again
+	MINUTES=$(MINUTES) SEED=$(SEED) scripts/test simulate
 
 fuzz: setup ## give every input random values: CALLS=1000000 SEED=...
 	CALLS=$(CALLS) SEED=$(SEED) scripts/test fuzz
