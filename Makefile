@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-arm \
-    reproduce pgxn-zip workflows demo record psql clean-demo test matrix upgrades faults fuzz mutants valgrind audit \
+    reproduce pgxn-zip workflows demo record psql clean-demo test matrix upgrades faults soak fuzz mutants valgrind audit \
     bench bench-scale clean
 
 all: build
@@ -70,6 +70,9 @@ upgrades: setup ## pg_upgrade from this PostgreSQL to newer ones, fetched for it
 
 faults: setup ## draw crashes, clock steps and failovers at random: ROUNDS=50 SEED=...
 	ROUNDS=$(ROUNDS) SEED=$(SEED) scripts/test faults
+
+soak: setup ## a mixed load over all functions on one server, watched for what wears out: MINUTES=60
+	MINUTES=$(MINUTES) scripts/test soak
 
 fuzz: setup ## give every input random values: CALLS=1000000 SEED=...
 	CALLS=$(CALLS) SEED=$(SEED) scripts/test fuzz

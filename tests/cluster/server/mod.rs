@@ -41,6 +41,8 @@ pub struct Server {
     build: Build,
     dir: PathBuf,
     sockets: PathBuf,
+    /// Whether the server is shown the clock that [`Server::set_clock`] sets, for which each look at it reads a file.
+    sets_clock: bool,
 }
 
 impl Server {
@@ -71,8 +73,25 @@ impl Server {
         Server::start_empty(Build::Release, settings)
     }
 
+    /// Starts a server as [`Server::start`], whose clock is the machine's and cannot be set: one as fast as users have.
+    pub fn start_with_true_clock(settings: &[&str]) -> Server {
+        let mut server =
+            Server::empty(Build::Release, &[&["shared_preload_libraries = 'idgen'"], settings].concat());
+        server.sets_clock = false;
+        server.up();
+        server.connect().batch_execute("CREATE EXTENSION idgen").expect("CREATE EXTENSION");
+        server
+    }
+
     /// Starts a server without the extension, nor its library where the settings do not preload it.
     pub fn start_empty(build: Build, settings: &[&str]) -> Server {
+        let server = Server::empty(build, settings);
+        server.up();
+        server
+    }
+
+    /// An empty server with these lines in its configuration, not started yet.
+    fn empty(build: Build, settings: &[&str]) -> Server {
         let server = Server::new(build);
         if build == Build::Older {
             initdb(build, &server.dir, &["--data-checksums"]);
@@ -91,7 +110,6 @@ impl Server {
         ]);
         server.configure(settings);
         server.own_sockets();
-        server.up();
         server
     }
 
@@ -100,8 +118,12 @@ impl Server {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         // The path of a socket may have 107 bytes.
-        let server =
-            Server { build, dir: house().join(&name), sockets: PathBuf::from(format!("/tmp/idgen-{name}")) };
+        let server = Server {
+            build,
+            dir: house().join(&name),
+            sockets: PathBuf::from(format!("/tmp/idgen-{name}")),
+            sets_clock: true,
+        };
         let mut mkdir = command("mkdir");
         mkdir.arg("-m").arg("700").arg(&server.sockets);
         run(mkdir);
@@ -155,13 +177,16 @@ impl Server {
     }
 
     /// With these variables a program, and what it starts, is shown the server's clock.
-    fn clock(&self) -> [String; 4] {
+    fn clock(&self) -> Vec<String> {
+        if !self.sets_clock {
+            return Vec::new();
+        }
         if !self.clock_file().exists() {
             self.set_clock(0.0);
         }
         // The clock is faked in the server only, and read anew at each call; CLOCK_MONOTONIC and
         // CLOCK_BOOTTIME stay true, as where an administrator sets the clock.
-        [
+        vec![
             format!("LD_PRELOAD={}", variable("IDGEN_FAKETIME")),
             format!("FAKETIME_TIMESTAMP_FILE={}", self.clock_file().display()),
             "FAKETIME_NO_CACHE=1".into(),

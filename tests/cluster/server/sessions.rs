@@ -47,7 +47,7 @@ impl Server {
             "#!/bin/sh\ncase $1 in start | restart) ;; *) exec '{real}' \"$@\" ;; esac\n\
              for try in $(seq 100); do\n  env {clock} '{real}' \"$@\" -l '{log}' && exit\n  sleep 0.1\ndone\nexit 1\n",
             real = real.display(),
-            clock = self.clock().map(|variable| format!("'{variable}'")).join(" "),
+            clock = self.clock().iter().map(|variable| format!("'{variable}'")).collect::<Vec<_>>().join(" "),
             log = self.dir.join("log").display(),
         );
         std::fs::create_dir_all(&programs).expect("mkdir");
