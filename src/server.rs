@@ -187,6 +187,11 @@ impl Server for Postgres {
         self.0.published().limit(standbys::must_acknowledge)
     }
 
+    #[inline]
+    fn awaited(&self) -> u64 {
+        self.0.published().awaited()
+    }
+
     fn publish_start(&self, tick: Tick) {
         self.0.publish_start(tick);
     }
@@ -215,6 +220,14 @@ impl Server for Postgres {
 
     fn flush(&self, lsn: u64) {
         origin::flush_wal(lsn);
+    }
+
+    fn flush_soon(&self, lsn: u64) {
+        origin::flush_wal_soon(lsn);
+    }
+
+    fn flushed(&self, lsn: u64) -> bool {
+        origin::is_flushed(lsn)
     }
 
     fn standbys_must_acknowledge(&self) -> bool {

@@ -99,3 +99,16 @@ pub fn flush_wal(lsn: u64) {
     // SAFETY: `lsn` is the end of a record that a backend of this run of the server has inserted.
     unsafe { pg_sys::XLogFlush(lsn) }
 }
+
+/// Has the WAL writer flush the WAL up to `lsn` in its next round, as it does for an asynchronous commit: within
+/// two times `wal_writer_delay`, 200 ms by default.
+pub fn flush_wal_soon(lsn: u64) {
+    // SAFETY: as above.
+    unsafe { pg_sys::XLogSetAsyncXactLSN(lsn) }
+}
+
+/// Whether the WAL up to `lsn` is on disk.
+pub fn is_flushed(lsn: u64) -> bool {
+    // SAFETY: recovery is over where a mark has been written. The timeline is not asked for.
+    unsafe { pg_sys::GetFlushRecPtr(ptr::null_mut()) >= lsn }
+}

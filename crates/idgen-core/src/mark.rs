@@ -216,6 +216,11 @@ impl Mark {
         if standbys && !self.written_for_standbys { Written::default() } else { self.written }
     }
 
+    /// Where the record of a mark ends that this run has written and not published yet; 0 where there is none.
+    pub fn awaited(&self) -> u64 {
+        if self.written.tick > self.limit(self.written_for_standbys) { self.written.lsn } else { 0 }
+    }
+
     /// Notes a mark that has been written, and whether `standbys` had to acknowledge it then.
     pub fn wrote(&mut self, mark: Written, standbys: bool) {
         if mark.tick > self.written(standbys).tick {
@@ -264,8 +269,8 @@ impl Mark {
     }
 }
 
-/// Whether less than half of the window is left after `tick`: time to renew, while ids go on.
+/// Whether no more than `margin` ticks are left after `tick`: time to renew, while ids go on.
 #[inline]
-pub fn runs_low(tick: Tick, limit: Tick, reserve_ahead: u64) -> bool {
-    limit.saturating_sub(tick) <= reserve_ahead / 2 && limit <= MAX_TICK
+pub fn runs_low(tick: Tick, limit: Tick, margin: u64) -> bool {
+    limit.saturating_sub(tick) <= margin && limit <= MAX_TICK
 }

@@ -183,11 +183,11 @@ fn new_lease(
     }
     let bounds = bounds::<Shard>(server, now, 0);
     let want = lease.want(shard, now, server.max_lease());
-    let reserve_ahead = server.reserve_ahead_ms();
+    let margin = renew::margin(server, renew::is_awaited(server));
     let run = server.with_slot(shard, |slot| {
         // Where the mark is due for renewal, the other path does that. A shard may have run ahead of the
         // clock.
-        let due = runs_low(now.max(slot.next.tick()), bounds.limit, reserve_ahead);
+        let due = runs_low(now.max(slot.next.tick()), bounds.limit, margin);
         if due { None } else { slot.take(want, &bounds).ok() }
     })?;
     Some(lease.grant(shard, now, run))

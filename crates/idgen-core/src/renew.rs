@@ -71,7 +71,7 @@ pub fn reserve<V: Server>(
     }
     while server.limit() <= tick {
         if let Some(claim) = Claim::take(server, |limit| limit <= tick) {
-            return renew(&claim, tick, wanted, patience);
+            return renew(&claim, tick, wanted, true, patience);
         }
         let ms = (time_left_us(server, patience)? / 1000).clamp(1, CLAIM_MS);
         server.wait_for_mark(ms, || server.limit() > tick);
@@ -79,23 +79,49 @@ pub fn reserve<V: Server>(
     Ok(())
 }
 
-/// Renews the mark where less than half of the window is left after `tick` and nobody else does. The
-/// caller has its ids already, so what fails here is left to the call that will need the mark.
+/// Renews the mark where the window runs low after `tick` and nobody else renews it. The caller has its ids
+/// already, so what fails here is left to the call that will need the mark.
+///
+/// Nor does the caller wait for the disk, as long as there is time: at half of the window it writes a mark, which
+/// the WAL writer flushes, or the commit of whatever transaction is next. The first caller that finds it durable
+/// publishes it. Only where it is not durable at a quarter of the window does a caller flush it.
 pub fn renew_early(server: &impl Server, tick: Tick, patience: &mut Patience) {
-    let reserve_ahead = server.reserve_ahead_ms();
-    if runs_low(tick, server.limit(), reserve_ahead)
-        && let Some(claim) = Claim::take(server, |limit| runs_low(tick, limit, reserve_ahead))
+    let awaited = is_awaited(server);
+    let margin = margin(server, awaited);
+    if runs_low(tick, server.limit(), margin)
+        && let Some(claim) = Claim::take(server, |limit| runs_low(tick, limit, margin))
     {
-        let _ = renew(&claim, tick, tick, patience);
+        let _ = renew(&claim, tick, tick, awaited, patience);
     }
 }
 
+/// How many ticks are left of the window when a renewal has something to do: half of it, and a quarter while a
+/// mark is awaited.
+#[inline]
+pub(crate) fn margin(server: &impl Server, awaited: bool) -> u64 {
+    server.reserve_ahead_ms() / if awaited { 4 } else { 2 }
+}
+
+/// Whether a mark is written and not durable yet.
+#[inline]
+pub(crate) fn is_awaited(server: &impl Server) -> bool {
+    let lsn = server.awaited();
+    lsn != 0 && !is_durable(server, lsn)
+}
+
+/// Whether the WAL up to there is on disk here, and at the synchronous standbys if there are any.
+fn is_durable(server: &impl Server, lsn: u64) -> bool {
+    server.flushed(lsn) && (!server.standbys_must_acknowledge() || server.acknowledged(lsn))
+}
+
 /// Writes, flushes, has acknowledged, publishes: only in this order does a crash between any two
-/// steps leave every issued id below the stored mark.
+/// steps leave every issued id below the stored mark. Where the caller does not `wait`, it leaves the flush to
+/// others, and what comes after it to a caller that finds the mark durable.
 fn renew<V: Server>(
     claim: &Claim<V>,
     tick: Tick,
     wanted: Tick,
+    wait: bool,
     patience: &mut Patience,
 ) -> Result<(), V::Error> {
     let server = claim.0;
@@ -125,6 +151,10 @@ fn renew<V: Server>(
         }
     };
     server.point(Point::AfterInsert);
+    if !wait && !is_durable(server, written.lsn) {
+        server.flush_soon(written.lsn);
+        return Ok(());
+    }
     server.flush(written.lsn);
     server.point(Point::AfterFlush);
     let acknowledged = until_acknowledged(server, written, patience, || claim.keep())?;

@@ -85,6 +85,8 @@ pub trait Server {
     fn run_floor(&self) -> Tick;
     /// [`crate::shared::Published::limit`].
     fn limit(&self) -> Tick;
+    /// [`crate::shared::Published::awaited`].
+    fn awaited(&self) -> u64;
     /// [`crate::shared::Start::publish`], of the backend that the open transaction belongs to.
     fn publish_start(&self, tick: Tick);
     /// [`crate::shared::Start::oldest`].
@@ -102,6 +104,10 @@ pub trait Server {
     fn write_mark(&self, mark: Tick) -> u64;
     /// Waits until the WAL is on disk up to there.
     fn flush(&self, lsn: u64);
+    /// Has somebody else flush the WAL up to there soon, and does not wait for it.
+    fn flush_soon(&self, lsn: u64);
+    /// Whether the WAL is on disk up to there. Neither raises nor waits.
+    fn flushed(&self, lsn: u64) -> bool;
     /// Whether a commit would wait for synchronous standbys now.
     fn standbys_must_acknowledge(&self) -> bool;
     /// Whether these have the WAL up to there.

@@ -80,6 +80,7 @@ pub struct Published<M: Memory = Real> {
     run_floor: M::Word,
     limit: M::Word,
     acknowledged: M::Word,
+    awaited: M::Word,
 }
 
 impl<M: Memory> Published<M> {
@@ -89,6 +90,7 @@ impl<M: Memory> Published<M> {
         self.floor.store(mark.floor(), Ordering::Relaxed);
         self.run_floor.store(mark.run_floor(), Ordering::Relaxed);
         self.acknowledged.store(mark.limit(true), Ordering::Relaxed);
+        self.awaited.store(mark.awaited(), Ordering::Relaxed);
         self.limit.store(mark.limit(false), M::LIMIT_WRITTEN);
     }
 
@@ -102,6 +104,12 @@ impl<M: Memory> Published<M> {
     #[inline]
     pub fn run_floor(&self) -> Tick {
         self.run_floor.load(Ordering::Relaxed)
+    }
+
+    /// [`Mark::awaited`]. It says only when to look at the mark again, so it may be that of a while ago.
+    #[inline]
+    pub fn awaited(&self) -> u64 {
+        self.awaited.load(Ordering::Relaxed)
     }
 
     /// The exclusive end of the ticks that may be issued. Read it before the floor. A limit read a while ago is a

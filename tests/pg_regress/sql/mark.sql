@@ -98,11 +98,11 @@ FROM pg_replication_origin_status ORDER BY ours DESC;
 SELECT pg_replication_origin_drop('regress_idgen_origin');
 SELECT div(remote_lsn - '80000000/0', 4194304) = mark AS mark FROM pg_replication_origin_status, idgen_status;
 
--- A longer window is written from the next renewal on.
+-- A longer window is written from the next renewal on, which comes when the last one is used up.
 ALTER SYSTEM SET idgen.reserve_ahead = '3s';
 SELECT pg_reload_conf();
 \c -
-SELECT pg_sleep(1.2);
+SELECT pg_sleep(2.5);
 SELECT renewals AS renewals_before FROM idgen_status \gset
 SELECT snowflake_next_id(5) AS id \gset
 SELECT reserve_ahead, mark - (:id >> 23) BETWEEN 1500 AND 3000 AS by_three_seconds,

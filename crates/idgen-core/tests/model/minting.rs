@@ -69,6 +69,12 @@ fn a_limit_is_read_before_the_floor() {
     assert_holds("limit before floor", world);
 }
 
+/// The same where a mark is written early, and published by whoever finds it on disk.
+#[test]
+fn early_renewals_repeat_nothing() {
+    assert_holds("early renewals", World { reserve_ahead: 2, max_lease: 1, ticks: 3, ..ONE_SERVER });
+}
+
 /// Promise 1 where backends queue: a run waited for is not used after a crash or a step of the clock.
 #[test]
 fn those_who_queue_repeat_nothing() {

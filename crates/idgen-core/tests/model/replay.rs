@@ -292,6 +292,10 @@ impl Server for Replay<'_> {
         limit
     }
 
+    fn awaited(&self) -> u64 {
+        self.number(self.world.fine, |node| node.mark.0.awaited())
+    }
+
     fn publish_start(&self, tick: Tick) {
         let Party::Backend(b) = self.party else { unreachable!("a reader mints nothing") };
         if self.world.broken == Some(Broken::StartPublishedLate) {
@@ -337,6 +341,13 @@ impl Server for Replay<'_> {
             }
             Some(Answer::Done)
         });
+    }
+
+    // Whoever flushes soon is an action of its own, which may come or not.
+    fn flush_soon(&self, _lsn: u64) {}
+
+    fn flushed(&self, lsn: u64) -> bool {
+        self.flag(false, |node| node.flushed >= lsn)
     }
 
     fn standbys_must_acknowledge(&self) -> bool {

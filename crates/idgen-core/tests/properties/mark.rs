@@ -233,8 +233,8 @@ fn the_furthest_mark_is_awaited_from_where_it_is_written_first() {
 
 /// The mark is renewed at half of the window, and not beyond the end of the range.
 #[test]
-fn the_window_runs_low_at_its_half() {
-    assert!(!runs_low(100, 601, 1000) && runs_low(100, 600, 1000) && runs_low(900, 600, 1000));
+fn the_window_runs_low_at_its_margin() {
+    assert!(!runs_low(100, 601, 500) && runs_low(100, 600, 500) && runs_low(900, 600, 500));
     assert!(!runs_low(MAX_TICK, MAX_TICK + 1, 1000));
     let mark = Mark::default();
     let clocks = Clocks { now: MAX_TICK, boot_ms: 0 };

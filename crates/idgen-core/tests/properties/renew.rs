@@ -97,33 +97,90 @@ fn synchronous_replication_begins_with_a_mark_of_its_own() {
     server.acknowledge_us.set(None);
     server.pass_us(5000);
     assert!(server.id(0, shard(5)).is_ok(), "acknowledged before");
-    server.pass_us(600_000);
+    server.pass_us(800_000);
+    server.id(0, shard(5)).unwrap();
     server.after(7400, |server| server.standbys.set(false));
     let start = server.us();
     server.id(0, shard(5)).unwrap();
     assert_eq!(server.us() - start, 7500, "looked at after 500, 1000, 2000, and 4000 us");
 }
 
-/// The mark is renewed at half of its window, and what fails then is left to the call that will need the mark.
+/// At half of its window the mark is written, and no call waits for the disk: the WAL writer flushes it, and the first
+/// call that comes then publishes it.
 #[test]
-fn the_mark_is_renewed_at_half_of_its_window() {
+fn no_call_waits_for_a_mark_that_is_renewed_at_half_of_its_window() {
     let server = Scripted::new(0);
     server.id(0, shard(5)).unwrap();
     server.pass_us(499_000);
     server.id(0, shard(5)).unwrap();
     assert_eq!(server.written(), [NOW + 1000]);
     server.pass_us(1000);
+    server.steps();
     server.id(0, shard(5)).unwrap();
+    let written = [
+        Step::At(Point::BeforeWal),
+        Step::Write(NOW + 1500),
+        Step::At(Point::AfterInsert),
+        Step::FlushSoon,
+        Step::Wake,
+    ];
+    assert_eq!(server.steps(), written);
+    server.pass_us(199_000);
+    assert!(server.id_at_once(0, shard(5)).is_some(), "while it is awaited calls are as quick as ever");
+    server.pass_us(1000);
+    assert_eq!(server.id_at_once(0, shard(5)), None, "somebody has to publish it");
+    assert_eq!(server.limit(), NOW + 1000);
+    server.id(0, shard(5)).unwrap();
+    assert_eq!(server.limit(), NOW + 1500);
+    assert!(server.id_at_once(0, shard(5)).is_some());
     assert_eq!(server.written(), [NOW + 1000, NOW + 1500]);
     assert_eq!(server.slot(shard(5)).counters.waits, 0);
+}
+
+/// Where nobody flushes it, a call does so at a quarter of the window, before any call has to wait for the mark.
+#[test]
+fn a_mark_that_nobody_flushes_is_flushed_at_a_quarter_of_its_window() {
+    let server = Scripted::new(0);
+    server.flush_soon_us.set(None);
+    server.flush_us.set(700);
+    server.id(0, shard(5)).unwrap();
+    server.pass_us(500_000);
+    server.id(0, shard(5)).unwrap();
+    server.pass_us(248_000);
+    assert!(server.id_at_once(0, shard(5)).is_some());
+    assert_eq!(server.limit(), NOW + 1000);
+    server.pass_us(1300);
+    server.id(0, shard(5)).unwrap();
+    assert_eq!((server.limit(), server.us()), (NOW + 1500, 5_000_000 + 750_000 + 700));
+    assert_eq!(server.written(), [NOW + 1000, NOW + 1500]);
+}
+
+/// The same for standbys: a mark that they have is published by the next call, and one that they do not have is waited
+/// for at a quarter of the window. What fails then is left to the call that will need the mark.
+#[test]
+fn standbys_are_waited_for_at_a_quarter_of_the_window() {
+    let server = with_standbys(0, Some(0));
+    server.id(0, shard(5)).unwrap();
+    server.acknowledge_us.set(Some(230_000));
+    server.pass_us(500_000);
+    server.id(0, shard(5)).unwrap();
+    server.pass_us(220_000);
+    server.id(0, shard(5)).unwrap();
+    assert_eq!(server.limit(), NOW + 1000, "it is on this server's disk alone");
+    server.pass_us(10_000);
+    server.id(0, shard(5)).unwrap();
+    assert_eq!((server.limit(), server.us()), (NOW + 1500, 5_730_000));
 
     let server = with_standbys(0, Some(0));
     server.id(0, shard(5)).unwrap();
     server.acknowledge_us.set(None);
     server.pass_us(500_000);
-    assert_eq!(server.id(0, shard(5)).map(|id| decode(id).tick), Ok(NOW + 500));
-    assert_eq!(server.us(), 5_000_000 + 500_000 + 80_000, "as long as a call may wait");
-    server.pass_us(420_000);
+    server.id(0, shard(5)).unwrap();
+    server.pass_us(250_000);
+    assert_eq!(server.us(), 5_750_000);
+    assert_eq!(server.id(0, shard(5)).map(|id| decode(id).tick), Ok(NOW + 750));
+    assert_eq!(server.us(), 5_750_000 + 80_000, "as long as a call may wait");
+    server.pass_us(170_000);
     assert_eq!(server.id(0, shard(5)), not_renewed(80));
 }
 
@@ -280,7 +337,7 @@ fn renewals_are_counted_with_their_time() {
     // Written at 0, on disk at 700, asked at 700, 1200 and 2200.
     assert_eq!((renewals, flush_us), (1, 2200));
     server.standbys.set(false);
-    server.pass_us(600_000);
+    server.pass_us(1_200_000);
     server.id(0, shard(5)).unwrap();
     let (renewals, flush_us) = server.with_mark(|mark| (mark.renewals, mark.flush_us));
     assert_eq!((renewals, flush_us), (2, 2900));

@@ -47,6 +47,7 @@ pub enum Step {
     At(Point),
     Write(Tick),
     Flush,
+    FlushSoon,
     Publish(Tick),
     Wake,
 }
@@ -82,6 +83,8 @@ pub struct Scripted {
     pub acknowledge_us: Cell<Option<u64>>,
     /// How long a flush takes.
     pub flush_us: Cell<u64>,
+    /// After what time somebody else flushes what is to be flushed soon; none where nobody does.
+    pub flush_soon_us: Cell<Option<u64>>,
     pub recovery: Cell<bool>,
     pub prepared: Cell<usize>,
     /// What happens right before a reader looks at the starts of transactions.
@@ -125,6 +128,7 @@ impl Scripted {
             standbys: Cell::new(false),
             acknowledge_us: Cell::new(Some(0)),
             flush_us: Cell::new(0),
+            flush_soon_us: Cell::new(Some(200_000)),
             recovery: Cell::new(false),
             prepared: Cell::new(0),
             before_starts: RefCell::default(),
@@ -390,6 +394,10 @@ impl Server for Scripted {
         self.published.limit(|| self.standbys.get())
     }
 
+    fn awaited(&self) -> u64 {
+        self.published.awaited()
+    }
+
     fn publish_start(&self, tick: Tick) {
         self.starts[self.current.get()].publish(tick);
     }
@@ -421,6 +429,17 @@ impl Server for Scripted {
         self.pass_us(self.flush_us.get());
         self.flushed.set(self.flushed.get().max(lsn as usize));
         self.note(Step::Flush);
+    }
+
+    fn flush_soon(&self, lsn: u64) {
+        if let Some(us) = self.flush_soon_us.get() {
+            self.after(us, move |server| server.flushed.set(server.flushed.get().max(lsn as usize)));
+        }
+        self.note(Step::FlushSoon);
+    }
+
+    fn flushed(&self, lsn: u64) -> bool {
+        self.flushed.get() >= lsn as usize
     }
 
     fn standbys_must_acknowledge(&self) -> bool {
