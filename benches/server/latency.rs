@@ -377,6 +377,12 @@ fn section(
             scenario.renewal_ms
         ));
     }
+    line(
+        "\nAn insert waits for the flush of its commit, and so does one into an identity column: what the disk takes at \
+         worst, and a machine with more to do than it has processors, is the worst of both. Of the flush of the mark \
+         an insert waits where it finds the window used up, which is after a pause and after a start, and where a \
+         quarter of it is left and nothing has flushed the mark since half of it was.\n",
+    );
     line(&format!(
         "\nAn insert after {} ms without any, in which the window of the mark has run out, and from a crash until the \
          first insert is committed, while PostgreSQL recovers, {single} times:\n",
