@@ -439,6 +439,8 @@ impl Session {
         // Nor does it wait for the mark, where another renews that.
         let reason = match error.as_db_error().map_or("", DbError::message) {
             "the high-water mark of ids could not be made durable in time" => "mark_not_durable",
+            // A backend that was put aside after it had read the clock takes the ids of others for the future.
+            message if message.starts_with("the system clock is behind the ids of shard") => "clock_behind",
             _ => "shard_full",
         };
         self.note(&error);
