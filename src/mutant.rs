@@ -138,13 +138,7 @@ mod mutated {
                 return self.with_mark(|mark| mark.limit(false));
             }
             let must_acknowledge = self.standbys_must_acknowledge();
-            let limit = shmem::shared().map_or(0, |shared| shared.published().limit(|| must_acknowledge));
-            if limit > 0 && is(Mutation::LimitBySetting) {
-                let now = self.reserve_ahead_ms();
-                RESERVE_AHEAD.set(RESERVE_AHEAD.get().or(Some(now)));
-                return limit + now.saturating_sub(RESERVE_AHEAD.get().unwrap_or(now));
-            }
-            limit
+            shmem::shared().map_or(0, |shared| shared.published().limit(|| must_acknowledge))
         }
 
         fn publish_start(&self, tick: Tick) {
@@ -256,7 +250,6 @@ mod mutated {
     static OLD_CLOCK: Local<Cell<(Tick, u32)>> = Local::new(Cell::new((0, 0)));
     /// How often standbys were asked in vain.
     static ASKED: Local<Cell<u32>> = Local::new(Cell::new(0));
-    static RESERVE_AHEAD: Local<Cell<Option<u64>>> = Local::new(Cell::new(None));
     static BEGAN_IN_RECOVERY: Local<Cell<bool>> = Local::new(Cell::new(false));
 
     impl<S: Grid> Slots<S> for Mutant

@@ -57,8 +57,6 @@ mutations! {
     OldClock = "old-clock",
     /// Ids run ahead of the clock as far as they like.
     FarAhead = "far-ahead",
-    /// A session reckons the limit from what it has first known of `idgen.reserve_ahead`.
-    LimitBySetting = "limit-by-setting",
     /// No shard is forbidden.
     AnyShard = "any-shard",
     /// Some ids are of the next shard.

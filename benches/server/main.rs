@@ -1,6 +1,7 @@
 //! What idgen costs on a real server, against what else makes keys. `make bench` runs scripts/bench, which
 //! starts the server and runs this. Every ratio of the report is one of medians taken in this one run.
 
+mod latency;
 mod measure;
 mod plots;
 mod report;
@@ -137,8 +138,12 @@ fn main() {
             ["IDGEN_BENCH_SERVER", "IDGEN_BENCH_TARGET", "IDGEN_PG_BIN"].map(variable);
         return scale::run(quick, source, target, PathBuf::from(programs));
     }
+    if std::env::args().any(|argument| argument == "latency") {
+        let [server, start_standby] = ["IDGEN_BENCH_SERVER", "IDGEN_BENCH_STANDBY"].map(variable);
+        return latency::run(quick, server, &start_standby);
+    }
     let scale = if quick { QUICK } else { FULL };
-    let out = PathBuf::from(if scale.quick { ".build/bench" } else { "docs" });
+    let out = report::out(quick);
     let (server, programs) = (variable("IDGEN_BENCH_SERVER"), PathBuf::from(variable("IDGEN_PG_BIN")));
     let start = Instant::now();
     let mut bench = Bench::new(scale, server);

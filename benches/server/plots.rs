@@ -111,6 +111,14 @@ pub fn scale(folder: &Path, schemas: &[String], all: &[Line]) {
     });
 }
 
+/// Draws milliseconds over percentiles.
+pub fn latency(folder: &Path, percentiles: &[String], all: &[Line]) {
+    let axis = Axis { name: "ms (logarithmic)", log: true, from: 0.01, upto: 1e3 };
+    draw_file(folder, "latency.svg", (760, 480), &|area| {
+        lines(area, "An insert of one row, with its commit", &axis, "of all inserts", percentiles, all)
+    });
+}
+
 /// Draws all plots of a run into a folder.
 pub fn all(folder: &Path, names: &[&str], bulk: &str, results: &Results) {
     let draw =

@@ -1,5 +1,6 @@
 //! The report: docs/performance.md.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use postgres::Client;
@@ -51,7 +52,7 @@ pub fn number(value: f64) -> String {
     if part.is_empty() { format!("{sign}{grouped}") } else { format!("{sign}{grouped}.{part}") }
 }
 
-fn spread(spread: Spread) -> String {
+pub fn spread(spread: Spread) -> String {
     let Spread { median, least, greatest } = spread;
     format!("{} ({} to {})", number(median), number(least), number(greatest))
 }
@@ -283,12 +284,15 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
     }
 
     if let Ok(before) = std::fs::read_to_string("docs/performance.md") {
-        line(&format!("\n{}{}{}", SCALE.0, within(&before, SCALE)[1], SCALE.1));
+        for part in [LATENCY, SCALE] {
+            line(&format!("\n{}{}{}", part.0, within(&before, part)[1], part.1));
+        }
     }
 
     line("\n## How to repeat this\n");
     line("    make bench            # writes this page and its plots");
     line("    make bench QUICK=1    # a look in under two minutes, in .build/bench/performance.md");
+    line("    make bench-latency    # writes the part on how long one takes");
     line("    make bench-scale      # writes the part on thousands of shards\n");
     line("It starts a server of its own under `.build/`. Nothing else should run meanwhile.");
     text
@@ -311,9 +315,11 @@ pub fn readme(text: &str, machine: &str, names: &[&str], results: &Results, bulk
     replaced(text, FIGURES, &format!("{}\n{table}", wrapped(machine)))
 }
 
-/// The figures of the README, and the part of docs/performance.md that `make bench-scale` writes: each between a
+/// The figures of the README, and the parts of docs/performance.md that are written by themselves: each between a
 /// beginning and an end.
 const FIGURES: (&str, &str) = ("<!-- figures: written by make bench -->\n", "<!-- end of figures -->");
+pub const LATENCY: (&str, &str) =
+    ("<!-- latency: written by make bench-latency -->\n", "<!-- end of latency -->");
 pub const SCALE: (&str, &str) = ("<!-- scale: written by make bench-scale -->\n", "<!-- end of scale -->");
 
 fn within<'a>(text: &'a str, (begin, end): (&str, &str)) -> [&'a str; 3] {
@@ -322,8 +328,27 @@ fn within<'a>(text: &'a str, (begin, end): (&str, &str)) -> [&'a str; 3] {
     [before, within, after]
 }
 
+/// Where a run leaves its report, and the plots in a folder of it.
+pub fn out(quick: bool) -> PathBuf {
+    PathBuf::from(if quick { ".build/bench" } else { "docs" })
+}
+
+/// Puts a part in its place in docs/performance.md, or that of a quick run in a file of its own.
+pub fn put_part(quick: bool, place: (&str, &str), file: &str, part: &str) {
+    let path = out(quick).join(if quick { file } else { "performance.md" });
+    let text = if quick {
+        part.to_owned()
+    } else {
+        let page =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        replaced(&page, place, part)
+    };
+    std::fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    println!("\n== {}", path.display());
+}
+
 /// A page with other text in such a place.
-pub fn replaced(page: &str, place: (&str, &str), text: &str) -> String {
+fn replaced(page: &str, place: (&str, &str), text: &str) -> String {
     let [before, _, after] = within(page, place);
     format!("{before}{}{text}{}{after}", place.0, place.1)
 }

@@ -119,19 +119,10 @@ pub fn run(quick: bool, source: String, target: String, programs: PathBuf) {
         println!("\n== {schemas} schemas");
         one_size(&servers, &mut control, *schemas, &mut figures);
     }
-    let out = PathBuf::from(if quick { ".build/bench" } else { "docs" });
-    draw(&out.join("plots"), sizes, &figures);
+    draw(&report::out(quick).join("plots"), sizes, &figures);
     let section = section(sizes, &figures, &machine, start.elapsed());
-    let path = if quick { out.join("scale.md") } else { out.join("performance.md") };
-    let text = if quick {
-        section
-    } else {
-        let page =
-            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        report::replaced(&page, report::SCALE, &section)
-    };
-    std::fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    println!("\n== {} after {} s", path.display(), start.elapsed().as_secs());
+    report::put_part(quick, report::SCALE, "scale.md", &section);
+    println!("\n== after {} s", start.elapsed().as_secs());
 }
 
 /// The statement of docs/shards.md that begins in this way, to the end of its block.

@@ -26,6 +26,7 @@ mod scaling;
 mod server;
 mod settings;
 mod shards;
+mod soak;
 mod standbys;
 mod upgrades;
 mod waiting;

@@ -290,7 +290,12 @@ pub fn advance<V: Slots<Shard>>(
         if tick > now.saturating_add(max_ahead_ms) {
             return Err(Error::AdvanceTooFar { by_ms: tick - now, max_ahead_ms }.into());
         }
-        if server.limit() > tick || server.floor() > tick {
+        if server.limit() > tick {
+            break;
+        }
+        if server.run_floor() > tick {
+            // It may be on this server's disk alone, and a standby that is promoted would begin below it.
+            renew::share_settled(server, &mut patience)?;
             break;
         }
         renew::reserve(server, tick, tick, &mut patience)?;

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use fastrand::Rng;
+use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Error, NoTls, Row};
 
 use crate::campaign::journal::{Answer, Record, Run, ServerNumber, Writer};
@@ -30,7 +31,7 @@ pub const SHARDS_APART: (u16, u16) = (1000, 4);
 pub enum Work {
     /// It mints, and inserts rows.
     Mint,
-    /// It mints in statements that take two seconds.
+    /// It mints in a statement that lasts until it is told to end.
     MintForLong,
     /// It mints in statements that do nothing else for long.
     MintBusily,
@@ -254,8 +255,10 @@ impl Session {
         match self.work {
             Work::Mint => self.mint(client),
             Work::MintForLong => {
-                let sql = "SELECT snowflake_next_id(n % 4), pg_sleep(0.02) FROM generate_series(1, 100) AS n";
-                self.ids(client, sql, (0, SHARDS), false);
+                let called = Moment::now();
+                if let Err(error) = self.mint_for_long(client, called) {
+                    self.refused("a long statement", called, &error);
+                }
             }
             Work::MintBusily => {
                 let first = self.rng.u16(..BULK_SHARDS - 16);
@@ -280,6 +283,25 @@ impl Session {
             }
             Work::Follow => self.follow(client),
         }
+    }
+
+    /// A statement that lasts until the client stops, or is cut off. What it has minted is known until then: a row is
+    /// long, so that the server sends it at once.
+    fn mint_for_long(&mut self, client: &mut Client, called: Moment) -> Result<(), Error> {
+        let sql = "SELECT pg_sleep(0.1), ARRAY(SELECT snowflake_next_id(s) FROM generate_series(0, 15) AS s WHERE n > 0),
+                          repeat('-', 8192)
+                   FROM generate_series(1, 6000) AS n";
+        let cancel = client.cancel_token();
+        let mut rows = client.query_raw::<_, i32, _>(sql, [])?;
+        while let Some(row) = rows.next()? {
+            let ids: Vec<i64> = row.get(1);
+            self.answered("a long statement", called, (0, 16), Answer::Ids(Run::of(&ids, false)));
+            if self.group.stop.load(Ordering::Relaxed) {
+                let _ = cancel.cancel_query(NoTls);
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// A statement or a transaction of a kind that is drawn.
@@ -391,19 +413,7 @@ impl Session {
     ) -> bool {
         match answer {
             Ok(answer) => {
-                let answered = Moment::now();
-                let heard = std::mem::replace(&mut self.heard, answered);
-                self.write(Record {
-                    session: self.session,
-                    server: self.server,
-                    statement: statement.into(),
-                    shards,
-                    heard,
-                    called,
-                    answered,
-                    answer,
-                });
-                self.group.answers.fetch_add(1, Ordering::Relaxed);
+                self.answered(statement, called, shards, answer);
                 true
             }
             Err(error) => {
@@ -412,6 +422,22 @@ impl Session {
                 false
             }
         }
+    }
+
+    fn answered(&mut self, statement: &str, called: Moment, shards: (u16, u16), answer: Answer) {
+        let answered = Moment::now();
+        let heard = std::mem::replace(&mut self.heard, answered);
+        self.write(Record {
+            session: self.session,
+            server: self.server,
+            statement: statement.into(),
+            shards,
+            heard,
+            called,
+            answered,
+            answer,
+        });
+        self.group.answers.fetch_add(1, Ordering::Relaxed);
     }
 
     fn refused(&mut self, statement: &str, called: Moment, error: &Error) {

@@ -203,7 +203,8 @@ impl World {
     /// Waits until the client with long statements is in the midst of one.
     pub fn until_in_a_long_statement(&mut self) {
         if self.long.is_none() {
-            let work = [Work::MintForLong];
+            // Whoever waits for standbys keeps the task of renewing: several, so that one of these comes by it.
+            let work = [Work::MintForLong; 4];
             self.long = Some(Sessions::start(&work, &self.journals, &self.primary, &mut self.rng));
         }
         self.primary.wait_until(

@@ -66,6 +66,8 @@ pub struct Server {
     sockets: PathBuf,
     /// Whether its WAL is on a disk that [`Server::trouble`] reaches.
     has_disk: bool,
+    /// Whether the server is shown the clock that [`Server::set_clock`] sets, for which each look at it reads a file.
+    sets_clock: bool,
 }
 
 impl Server {
@@ -97,6 +99,13 @@ impl Server {
     /// Starts a server that does not preload idgen.
     pub fn start_plain(settings: &[&str]) -> Server {
         Server::start_empty(Build::Release, settings)
+    }
+
+    /// Starts a server as [`Server::start`], whose clock is the machine's and cannot be set: one as fast as users have.
+    pub fn start_with_true_clock(settings: &[&str]) -> Server {
+        let mut server = Server::new(Build::Release);
+        server.sets_clock = false;
+        server.start_with_idgen(settings)
     }
 
     /// Starts a server without the extension, nor its library where the settings do not preload it.
@@ -140,6 +149,7 @@ impl Server {
             dir: house().join(&name),
             sockets: PathBuf::from(format!("/tmp/idgen-{name}")),
             has_disk: false,
+            sets_clock: true,
         };
         DirBuilder::new().mode(0o700).create(&server.sockets).expect("a folder for sockets");
         give_to_servers(&server.sockets);
@@ -220,6 +230,9 @@ impl Server {
 
     /// With these variables a program, and what it starts, is shown the server's clock and disk.
     fn preloaded(&self) -> Vec<String> {
+        if !self.sets_clock {
+            return Vec::new();
+        }
         if !self.clock_file().exists() {
             self.set_clock(0.0);
         }

@@ -1,0 +1,398 @@
+//! How long a call and an insert of one row take, from the median to the worst, beside an identity column:
+//! `make bench-latency`.
+
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use postgres::{Client, NoTls};
+
+use crate::measure::{self, Spread};
+use crate::plots::Line;
+use crate::report::{self, Bar};
+use crate::{plots, sql, systems};
+
+/// How long the run takes.
+struct Scale {
+    rounds: usize,
+    /// How long the clients of a subject are at work in a round, in seconds.
+    seconds: f64,
+    /// Inserts after a pause, and crashes.
+    single: usize,
+}
+
+const FULL: Scale = Scale { rounds: 16, seconds: 0.8, single: 10 };
+const QUICK: Scale = Scale { rounds: 4, seconds: 0.3, single: 2 };
+
+/// Of what latencies are shown, in percent; the last is the worst.
+const PERCENTILES: [f64; 6] = [50.0, 90.0, 99.0, 99.9, 99.99, 100.0];
+/// Where the bar is.
+const BARRED: f64 = 99.9;
+const BAR: f64 = 1.05;
+const CLIENTS: [usize; 2] = [1, 8];
+/// Longer than the default of `idgen.reserve_ahead`, so that no window is left.
+const PAUSE: Duration = Duration::from_millis(1200);
+
+/// What is measured against each other. An identity column comes twice: how far its two figures are apart is noise.
+const INSERTS: [(&str, &str); 3] = [
+    (IDGEN, "INSERT INTO rows_idgen (n) VALUES (1)"),
+    (IDENTITY, "INSERT INTO rows_identity (n) VALUES (1)"),
+    ("identity, once more", "INSERT INTO rows_again (n) VALUES (1)"),
+];
+const CALLS: [(&str, &str); 2] =
+    [("snowflake_next_id", "SELECT snowflake_next_id(5)"), ("nextval", "SELECT nextval('numbers')")];
+/// What is done first after a crash.
+const FIRST: [(&str, &str); 3] =
+    [INSERTS[0], INSERTS[1], ("idgen, js", "INSERT INTO rows_js (n) VALUES (1)")];
+const IDGEN: &str = "idgen";
+const IDENTITY: &str = "identity";
+
+const SET_UP: &str = "
+    CREATE TABLE rows_idgen (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), n integer);
+    CREATE TABLE rows_js (id bigint PRIMARY KEY DEFAULT snowflake_next_id_js(5), n integer);
+    CREATE TABLE rows_identity (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n integer);
+    CREATE TABLE rows_again (LIKE rows_identity INCLUDING ALL)";
+
+/// What the clients of a subject have waited, in nanoseconds, and the longest of it with its moment in the run.
+struct Latencies {
+    all: Histogram<u64>,
+    worst: (Duration, Duration),
+    /// [`BARRED`] of each round, in milliseconds.
+    rounds: Vec<f64>,
+}
+
+impl Latencies {
+    fn new() -> Latencies {
+        Latencies { all: histogram(), worst: Default::default(), rounds: Vec::new() }
+    }
+
+    /// In milliseconds.
+    fn at(&self, percentile: f64) -> f64 {
+        self.all.value_at_percentile(percentile) as f64 / 1e6
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("a histogram")
+}
+
+/// Subjects that were measured with as many clients, in one way.
+struct Scenario {
+    what: &'static str,
+    clients: usize,
+    subjects: Vec<(&'static str, Latencies)>,
+    /// Renewals of the mark meanwhile, and what one took, in milliseconds.
+    renewals: i64,
+    renewal_ms: f64,
+}
+
+impl Scenario {
+    fn title(&self) -> String {
+        format!("{}, {} client{}", self.what, self.clients, if self.clients == 1 { "" } else { "s" })
+    }
+
+    fn of(&self, name: &str) -> &Latencies {
+        &self.subjects.iter().find(|(subject, _)| *subject == name).unwrap_or_else(|| panic!("no {name}")).1
+    }
+
+    /// Of a subject, of an identity column's.
+    fn ratio(&self, name: &str, percentile: f64) -> f64 {
+        self.of(name).at(percentile) / self.of(IDENTITY).at(percentile)
+    }
+}
+
+struct Bench {
+    scale: Scale,
+    server: String,
+    control: Client,
+    start: Instant,
+}
+
+/// Measures all, and writes the part of the page and its plots.
+pub fn run(quick: bool, server: String, start_standby: &str) {
+    let scale = if quick { QUICK } else { FULL };
+    let mut control = Client::connect(&server, NoTls).expect("the server of scripts/bench");
+    sql(&mut control, systems::SET_UP);
+    sql(&mut control, SET_UP);
+    sql(&mut control, "VACUUM ANALYZE");
+    let machine = report::machine(&mut control);
+    let mut bench = Bench { scale, server, control, start: Instant::now() };
+
+    let mut calls = Vec::new();
+    let mut inserts = Vec::new();
+    for clients in CLIENTS {
+        calls.push(bench.scenario("a call", clients, &CALLS));
+    }
+    for clients in CLIENTS {
+        inserts.push(bench.scenario("an insert", clients, &INSERTS));
+    }
+    let seldom = bench.seldom();
+    let crashes = bench.crashes();
+    bench.attach(start_standby);
+    for clients in CLIENTS {
+        inserts.push(bench.scenario("an insert, a synchronous standby", clients, &INSERTS));
+    }
+    let text = section(&bench, &machine, &calls, &inserts, &seldom, &crashes);
+    draw(&report::out(quick).join("plots"), &inserts);
+    report::put_part(quick, report::LATENCY, "latency.md", &text);
+    println!("\n== after {} s", bench.start.elapsed().as_secs());
+}
+
+impl Bench {
+    fn renewals(&mut self) -> (i64, f64) {
+        let row = self.control.query_one("SELECT renewals, flush_ms FROM idgen_status", &[]).expect("a row");
+        (row.get(0), row.get(1))
+    }
+
+    /// All subjects take turns in each round, which each begins with another one; the first round only warms up.
+    fn scenario(
+        &mut self,
+        what: &'static str,
+        clients: usize,
+        subjects: &[(&'static str, &str)],
+    ) -> Scenario {
+        println!("\n== {what}, {clients} clients: {BARRED} % in ms");
+        let mut connections: Vec<_> = (0..clients)
+            .map(|_| Client::connect(&self.server, NoTls).expect("a connection"))
+            .map(|mut client| {
+                client.batch_execute(measure::SESSION).expect("settings of the session");
+                client
+            })
+            .collect();
+        let mut taken: Vec<_> = subjects.iter().map(|(name, _)| (*name, Latencies::new())).collect();
+        let before = self.renewals();
+        for round in 0..=self.scale.rounds {
+            for turn in 0..subjects.len() {
+                let subject = (turn + round) % subjects.len();
+                let (all, worst) = self.turn(&mut connections, subjects[subject].1);
+                if round > 0 {
+                    let latencies = &mut taken[subject].1;
+                    latencies.rounds.push(all.value_at_percentile(BARRED) as f64 / 1e6);
+                    latencies.all.add(all).expect("latencies");
+                    latencies.worst = latencies.worst.max(worst);
+                }
+            }
+        }
+        let after = self.renewals();
+        for (name, latencies) in &taken {
+            println!(
+                "   {name}: {} in all, {:.3}; the worst {:.3}",
+                latencies.all.len(),
+                latencies.at(BARRED),
+                latencies.at(100.0)
+            );
+        }
+        let renewals = after.0 - before.0;
+        let renewal_ms = (after.1 - before.1) / renewals.max(1) as f64;
+        Scenario { what, clients, subjects: taken, renewals, renewal_ms }
+    }
+
+    /// What a statement takes, by all clients at once. The first of each is not counted: it follows a pause.
+    fn turn(&self, connections: &mut [Client], statement: &str) -> (Histogram<u64>, (Duration, Duration)) {
+        let (start, end) = (self.start, Instant::now() + Duration::from_secs_f64(self.scale.seconds));
+        let work = |client: &mut Client| {
+            let statement = client.prepare(statement).expect("a statement");
+            client.execute(&statement, &[]).expect("rows");
+            let (mut all, mut worst) = (histogram(), <(Duration, Duration)>::default());
+            let mut before = Instant::now();
+            while before < end {
+                client.execute(&statement, &[]).expect("rows");
+                let after = Instant::now();
+                let latency = after - before;
+                all.record(u64::try_from(latency.as_nanos()).expect("nanoseconds")).expect("a latency");
+                worst = worst.max((latency, before - start));
+                before = after;
+            }
+            (all, worst)
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                connections.iter_mut().map(|client| scope.spawn(move || work(client))).collect();
+            let mut taken = (histogram(), Default::default());
+            for thread in threads {
+                let (all, worst) = thread.join().expect("a client");
+                taken.0.add(all).expect("latencies");
+                taken.1 = worst.max(taken.1);
+            }
+            taken
+        })
+    }
+
+    /// An insert after a pause in which the window of the mark has run out, in milliseconds.
+    fn seldom(&mut self) -> Vec<(&'static str, Spread)> {
+        println!("\n== an insert after {} ms without any", PAUSE.as_millis());
+        let subjects = &INSERTS[..2];
+        let statements: Vec<_> =
+            subjects.iter().map(|(_, text)| self.control.prepare(text).expect("a statement")).collect();
+        let mut taken = vec![Vec::new(); subjects.len()];
+        for round in 0..=self.scale.single {
+            thread::sleep(PAUSE);
+            for turn in 0..subjects.len() {
+                let subject = (turn + round) % subjects.len();
+                let before = Instant::now();
+                self.control.execute(&statements[subject], &[]).expect("rows");
+                if round > 0 {
+                    taken[subject].push(before.elapsed().as_secs_f64() * 1e3);
+                }
+            }
+        }
+        spreads(subjects, taken)
+    }
+
+    /// From the death of a backend, after which PostgreSQL starts itself anew, until the first of each kind of key is
+    /// committed, in milliseconds.
+    fn crashes(&mut self) -> Vec<(&'static str, Spread)> {
+        println!("\n== from a crash to the first insert");
+        let mut taken = vec![Vec::new(); FIRST.len()];
+        for round in 0..self.scale.single {
+            for turn in 0..FIRST.len() {
+                let subject = (turn + round) % FIRST.len();
+                // The window is as far ahead as it gets.
+                sql(&mut self.control, "CHECKPOINT");
+                sql(&mut self.control, "SELECT count(snowflake_next_id(5)) FROM thousand");
+                let mut victim = Client::connect(&self.server, NoTls).expect("a connection");
+                let before = Instant::now();
+                // The shell's parent is the backend.
+                victim.batch_execute("COPY (SELECT) TO PROGRAM 'kill -9 $PPID'").expect_err("a crash");
+                while Client::connect(&self.server, NoTls)
+                    .and_then(|mut client| client.batch_execute(FIRST[subject].1))
+                    .is_err()
+                {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                taken[subject].push(before.elapsed().as_secs_f64() * 1e3);
+                self.control = Client::connect(&self.server, NoTls).expect("a connection");
+            }
+        }
+        spreads(&FIRST, taken)
+    }
+
+    /// Gives the server a standby, and has commits wait for it.
+    fn attach(&mut self, start_standby: &str) {
+        println!("\n== a standby");
+        let started = Command::new("bash").args(["-c", start_standby]).status().expect("a shell");
+        assert!(started.success(), "{start_standby}");
+        sql(&mut self.control, "ALTER SYSTEM SET synchronous_standby_names = '*'");
+        sql(&mut self.control, "SELECT pg_reload_conf()");
+        let attached = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+        while self.control.query_one(attached, &[]).expect("a row").get::<_, i64>(0) == 0 {
+            thread::sleep(Duration::from_millis(50));
+        }
+        sql(&mut self.control, "CHECKPOINT");
+    }
+}
+
+fn spreads(subjects: &[(&'static str, &str)], taken: Vec<Vec<f64>>) -> Vec<(&'static str, Spread)> {
+    let spreads: Vec<_> =
+        subjects.iter().zip(taken).map(|((name, _), values)| (*name, Spread::of(values))).collect();
+    for (name, spread) in &spreads {
+        println!("   {name}: {:.3} ms", spread.median);
+    }
+    spreads
+}
+
+fn percentile(percentile: f64) -> String {
+    match percentile {
+        50.0 => "median".into(),
+        100.0 => "worst".into(),
+        _ => format!("{percentile} %"),
+    }
+}
+
+fn draw(folder: &Path, inserts: &[Scenario]) {
+    let places = PERCENTILES.map(percentile);
+    let named: Vec<_> = inserts
+        .iter()
+        .flat_map(|scenario| {
+            let standby = if scenario.what.ends_with("standby") { ", standby" } else { "" };
+            [IDGEN, IDENTITY]
+                .map(|name| (format!("{name}, {}{standby}", scenario.clients), scenario.of(name)))
+        })
+        .collect();
+    let lines: Vec<_> = named
+        .iter()
+        .map(|(name, latencies)| Line::Measured(name, PERCENTILES.map(|at| latencies.at(at)).to_vec()))
+        .collect();
+    plots::latency(folder, &places, &lines);
+}
+
+fn section(
+    bench: &Bench,
+    machine: &str,
+    calls: &[Scenario],
+    inserts: &[Scenario],
+    seldom: &[(&str, Spread)],
+    crashes: &[(&str, Spread)],
+) -> String {
+    let mut text = String::new();
+    let mut line = |line: &str| text.push_str(&report::wrapped(line));
+    let Scale { rounds, seconds, single, .. } = bench.scale;
+    line("## How long one takes\n");
+    line("![Latency of an insert](plots/latency.svg)\n");
+    line(&format!(
+        "Written by `make bench-latency`. {machine} One run of {} minutes, on a server with PostgreSQL's defaults, \
+         `fsync` included. Each client waits for a statement, and sends the next: a call, or an insert of one row \
+         with its commit, prepared. All subjects take turns of {seconds} s in {rounds} rounds, each round begins with \
+         another one, and the first round and the first statement of a turn only warm up. Percentiles are of all \
+         statements of a subject; the spread of the {BARRED} % is that of the rounds. An identity column is measured \
+         twice, so that the difference of the two shows what is noise.\n",
+        bench.start.elapsed().as_secs().div_ceil(60),
+    ));
+    let bars: Vec<_> = inserts
+        .iter()
+        .map(|scenario| {
+            let title = format!("{}: {BARRED} % of idgen's, of an identity column's", scenario.title());
+            Bar::at_most(&title, BAR, scenario.ratio(IDGEN, BARRED))
+        })
+        .collect();
+    report::bars(&mut line, &bars);
+    let heads: Vec<_> = PERCENTILES.map(percentile).to_vec();
+    for scenario in calls.iter().chain(inserts) {
+        line(&format!("\n{}, ms:\n", scenario.title()));
+        line(&format!("| key | count | {} | {BARRED} % of a round |", heads.join(" | ")));
+        line(&format!("|---|---|{}---|", "---|".repeat(heads.len())));
+        for (name, latencies) in &scenario.subjects {
+            let cells = PERCENTILES.map(|at| format!("{:.3}", latencies.at(at)));
+            let spread = Spread::of(latencies.rounds.clone());
+            line(&format!(
+                "| {name} | {} | {} | {:.3} ({:.3} to {:.3}) |",
+                report::number(latencies.all.len() as f64),
+                cells.join(" | "),
+                spread.median,
+                spread.least,
+                spread.greatest
+            ));
+        }
+        let worst: Vec<_> = scenario
+            .subjects
+            .iter()
+            .map(|(name, latencies)| format!("{name}'s {:.1} s", latencies.worst.1.as_secs_f64()))
+            .collect();
+        line(&format!(
+            "\nThe worst came, from the beginning of the run: {}. The mark was renewed {} times, in {:.3} ms each.",
+            worst.join(", "),
+            scenario.renewals,
+            scenario.renewal_ms
+        ));
+    }
+    line(
+        "\nAn insert waits for the flush of its commit, and so does one into an identity column: what the disk takes at \
+         worst, and a machine with more to do than it has processors, is the worst of both. Of the flush of the mark \
+         an insert waits where it finds the window used up, which is after a pause and after a start, and where a \
+         quarter of it is left and nothing has flushed the mark since half of it was.\n",
+    );
+    line(&format!(
+        "\nAn insert after {} ms without any, in which the window of the mark has run out, and from a crash until the \
+         first insert is committed, while PostgreSQL recovers, {single} times:\n",
+        PAUSE.as_millis()
+    ));
+    line("| what | ms |\n|---|---|");
+    for (what, taken) in [("after a pause", seldom), ("after a crash", crashes)] {
+        for (name, spread) in taken {
+            line(&format!("| {what}: {name} | {} |", report::spread(*spread)));
+        }
+    }
+    text
+}

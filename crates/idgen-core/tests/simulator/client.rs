@@ -1,0 +1,253 @@
+//! What a client has its backend do: statements, in transactions.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use corosensei::Yielder;
+use idgen_core::js::JsShard;
+use idgen_core::mint::{self, Error};
+use idgen_core::position::Grid;
+use idgen_core::{Shard, horizon};
+
+use crate::backend::{Backend, Interrupt, Interrupted, Process};
+use crate::host::{Record, State};
+use crate::judge::{Call, Kind};
+use crate::plan::{MS, Place, Time, US};
+
+#[derive(Clone, Copy, Debug)]
+enum Statement {
+    /// So many ids, one call after the other, with so much time between them.
+    Ids {
+        shard: usize,
+        count: u64,
+        pause: Time,
+    },
+    Batch {
+        shard: usize,
+        count: u64,
+    },
+    Js {
+        shard: usize,
+        count: u64,
+    },
+    Advance {
+        shard: usize,
+        by_ms: i64,
+    },
+    Horizon,
+}
+
+/// The life of a backend.
+pub fn live(backend: &Backend, yielder: &Yielder<(), Time>) {
+    let process = Process { backend, yielder };
+    loop {
+        let think = backend.draw(|rng| rng.u64(..=backend.world.plan.think));
+        process.doze(think);
+        match backend.interrupt.take() {
+            Some(Interrupt::Terminate) => return roll_back(backend),
+            _ => reload(backend),
+        }
+        if backend.host().state.get() == State::Standby {
+            // Most clients know where the primary is.
+            process.doze(5 * MS);
+        }
+        backend.remembered.set(backend.standbys());
+        let statement = draw(backend);
+        // What is unwound otherwise ends with the backend.
+        match catch_unwind(AssertUnwindSafe(|| run(&process, statement))) {
+            Ok(true) => end_transaction(&process),
+            Ok(false) => roll_back(backend),
+            Err(reason) if reason.is::<Interrupted>() => {
+                backend.unwinding.set(false);
+                backend.world.trace(|| format!("{} is interrupted", process.name()));
+                if backend.call.take().is_some() {
+                    backend.call_ended();
+                }
+                roll_back(backend);
+                if backend.interrupt.take() == Some(Interrupt::Terminate) {
+                    return;
+                }
+            }
+            Err(reason) => resume_unwind(reason),
+        }
+    }
+}
+
+/// Reads the configuration, where it was told to by now.
+fn reload(backend: &Backend) {
+    let file = backend.host().file.borrow().clone();
+    let version = backend.configuration.borrow().version;
+    if file.version != version && backend.draw(|rng| rng.u8(..3) > 0) {
+        // What the program's settings do when they are assigned.
+        let same = {
+            let before = &backend.configuration.borrow().settings;
+            before.max_ahead == file.settings.max_ahead && before.max_lease == file.settings.max_lease
+        };
+        if !same {
+            backend.session.drop_lease();
+        }
+        *backend.configuration.borrow_mut() = file.clone();
+        let others = backend.host().backends.borrow();
+        let mut others = others.iter().flatten();
+        if others.all(|other| other.configuration.borrow().version == file.version) {
+            backend.shared.mixed.set(false);
+            backend.world.judge.forget_order(backend.host());
+        }
+    }
+}
+
+fn draw(backend: &Backend) -> Statement {
+    let plan = &backend.world.plan;
+    backend.draw(|rng| {
+        let shard = rng.usize(..plan.shards);
+        if plan.horizons && rng.u8(..if backend.index == 0 { 2 } else { 40 }) == 0 {
+            return Statement::Horizon;
+        }
+        match rng.u8(..32) {
+            0..8 => Statement::Ids { shard, count: 1, pause: 0 },
+            8..20 => Statement::Ids { shard, count: rng.u64(1..=100), pause: 0 },
+            20..22 => Statement::Ids { shard, count: rng.u64(1..=60), pause: rng.u64(US..=4 * MS) },
+            22 => Statement::Ids { shard, count: rng.u64(1..=2000), pause: 0 },
+            23..25 => Statement::Batch { shard, count: rng.u64(0..=64) },
+            25 => Statement::Batch { shard, count: rng.u64(0..=5000) },
+            26..29 => Statement::Js { shard, count: rng.u64(1..=20) },
+            29 => {
+                let ahead = plan.settings.max_ahead.cast_signed();
+                Statement::Advance { shard, by_ms: rng.i64(-20..=ahead + 2) }
+            }
+            _ => Statement::Ids { shard, count: 3, pause: 0 },
+        }
+    })
+}
+
+fn shard_of(index: usize) -> Shard {
+    Shard::try_from(index as i32).unwrap()
+}
+
+/// Runs a statement; whether it succeeds.
+fn run(process: &Process, statement: Statement) -> bool {
+    let backend = process.backend;
+    let world = &backend.world;
+    world.trace(|| format!("{}: {statement:?}", process.name()));
+    match statement {
+        Statement::Ids { shard, count, pause } => {
+            for _ in 0..count {
+                if !next_id(process, shard) {
+                    return false;
+                }
+                if pause > 0 {
+                    process.doze(pause);
+                    idgen_core::server::Server::check_for_interrupts(process);
+                }
+            }
+            true
+        }
+        Statement::Batch { shard, count } => {
+            world.begin(backend, Kind::Plain, shard);
+            let shard = shard_of(shard);
+            judged(backend, mint::next_ids(process, &backend.session, shard, count), |runs| {
+                for run in &runs {
+                    world.given(backend, shard.id(run.start), run.count());
+                }
+                if runs.is_empty() { backend.call.set(None) } else { world.ended(backend) }
+            })
+        }
+        Statement::Js { shard, count } => (0..count).all(|_| {
+            world.begin(backend, Kind::Js, shard);
+            let shard = JsShard::try_from(shard as i32).unwrap();
+            judged(backend, mint::next_id_js(process, &backend.session, shard), |id| {
+                world.given(backend, id, 1);
+                world.ended(backend);
+            })
+        }),
+        Statement::Advance { shard, by_ms } => {
+            world.begin(backend, Kind::Plain, shard);
+            backend.call.set(backend.call.get().map(|call| Call { passes: true, ..call }));
+            let tick = backend.host().clocks.tick(world.now.get()).saturating_add_signed(by_ms);
+            let sequence = backend.draw(|rng| rng.i64(0..1024));
+            let past = tick.cast_signed() << 23 | (shard as i64) << 10 | sequence;
+            let result = mint::advance(process, &backend.session, shard_of(shard), past);
+            judged(backend, result, |next| world.advanced(backend, past, next))
+        }
+        Statement::Horizon => {
+            world.begin(backend, Kind::Plain, 0);
+            judged(backend, process.reading(|| horizon::safe_horizon(process)), |horizon| {
+                world.horizon_given(backend, horizon);
+            })
+        }
+    }
+}
+
+/// One id by the way that the SQL function goes; whether there is one.
+#[inline]
+fn next_id(process: &Process, index: usize) -> bool {
+    let backend = process.backend;
+    let world = &backend.world;
+    world.begin(backend, Kind::Plain, index);
+    let shard = shard_of(index);
+    let id = match mint::at_once(process, &backend.session, shard) {
+        Some(id) => Ok(id),
+        None => mint::next_id(process, &backend.session, shard),
+    };
+    judged(backend, id, |id| {
+        world.given(backend, id, 1);
+        world.ended(backend);
+    })
+}
+
+fn judged<T>(backend: &Backend, result: Result<T, Error>, give: impl FnOnce(T)) -> bool {
+    match result {
+        Ok(result) => {
+            give(result);
+            true
+        }
+        Err(error) => {
+            backend.world.refuse(backend, error);
+            false
+        }
+    }
+}
+
+/// The transaction's rows are gone, and others are told.
+fn roll_back(backend: &Backend) {
+    backend.least.set(None);
+    backend.forget_start();
+}
+
+/// Commits, mostly; or leaves the transaction open for the next statement.
+fn end_transaction(process: &Process) {
+    let backend = process.backend;
+    let plan = &backend.world.plan;
+    let (way, lazy) = backend.draw(|rng| (rng.u8(..16), rng.bool()));
+    match way {
+        0 | 1 => return,
+        2 => return roll_back(backend),
+        3 if plan.prepares => return prepare(process),
+        _ => {}
+    }
+    if backend.least.get().is_some() {
+        process.step(Place::Commit);
+        if lazy {
+            backend.host().wal.borrow_mut().insert(None);
+        } else {
+            process.log(None);
+        }
+        // The rows are visible, and nobody has been told.
+        backend.least.set(None);
+        process.step(Place::Commit);
+    }
+    backend.forget_start();
+}
+
+fn prepare(process: &Process) {
+    let backend = process.backend;
+    let host = backend.host();
+    if let Some(least) = backend.least.get() {
+        process.step(Place::Prepare);
+        let name = backend.world.name_prepared();
+        process.log(Some(Record::Prepare(name, least)));
+        host.prepared.borrow_mut().insert(name, least);
+        backend.least.set(None);
+        process.step(Place::Prepare);
+    }
+    backend.forget_start();
+}

@@ -1,0 +1,310 @@
+//! A host: its clocks, its disk with the WAL, and the shared memory of the server that runs there.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use idgen_core::js::JsShard;
+use idgen_core::mark::Mark;
+use idgen_core::shared::{Published, Start};
+use idgen_core::slot::Slot;
+use idgen_core::{Shard, Tick};
+
+use crate::backend::Backend;
+use crate::plan::{MS, Names, Plan, Settings, Time};
+
+/// What the clocks show when a world begins.
+const BEGIN: i64 = 5_000_000 * MS as i64;
+
+/// The clocks of a host.
+pub struct Clocks {
+    drift_ppm: i64,
+    /// What CLOCK_REALTIME is ahead of virtual time by, in nanoseconds, drift left out; and the others behind.
+    real: Cell<i64>,
+    boot: Cell<u64>,
+    monotonic: Cell<u64>,
+    /// Since when they stand still.
+    stopped: Cell<Option<Time>>,
+}
+
+impl Clocks {
+    fn new(drift_ppm: i64) -> Clocks {
+        Clocks {
+            drift_ppm,
+            real: Cell::new(BEGIN),
+            boot: Cell::default(),
+            monotonic: Cell::default(),
+            stopped: Cell::default(),
+        }
+    }
+
+    pub fn real_ns(&self, now: Time) -> i64 {
+        let now = self.stopped.get().unwrap_or(now).cast_signed();
+        now + now * self.drift_ppm / 1_000_000 + self.real.get()
+    }
+
+    pub fn tick(&self, now: Time) -> Tick {
+        (self.real_ns(now) / MS.cast_signed()).cast_unsigned()
+    }
+
+    pub fn boot_ms(&self, now: Time) -> u64 {
+        (now - self.boot.get()) / MS
+    }
+
+    pub fn monotonic_us(&self, now: Time) -> u64 {
+        (now - self.monotonic.get()) / 1000
+    }
+
+    /// Sets the system clock by so much.
+    pub fn step(&self, ns: i64) {
+        self.real.set(self.real.get() + ns);
+    }
+
+    /// By how much it would have to be set to be right.
+    pub fn error_ns(&self, now: Time) -> i64 {
+        BEGIN + now.cast_signed() - self.real_ns(now)
+    }
+
+    pub fn stop(&self, now: Time) {
+        self.stopped.set(Some(now));
+    }
+
+    /// They go on: those that stood still are behind by the time that they did.
+    pub fn go_on(&self, now: Time, real: bool, boot: bool) {
+        let Some(since) = self.stopped.take() else { return };
+        let time = now - since;
+        self.monotonic.set(self.monotonic.get() + time);
+        if real {
+            self.step(-time.cast_signed());
+        }
+        if boot {
+            self.boot.set(self.boot.get() + time);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    Mark(Tick),
+    /// A transaction is prepared, whose least id this is.
+    Prepare(u64, i64),
+    Finish(u64),
+}
+
+/// The WAL: in memory, and as far as it is on disk.
+#[derive(Clone, Default)]
+pub struct Wal {
+    records: Vec<(u64, Record)>,
+    pub inserted: u64,
+    pub flushed: u64,
+    /// The stored mark, in memory and on disk.
+    pub stored: Tick,
+    pub durable: Tick,
+    /// How many of the records are on disk.
+    on_disk: usize,
+}
+
+impl Wal {
+    pub fn insert(&mut self, record: Option<Record>) -> u64 {
+        self.inserted += 1;
+        if let Some(record) = record {
+            self.records.push((self.inserted, record));
+        }
+        if let Some(Record::Mark(mark)) = record {
+            self.stored = self.stored.max(mark);
+        }
+        self.inserted
+    }
+
+    pub fn flush(&mut self, lsn: u64) {
+        self.flushed = self.flushed.max(lsn.min(self.inserted));
+        while let Some((_, record)) = self.records.get(self.on_disk).filter(|(end, _)| *end <= self.flushed) {
+            if let Record::Mark(mark) = record {
+                self.durable = self.durable.max(*mark);
+            }
+            self.on_disk += 1;
+        }
+    }
+
+    /// What a crash leaves, up to `lsn`, is what recovery finds.
+    pub fn recover(&mut self, lsn: u64) {
+        self.inserted = lsn.clamp(self.flushed, self.inserted);
+        self.records.retain(|(end, _)| *end <= self.inserted);
+        self.flush(self.inserted);
+        self.stored = self.durable;
+    }
+
+    /// What a copy of the disk has, and no more.
+    pub fn cut(&mut self, lsn: u64) {
+        self.inserted = lsn;
+        self.recover(lsn);
+    }
+
+    /// Gets what another one has up to `lsn`.
+    pub fn receive(&mut self, from: &Wal, lsn: u64) {
+        let begin = from.records.partition_point(|(end, _)| *end <= self.inserted);
+        self.records.extend(from.records[begin..].iter().take_while(|(end, _)| *end <= lsn));
+        self.inserted = self.inserted.max(lsn);
+        self.flush(lsn);
+        self.stored = self.durable;
+    }
+
+    /// The transactions that are prepared, with their least ids.
+    pub fn prepared(&self) -> BTreeMap<u64, i64> {
+        let mut prepared = BTreeMap::new();
+        for (_, record) in &self.records {
+            match record {
+                Record::Prepare(name, least) => _ = prepared.insert(*name, *least),
+                Record::Finish(name) => _ = prepared.remove(name),
+                Record::Mark(_) => {}
+            }
+        }
+        prepared
+    }
+}
+
+/// What the processes of a server share, as long as it runs.
+pub struct Shared {
+    pub mark: Cell<Mark>,
+    pub published: Published,
+    pub slots: Vec<Cell<Slot<Shard>>>,
+    pub js_slots: Vec<Cell<Slot<JsShard>>>,
+    pub starts: Vec<Start>,
+    /// Whether commits wait for synchronous standbys, once the checkpointer has looked at that.
+    pub standbys: Cell<Option<bool>>,
+    /// How far synchronous standbys have flushed the WAL.
+    pub acknowledged: Cell<u64>,
+    /// How many marks this run has written.
+    pub marks: Cell<u64>,
+    /// Whether the clock was set back in this run, or stood still; or ids were allowed further ahead of it before.
+    pub behind: Cell<bool>,
+    /// Up to which tick milliseconds come once more, because the clock was set back in this run.
+    pub relived: Cell<Tick>,
+    /// Whether backends may have different settings of `idgen.max_ahead`.
+    pub mixed: Cell<bool>,
+    /// How far it was set forward in this run, at most, in nanoseconds.
+    pub forward: Cell<i64>,
+    /// How much later than the system clock the time since boot was read, at most.
+    pub apart: Cell<Time>,
+}
+
+impl Shared {
+    pub fn new(plan: &Plan) -> Rc<Shared> {
+        Rc::new(Shared {
+            mark: Cell::default(),
+            published: Published::default(),
+            slots: (0..plan.shards).map(|_| Cell::default()).collect(),
+            js_slots: (0..plan.shards).map(|_| Cell::default()).collect(),
+            starts: (0..plan.backends).map(|_| Start::none()).collect(),
+            standbys: Cell::default(),
+            acknowledged: Cell::default(),
+            marks: Cell::default(),
+            behind: Cell::default(),
+            relived: Cell::default(),
+            mixed: Cell::default(),
+            forward: Cell::default(),
+            apart: Cell::default(),
+        })
+    }
+}
+
+/// A configuration file, and since when it is that.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    pub settings: Settings,
+    pub names: Names,
+    pub since: Time,
+    pub version: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Down,
+    Standby,
+    Primary,
+}
+
+/// Whom commits wait for, for certain: all of the server's processes know it.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    pub names: Names,
+    /// What it had written when that came to be.
+    pub since: u64,
+}
+
+pub struct Host {
+    pub index: usize,
+    pub clocks: Clocks,
+    pub wal: RefCell<Wal>,
+    pub state: Cell<State>,
+    /// Counts the starts of the server.
+    pub life: Cell<u32>,
+    pub shared: RefCell<Rc<Shared>>,
+    pub backends: RefCell<Vec<Option<Rc<Backend>>>>,
+    pub file: RefCell<Rc<Configuration>>,
+    pub prepared: RefCell<BTreeMap<u64, i64>>,
+    /// Whom a standby follows.
+    pub follows: Cell<Option<usize>>,
+    /// Which configuration its WAL sender to each standby has read, and whether the checkpointer has read this one.
+    pub senders: RefCell<Vec<Rc<Configuration>>>,
+    pub checkpointer: RefCell<Rc<Configuration>>,
+    /// How far each standby is known to have flushed; only in this life.
+    pub flushed_by: RefCell<Vec<Option<u64>>>,
+    pub guard: RefCell<Option<Guard>>,
+    /// A primary whose standbys were taken away, and one of them promoted.
+    pub cut_off: Cell<bool>,
+    /// The network between a standby and whom it follows: until when which way is cut, and how slow it is.
+    pub data_cut: Cell<Time>,
+    pub acks_cut: Cell<Time>,
+    pub slow: Cell<Time>,
+    pub stalled: Cell<Time>,
+    pub paused: Cell<Time>,
+    /// Since when, or from when on, nothing is wrong with it.
+    pub calm: Cell<Time>,
+    /// No id was minted below this horizon, nor will be.
+    pub horizon: Cell<i64>,
+}
+
+impl Host {
+    pub fn new(index: usize, plan: &Plan) -> Host {
+        let configuration = Rc::new(Configuration {
+            settings: plan.settings.clone(),
+            names: plan.names.clone(),
+            since: 0,
+            version: 0,
+        });
+        Host {
+            index,
+            clocks: Clocks::new(plan.drift_ppm[index]),
+            wal: RefCell::default(),
+            state: Cell::new(State::Down),
+            life: Cell::default(),
+            shared: RefCell::new(Shared::new(plan)),
+            backends: RefCell::new(vec![None; plan.backends]),
+            file: RefCell::new(configuration.clone()),
+            prepared: RefCell::default(),
+            follows: Cell::default(),
+            senders: RefCell::new(vec![configuration.clone(); plan.hosts]),
+            checkpointer: RefCell::new(configuration),
+            flushed_by: RefCell::new(vec![None; plan.hosts]),
+            guard: RefCell::default(),
+            cut_off: Cell::default(),
+            data_cut: Cell::default(),
+            acks_cut: Cell::default(),
+            slow: Cell::default(),
+            stalled: Cell::default(),
+            paused: Cell::default(),
+            calm: Cell::default(),
+            horizon: Cell::new(i64::MIN),
+        }
+    }
+
+    pub fn shared(&self) -> Rc<Shared> {
+        self.shared.borrow().clone()
+    }
+
+    /// Something goes wrong until then.
+    pub fn disturb(&self, until: Time) {
+        self.calm.set(self.calm.get().max(until));
+    }
+}

@@ -1,0 +1,479 @@
+//! What a seed draws before a world begins: the world, and all that happens to it. So a world can be lived through
+//! again with less of that.
+
+use std::fmt;
+
+use fastrand::Rng;
+
+/// Virtual time, in nanoseconds from the beginning of a world.
+pub type Time = u64;
+
+pub const US: Time = 1000;
+pub const MS: Time = 1000 * US;
+
+/// What is left out, or put in, that the promises rest on. It is done by the server that the program asks, not by
+/// the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// Backends go by the standbys that were configured when their statement began.
+    StandbysRemembered,
+    /// A limit that is there stays good, whether or not standbys have to acknowledge it by now.
+    LimitNotLookedAt,
+    /// What is not acknowledged by standbys is said to be.
+    NotAwaited,
+    /// A mark is published that is not on disk.
+    NotFlushed,
+    /// The clock stands still for whoever has a lease, which so outlives its millisecond.
+    LeaseOutlives,
+    /// A run of the server does not begin at the stored mark.
+    FloorOfZero,
+    /// Whoever finds the task of renewing taken gives it up all the same.
+    ClaimGivenUp,
+    /// The floor is looked at before the limit.
+    FloorReadFirst,
+    /// A transaction publishes its start after it has read the floor.
+    StartPublishedLate,
+    /// It does not publish it anew where the clock has been set back since.
+    StartNotPublishedAnew,
+    /// The reader of the horizon does not raise the floor before it looks at the transactions.
+    FloorNotRaised,
+    /// The reader relies on a floor that standbys may not have.
+    FloorNotShared,
+}
+
+/// A place at which a backend can be met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Clock,
+    Limit,
+    Flag,
+    Floor,
+    Start,
+    Starts,
+    Slot,
+    Mark,
+    Load,
+    Write,
+    Flush,
+    Acknowledge,
+    Sleep,
+    BeforeWal,
+    AfterInsert,
+    AfterFlush,
+    BeforeAcknowledge,
+    BeforePublish,
+    Commit,
+    Prepare,
+    Ask,
+}
+
+const PLACES: [Place; 19] = [
+    Place::Limit,
+    Place::Flag,
+    Place::Floor,
+    Place::Start,
+    Place::Starts,
+    Place::Slot,
+    Place::Mark,
+    Place::Load,
+    Place::Write,
+    Place::Flush,
+    Place::Acknowledge,
+    Place::Sleep,
+    Place::BeforeWal,
+    Place::AfterInsert,
+    Place::AfterFlush,
+    Place::BeforeAcknowledge,
+    Place::BeforePublish,
+    Place::Commit,
+    Place::Prepare,
+];
+
+/// Who: the primary, or one of the others, counted on from it.
+pub type Who = usize;
+
+/// Which standbys commits wait for, one of them.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Names {
+    #[default]
+    None,
+    First(Vec<usize>),
+    Any(Vec<usize>),
+}
+
+impl Names {
+    pub fn listed(&self) -> &[usize] {
+        match self {
+            Names::None => &[],
+            Names::First(hosts) | Names::Any(hosts) => hosts,
+        }
+    }
+}
+
+/// The settings of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub max_ahead: u64,
+    pub max_wait: u64,
+    pub max_lease: u64,
+    pub reserve_ahead: u64,
+    pub max_clock_jump: Option<u64>,
+}
+
+/// What happens when a paused host goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// A machine that was suspended: all of its clocks have gone on, but that for waits.
+    Suspended,
+    /// A virtual machine whose system clock is set at once.
+    Set,
+    /// One whose clocks all go on from where they stood.
+    Behind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Power is lost, the clock perhaps set meanwhile.
+    Crash {
+        who: Who,
+        down: Time,
+        clock: Option<i64>,
+    },
+    /// It is stopped in order, and started again.
+    Restart {
+        who: Who,
+        down: Time,
+        clock: Option<i64>,
+    },
+    /// SIGKILL. The others of the server end too, and it makes its shared memory anew.
+    Kill {
+        who: Who,
+        backend: usize,
+        down: Time,
+    },
+    Terminate {
+        who: Who,
+        backend: usize,
+    },
+    Cancel {
+        who: Who,
+        backend: usize,
+    },
+    /// An error wherever the backend is, where that may be.
+    Stop {
+        who: Who,
+        backend: usize,
+        time: Time,
+    },
+    Pause {
+        who: Who,
+        time: Time,
+        wake: Wake,
+    },
+    Clock {
+        who: Who,
+        ms: i64,
+    },
+    ClockRight {
+        who: Who,
+    },
+    Names(Names),
+    Settings {
+        who: Who,
+        settings: Settings,
+    },
+    Cut {
+        who: Who,
+        data: bool,
+        acks: bool,
+        time: Time,
+    },
+    Slow {
+        who: Who,
+        delay: Time,
+    },
+    Stall {
+        who: Who,
+        time: Time,
+    },
+    Promote {
+        who: Who,
+        alive: bool,
+        back: Time,
+        clock: Option<i64>,
+    },
+    Backup,
+    Restore {
+        down: Time,
+        clock: Option<i64>,
+    },
+    Finish,
+}
+
+pub const KINDS: usize = 18;
+
+impl Fault {
+    pub fn kind(&self) -> usize {
+        match self {
+            Fault::Crash { .. } => 0,
+            Fault::Restart { .. } => 1,
+            Fault::Kill { .. } => 2,
+            Fault::Terminate { .. } => 3,
+            Fault::Cancel { .. } => 4,
+            Fault::Stop { .. } => 5,
+            Fault::Pause { .. } => 6,
+            Fault::Clock { .. } => 7,
+            Fault::ClockRight { .. } => 8,
+            Fault::Names(_) => 9,
+            Fault::Settings { .. } => 10,
+            Fault::Cut { .. } => 11,
+            Fault::Slow { .. } => 12,
+            Fault::Stall { .. } => 13,
+            Fault::Promote { .. } => 14,
+            Fault::Backup => 15,
+            Fault::Restore { .. } => 16,
+            Fault::Finish => 17,
+        }
+    }
+}
+
+/// Their names, for the tally.
+pub const NAMES: [&str; KINDS] = [
+    "host crashed",
+    "server restarted",
+    "backend killed",
+    "backend terminated",
+    "call cancelled",
+    "backend stopped",
+    "host paused",
+    "clock set",
+    "clock set right",
+    "synchronous names",
+    "settings",
+    "network cut",
+    "network slow",
+    "disk stalled",
+    "standby promoted",
+    "backup taken",
+    "backup restored",
+    "prepared ended",
+];
+
+impl Fault {
+    /// Whether it speaks of a host by its number.
+    pub fn names_host(&self, index: usize) -> bool {
+        matches!(self, Fault::Names(names) if names.listed().contains(&index))
+    }
+}
+
+/// A fault, and when.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub at: Time,
+    /// It then waits until a backend of the primary comes to this place, and happens to that one.
+    pub place: Option<Place>,
+    pub fault: Fault,
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:?}", Plan { events: Vec::new(), ..self.clone() })?;
+        for Event { at, place, fault } in &self.events {
+            let place = place.map(|place| format!(" at the next {place:?}")).unwrap_or_default();
+            writeln!(f, "{:>8}.{:03} ms{place}: {fault:?}", at / MS, at % MS / US)?;
+        }
+        Ok(())
+    }
+}
+
+/// A world.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    /// What all is drawn by that happens in the world besides what is planned.
+    pub schedule: u64,
+    pub hosts: usize,
+    pub backends: usize,
+    pub shards: usize,
+    pub settings: Settings,
+    pub names: Names,
+    pub drift_ppm: Vec<i64>,
+    /// What a step of a backend takes, and how many it makes on average before another process comes in.
+    pub step: Time,
+    pub stretch: u64,
+    /// How many of a thousand times that others come in they have it for milliseconds.
+    pub lulls: u16,
+    /// What a flush takes, and a message.
+    pub disk: Time,
+    pub network: Time,
+    /// How long a backend does nothing between statements, at most.
+    pub think: Time,
+    pub end: Time,
+    pub horizons: bool,
+    pub prepares: bool,
+    /// In the end all is made well, and every backend is to have ids.
+    pub heals: bool,
+    pub events: Vec<Event>,
+    pub broken: Option<Broken>,
+}
+
+fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.usize(..of.len())]
+}
+
+fn settings(rng: &mut Rng) -> Settings {
+    Settings {
+        max_ahead: pick(rng, &[0, 1, 5, 20, 100, 1000]),
+        max_wait: pick(rng, &[0, 5, 50, 400, 2000]),
+        max_lease: pick(rng, &[1, 2, 8, 64, 64, 1024]),
+        reserve_ahead: pick(rng, &[10, 10, 15, 30, 100, 1000]),
+        max_clock_jump: pick(rng, &[None, Some(30), Some(300), Some(3_600_000)]),
+    }
+}
+
+fn names(rng: &mut Rng, hosts: usize) -> Names {
+    let mut all: Vec<usize> = (0..hosts).collect();
+    rng.shuffle(&mut all);
+    if rng.u8(..3) == 0 && hosts < 3 {
+        all.truncate(hosts.min(2));
+    }
+    match rng.u8(..5) {
+        0 => Names::None,
+        1 | 2 => Names::First(all),
+        _ => Names::Any(all),
+    }
+}
+
+/// A step of a clock, in milliseconds: mostly small, of the length of what the protocol counts in.
+fn clock_step(rng: &mut Rng, settings: &Settings) -> i64 {
+    let length = match rng.u8(..6) {
+        0 | 1 => rng.u64(1..=3),
+        2 => rng.u64(1..=30),
+        3 => settings.reserve_ahead + rng.u64(..20),
+        4 => settings.max_ahead + rng.u64(..10),
+        _ => rng.u64(1..=2000),
+    }
+    .cast_signed();
+    if rng.u8(..3) == 0 { length } else { -length }
+}
+
+fn set_meanwhile(rng: &mut Rng, settings: &Settings) -> Option<i64> {
+    rng.bool().then(|| clock_step(rng, settings))
+}
+
+fn fault(rng: &mut Rng, kind: usize, plan: &Plan) -> Fault {
+    let settings = &plan.settings;
+    let who = if rng.u8(..4) > 0 { 0 } else { rng.usize(..plan.hosts) };
+    let backend = rng.usize(..plan.backends);
+    let short = rng.u64(MS / 10..=20 * MS);
+    let long = rng.u64(MS..=300 * MS);
+    let time = if rng.u8(..4) == 0 { long } else { short };
+    let down = short;
+    match kind {
+        0 => Fault::Crash { who, down, clock: set_meanwhile(rng, settings) },
+        1 => Fault::Restart { who, down, clock: set_meanwhile(rng, settings) },
+        2 => Fault::Kill { who, backend, down },
+        3 => Fault::Terminate { who, backend },
+        4 => Fault::Cancel { who, backend },
+        5 => Fault::Stop { who, backend, time },
+        6 => Fault::Pause { who, time, wake: pick(rng, &[Wake::Suspended, Wake::Set, Wake::Behind]) },
+        7 => Fault::Clock { who, ms: clock_step(rng, settings) },
+        8 => Fault::ClockRight { who },
+        9 => Fault::Names(names(rng, plan.hosts)),
+        10 => {
+            let mut new = self::settings(rng);
+            if settings.max_lease == 1 {
+                new.max_lease = 1;
+            }
+            Fault::Settings { who, settings: new }
+        }
+        11 => {
+            let which = rng.u8(1..=3);
+            let who = rng.usize(1..plan.hosts.max(2));
+            Fault::Cut { who, data: which & 1 > 0, acks: which & 2 > 0, time }
+        }
+        12 => Fault::Slow { who: rng.usize(1..plan.hosts.max(2)), delay: rng.u64(..20 * MS) },
+        13 => Fault::Stall { who, time },
+        14 => Fault::Promote {
+            who: rng.usize(1..plan.hosts.max(2)),
+            alive: rng.bool(),
+            back: long,
+            clock: set_meanwhile(rng, settings),
+        },
+        15 => Fault::Backup,
+        16 => Fault::Restore { down, clock: set_meanwhile(rng, settings) },
+        _ => Fault::Finish,
+    }
+}
+
+impl Plan {
+    /// Draws a world.
+    pub fn draw(seed: u64, broken: Option<Broken>) -> Plan {
+        let mut rng = Rng::with_seed(seed);
+        let hosts = pick(&mut rng, &[1, 2, 2, 3, 3]);
+        let mut plan = Plan {
+            seed,
+            schedule: seed,
+            hosts,
+            backends: rng.usize(2..=5),
+            shards: rng.usize(1..=3),
+            settings: settings(&mut rng),
+            names: if hosts > 1 && rng.bool() { names(&mut rng, hosts) } else { Names::None },
+            drift_ppm: (0..hosts).map(|_| rng.i64(-200..=200)).collect(),
+            step: pick(&mut rng, &[50, 100, 300, 2000]),
+            stretch: pick(&mut rng, &[1, 3, 10, 40, 200]),
+            lulls: pick(&mut rng, &[0, 2, 20, 200]),
+            disk: pick(&mut rng, &[50 * US, 300 * US, 2 * MS]),
+            network: pick(&mut rng, &[20 * US, 200 * US, 2 * MS]),
+            think: pick(&mut rng, &[10 * US, 200 * US, 2 * MS, 10 * MS]),
+            end: 0,
+            horizons: rng.bool(),
+            prepares: rng.u8(..4) == 0,
+            heals: rng.u8(..4) == 0,
+            events: Vec::new(),
+            broken,
+        };
+        // A world has some kinds of faults and not others: so each combination comes up.
+        let mut weights: Vec<u32> = (0..KINDS)
+            .map(|kind| match kind {
+                9 | 11 | 12 | 14 if hosts == 1 => 0,
+                17 if !plan.prepares => 0,
+                _ if rng.bool() => pick(&mut rng, &[1, 2, 6]),
+                _ => 0,
+            })
+            .collect();
+        plan.steer(&mut weights);
+        let total: u32 = weights.iter().sum();
+        let gap = pick(&mut rng, &[MS, 3 * MS, 8 * MS, 25 * MS]);
+        let aimed = pick(&mut rng, &[0, 2, 5]);
+        let mut at = rng.u64(..5 * MS);
+        let count = if rng.u8(..30) == 0 || total == 0 { 0 } else { rng.usize(5..=80) };
+        for _ in 0..count {
+            let mut left = rng.u32(..total);
+            let kind = weights.iter().position(|weight| {
+                let found = left < *weight;
+                left = left.wrapping_sub(*weight);
+                found
+            });
+            let fault = fault(&mut rng, kind.unwrap_or(0), &plan);
+            let place = (rng.u8(..8) < aimed).then(|| pick(&mut rng, &PLACES));
+            plan.events.push(Event { at, place, fault });
+            at += rng.u64(..=2 * gap);
+        }
+        plan.end = at + 30 * MS;
+        plan
+    }
+
+    /// What is found in one of ten thousand worlds is looked for where it can be.
+    fn steer(&mut self, weights: &mut [u32]) {
+        let kinds: &[usize] = match self.broken {
+            Some(Broken::StartNotPublishedAnew) => &[7, 8],
+            Some(Broken::FloorReadFirst) => &[0, 1, 2, 5],
+            _ => return,
+        };
+        (self.hosts, self.names, self.horizons, self.lulls) = (1, Names::None, true, 200);
+        for (kind, weight) in weights.iter_mut().enumerate() {
+            *weight = u32::from(kinds.contains(&kind));
+        }
+    }
+}

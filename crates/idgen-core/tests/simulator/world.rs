@@ -1,0 +1,913 @@
+//! A world: hosts in virtual time, what is to happen there next, and all that can happen to them.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::rc::Rc;
+
+use corosensei::stack::DefaultStack;
+use corosensei::{Coroutine, CoroutineResult};
+use fastrand::Rng;
+use idgen_core::Tick;
+
+use crate::backend::{Backend, Interrupt};
+use crate::client;
+use crate::host::{Configuration, Guard, Host, Record, Shared, State, Wal};
+use crate::judge::{Failure, Judge, Promise};
+use crate::plan::{Event, Fault, KINDS, MS, Names, Place, Plan, Time, US, Wake, Who};
+
+/// What happens at its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Item {
+    Backend { host: usize, index: usize, ticket: u64 },
+    Spawn { host: usize, index: usize, life: u32 },
+    Up { host: usize, primary: bool, life: u32 },
+    Event(usize),
+    GoOn { host: usize, since: Time, real: bool, boot: bool },
+    Checkpointer { host: usize, life: u32 },
+    Sender { host: usize, standby: usize, life: u32 },
+    WalWriter { host: usize },
+    FlushSoon { host: usize, life: u32, lsn: u64 },
+    Stream { standby: usize },
+    Arrive { standby: usize, link: u32, lsn: u64 },
+    Flushed { standby: usize, link: u32, lsn: u64 },
+    Ack { primary: usize, life: u32, standby: usize, lsn: u64 },
+    Rejoin { host: usize },
+    Heal,
+    Healed { until: Time },
+    End,
+}
+
+pub struct World {
+    pub plan: Plan,
+    pub now: Cell<Time>,
+    pub hosts: Vec<Host>,
+    pub judge: Judge,
+    /// Whether an event lies in wait for a backend.
+    pub traps: Cell<bool>,
+    armed: RefCell<Vec<usize>>,
+    met: Cell<Option<(usize, usize)>>,
+    agenda: RefCell<BinaryHeap<Reverse<(Time, u64, Item)>>>,
+    entries: Cell<u64>,
+    rng: RefCell<Rng>,
+    /// The primary that clients are to use.
+    current: Cell<usize>,
+    /// Which generation of its stream a standby is at.
+    links: Vec<Cell<u32>>,
+    /// The last millisecond of ids that a failover or a backup has lost, as the page says that it may: as long as a
+    /// server does not begin after it, its clock has to be past it.
+    lost: Cell<Tick>,
+    /// The stored mark with which each host became what it is.
+    begun_at: Vec<Cell<Tick>>,
+    backup: RefCell<Option<Wal>>,
+    names: Cell<u64>,
+    pub faults: RefCell<[u64; KINDS]>,
+    pub hash: Cell<u64>,
+    trace: Option<RefCell<Vec<String>>>,
+}
+
+/// What has come out of a world.
+pub struct Outcome {
+    pub failure: Option<Failure>,
+    pub ids: u64,
+    pub calls: u64,
+    pub refused: u64,
+    pub horizons: u64,
+    pub faults: [u64; KINDS],
+    pub hash: u64,
+    pub time: Time,
+    pub trace: Vec<String>,
+}
+
+type Life = Coroutine<(), Time, ()>;
+
+/// A world with the backends that live in it.
+struct Living {
+    world: Rc<World>,
+    lives: Vec<Vec<Option<Life>>>,
+    stacks: Vec<DefaultStack>,
+}
+
+/// Lives through a world, and looks for any broken promise, or only for one. With a trace it tells what happens.
+pub fn live_through(plan: &Plan, only: Option<Promise>, trace: bool) -> Outcome {
+    let world = Rc::new(World::new(plan.clone(), only, trace));
+    let lives = (0..plan.hosts).map(|_| (0..plan.backends).map(|_| None).collect()).collect();
+    let mut living = Living { world: world.clone(), lives, stacks: Vec::new() };
+    living.run();
+    for host in 0..plan.hosts {
+        living.kill(host);
+    }
+    let judge = &world.judge;
+    Outcome {
+        failure: judge.failure.take(),
+        ids: judge.ids.get(),
+        calls: judge.calls.get(),
+        refused: judge.refused.get(),
+        horizons: judge.horizons.get(),
+        faults: *world.faults.borrow(),
+        hash: world.hash.get() ^ world.now.get() ^ world.entries.get() << 20,
+        time: world.now.get(),
+        trace: world.trace.as_ref().map(|trace| trace.take()).unwrap_or_default(),
+    }
+}
+
+impl World {
+    fn new(plan: Plan, only: Option<Promise>, trace: bool) -> World {
+        World {
+            now: Cell::default(),
+            hosts: (0..plan.hosts).map(|index| Host::new(index, &plan)).collect(),
+            judge: Judge::new(&plan, only),
+            traps: Cell::default(),
+            armed: RefCell::default(),
+            met: Cell::default(),
+            agenda: RefCell::default(),
+            entries: Cell::default(),
+            rng: RefCell::new(Rng::with_seed(plan.schedule ^ 0x5eed)),
+            current: Cell::default(),
+            links: vec![Cell::default(); plan.hosts],
+            lost: Cell::default(),
+            begun_at: vec![Cell::default(); plan.hosts],
+            backup: RefCell::default(),
+            names: Cell::default(),
+            faults: RefCell::new([0; KINDS]),
+            hash: Cell::default(),
+            trace: trace.then(RefCell::default),
+            plan,
+        }
+    }
+
+    pub fn trace(&self, text: impl FnOnce() -> String) {
+        if let Some(trace) = &self.trace {
+            let now = self.now.get();
+            trace.borrow_mut().push(format!("{:>8}.{:03} ms  {}", now / MS, now % MS / US, text()));
+        }
+    }
+
+    fn draw<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
+        draw(&mut self.rng.borrow_mut())
+    }
+
+    fn at(&self, time: Time, item: Item) {
+        self.entries.set(self.entries.get() + 1);
+        self.agenda.borrow_mut().push(Reverse((time, self.entries.get(), item)));
+    }
+
+    fn after(&self, time: Time, item: Item) {
+        self.at(self.now.get() + time, item);
+    }
+
+    fn soon(&self, within: Time, item: Item) {
+        let time = self.draw(|rng| rng.u64(..=within));
+        self.after(time, item);
+    }
+
+    /// The WAL writer flushes up to there when it comes to that, mostly soon.
+    pub fn flush_soon(&self, host: &Host, lsn: u64) {
+        let late = self.draw(|rng| if rng.u8(..4) == 0 { rng.u64(..200 * MS) } else { 0 });
+        self.at(
+            self.disk_done(host) + late,
+            Item::FlushSoon { host: host.index, life: host.life.get(), lsn },
+        );
+    }
+
+    /// When the disk has done what it is asked for now.
+    pub fn disk_done(&self, host: &Host) -> Time {
+        let disk = self.plan.disk;
+        self.now.get().max(host.stalled.get()) + self.draw(|rng| rng.u64(disk / 2..=disk * 2))
+    }
+
+    fn network(&self, standby: &Host) -> Time {
+        let network = self.plan.network;
+        standby.slow.get() + self.draw(|rng| rng.u64(network / 2..=network * 2))
+    }
+
+    pub fn name_prepared(&self) -> u64 {
+        self.names.set(self.names.get() + 1);
+        self.names.get()
+    }
+
+    fn schedule(&self, backend: &Backend, time: Time) {
+        backend.ticket.set(backend.ticket.get() + 1);
+        let ticket = backend.ticket.get();
+        self.at(time, Item::Backend { host: backend.host, index: backend.index, ticket });
+    }
+
+    /// Wakes a backend that sleeps.
+    pub fn wake(&self, backend: &Backend) {
+        if backend.sleeping.get() {
+            self.schedule(backend, self.now.get());
+        }
+    }
+
+    /// Whether something lies in wait for a backend here.
+    pub fn meet(&self, backend: &Backend, place: Place) -> bool {
+        if backend.host != self.current.get() || self.met.get().is_some() {
+            return false;
+        }
+        let mut armed = self.armed.borrow_mut();
+        let Some(found) = armed.iter().position(|event| self.plan.events[*event].place == Some(place)) else {
+            return false;
+        };
+        let event = armed.remove(found);
+        self.traps.set(!armed.is_empty());
+        self.met.set(Some((event, backend.index)));
+        true
+    }
+
+    fn host(&self, who: Who) -> &Host {
+        &self.hosts[(self.current.get() + who) % self.hosts.len()]
+    }
+
+    /// Sets a clock by so much, but not back to where ids were lost.
+    fn set_clock(&self, host: &Host, ns: i64) {
+        let now = self.now.get();
+        let (before, shown) = (host.clocks.real_ns(now), host.clocks.tick(now));
+        host.clocks.step(ns.max(MS.cast_signed() * 100_000 - before));
+        let tick = host.clocks.tick(now);
+        if host.state.get() != State::Standby
+            && self.begun_at[host.index].get() <= self.lost.get()
+            && tick <= self.lost.get()
+        {
+            host.clocks.step((self.lost.get() + 1 - tick).cast_signed() * MS.cast_signed());
+        }
+        let moved = host.clocks.real_ns(now) - before;
+        let shared = host.shared();
+        if moved < 0 {
+            shared.behind.set(true);
+            shared.relived.set(shared.relived.get().max(shown));
+            self.judge.clock_set(host, now);
+        } else {
+            shared.forward.set(shared.forward.get() + moved);
+        }
+        self.trace(|| format!("the clock of host {} is set by {} us", host.index, moved / 1000));
+    }
+
+    /// A host has another configuration file. Its processes read it one by one.
+    fn configure(&self, host: &Host, change: impl FnOnce(&mut Configuration)) {
+        let mut file = Configuration::clone(&host.file.borrow());
+        change(&mut file);
+        file.version += 1;
+        file.since = self.now.get();
+        if let Names::First(listed) | Names::Any(listed) = &mut file.names {
+            listed.retain(|index| *index != host.index);
+            if listed.is_empty() {
+                file.names = Names::None;
+            }
+        }
+        if file.settings.max_ahead != host.file.borrow().settings.max_ahead {
+            host.shared().mixed.set(true);
+        }
+        let other = host.guard.borrow().as_ref().is_some_and(|guard| guard.names != file.names);
+        if other {
+            host.guard.take();
+        }
+        *host.file.borrow_mut() = Rc::new(file);
+        let life = host.life.get();
+        self.soon(5 * MS, Item::Checkpointer { host: host.index, life });
+        for standby in 0..self.hosts.len() {
+            self.soon(5 * MS, Item::Sender { host: host.index, standby, life });
+        }
+    }
+
+    /// Commits wait for these standbys for certain once all processes have read that they have to.
+    fn look_at_guard(&self, host: &Host) {
+        let file = host.file.borrow();
+        let all = host.shared().standbys.get().is_some()
+            && host.checkpointer.borrow().version == file.version
+            && host.senders.borrow().iter().all(|sender| sender.version == file.version);
+        if !all || host.guard.borrow().as_ref().is_some_and(|guard| guard.names == file.names) {
+            return;
+        }
+        let since = host.wal.borrow().inserted;
+        let guard = (file.names != Names::None).then(|| Guard { names: file.names.clone(), since });
+        if let Some(guard) = &guard {
+            self.trace(|| format!("host {} waits for {:?} for certain", host.index, guard.names));
+        }
+        host.guard.replace(guard);
+    }
+
+    /// A standby has told how far it has flushed.
+    fn acknowledge(&self, primary: &Host, standby: usize, lsn: u64) {
+        let mut flushed_by = primary.flushed_by.borrow_mut();
+        flushed_by[standby] = flushed_by[standby].max(Some(lsn));
+        let names = primary.senders.borrow()[standby].names.clone();
+        let counts = match &names {
+            Names::None => false,
+            Names::First(listed) => {
+                listed.iter().find(|index| flushed_by[**index].is_some()) == Some(&standby)
+            }
+            Names::Any(listed) => listed.contains(&standby),
+        };
+        let acknowledged = &primary.shared().acknowledged;
+        if counts && flushed_by[standby] > Some(acknowledged.get()) {
+            acknowledged.set(lsn);
+        }
+    }
+
+    /// A standby is no longer what it was to whom it follows.
+    fn unlink(&self, standby: &Host) {
+        let link = &self.links[standby.index];
+        link.set(link.get() + 1);
+        if let Some(primary) = standby.follows.get() {
+            self.hosts[primary].flushed_by.borrow_mut()[standby.index] = None;
+        }
+    }
+}
+
+impl Living {
+    fn run(&mut self) {
+        let world = self.world.clone();
+        let plan = &world.plan;
+        for host in &world.hosts {
+            world.configure(host, |_| {});
+            world.after(0, Item::Up { host: host.index, primary: host.index == 0, life: 0 });
+            world.soon(5 * MS, Item::WalWriter { host: host.index });
+            if host.index > 0 {
+                host.follows.set(Some(0));
+            }
+            world.soon(MS, Item::Stream { standby: host.index });
+        }
+        for (index, event) in plan.events.iter().enumerate() {
+            world.at(event.at, Item::Event(index));
+        }
+        world.at(plan.end, if plan.heals { Item::Heal } else { Item::End });
+        while world.judge.failure.borrow().is_none() {
+            let Some(Reverse((time, _, item))) = world.agenda.borrow_mut().pop() else { break };
+            world.now.set(world.now.get().max(time));
+            if item == Item::End {
+                break;
+            }
+            self.happen(item);
+            while let Some((event, backend)) = world.met.take() {
+                let Event { fault, .. } = &plan.events[event];
+                self.strike(fault, Some(backend));
+            }
+        }
+    }
+
+    fn happen(&mut self, item: Item) {
+        let world = self.world.clone();
+        match item {
+            Item::Backend { host, index, ticket } => self.resume(host, index, ticket),
+            Item::Spawn { host, index, life } => {
+                if world.hosts[host].life.get() == life {
+                    self.spawn(host, index);
+                }
+            }
+            Item::Up { host, primary, life } => {
+                let host = &world.hosts[host];
+                if host.life.get() == life {
+                    self.start(host, if primary { State::Primary } else { State::Standby });
+                }
+            }
+            Item::Event(index) => match &world.plan.events[index] {
+                Event { place: Some(_), .. } => {
+                    world.armed.borrow_mut().push(index);
+                    world.traps.set(true);
+                }
+                Event { fault, .. } => self.strike(fault, None),
+            },
+            Item::GoOn { host, since, real, boot } => {
+                if world.hosts[host].paused.get() == since {
+                    self.go_on(&world.hosts[host], real, boot);
+                }
+            }
+            Item::Checkpointer { host, life } => {
+                let host = &world.hosts[host];
+                if host.life.get() == life {
+                    let file = host.file.borrow().clone();
+                    host.shared().standbys.set(Some(file.names != Names::None));
+                    *host.checkpointer.borrow_mut() = file;
+                    world.look_at_guard(host);
+                }
+            }
+            Item::Sender { host, standby, life } => {
+                let host = &world.hosts[host];
+                if host.life.get() == life {
+                    host.senders.borrow_mut()[standby] = host.file.borrow().clone();
+                    world.look_at_guard(host);
+                }
+            }
+            Item::WalWriter { host: index } => {
+                let host = &world.hosts[index];
+                let now = world.now.get();
+                if host.stalled.get() <= now && host.paused.get() <= now {
+                    let inserted = host.wal.borrow().inserted;
+                    host.wal.borrow_mut().flush(inserted);
+                }
+                world.soon(60 * MS, Item::WalWriter { host: index });
+            }
+            Item::FlushSoon { host: index, life, lsn } => {
+                let host = &world.hosts[index];
+                let until = host.stalled.get().max(host.paused.get());
+                if host.life.get() == life && until > world.now.get() {
+                    world.at(until, item);
+                } else if host.life.get() == life {
+                    host.wal.borrow_mut().flush(lsn);
+                }
+            }
+            Item::Stream { standby } => self.stream(&world.hosts[standby]),
+            Item::Arrive { standby, link, lsn } => {
+                if world.links[standby].get() == link {
+                    let host = &world.hosts[standby];
+                    let done = world.disk_done(host).max(host.paused.get());
+                    world.at(done, Item::Flushed { standby, link, lsn });
+                }
+            }
+            Item::Flushed { standby, link, lsn } => self.flushed(standby, link, lsn),
+            Item::Ack { primary, life, standby, lsn } => {
+                let host = &world.hosts[primary];
+                if host.life.get() == life && host.state.get() == State::Primary {
+                    world.acknowledge(host, standby, lsn);
+                }
+            }
+            Item::Rejoin { host } => self.rejoin(&world.hosts[host]),
+            Item::Heal => self.heal(),
+            Item::Healed { until } => {
+                let current = &world.hosts[world.current.get()];
+                let hungry = current
+                    .backends
+                    .borrow()
+                    .iter()
+                    .position(|backend| backend.as_ref().is_none_or(|backend| backend.served.get() == 0));
+                match hungry {
+                    Some(index) if until < world.now.get() => world.fail(Promise::Availability, || {
+                        format!("host {} backend {index} has no id, though all is well", current.index)
+                    }),
+                    Some(_) => world.after(10 * MS, Item::Healed { until }),
+                    None => world.after(0, Item::End),
+                }
+            }
+            Item::End => {}
+        }
+    }
+
+    fn spawn(&mut self, host: usize, index: usize) {
+        let world = self.world.clone();
+        let host = &world.hosts[host];
+        if host.state.get() == State::Down {
+            return;
+        }
+        let seed = world.draw(|rng| rng.u64(..));
+        let backend = Backend::new(&world, host, index, seed);
+        let living = backend.clone();
+        let stack = self.stacks.pop().unwrap_or_else(|| DefaultStack::new(256 << 10).unwrap());
+        let life = Life::with_stack(stack, move |yielder, ()| client::live(&living, yielder));
+        self.lives[host.index][index] = Some(life);
+        host.backends.borrow_mut()[index] = Some(backend.clone());
+        world.schedule(&backend, world.now.get());
+    }
+
+    fn resume(&mut self, host: usize, index: usize, ticket: u64) {
+        let world = self.world.clone();
+        let now = world.now.get();
+        let Some(backend) = world.hosts[host].backends.borrow()[index].clone() else { return };
+        if backend.ticket.get() != ticket {
+            return;
+        }
+        let until = backend.stopped.get().max(world.hosts[host].paused.get());
+        if until > now {
+            world.schedule(&backend, until);
+            return;
+        }
+        let Some(life) = &mut self.lives[host][index] else { return };
+        match life.resume(()) {
+            CoroutineResult::Yield(time) => world.schedule(&backend, time.max(world.now.get())),
+            CoroutineResult::Return(()) => {
+                self.end(host, index);
+                let life = world.hosts[host].life.get();
+                world.soon(2 * MS, Item::Spawn { host, index, life });
+            }
+        }
+    }
+
+    /// A backend ends, wherever it is.
+    fn end(&mut self, host: usize, index: usize) {
+        if let Some(backend) = self.world.hosts[host].backends.borrow_mut()[index].take() {
+            backend.dead.set(true);
+            backend.unwinding.set(true);
+            self.world.note(&backend);
+        }
+        if let Some(mut life) = self.lives[host][index].take() {
+            life.force_unwind();
+            self.stacks.push(life.into_stack());
+        }
+    }
+
+    /// All of a server's backends end at once.
+    fn kill(&mut self, host: usize) {
+        for index in 0..self.world.plan.backends {
+            self.end(host, index);
+        }
+    }
+
+    /// The server is no more, and recovery will find what is on disk, and perhaps more of the WAL.
+    fn stop(&mut self, host: &Host) {
+        self.kill(host.index);
+        self.go_on(host, false, false);
+        let mut wal = host.wal.borrow_mut();
+        let kept = self.world.draw(|rng| rng.u64(wal.flushed..=wal.inserted));
+        wal.recover(kept);
+        host.state.set(State::Down);
+        host.life.set(host.life.get() + 1);
+        self.world.unlink(host);
+        self.world.judge.clock_set(host, 0);
+    }
+
+    fn start(&mut self, host: &Host, state: State) {
+        let world = self.world.clone();
+        world.trace(|| format!("host {} starts as {state:?}", host.index));
+        host.state.set(state);
+        host.life.set(host.life.get() + 1);
+        *host.shared.borrow_mut() = Shared::new(&world.plan);
+        *host.prepared.borrow_mut() = host.wal.borrow().prepared();
+        host.flushed_by.borrow_mut().fill(None);
+        let file = host.file.borrow().clone();
+        host.senders.borrow_mut().fill(file.clone());
+        *host.checkpointer.borrow_mut() = file;
+        for order in world.judge.orders[host.index].borrow_mut().iter_mut().flatten() {
+            order.begin();
+        }
+        let life = host.life.get();
+        world.soon(3 * MS, Item::Checkpointer { host: host.index, life });
+        self.begin(host);
+        for index in 0..world.plan.backends {
+            world.soon(2 * MS, Item::Spawn { host: host.index, index, life });
+        }
+        for other in world.hosts.iter().filter(|other| other.follows.get() == Some(host.index)) {
+            world.unlink(other);
+        }
+    }
+
+    /// A run of a server begins at the stored mark.
+    fn begin(&self, host: &Host) {
+        let world = &self.world;
+        world.begun_at[host.index].set(host.wal.borrow().stored);
+        world.set_clock(host, 0);
+        host.disturb(world.now.get() + 30 * MS);
+    }
+
+    fn stream(&self, standby: &Host) {
+        let world = &self.world;
+        let now = world.now.get();
+        let index = standby.index;
+        world.soon(world.plan.network + MS, Item::Stream { standby: index });
+        let Some(primary) = standby.follows.get().map(|primary| &world.hosts[primary]) else { return };
+        let there = |host: &Host, state| host.state.get() == state && host.paused.get() <= now;
+        if !there(standby, State::Standby) || !there(primary, State::Primary) || primary.cut_off.get() {
+            return;
+        }
+        let lsn = primary.wal.borrow().flushed;
+        let link = world.links[index].get();
+        if standby.data_cut.get() <= now && lsn > standby.wal.borrow().flushed {
+            world.after(world.network(standby), Item::Arrive { standby: index, link, lsn });
+        }
+        self.tell(standby, primary);
+    }
+
+    /// A standby tells how far it has flushed.
+    fn tell(&self, standby: &Host, primary: &Host) {
+        let world = &self.world;
+        if standby.acks_cut.get() <= world.now.get() {
+            let (lsn, life) = (standby.wal.borrow().flushed, primary.life.get());
+            let ack = Item::Ack { primary: primary.index, life, standby: standby.index, lsn };
+            world.after(world.network(standby), ack);
+        }
+    }
+
+    fn flushed(&self, standby: usize, link: u32, lsn: u64) {
+        let world = &self.world;
+        let host = &world.hosts[standby];
+        let Some(primary) = host.follows.get().map(|primary| &world.hosts[primary]) else { return };
+        if world.links[standby].get() != link || host.state.get() != State::Standby {
+            return;
+        }
+        let until = host.stalled.get().max(host.paused.get());
+        if until > world.now.get() {
+            world.at(until, Item::Flushed { standby, link, lsn });
+            return;
+        }
+        if lsn > host.wal.borrow().flushed {
+            host.wal.borrow_mut().receive(&primary.wal.borrow(), lsn);
+            world.trace(|| format!("host {standby} has the mark {}", host.wal.borrow().durable));
+            self.tell(host, primary);
+        }
+    }
+
+    fn go_on(&self, host: &Host, real: bool, boot: bool) {
+        let world = &self.world;
+        let before = host.clocks.tick(world.now.get());
+        host.clocks.go_on(world.now.get(), real, boot);
+        host.paused.set(0);
+        if boot && !real {
+            let after = host.clocks.tick(world.now.get());
+            let forward = &host.shared().forward;
+            forward.set(forward.get() + ((after - before) * MS).cast_signed());
+        }
+    }
+
+    /// A host becomes a standby of the primary, with a copy of its data.
+    fn rejoin(&mut self, host: &Host) {
+        let world = self.world.clone();
+        let current = &world.hosts[world.current.get()];
+        let follows = host.follows.get() == Some(current.index) && host.state.get() != State::Primary;
+        if host.index == current.index || follows {
+            return;
+        }
+        if current.state.get() != State::Primary || current.paused.get() > 0 || host.paused.get() > 0 {
+            world.soon(5 * MS, Item::Rejoin { host: host.index });
+            return;
+        }
+        self.stop(host);
+        let mut wal = current.wal.borrow().clone();
+        let flushed = wal.flushed;
+        wal.cut(flushed);
+        *host.wal.borrow_mut() = wal;
+        host.cut_off.set(false);
+        host.guard.take();
+        host.follows.set(Some(current.index));
+        self.start(host, State::Standby);
+    }
+
+    fn strike(&mut self, fault: &Fault, victim: Option<usize>) {
+        self.world.clone().trace(|| format!("FAULT {fault:?}"));
+        if self.apply(fault, victim) {
+            self.world.faults.borrow_mut()[fault.kind()] += 1;
+        }
+    }
+
+    /// Has a fault happen, to the backend that was met where one was; whether there was anything that it could
+    /// happen to.
+    fn apply(&mut self, fault: &Fault, victim: Option<usize>) -> bool {
+        let world = self.world.clone();
+        let now = world.now.get();
+        let host_of = |who: Who| world.host(if victim.is_some() { 0 } else { who });
+        let backend_of = |who: Who, backend: usize| {
+            host_of(who).backends.borrow()[victim.unwrap_or(backend) % world.plan.backends].clone()
+        };
+        match fault {
+            Fault::Crash { who, down, clock } => self.fall(host_of(*who), *down, *clock, false),
+            Fault::Restart { who, down, clock } => self.fall(host_of(*who), *down, *clock, true),
+            Fault::Kill { who, down, .. } => self.fall(host_of(*who), *down / 4, None, false),
+            Fault::Terminate { who, backend } | Fault::Cancel { who, backend } => {
+                let Some(backend) = backend_of(*who, *backend) else { return false };
+                backend.interrupt.set(Some(match fault {
+                    Fault::Cancel { .. } => Interrupt::Cancel,
+                    _ => Interrupt::Terminate,
+                }));
+                world.wake(&backend);
+                true
+            }
+            Fault::Stop { who, backend, time } => {
+                let Some(backend) = backend_of(*who, *backend) else { return false };
+                backend.stopped.set(now + time);
+                backend.host().disturb(now + time);
+                true
+            }
+            Fault::Pause { who, time, wake } => {
+                let host = host_of(*who);
+                if host.state.get() == State::Down || host.paused.get() > 0 {
+                    return false;
+                }
+                host.paused.set(now + time);
+                host.clocks.stop(now);
+                let (real, boot) = match wake {
+                    Wake::Suspended => (false, false),
+                    Wake::Set => (false, true),
+                    Wake::Behind => (true, true),
+                };
+                world.after(*time, Item::GoOn { host: host.index, since: now + time, real, boot });
+                host.disturb(now + time + 30 * MS);
+                true
+            }
+            Fault::Clock { who, ms } => self.clock(host_of(*who), ms * MS.cast_signed()),
+            Fault::ClockRight { who } => {
+                let host = host_of(*who);
+                self.clock(host, host.clocks.error_ns(now))
+            }
+            Fault::Names(names) => {
+                let host = world.host(0);
+                world.configure(host, |file| file.names = names.clone());
+                host.disturb(now + 30 * MS);
+                true
+            }
+            Fault::Settings { who, settings } => {
+                let host = host_of(*who);
+                world.configure(host, |file| file.settings = settings.clone());
+                host.shared().behind.set(true);
+                true
+            }
+            Fault::Cut { who, data, acks, time } => {
+                let host = world.host(*who);
+                if host.state.get() != State::Standby {
+                    return false;
+                }
+                for (cut, is_cut) in [(&host.data_cut, data), (&host.acks_cut, acks)] {
+                    if *is_cut {
+                        cut.set(now + time);
+                    }
+                }
+                host.disturb(now + time + 30 * MS);
+                true
+            }
+            Fault::Slow { who, delay } => {
+                world.host(*who).slow.set(*delay);
+                true
+            }
+            Fault::Stall { who, time } => {
+                let host = host_of(*who);
+                host.stalled.set(now + time);
+                host.disturb(now + time + 30 * MS);
+                true
+            }
+            Fault::Promote { who, alive, back, clock } => {
+                self.promote(world.host(*who), *alive, *back, *clock)
+            }
+            Fault::Backup => {
+                let mut wal = world.host(0).wal.borrow().clone();
+                let flushed = wal.flushed;
+                wal.cut(flushed);
+                *world.backup.borrow_mut() = Some(wal);
+                true
+            }
+            Fault::Restore { down, clock } => self.restore(*down, *clock),
+            Fault::Finish => self.finish(world.host(0)),
+        }
+    }
+
+    fn clock(&self, host: &Host, ns: i64) -> bool {
+        if host.paused.get() > 0 {
+            return false;
+        }
+        self.world.set_clock(host, ns);
+        true
+    }
+
+    /// A server ends, and starts again as what it was.
+    fn fall(&mut self, host: &Host, down: Time, clock: Option<i64>, in_order: bool) -> bool {
+        let world = self.world.clone();
+        let primary = match host.state.get() {
+            State::Down => return false,
+            state => state == State::Primary,
+        };
+        if in_order {
+            let inserted = host.wal.borrow().inserted;
+            host.wal.borrow_mut().flush(inserted);
+        }
+        self.stop(host);
+        if let Some(ms) = clock {
+            world.set_clock(host, ms * MS.cast_signed());
+        }
+        world.after(down, Item::Up { host: host.index, primary, life: host.life.get() });
+        host.disturb(world.now.get() + down + 30 * MS);
+        true
+    }
+
+    /// Whether the page promises that no id is lost when this standby takes over: commits wait for it, or for others
+    /// that have no more than it has, and it has caught up with what was there when that began.
+    fn is_synchronous(&self, primary: &Host, standby: &Host) -> bool {
+        let has = |index: usize| self.world.hosts[index].wal.borrow().flushed;
+        primary.guard.borrow().as_ref().is_some_and(|guard| {
+            let listed = guard.names.listed();
+            listed.contains(&standby.index)
+                && has(standby.index) >= guard.since
+                && listed.iter().all(|other| {
+                    self.world.hosts[*other].follows.get() == Some(primary.index)
+                        && has(*other) <= has(standby.index)
+                })
+        })
+    }
+
+    fn promote(&mut self, standby: &Host, alive: bool, back: Time, clock: Option<i64>) -> bool {
+        let world = self.world.clone();
+        let primary = world.host(0);
+        let follows = standby.follows.get() == Some(primary.index);
+        if standby.state.get() != State::Standby || !follows || standby.paused.get() > 0 {
+            return false;
+        }
+        let synchronous = self.is_synchronous(primary, standby);
+        if !synchronous && world.hosts.iter().any(|host| host.cut_off.get()) {
+            return false;
+        }
+        if let Some(ms) = clock {
+            world.set_clock(standby, ms * MS.cast_signed());
+        }
+        let alive = alive && synchronous && primary.state.get() == State::Primary;
+        world.trace(|| {
+            let how = if synchronous { "synchronous" } else { "asynchronous" };
+            let old = if alive { "lives on" } else { "is dead" };
+            let mark = standby.wal.borrow().durable;
+            format!(
+                "host {} is promoted, {how}, at the mark {mark}; host {} {old}",
+                standby.index, primary.index
+            )
+        });
+        if alive {
+            primary.cut_off.set(true);
+            primary.disturb(Time::MAX);
+        } else {
+            self.stop(primary);
+        }
+        for other in &world.hosts {
+            if other.follows.get() == Some(primary.index) {
+                world.unlink(other);
+                other.follows.set(None);
+            }
+            let wait = if other.index == primary.index { back } else { back / 8 };
+            world.after(wait, Item::Rejoin { host: other.index });
+        }
+        if synchronous {
+            standby.horizon.set(primary.horizon.get());
+        } else {
+            self.lose(standby);
+        }
+        {
+            let from = world.judge.orders[primary.index].borrow().clone();
+            let mut to = world.judge.orders[standby.index].borrow_mut();
+            for (to, from) in to.iter_mut().flatten().zip(from.iter().flatten()) {
+                if synchronous { to.take_over(from) } else { to.lose(from.next) }
+            }
+        }
+        standby.state.set(State::Primary);
+        *standby.prepared.borrow_mut() = standby.wal.borrow().prepared();
+        standby.guard.take();
+        world.current.set(standby.index);
+        self.begin(standby);
+        world.look_at_guard(standby);
+        true
+    }
+
+    /// A server begins that knows less than was issued. Its clock has to have passed that.
+    fn lose(&self, host: &Host) {
+        let world = &self.world;
+        host.horizon.set(i64::MIN);
+        let issued = world.judge.issued.get();
+        if issued >= host.wal.borrow().durable {
+            world.lost.set(world.lost.get().max(issued));
+        }
+    }
+
+    fn restore(&mut self, down: Time, clock: Option<i64>) -> bool {
+        let world = self.world.clone();
+        let host = world.host(0);
+        if host.state.get() == State::Down || world.hosts.iter().any(|host| host.cut_off.get()) {
+            return false;
+        }
+        let Some(backup) = world.backup.borrow().clone() else { return false };
+        self.fall(host, down, clock, false);
+        *host.wal.borrow_mut() = backup;
+        host.guard.take();
+        self.lose(host);
+        for order in world.judge.orders[host.index].borrow_mut().iter_mut().flatten() {
+            order.lose(0);
+        }
+        for other in world.hosts.iter().filter(|other| other.index != host.index) {
+            world.unlink(other);
+            other.follows.set(None);
+            world.after(down, Item::Rejoin { host: other.index });
+        }
+        true
+    }
+
+    /// A prepared transaction is committed.
+    fn finish(&self, host: &Host) -> bool {
+        if host.state.get() != State::Primary {
+            return false;
+        }
+        let Some(name) = host.prepared.borrow().keys().next().copied() else { return false };
+        let lsn = host.wal.borrow_mut().insert(Some(Record::Finish(name)));
+        host.wal.borrow_mut().flush(lsn);
+        host.prepared.borrow_mut().remove(&name);
+        true
+    }
+
+    /// All is made well, and then every backend is to have ids.
+    fn heal(&mut self) {
+        let world = self.world.clone();
+        let now = world.now.get();
+        world.traps.set(false);
+        world.armed.borrow_mut().clear();
+        for host in &world.hosts {
+            self.go_on(host, false, false);
+            for until in [&host.data_cut, &host.acks_cut, &host.slow, &host.stalled] {
+                until.set(0);
+            }
+        }
+        let current = world.host(0);
+        while self.finish(current) {}
+        if current.state.get() != State::Down {
+            self.stop(current);
+        }
+        let mark = current.wal.borrow().stored;
+        let tick = current.clocks.tick(now);
+        world.set_clock(current, (mark.saturating_sub(tick) * MS).cast_signed());
+        self.start(current, State::Primary);
+        for host in &world.hosts {
+            host.calm.set(now);
+            if host.index != current.index {
+                self.rejoin(host);
+            }
+        }
+        world.after(10 * MS, Item::Healed { until: now + 6000 * MS });
+    }
+}
