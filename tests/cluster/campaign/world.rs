@@ -106,7 +106,7 @@ impl World {
     /// The same, of a program that is wrong, for faults that find it.
     pub fn with(seed: u64, folder: &Path, wrong: Option<&Pair>) -> World {
         let mut rng = Rng::with_seed(seed);
-        let max_wait = format!("idgen.max_wait = {}", [1000, 3000][rng.usize(0..2)]);
+        let max_wait = format!("idgen.max_wait = {}", [3000, 6000][rng.usize(0..2)]);
         let mutation = format!("idgen.mutation = '{}'", wrong.map_or("", |pair| pair.mutation));
         let mut settings = vec![
             "idgen.epoch = '2024-01-01T00:00:00Z'",
