@@ -394,7 +394,7 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
                 Ok(run) => {
                     let tick = run.start.tick();
                     while now < run.due(max_ahead) {
-                        self.wait(tick, now, max_ahead)?;
+                        self.wait(tick, max_ahead)?;
                         now = self.server.now()?;
                     }
                     // Both may have moved meanwhile; the limit is lower where synchronous replication has begun.
@@ -403,7 +403,7 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
                         return Ok((run.due(max_ahead), run));
                     }
                 }
-                Err(Refusal::Ahead { tick }) => self.wait(tick, now, max_ahead)?,
+                Err(Refusal::Ahead { tick }) => self.wait(tick, max_ahead)?,
                 // The slot has not seen the floor of this run yet.
                 Err(Refusal::Limit { .. }) if renew::load(self.server)? => {}
                 Err(Refusal::Limit { tick }) => {
@@ -426,9 +426,15 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
     }
 
     /// Sleeps until the clock lets `tick` be issued, or a part of that.
-    fn wait(&mut self, tick: Tick, now: Tick, max_ahead: u64) -> Result<(), V::Error> {
+    fn wait(&mut self, tick: Tick, max_ahead: u64) -> Result<(), V::Error> {
         let Some(left_us) = self.patience.left_us(self.server) else {
-            return Err(self.too_far_ahead(tick, now, max_ahead).into());
+            // The process may have been put aside since it read the clock.
+            let now = self.server.now()?;
+            return if tick > now + max_ahead {
+                Err(self.too_far_ahead(tick, now, max_ahead).into())
+            } else {
+                Ok(())
+            };
         };
         let due_in = self.server.us_until(tick - max_ahead)?;
         self.server.sleep(due_in.min(left_us).clamp(1, LOOK_AGAIN_US), Wait::Clock);

@@ -23,6 +23,8 @@ const SHARD_OF_ROWS: u16 = 3;
 /// Shards that all clients mint for, and that the clients mint most of their ids for.
 const SHARDS: u16 = 4;
 const BULK_SHARDS: u16 = 64;
+/// The first of the shards of a server that mints apart from the primary, and how many there are.
+pub const SHARDS_APART: (u16, u16) = (1000, 4);
 
 /// What a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub enum Work {
     MintForLong,
     /// It mints in statements that do nothing else for long.
     MintBusily,
+    /// It mints for [`SHARDS_APART`], and asks for ids of a shard of the others, which are refused.
+    MintApart,
     /// Its backend stops whenever it comes by this point of a renewal.
     StopAt(&'static str),
     /// It follows the table by the horizon.
@@ -56,6 +60,20 @@ impl Journals {
     fn create(&self) -> Writer {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         Writer::create(&self.folder.join(format!("client-{number}.jsonl")))
+    }
+
+    /// Writes down ids that a server has minted since a moment and given to no client, in the order of the ids.
+    pub fn note_minted(&self, server: ServerNumber, since: Moment, shards: (u16, u16), ids: &[i64]) {
+        self.create().write(&Record {
+            session: self.sessions.fetch_add(1, Ordering::Relaxed),
+            server,
+            statement: "no client's".into(),
+            shards,
+            heard: since,
+            called: since,
+            answered: Moment::now(),
+            answer: Answer::Ids(Run::of(ids, false)),
+        });
     }
 }
 
@@ -207,7 +225,7 @@ impl Session {
                         let pace = match self.work {
                             Work::Follow | Work::MintBusily => 200..500,
                             Work::StopAt(_) => 1..5,
-                            Work::Mint | Work::MintForLong => 40..160,
+                            Work::Mint | Work::MintForLong | Work::MintApart => 40..160,
                         };
                         thread::sleep(Duration::from_millis(self.rng.u64(pace)));
                     }
@@ -248,6 +266,12 @@ impl Session {
                     "SELECT array_agg(snowflake_next_id({first} + n / 5000)) AS busily FROM generate_series(0, 79999) AS n"
                 );
                 self.ids(client, &sql, (first, 16), false);
+            }
+            Work::MintApart => {
+                let (first, count) = SHARDS_APART;
+                let shard = if self.rng.bool() { first + self.rng.u16(..count) } else { SHARD_OF_ROWS };
+                let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, 8000) AS id");
+                self.ids(client, &sql, (shard, 1), false);
             }
             Work::StopAt(point) => {
                 let sql = format!(

@@ -106,13 +106,15 @@ impl World {
     /// The same, of a program that is wrong, for faults that find it.
     pub fn with(seed: u64, folder: &Path, wrong: Option<&Pair>) -> World {
         let mut rng = Rng::with_seed(seed);
-        let max_wait = format!("idgen.max_wait = {}", [1000, 3000][rng.usize(0..2)]);
+        let max_wait = format!("idgen.max_wait = {}", [3000, 6000][rng.usize(0..2)]);
         let mutation = format!("idgen.mutation = '{}'", wrong.map_or("", |pair| pair.mutation));
         let mut settings = vec![
             "idgen.epoch = '2024-01-01T00:00:00Z'",
             "idgen.reserve_ahead = 200ms",
             &max_wait,
             "max_prepared_transactions = 20",
+            // For those who subscribe.
+            "wal_level = logical",
             "jit = off",
             // For pg_rewind.
             "wal_log_hints = on",
@@ -227,6 +229,17 @@ impl World {
     /// Starts a client that stays with the primary, and is ended by whoever has asked for it.
     pub fn start_apart(&mut self, work: Work) -> Sessions {
         Sessions::start(&[work], &self.journals, &self.primary, &mut self.rng)
+    }
+
+    /// The same of a server that is none of the world's.
+    pub fn start_on(&mut self, server: &Server, work: Work) -> Sessions {
+        self.know(server);
+        Sessions::start(&[work], &self.journals, server, &mut self.rng)
+    }
+
+    /// Tells the checker of ids that a server has minted since a moment and given to no client.
+    pub fn note_minted(&self, server: &Server, since: Moment, shards: (u16, u16), ids: &[i64]) {
+        self.journals.note_minted(server.number(), since, shards, ids);
     }
 
     /// Starts a client of the primary that mints until the round ends in long runs, with nothing else to do.

@@ -731,3 +731,17 @@ fn an_advance_too_far_is_refused() {
     let too_far = Error::AdvanceTooFar { by_ms: 51, max_ahead_ms: 50 };
     assert_eq!(server.advance(0, shard(5), past(THEN + 51)), refused(too_far));
 }
+
+/// Promise 4: a process that was put aside after it had read the clock is not refused for what the clock showed then.
+#[test]
+fn a_call_is_not_refused_for_an_old_reading_of_the_clock() {
+    let server = Scripted::new(0);
+    server.max_wait.set(0);
+    while server.id(0, shard(5)).is_ok() {}
+    assert!(matches!(server.id(0, shard(5)), Err(Refused::Mint(Error::ShardFull { .. }))));
+    // The first visit is that of the quick path, which gives up.
+    *server.before_slot.borrow_mut() = Some(Box::new(|server| {
+        *server.before_slot.borrow_mut() = Some(Box::new(|server| server.pass_us(1000)));
+    }));
+    assert_eq!(server.id(0, shard(5)).map(|id| decode(id).tick), Ok(NOW + 1));
+}

@@ -89,6 +89,8 @@ pub struct Scripted {
     pub prepared: Cell<usize>,
     /// What happens right before a reader looks at the starts of transactions.
     pub before_starts: RefCell<Option<Event>>,
+    /// What happens right before a call visits a slot.
+    pub before_slot: RefCell<Option<Event>>,
     /// How often somebody has asked for the time that cannot be set.
     pub monotonic_asked: Cell<usize>,
     /// Whether somebody has asked the backend to stop.
@@ -132,6 +134,7 @@ impl Scripted {
             recovery: Cell::new(false),
             prepared: Cell::new(0),
             before_starts: RefCell::default(),
+            before_slot: RefCell::default(),
             monotonic_asked: Cell::new(0),
             cancelled: Cell::new(false),
             mark: RefCell::default(),
@@ -491,6 +494,9 @@ impl Server for Scripted {
 impl Slots<Shard> for Scripted {
     fn with_slot<T>(&self, shard: Shard, f: impl FnOnce(&mut Slot<Shard>) -> T) -> T {
         self.asked();
+        if let Some(event) = self.before_slot.take() {
+            event(self);
+        }
         f(self.slots.borrow_mut().entry(shard).or_default())
     }
 

@@ -519,10 +519,7 @@ impl World {
                 floor > reach && waited_ms >= settings.max_wait
             }
             Error::ClockBehind { waited_ms, .. } => {
-                // A call that may not wait goes by what the clock showed it first, though that was a while ago.
-                let late =
-                    settings.max_wait == 0 && host.clocks.tick(self.now.get()) > backend.last_read.get();
-                (behind || late) && next + unit > reach + QUEUE_MS && waited_ms >= settings.max_wait
+                behind && next + unit > reach + QUEUE_MS && waited_ms >= settings.max_wait
             }
             Error::ClockLeapt { by_ms } => {
                 let set = backend.shared.forward.get() + backend.shared.apart.get().cast_signed();

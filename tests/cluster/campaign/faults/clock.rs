@@ -1,18 +1,22 @@
 //! Clocks that are set.
 
-use super::{Fault, Struck, always};
+use super::{Fault, NOT_DURABLE, Refusals, Struck, always};
 use crate::campaign::world::World;
 
 const FOR_LONG: &str = "clock set for long";
 
+/// A WAL sender whose clock is set takes the standby for one that has been silent for so long, and ends its connection:
+/// `wal_sender_timeout`.
+const ALLOWS: &[Refusals] = &[NOT_DURABLE];
+
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "clock set and set back", weight: 2, can: always, strike: step, allows: &[] },
+    Fault { name: "clock set and set back", weight: 2, can: always, strike: step, allows: ALLOWS },
     Fault {
         name: FOR_LONG,
         weight: 1,
         can: |world| world.lasting.iter().all(|(name, _)| *name != FOR_LONG),
         strike: set_for_long,
-        allows: &[],
+        allows: ALLOWS,
     },
 ];
 

@@ -12,6 +12,7 @@ mod processes;
 mod recovery;
 mod settings;
 mod standbys;
+mod subscribers;
 mod transactions;
 
 use std::thread;
@@ -41,6 +42,8 @@ pub type Refusals = &'static [&'static str];
 pub const CUT: Refusals = &["lost", "57P01", "57P02", "57P03"];
 /// What the primary waits for does not answer, or its disk does not.
 pub const NOT_DURABLE: Refusals = &["55000 the high-water mark of ids could not be made durable in time"];
+/// `idgen.allowed_shards` is without the shard.
+pub const NOT_ALLOWED: Refusals = &["55000 this server may not mint ids for shard"];
 
 /// The disk under the WAL fails: the backend that finds out says so, and the server ends.
 pub const BAD_DISK: Refusals = &["58030 could not", "53100 could not"];
@@ -76,6 +79,7 @@ const ALL: &[&[Fault]] = &[
     recovery::FAULTS,
     builds::FAULTS,
     ends::FAULTS,
+    subscribers::FAULTS,
 ];
 
 /// Draws one of those that can strike, if any does; where one does that the variable ONLY names in part, one of these.

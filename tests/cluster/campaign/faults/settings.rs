@@ -1,6 +1,6 @@
 //! idgen's settings changed while statements run.
 
-use super::{Fault, Refusals, Struck, always};
+use super::{Fault, NOT_ALLOWED, Refusals, Struck, always};
 use crate::campaign::journal::Event;
 use crate::campaign::world::World;
 
@@ -17,7 +17,6 @@ pub const FAULTS: &[Fault] = &[
 
 /// Calls may wait less than usual, or there is less room for a batch.
 const IMPATIENT: Refusals = &["55000 ", "22023 count "];
-const NOT_ALLOWED: Refusals = &["55000 this server may not mint ids for shard"];
 
 /// The settings with values that differ from the world's, in the form in which SHOW shows them.
 const VALUES: &[(&str, &[&str])] = &[

@@ -1,0 +1,120 @@
+//! A server that subscribes to the rows of the primary, and mints beside it.
+
+use super::crash::downtime_step;
+use super::{CUT, Fault, NOT_ALLOWED, Struck};
+use crate::campaign::sessions::{SHARDS_APART, Work};
+use crate::campaign::world::World;
+use crate::moment::Moment;
+use crate::server::Server;
+
+pub const FAULTS: &[Fault] = &[Fault {
+    name: "subscriber that mints",
+    weight: 1,
+    // What else lasts may keep a slot from being made, or lose it.
+    can: |world| world.lasting.is_empty(),
+    strike: subscribe,
+    allows: &[CUT, NOT_ALLOWED],
+}];
+
+/// It has room for the origins of the mark, of a subscription and of the copy of a table, and for no others.
+const SETTINGS: &[&str] = &[
+    "idgen.epoch = '2024-01-01T00:00:00Z'",
+    "idgen.reserve_ahead = 200ms",
+    "max_replication_slots = 3",
+    "jit = off",
+];
+
+/// A server gets the rows of the primary, and gives each an id of a shard of its own: in the worker that copies the
+/// table, and in the one that applies what comes later. It crashes, or not, and subscribes anew, or not.
+fn subscribe(world: &mut World) -> Struck {
+    let end = ["lives on", "is killed", "is shut down at once"][world.rng.usize(0..3)];
+    let (step, anew) = (downtime_step(world), world.rng.bool());
+    let since = Moment::now();
+    let subscriber = start(&world.primary);
+    let client = world.start_on(&subscriber, Work::MintApart);
+    world.primary.eventually(|client| {
+        client.batch_execute(
+            "DROP PUBLICATION IF EXISTS published; CREATE PUBLICATION published FOR TABLE rows",
+        )
+    });
+    create(&subscriber, &world.primary, true);
+    receive(&subscriber, &world.primary);
+    if end != "lives on" {
+        // The slot of a copy is dropped before it is on disk that the copy is done: in a crash between these PostgreSQL
+        // loses its way, and asks for that slot for ever.
+        until_copied(&subscriber);
+        subscriber.until_done("CHECKPOINT");
+        receive(&subscriber, &world.primary);
+        match end {
+            "is killed" => subscriber.kill_all(),
+            _ => subscriber.stop("immediate"),
+        }
+        subscriber.set_clock(step);
+        subscriber.up();
+        if step != 0.0 {
+            world.pause(300..301);
+            subscriber.set_clock(0.0);
+        }
+        receive(&subscriber, &world.primary);
+    }
+    leave(&subscriber);
+    if anew {
+        create(&subscriber, &world.primary, false);
+        receive(&subscriber, &world.primary);
+        leave(&subscriber);
+    }
+    client.wait_for_answers(3);
+    client.finish();
+    world.primary.eventually(|client| client.batch_execute("DROP PUBLICATION published"));
+    let slots: i64 = world.primary.answer("SELECT count(*) FROM pg_replication_slots");
+    assert_eq!(slots, 0, "slots of a subscription that was dropped");
+    let ids: Vec<i64> = subscriber.answer("SELECT array_agg(own ORDER BY own) FROM rows");
+    world.note_minted(&subscriber, since, SHARDS_APART, &ids);
+    let anew = if anew { ", and anew" } else { "" };
+    Struck::Done(format!("it {end}, clock {step:+} s{anew}"))
+}
+
+/// A server of the same program that may mint for no shard of the primary's clients.
+fn start(primary: &Server) -> Server {
+    let mutation: Option<String> = primary.answer("SELECT current_setting('idgen.mutation', true)");
+    let (first, count) = SHARDS_APART;
+    let mut lines = vec![format!("idgen.allowed_shards = '{first}-{}'", first + count - 1)];
+    lines.extend(mutation.map(|mutation| format!("idgen.mutation = '{mutation}'")));
+    let lines: Vec<_> = SETTINGS.iter().copied().chain(lines.iter().map(String::as_str)).collect();
+    let subscriber = Server::start_build(primary.build(), &lines);
+    // A column that the publisher lacks gets its default.
+    let table = format!(
+        "CREATE TABLE rows (id bigint PRIMARY KEY, own bigint UNIQUE NOT NULL DEFAULT snowflake_next_id({first}))"
+    );
+    subscriber.connect().batch_execute(&table).expect("a table");
+    subscriber
+}
+
+/// Subscribes to the rows, those that are there or only those to come.
+fn create(subscriber: &Server, primary: &Server, copy: bool) {
+    let sql = format!(
+        "CREATE SUBSCRIPTION subscribed CONNECTION '{}' PUBLICATION published WITH (copy_data = {copy})",
+        primary.target("postgres")
+    );
+    subscriber.connect().batch_execute(&sql).expect("a subscription");
+}
+
+/// Waits until a new row of the primary has come.
+fn receive(subscriber: &Server, primary: &Server) {
+    let sql = "INSERT INTO rows DEFAULT VALUES RETURNING id";
+    let id: i64 = primary.eventually(|client| client.query_one(sql, &[])).get(0);
+    subscriber.wait_until(&format!("SELECT count(*) = 1 FROM rows WHERE id = {id} AND own IS NOT NULL"));
+}
+
+/// Waits until the worker that copies the table has ended.
+fn until_copied(subscriber: &Server) {
+    subscriber.wait_until("SELECT bool_and(srsubstate = 'r') FROM pg_subscription_rel");
+}
+
+/// Drops the subscription, with which its origins go, and not the mark's.
+fn leave(subscriber: &Server) {
+    until_copied(subscriber);
+    subscriber.connect().batch_execute("DROP SUBSCRIPTION subscribed").expect("no subscription");
+    let is_alone = "SELECT mark IS NOT NULL AND (SELECT count(*) FROM pg_replication_origin_status) = 1 FROM idgen_status";
+    assert!(subscriber.answer::<bool>(is_alone), "other origins than the mark's, or not that one");
+}
