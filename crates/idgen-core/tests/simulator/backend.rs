@@ -64,6 +64,8 @@ pub struct Backend {
     pub last: [Vec<Cell<u64>>; 2],
     /// The ids that it was given last, one after the other.
     pub run: Cell<Run>,
+    /// Where the run begins and ends that it took last, if it had to wait for that.
+    pub queued: Cell<Option<(u64, u64)>>,
     /// How many calls have given it ids.
     pub served: Cell<u64>,
     /// Whether commits waited for standbys when it read its last limit.
@@ -103,6 +105,7 @@ impl Backend {
             least: Cell::default(),
             last: [none(), none()],
             run: Cell::default(),
+            queued: Cell::default(),
             served: Cell::default(),
             waits: Cell::default(),
             remembered: Cell::default(),
@@ -535,9 +538,12 @@ impl Process<'_> {
             return f(&mut Slot::default());
         }
         let mut slot = cell.get();
-        let before = slot.next;
+        let (before, ids) = (slot.next, slot.counters.ids);
         let result = f(&mut slot);
         cell.set(slot);
+        if slot.counters.ids > ids {
+            self.backend.world.queued(self.backend, slot.next, slot.counters.ids - ids);
+        }
         if self.backend.waits.get() && slot.next > before {
             self.backend.world.taken(self.backend, slot.next);
         }

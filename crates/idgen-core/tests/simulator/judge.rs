@@ -75,6 +75,8 @@ pub struct Call {
     pub least: Tick,
     /// The least place that its id may have.
     pub bound: u64,
+    /// That which `snowflake_advance` has left, and how far ahead of the clock its caller was allowed.
+    pub passed: (u64, u64),
     /// It gives no id, but passes over some.
     pub passes: bool,
 }
@@ -92,8 +94,8 @@ pub struct Run {
 pub struct Order {
     /// The least place that is left by earlier runs.
     pub least: u64,
-    /// That which is left by `snowflake_advance` in this one.
-    passed: u64,
+    /// That which is left by `snowflake_advance` in this one, and how far ahead of the clock its caller was allowed.
+    passed: (u64, u64),
     /// After the greatest place of all.
     pub next: u64,
     /// After the greatest place up to a millisecond, for each in which a call has ended since the clock was there last.
@@ -125,8 +127,8 @@ impl Order {
 
     /// The server begins anew.
     pub fn begin(&mut self) {
-        self.least = self.least.max(self.next).max(self.passed);
-        self.passed = 0;
+        self.least = self.least.max(self.next).max(self.passed.0);
+        self.passed = (0, 0);
         self.steps.clear();
     }
 
@@ -137,7 +139,7 @@ impl Order {
 
     /// Another server takes over.
     pub fn take_over(&mut self, other: &Order) {
-        self.least = self.least.max(other.least).max(other.passed).max(other.next);
+        self.least = self.least.max(other.least).max(other.passed.0).max(other.next);
         self.begin();
     }
 }
@@ -254,19 +256,19 @@ impl World {
         let orders = self.judge.orders[backend.host].borrow();
         let order = &orders[kind as usize][shard];
         let strict = kind == Kind::Js || self.plan.settings.max_lease == 1;
-        let before = match () {
-            () if strict => order.next.max(order.passed),
-            // A run that was waited for may lie before what others were let have at once.
-            () if backend.shared.mixed.get() => order.passed,
+        let (before, passed) = match () {
+            () if strict => (order.next, order.passed),
             // A lease is good again in a millisecond that comes once more.
-            () if tick <= backend.shared.relived.get() => 0,
-            () => order.before(tick).max(order.passed),
+            () if tick <= backend.shared.relived.get() => (0, (0, 0)),
+            // A run that was waited for may lie before what others were let have at once.
+            () if backend.shared.mixed.get() => (0, order.passed),
+            () => (order.before(tick), order.passed),
         };
         self.trace(|| {
             format!("host {} backend {} begins, {kind:?} {shard}, clock {tick}", backend.host, backend.index)
         });
-        let call =
-            Call { kind, shard, begun: now, least: tick, bound: before.max(order.least), passes: false };
+        let bound = before.max(order.least);
+        let call = Call { kind, shard, begun: now, least: tick, bound, passed, passes: false };
         backend.call.set(Some(call));
         backend.read.set(0);
         self.judge.calls.set(self.judge.calls.get() + 1);
@@ -304,6 +306,13 @@ impl World {
         if start < call.bound {
             fail(Promise::Order, "not after place", call.bound);
         }
+        let (passed, ahead) = call.passed;
+        // Whoever was let pass over more at once may have done so while this one waited for its run.
+        let queued = backend.queued.get().is_some_and(|(from, to)| (from..to).contains(&start))
+            && backend.configuration.borrow().settings.max_ahead < ahead;
+        if start < passed && !queued {
+            fail(Promise::Order, "not after what was passed over, up to place", passed);
+        }
         let unit = if kind == Kind::Js { 1000 } else { 1 };
         if tick < call.least / unit * unit {
             fail(Promise::Time, "before its call, which began at", call.least);
@@ -333,6 +342,17 @@ impl World {
             backend.run.set(Run { of: Some((kind, shard)), start, end });
         }
         self.hash.set((self.hash.get() ^ first.cast_unsigned()).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+
+    /// A run was taken, and is waited for where it lies further ahead of the clock than it may.
+    pub fn queued<S: Grid>(&self, backend: &Backend, end: Position<S>, count: u64) {
+        if backend.call.get().is_none_or(|call| call.kind == Kind::Js) {
+            return;
+        }
+        let end = end.since(Position::FIRST);
+        let start = Position::<S>::FIRST.plus(end - count).tick();
+        let waits = start > backend.last_read.get() + backend.configuration.borrow().settings.max_ahead;
+        backend.queued.set(waits.then_some((end - count, end)));
     }
 
     /// A run was taken up to there, below a limit that was read while commits waited for standbys.
@@ -369,7 +389,7 @@ impl World {
             self.fail(Promise::Order, || format!("advanced past {past}, next is {next}"));
         }
         let order = &mut self.judge.orders[backend.host].borrow_mut()[0][call.shard];
-        order.passed = order.passed.max(place + 1);
+        order.passed = order.passed.max((place + 1, backend.configuration.borrow().settings.max_ahead));
         self.trace(|| format!("host {} backend {} passes over {tick}", backend.host, backend.index));
         self.took(backend, &call);
         backend.call_ended();
