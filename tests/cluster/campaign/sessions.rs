@@ -313,7 +313,7 @@ impl Session {
             1 => self.spread(client, "n / 16"),
             // Most ids come by these: the clock is read once for all of them, and libfaketime reads a file each time.
             2..=5 => {
-                let (shard, count) = (self.rng.u16(..BULK_SHARDS), self.rng.u16(1..16_000));
+                let (shard, count) = (self.rng.u16(..BULK_SHARDS), self.rng.u16(1..32_000));
                 let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, {count}) AS id");
                 self.ids(client, &sql, (shard, 1), false);
             }
