@@ -107,6 +107,11 @@ impl Server {
         client
     }
 
+    /// Whether it starts as a standby.
+    pub fn follows(&self) -> bool {
+        self.dir.join("standby.signal").exists()
+    }
+
     /// Makes a standby a primary.
     pub fn promote(&self) {
         let mut promote = self.pg("pg_ctl");

@@ -77,6 +77,8 @@ const ALL_FLUSHED: &str = "all that was written had been flushed";
 /// How many bytes a server's disk loses with its power.
 fn lost(server: &Server) -> u64 {
     let lost = server.lose_power();
+    // A standby that was just made may have received nothing yet.
+    assert!(server.follows() || server.has_written(), "the disk does not notice what is written");
     server.trouble(Trouble::default());
     lost
 }
