@@ -425,9 +425,20 @@ impl Session {
     }
 
     fn answered(&mut self, statement: &str, called: Moment, shards: (u16, u16), answer: Answer) {
+        self.write(statement, called, shards, answer);
+        self.group.answers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn refused(&mut self, statement: &str, called: Moment, error: &Error) {
+        *self.group.trouble.lock().expect("trouble") = format!("{error:?}");
+        self.write(statement, called, (0, 0), Answer::Refused(brief(error)));
+    }
+
+    /// Writes down an answer that came just now.
+    fn write(&mut self, statement: &str, called: Moment, shards: (u16, u16), answer: Answer) {
         let answered = Moment::now();
         let heard = std::mem::replace(&mut self.heard, answered);
-        self.write(Record {
+        self.file.write(&Record {
             session: self.session,
             server: self.server,
             statement: statement.into(),
@@ -437,27 +448,6 @@ impl Session {
             answered,
             answer,
         });
-        self.group.answers.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn refused(&mut self, statement: &str, called: Moment, error: &Error) {
-        *self.group.trouble.lock().expect("trouble") = format!("{error:?}");
-        let answered = Moment::now();
-        let heard = std::mem::replace(&mut self.heard, answered);
-        self.write(Record {
-            session: self.session,
-            server: self.server,
-            statement: statement.into(),
-            shards: (0, 0),
-            heard,
-            called,
-            answered,
-            answer: Answer::Refused(brief(error)),
-        });
-    }
-
-    fn write(&mut self, record: Record) {
-        self.file.write(&record);
     }
 }
 
