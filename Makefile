@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-arm \
-    reproduce pgxn-zip workflows demo record psql clean-demo test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
+    reproduce pgxn-zip workflows demo record psql clean-demo pictures test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
     bench bench-latency bench-scale clean
 
 all: build
@@ -55,6 +55,9 @@ psql: ## open psql on the demo server; ARGS="-c '...'" for more
 
 clean-demo: ## stop the demo server and delete it
 	scripts/demo clean
+
+pictures: ## draw docs/pictures from their sources, with pikchr
+	. scripts/lib/common.sh && IDGEN_DRAW=1 cargo test --quiet -p idgen-tests --test house pictures
 
 test: setup ## run every test
 	scripts/test

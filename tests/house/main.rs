@@ -1,9 +1,10 @@
 //! What the files of the project say of each other, and no compiler looks at: the arrows between the modules of
-//! the extension, the names and numbers on the pages, and the manifests. No server is needed.
+//! the extension, the names and numbers on the pages, the pictures, and the manifests. No server is needed.
 
 mod arrows;
 mod kubernetes;
 mod pages;
+mod pictures;
 mod text;
 mod workflows;
 
