@@ -10,7 +10,8 @@ use crate::{assert_none, files, read, top};
 const WRITE: &str = "IDGEN_DRAW";
 
 /// Fonts that systems have for their own texts: pikchr names none, and a browser would take one with serifs.
-const FONTS: &str = "16px -apple-system, \"Segoe UI\", \"Noto Sans\", Helvetica, \"DejaVu Sans\", Arial, sans-serif";
+const FONTS: &str =
+    "16px -apple-system, \"Segoe UI\", \"Noto Sans\", Helvetica, \"DejaVu Sans\", Arial, sans-serif";
 
 /// What a source draws, as an SVG with a size, on a white card of its own: the page around it may be dark.
 fn draw(path: &str, source: &str) -> String {
