@@ -138,7 +138,9 @@ mod mutated {
                 return self.with_mark(|mark| mark.limit(false));
             }
             let must_acknowledge = self.standbys_must_acknowledge();
-            shmem::shared().map_or(0, |shared| shared.published().limit(|| must_acknowledge))
+            let wider =
+                if is(Mutation::WindowBySetting) { self.reserve_ahead_ms().saturating_sub(200) } else { 0 };
+            shmem::shared().map_or(0, |shared| shared.published().limit(|| must_acknowledge) + wider)
         }
 
         fn publish_start(&self, tick: Tick) {

@@ -47,6 +47,8 @@ mutations! {
     StandbysOfStatement = "standbys-of-statement",
     /// A limit that no standby has goes on to hold when standbys become synchronous.
     LimitKept = "limit-kept",
+    /// The window is as wide as `idgen.reserve_ahead` is, whatever it was when the mark was written: 200 ms.
+    WindowBySetting = "window-by-setting",
     /// Any one standby is enough, whichever the names ask for.
     AnyStandby = "any-standby",
     /// A standby need only have written a mark.

@@ -60,6 +60,8 @@ static PAIRS: &[Pair] = &[
     pair(&["clock set and set back"], "far-ahead", TOO_NEW, 0),
     pair(&[SET], "follows-clock", AGAIN, 0),
     pair(&["shards taken away and given back"], "any-shard", &["never done"], 0),
+    pair(&["settings changed", SET, "kill of the postmaster"], "window-by-setting", AGAIN, 0),
+    pair(&["base backup restored"], "no-floor", AGAIN, 0),
     pair(&["subscriber that mints"], "any-shard", &["repeated"], 0),
     pair(&["epoch moved and moved back"], "any-epoch", &["ids by another epoch"], 0),
     pair(&["another build of the library"], "other-origin", AGAIN, 0),

@@ -1,7 +1,7 @@
 //! Standbys that take over, and old primaries that return.
 
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{CUT, Fault, NOT_DURABLE, Struck, always, has_standby, is_synchronous, names};
 use crate::campaign::world::{Standby, World};
@@ -92,24 +92,39 @@ fn fail_over_asynchronously(world: &mut World) -> Struck {
     Struck::Done(format!("{returns:?}"))
 }
 
-/// Puts a backup in the place of the primary, once the clock has passed what was minted after it was taken.
+/// Puts a backup in the place of the primary: once the clock has passed what was minted after the backup began, or under
+/// a clock that was set back to before that if nothing was minted since.
 fn restore(world: &mut World) -> Struck {
     world.primary.reconnect();
+    let earlier = [0.1, 0.5][world.rng.usize(0..2)];
+    let quiet = world.rng.bool() && world.hold_clients();
+    let start = Instant::now();
     let backup = world.primary.base_backup();
     world.pause(0..800);
     let passed = Passed::by(&world.primary);
     world.primary.stop("immediate");
     backup.configure(&["synchronous_standby_names = ''"]);
-    passed.wait();
-    backup.up();
-    begin_anew(&backup);
+    if quiet {
+        backup.set_clock(-start.elapsed().as_secs_f64() - earlier);
+        backup.up();
+    } else {
+        passed.wait();
+        backup.up();
+        begin_anew(&backup);
+    }
     world.move_clients(&backup);
-    drop(world.hand_over(backup, false));
+    drop(world.hand_over(backup, quiet));
+    if quiet {
+        world.release_clients();
+        world.pause(50..600);
+        world.primary.set_clock(0.0);
+    }
     world.copy_anew();
     if let Some(names) = world.names.take() {
         world.make_synchronous(names);
     }
-    Struck::Done(format!("standbys {}", world.standbys.len()))
+    let how = if quiet { format!("{earlier} s before its beginning") } else { "as time goes on".into() };
+    Struck::Done(format!("{how}, standbys {}", world.standbys.len()))
 }
 
 /// How an old primary becomes a standby.
