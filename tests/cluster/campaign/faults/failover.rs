@@ -38,6 +38,8 @@ pub const FAULTS: &[Fault] = &[
     },
 ];
 
+const MINTS: &str = "a session from before the promotion mints after it";
+
 fn is_asynchronous(world: &World) -> bool {
     has_standby(world) && !is_synchronous(world)
 }
@@ -202,16 +204,27 @@ fn cut_off_all(world: &World) -> usize {
     (0..got.len()).max_by_key(|place| got[*place]).expect("a standby")
 }
 
-/// Promotes a standby at a clock that is set, and has the clients find it when the old primary is gone.
+/// Promotes a standby at a clock that is set, and has the clients find it when the old primary is gone. The promotion may
+/// be killed on its way.
 fn promote(world: &mut World, place: usize, step: f64) -> Standby {
     let standby = world.standbys.remove(place);
+    let killed_after = (world.rng.u8(0..4) == 0).then(|| Duration::from_millis(world.rng.u64(0..40)));
     // A session that goes on through it.
-    let mut session = standby.server.refuses();
+    let session = killed_after.is_none().then(|| standby.server.refuses());
     standby.server.set_clock(step);
-    standby.server.promote();
+    if let Some(time) = killed_after {
+        standby.server.begin_promotion();
+        thread::sleep(time);
+        standby.server.kill_all();
+        standby.server.up();
+    }
+    // One that was killed late enough starts as a primary.
+    if standby.server.follows() {
+        standby.server.promote();
+    }
     standby.server.make_asynchronous();
     let mint = "SET idgen.max_wait = '1min'; SELECT snowflake_next_id(900)";
-    session.batch_execute(mint).expect("a session from before the promotion mints after it");
+    session.unwrap_or_else(|| standby.server.connect()).batch_execute(mint).expect(MINTS);
     world.move_clients(&standby.server);
     standby
 }
