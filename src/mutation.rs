@@ -45,12 +45,9 @@ mutations! {
     NoStandbys = "no-standbys",
     /// Whether there are synchronous standbys is what the session knew when its statement began.
     StandbysOfStatement = "standbys-of-statement",
-    /// A limit that no standby has goes on to hold when standbys become synchronous.
-    LimitKept = "limit-kept",
-    /// Any one standby is enough, whichever the names ask for.
-    AnyStandby = "any-standby",
-    /// A standby need only have written a mark.
-    WrittenOnly = "written-only",
+    /// While `idgen.max_lease` is above 64, a session believes that it took as many ids as that, and the slot goes on by
+    /// 64.
+    LeaseBySetting = "lease-by-setting",
     /// A shard whose next id is after the clock begins at the clock again.
     FollowsClock = "follows-clock",
     /// The clock is not read anew for every id.
@@ -63,8 +60,6 @@ mutations! {
     OtherShard = "other-shard",
     /// The slot of a shard is changed without its lock.
     NoLock = "no-lock",
-    /// The clock may leap as far as it likes.
-    AnyLeap = "any-leap",
     /// An advance is forgotten in a crash, and does not wait for leases to end.
     AdvanceForgotten = "advance-forgotten",
     /// The horizon does not look at prepared transactions.

@@ -305,12 +305,14 @@ pub fn readme(text: &str, machine: &str, names: &[&str], results: &Results, bulk
         let (median, least, greatest) = (number(median), number(least), number(greatest));
         table.push_str(&format!("| {what} | {median} {unit} | {least} to {greatest} |\n"));
     };
-    for (name, call) in names.iter().zip(&results.calls.systems) {
-        row(&format!("a call: {name}"), call.ns, "ns");
+    for place in [IDGEN, NEXTVAL, CACHED, INSTAGRAM] {
+        row(&format!("a call: {}", names[place]), results.calls.systems[place].ns, "ns");
     }
     row("a call: `clock_timestamp()`, reading the clock", results.calls.clock.ns, "ns");
-    for (place, name) in [(IDGEN, names[IDGEN]), (NEXTVAL, names[NEXTVAL])] {
-        row(&format!("`INSERT` of {bulk} rows: {name}"), results.inserts[place].seconds, "s");
+    for (what, inserts) in [("INSERT", &results.inserts), ("COPY", &results.copies)] {
+        for place in [IDGEN, NEXTVAL] {
+            row(&format!("`{what}` of {bulk} rows: {}", names[place]), inserts[place].seconds, "s");
+        }
     }
     replaced(text, FIGURES, &format!("{}\n{table}", wrapped(machine)))
 }

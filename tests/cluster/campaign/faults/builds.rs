@@ -1,7 +1,14 @@
-//! Another build of the library, and another epoch.
+//! Another build of the library, another epoch, and an extension that is dropped and created.
+
+use std::thread;
+use std::time::Duration;
+
+use postgres::error::SqlState;
+use postgres::{Client, NoTls};
 
 use super::{CUT, Fault, Refusals, Struck, always};
 use crate::campaign::world::World;
+use crate::moment::Moment;
 use crate::server::Build;
 
 pub const FAULTS: &[Fault] = &[
@@ -13,6 +20,13 @@ pub const FAULTS: &[Fault] = &[
         can: |world| world.lasting.is_empty(),
         strike: move_epoch,
         allows: &[CUT, OTHER_EPOCH, FOR_THE_CLOCK],
+    },
+    Fault {
+        name: "extension dropped and created",
+        weight: 1,
+        can: |world| world.lasting.is_empty(),
+        strike: recreate,
+        allows: &[],
     },
 ];
 
@@ -66,10 +80,47 @@ fn accept(world: &World) {
     world.primary.eventually(|client| client.batch_execute(accept));
 }
 
+/// Drops the extension of a database beside that of the clients under a statement that mints, and creates it again.
+fn recreate(world: &mut World) -> Struck {
+    const SHARD: u16 = 940;
+    let times = world.rng.usize(1..4);
+    let since = Moment::now();
+    world.primary.eventually(|client| {
+        client.batch_execute("DROP DATABASE IF EXISTS beside")?;
+        client.batch_execute("CREATE DATABASE beside")
+    });
+    let address = world.primary.target("beside");
+    let [mut one, mut other] = [(); 2].map(|()| Client::connect(&address, NoTls).expect("a connection"));
+    let mint = format!("SELECT snowflake_next_id({SHARD}) FROM generate_series(1, 500)");
+    let mint_slowly =
+        format!("SELECT snowflake_next_id({SHARD}), pg_sleep(0.001) FROM generate_series(1, 100)");
+    let mut ids = Vec::new();
+    let mut take = |client: &mut Client, sql: &str| {
+        let rows = client.query(sql, &[]).expect("ids");
+        ids.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+    };
+    for _ in 0..times {
+        one.batch_execute("CREATE EXTENSION idgen").expect("an extension");
+        take(&mut one, &mint);
+        thread::scope(|scope| {
+            scope.spawn(|| take(&mut other, &mint_slowly));
+            thread::sleep(Duration::from_millis(20));
+            one.batch_execute("DROP EXTENSION idgen").expect("no extension");
+        });
+        let refused = other.query(&mint, &[]).expect_err("no function");
+        assert_eq!(refused.code(), Some(&SqlState::UNDEFINED_FUNCTION), "{refused:?}");
+    }
+    drop((one, other));
+    world.primary.eventually(|client| client.batch_execute("DROP DATABASE beside"));
+    ids.sort_unstable();
+    world.note_minted(&world.primary, since, (SHARD, 1), &ids);
+    Struck::Done(format!("{times} times"))
+}
+
 fn stop(world: &World, how: &str) {
     // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for
     // the checkpointer of the recovery, and does not tell it.
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    thread::sleep(Duration::from_millis(100));
     world.primary.reconnect();
     world.primary.stop(how);
 }
