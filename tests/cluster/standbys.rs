@@ -7,6 +7,7 @@ use postgres::Client;
 
 use crate::clients::{Clients, Ledger, ROWS};
 use crate::server::Server;
+use crate::server::link::{Direction, Flow, Link};
 
 const HOUR: f64 = 3600.0;
 
@@ -237,6 +238,48 @@ fn failed_renewals_write_one_mark() {
     client.batch_execute("SET idgen.max_wait = '60s'").unwrap();
     standby.up();
     Ledger::default().mint(client);
+}
+
+/// A standby so far away that each mark has passed before it is acknowledged: commits wait that long, and ids do too.
+#[test]
+fn a_standby_far_away_makes_calls_wait_and_not_fail() {
+    let primary = Server::start(&["idgen.max_wait = 60s", "idgen.reserve_ahead = 10ms"]);
+    let link = Link::to(&primary);
+    let _standby = primary.standby_by(&link.host(), "twin");
+    primary.make_synchronous("twin");
+    for direction in [Direction::ToStandby, Direction::ToPrimary] {
+        link.set_flow(direction, Flow::Late(Duration::from_millis(50)));
+    }
+    let mut client = primary.connect();
+    let mut ledger = Ledger::default();
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(100));
+        ledger.mint(&mut client);
+    }
+}
+
+/// A standby that got a mark while none was synchronous has said so to nobody: it is sent something new.
+#[test]
+fn a_mark_that_came_between_two_synchronous_times_is_acknowledged() {
+    let primary = Server::start(&["idgen.max_wait = 60s", "idgen.reserve_ahead = 3s"]);
+    let link = Link::to(&primary);
+    let standby = primary.standby_by(&link.host(), "twin");
+    // Or it would say so by itself after a while.
+    standby.configure(&["wal_receiver_status_interval = 0"]);
+    standby.reload("wal_receiver_status_interval", "0");
+    primary.make_synchronous("twin");
+    let mut ledger = Ledger::default();
+    link.set_flow(Direction::ToStandby, Flow::Held);
+    let mut waiting = primary.connect();
+    let waits =
+        thread::spawn(move || waiting.query_one("SELECT snowflake_next_id(1)", &[]).map(|row| row.get(0)));
+    primary.wait_until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Extension'");
+    primary.make_asynchronous();
+    ledger.add(&[waits.join().unwrap().unwrap()]);
+    link.set_flow(Direction::ToStandby, Flow::Passes);
+    primary.wait_until("SELECT bool_and(flush_lsn = pg_current_wal_lsn()) FROM pg_stat_replication");
+    primary.make_synchronous("twin");
+    ledger.mint(&mut primary.connect());
 }
 
 /// What a call waits for is seen: the standby, or the backend that waits for it.

@@ -352,12 +352,21 @@ struct Turn<'a, S: Grid, V: Slots<S>> {
     patience: Patience,
     /// How often it had to ask for a new mark, up to two.
     renewals: u8,
+    /// When it first had to, by [`Server::monotonic_us`].
+    renewing_since_us: Option<u64>,
 }
 
 impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
     fn new(server: &'a V, session: &'a Session, shard: S) -> Result<Turn<'a, S, V>, V::Error> {
         server.check_allowed(shard.into())?;
-        Ok(Turn { server, session, shard, patience: Patience::default(), renewals: 0 })
+        Ok(Turn {
+            server,
+            session,
+            shard,
+            patience: Patience::default(),
+            renewals: 0,
+            renewing_since_us: None,
+        })
     }
 
     /// Refuses a batch before a part of it is taken, if the shard cannot give it in the time that a call may
@@ -413,9 +422,12 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
                     } else {
                         self.renewals += 1;
                     }
-                    // At once as far as the batch goes, and not a window at a time.
+                    // At once as far as the batch goes, and not a window at a time. The clock has passed a mark that
+                    // took longer to become durable than it reaches ahead: the next one reaches beyond that time.
                     let end = Position::<S>::first_of(tick / S::UNIT_MS).plus(want);
-                    let wanted = end.tick().min(now + max_ahead).max(tick);
+                    let us = self.server.monotonic_us();
+                    let late_ms = 2 * us.saturating_sub(*self.renewing_since_us.get_or_insert(us)) / 1000;
+                    let wanted = end.tick().min(now + max_ahead).max(tick) + late_ms;
                     renew::reserve(self.server, tick, wanted, &mut self.patience)?;
                     self.server.check_for_interrupts();
                 }

@@ -10,6 +10,8 @@ use crate::server::{Point, Server, Wait};
 const POLL_FROM_US: u64 = 500;
 /// How seldom it asks at last, in microseconds.
 const POLL_TO_US: u64 = 20_000;
+/// After so long without an acknowledgement a renewal writes its mark once more, in microseconds.
+const WRITE_AGAIN_US: u64 = 1_000_000;
 
 /// Takes over the stored mark, once in a run of the server; whether that was now.
 ///
@@ -157,7 +159,16 @@ fn renew<V: Server>(
     }
     server.flush(written.lsn);
     server.point(Point::AfterFlush);
-    let acknowledged = until_acknowledged(server, written, patience, || claim.keep())?;
+    let mut last = start;
+    let acknowledged = until_acknowledged(server, written, patience, || {
+        claim.keep();
+        // A standby that had it while none was synchronous was not heard, and answers only to something new.
+        let now = server.monotonic_us();
+        if now.saturating_sub(last) >= WRITE_AGAIN_US {
+            server.flush(server.write_mark(written.tick));
+            last = now;
+        }
+    })?;
     server.point(Point::BeforePublish);
     let us = server.monotonic_us().saturating_sub(start);
     server.with_mark(|mark| mark.publish(written.tick, acknowledged, clocks, us));
@@ -171,7 +182,7 @@ fn until_acknowledged<V: Server>(
     server: &V,
     written: Written,
     patience: &mut Patience,
-    at_work: impl Fn(),
+    mut at_work: impl FnMut(),
 ) -> Result<bool, V::Error> {
     let mut poll_us = POLL_FROM_US;
     while server.standbys_must_acknowledge() {

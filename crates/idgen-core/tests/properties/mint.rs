@@ -550,14 +550,28 @@ fn more_than_two_renewals_are_a_wait() {
     let server = Scripted::new(0);
     server.reserve_ahead.set(10);
     server.flush_us.set(50_000);
-    server.max_wait.set(100);
-    // What the wait counts begins after the second.
-    assert_eq!(server.id(0, shard(5)), refused(Error::MarkNotRenewed { waited_ms: 100 }));
-    assert_eq!(server.written().len(), 4);
-    assert_eq!(counters(&server, shard(5)), Counters { waits: 1, waited_us: 100_000, ..Counters::default() });
+    server.max_wait.set(40);
+    // The wait begins after the second, and the clock is set meanwhile: else the second would be enough.
+    server.after(60_000, |server| server.step_clock(500));
+    server.after(110_000, |server| server.step_clock(1000));
+    assert_eq!(server.id(0, shard(5)), refused(Error::MarkNotRenewed { waited_ms: 50 }));
+    assert_eq!(server.written().len(), 3);
+    assert_eq!(counters(&server, shard(5)), Counters { waits: 1, waited_us: 50_000, ..Counters::default() });
     server.after(20_000, |server| server.flush_us.set(0));
     assert!(server.id(0, shard(5)).is_ok());
     assert_eq!(counters(&server, shard(5)).waits, 1, "two renewals are none");
+}
+
+/// A mark that takes longer to become durable than it reaches ahead, as with a standby far away, is followed by one that
+/// reaches further.
+#[test]
+fn a_mark_that_is_late_is_followed_by_one_that_reaches_further() {
+    let server = Scripted::new(0);
+    server.reserve_ahead.set(10);
+    server.flush_us.set(50_000);
+    server.max_wait.set(0);
+    assert!(server.id(0, shard(5)).is_ok());
+    assert_eq!(server.written(), [NOW + 10, NOW + 50 + 10 + 2 * 50]);
 }
 
 /// A batch renews the mark once, as far as it goes.

@@ -184,6 +184,23 @@ fn standbys_are_waited_for_at_a_quarter_of_the_window() {
     assert_eq!(server.id(0, shard(5)), not_renewed(80));
 }
 
+/// A standby that got a mark while no standby was synchronous has said so to nobody, and says something only when
+/// something new comes.
+#[test]
+fn a_mark_that_was_not_heard_of_is_written_once_more() {
+    let server = with_standbys(0, Some(0));
+    server.unheard.set(1);
+    server.reserve_ahead.set(2000);
+    server.max_wait.set(3000);
+    assert!(server.id(0, shard(5)).is_ok());
+    assert_eq!(server.written()[..2], [NOW + 2000; 2]);
+    // Not for each look at it: it would fill the WAL where the standby is gone.
+    let server = with_standbys(0, None);
+    server.max_wait.set(2900);
+    assert_eq!(server.id(0, shard(5)), not_renewed(2900));
+    assert_eq!(server.written(), [NOW + 1000; 3]);
+}
+
 /// Who need not renew does not: neither where half of the window is left, nor where another one does it.
 #[test]
 fn only_one_renews_early() {

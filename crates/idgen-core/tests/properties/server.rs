@@ -81,6 +81,8 @@ pub struct Scripted {
     pub standbys: Cell<bool>,
     /// How long they take to acknowledge a record; none where they never do.
     pub acknowledge_us: Cell<Option<u64>>,
+    /// How many records, from the first on, they have without having said so.
+    pub unheard: Cell<usize>,
     /// How long a flush takes.
     pub flush_us: Cell<u64>,
     /// After what time somebody else flushes what is to be flushed soon; none where nobody does.
@@ -129,6 +131,7 @@ impl Scripted {
             allowed: Cell::new(true),
             standbys: Cell::new(false),
             acknowledge_us: Cell::new(Some(0)),
+            unheard: Cell::new(0),
             flush_us: Cell::new(0),
             flush_soon_us: Cell::new(Some(200_000)),
             recovery: Cell::new(false),
@@ -450,10 +453,12 @@ impl Server for Scripted {
     }
 
     fn acknowledged(&self, lsn: u64) -> bool {
-        let wal = self.wal.borrow();
-        let record = &wal[lsn as usize - 1];
-        let due = self.acknowledge_us.get().map(|us| record.at_us + us);
-        record.for_standbys && due.is_some_and(|due| due <= self.us.get())
+        let is_due = |record: &Record| {
+            let due = self.acknowledge_us.get().map(|us| record.at_us + us);
+            record.for_standbys && due.is_some_and(|due| due <= self.us.get())
+        };
+        let from = self.unheard.get().max(lsn as usize - 1);
+        self.wal.borrow().iter().skip(from).any(is_due)
     }
 
     fn prepared_transactions(&self) -> usize {

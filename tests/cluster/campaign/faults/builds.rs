@@ -1,10 +1,7 @@
 //! Another build of the library, another epoch, and an extension that is dropped and created.
 
-use std::thread;
-use std::time::Duration;
-
 use postgres::error::SqlState;
-use postgres::{Client, NoTls};
+use postgres::{Client, NoTls, Row};
 
 use super::{CUT, Fault, Refusals, Struck, always};
 use crate::campaign::world::World;
@@ -92,21 +89,17 @@ fn recreate(world: &mut World) -> Struck {
     let address = world.primary.target("beside");
     let [mut one, mut other] = [(); 2].map(|()| Client::connect(&address, NoTls).expect("a connection"));
     let mint = format!("SELECT snowflake_next_id({SHARD}) FROM generate_series(1, 500)");
-    let mint_slowly =
-        format!("SELECT snowflake_next_id({SHARD}), pg_sleep(0.001) FROM generate_series(1, 100)");
     let mut ids = Vec::new();
-    let mut take = |client: &mut Client, sql: &str| {
-        let rows = client.query(sql, &[]).expect("ids");
-        ids.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
-    };
+    let mut take = |rows: Vec<Row>| ids.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
     for _ in 0..times {
         one.batch_execute("CREATE EXTENSION idgen").expect("an extension");
-        take(&mut one, &mint);
-        thread::scope(|scope| {
-            scope.spawn(|| take(&mut other, &mint_slowly));
-            thread::sleep(Duration::from_millis(20));
-            one.batch_execute("DROP EXTENSION idgen").expect("no extension");
-        });
+        take(one.query(&mint, &[]).expect("ids"));
+        let mut transaction = other.transaction().expect("a transaction");
+        let portal = transaction.bind(&mint, &[]).expect("a statement");
+        take(transaction.query_portal(&portal, 100).expect("ids"));
+        one.batch_execute("DROP EXTENSION idgen").expect("no extension");
+        take(transaction.query_portal(&portal, 0).expect("ids"));
+        transaction.commit().expect("an end");
         let refused = other.query(&mint, &[]).expect_err("no function");
         assert_eq!(refused.code(), Some(&SqlState::UNDEFINED_FUNCTION), "{refused:?}");
     }
@@ -120,7 +113,7 @@ fn recreate(world: &mut World) -> Struck {
 fn stop(world: &World, how: &str) {
     // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for
     // the checkpointer of the recovery, and does not tell it.
-    thread::sleep(Duration::from_millis(100));
+    std::thread::sleep(std::time::Duration::from_millis(100));
     world.primary.reconnect();
     world.primary.stop(how);
 }
