@@ -103,7 +103,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON SCHEMA idgen_portable IS
-'Helpers and registers of idgen''s portable edition. Nothing in it is to be called or changed by hand, but for sequences shard_N and js_N that are dropped so that no ids are minted for shard N here.';
+'Helpers and registers of idgen''s portable edition. Do not call or change anything in it by hand, except to drop the sequences shard_N and js_N so that no ids are minted for shard N here.';
 -- Bodies are run by everybody; a sequence is touched by its owner alone.
 GRANT USAGE ON SCHEMA idgen_portable TO PUBLIC;
 
@@ -112,7 +112,7 @@ GRANT USAGE ON SCHEMA idgen_portable TO PUBLIC;
 CREATE OR REPLACE FUNCTION idgen_portable.blank(value text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN translate(value, chr(9) || chr(10) || chr(11) || chr(12) || chr(13), '     ');
-COMMENT ON FUNCTION idgen_portable.blank(text) IS 'A text with a blank for every other kind of white space.';
+COMMENT ON FUNCTION idgen_portable.blank(text) IS 'Replaces every kind of white space in a text by blanks.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.milliseconds(
         name text, least_ms bigint, greatest_ms bigint, fallback bigint)
@@ -137,7 +137,7 @@ BEGIN
                       '"ms", "s", "min", "h", and "d".');
 END $$;
 COMMENT ON FUNCTION idgen_portable.milliseconds(text, bigint, bigint, bigint) IS
-'A setting read as PostgreSQL reads times, in milliseconds.';
+'Reads a setting as PostgreSQL reads times, in milliseconds.';
 
 -- The epoch and idgen.max_ahead are constants in functions of their own: any session could set a setting.
 DO $$
@@ -179,7 +179,7 @@ BEGIN
         EXECUTE concat('CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL '
                        'SAFE RETURN bigint ', quote_literal(ms::bigint));
         COMMENT ON FUNCTION idgen_portable.epoch_ms() IS
-            'The moment of tick 0 in milliseconds since 1970. Never to be changed: ids made before would be decoded to wrong times, and might come again.';
+            'The time of tick 0 in milliseconds since 1970. Never change it: existing ids would decode to wrong times, and might be minted again.';
     ELSIF idgen_portable.epoch_ms() <> ms THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the epoch cannot be changed',
             DETAIL = concat('It is ', idgen_portable.epoch_ms(), ' ms after 1970; "idgen.epoch" is ', value,
@@ -203,7 +203,7 @@ COMMENT ON FUNCTION idgen_portable.max_ahead_ms() IS
 CREATE OR REPLACE FUNCTION idgen_portable.epoch() RETURNS timestamptz
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN timestamptz '1970-01-01T00:00:00Z' + idgen_portable.epoch_ms() * interval '1 ms';
-COMMENT ON FUNCTION idgen_portable.epoch() IS 'The moment of tick 0.';
+COMMENT ON FUNCTION idgen_portable.epoch() IS 'The time of tick 0.';
 
 -- Errors that more than one function raises -------------------------------------------------------
 
@@ -268,7 +268,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION idgen_portable.check_shard(integer, integer) IS
-'Raises 22004 for null, 22023 outside 0 to the greatest shard.';
+'Raises 22004 for null, and 22023 outside 0 to the greatest shard.';
 
 -- Registers ---------------------------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION idgen_portable.make_register(integer) IS
-'Makes the register of a shard, and up to shard 255 that of its ids for JavaScript, where there is none.';
+'Creates the register of a shard and, up to shard 255, that of its ids for JavaScript, if missing.';
 REVOKE ALL ON FUNCTION idgen_portable.make_register(integer) FROM PUBLIC;
 
 -- The row of a sequence has the number of the transaction, or of its subtransaction, that made it. Nobody
@@ -306,7 +306,7 @@ EXCEPTION WHEN invalid_parameter_value THEN
     RETURN false;    -- A number of so long ago that it looks like one to come.
 END $$;
 COMMENT ON FUNCTION idgen_portable.is_uncommitted(regclass) IS
-'Whether a register was made by the transaction that asks. It is gone with a rollback, and its ids would come again.';
+'Whether a register was created by the current transaction. A rollback would remove it, and its ids would be minted again.';
 
 DO $$
 DECLARE
@@ -344,7 +344,7 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON SEQUENCE idgen_portable.last_id IS
-'The last id of the session, for snowflake_last_id(), and the gate that every minting transaction holds.';
+'Holds the last id of the session, for snowflake_last_id(), and is the gate on which every minting transaction holds a lock.';
 
 -- Minting -----------------------------------------------------------------------------------------
 
@@ -353,13 +353,13 @@ CREATE OR REPLACE FUNCTION idgen_portable.id_at("position" bigint, shard integer
     RETURN CASE WHEN js THEN (("position" >> 12) << 20) | (shard << 12) | ("position" & 4095)
                 ELSE (("position" >> 10) << 23) | (shard << 10) | ("position" & 1023) END;
 COMMENT ON FUNCTION idgen_portable.id_at(bigint, integer, boolean) IS
-'The id of a position of a shard, or of one of its positions for JavaScript.';
+'The id at a position of a shard, or at one of its positions for JavaScript.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.has_moved() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN to_regclass('idgen_portable.moved') IS NOT NULL;
 COMMENT ON FUNCTION idgen_portable.has_moved() IS
-'Whether the extension has taken over: it renames the sequence last_id. Asked by name, for a snapshot of before the move would not know.';
+'Whether the extension has taken over, which renames the sequence last_id. Looked up by name, because a snapshot from before the takeover would not show it.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.refuse_shard(shard integer, js boolean) RETURNS void
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -373,7 +373,7 @@ BEGIN
                       'the owner call snowflake_advance(', shard, ', ID) with its greatest id, or 0.');
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_shard(integer, boolean) IS
-'Raises 55000 for a shard that has no register, or what is wrong with it.';
+'Raises 55000 for a shard that has no register, or the error for an invalid shard.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.refuse_uncommitted(shard integer) RETURNS void
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -400,7 +400,7 @@ BEGIN
         HINT = 'Call snowflake_next_id or snowflake_next_ids.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_call(bigint, bigint, boolean) IS
-'Raises 22004 or 22023 for arguments that idgen_portable.mint does not take.';
+'Raises 22004 or 22023 for arguments that idgen_portable.mint does not accept.';
 
 -- The one path to an id: reads the register, and advances it, while an advisory lock on the shard keeps
 -- others from it. setval is in no transaction, so what is taken stays taken. The lock is one of the
@@ -496,7 +496,7 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION idgen_portable.mint(integer, bigint, bigint, boolean) IS
-'Takes up to want positions of a shard, or of those for JavaScript, in a run and returns the id of the first; that of the last is then the session''s last id. What the call has waited already counts.';
+'Takes a run of up to want positions of a shard, or of its positions for JavaScript, and returns the id of the first one; the id of the last one becomes the session''s last id. waited_ms counts toward the time that the call may wait.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.session_shard() RETURNS integer
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -523,13 +523,13 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS 
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(shard, 1);
 COMMENT ON FUNCTION @extschema@.snowflake_next_id(integer) IS
-'Mints an id for a logical shard (0 to 8191): greater than every id of the shard that this database has minted before. Made for column defaults. Errors: 22004 null shard, 22023 shard out of range, 25006 on a standby or in a read-only transaction, 55000 shard not allowed here or clock behind, 2200H range used up. Portable edition.';
+'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this database has minted before. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 25006 on a standby or in a read-only transaction, 55000 shard not allowed on this server or clock behind, 2200H range of ids used up. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id() RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(idgen_portable.session_shard(), 1);
 COMMENT ON FUNCTION @extschema@.snowflake_next_id() IS
-'Mints an id for the shard in the setting idgen.shard. Errors: 55000 where none is set, and those of snowflake_next_id(shard). Portable edition.';
+'Mints an id for the shard in the setting idgen.shard. Errors: 55000 if no shard is set, and those of snowflake_next_id(shard). Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.mint_many(shard integer, count integer) RETURNS SETOF bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 1000 SECURITY DEFINER
@@ -607,13 +607,13 @@ BEGIN ATOMIC
     SELECT idgen_portable.mint_many(shard, count);
 END;
 COMMENT ON FUNCTION @extschema@.snowflake_next_ids(integer, integer) IS
-'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one lock and one advance of its register. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or more than can be had within idgen.max_ahead and idgen.max_wait, or shard out of range, and those of snowflake_next_id(shard). Portable edition.';
+'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one lock and one advance of its register. The whole batch is allocated when the function is called; ids that the caller does not use are skipped. Errors: 22004 null argument, 22023 shard out of range, count negative or more ids than the shard can provide within idgen.max_ahead and idgen.max_wait, and those of snowflake_next_id(shard). Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(shard, 1, js => true);
 COMMENT ON FUNCTION @extschema@.snowflake_next_id_js(integer) IS
-'Mints an id below 2^53, which JavaScript keeps exactly: 32 bits of seconds since the epoch, 8 bits of logical shard (0 to 255), 12 bits of sequence, hence at most 4096 ids a second for each shard. Greater than every id of this function and the shard that this database has minted before. To be kept in columns of their own: next to those of snowflake_next_id such ids are all smaller. snowflake_decode(id, ''js53'') takes it apart. Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard). Portable edition.';
+'Mints an id below 2^53, which JavaScript represents exactly: 32 bits of seconds since the epoch, 8 bits of logical shard (0 to 255) and 12 bits of sequence, hence at most 4096 ids per second for each shard. It is greater than every id of this function and the shard that this database has minted before. Keep these ids in columns of their own: they are all smaller than those of snowflake_next_id. Decode them with snowflake_decode(id, ''js53''). Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard). Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_last_id() RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -624,7 +624,7 @@ EXCEPTION WHEN object_not_in_prerequisite_state THEN
         HINT = 'Call snowflake_next_id first.';
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_last_id() IS
-'The last id that this session minted, of whatever shard and layout, also where its transaction was rolled back; what lastval() is for sequences. DISCARD SEQUENCES forgets it. Error: 55000 before the first. Portable edition.';
+'Returns the last id that this session minted, for any shard and in either layout, even if the transaction was rolled back. It is to ids what lastval() is to sequences. DISCARD SEQUENCES resets it. Error: 55000 if the session has not minted an id yet. Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.advance(shard integer, past bigint) RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -683,14 +683,14 @@ BEGIN
     END;
     RETURN idgen_portable.id_at(next, shard);
 END $$;
-COMMENT ON FUNCTION idgen_portable.advance(integer, bigint) IS 'What snowflake_advance does.';
+COMMENT ON FUNCTION idgen_portable.advance(integer, bigint) IS 'Implements snowflake_advance.';
 REVOKE ALL ON FUNCTION idgen_portable.advance(integer, bigint) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_advance(shard integer, past bigint) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     RETURN idgen_portable.advance(shard, past);
 COMMENT ON FUNCTION @extschema@.snowflake_advance(integer, bigint) IS
-'Makes the next id of a shard (0 to 8191) greater than an id given, as soon as it returns, and durably once the transaction has been committed: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. A shard that has no register here gets one, with the transaction, which must commit before ids are minted for it. Moves no ids of snowflake_next_id_js. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) but for shards not allowed. Portable edition.';
+'Makes the next id of a shard (0 to 8191) greater than the given id, as soon as it returns, and durably once the transaction has been committed. For use after a shard has been moved to this server, or after a migration from another function. Returns the smallest id that can be minted next. Creates the register of a shard that has none here; the transaction must commit before ids are minted for it. Does not move ids of snowflake_next_id_js. Not executable by PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further ahead of the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) except for shards that are not allowed. Portable edition.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_advance(integer, bigint) FROM PUBLIC;
 
 -- Taking ids apart and building them --------------------------------------------------------------
@@ -704,13 +704,13 @@ BEGIN
     sequence := id & 1023;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint) IS
-'Takes an id apart: the millisecond it was minted in, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Every bigint decodes; the word is read as unsigned. Depends on the epoch. Portable edition.';
+'Decodes an id into the millisecond in which it was minted, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Accepts every bigint, read as unsigned. Depends on the epoch. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.shard_of(id bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN (id >> 10 & 8191)::integer;
 COMMENT ON FUNCTION @extschema@.shard_of(bigint) IS
-'The logical shard in an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys. Portable edition.';
+'Returns the logical shard of an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys. Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.tick_of(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -725,7 +725,7 @@ BEGIN
         DETAIL = 'Ids cover the 2^40 milliseconds (34.8 years) that begin at "idgen.epoch".',
         HINT = 'The view idgen_status shows the first and the last moment.';
 END $$;
-COMMENT ON FUNCTION idgen_portable.tick_of(timestamptz) IS 'The millisecond of a moment, 0 to 2^40 - 1. Error: 22008.';
+COMMENT ON FUNCTION idgen_portable.tick_of(timestamptz) IS 'The millisecond that a timestamp lies in, 0 to 2^40 - 1. Error: 22008.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_make_id(ts timestamptz, shard integer, sequence integer)
     RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -737,7 +737,7 @@ BEGIN
     RETURN idgen_portable.id_at(idgen_portable.tick_of(ts) << 10 | sequence, shard);
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_make_id(timestamptz, integer, integer) IS
-'Builds the id of a moment (cut to its millisecond), a shard (0 to 8191) and a sequence number (0 to 1023), for backfills. It is the caller''s to use no triple twice. Depends on the epoch. Errors: 22008 moment outside the range of ids, 22023 shard or sequence out of range. Portable edition.';
+'Builds an id from a timestamp (truncated to the millisecond), a shard (0 to 8191) and a sequence number (0 to 1023), for backfills. The caller must never use the same combination twice. Depends on the epoch. Errors: 22008 timestamp outside the range of ids, 22023 shard or sequence out of range. Portable edition.';
 
 -- Time ------------------------------------------------------------------------------------------
 
@@ -745,7 +745,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_time(id bigint) RETURNS timesta
     LANGUAGE sql STABLE STRICT PARALLEL SAFE
     RETURN idgen_portable.epoch() + (id >> 23 & 2199023255551) * interval '1 ms';
 COMMENT ON FUNCTION @extschema@.snowflake_time(bigint) IS
-'The millisecond in which an id was minted. Depends on the epoch, hence STABLE; for indexes and generated columns there is snowflake_time(id, epoch). Portable edition.';
+'Returns the millisecond in which an id was minted. Depends on the epoch and is therefore STABLE; use snowflake_time(id, epoch) for indexes and generated columns. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_time(id bigint, epoch timestamptz) RETURNS timestamptz
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -760,7 +760,7 @@ BEGIN
         HINT = 'Give the finite moment that the id''s milliseconds are counted from.';
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_time(bigint, timestamptz) IS
-'The millisecond in which an id was minted, counted from the epoch given: for indexes and generated columns. Error: 22008 where the epoch is infinite or the result out of range. Portable edition.';
+'Returns the millisecond in which an id was minted, counted from the given epoch: for indexes and generated columns. Error: 22008 if the epoch is infinite or the result out of range. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_min_id(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -768,7 +768,7 @@ BEGIN
     RETURN CASE WHEN ts < idgen_portable.epoch() THEN 0 ELSE idgen_portable.tick_of(ts) << 23 END;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_min_id(timestamptz) IS
-'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. Before the epoch, and for ''-infinity'', the least id of all, 0. Depends on the epoch. Error: 22008 after the end of the range, where no bigint is late enough. Portable edition.';
+'Returns the smallest id, over all shards, of the millisecond that a timestamp lies in: the inclusive lower bound of a range scan, or a partition bound. Before the epoch, and for ''-infinity'', that is the smallest id of all, 0. Depends on the epoch. Error: 22008 after the end of the range, where no bigint is late enough. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_max_id(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -778,13 +778,13 @@ BEGIN
                 ELSE idgen_portable.tick_of(ts) << 23 | 8388607 END;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_max_id(timestamptz) IS
-'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', -1, which is less than every id. Depends on the epoch. Portable edition.';
+'Returns the greatest id, over all shards, of the millisecond that a timestamp lies in: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', that is the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', it is -1, which is less than every id. Depends on the epoch. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_between(id bigint, "from" timestamptz, upto timestamptz)
     RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
     RETURN id >= @extschema@.snowflake_min_id("from") AND id <= @extschema@.snowflake_max_id(upto);
 COMMENT ON FUNCTION @extschema@.snowflake_between(bigint, timestamptz, timestamptz) IS
-'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open, and before the epoch nothing lies. Error: that of snowflake_min_id. Portable edition.';
+'Tests whether an id was minted between the milliseconds of two timestamps, both included, as BETWEEN does. Inlined into the query, where it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end of the range open, and no id lies before the epoch. Error: that of snowflake_min_id. Portable edition.';
 
 -- Ids of other systems --------------------------------------------------------------------------
 
@@ -801,7 +801,7 @@ BEGIN ATOMIC
     WHERE c <> '';
 END;
 COMMENT ON FUNCTION idgen_portable.excerpt(text) IS
-'The beginning of a text that a user gave, in ASCII, for messages.';
+'The beginning of a text given by the user, in ASCII, for messages.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.layouts(
         OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
@@ -839,7 +839,7 @@ BEGIN ATOMIC
          'worker', 'order numbers that end in 4 bits of the user''s id, counting from Twitter''s epoch')
     ) AS l (name, bits, unit, epoch_ms, shard, used_by);
 END;
-COMMENT ON FUNCTION idgen_portable.layouts() IS 'The layouts that are known.';
+COMMENT ON FUNCTION idgen_portable.layouts() IS 'The known layouts.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_layouts(
         OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
@@ -848,16 +848,16 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_layouts(
 BEGIN ATOMIC
     SELECT * FROM idgen_portable.layouts();
 END;
-COMMENT ON FUNCTION @extschema@.snowflake_layouts() IS 'What the view snowflake_layouts shows. Portable edition.';
+COMMENT ON FUNCTION @extschema@.snowflake_layouts() IS 'Returns the rows of the view snowflake_layouts. Portable edition.';
 
 CREATE OR REPLACE VIEW @extschema@.snowflake_layouts AS SELECT * FROM @extschema@.snowflake_layouts();
-COMMENT ON VIEW @extschema@.snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of their systems. Portable edition.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.name IS 'What to give to snowflake_decode.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.bits IS 'The parts of an id and their widths, from the top down. Of 63 bits in all, a set sign bit counts as time.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.unit IS 'The unit of the time; can be cast to interval.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.epoch IS 'Where time is counted from; for idgen and js53 the epoch of this database.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.shard IS 'What snowflake_decode gives as the shard; null where there is none.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.used_by IS 'Who makes such ids.';
+COMMENT ON VIEW @extschema@.snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of each system. Portable edition.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.name IS 'Name of the layout, as passed to snowflake_decode.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.bits IS 'The parts of an id and their widths, from the most significant bits down. If they add up to 63 bits, a set sign bit counts as time.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.unit IS 'Unit of the time; can be cast to interval.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.epoch IS 'The time that ids of this layout count from; for idgen and js53 the epoch of this database.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.shard IS 'What snowflake_decode returns as the shard; null if the layout has none.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.used_by IS 'The systems that make such ids.';
 GRANT SELECT ON @extschema@.snowflake_layouts TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION idgen_portable.layout(
@@ -868,7 +868,7 @@ BEGIN ATOMIC
            min(l.epoch) FILTER (WHERE l.name = wanted), string_agg(l.name, ', ' ORDER BY l.place)
     FROM idgen_portable.layouts() WITH ORDINALITY AS l (name, bits, unit, epoch, shard, used_by, place);
 END;
-COMMENT ON FUNCTION idgen_portable.layout(text) IS 'A layout by its name, and the names of all.';
+COMMENT ON FUNCTION idgen_portable.layout(text) IS 'A layout by its name, and the names of all layouts.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_decode(
         id bigint, layout text,
@@ -916,7 +916,7 @@ BEGIN
     created_at := l.epoch + (value / 1000) * interval '1 s' + mod(value, 1000) * interval '1 ms';
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint, text) IS
-'Takes an id of another system apart, by a layout that the view snowflake_layouts lists: the moment it was made, cut to the layout''s unit of time; the shard, which is what the layout says and null where it has none; the sequence number; the gene, bits of another id, null in most. The word is read as unsigned. Depends on the epoch for the layouts idgen and js53. Error: 22023 no such layout, or an id with more bits than its layout has. Portable edition.';
+'Decodes an id of another system according to a layout listed in the view snowflake_layouts. Returns the time at which the id was made, truncated to the layout''s unit; the shard, in the meaning that the layout gives it, null if it has none; the sequence number; and the gene, bits taken from another id, null in most layouts. The id is read as unsigned. Times of ids that count from another epoch than the layout''s are off by the difference. Depends on the epoch for the layouts idgen and js53. Error: 22023 unknown layout, or an id with more bits than its layout has. Portable edition.';
 
 -- Other forms of an id --------------------------------------------------------------------------
 
@@ -926,7 +926,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_shortcode(id bigint) RETURNS te
     RETURN coalesce(nullif(ltrim(translate(encode(decode('00', 'hex') || int8send(id), 'base64'), '+/', '-_'),
                                  'A'), ''), 'A');
 COMMENT ON FUNCTION @extschema@.snowflake_shortcode(bigint) IS
-'The id, read as unsigned, as Instagram writes it in links: a number in base64url, 1 to 11 of A-Z a-z 0-9 - _ without leading zeros. Case matters. It does not sort as the id does; snowflake_text does. Portable edition.';
+'Returns an id, read as unsigned, in the form that Instagram uses in links: a number in base64url, 1 to 11 of the characters A-Z a-z 0-9 - _ without leading zeros. Case matters. Short codes do not sort as their ids do; the results of snowflake_text do. Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.read_digits(
         value text, digits text, least_length integer, greatest_length integer,
@@ -954,7 +954,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION idgen_portable.read_digits(text, text, integer, integer) IS
-'The number that digits stand for, or what is wrong with them.';
+'The number that a string of digits stands for, or what is wrong with it.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_from_shortcode(code text) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -976,7 +976,7 @@ BEGIN
     RETURN read.number - CASE WHEN read.number > 9223372036854775807 THEN 18446744073709551616 ELSE 0 END;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_from_shortcode(text) IS
-'The id of a short code; undoes snowflake_shortcode, and takes nothing that it does not write. Error: 22P02 empty, too long, another character, a leading zero or more than 64 bits. Portable edition.';
+'Returns the id of a short code; the inverse of snowflake_shortcode. Accepts only what that function returns. Error: 22P02 if the code is empty or too long, contains another character, has a leading zero or stands for more than 64 bits. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_text(id bigint) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -991,7 +991,7 @@ BEGIN
     RETURN value;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_text(bigint) IS
-'The id as 13 characters that sort as the ids do, negative ones included: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes: keep it in columns with COLLATE "C". For JSON, URLs and file names. Portable edition.';
+'Returns an id as 13 characters that sort as the ids do, including negative ones: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes, so declare columns with COLLATE "C". For JSON, URLs and file names. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_from_text(text text) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -1008,19 +1008,19 @@ BEGIN
     RETURN read.number - 9223372036854775808;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_from_text(text) IS
-'The id of a text; undoes snowflake_text, and takes nothing that it does not write, not even lower case. Error: 22P02 not 13 characters, another character, or more than 64 bits. Portable edition.';
+'Returns the id of such a text; the inverse of snowflake_text. Accepts only what that function returns, not even lower case. Error: 22P02 if the text does not have 13 characters, contains another character or stands for more than 64 bits. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_scatter(id bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN reverse(id::bit(64)::text)::bit(64)::bigint;
 COMMENT ON FUNCTION @extschema@.snowflake_scatter(bigint) IS
-'The id with its 64 bits in reverse: ids next to each other become numbers all over the range of bigint, half of them negative. For engines that shard by ranges of the key and get hot at its end. Not for keys in PostgreSQL, where it makes inserts dear. Portable edition.';
+'Returns an id with its 64 bits reversed, which spreads neighboring ids over the whole range of bigint, half of them negative. For engines that shard by key range and would otherwise have a hot spot at its end. Not for keys in PostgreSQL, where it makes inserts expensive. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_unscatter(id bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN reverse(id::bit(64)::text)::bit(64)::bigint;
 COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS
-'The id that snowflake_scatter made into this number. Portable edition.';
+'Returns the id that snowflake_scatter turned into this number. Portable edition.';
 
 -- Shards and the columns that mint for them --------------------------------------------------------
 
@@ -1105,7 +1105,7 @@ BEGIN ATOMIC
          ) AS read;
 END;
 COMMENT ON FUNCTION idgen_portable.columns() IS
-'What the view idgen_columns shows; besides, template is the default with a place for its shard, for format(), null where not every call could be read, relation and namespace are the oids of the table and its schema, by which to ask for one of many: conditions on them reach an index; and max_shard is the greatest shard that the calls read have room for.';
+'Returns the rows of the view idgen_columns, with more columns: template is the default with a placeholder for its shard, for format(), null if not every call could be read; relation and namespace are the OIDs of the table and its schema, and a condition on them is found by an index; max_shard is the greatest shard that the calls allow.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_columns(
         OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
@@ -1116,16 +1116,16 @@ BEGIN ATOMIC
     SELECT * FROM idgen_portable.columns();
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
-'What the view idgen_columns shows; besides, template is the default with a place for its shard, for format(), null where not every call could be read, relation and namespace are the oids of the table and its schema, by which to ask for one of many: conditions on them reach an index; and max_shard is the greatest shard that the calls read have room for. Portable edition.';
+'Returns the rows of the view idgen_columns, with more columns: template is the default with a placeholder for its shard, for format(), null if not every call could be read; relation and namespace are the OIDs of the table and its schema, and a condition on them is found by an index; max_shard is the greatest shard that the calls allow. Portable edition.';
 
 CREATE OR REPLACE VIEW @extschema@.idgen_columns AS
     SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
-COMMENT ON VIEW @extschema@.idgen_columns IS 'Every column whose default calls snowflake_next_id or snowflake_next_id_js, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls one of them is not seen, nor is a trigger. Portable edition.';
-COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'The schema of the table.';
-COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'The table, partition, child, foreign table or view.';
-COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'The column.';
-COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'The shard that the default mints for. Null for snowflake_next_id(), which takes that of the session, and where it is no constant, or more than one.';
-COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
+COMMENT ON VIEW @extschema@.idgen_columns IS 'All columns whose default calls snowflake_next_id or snowflake_next_id_js, with the shard it mints for: of the tables, partitions, inheritance children, foreign tables and views of this database, except temporary ones. Found by the dependencies in the catalog, so triggers, and defaults that call one of these functions by way of another one, are not shown. Portable edition.';
+COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'Schema of the table.';
+COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'Name of the table, partition, child, foreign table or view.';
+COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'Name of the column.';
+COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'Shard that the default mints for. Null for snowflake_next_id(), which uses the shard of the session, and if the shard is not a constant or there is more than one.';
+COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain.';
 GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(
@@ -1239,7 +1239,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner. Portable edition.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner. Portable edition.';
 
 -- Watching --------------------------------------------------------------------------------------
 
@@ -1279,7 +1279,7 @@ BEGIN
     RETURN NEXT;
 END $$;
 COMMENT ON FUNCTION @extschema@.idgen_status() IS
-'What the view idgen_status shows, without the settings. Errors: none. Portable edition.';
+'Returns the row of the view idgen_status, without the settings. Errors: none. Portable edition.';
 
 CREATE OR REPLACE VIEW @extschema@.idgen_status AS
     SELECT s.*,
@@ -1292,25 +1292,25 @@ CREATE OR REPLACE VIEW @extschema@.idgen_status AS
            NULL::text AS reserve_ahead,
            NULL::text AS max_clock_jump
     FROM @extschema@.idgen_status() AS s;
-COMMENT ON VIEW @extschema@.idgen_status IS 'The clock of the ids and its guards, and the settings in force: one row. Portable edition.';
-COMMENT ON COLUMN @extschema@.idgen_status.epoch IS 'The moment of tick 0.';
-COMMENT ON COLUMN @extschema@.idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null where it is before the epoch.';
-COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has. A second of snowflake_next_id_js counts from its beginning.';
-COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Shards that ids were ever minted for here. A shard that both kinds of ids were minted for counts twice.';
+COMMENT ON VIEW @extschema@.idgen_status IS 'The clock of the ids, its safeguards, and the settings in effect: one row. Portable edition.';
+COMMENT ON COLUMN @extschema@.idgen_status.epoch IS 'The time of tick 0.';
+COMMENT ON COLUMN @extschema@.idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null if it is before the epoch.';
+COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'Milliseconds by which the furthest shard has run ahead of the system clock; 0 if none has. For ids of snowflake_next_id_js the beginning of their second counts.';
+COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Number of shards for which ids were ever minted here. A shard with ids of both layouts counts twice.';
 COMMENT ON COLUMN @extschema@.idgen_status.mark IS 'Every id ever minted in this database is of an earlier tick. Null before the first id.';
-COMMENT ON COLUMN @extschema@.idgen_status.mark_at IS 'The mark as a time.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark_at IS 'The mark as a timestamp.';
 COMMENT ON COLUMN @extschema@.idgen_status.mark_kept_in IS 'Where the mark is kept: a register for each shard.';
 COMMENT ON COLUMN @extschema@.idgen_status.window_left_ms IS 'Null: the portable edition reserves nothing.';
 COMMENT ON COLUMN @extschema@.idgen_status.renewals IS 'Null: the portable edition reserves nothing.';
 COMMENT ON COLUMN @extschema@.idgen_status.flush_ms IS 'Null: registers are flushed with the transactions that mint.';
 COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Null: the portable edition does not watch the clock.';
 COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Null: the portable edition does not watch the clock.';
-COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
-COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until then.';
+COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond in which ids can be minted: 2^40 - 1 milliseconds after the epoch. The next one would make them negative.';
+COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until ends_at.';
 COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'A clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
-COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
+COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 means unset.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'The shards that have a register here.';
-COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'idgen.max_ahead, as the script was given it.';
+COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'Value of idgen.max_ahead when the script was run.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_wait IS 'Setting idgen.max_wait of this session.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_lease IS '1: every id is taken from its register, and ids are in strict order.';
 COMMENT ON COLUMN @extschema@.idgen_status.reserve_ahead IS 'Null: the portable edition reserves nothing.';
