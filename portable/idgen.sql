@@ -35,15 +35,15 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 IF current_setting('server_version_num')::integer < 140000 THEN
     RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'idgen needs PostgreSQL 14 or later';
 ELSIF home IS NULL THEN
-    RAISE EXCEPTION USING ERRCODE = '3F000', MESSAGE = 'there is no schema to make functions in',
+    RAISE EXCEPTION USING ERRCODE = '3F000', MESSAGE = 'no schema has been selected to create functions in',
         HINT = 'Run this script with an existing schema first in the search_path.';
 ELSIF starts_with(home, 'pg_') THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat('no functions are made in schema "', home, '"'),
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat('cannot create functions in schema "', home, '"'),
         HINT = 'Run this script with another schema first in the search_path.';
 ELSIF translate(home, '"$''' || chr(92), '') <> home THEN
     -- As CREATE EXTENSION does.
     RAISE EXCEPTION USING ERRCODE = '22023',
-        MESSAGE = concat('the name of schema "', home, '" has a quote, a dollar sign or a backslash'),
+        MESSAGE = concat('the name of schema "', home, '" contains a quote, a dollar sign or a backslash'),
         HINT = 'Run this script with another schema first in the search_path.';
 ELSIF EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') THEN
     RAISE EXCEPTION USING ERRCODE = '55000',
@@ -51,8 +51,8 @@ ELSIF EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') THEN
         HINT = 'It does all that the portable edition does.';
 ELSIF to_regclass('idgen_portable.moved') IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = '55000',
-        MESSAGE = 'the extension idgen has minted ids in this database since',
-        HINT = 'DROP SCHEMA idgen_portable CASCADE, run this script, and call snowflake_advance for each shard.';
+        MESSAGE = 'the extension idgen has since minted ids in this database',
+        HINT = 'Use DROP SCHEMA idgen_portable CASCADE, run this script, and call snowflake_advance for each shard.';
 END IF;
 owner := (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'idgen_portable');
 IF owner <> current_user THEN
@@ -86,9 +86,9 @@ others := (
       AND pg_get_userbyid(objects.owner) <> current_user);
 IF others IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = '42501',
-        MESSAGE = 'what has a name of the portable edition belongs to other roles',
+        MESSAGE = 'objects with names of the portable edition belong to other roles',
         DETAIL = others || '.',
-        HINT = 'Drop it, or run this script with a schema of your own first in the search_path.';
+        HINT = 'Drop them, or run this script with a schema of your own first in the search_path.';
 ELSIF pass = 2 THEN
     EXIT;
 END IF;
@@ -184,7 +184,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the epoch cannot be changed',
             DETAIL = concat('It is ', idgen_portable.epoch_ms(), ' ms after 1970; "idgen.epoch" is ', value,
                             '.'),
-            HINT = 'RESET idgen.epoch.';
+            HINT = 'Use RESET idgen.epoch.';
     END IF;
 END $$;
 
@@ -211,9 +211,9 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_null(argument text) RETURNS voi
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = concat('argument "', argument, '" must not be null'),
-        HINT = CASE argument WHEN 'shard' THEN 'Give a shard. snowflake_next_id() without an argument takes '
-                                               'the one in "idgen.shard".'
-                             ELSE 'Give a value.' END;
+        HINT = CASE argument WHEN 'shard' THEN 'Pass a shard, or call snowflake_next_id() without an '
+                                               'argument, which uses "idgen.shard".'
+                             ELSE 'Pass a value that is not null.' END;
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_null(text) IS 'Raises 22004.';
 
@@ -221,7 +221,7 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_part(part text, value integer, 
     RETURNS void LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat(part, ' "', value, '" is out of range'),
-        DETAIL = concat('An id has room for a ', part, ' between 0 and ', greatest_value, '.'),
+        DETAIL = concat('The ', part, ' of an id must be between 0 and ', greatest_value, '.'),
         HINT = 'See the bit layout in the documentation of idgen.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_part(text, integer, integer) IS 'Raises 22023.';
@@ -331,7 +331,7 @@ BEGIN
         IF ends IS NULL OR greatest(ends[1]::integer, ends[3]::integer) > 8191 THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
                 MESSAGE = concat('invalid value for parameter "idgen.allowed_shards": "', list, '"'),
-                DETAIL = concat('"', entry, '" is no shard or range of shards between 0 and 8191.'),
+                DETAIL = concat('"', entry, '" is not a shard or range of shards between 0 and 8191.'),
                 HINT = 'Write shards and ranges separated by commas, such as "0-4095,5000".';
         ELSIF ends[3]::integer < ends[1]::integer THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
@@ -369,7 +369,7 @@ BEGIN
         MESSAGE = concat('this server may not mint ids for shard "', shard, '"'),
         DETAIL = concat('"idgen.allowed_shards" is "',
                         idgen_portable.shards(CASE WHEN js THEN 'js_' ELSE 'shard_' END), '".'),
-        HINT = concat('Connect to the server that holds the shard; or, once no other server mints for it, let '
+        HINT = concat('Connect to the server that holds the shard; or, once no other server mints for it, have '
                       'the owner call snowflake_advance(', shard, ', ID) with its greatest id, or 0.');
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_shard(integer, boolean) IS
@@ -379,9 +379,9 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_uncommitted(shard integer) RETU
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '55000',
-        MESSAGE = concat('the register of shard "', shard, '" was made by this transaction'),
+        MESSAGE = concat('the register of shard "', shard, '" was created by this transaction'),
         DETAIL = 'If the transaction is rolled back, the register is gone, and its ids would be minted again.',
-        HINT = 'Commit first.';
+        HINT = 'Commit the transaction first.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_uncommitted(integer) IS 'Raises 55000.';
 
@@ -395,8 +395,8 @@ BEGIN
         PERFORM idgen_portable.refuse_null(lacking);
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'an argument of idgen_portable.mint is out of range',
-        DETAIL = concat('It is to take between 1 and 2147483647 ids, here ', want, ', and cannot have waited '
-                        'for less than 0 ms, here ', waited_ms, '.'),
+        DETAIL = concat('The number of ids must be between 1 and 2147483647 and is ', want, '; the time waited '
+                        'must not be negative and is ', waited_ms, ' ms.'),
         HINT = 'Call snowflake_next_id or snowflake_next_ids.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_call(bigint, bigint, boolean) IS
@@ -474,20 +474,20 @@ BEGIN
         IF waited_ms >= max_wait_ms THEN
             IF (start >> bits) * unit_ms <= tick + idgen_portable.max_ahead_ms() + unit_ms THEN
                 RAISE EXCEPTION USING ERRCODE = '55000',
-                    MESSAGE = concat('shard "', shard, '" has no more ids for now'),
+                    MESSAGE = concat('shard "', shard, '" has run out of ids for now'),
                     DETAIL = concat('Its ids are as far ahead of the clock as "idgen.max_ahead" (',
-                                    idgen_portable.max_ahead_ms(), ' ms) allows, and it has 1024 a '
-                                    'millisecond (4096 a second for snowflake_next_id_js). The call waited ',
+                                    idgen_portable.max_ahead_ms(), ' ms) allows. A shard has 1024 ids per '
+                                    'millisecond (4096 per second for snowflake_next_id_js). The call waited ',
                                     waited_ms, ' ms.'),
                     HINT = 'Spread the load over more shards, ask for fewer ids, or raise "idgen.max_wait".';
             END IF;
             RAISE EXCEPTION USING ERRCODE = '55000',
                 MESSAGE = concat('the system clock is behind the ids of shard "', shard, '"'),
-                DETAIL = concat('The next id lies ', (start >> bits) * unit_ms - tick, ' ms after the clock; '
+                DETAIL = concat('The next id is ', (start >> bits) * unit_ms - tick, ' ms ahead of the clock; '
                                 '"idgen.max_ahead" allows ', idgen_portable.max_ahead_ms(), ' ms. The call '
                                 'waited ', waited_ms, ' ms.'),
-                HINT = 'If the clock was set back, check its synchronisation. Minting goes on once the clock has '
-                       'caught up, which is later if "idgen.max_ahead" was lowered.';
+                HINT = 'If the clock was set back, check its synchronization. Minting resumes once the clock has '
+                       'caught up, which takes longer if "idgen.max_ahead" was lowered.';
         END IF;
         pause_ms := least(((start + want - 1) >> bits) * unit_ms - greatest_tick,
                           max_wait_ms - waited_ms, 50);
@@ -506,8 +506,7 @@ BEGIN
     IF coalesce(value, '') IN ('', '-1') THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'no shard is set for this session',
             DETAIL = 'snowflake_next_id() without an argument mints for the shard in "idgen.shard".',
-            HINT = 'SET idgen.shard, or ALTER DATABASE or ALTER ROLE ... SET idgen.shard; or call '
-                   'snowflake_next_id(shard).';
+            HINT = 'Set "idgen.shard" with SET, ALTER DATABASE or ALTER ROLE, or call snowflake_next_id(shard).';
     ELSIF idgen_portable.blank(value) !~ '^ *-{0,1}[0-9]{1,9} *$' THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = concat('invalid value for parameter "idgen.shard": "', value, '"'),
@@ -577,11 +576,11 @@ BEGIN
         IF tick >= 0 AND want > most AND NOT pg_is_in_recovery()
                 AND earliest >> 10 <= least(limit_tick + max_wait_ms - max_wait_ms / 8 * 7, 1099511627775) THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
-                MESSAGE = concat('count "', count, '" is more ids than one call can get'),
-                DETAIL = concat('This shard can give at most ', most, ' now, with what "idgen.max_ahead" lets '
+                MESSAGE = concat('count "', count, '" is more ids than one call can mint'),
+                DETAIL = concat('This shard can provide at most ', most, ' now, as far as "idgen.max_ahead" lets '
                                 'it run ahead of the clock and "idgen.max_wait" lets a call wait. No id was '
                                 'minted.'),
-                HINT = 'Ask for fewer ids at once, or of several shards, or raise "idgen.max_wait".';
+                HINT = 'Ask for fewer ids at once, use several shards, or raise "idgen.max_wait".';
         END IF;
     END IF;
     WHILE want > 0 LOOP
@@ -654,9 +653,9 @@ BEGIN
         PERFORM idgen_portable.refuse_clock(tick);
     ELSIF next >> 10 > tick + idgen_portable.max_ahead_ms() THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'the id to advance past lies in the future',
-            DETAIL = concat('It lies ', (next >> 10) - tick, ' ms after the system clock; "idgen.max_ahead" '
+            DETAIL = concat('It is ', (next >> 10) - tick, ' ms ahead of the system clock; "idgen.max_ahead" '
                             'allows ', idgen_portable.max_ahead_ms(), ' ms.'),
-            HINT = 'Check that the id is of this layout and epoch, and the system clock.';
+            HINT = 'Check the system clock, and that the id has this layout and epoch.';
     END IF;
     IF to_regclass('idgen_portable.shard_' || shard) IS NULL
             OR shard <= 255 AND to_regclass('idgen_portable.js_' || shard) IS NULL THEN
@@ -723,7 +722,7 @@ BEGIN
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'timestamp is outside the range of ids',
         DETAIL = 'Ids cover the 2^40 milliseconds (34.8 years) that begin at "idgen.epoch".',
-        HINT = 'The view idgen_status shows the first and the last moment.';
+        HINT = 'The columns epoch and ends_at of the view idgen_status show the range.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.tick_of(timestamptz) IS 'The millisecond that a timestamp lies in, 0 to 2^40 - 1. Error: 22008.';
 
@@ -756,8 +755,8 @@ BEGIN
         RETURN epoch + since;
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'timestamp out of range',
-        DETAIL = 'The id counted from this epoch gives no moment that PostgreSQL can represent.',
-        HINT = 'Give the finite moment that the id''s milliseconds are counted from.';
+        DETAIL = 'Counted from this epoch, the id has no time that PostgreSQL can represent.',
+        HINT = 'Pass the finite timestamp from which the milliseconds of the id are counted.';
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_time(bigint, timestamptz) IS
 'Returns the millisecond in which an id was minted, counted from the given epoch: for indexes and generated columns. Error: 22008 if the epoch is infinite or the result out of range. Portable edition.';
@@ -883,7 +882,7 @@ BEGIN
     SELECT * INTO l FROM idgen_portable.layout(layout);
     IF l.bits IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = concat('there is no layout "', idgen_portable.excerpt(layout), '"'),
+            MESSAGE = concat('layout "', idgen_portable.excerpt(layout), '" does not exist'),
             DETAIL = concat('The layouts are ', l.names, '.'),
             HINT = 'The view snowflake_layouts describes them.';
     END IF;
@@ -902,7 +901,7 @@ BEGIN
                 -- Where only the sign bit is left over, that counts as time.
                 IF part.width + shift < 63 AND id >> (part.width + shift) <> 0 THEN
                     RAISE EXCEPTION USING ERRCODE = '22023',
-                        MESSAGE = concat('id "', id, '" is not of layout "', layout, '"'),
+                        MESSAGE = concat('id "', id, '" is out of range for layout "', layout, '"'),
                         DETAIL = concat('The ids of this layout are between 0 and ',
                                         (1::bigint << (part.width + shift)) - 1, '.'),
                         HINT = 'The view snowflake_layouts describes the layouts.';
@@ -970,8 +969,8 @@ BEGIN
     IF read.problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22P02',
             MESSAGE = concat('invalid short code: "', idgen_portable.excerpt(code), '"'), DETAIL = read.problem,
-            HINT = 'A short code has 1 to 11 of the characters A-Z, a-z, 0-9, "-" and "_". In the longer one '
-                   'of a private post the last 28 characters are not of the id.';
+            HINT = 'A short code has 1 to 11 of the characters A-Z, a-z, 0-9, "-" and "_". A private post has '
+                   'a longer code; drop its last 28 characters, which are not part of the id.';
     END IF;
     RETURN read.number - CASE WHEN read.number > 9223372036854775807 THEN 18446744073709551616 ELSE 0 END;
 END $$;
@@ -1002,7 +1001,7 @@ BEGIN
     IF read.problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22P02',
             MESSAGE = concat('invalid id text: "', idgen_portable.excerpt($1), '"'), DETAIL = read.problem,
-            HINT = 'It has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not read: '
+            HINT = 'An id text has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not accepted: '
                    'use upper().';
     END IF;
     RETURN read.number - 9223372036854775808;
@@ -1148,7 +1147,7 @@ BEGIN
             MESSAGE = concat('argument "', CASE WHEN target IS NULL THEN 'schema'
                                                 WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END,
                              '" must not be null'),
-            HINT = 'Give a value.';
+            HINT = 'Pass a value that is not null.';
     ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
         PERFORM idgen_portable.refuse_part('shard', new_shard, 8191);
     ELSIF target_name IS NULL THEN
@@ -1158,8 +1157,7 @@ BEGIN
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'snowflake_assign_shard() must run in a READ COMMITTED transaction'
             USING ERRCODE = '25001',
-                  DETAIL = 'By an older snapshot, defaults and shards that others have changed meanwhile would '
-                           'not be seen.',
+                  DETAIL = 'An older snapshot would not show defaults and shards that others have changed since.',
                   HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 
@@ -1176,7 +1174,7 @@ BEGIN
             RAISE EXCEPTION USING ERRCODE = '55006',
                 MESSAGE = concat('shard "', new_shard, '" is in use by another schema'),
                 DETAIL = concat('Columns of these schemas mint for it: ', list, '.'),
-                HINT = 'Choose another shard; or, where the schemas are to share it, say share => true.';
+                HINT = 'Choose another shard or, if the schemas are to share it, pass share => true.';
         END IF;
     END IF;
 
@@ -1202,12 +1200,12 @@ BEGIN
     IF list IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '0A000',
             MESSAGE = concat('the shard in a default of schema "', target_name, '" cannot be read'),
-            DETAIL = concat('These are not rewritten by a guess: ', list, '.'),
+            DETAIL = concat('These defaults are not rewritten by guessing: ', list, '.'),
             HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
     ELSIF found_columns = 0 THEN
         RAISE NOTICE USING
             MESSAGE = concat('schema "', target_name, '" has no column whose default calls snowflake_next_id'),
-            HINT = 'A function or a trigger of your own that calls it is not seen.';
+            HINT = 'Calls in triggers, or by way of another function, are not detected.';
     END IF;
     SELECT string_agg(concat(quote_ident(c.table), '.', quote_ident(c.column), ' DEFAULT ', c.expression), '; '
                       ORDER BY c.relation, c.column COLLATE "C")
@@ -1217,9 +1215,9 @@ BEGIN
     IF list IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = concat('shard "', new_shard, '" is out of range'),
-            DETAIL = concat('Ids of snowflake_next_id_js have room for a shard between 0 and 255. These are '
-                            'such: ', list, '.'),
-            HINT = 'Choose a lower shard, or let these columns have ids of snowflake_next_id.';
+            DETAIL = concat('The shard of an id of snowflake_next_id_js must be between 0 and 255. These '
+                            'defaults call it: ', list, '.'),
+            HINT = 'Choose a lower shard, or use snowflake_next_id for these columns.';
     END IF;
 
     FOR item IN

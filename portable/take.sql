@@ -48,10 +48,10 @@ WHERE definition IS DISTINCT FROM ours \gset
     SELECT set_config('idgen_portable.differ', :'which', true) \g /dev/null
     DO $$
     BEGIN
-        RAISE 'functions or views are not those of the portable edition'
-            USING DETAIL = format('In the other database they are others, or not there: %s. Nothing is changed.',
+        RAISE 'functions or views differ from those of the portable edition'
+            USING DETAIL = format('These differ from the other database, or are in one of the two only: %s. Nothing is changed.',
                                   current_setting('idgen_portable.differ')),
-                  HINT = 'Drop what is not of the edition, or run idgen.sql as the owner, in the same schema.';
+                  HINT = 'Drop what is not part of the edition, or run idgen.sql as the owner, in the same schema.';
     END $$;
 \endif
 COMMIT;

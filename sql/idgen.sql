@@ -296,10 +296,10 @@ BEGIN
     IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
         RAISE EXCEPTION 'argument "%" must not be null',
                 CASE WHEN target IS NULL THEN 'schema' WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END
-            USING ERRCODE = '22004', HINT = 'Give a value.';
+            USING ERRCODE = '22004', HINT = 'Pass a value that is not null.';
     ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
         RAISE EXCEPTION 'shard "%" is out of range', new_shard
-            USING ERRCODE = '22023', DETAIL = 'An id has room for a shard between 0 and 8191.',
+            USING ERRCODE = '22023', DETAIL = 'The shard of an id must be between 0 and 8191.',
                   HINT = 'See the bit layout in the documentation of idgen.';
     ELSIF target_name IS NULL THEN
         RAISE EXCEPTION 'schema with OID % does not exist', target::oid
@@ -307,16 +307,15 @@ BEGIN
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'snowflake_assign_shard() must run in a READ COMMITTED transaction'
             USING ERRCODE = '25001',
-                  DETAIL = 'By an older snapshot, defaults and shards that others have changed meanwhile would '
-                           'not be seen.',
+                  DETAIL = 'An older snapshot would not show defaults and shards that others have changed since.',
                   HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 
     -- The names below are those of when the extension was created. Under an old one, others may have made what they like.
     IF to_regnamespace('@extschema@') IS DISTINCT FROM (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') THEN
         RAISE EXCEPTION 'the schema of the extension has been renamed'
-            USING ERRCODE = '55000', DETAIL = 'It was @extschema@ when the extension was created.',
-                  HINT = 'Give it that name again.';
+            USING ERRCODE = '55000', DETAIL = 'Its name was @extschema@ when the extension was created.',
+                  HINT = 'Rename it back.';
     END IF;
 
     -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
@@ -349,7 +348,7 @@ BEGIN
         IF list IS NOT NULL THEN
             RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
                 USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it: %s.', list),
-                      HINT = 'Choose another shard; or, where the schemas are to share it, say share => true.';
+                      HINT = 'Choose another shard or, if the schemas are to share it, pass share => true.';
         END IF;
     END IF;
 
@@ -375,17 +374,17 @@ BEGIN
           FROM @extschema@.idgen_columns() WHERE namespace = target) AS c;
     IF item.unreadable IS NOT NULL THEN
         RAISE EXCEPTION 'the shard in a default of schema "%" cannot be read', target_name
-            USING ERRCODE = '0A000', DETAIL = format('These are not rewritten by a guess: %s.', item.unreadable),
+            USING ERRCODE = '0A000', DETAIL = format('These defaults are not rewritten by guessing: %s.', item.unreadable),
                   HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
     ELSIF item.count = 0 THEN
         RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name
-            USING HINT = 'A function or a trigger of your own that calls it is not seen.';
+            USING HINT = 'Calls in triggers, or by way of another function, are not detected.';
     ELSIF item.narrow IS NOT NULL THEN
         RAISE EXCEPTION 'shard "%" is out of range', new_shard
             USING ERRCODE = '22023',
-                  DETAIL = format('Ids of snowflake_next_id_js have room for a shard between 0 and 255. '
-                                  'These are such: %s.', item.narrow),
-                  HINT = 'Choose a lower shard, or let these columns have ids of snowflake_next_id.';
+                  DETAIL = format('The shard of an id of snowflake_next_id_js must be between 0 and 255. '
+                                  'These defaults call it: %s.', item.narrow),
+                  HINT = 'Choose a lower shard, or use snowflake_next_id for these columns.';
     END IF;
 
     FOR item IN

@@ -146,7 +146,7 @@ fn goes_on(behind_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let at = (now + Duration::from_millis(behind_ms)).as_millis().next_multiple_of(1000);
     let at = i64::try_from(at).ok().and_then(utc).map_or_else(String::new, |at| format!(", at {at}"));
-    format!("By this server's clock minting goes on in {}{at}.", duration(behind_ms))
+    format!("By this server's clock, minting resumes in {}{at}.", duration(behind_ms))
 }
 
 /// A span of time for people, rounded up to the second.
@@ -234,15 +234,15 @@ impl Error {
                 format!("argument \"{argument}\" must not be null"),
                 None,
                 if *argument == "shard" {
-                    "Give a shard. snowflake_next_id() without an argument takes the one in \"idgen.shard\"."
+                    "Pass a shard, or call snowflake_next_id() without an argument, which uses \"idgen.shard\"."
                 } else {
-                    "Give a value."
+                    "Pass a value that is not null."
                 },
             ),
             Error::Part(OutOfRange { part, value, max }) => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
                 format!("{part} \"{value}\" is out of range"),
-                Some(format!("An id has room for a {part} between 0 and {max}.")),
+                Some(format!("The {part} of an id must be between 0 and {max}.")),
                 "See the bit layout in the documentation of idgen.",
             ),
             Error::NegativeCount(count) => (
@@ -255,13 +255,13 @@ impl Error {
                 Code::ERRCODE_DATETIME_FIELD_OVERFLOW,
                 "timestamp is outside the range of ids".into(),
                 Some("Ids cover the 2^40 milliseconds (34.8 years) that begin at \"idgen.epoch\".".into()),
-                "The view idgen_status shows the first and the last moment.",
+                "The columns epoch and ends_at of the view idgen_status show the range.",
             ),
             Error::EpochArgument => (
                 Code::ERRCODE_DATETIME_FIELD_OVERFLOW,
                 "timestamp out of range".into(),
-                Some("The id counted from this epoch gives no moment that PostgreSQL can represent.".into()),
-                "Give the finite moment that the id's milliseconds are counted from.",
+                Some("Counted from this epoch, the id has no time that PostgreSQL can represent.".into()),
+                "Pass the finite timestamp from which the milliseconds of the id are counted.",
             ),
             Error::ShardUnset => (
                 object_state,
@@ -269,8 +269,7 @@ impl Error {
                 Some(
                     "snowflake_next_id() without an argument mints for the shard in \"idgen.shard\".".into(),
                 ),
-                "SET idgen.shard, or ALTER DATABASE or ALTER ROLE ... SET idgen.shard; or call \
-                 snowflake_next_id(shard).",
+                "Set \"idgen.shard\" with SET, ALTER DATABASE or ALTER ROLE, or call snowflake_next_id(shard).",
             ),
             Error::ShardNotAllowed { shard, allowed } => (
                 object_state,
@@ -283,12 +282,12 @@ impl Error {
                 object_state,
                 "\"idgen.allowed_shards\" must be set on a server that preloads Citus".into(),
                 Some(
-                    "Citus runs defaults and functions on any of its nodes, and two nodes that mint for one shard \
-                     make the same ids. So an empty list allows no shard here."
+                    "Citus runs defaults and functions on any of its nodes, and two nodes that mint for the same \
+                     shard would produce the same ids. An empty list therefore allows no shard on this server."
                         .into(),
                 ),
-                "Give each node shards that no other node has, such as '0-99' to one and '100-199' to the next, \
-                 or '0-8191' to the only one, and reload the configuration.",
+                "Give each node shards that no other node has, such as \"0-99\" and \"100-199\", or \"0-8191\" if \
+                 there is only one node, and reload the configuration.",
             ),
             Error::NotPreloaded => (
                 object_state,
@@ -304,16 +303,19 @@ impl Error {
             ),
             Error::BadSetting(name) => (
                 object_state,
-                format!("the value configured for \"{name}\" was not taken"),
-                Some("PostgreSQL warned of it and put the default in its place. Nothing is done by that guess.".into()),
+                format!("the value configured for \"{name}\" was not accepted"),
+                Some("PostgreSQL logged a warning and fell back to the default, which idgen refuses to use.".into()),
                 "Correct the setting in the configuration file and restart the server. It cannot be set for a \
                  database, a role or a session.",
             ),
             Error::NotTaken(name) => (
                 object_state,
-                format!("the configuration files have a value for \"{name}\" that is not in force"),
-                Some("The server goes on with the value that it had. The view pg_file_settings says why.".into()),
-                "Correct the value and reload the configuration, or restart the server where it waits for that.",
+                format!("the configuration files contain a value for \"{name}\" that is not in effect"),
+                Some(
+                    "The server continues with the previous value. The view pg_file_settings shows the reason."
+                        .into(),
+                ),
+                "Correct the value and reload the configuration, or restart the server if the setting requires it.",
             ),
             Error::ClockBeforeEpoch { by_ms } => (
                 object_state,
@@ -323,19 +325,20 @@ impl Error {
             ),
             Error::Mint(mint::Error::BatchTooLarge { count, most }) => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("count \"{count}\" is more ids than one call can get"),
+                format!("count \"{count}\" is more ids than one call can mint"),
                 Some(format!(
-                    "This shard can give at most {most} now, with what \"idgen.max_ahead\" lets it run ahead of \
-                     the clock and \"idgen.max_wait\" lets a call wait. No id was minted."
+                    "This shard can provide at most {most} now, as far as \"idgen.max_ahead\" lets it run ahead of the \
+                     clock and \"idgen.max_wait\" lets a call wait. No id was minted."
                 )),
-                "Ask for fewer ids at once, or of several shards, or raise \"idgen.max_wait\".",
+                "Ask for fewer ids at once, use several shards, or raise \"idgen.max_wait\".",
             ),
             Error::Mint(mint::Error::ShardFull { shard, max_ahead_ms, waited_ms }) => (
                 object_state,
-                format!("shard \"{}\" has no more ids for now", i32::from(*shard)),
+                format!("shard \"{}\" has run out of ids for now", i32::from(*shard)),
                 Some(format!(
-                    "Its ids are as far ahead of the clock as \"idgen.max_ahead\" ({max_ahead_ms} ms) allows, and it \
-                     has 1024 a millisecond (4096 a second for snowflake_next_id_js). The call waited {waited_ms} ms."
+                    "Its ids are as far ahead of the clock as \"idgen.max_ahead\" ({max_ahead_ms} ms) allows. A shard \
+                     has 1024 ids per millisecond (4096 per second for snowflake_next_id_js). The call waited \
+                     {waited_ms} ms."
                 )),
                 "Spread the load over more shards, ask for fewer ids, or raise \"idgen.max_wait\".",
             ),
@@ -343,51 +346,50 @@ impl Error {
                 object_state,
                 "the system clock is behind the ids of an earlier run of the server".into(),
                 Some(format!(
-                    "The high-water mark that was stored when the server started lies {by_ms} ms after the clock; \
+                    "The high-water mark stored when the server started is {by_ms} ms ahead of the clock; \
                      \"idgen.max_ahead\" allows {max_ahead_ms} ms. The call waited {waited_ms} ms. {}",
                     goes_on(by_ms.saturating_sub(*max_ahead_ms))
                 )),
                 if *by_ms > HOUR_MS {
                     "The clock is behind now, or it was ahead before the server stopped. Correct it if it is wrong. \
-                     If it is right, the mark is poisoned: see docs/operations.md. Restarting the server does not \
-                     help."
+                     If it is right, the mark is wrong: see docs/operations.md. Restarting the server does not help."
                 } else {
                     "If that is longer than a few seconds, the clock was ahead before the server stopped, or is \
-                     behind now: check its synchronisation. Restarting the server does not help."
+                     behind now: check its synchronization. Restarting the server does not help."
                 },
             ),
             Error::Mint(mint::Error::ClockBehind { shard, by_ms, max_ahead_ms, waited_ms }) => (
                 object_state,
                 format!("the system clock is behind the ids of shard \"{}\"", i32::from(*shard)),
                 Some(format!(
-                    "The next id lies {by_ms} ms after the clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. \
+                    "The next id is {by_ms} ms ahead of the clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. \
                      The call waited {waited_ms} ms. {}",
                     goes_on(by_ms.saturating_sub(*max_ahead_ms))
                 )),
-                "If the clock was set back, check its synchronisation. Do not restart the server: every shard \
-                 would then have to wait for the clock, and not only those in use.",
+                "If the clock was set back, check its synchronization. Do not restart the server: after that, all \
+                 shards would have to wait for the clock, not only those in use.",
             ),
             Error::Mint(mint::Error::ClockLeapt { by_ms }) => (
                 object_state,
-                "the system clock leapt forward".into(),
+                "the system clock jumped forward".into(),
                 Some(format!(
-                    "It moved {by_ms} ms ({}) further than the time since boot; \"idgen.max_clock_jump\" \
-                     allows less. No id was minted and nothing was written, because ids of a future cannot \
-                     be taken back.",
+                    "It moved {by_ms} ms ({}) further than the time since boot, which is more than \
+                     \"idgen.max_clock_jump\" allows. No id was minted and nothing was written, because ids from \
+                     the future cannot be taken back.",
                     duration(*by_ms)
                 )),
-                "If the clock is wrong now, correct it, and do not restart the server: that would accept the leap. \
-                 If the clock was wrong and is right now, raise \"idgen.max_clock_jump\" above that (-1 allows \
-                 any), reload the configuration, mint one id and set it back.",
+                "If the clock is wrong now, correct it. Do not restart the server, because that would accept the jump. \
+                 If the clock was wrong and is right now, raise \"idgen.max_clock_jump\" above the size of the jump \
+                 (-1 disables the check), reload the configuration, mint one id, and restore the setting.",
             ),
             Error::Mint(mint::Error::MarkNotRenewed { waited_ms }) => (
                 object_state,
                 "the high-water mark of ids could not be made durable in time".into(),
                 Some(format!(
-                    "The call waited {waited_ms} ms (\"idgen.max_wait\") for the WAL to be flushed, and \
-                     for synchronous standbys where \"synchronous_standby_names\" asks for them."
+                    "The call waited {waited_ms} ms (\"idgen.max_wait\") for the WAL to be flushed and, if \
+                     \"synchronous_standby_names\" requires it, for synchronous standbys to acknowledge it."
                 )),
-                "Look at the disk of the WAL and at pg_stat_replication.",
+                "Check the disk that holds the WAL and the view pg_stat_replication.",
             ),
             Error::Mint(mint::Error::Recovery) => (
                 Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
@@ -399,35 +401,35 @@ impl Error {
                 Code::ERRCODE_ACTIVE_SQL_TRANSACTION,
                 "snowflake_safe_horizon() must run in a READ COMMITTED transaction".into(),
                 Some(
-                    "This transaction reads by one snapshot, which is older than the horizon would be: rows \
-                     below it could be missing."
+                    "This transaction reads from a single snapshot, which is older than the horizon would be, so \
+                     it might miss rows below the horizon."
                         .into(),
                 ),
                 "Call it in a transaction of its own, before the one that reads.",
             ),
             Error::Mint(mint::Error::Prepared { count }) => (
                 object_state,
-                "there are prepared transactions, whose ids are not settled".into(),
-                Some(format!("In this cluster there are {count}. Nothing tells when they minted their ids.")),
-                "COMMIT PREPARED or ROLLBACK PREPARED what pg_prepared_xacts lists.",
+                "cannot determine the safe horizon while there are prepared transactions".into(),
+                Some(format!("This cluster has {count} of them, and there is no record of when they minted ids.")),
+                "Use COMMIT PREPARED or ROLLBACK PREPARED to end those that pg_prepared_xacts lists.",
             ),
             Error::NoOrigin { needed } => (
                 Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-                "no replication origin is free to keep the high-water mark of ids in".into(),
+                "no replication origin is free for the high-water mark of ids".into(),
                 Some(format!(
-                    "idgen uses one of those that \"max_replication_slots\" (from PostgreSQL 18 \
-                     \"max_active_replication_origins\") allows, and others have taken all. At least {needed} \
-                     are needed."
+                    "idgen needs one of those that \"max_replication_slots\" (from PostgreSQL 18 on, \
+                     \"max_active_replication_origins\") allows, and all of them are in use. The setting must be at \
+                     least {needed}."
                 )),
-                "Raise that setting on every standby first, then here, and restart: a standby without room for \
-                 the mark goes down when it comes.",
+                "Raise the setting on every standby first, then on this server, and restart them: a standby without \
+                 room for the mark goes down when it replays it.",
             ),
             Error::NoRoom { setting, room, needed } => (
                 Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
                 format!("\"{setting}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids"),
                 Some(
-                    "The mark takes one, and so does each other replication origin in use. Without room for all \
-                     of them no id is minted, recovery ends with FATAL where it meets one too many, and a server \
+                    "The mark takes one replication origin, in addition to all others in use. Without room for all \
+                     of them, no id is minted, recovery ends with FATAL when it comes to one too many, and a server \
                      that has saved them all does not start."
                         .into(),
                 ),
@@ -437,59 +439,60 @@ impl Error {
                 Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
                 format!("must be superuser to {action}"),
                 None,
-                "A grant of the function is not enough: have a superuser call it.",
+                "Privileges on the function are not sufficient: have a superuser call it.",
             ),
             Error::InRecovery(action) => (
                 Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
                 format!("cannot {action} during recovery"),
                 None,
-                "Do that on the primary: its standbys follow.",
+                "Do it on the primary; the standbys follow.",
             ),
             Error::OtherEpoch => (
                 object_state,
-                "the mark of ids counts from another epoch than \"idgen.epoch\"".into(),
+                "the epoch of the high-water mark of ids differs from \"idgen.epoch\"".into(),
                 Some(
-                    "So do the ids that this cluster has. With two epochs they decode to wrong times, and new ids may \
-                     lie years away from those before. No id was minted."
+                    "The ids that this cluster already has count from the epoch of the mark. With another epoch they \
+                     decode to wrong times, and new ids may lie years away from them. No id was minted."
                         .into(),
                 ),
-                "Set \"idgen.epoch\" to what it was, or to what the primary has, and restart the server. If it is to \
-                 change for good, see snowflake_accept_epoch in the documentation of idgen.",
+                "Set \"idgen.epoch\" to its previous value, or to that of the primary, and restart the server. To \
+                 change the epoch for good, see snowflake_accept_epoch in the documentation of idgen.",
             ),
             Error::NotTheEpoch => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
-                "the epoch to accept is not \"idgen.epoch\"".into(),
-                Some("The view idgen_status shows the epoch in force.".into()),
-                "Set \"idgen.epoch\" to the new epoch, there and on every standby, restart, and accept the same one.",
+                "the epoch to accept differs from \"idgen.epoch\"".into(),
+                Some("The view idgen_status shows the epoch in effect.".into()),
+                "Set \"idgen.epoch\" to the new epoch on this server and every standby, restart them, and then \
+                 accept it.",
             ),
             Error::MarkInFuture { by_ms } => (
                 object_state,
                 "the high-water mark of ids lies in the future".into(),
                 Some(format!(
-                    "It lies {} after the system clock. No id is minted until it is within \"idgen.max_ahead\".",
+                    "It is {} ahead of the system clock. No id is minted until it is within \"idgen.max_ahead\".",
                     duration(*by_ms)
                 )),
                 "Check the system clock. Restarting the server does not help.",
             ),
             Error::AnyLeap => (
                 object_state,
-                "\"idgen.max_clock_jump\" is -1: a clock that leaps into the future would take the ids along".into(),
+                "\"idgen.max_clock_jump\" is -1: ids would follow a clock that jumps into the future".into(),
                 None,
-                "Set it back once the leap that it was set for has been accepted.",
+                "Restore the setting once the jump for which it was changed has been accepted.",
             ),
             Error::StillPreloaded => (
                 object_state,
-                "the mark of ids cannot be removed while \"idgen\" is preloaded".into(),
-                Some("It is what keeps ids that this server mints from being repeated.".into()),
+                "cannot remove the mark of ids while \"idgen\" is preloaded".into(),
+                Some("The mark is what keeps this server from repeating ids.".into()),
                 "Take idgen out of shared_preload_libraries, restart the server, and try again.",
             ),
             Error::Mint(mint::Error::AdvanceTooFar { by_ms, max_ahead_ms }) => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
                 "the id to advance past lies in the future".into(),
                 Some(format!(
-                    "It lies {by_ms} ms after the system clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms."
+                    "It is {by_ms} ms ahead of the system clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms."
                 )),
-                "Check that the id is of this layout and epoch, and the system clock.",
+                "Check the system clock, and that the id has this layout and epoch.",
             ),
             Error::Mint(mint::Error::Exhausted) => (
                 Code::ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
@@ -503,13 +506,13 @@ impl Error {
             ),
             Error::NoLayout(name) => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("there is no layout \"{}\"", excerpt(name)),
+                format!("layout \"{}\" does not exist", excerpt(name)),
                 Some(format!("The layouts are {}.", LAYOUTS.each_ref().map(|layout| layout.name).join(", "))),
                 "The view snowflake_layouts describes them.",
             ),
             Error::NotOfLayout { id, layout, max } => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("id \"{id}\" is not of layout \"{layout}\""),
+                format!("id \"{id}\" is out of range for layout \"{layout}\""),
                 Some(format!("The ids of this layout are between 0 and {max}.")),
                 "The view snowflake_layouts describes the layouts.",
             ),
@@ -517,15 +520,15 @@ impl Error {
                 Code::ERRCODE_INVALID_TEXT_REPRESENTATION,
                 format!("invalid short code: \"{}\"", excerpt(text)),
                 Some(why.to_string()),
-                "A short code has 1 to 11 of the characters A-Z, a-z, 0-9, \"-\" and \"_\". In the longer one of \
-                 a private post the last 28 characters are not of the id.",
+                "A short code has 1 to 11 of the characters A-Z, a-z, 0-9, \"-\" and \"_\". A private post \
+                 has a longer code; drop its last 28 characters, which are not part of the id.",
             ),
             Error::BadText(text, why) => (
                 Code::ERRCODE_INVALID_TEXT_REPRESENTATION,
                 format!("invalid id text: \"{}\"", excerpt(text)),
                 Some(why.to_string()),
-                "It has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not read: use \
-                 upper().",
+                "An id text has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not accepted: \
+                 use upper().",
             ),
         };
         Text { code, message, detail, hint }

@@ -110,7 +110,7 @@ pub fn define() {
     const NAME: &CStr = c"idgen.mutation";
     setting::define_text::<Setting>(
         NAME,
-        c"In which known way the program is wrong, for tests of the tests.",
+        c"Sets the known way in which the program is wrong, for tests of the tests.",
         c"",
         &TEXT,
         GucContext::Sighup,

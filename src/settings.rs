@@ -132,9 +132,9 @@ pub fn define() {
 
     setting::define_text::<EpochSetting>(
         EPOCH,
-        c"The moment that ids count their milliseconds from.",
-        c"An RFC 3339 time or whole milliseconds since 1970. Never change it once ids are in use: ids \
-          made before would be decoded to wrong times.",
+        c"Sets the time from which ids count their milliseconds.",
+        c"An RFC 3339 time or an integer number of milliseconds since 1970. Do not change it once ids are in use, \
+          because existing ids would decode to wrong times.",
         &EPOCH_TEXT,
         // Defining a postmaster setting outside the postmaster is fatal. A session that loaded the
         // library by itself cannot mint, but decodes by the value in the configuration file.
@@ -142,8 +142,8 @@ pub fn define() {
     );
     setting::define_int(IntSetting {
         name: c"idgen.shard",
-        short: c"The shard of snowflake_next_id() without an argument.",
-        long: c"-1 is unset. Set it for a database, a role or a session.",
+        short: c"Sets the shard for which snowflake_next_id() mints ids when called without an argument.",
+        long: c"-1 means unset. Can be set for a database, a role or a session.",
         value: &SHARD,
         min: -1,
         max: SHARDS as i32 - 1,
@@ -153,15 +153,16 @@ pub fn define() {
     });
     setting::define_text::<AllowedShardsSetting>(
         ALLOWED_SHARDS,
-        c"The shards that this server may mint ids for.",
-        c"Shards and ranges separated by commas; empty for all, or where Citus is preloaded for none.",
+        c"Sets the shards for which this server may mint ids.",
+        c"A comma-separated list of shards and ranges of shards. Empty allows all shards, or none if Citus is \
+          preloaded.",
         &ALLOWED_SHARDS_TEXT,
         GucContext::Sighup,
     );
     setting::define_int(IntSetting {
         name: c"idgen.max_ahead",
-        short: c"How far ids may run ahead of the system clock.",
-        long: c"0 waits for the next millisecond as soon as one is full.",
+        short: c"Sets how far ids may run ahead of the system clock.",
+        long: c"With 0, a call waits for the next millisecond once the current one is used up.",
         value: &MAX_AHEAD_MS,
         min: 0,
         max: HOUR_MS,
@@ -171,8 +172,9 @@ pub fn define() {
     });
     setting::define_int(IntSetting {
         name: c"idgen.max_wait",
-        short: c"How long a call may wait for the system clock before it fails.",
-        long: c"0 never waits.",
+        short:
+            c"Sets the maximum time that a call waits for the clock or the high-water mark before it fails.",
+        long: c"With 0, calls never wait.",
         value: &MAX_WAIT_MS,
         min: 0,
         max: HOUR_MS,
@@ -182,8 +184,8 @@ pub fn define() {
     });
     setting::define_int(IntSetting {
         name: c"idgen.max_lease",
-        short: c"The longest run of ids that a backend takes from a shard at once.",
-        long: c"With 1 the ids of a shard are in strict order over all backends.",
+        short: c"Sets the maximum number of ids that a backend takes from a shard at once.",
+        long: c"With 1, the ids of a shard are in strict order across all backends.",
         value: &MAX_LEASE,
         min: 1,
         max: IDS_PER_TICK as i32,
@@ -193,8 +195,9 @@ pub fn define() {
     });
     setting::define_int(IntSetting {
         name: c"idgen.reserve_ahead",
-        short: c"How far ahead of the ids the durable high-water mark is written.",
-        long: c"Less writes more WAL; more makes ids start later after a crash with the clock set back.",
+        short: c"Sets how far ahead of the ids the durable high-water mark is written.",
+        long: c"A lower value writes more WAL. With a higher value, ids begin later after a restart with the clock \
+               set back.",
         value: &RESERVE_AHEAD_MS,
         min: 10,
         max: MAX_RESERVE_AHEAD_MS,
@@ -204,9 +207,9 @@ pub fn define() {
     });
     setting::define_int(IntSetting {
         name: c"idgen.max_clock_jump",
-        short: c"The forward leap of the system clock that stops minting.",
+        short: c"Sets the size of a forward jump of the system clock that stops minting.",
         long:
-            c"A mark written under a clock that is years ahead could not be taken back. -1 allows any leap.",
+            c"A mark written while the clock is years ahead could not be taken back. -1 disables the check.",
         value: &MAX_CLOCK_JUMP_MS,
         min: -1,
         max: i32::MAX,
@@ -217,7 +220,7 @@ pub fn define() {
     #[cfg(feature = "pg_test")]
     pgrx::guc::GucRegistry::define_string_guc(
         c"idgen.fault",
-        c"Where a backend is to die or fail, for tests.",
+        c"Sets where a backend dies or fails, for tests.",
         c"",
         &FAULT,
         GucContext::Suset,

@@ -21,7 +21,7 @@ BEGIN
     IF epoch_ms <> portable_ms THEN
         RAISE EXCEPTION USING ERRCODE = '55000',
             MESSAGE = '"idgen.epoch" is not the epoch of the portable edition',
-            DETAIL = format('It is %s ms after 1970, and that of the portable edition %s.',
+            DETAIL = format('It is %s ms after 1970, and that of the portable edition is %s.',
                             epoch_ms, portable_ms),
             HINT = format('Set idgen.epoch to %s in the configuration file and restart the server.',
                           portable_ms);
@@ -33,9 +33,9 @@ BEGIN
       AND relname !~ '^(shard|js)_[0-9]+$';
     IF unknown IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '55000',
-            MESSAGE = 'schema "idgen_portable" has sequences that are no registers',
+            MESSAGE = 'schema "idgen_portable" has sequences that are not registers',
             DETAIL = 'They are: ' || unknown || '. The register of a shard is shard_N, or js_N.',
-            HINT = 'Give them back the names that they had, or drop them if they have never been registers.';
+            HINT = 'Give them back their previous names, or drop them if they have never been registers.';
     END IF;
     FOR item IN
         -- One that was advanced as it was made, and has minted nothing yet, begins at its start.
@@ -58,7 +58,7 @@ BEGIN
         IF last_second > clock_timestamp() + current_setting('idgen.max_ahead')::interval THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
                 MESSAGE = 'the last id of snowflake_next_id_js lies in the future',
-                DETAIL = format('It lies %s ms after the system clock; "idgen.max_ahead" allows %s.',
+                DETAIL = format('It is %s ms ahead of the system clock; "idgen.max_ahead" allows %s.',
                                 ceil(extract(epoch FROM last_second - clock_timestamp()) * 1000),
                                 current_setting('idgen.max_ahead')),
                 HINT = 'Check the system clock, or try again when it has passed that id.';

@@ -22,19 +22,19 @@ BEGIN
     PERFORM FROM pg_namespace WHERE oid = target FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = '25001',
-            MESSAGE = 'the schema of the extension is younger than the snapshot of this transaction',
+            MESSAGE = 'the schema of the extension was created after the snapshot of this transaction',
             HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
     name := target::regnamespace;
     name := CASE WHEN left(name, 1) = '"' THEN substr(name, 2, length(name) - 2) ELSE name END;
     IF translate(name, '"$''' || chr(92), '') <> name THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = format('the name of schema "%s" has a quote, a dollar sign or a backslash', name),
-            HINT = 'CREATE EXTENSION idgen in another schema.';
+            MESSAGE = format('the name of schema "%s" contains a quote, a dollar sign or a backslash', name),
+            HINT = 'Create the extension in another schema.';
     ELSIF has_schema_privilege(owner, target, 'CREATE') IS NOT TRUE THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for schema %s', name),
             DETAIL = format('Role "%s" may not create objects in it.', pg_get_userbyid(owner)),
-            HINT = 'CREATE EXTENSION idgen in another schema.';
+            HINT = 'Create the extension in another schema.';
     END IF;
 END $$;
 
@@ -67,7 +67,7 @@ DECLARE
 BEGIN
     IF '@extschema@' <> (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
                          WHERE extname = 'idgen') THEN
-        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension has been renamed meanwhile',
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension was renamed concurrently',
             HINT = 'Try again.';
     END IF;
     -- Whatever somebody may have put there: what it holds at the end is run. Empty, it says that nothing is to be taken
@@ -79,11 +79,11 @@ BEGIN
                       WHERE extname = 'idgen' AND rolsuper) THEN
         -- Whoever made these objects would have the superuser handle them.
         RAISE EXCEPTION USING ERRCODE = '42501',
-            MESSAGE = 'the portable edition of idgen is taken over by superusers only',
-            HINT = 'Have a superuser call CREATE EXTENSION idgen.';
+            MESSAGE = 'must be superuser to take over the portable edition of idgen',
+            HINT = 'Have a superuser run CREATE EXTENSION idgen.';
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION USING ERRCODE = '25001',
-            MESSAGE = 'the portable edition of idgen is taken over in a read committed transaction only',
+            MESSAGE = 'the portable edition of idgen can be taken over only in a READ COMMITTED transaction',
             HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
     -- Whoever owns the schema, a function or a view could change it at every moment, while this script goes by their names
@@ -106,8 +106,8 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = '42501',
             MESSAGE = format('the portable edition of idgen belongs to role "%s"', stranger),
-            DETAIL = 'It is taken over where its schema, and all that is in it or of it, belongs to a superuser.',
-            HINT = 'Have a superuser take it by take.sql of the portable edition.';
+            DETAIL = 'It can be taken over only if its schema, all objects in the schema, and its functions and views belong to superusers.',
+            HINT = 'Have a superuser run take.sql of the portable edition.';
     END IF;
     views := ARRAY(
         SELECT c.oid FROM pg_class AS c
@@ -129,7 +129,7 @@ BEGIN
     LOOP
         RAISE EXCEPTION USING ERRCODE = '55000',
             MESSAGE = format('the portable edition of idgen is in schema %s', item.schema),
-            HINT = format('CREATE EXTENSION idgen SCHEMA %s.', item.schema);
+            HINT = format('Use CREATE EXTENSION idgen SCHEMA %s.', item.schema);
     END LOOP;
     -- What is dropped below is made anew by the extension; what others have made of it is theirs to drop. A row
     -- of a view is a type, and what is read from it depends on its rule.
@@ -151,7 +151,7 @@ BEGIN
     WHERE (d.classid, d.objid) NOT IN (SELECT classid, objid FROM goes);
     IF dependents IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '2BP01',
-            MESSAGE = 'other objects depend on views and functions of idgen that are to be made anew',
+            MESSAGE = 'other objects depend on views and functions of idgen that must be recreated',
             DETAIL = 'They are: ' || dependents || '.',
             HINT = 'Drop them, and create them again after CREATE EXTENSION.';
     END IF;
@@ -235,7 +235,7 @@ BEGIN
                              AND EXISTS (SELECT FROM pg_depend AS d
                                          WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND deptype = 'e')) THEN
                 RAISE EXCEPTION USING ERRCODE = '55000',
-                    MESSAGE = format('function %s has been changed meanwhile', item.name), HINT = 'Try again.';
+                    MESSAGE = format('function %s was changed concurrently', item.name), HINT = 'Try again.';
             END IF;
         END IF;
     END LOOP;

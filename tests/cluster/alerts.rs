@@ -194,7 +194,7 @@ fn every_alert_fires() {
     // The clock leaps, and is set right.
     server.set_clock(10.0 * YEAR);
     watch.until_refused("clock_leapt", try_to_mint);
-    watch.until_warned("the system clock leapt forward", wait);
+    watch.until_warned("the system clock jumped forward", wait);
     watch.until_fired("IdgenClockStepped", "", || {
         server.set_clock(0.0);
         try_to_mint();
@@ -206,12 +206,11 @@ fn every_alert_fires() {
     // A list that is refused, and a guard that is left open.
     server.configure(&["idgen.allowed_shards = 'nonsense'", "idgen.max_clock_jump = -1"]);
     server.reload("idgen.max_clock_jump", "-1");
-    let list = "the configuration files have a value for \"idgen.allowed_shards\" that is not in force";
+    let list = "the configuration files contain a value for \"idgen.allowed_shards\" that is not in effect";
     watch.until_warned(list, wait);
     server.configure(&["idgen.allowed_shards = '0-99'"]);
     server.reload("idgen.allowed_shards", "0-99");
-    let any_leap =
-        "\"idgen.max_clock_jump\" is -1: a clock that leaps into the future would take the ids along";
+    let any_leap = "\"idgen.max_clock_jump\" is -1: ids would follow a clock that jumps into the future";
     watch.until_warned(any_leap, wait);
     watch.until_refused("shard_not_allowed", || {
         drop(server.connect().execute("SELECT snowflake_next_id(100)", &[]));
@@ -247,7 +246,7 @@ fn every_alert_fires() {
     server.configure(&["idgen.epoch = '1995-01-01T00:00:00Z'"]);
     server.up();
     watch.until_refused("other_epoch", try_to_mint);
-    watch.until_warned("the mark of ids counts from another epoch than \"idgen.epoch\"", wait);
+    watch.until_warned("the epoch of the high-water mark of ids differs from \"idgen.epoch\"", wait);
     watch.until_fired("IdgenRangeEnds", "", wait);
     assert_no_null(&server);
     server.set_clock(-40.0 * YEAR);

@@ -90,11 +90,11 @@ fn a_leap_forward_is_refused_and_can_be_accepted() {
 
     server.set_clock(10.0 * YEAR);
     let error = refused(&mut client);
-    assert_eq!((error.code().code(), error.message()), ("55000", "the system clock leapt forward"));
+    assert_eq!((error.code().code(), error.message()), ("55000", "the system clock jumped forward"));
     assert!((ms_in(error.detail()) as f64 / 1000.0 - 10.0 * YEAR).abs() < 60.0, "{error:?}");
     assert!(error.hint().unwrap().contains("max_clock_jump"));
     assert_eq!(mark(&mut client), before, "nothing is written");
-    assert_eq!(warning(&mut client).as_deref(), Some("the system clock leapt forward"));
+    assert_eq!(warning(&mut client).as_deref(), Some("the system clock jumped forward"));
 
     server.set_clock(0.0);
     assert_eq!(warning(&mut client), None);
@@ -189,7 +189,7 @@ fn warning(client: &mut Client) -> Option<String> {
 }
 
 const IN_FUTURE: &str = "the high-water mark of ids lies in the future";
-const OTHER_EPOCH: &str = "the mark of ids counts from another epoch than \"idgen.epoch\"";
+const OTHER_EPOCH: &str = "the epoch of the high-water mark of ids differs from \"idgen.epoch\"";
 
 /// Restarts the server with this epoch.
 fn change_epoch(server: &Server, epoch: &str) {
@@ -251,7 +251,7 @@ fn another_epoch_is_accepted() {
     assert_eq!(warning(&mut client).as_deref(), Some(IN_FUTURE), "before anybody mints");
     let error = refused(&mut client);
     assert!((2 * 86_300_000..2 * 86_403_000).contains(&ms_in(error.detail())), "{error:?}");
-    assert!(error.detail().unwrap().contains("minting goes on in "), "{error:?}");
+    assert!(error.detail().unwrap().contains("minting resumes in "), "{error:?}");
     assert!(error.hint().unwrap().contains("docs/operations.md"), "{error:?}");
 }
 

@@ -323,7 +323,7 @@ fn a_move_is_checked_first() {
     };
     let of_another_epoch =
         Server::start(&["idgen.allowed_shards = '1'", "idgen.epoch = '2024-01-01T00:00:00Z'"]);
-    refused(&of_another_epoch, "different idgen.epoch");
+    refused(&of_another_epoch, "different values of idgen.epoch");
     let target = Server::start(&[]);
     refused(&target, "may mint for shard 5");
     target.configure(&["idgen.allowed_shards = '1-5'"]);
@@ -343,10 +343,10 @@ fn a_move_is_checked_first() {
     source.reload("idgen.allowed_shards", "");
 
     client.batch_execute("CREATE VIEW public.everybody AS SELECT * FROM insta5.users").unwrap();
-    refused(&target, "uses what is in it: rule _RETURN on view public.everybody");
+    refused(&target, "use objects in it: rule _RETURN on view public.everybody");
     client.batch_execute("DROP VIEW public.everybody").unwrap();
     client.batch_execute("CREATE TABLE public.likes (photo_id bigint REFERENCES insta5.photos)").unwrap();
-    refused(&target, "uses what is in it: constraint likes_photo_id_fkey");
+    refused(&target, "use objects in it: constraint likes_photo_id_fkey");
     client.batch_execute("DROP TABLE public.likes").unwrap();
     client.batch_execute("CREATE TABLE public.other (id bigint DEFAULT snowflake_next_id(5))").unwrap();
     refused(&target, "other schemas of the source mint for shard 5: public");
@@ -384,10 +384,7 @@ fn a_move_is_checked_first() {
     at_target
         .batch_execute(&format!("{countries}; INSERT INTO public.countries VALUES ('e', E'b\t')"))
         .unwrap();
-    refused(
-        &target,
-        "foreign key Homes_region_code_fkey: the target has not got 1 of the rows that it names",
-    );
+    refused(&target, "foreign key Homes_region_code_fkey: the target lacks 1 of the rows that it references");
     at_target.batch_execute("INSERT INTO public.countries VALUES ('e', 'at')").unwrap();
 
     // What would hold its locks for ever, and what would hold them for long.
@@ -433,7 +430,7 @@ fn a_move_is_checked_first() {
     let name = r#"Insta's "5" $1"#;
     client.batch_execute(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#).unwrap();
     let said = run(move_shard(&source, &target, name, "5"));
-    assert!(String::from_utf8_lossy(&said.stdout).contains("publications do not come along: news"));
+    assert!(String::from_utf8_lossy(&said.stdout).contains("publications are not moved: news"));
     let mut new = target.connect();
     let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = $1";
     assert_eq!(new.query_one(shards, &[&name]).unwrap().get::<_, i32>(0), 5);
@@ -570,7 +567,7 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     new.configure(&["idgen.allowed_shards = ''"]);
     new.reload("idgen.allowed_shards", "");
     let both = ["--source-standby", &old_target[..], "--target-standby", &new_target];
-    refused(&both, "standby 1 of the target is not that of the target");
+    refused(&both, "standby 1 of the target differs from that of the target");
     new.configure(&["idgen.allowed_shards = '10-19'"]);
     new.reload("idgen.allowed_shards", "10-19");
 
@@ -635,7 +632,7 @@ fn one_move_of_a_schema_at_a_time() {
     meanwhile_closed(&source, &target, || {
         for how in ["--undo", "--finish"] {
             assert!(
-                refusal(move_with(&[how], &source, &target)).contains("another run is at work for insta5")
+                refusal(move_with(&[how], &source, &target)).contains("another run is at work on insta5")
             );
         }
     });
@@ -730,7 +727,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
              CREATE TABLE insta5.part PARTITION OF public.parts DEFAULT",
         )
         .unwrap();
-    refused("partitions or children of tables outside of the schema are in it: insta5.part of public.parts");
+    refused("the schema has partitions or children of tables outside it: insta5.part of public.parts");
     client.batch_execute("DROP TABLE public.parts").unwrap();
     client
         .batch_execute(
@@ -738,14 +735,14 @@ fn what_would_write_into_a_closed_schema_is_refused() {
              CREATE TABLE insta5.docs (tenant integer REFERENCES public.tenants ON DELETE CASCADE)",
         )
         .unwrap();
-    refused("for the move at least: docs_tenant_fkey on insta5.docs");
+    refused("at least for the move: docs_tenant_fkey on insta5.docs");
     client.batch_execute("DROP TABLE insta5.docs").unwrap();
     client
         .batch_execute(
             "CREATE TABLE insta5.member (n integer); ALTER EXTENSION idgen ADD TABLE insta5.member",
         )
         .unwrap();
-    refused("parts of an extension are in the schema, and would not come along: table insta5.member");
+    refused("the schema has members of an extension, which would not be moved: table insta5.member");
     client.batch_execute("ALTER EXTENSION idgen DROP TABLE insta5.member; DROP TABLE insta5.member").unwrap();
     client
         .batch_execute(&format!(
@@ -913,7 +910,7 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     let finish = move_with(&["--finish"], &source, &target);
     let said = refusal(meddler.at(&finish, "before", "snowflake_advance", "exit 1"));
     assert!(
-        said.contains("NOT undone, for the target may mint already") && !said.contains("unbound"),
+        said.contains("NOT undone, because the target may already mint") && !said.contains("unbound"),
         "{said}"
     );
     run(finish);

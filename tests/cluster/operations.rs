@@ -58,13 +58,13 @@ fn it_is_seen_whether_ids_are_minted() {
 
     let mut trouble = Runbook::of("Is it minting?", &servers);
     primary.set_clock(YEAR);
-    assert!(trouble.fails().contains("the system clock leapt forward"));
+    assert!(trouble.fails().contains("the system clock jumped forward"));
     primary.set_clock(0.0);
     trouble.run();
     primary.set_clock(YEAR);
     standby.set_clock(-HOUR);
     let said = trouble.run();
-    assert!(said.contains(" f       | the system clock leapt forward"), "{said}");
+    assert!(said.contains(" f       | the system clock jumped forward"), "{said}");
     assert!(said.contains(" t       | the high-water mark of ids lies in the future"), "{said}");
     trouble.says(refused(&standby).message());
     standby.set_clock(YEAR);
@@ -137,7 +137,7 @@ fn a_clock_that_is_behind() {
     server.set_clock(-HOUR);
     let error = refused(&server);
     book.says(error.message());
-    assert!(error.detail().unwrap().contains("minting goes on in "), "{error:?}");
+    assert!(error.detail().unwrap().contains("minting resumes in "), "{error:?}");
     book.says(&warning(&server).unwrap());
     mint(&server, &mut ledger);
     server.stop("fast");

@@ -313,7 +313,11 @@ fn a_register_that_is_rolled_back_repeats_nothing() {
     let second = mint(&mut client.transaction().unwrap());
     for error in [first.expect_err("no id"), second.expect_err("no id")] {
         let error = error.as_db_error().unwrap();
-        assert_eq!((error.code().code(), error.hint()), ("55000", Some("Commit first.")), "{error}");
+        assert_eq!(
+            (error.code().code(), error.hint()),
+            ("55000", Some("Commit the transaction first.")),
+            "{error}"
+        );
     }
     client.batch_execute("SELECT snowflake_advance(2000, 0)").unwrap();
     let rows = client.query("SELECT snowflake_next_ids(2000, 1000)", &[]).unwrap();

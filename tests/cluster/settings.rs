@@ -10,7 +10,7 @@ fn warning(server: &Server) -> Option<String> {
 }
 
 fn not_in_force(setting: &str) -> Option<String> {
-    Some(format!("the configuration files have a value for \"{setting}\" that is not in force"))
+    Some(format!("the configuration files contain a value for \"{setting}\" that is not in effect"))
 }
 
 /// Has the server read its configuration again, and waits until it has.
@@ -85,7 +85,7 @@ fn a_value_that_is_not_in_force_is_told() {
     let standby = server.standby("other");
     assert_eq!(
         warning(&standby),
-        Some("the value configured for \"idgen.allowed_shards\" was not taken".into())
+        Some("the value configured for \"idgen.allowed_shards\" was not accepted".into())
     );
     standby.configure(&["idgen.allowed_shards = '0-9'"]);
     reload(&standby);

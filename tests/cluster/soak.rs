@@ -473,7 +473,7 @@ impl Session {
                     let message = error.as_db_error().map(|error| error.message().to_owned());
                     assert_eq!(
                         message.as_deref(),
-                        Some("there are prepared transactions, whose ids are not settled")
+                        Some("cannot determine the safe horizon while there are prepared transactions")
                     );
                     self.note(&error);
                     self.refused("prepared_transactions", 1);

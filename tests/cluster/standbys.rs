@@ -55,7 +55,7 @@ fn an_asynchronous_standby_is_promoted() {
 /// Promise 1: a standby that has an epoch of its own says so, and mints nothing once it is promoted.
 #[test]
 fn a_standby_of_another_epoch_mints_nothing() {
-    const OTHER_EPOCH: &str = "the mark of ids counts from another epoch than \"idgen.epoch\"";
+    const OTHER_EPOCH: &str = "the epoch of the high-water mark of ids differs from \"idgen.epoch\"";
     let primary = Server::start(&[]);
     let standby = primary.standby("twin");
     Ledger::default().mint(&mut primary.connect());

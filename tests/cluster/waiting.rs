@@ -125,7 +125,7 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     let error = client.query_one("SELECT count(*) FROM snowflake_next_ids(7, 6000000)", &[]).unwrap_err();
     let error = error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone();
     assert_eq!(error.code().code(), "22023", "{error:?}");
-    assert_eq!(error.message(), "count \"6000000\" is more ids than one call can get");
+    assert_eq!(error.message(), "count \"6000000\" is more ids than one call can mint");
     // 1 s ahead and 7/8 of 5 s, and the millisecond that the clock shows.
     assert!(error.detail().unwrap().contains("at most 5505024 now"), "{error:?}");
     let row = client.query_one("SELECT count(*) FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
@@ -171,7 +171,7 @@ fn a_shard_at_its_ceiling_is_named() {
                END $$";
     let error = server.connect().batch_execute(sql).unwrap_err();
     let error = error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone();
-    assert_eq!(error.message(), "shard \"7\" has no more ids for now", "{error:?}");
+    assert_eq!(error.message(), "shard \"7\" has run out of ids for now", "{error:?}");
     assert_eq!(error.code(), &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE);
 }
 

@@ -49,7 +49,7 @@ impl fmt::Display for BadEpoch {
             BadEpoch::Fraction => "The value has a part smaller than a millisecond.",
             BadEpoch::Range => "The value is outside the years 1 to 9999.",
             BadEpoch::Seconds => {
-                "The value seems to be in seconds: in milliseconds it is a moment of early 1970."
+                "The value seems to be in seconds: in milliseconds it would be a time in early 1970."
             }
         })
     }

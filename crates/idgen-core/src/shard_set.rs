@@ -59,5 +59,5 @@ fn shard(text: &str, entry: &str) -> Result<usize, String> {
         .parse::<usize>()
         .ok()
         .filter(|index| *index < SHARDS)
-        .ok_or_else(|| format!("\"{entry}\" is no shard or range of shards between 0 and {}.", SHARDS - 1))
+        .ok_or_else(|| format!("\"{entry}\" is not a shard or range of shards between 0 and {}.", SHARDS - 1))
 }

@@ -27,7 +27,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
         detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    detail := regexp_replace(detail, 'lies [0-9]{5,} ms', 'lies N ms');
+    detail := regexp_replace(detail, 'is [0-9]{5,} ms ahead', 'is N ms ahead');
 END $$;
 \x
 SELECT * FROM refused(format('SELECT snowflake_advance(5, %s)', snowflake_make_id(:'later', 5, 0)));

@@ -34,7 +34,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
         detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    detail := regexp_replace(detail, 'lies [0-9]{4,} ms', 'lies N ms');
+    detail := regexp_replace(detail, 'is [0-9]{4,} ms ahead', 'is N ms ahead');
 END $$;
 \x
 SET idgen.max_wait = 0;

@@ -65,7 +65,7 @@ fn a_bad_epoch_is_told_in_a_sentence() {
         (BadEpoch::Range, "The value is outside the years 1 to 9999."),
         (
             BadEpoch::Seconds,
-            "The value seems to be in seconds: in milliseconds it is a moment of early 1970.",
+            "The value seems to be in seconds: in milliseconds it would be a time in early 1970.",
         ),
     ] {
         assert_eq!(why.to_string(), sentence);

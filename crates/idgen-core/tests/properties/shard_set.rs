@@ -34,7 +34,7 @@ proptest! {
 #[test]
 fn a_bad_list_is_told_in_a_sentence() {
     let why = |text| ShardSet::parse(text).unwrap_err();
-    assert_eq!(why("1, 8192"), "\"8192\" is no shard or range of shards between 0 and 8191.");
+    assert_eq!(why("1, 8192"), "\"8192\" is not a shard or range of shards between 0 and 8191.");
     assert_eq!(why("7 - 3"), "The range \"7 - 3\" ends before it begins.");
 }
 

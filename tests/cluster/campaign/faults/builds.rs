@@ -16,7 +16,7 @@ pub const FAULTS: &[Fault] = &[
     },
 ];
 
-const OTHER_EPOCH: Refusals = &["55000 the mark of ids counts from another epoch"];
+const OTHER_EPOCH: Refusals = &["55000 the epoch of the high-water mark of ids differs"];
 /// The ids that were minted by the earlier epoch are ahead of the clock by the later one.
 const FOR_THE_CLOCK: Refusals = &["55000 the system clock is behind", "55000 shard", "22023 count"];
 
