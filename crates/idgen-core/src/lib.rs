@@ -1,7 +1,7 @@
-//! The ids of **idgen**: their bits, and the protocol that mints them once. No PostgreSQL, no `unsafe`.
+//! The ids of **idgen**: their bits, and the protocol that mints each id only once. No PostgreSQL, no `unsafe`.
 //!
-//! An application that takes ids apart, or a router, needs what is named at the top: [`shard_of`], [`decode`],
-//! [`Epoch`], [`text`] and [`foreign`].
+//! An application that decodes ids, or a router, needs only the items at the top of the crate: [`shard_of`],
+//! [`decode`], [`Epoch`], [`text`] and [`foreign`].
 //!
 //! ```
 //! use idgen_core::{Epoch, decode, shard_of, text};
@@ -14,7 +14,7 @@
 //! assert_eq!(epoch.unix_ms_of(decode(id).tick), 1_315_607_284_721);    // 2011-09-09 22:28:04.721 UTC
 //! ```
 //!
-//! The rest is for the extension, and may change with every version of it:
+//! The rest is for the extension, and may change with every version of it.
 //!
 //! | module | what |
 //! |---|---|

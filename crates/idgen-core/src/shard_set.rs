@@ -20,10 +20,10 @@ pub struct ShardSet([u64; SHARDS / 64]);
 impl ShardSet {
     /// All 8192 shards.
     pub const ALL: ShardSet = ShardSet([u64::MAX; SHARDS / 64]);
-    /// None of them. No text stands for it.
+    /// The empty set. No text stands for it.
     pub const NONE: ShardSet = ShardSet([0; SHARDS / 64]);
 
-    /// Reads a list of shards and ranges of shards, separated by commas. An empty list is all.
+    /// Parses a comma-separated list of shards and ranges of shards. An empty list means all shards.
     ///
     /// # Errors
     /// A sentence that says which entry is wrong and why.
