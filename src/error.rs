@@ -1,4 +1,4 @@
-//! Every error idgen raises: its SQLSTATE, message, DETAIL and HINT. Nothing else raises one.
+//! Every error that the library raises: its SQLSTATE, message, DETAIL and HINT. No other module raises errors.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,18 +15,14 @@ use pgrx::{PgLogLevel, function_name};
 /// Why a call cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// What the core says, one line for each of its errors.
+    /// An error of the core; one line for each.
     ///
-    /// 22023: a batch of more ids than its shard can give in the time that a call may wait.
-    /// 55000: the shard is as far ahead of the system clock as it may be.
-    /// 55000: the system clock is behind the ids of an earlier run of the server.
-    /// 55000: it is behind those of this run.
-    /// 55000: it leapt forward by more than `idgen.max_clock_jump`.
-    /// 55000: the high-water mark did not become durable in time.
-    /// 25006: the server is in recovery.
-    /// 55000: there are prepared transactions.
-    /// 22023: the id to advance past lies in the future.
-    /// 2200H: the 2^40 ms since the epoch are used up.
+    /// 22023: a batch of more ids than the shard can provide within the time that a call may wait. 55000: the shard
+    /// is as far ahead of the system clock as it may be. 55000: the system clock is behind the ids of an earlier
+    /// run of the server. 55000: it is behind those of this run. 55000: it jumped forward by more than
+    /// `idgen.max_clock_jump`. 55000: the high-water mark did not become durable in time. 25006: the server is in
+    /// recovery. 55000: there are prepared transactions. 22023: the id to advance past lies in the future. 2200H:
+    /// the 2^40 ms since the epoch are used up.
     Mint(mint::Error),
     /// 22004: an argument that must be given is null.
     Null(&'static str),
@@ -36,7 +32,7 @@ pub enum Error {
     NegativeCount(i32),
     /// 22008: a timestamp before the epoch, or after the last millisecond that can be minted.
     Timestamp,
-    /// 22008: an epoch argument from which the id gives no moment that PostgreSQL can represent.
+    /// 22008: an epoch argument from which the id has no time that PostgreSQL can represent.
     EpochArgument,
     /// 55000: `snowflake_next_id()` without a shard in `idgen.shard`.
     ShardUnset,
@@ -53,20 +49,20 @@ pub enum Error {
     NotPreloaded,
     /// 55000: `snowflake_last_id()` before the session's first id.
     NoLastId,
-    /// 55000: a setting was configured to a value that was not taken when the library was loaded.
+    /// 55000: the configured value of a setting was not accepted when the library was loaded.
     BadSetting(&'static str),
-    /// 55000: the configuration files give a setting a value that the server has not taken.
+    /// 55000: the configuration files contain a value for a setting that is not in effect.
     NotTaken(String),
     /// 55000: the system clock shows a time before the epoch.
     ClockBeforeEpoch {
-        /// How much before, in milliseconds.
+        /// By how much, in milliseconds.
         by_ms: u64,
     },
-    /// 25001: `snowflake_safe_horizon` in a transaction that reads by one snapshot.
+    /// 25001: `snowflake_safe_horizon` in a transaction that uses a single snapshot.
     OneSnapshot,
-    /// 53400: PostgreSQL has no free replication origin to keep the high-water mark in.
+    /// 53400: PostgreSQL has no free replication origin for the high-water mark.
     NoOrigin {
-        /// What the setting that bounds them must be at least.
+        /// The minimum value of the setting that bounds them.
         needed: usize,
     },
     /// 53400: the setting that bounds replication origins leaves no room for the high-water mark.
@@ -75,25 +71,25 @@ pub enum Error {
         setting: &'static str,
         /// Its value.
         room: usize,
-        /// What it must be at least.
+        /// The minimum value.
         needed: usize,
     },
-    /// 42501: somebody who is no superuser is to do this.
+    /// 42501: this action requires a superuser.
     NotSuperuser(&'static str),
-    /// 25006: it is to be done on a standby.
+    /// 25006: this action is not possible on a standby.
     InRecovery(&'static str),
-    /// 55000: the mark is to be removed while the library is preloaded.
+    /// 55000: the mark cannot be removed while the library is preloaded.
     StillPreloaded,
     /// 55000: the stored mark counts from another epoch.
     OtherEpoch,
-    /// 22023: the epoch to accept is not the one in force.
+    /// 22023: the epoch to accept is not the one in effect.
     NotTheEpoch,
-    /// 55000: the stored mark lies further after the clock than ids may.
+    /// 55000: the stored mark is further ahead of the clock than ids may be.
     MarkInFuture {
-        /// How far after the clock, in milliseconds.
+        /// How far ahead of the clock, in milliseconds.
         by_ms: u64,
     },
-    /// 55000: `idgen.max_clock_jump` lets any leap of the clock pass.
+    /// 55000: `idgen.max_clock_jump` allows any jump of the clock.
     AnyLeap,
     /// 22023: no layout has this name.
     NoLayout(String),
@@ -106,9 +102,9 @@ pub enum Error {
         /// The layout's greatest id.
         max: u64,
     },
-    /// 22P02: a text that is no short code.
+    /// 22P02: a text that is not a short code.
     BadShortcode(String, BadText),
-    /// 22P02: a text that is no sortable text of an id.
+    /// 22P02: a text that is not the sortable text of an id.
     BadText(String, BadText),
 }
 
@@ -130,18 +126,18 @@ impl From<Error> for ErrorReport {
     }
 }
 
-/// From how far behind on a clock that is right will not catch up by itself before somebody has to act.
+/// If a correct clock is further behind than this, somebody has to act, because it will not catch up soon enough.
 const HOUR_MS: u64 = 3_600_000;
 
-/// The beginning of a text that a user gave, in ASCII: it can be sent whatever the encodings, and shows
-/// what cannot be seen.
+/// The beginning of a text given by the user, in ASCII, so that it can be sent in any encoding and invisible
+/// characters are shown.
 fn excerpt(text: &str) -> String {
     const CHARACTERS: usize = 50;
     let dots = if text.chars().nth(CHARACTERS).is_some() { "..." } else { "" };
     text.chars().take(CHARACTERS).flat_map(char::escape_default).chain(dots.chars()).collect()
 }
 
-/// When the clock lets minting go on that is this far behind, for people.
+/// A sentence about when a clock that is this far behind lets minting resume.
 fn goes_on(behind_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let at = (now + Duration::from_millis(behind_ms)).as_millis().next_multiple_of(1000);
@@ -149,7 +145,7 @@ fn goes_on(behind_ms: u64) -> String {
     format!("By this server's clock, minting resumes in {}{at}.", duration(behind_ms))
 }
 
-/// A span of time for people, rounded up to the second.
+/// A span of time in readable form, rounded up to the second.
 fn duration(ms: u64) -> String {
     let seconds = ms.div_ceil(1000);
     let parts = [
@@ -163,7 +159,7 @@ fn duration(ms: u64) -> String {
     if text.is_empty() { "0 s".into() } else { text }
 }
 
-/// Why calls are refused, as the view `idgen_refusals` counts them.
+/// The reasons for which calls are refused, as counted by the view `idgen_refusals`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     ShardFull,
@@ -187,7 +183,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All, in the order of their numbers, with their names and the SQLSTATE of their errors.
+    /// All reasons in the order of their numbers, with their names and the SQLSTATEs of their errors.
     pub const ALL: [(Reason, &str, &str); 18] = [
         (Reason::ShardFull, "shard_full", "55000"),
         (Reason::BatchTooLarge, "batch_too_large", "22023"),
@@ -534,7 +530,7 @@ impl Error {
         Text { code, message, detail, hint }
     }
 
-    /// Why a call that has this error is refused; none for errors of functions that are not counted.
+    /// The reason for which a call with this error is refused; `None` for errors that are not counted.
     pub fn reason(&self) -> Option<Reason> {
         use mint::Error as Minting;
         Some(match self {
@@ -572,17 +568,17 @@ impl Error {
         }
     }
 
-    /// Writes the error to the server log at a level below ERROR.
+    /// Writes the error to the server log, at a level below ERROR.
     pub fn log(&self, level: PgLogLevel) {
         self.report().report(level);
     }
 
-    /// The message alone, for the view `idgen_status`.
+    /// Only the message, for the view `idgen_status`.
     pub fn message(&self) -> String {
         self.text().message
     }
 
-    /// Raises it to the client.
+    /// Raises the error.
     #[cold]
     #[inline(never)]
     pub fn raise(self) -> ! {

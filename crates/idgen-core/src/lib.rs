@@ -16,16 +16,16 @@
 //!
 //! The rest is for the extension, and may change with every version of it.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`id`], [`position`], [`epoch`], [`shard_set`] | the bits, the scale of time, the epoch, lists of shards |
+//! | [`id`], [`position`], [`epoch`], [`shard_set`] | the bits, positions in time, the epoch, lists of shards |
 //! | [`foreign`], [`text`], [`js`] | other systems' ids, texts, JavaScript-safe ids |
 //! | [`slot`], [`lease`], [`mark`] | the state machines |
 //! | [`shared`] | the words that processes share without a lock |
-//! | [`server`] | what the protocol needs of a server: one trait |
-//! | [`mint`], [`renew`], [`horizon`] | the path to an id, the renewal of the mark, and what is settled |
-//! | [`origins`] | how many replication origins a server needs room for, as the mark is one |
-//! | [`tree`] | the text that PostgreSQL stores an expression as |
+//! | [`server`] | what the protocol needs from a server: one trait |
+//! | [`mint`], [`renew`], [`horizon`] | the path to an id, the renewal of the mark, and the safe horizon |
+//! | [`origins`] | the replication origin that keeps the mark, and the room that origins need |
+//! | [`tree`] | the text in which PostgreSQL stores an expression |
 #![forbid(unsafe_code)]
 
 pub mod epoch;
