@@ -1,22 +1,22 @@
--- idgen, the portable edition: the same functions in plain SQL and PL/pgSQL, for servers that take no
--- extension. PostgreSQL 14 or later. The README.md beside it says what it promises and what it does not.
+-- idgen, the portable edition: the same functions in plain SQL and PL/pgSQL, for servers on which extensions cannot
+-- be installed. PostgreSQL 14 or later. The README.md in this folder says what it promises and what it does not.
 --
 --   psql -d mydb -v ON_ERROR_STOP=1 -f idgen.sql
 --
--- The functions are made in the current schema, their helpers and registers in the schema idgen_portable.
--- Three settings are read by this script and by nothing later: idgen.epoch, idgen.max_ahead and
--- idgen.allowed_shards, here the shards to make registers for, by default 0-1023. Run again, the script
--- replaces the functions, and leaves the epoch and the registers as they are.
+-- The functions are created in the current schema, and their helpers and registers in the schema idgen_portable.
+-- Three settings are read only by this script, and by nothing later: idgen.epoch, idgen.max_ahead and
+-- idgen.allowed_shards, which lists the shards to create registers for, by default 0-1023. If it is run again, the
+-- script replaces the functions, and leaves the epoch and the registers as they are.
 --
--- It is one statement: all of it is done, or nothing. And so, inside of a transaction and outside, the names
--- in it are looked up in pg_catalog alone; all others are written out. Others may be allowed to create objects
--- in the current schema, and an operator or a function of theirs whose argument types fit better would be
--- called by the script, or built into what it makes. For the same reason every function body is either parsed
--- here (the SQL functions) or carries a search_path of its own (the PL/pgSQL functions).
+-- The script is a single statement, so that either all of it is done or nothing, and so that names are looked up
+-- only in pg_catalog, whether or not it runs in a transaction; all other names are qualified. Others may be allowed
+-- to create objects in the current schema, and an operator or a function of theirs whose argument types match
+-- better would otherwise be called by the script, or become part of what it creates. For the same reason every
+-- function body is either parsed here (the SQL functions) or has a search_path of its own (the PL/pgSQL functions).
 --
--- Migration tools take it as it is. Some read a colon and a word, a question mark or a percent sign as the place of
--- a parameter, wherever it stands; so there is none in it, comments included. Nor is there a backslash, which is
--- another thing where standard_conforming_strings is off.
+-- Migration tools can run it as it is. Some take a colon and a word, a question mark or a percent sign for the
+-- place of a parameter, wherever it occurs, so the script contains none, not even in comments. Nor does it contain
+-- a backslash, whose meaning depends on standard_conforming_strings.
 DO $idgen$
 DECLARE
     path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
@@ -73,8 +73,8 @@ BEGIN
     END IF;
 END;
 
--- What is replaced stays with whom it was, who could then make it do anything. Asked twice, for others may make
--- something meanwhile.
+-- A replaced object keeps its owner, who could then make it do anything. Checked twice, because others may create
+-- objects in the meantime.
 FOR pass IN 1..2 LOOP
 others := (
     SELECT string_agg(object, ', ' ORDER BY object COLLATE "C")
@@ -97,14 +97,14 @@ BEGIN
 EXECUTE replace($script$
 DO $$
 BEGIN
-    -- Not IF NOT EXISTS, which would take one that somebody else has made since.
+    -- Not IF NOT EXISTS, which would accept a schema that somebody else has created since the check.
     IF to_regnamespace('idgen_portable') IS NULL THEN
         CREATE SCHEMA idgen_portable;
     END IF;
 END $$;
 COMMENT ON SCHEMA idgen_portable IS
 'Helpers and registers of idgen''s portable edition. Do not call or change anything in it by hand, except to drop the sequences shard_N and js_N so that no ids are minted for shard N here.';
--- Bodies are run by everybody; a sequence is touched by its owner alone.
+-- Everybody runs the function bodies; only the owner touches a sequence.
 GRANT USAGE ON SCHEMA idgen_portable TO PUBLIC;
 
 -- Settings ----------------------------------------------------------------------------------------
@@ -139,7 +139,8 @@ END $$;
 COMMENT ON FUNCTION idgen_portable.milliseconds(text, bigint, bigint, bigint) IS
 'Reads a setting as PostgreSQL reads times, in milliseconds.';
 
--- The epoch and idgen.max_ahead are constants in functions of their own: any session could set a setting.
+-- The epoch and idgen.max_ahead are constants in functions of their own, because any session could change a
+-- setting.
 DO $$
 DECLARE
     value text := btrim(idgen_portable.blank(current_setting('idgen.epoch', true)));
@@ -272,10 +273,10 @@ COMMENT ON FUNCTION idgen_portable.check_shard(integer, integer) IS
 
 -- Registers ---------------------------------------------------------------------------------------
 
--- A register is a sequence: its value is WAL-logged, replicated, dumped, and in no transaction. It holds the
--- last position handed out, tick << 10 | sequence, of its shard; and js_N, for the ids that JavaScript keeps,
--- second << 12 | sequence. The bounds are those of a position, so that no id can be negative, or greater than
--- JavaScript keeps, whatever else goes wrong.
+-- A register is a sequence: its value is WAL-logged, replicated, dumped, and not transactional. It holds the last
+-- position handed out of its shard, tick << 10 | sequence; js_N, for the ids that JavaScript represents exactly,
+-- holds second << 12 | sequence. Its bounds are those of a position, so that no id can be negative, or greater than
+-- JavaScript can represent, whatever else goes wrong.
 CREATE OR REPLACE FUNCTION idgen_portable.make_register(shard integer) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 BEGIN
@@ -290,9 +291,8 @@ COMMENT ON FUNCTION idgen_portable.make_register(integer) IS
 'Creates the register of a shard and, up to shard 255, that of its ids for JavaScript, if missing.';
 REVOKE ALL ON FUNCTION idgen_portable.make_register(integer) FROM PUBLIC;
 
--- The row of a sequence has the number of the transaction, or of its subtransaction, that made it. Nobody
--- sees the row of one that has not ended but that transaction itself, whose own number is the least of those
--- of its subtransactions.
+-- The row of a sequence has the number of the transaction or subtransaction that created it. While that has not
+-- ended, only the transaction itself sees the row; its own number is less than those of its subtransactions.
 CREATE OR REPLACE FUNCTION idgen_portable.is_uncommitted(register regclass) RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -314,9 +314,9 @@ DECLARE
     entry text;
     ends text[];
 BEGIN
-    -- The session's own last id, for currval(). Its value means nothing to others and need not be logged.
-    -- It is also the gate to all shards: a transaction that mints holds a lock on it, as on any sequence it
-    -- uses, until it ends. Whoever takes this from the portable edition to the extension waits for that.
+    -- The last id of each session, for currval(). Its value means nothing to others and need not be logged. The
+    -- sequence is also the gate to all shards: a transaction that mints holds a lock on it, as on any sequence that
+    -- it uses, until it ends. A takeover by the extension waits for these locks.
     IF to_regclass('idgen_portable.last_id') IS NULL THEN
         EXECUTE concat('CREATE ',
                        CASE WHEN current_setting('server_version_num')::integer >= 150000 THEN 'UNLOGGED' END,
@@ -402,11 +402,10 @@ END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_call(bigint, bigint, boolean) IS
 'Raises 22004 or 22023 for arguments that idgen_portable.mint does not accept.';
 
--- The one path to an id: reads the register, and advances it, while an advisory lock on the shard keeps
--- others from it. setval is in no transaction, so what is taken stays taken. The lock is one of the
--- transaction, taken in a block that is then rolled back: that frees it at once, and so does every error
--- and every cancel, wherever it strikes. (A session's lock would be kept by a cancel at the wrong moment,
--- and with it the shard.)
+-- The only path to an id. It reads the register and advances it, while an advisory lock on the shard keeps others
+-- away. setval is not transactional, so positions that were taken stay taken. The lock is a transaction-level lock,
+-- taken in a block that is then rolled back, which releases it at once; so does every error and every cancel, at
+-- any point. (A cancel at the wrong moment would leave a session-level lock behind, and block the shard.)
 CREATE OR REPLACE FUNCTION idgen_portable.mint(
         shard integer, want bigint, waited_ms bigint DEFAULT 0, js boolean DEFAULT false)
     RETURNS bigint
@@ -431,7 +430,7 @@ BEGIN
     ELSIF (want BETWEEN 1 AND 2147483647 AND waited_ms >= 0 AND js IS NOT NULL) IS NOT TRUE THEN
         PERFORM idgen_portable.refuse_call(want, waited_ms, js);    -- Everybody may call this.
     END IF;
-    -- The gate. Null says that it was shut, or that the server crashed.
+    -- The gate. Null means that it was closed, or that the server crashed.
     IF pg_sequence_last_value('idgen_portable.last_id') IS NULL AND idgen_portable.has_moved() THEN
         EXECUTE 'SELECT idgen_portable.mint($1, $2, $3, $4)' INTO id USING shard, want, waited_ms, js;
         RETURN id;
@@ -454,7 +453,8 @@ BEGIN
                 start := (pg_sequence_parameters(register)).start_value;
             END IF;
             IF tick / unit_ms << bits > start THEN
-                -- A quiet shard does not begin every millisecond with sequence 0: id modulo N finds all buckets.
+                -- A quiet shard does not begin every millisecond at sequence 0, so that id modulo N hits all
+                -- buckets.
                 start := (tick / unit_ms << bits) | (start & 255);
             END IF;
             IF tick >= 0 AND (start >> bits) * unit_ms <= greatest_tick THEN
@@ -469,7 +469,7 @@ BEGIN
         ELSIF tick NOT BETWEEN 0 AND 1099511627775 OR (start >> bits) * unit_ms > 1099511627775 THEN
             PERFORM idgen_portable.refuse_clock(tick);
         END IF;
-        -- Without the lock, and never for long: the clock may be set right meanwhile.
+        -- Without the lock, and only briefly, because the clock may be corrected in the meantime.
         max_wait_ms := idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000);
         IF waited_ms >= max_wait_ms THEN
             IF (start >> bits) * unit_ms <= tick + idgen_portable.max_ahead_ms() + unit_ms THEN
@@ -516,8 +516,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION idgen_portable.session_shard() IS 'The setting idgen.shard.';
 
--- The functions that mint are inlined into the statement that calls them, and what it runs is the helper.
--- So a statement that runs while the database is moved to the extension goes on: the helper is still there.
+-- The functions that mint are inlined into the statement that calls them, so that it runs the helper. A statement
+-- that is running while the extension takes over can therefore continue, because the helper still exists.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(shard, 1);
@@ -562,8 +562,8 @@ BEGIN
             PERFORM idgen_portable.refuse_shard(shard, false);
         END IF;
     ELSE
-        -- What the shard cannot give in the time that a call may wait is refused before a part of it is taken. An
-        -- eighth of the wait is left for sleeps that are longer than asked for.
+        -- A batch that the shard cannot provide in the time that a call may wait is refused before any of it is
+        -- taken. An eighth of the wait is left for sleeps that take longer than requested.
         tick := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
         earliest := coalesce(pg_sequence_last_value(register) + 1, (pg_sequence_parameters(register)).start_value);
         IF tick << 10 > earliest THEN
@@ -572,7 +572,7 @@ BEGIN
         max_wait_ms := idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000);
         limit_tick := tick + idgen_portable.max_ahead_ms() + max_wait_ms / 8 * 7;
         most := greatest(((least(limit_tick, 1099511627775) + 1) << 10) - earliest, 0);
-        -- A shard that has nothing to give in all of that time is left to mint(), which knows why.
+        -- If the shard has nothing to provide in all of that time, mint() reports the reason.
         IF tick >= 0 AND want > most AND NOT pg_is_in_recovery()
                 AND earliest >> 10 <= least(limit_tick + max_wait_ms - max_wait_ms / 8 * 7, 1099511627775) THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
@@ -584,7 +584,7 @@ BEGIN
         END IF;
     END IF;
     WHILE want > 0 LOOP
-        -- After the first run, all of the time is spent waiting for the clock.
+        -- After the first run, all time is spent waiting for the clock.
         id := idgen_portable.mint(
             shard, want, greatest(extract(epoch FROM clock_timestamp() - since) * 1000, 0)::bigint);
         since := coalesce(since, clock_timestamp());
@@ -659,13 +659,13 @@ BEGIN
     END IF;
     IF to_regclass('idgen_portable.shard_' || shard) IS NULL
             OR shard <= 255 AND to_regclass('idgen_portable.js_' || shard) IS NULL THEN
-        -- Two that make the same register wait for each other, until the first one's transaction ends.
+        -- If two transactions create the same register, the second one waits until the first one ends.
         PERFORM pg_advisory_xact_lock(1768187749, shard);
         PERFORM idgen_portable.make_register(shard);
     END IF;
     register := to_regclass('idgen_portable.shard_' || shard);
     IF idgen_portable.is_uncommitted(register) THEN
-        -- It has minted nothing, and stays such a register until it is committed.
+        -- It has minted nothing, and cannot until the transaction commits.
         next := greatest(next, (pg_sequence_parameters(register)).start_value);
         EXECUTE concat('ALTER SEQUENCE ', register, ' START ', next);
         RETURN idgen_portable.id_at(next, shard);
@@ -714,7 +714,7 @@ COMMENT ON FUNCTION @extschema@.shard_of(bigint) IS
 CREATE OR REPLACE FUNCTION idgen_portable.tick_of(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- A number that has room for the infinities.
+    -- A numeric can represent the infinities.
     tick numeric := floor(extract(epoch FROM ts) * 1000) - idgen_portable.epoch_ms();
 BEGIN
     IF tick BETWEEN 0 AND 1099511627775 THEN
@@ -886,7 +886,7 @@ BEGIN
             DETAIL = concat('The layouts are ', l.names, '.'),
             HINT = 'The view snowflake_layouts describes them.';
     END IF;
-    -- From the lowest bits up; the time is the rest.
+    -- From the lowest bits up; the rest is the time.
     FOR part IN
         SELECT field[1]::integer AS width, field[2] AS name
         FROM regexp_matches(l.bits, '([0-9]+) ([a-z]+)', 'g') WITH ORDINALITY AS fields (field, place)
@@ -898,7 +898,7 @@ BEGIN
             WHEN 'sequence' THEN sequence := value;
             WHEN 'gene' THEN gene := value;
             ELSE
-                -- Where only the sign bit is left over, that counts as time.
+                -- If only the sign bit is left over, it counts as time.
                 IF part.width + shift < 63 AND id >> (part.width + shift) <> 0 THEN
                     RAISE EXCEPTION USING ERRCODE = '22023',
                         MESSAGE = concat('id "', id, '" is out of range for layout "', layout, '"'),
@@ -910,7 +910,7 @@ BEGIN
         END CASE;
         shift := shift + part.width;
     END LOOP;
-    -- In two steps: a product with an interval is a floating-point one.
+    -- In two steps, because a product with an interval is computed in floating point.
     value := value * (extract(epoch FROM l.unit) * 1000)::bigint;
     created_at := l.epoch + (value / 1000) * interval '1 s' + mod(value, 1000) * interval '1 ms';
 END $$;
@@ -919,7 +919,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint, text) IS
 
 -- Other forms of an id --------------------------------------------------------------------------
 
--- Nine bytes are twelve digits, of which the first is that of the byte added.
+-- Nine bytes are twelve digits, the first of which comes from the added byte.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_shortcode(id bigint) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN coalesce(nullif(ltrim(translate(encode(decode('00', 'hex') || int8send(id), 'base64'), '+/', '-_'),
@@ -981,7 +981,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_text(id bigint) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     digits CONSTANT text := '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
-    -- The highest four bits, the sign flipped: negative ids come first.
+    -- The highest four bits, with the sign flipped so that negative ids come first.
     value text := substr(digits, (((id >> 60) & 15) # 8)::integer + 1, 1);
 BEGIN
     FOR place IN REVERSE 11..0 LOOP
@@ -1023,7 +1023,8 @@ COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS
 
 -- Shards and the columns that mint for them --------------------------------------------------------
 
--- What this script made before had names of type name, and a result of other types cannot be replaced.
+-- Earlier versions of this script returned columns of type name, and a function with other result types cannot be
+-- replaced.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('@extschema@.idgen_columns()')
@@ -1034,10 +1035,10 @@ BEGIN
     END IF;
 END $$;
 
--- The catalog's dependencies say which defaults call a minting function. Only then is the text of such a
--- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
--- one way, so that a name stands for one function; and it is read token by token, so that a literal which
--- looks like a call is none.
+-- The catalog's dependencies say which defaults call a minting function. Only the text of such defaults is read, to
+-- find the shard in it. With this search_path PostgreSQL writes the name of a function in only one way, so that a
+-- name stands for one function. The text is read token by token, so that a literal that looks like a call is not
+-- taken for one.
 CREATE OR REPLACE FUNCTION idgen_portable.columns(
         OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
         OUT template text, OUT relation oid, OUT max_shard integer, OUT namespace oid)
@@ -1054,8 +1055,8 @@ BEGIN ATOMIC
                         '@extschema@.snowflake_next_id(integer)'::regprocedure,
                         '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
     ),
-    -- A token is a call of any function with a readable shard, of which the name and the shard are taken, or
-    -- something else: a literal, a name with its qualification, or one character. The longest one counts.
+    -- A token is a call of any function with a readable shard, from which the name and the shard are taken, or
+    -- something else: a literal, a qualified name, or a single character. The longest match counts.
     grammar AS (
         SELECT array_agg(DISTINCT name) AS names,
                '((([A-Za-z0-9_$.]|"[^"]*")+)[(]((shard|"shard") => ){0,1}([0-9]*)[)]'
@@ -1063,7 +1064,7 @@ BEGIN ATOMIC
                chr(37) AS percent
         FROM minting
     ),
-    -- A column without a default of its own has that of its domain.
+    -- A column without a default of its own uses that of its domain.
     defaults AS (
         SELECT DISTINCT d.adrelid AS relation, d.adnum AS number,
                pg_get_expr(d.adbin, d.adrelid) AS expression
@@ -1161,8 +1162,8 @@ BEGIN
                   HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 
-    -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
-    -- one schema do not wait for each other's tables.
+    -- Only one call at a time in a database, so that two calls that assign one shard to two schemas see each other,
+    -- and two calls for one schema do not wait for each other's tables.
     PERFORM pg_advisory_xact_lock(
         'pg_proc'::regclass::oid::integer, 'idgen_portable.columns()'::regprocedure::oid::integer);
 
@@ -1178,9 +1179,9 @@ BEGIN
         END IF;
     END IF;
 
-    -- First every lock; then the defaults are read, and stay as they are read. Tables that refer to others
-    -- are usually younger, and who inserts locks them first. A view or a foreign table cannot be locked, and
-    -- need not be.
+    -- Take all locks first; after that, the defaults can be read and no longer change. Tables that refer to others
+    -- are usually younger, and an INSERT locks them first. Views and foreign tables cannot be locked, and need not
+    -- be.
     FOR item IN
         SELECT DISTINCT c.relation, c.table
         FROM idgen_portable.columns() AS c JOIN pg_class AS k ON k.oid = c.relation
@@ -1316,7 +1317,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.max_clock_jump IS 'Null: the portable
 GRANT SELECT ON @extschema@.idgen_status TO PUBLIC;
 $script$, '@extschema@', quote_ident(home));
 EXCEPTION WHEN OTHERS THEN
-    -- The error as it is, but for its context: that is this script, from its beginning to its end.
+    -- Raise the same error without its context, which would be the whole script.
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
         hint = PG_EXCEPTION_HINT;
     detail := coalesce(nullif(detail, ''), 'Nothing has been changed.');

@@ -1,15 +1,16 @@
--- Gives the portable edition to the superuser who runs this, so that CREATE EXTENSION idgen takes it over. First its
--- functions and views are compared with those of another database, in which the superuser has just run idgen.sql:
+-- Gives the portable edition to the superuser who runs this, so that CREATE EXTENSION idgen can take it over. Its
+-- functions and views are first compared with those of another database, in which the superuser has just run
+-- idgen.sql:
 --     createdb fresh && psql -d fresh -f portable/idgen.sql
 --     psql -d app -v fresh=fresh -f portable/take.sql
--- For some functions run as their owner, and the one who owned them until now may have changed them, or made more. Do it
--- for a role that you trust: this is no proof against one that attacks while it runs.
+-- This matters because some functions run as their owner, and the previous owner may have changed them or added
+-- more. Use it only for a role that you trust: it does not protect against a role that attacks while it runs.
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
 SET search_path = pg_catalog, pg_temp;
 SET client_min_messages = warning;
 
--- What there is of the edition, and what it says; the epoch aside, which is chosen when it is installed.
+-- The objects of the edition and their definitions, except for the epoch, which is chosen at installation.
 SELECT $query$
     SELECT CASE prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END AS kind, oid::regprocedure::text AS name,
            CASE oid::regprocedure::text WHEN 'idgen_portable.epoch_ms()'
@@ -36,7 +37,8 @@ SET ROLE NONE;
 SET search_path = pg_catalog, pg_temp;
 SET client_min_messages = warning;
 
--- What is given is what the other database has too; and at the end all of that must be here, and as it is there.
+-- Only objects that the other database has too change their owner. In the end, all objects must exist in both
+-- databases with the same definitions.
 BEGIN ISOLATION LEVEL READ COMMITTED;
 ALTER SCHEMA idgen_portable OWNER TO CURRENT_USER;
 SELECT format('ALTER %s %s OWNER TO CURRENT_USER', kind, name) FROM (:parts) AS parts

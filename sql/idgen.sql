@@ -1,5 +1,5 @@
--- The whole SQL surface of idgen. C symbols once released are never dropped or changed. In the install script
--- takeover/before.sql comes first, which sets the search_path too, and takeover/after.sql last.
+-- All SQL objects of idgen. Released C symbols are never dropped or changed. In the install script,
+-- takeover/before.sql comes first, which also sets the search_path, and takeover/after.sql comes last.
 
 -- Minting ---------------------------------------------------------------------------------------
 
@@ -94,8 +94,8 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_max_id(ts timestamptz) RETURNS 
 COMMENT ON FUNCTION @extschema@.snowflake_max_id(timestamptz) IS
 'Returns the greatest id, over all shards, of the millisecond that a timestamp lies in: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', that is the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', it is -1, which is less than every id. Depends on idgen.epoch.';
 
--- A function body that is parsed here, not at run time, is safe from search_path; SQL functions that
--- are neither STRICT nor SECURITY DEFINER are inlined, so that the planner sees the range.
+-- A function body that is parsed here, not at run time, is safe from the search_path. SQL functions that are
+-- neither STRICT nor SECURITY DEFINER are inlined, so that the planner sees the range.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_between(id bigint, "from" timestamptz, upto timestamptz)
     RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
@@ -169,10 +169,10 @@ COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS 'Returns the id t
 
 -- Shards and the columns that mint for them --------------------------------------------------------
 
--- The catalog's dependencies say which defaults call a minting function. Only then is the text of such a
--- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
--- one way, so that a name stands for one function; and it is read token by token, so that a literal which
--- looks like a call is none.
+-- The catalog's dependencies say which defaults call a minting function. Only the text of such defaults is read, to
+-- find the shard in it. With this search_path PostgreSQL writes the name of a function in only one way, so that a
+-- name stands for one function. The text is read token by token, so that a literal that looks like a call is not
+-- taken for one.
 CREATE OR REPLACE FUNCTION @extschema@.idgen_read_default(
         "default" pg_node_tree, relation oid,
         OUT shard integer, OUT expression text, OUT template text, OUT max_shard integer)
@@ -184,8 +184,8 @@ DECLARE
     next_id CONSTANT text := left('@extschema@.snowflake_next_id(integer)'::regprocedure::text, -length('(integer)'));
     next_id_js CONSTANT text :=
         left('@extschema@.snowflake_next_id_js(integer)'::regprocedure::text, -length('(integer)'));
-    -- A token is a call of any function with a readable shard, of which the name and the shard are taken, or
-    -- something else: a literal, a name with its qualification, or one character. The longest one counts.
+    -- A token is a call of any function with a readable shard, from which the name and the shard are taken, or
+    -- something else: a literal, a qualified name, or a single character. The longest match counts.
     token CONSTANT text :=
         '(((?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+)[(](?:(?:shard|"shard") => )?([0-9]*)[)]'
         '|''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)';
@@ -219,8 +219,9 @@ CREATE OR REPLACE FUNCTION @extschema@.idgen_columns(
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 100    -- and no SET, so that conditions reach the catalog
 BEGIN ATOMIC
-    -- That a table is in a schema stands in pg_class too, but there no index begins with it. That a default mints is asked
-    -- of each, by a LIMIT: where the catalog was never analyzed, the planner would turn an EXISTS into a pass over all.
+    -- pg_class has the schema of a table too, but no index that begins with it. The LIMIT makes the planner check
+    -- each default whether it mints: if the catalog was never analyzed, it would turn an EXISTS into a scan of
+    -- everything.
     SELECT n.nspname::text, c.relname::text, a.attname::text, d.shard, d.expression, d.template, c.oid, d.max_shard,
            n.oid
     FROM pg_namespace AS n
@@ -238,7 +239,7 @@ BEGIN ATOMIC
                                '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
         LIMIT 1)
     UNION ALL
-    -- A column without a default of its own has that of its domain.
+    -- A column without a default of its own uses that of its domain.
     SELECT n.nspname::text, c.relname::text, a.attname::text, d.shard, d.expression, d.template, c.oid, d.max_shard,
            n.oid
     FROM pg_namespace AS n
@@ -280,7 +281,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(
     RETURNS TABLE ("table" text, "column" text, old_default text, new_default text)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
-    -- One plan serves a session that numbers thousands of schemas, and what looks dear to the planner is not.
+    -- A generic plan serves a session that assigns thousands of schemas; the planner overestimates its cost.
     SET plan_cache_mode = force_generic_plan
     SET jit = off
     AS $$
@@ -311,22 +312,23 @@ BEGIN
                   HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 
-    -- The names below are those of when the extension was created. Under an old one, others may have made what they like.
+    -- The names below were resolved when the extension was created. If the schema was renamed since, others may own
+    -- objects of these names.
     IF to_regnamespace('@extschema@') IS DISTINCT FROM (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') THEN
         RAISE EXCEPTION 'the schema of the extension has been renamed'
             USING ERRCODE = '55000', DETAIL = 'Its name was @extschema@ when the extension was created.',
                   HINT = 'Rename it back.';
     END IF;
 
-    -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
-    -- one schema do not wait for each other's tables.
+    -- Only one call at a time in a database, so that two calls that assign one shard to two schemas see each other,
+    -- and two calls for one schema do not wait for each other's tables.
     PERFORM pg_advisory_xact_lock(
         'pg_proc'::regclass::oid::integer,
         '@extschema@.snowflake_assign_shard(regnamespace,integer,boolean)'::regprocedure::oid::integer);
 
     IF NOT share THEN
-        -- Of thousands of tables, only those are looked at that have the number in a default that mints. A domain's may
-        -- be any. An EXISTS would be asked for all of them at once.
+        -- Among thousands of tables, examine only those with the number in a default that mints. If it is in the
+        -- default of a domain, any table may be concerned. An EXISTS would be evaluated for all of them at once.
         tables := ARRAY(
             SELECT d.adrelid FROM pg_attrdef AS d
             WHERE CASE WHEN @extschema@.idgen_has_integer(d.adbin, new_shard) THEN (
@@ -352,9 +354,9 @@ BEGIN
         END IF;
     END IF;
 
-    -- First every lock; then the defaults are read, and stay as they are read. Tables that refer to others
-    -- are usually younger, and who inserts locks them first. A view or a foreign table cannot be locked, and
-    -- need not be.
+    -- Take all locks first; after that, the defaults can be read and no longer change. Tables that refer to others
+    -- are usually younger, and an INSERT locks them first. Views and foreign tables cannot be locked, and need not
+    -- be.
     FOR item IN
         SELECT DISTINCT c.relation, c.table
         FROM @extschema@.idgen_columns() AS c JOIN pg_class AS k ON k.oid = c.relation
@@ -507,9 +509,9 @@ COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
 'Resets the counters ids, leases, waits and waited_ms of idgen_shard_stats, for all shards, and those of idgen_refusals. Not executable by PUBLIC. Error: 55000 if the library is not preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;
 
--- What DROP EXTENSION idgen CASCADE takes besides the extension, found by the dependencies in the catalog as
--- PostgreSQL finds it: what depends on an object goes with it, and what is an inner part of another object (of a
--- table, of another extension) takes that along.
+-- What DROP EXTENSION idgen CASCADE drops besides the extension, found by the dependencies in the catalog as
+-- PostgreSQL does: an object is dropped with whatever it depends on, and an internal part of another object (of a
+-- table, or of another extension) takes that object along.
 CREATE OR REPLACE FUNCTION @extschema@.idgen_dependents(
         OUT kind text, OUT object text, OUT data text, OUT bytes bigint, OUT depends_on text, OUT statement text,
         OUT classid oid, OUT objid oid, OUT objsubid integer, OUT is_part boolean)
@@ -534,7 +536,7 @@ BEGIN ATOMIC
               AND d.deptype IN ('i', 'e')
         ) AS next
     ),
-    -- The extension, its members and their inner parts.
+    -- The extension, its members and their internal parts.
     own AS (
         SELECT tableoid AS classid, oid AS objid FROM pg_extension WHERE extname = 'idgen'
         UNION
@@ -542,7 +544,7 @@ BEGIN ATOMIC
         FROM own AS o JOIN pg_depend AS d ON d.refclassid = o.classid AND d.refobjid = o.objid
         WHERE d.deptype IN ('i', 'e')
     ),
-    -- A column says nothing beside its table.
+    -- A column is left out if its table is shown.
     dependents AS (
         SELECT g.classid, g.objid, g.objsubid, c.relkind,
                coalesce(g.objsubid = 0 AND c.relkind IN ('r', 'p', 'f', 'm'), false) AS is_table
@@ -551,7 +553,7 @@ BEGIN ATOMIC
           AND (g.objsubid = 0
                OR (g.classid, g.objid, 0) NOT IN (SELECT w.classid, w.objid, w.objsubid FROM gone AS w))
     ),
-    -- Why they go: what each of them depends on, of the extension or among themselves.
+    -- Why they are dropped: what each of them depends on, in the extension or among themselves.
     reasons AS (
         SELECT f.classid, f.objid, f.objsubid, f.is_table, d.deptype,
                d.refclassid, d.refobjid, coalesce(t.objsubid, 0) AS refobjsubid, t.objid IS NULL AS is_own
@@ -563,8 +565,9 @@ BEGIN ATOMIC
                OR (d.refclassid, d.refobjid) IN (SELECT o.classid, o.objid FROM own AS o))
           AND (d.refclassid, d.refobjid) <> (f.classid, f.objid)
     ),
-    -- What need not be said where the other is: the type of a table's rows, its constraints, the index of a
-    -- constraint, the expression of a generated column, the same index on each partition. A table is always said.
+    -- Objects left out if the object that they are part of is shown: the row type of a table, its constraints, the
+    -- index of a constraint, the expression of a generated column, the same index on each partition. Tables are
+    -- always shown.
     parts AS (
         SELECT DISTINCT r.classid, r.objid, r.objsubid
         FROM reasons AS r
@@ -572,7 +575,7 @@ BEGIN ATOMIC
           AND (r.deptype IN ('i', 'e', 'P')
                OR r.deptype = 'a' AND (r.refobjsubid = 0 OR r.classid = 'pg_attrdef'::regclass))
     ),
-    -- The reasons of an inner part are those of the whole: a view depends on nothing, but its rule does.
+    -- The reasons of an internal part count for the whole: a view depends on nothing, but its rule does.
     reasons_of_whole AS (
         SELECT coalesce(p.refclassid, r.classid) AS classid, coalesce(p.refobjid, r.objid) AS objid,
                coalesce(p.refobjsubid, r.objsubid) AS objsubid, r.refclassid, r.refobjid, r.refobjsubid

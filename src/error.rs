@@ -17,12 +17,16 @@ use pgrx::{PgLogLevel, function_name};
 pub enum Error {
     /// An error of the core; one line for each.
     ///
-    /// 22023: a batch of more ids than the shard can provide within the time that a call may wait. 55000: the shard
-    /// is as far ahead of the system clock as it may be. 55000: the system clock is behind the ids of an earlier
-    /// run of the server. 55000: it is behind those of this run. 55000: it jumped forward by more than
-    /// `idgen.max_clock_jump`. 55000: the high-water mark did not become durable in time. 25006: the server is in
-    /// recovery. 55000: there are prepared transactions. 22023: the id to advance past lies in the future. 2200H:
-    /// the 2^40 ms since the epoch are used up.
+    /// 22023: a batch of more ids than the shard can provide within the time that a call may wait.
+    /// 55000: the shard is as far ahead of the system clock as it may be.
+    /// 55000: the system clock is behind the ids of an earlier run of the server.
+    /// 55000: it is behind those of this run.
+    /// 55000: it jumped forward by more than `idgen.max_clock_jump`.
+    /// 55000: the high-water mark did not become durable in time.
+    /// 25006: the server is in recovery.
+    /// 55000: there are prepared transactions.
+    /// 22023: the id to advance past lies in the future.
+    /// 2200H: the 2^40 ms since the epoch are used up.
     Mint(mint::Error),
     /// 22004: an argument that must be given is null.
     Null(&'static str),
