@@ -442,7 +442,7 @@ fn partman_partitions_by_a_number() {
     let version = "SELECT coalesce(max(default_version), 'none') FROM pg_available_extensions WHERE name = 'pg_partman'";
     let version: String = one(&server, version);
     if !version.starts_with("4.") {
-        return skipped(&format!("pg_partman 4 is not to be had, but {version}"));
+        return skipped(&format!("pg_partman 4 is not available, but {version}"));
     }
     client.batch_execute("CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman").unwrap();
     let blocks = blocks("pg_partman");
