@@ -769,7 +769,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
          CREATE TRIGGER t BEFORE INSERT ON public.o FOR EACH ROW EXECUTE FUNCTION insta5.f()",
     ] {
         client.batch_execute(outside).unwrap();
-        refused("what is outside of the schema uses what is in it");
+        refused("objects outside the schema use objects in it");
         client
             .batch_execute(
                 "DROP TABLE public.o; DROP TYPE IF EXISTS insta5.mood; DROP SEQUENCE IF EXISTS insta5.s;

@@ -41,7 +41,7 @@ fn waits_end() {
     client.batch_execute("SET statement_timeout = 0; SET idgen.max_wait = '400ms'").unwrap();
     let (code, detail, took) = fails(&mut client);
     assert_eq!(code, SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "idgen.max_wait");
-    assert!(detail.contains("after the clock; \"idgen.max_ahead\" allows 0 ms"), "{detail}");
+    assert!(detail.contains("ahead of the clock; \"idgen.max_ahead\" allows 0 ms"), "{detail}");
     assert!(took >= Duration::from_millis(400) && took < Duration::from_secs(5), "{took:?}");
 
     client.batch_execute("SET idgen.max_wait = 0").unwrap();
