@@ -96,7 +96,7 @@ scrape_configs:
         }
     }
 
-    /// Waits until a query has an answer, doing `meanwhile` again and again.
+    /// Waits until a query has a result, calling `meanwhile` again and again.
     fn until(&self, query: &str, mut meanwhile: impl FnMut()) {
         for _ in 0..600 {
             if self.answers(query) {
@@ -123,7 +123,7 @@ scrape_configs:
     }
 }
 
-/// What stands behind a word in the lines of a text.
+/// The text after a word, in each line that has it.
 fn values<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| line.trim().strip_prefix(word)).map(str::trim)
 }
@@ -138,8 +138,8 @@ fn assert_no_null(server: &Server) {
     }
 }
 
-/// Promise 8: each alert of the file fires on the trouble that it is for, and none on a server in good order, whose
-/// dashboard has something to show for every expression.
+/// Promise 8: each alert of the file fires on the problem that it is for, and none fires on a healthy server, for
+/// which every expression of the dashboard has a result.
 #[test]
 fn every_alert_fires() {
     let programs = ["prometheus-postgres-exporter", "prometheus"].map(installed);
@@ -241,7 +241,7 @@ fn every_alert_fires() {
     watch.until_fired("IdgenMarkInFuture", "", wait);
     watch.until_warned("the system clock is behind the ids already minted", wait);
 
-    // Another epoch, whose end is near.
+    // Another epoch, whose range ends soon.
     server.stop("fast");
     server.configure(&["idgen.epoch = '1995-01-01T00:00:00Z'"]);
     server.up();

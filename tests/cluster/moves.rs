@@ -27,8 +27,8 @@ pub fn move_with(options: &[&str], source: &Server, target: &Server) -> Command 
     script
 }
 
-/// A psql that is found before the real one. It runs a command of bash's before or after the call whose arguments and
-/// input fit a pattern of bash's. To that, $TOOL is the process of move-shard.sh.
+/// A psql that is found before the real one. It runs a bash command before or after the call whose arguments and
+/// input match a bash pattern. In that command, $TOOL is the process of move-shard.sh.
 pub struct Meddler(std::path::PathBuf);
 
 impl Meddler {
@@ -72,7 +72,7 @@ impl Drop for Meddler {
     }
 }
 
-/// Runs a script that gets killed. What it has started may live on.
+/// Runs a script that gets killed. Processes that it has started may live on.
 pub fn run_until_killed(mut script: Command) {
     let status = script.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     assert!(std::os::unix::process::ExitStatusExt::signal(&status) == Some(9), "{script:?}: {status}");
@@ -82,7 +82,7 @@ pub fn one<T: for<'a> postgres::types::FromSql<'a>>(server: &Server, sql: &str) 
     server.connect().query_one(sql, &[]).unwrap().get(0)
 }
 
-/// A source with the schema of shard 5, and a target that may not mint for it.
+/// A source with the schema of shard 5, and a target that may not mint for that shard.
 fn two_servers() -> (Server, Server) {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
@@ -179,7 +179,7 @@ fn a_shard_moves_under_load() {
     assert_eq!((show(&mut old).as_str(), show(&mut new).as_str()), ("0-4,6-8191", "5,100-199"));
     old.batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
 
-    // And back again: the numbers go on.
+    // And back again: the numbers continue.
     let greatest = ids().max().unwrap().0;
     run(move_shard(&target, &source, "insta5", "5"));
     let id: i64 = old.query_one("INSERT INTO insta5.users DEFAULT VALUES RETURNING id", &[]).unwrap().get(0);
@@ -217,8 +217,8 @@ fn a_move_that_fails_is_undone() {
     assert_eq!(client.query_one("SHOW idgen.allowed_shards", &[]).unwrap().get::<_, String>(0), "1-9");
 }
 
-/// A shard does not move while somebody may still mint for it on the source by a configuration of before: a
-/// session that hides what it does, a WAL sender that was sent SQL, a background worker that shows nothing.
+/// A shard does not move while some process may still mint for it on the source with the old configuration: a
+/// session that hides what it does, a WAL sender that runs SQL, a background worker that shows nothing.
 #[test]
 fn a_move_waits_for_whoever_may_still_mint() {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
@@ -230,7 +230,7 @@ fn a_move_waits_for_whoever_may_still_mint() {
     let mut script = move_shard(&source, &target, "insta5", "5");
     script.env("COMMAND_TIMEOUT", "1");
 
-    // What is at work before the schema is closed keeps it open.
+    // Commands that run before the schema is closed keep it open.
     keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
     let mut other = source.connect();
     let session = thread::spawn(move || other.batch_execute(mint));
@@ -296,7 +296,7 @@ fn a_move_waits_for_whoever_may_still_mint() {
         }
     }
 
-    // A command in a database without the extension mints nothing, and whoever is idle is not in the way.
+    // A command in a database without the extension mints nothing, and idle sessions do not matter.
     keeper.batch_execute("CREATE DATABASE elsewhere").unwrap();
     let mut elsewhere = source.connect_to("elsewhere");
     let canceller = elsewhere.cancel_token();
@@ -361,7 +361,7 @@ fn a_move_is_checked_first() {
     source.configure(&["idgen.allowed_shards = '3-5, 7'"]);
     source.reload("idgen.allowed_shards", "3-5, 7");
 
-    // What the target lacks: a type, and a row that a foreign key names.
+    // What the target lacks: a type, and a row that a foreign key references.
     client
         .batch_execute(
             "CREATE TYPE public.mood AS ENUM ('fine');
@@ -439,9 +439,9 @@ fn a_move_is_checked_first() {
     assert_eq!(target.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "1-5");
 }
 
-/// A move that gets killed, after whichever step, can be undone or finished: until the target may mint the source has
-/// everything as before, and after that the target has it. A run that is told neither changes nothing, and says what
-/// there is to do.
+/// A move that is killed after any step can be undone or finished: until the target may mint, the source has
+/// everything as before, and after that the target has it. A run without either option changes nothing, and says
+/// what to do.
 #[test]
 fn a_move_that_is_killed_is_undone_or_finished() {
     let servers = [
@@ -455,7 +455,7 @@ fn a_move_that_is_killed_is_undone_or_finished() {
     let steps = [
         ("after", "LOCK TABLE ONLY", true),
         ("after", "SOURCE*ALTER SYSTEM SET", true),
-        // The restore goes on, and commits.
+        // The restore continues, and commits.
         ("before", "COMMENT ON SCHEMA \"insta5_moving\"", true),
         ("after", "snowflake_advance", true),
         ("before", "TARGET*ALTER SYSTEM SET", false),
@@ -491,7 +491,7 @@ fn a_move_that_is_killed_is_undone_or_finished() {
     }
 }
 
-/// What a killed run has left at work does not come to its end behind the back of the run that undoes it.
+/// Sessions left by a killed run do not complete behind the back of the run that undoes it.
 #[test]
 fn what_a_killed_move_has_left_at_work_is_ended() {
     let (source, target) = two_servers();
@@ -543,8 +543,8 @@ fn a_move_to_a_server_that_dies_is_undone() {
     run(move_shard(&source, &target, "insta5", "5"));
 }
 
-/// The lists of standbys move too: after promotions on both sides, only the target's mints. A standby that is not
-/// named, or that has a list of its own, is noticed before anything is changed.
+/// The lists of standbys are changed too: after promotions on both sides, only that of the target mints. A standby
+/// that is not named, or that has a different list, is detected before anything is changed.
 #[test]
 fn a_shard_moves_with_standbys_on_both_sides() {
     let (source, target) = two_servers();
@@ -571,7 +571,7 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     new.configure(&["idgen.allowed_shards = '10-19'"]);
     new.reload("idgen.allowed_shards", "10-19");
 
-    // Undone, the list of the standby is as before too.
+    // After an undo, the list of the standby is as before too.
     let meddler = Meddler::new();
     let said = refusal(meddler.at(
         &move_with(&both, &source, &target),
@@ -595,7 +595,7 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     one::<i64>(&new, "SELECT snowflake_next_id(5)");
 }
 
-/// Where something else keeps the configuration, a program is told the lists, and ALTER SYSTEM touches nothing.
+/// If something else manages the configuration, a program sets the lists, and ALTER SYSTEM changes nothing.
 #[test]
 fn a_program_may_set_the_lists() {
     let (source, target) = two_servers();
@@ -639,8 +639,8 @@ fn one_move_of_a_schema_at_a_time() {
     assert_eq!(place(&target).0, "insta5");
 }
 
-/// Two moves at once would each write the lists without what the other has changed, and both servers would mint. One
-/// of them gives way, of whichever shards and databases they are.
+/// Two moves at once would each write the lists without the change of the other, and both servers would mint. One
+/// of them gives up, whatever their shards and databases.
 #[test]
 fn one_move_at_a_time_on_a_server() {
     let (source, target) = two_servers();
@@ -693,7 +693,7 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     for how in ["--undo", "--finish"] {
         assert!(wrong(how, &target, &source, "5").contains("are source and target the right way round?"));
     }
-    // A list that has the shard, and has it twice.
+    // A list that contains the shard twice.
     target.configure(&["idgen.allowed_shards = '1-9, 5'"]);
     target.reload("idgen.allowed_shards", "1-9, 5");
     assert!(wrong("--undo", &source, &target, "5").contains("the target may mint for shard 5"));
@@ -703,7 +703,7 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     assert_eq!((place(&source), rows(&source)), (("insta5".into(), "1-9".into()), before));
     assert_eq!(place(&target).0, "");
 
-    // What is on the target by this name and is no copy stays.
+    // A schema of this name on the target that is not a copy stays.
     target.connect().batch_execute("CREATE SCHEMA insta5_moving").unwrap();
     run(move_with(&["--undo"], &source, &target));
     assert_eq!(place(&target).0, "insta5_moving");
@@ -712,7 +712,7 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
 /// What writes into the schema by another way than its name is refused, and settings of a role hide nothing.
 #[test]
 fn what_would_write_into_a_closed_schema_is_refused() {
-    // The subscription below is only looked at: its worker, which finds no slot, would be a sender of WAL for moments.
+    // The subscription below is only inspected: its worker, which finds no slot, would be a WAL sender for moments.
     let source = Server::start(&["max_logical_replication_workers = 0", "idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
     let mut client = source.connect();
@@ -779,7 +779,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
     }
 
     let mut other = source.connect();
-    // Summer and winter time stand the other way round there, and dates are written as nobody reads them.
+    // A time zone with summer and winter time reversed, and an unusual format of dates.
     client
         .batch_execute(
             "ALTER ROLE postgres SET datestyle = 'SQL, DMY'; ALTER ROLE postgres SET timezone = 'IST-1';
@@ -801,7 +801,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
     run(move_shard(&source, &target, "insta5", "5"));
 }
 
-/// A Ctrl-C, which every process of the terminal gets, is undone, and so is a loss of the lock.
+/// A move is undone after Ctrl-C, which every process of the terminal receives, and after a loss of the lock.
 #[test]
 fn a_move_that_is_interrupted_is_undone() {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
@@ -827,7 +827,7 @@ fn a_move_that_is_interrupted_is_undone() {
             action,
         );
         let mut group = client_program("setsid");
-        // Whoever runs the tests may have them ignored, as a shell does for what it leaves in the background.
+        // The tests may be run with these signals ignored, as a shell does for background jobs.
         group
             .args(["-w", "env", "--default-signal=INT,HUP"])
             .arg(script.get_program())
@@ -870,7 +870,7 @@ fn a_move_that_is_interrupted_is_undone() {
     assert_eq!(one::<String>(&target, comment), "of Ada\nand others");
 }
 
-/// A schema that somebody else has made meanwhile is not taken for the one that moved.
+/// A schema that somebody else has created in the meantime is not taken for the one that moved.
 #[test]
 fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     let (source, target) = two_servers();
