@@ -14,7 +14,7 @@ proptest! {
         }
     }
 
-    /// `idgen.allowed_shards` means what it says.
+    /// `idgen.allowed_shards` is interpreted as written.
     #[test]
     fn a_list_of_ranges_is_their_union(ranges in vec((0..8192usize, 0..300usize), 1..20)) {
         let ranges: Vec<_> = ranges.into_iter().map(|(from, more)| from..=(from + more).min(8191)).collect();
