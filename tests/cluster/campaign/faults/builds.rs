@@ -9,7 +9,8 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "epoch moved and moved back",
         weight: 1,
-        // The standbys have to hear of it before one of them is promoted, or it would want the epoch accepted once more.
+        // The standbys must receive it before one of them is promoted, or the epoch would have to be accepted once
+        // more.
         can: |world| world.lasting.is_empty(),
         strike: move_epoch,
         allows: &[CUT, OTHER_EPOCH, FOR_THE_CLOCK],
