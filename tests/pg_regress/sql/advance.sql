@@ -53,7 +53,7 @@ SELECT snowflake_next_id(5) - :next AS first;
 SELECT snowflake_next_id(5) > :next AS second;
 SELECT count(*) AS ids, bool_and(id > :next) AS greater, count(DISTINCT shard_of(id)) AS shards
 FROM snowflake_next_ids(5, 3000) AS id;
--- What it returns was not minted by it: the last id is still the session's last.
+-- It does not mint the id that it returns: the session's last id stays the same.
 SELECT snowflake_next_id(6) AS id \gset
 SELECT snowflake_advance(5, 0) > :id AS next, snowflake_last_id() = :id AS last_id;
 

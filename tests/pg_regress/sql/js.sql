@@ -40,7 +40,7 @@ END $$;
 SET idgen.max_wait = 0;
 SELECT * FROM refused('SELECT snowflake_next_id_js(21) FROM generate_series(1, 13000)');
 RESET idgen.max_wait;
--- A shard that is null, or above what 8 bits hold.
+-- A shard that is null, or does not fit into 8 bits.
 SELECT * FROM refused('SELECT snowflake_next_id_js(NULL)');
 SELECT * FROM refused('SELECT snowflake_next_id_js(256)');
 SELECT * FROM refused('SELECT snowflake_next_id_js(-1)');
