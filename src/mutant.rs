@@ -74,6 +74,7 @@ mod mutated {
             us_until(tick: Tick) -> Result<u64, Error>;
             check_any_allowed() -> Result<(), Error>;
             max_lease() -> u64;
+            max_clock_jump_ms() -> Option<u64>;
             reserve_ahead_ms() -> u64;
             run_floor() -> Tick;
             awaited() -> u64;
@@ -120,10 +121,6 @@ mod mutated {
             if is(Mutation::NoWait) { 0 } else { self.0.max_wait_ms() }
         }
 
-        fn max_clock_jump_ms(&self) -> Option<u64> {
-            self.0.max_clock_jump_ms().filter(|_| !is(Mutation::AnyLeap))
-        }
-
         fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
             self.0.with_mark(f)
         }
@@ -133,9 +130,6 @@ mod mutated {
         }
 
         fn limit(&self) -> Tick {
-            if is(Mutation::LimitKept) {
-                return self.with_mark(|mark| mark.limit(false));
-            }
             let must_acknowledge = self.standbys_must_acknowledge();
             shmem::shared().map_or(0, |shared| shared.published().limit(|| must_acknowledge))
         }
@@ -221,10 +215,6 @@ mod mutated {
                 let has = ASKED.get() < 20 && self.0.acknowledged(lsn);
                 ASKED.set(if has { 0 } else { ASKED.get() + 1 });
                 has
-            } else if is(Mutation::AnyStandby) {
-                standbys::any_has_flushed(lsn)
-            } else if is(Mutation::WrittenOnly) {
-                standbys::written(lsn)
             } else {
                 self.0.acknowledged(lsn)
             }
@@ -269,7 +259,14 @@ mod mutated {
                 {
                     slot.next = Position::first_of(now / S::UNIT_MS);
                 }
-                f(slot)
+                let before = slot.counters.ids;
+                let result = f(slot);
+                if is(Mutation::LeaseBySetting) && self.max_lease() > 64 {
+                    let first = Position::first_of(0);
+                    let beyond = (slot.counters.ids - before).saturating_sub(64);
+                    slot.next = first.plus(slot.next.since(first) - beyond);
+                }
+                result
             })
         }
 

@@ -46,12 +46,9 @@ mutations! {
     NoStandbys = "no-standbys",
     /// Whether there are synchronous standbys is read only when a statement begins.
     StandbysOfStatement = "standbys-of-statement",
-    /// A limit that no standby has stays valid when standbys become synchronous.
-    LimitKept = "limit-kept",
-    /// Any one standby is enough, whatever `synchronous_standby_names` requires.
-    AnyStandby = "any-standby",
-    /// A standby need only have written a mark.
-    WrittenOnly = "written-only",
+    /// While `idgen.max_lease` is above 64, a session believes that it took that many ids, but the slot advances by
+    /// 64.
+    LeaseBySetting = "lease-by-setting",
     /// A shard whose next id is ahead of the clock restarts at the clock.
     FollowsClock = "follows-clock",
     /// The clock is not read for every id.
@@ -64,8 +61,6 @@ mutations! {
     OtherShard = "other-shard",
     /// The slot of a shard is changed without its lock.
     NoLock = "no-lock",
-    /// The clock may jump any distance.
-    AnyLeap = "any-leap",
     /// An advance is forgotten in a crash, and does not wait for leases to end.
     AdvanceForgotten = "advance-forgotten",
     /// The horizon does not look at prepared transactions.

@@ -309,8 +309,10 @@ pub fn readme(text: &str, machine: &str, names: &[&str], results: &Results, bulk
         row(&format!("a call: {name}"), call.ns, "ns");
     }
     row("a call: `clock_timestamp()`, reading the clock", results.calls.clock.ns, "ns");
-    for (place, name) in [(IDGEN, names[IDGEN]), (NEXTVAL, names[NEXTVAL])] {
-        row(&format!("`INSERT` of {bulk} rows: {name}"), results.inserts[place].seconds, "s");
+    for (what, inserts) in [("INSERT", &results.inserts), ("COPY", &results.copies)] {
+        for place in [IDGEN, NEXTVAL] {
+            row(&format!("`{what}` of {bulk} rows: {}", names[place]), inserts[place].seconds, "s");
+        }
     }
     replaced(text, FIGURES, &format!("{}\n{table}", wrapped(machine)))
 }

@@ -49,30 +49,6 @@ pub fn named_in_session() -> bool {
     unsafe { !pg_sys::SyncRepStandbyNames.is_null() && *pg_sys::SyncRepStandbyNames != 0 }
 }
 
-/// Whether the synchronous standbys have written the WAL up to `lsn`, which is not sufficient.
-#[cfg(feature = "pg_test")]
-pub fn written(lsn: u64) -> bool {
-    // SAFETY: as in acknowledged().
-    unsafe {
-        let written = &raw const (*pg_sys::WalSndCtl).lsn[pg_sys::SYNC_REP_WAIT_WRITE as usize];
-        written.read_volatile() >= lsn
-    }
-}
-
-/// Whether any standby has the WAL up to `lsn` on disk, which is not sufficient.
-#[cfg(feature = "pg_test")]
-pub fn any_has_flushed(lsn: u64) -> bool {
-    // SAFETY: there are max_wal_senders of them behind WalSndCtl, which is set up before any backend.
-    unsafe {
-        let senders = (&raw const (*pg_sys::WalSndCtl).walsnds).cast::<pg_sys::WalSnd>();
-        (0..pg_sys::max_wal_senders as usize).any(|number| {
-            let sender = senders.add(number);
-            (&raw const (*sender).pid).read_volatile() != 0
-                && (&raw const (*sender).flush).read_volatile() >= lsn
-        })
-    }
-}
-
 /// Interprets the status of synchronous standbys; `None` until the checkpointer has read the setting.
 #[inline]
 pub fn defined(status: impl FnOnce() -> u8, has_bits: bool) -> Option<bool> {

@@ -3,6 +3,7 @@
 //! counters, the ids and the log.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -427,6 +428,11 @@ impl Session {
                 done.store(true, Ordering::Relaxed);
                 thread.join().ok()
             });
+            // The last cancel may come while PostgreSQL is busy with the error of the one before, and is then an error
+            // of the next statement.
+            while let Err(error) = self.client.batch_execute("SELECT 1") {
+                assert_eq!(self.note(&error), "57014");
+            }
         }
         Ok(())
     }
@@ -564,6 +570,20 @@ struct Sample {
     idgen: i64,
     free: i64,
     segments: i64,
+}
+
+/// What [`Sample`] shows of itself.
+const HEAD: &str = "second, rounds, ids, KiB of each session: own | in contexts; shared KiB: free, dynamic";
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let kib = |values: &[i64]| {
+            values.iter().map(|bytes| format!("{:>6}", bytes >> 10)).collect::<Vec<_>>().join(" ")
+        };
+        let Sample { seconds, rounds, ids, contexts, own, free, segments, .. } = self;
+        let (own, contexts, free, segments) = (kib(own), kib(contexts), free >> 10, segments >> 10);
+        write!(f, "{seconds:>6} {rounds:>7} {ids:>10} | {own} | {contexts} | {free:>6} {segments:>6}")
+    }
 }
 
 fn number(client: &mut Client, sql: &str) -> i64 {
@@ -755,19 +775,7 @@ impl Soak {
                  FROM pg_ls_dir('pg_dynshmem') AS name",
             ),
         });
-    }
-
-    /// Prints the samples.
-    fn show(&self) {
-        let kib = |values: &[i64]| {
-            values.iter().map(|bytes| format!("{:>6}", bytes >> 10)).collect::<Vec<_>>().join(" ")
-        };
-        println!("second, rounds, ids, KiB of each session: own | in contexts; shared KiB: free, dynamic");
-        for sample in &self.samples {
-            let Sample { seconds, rounds, ids, contexts, own, free, segments, .. } = sample;
-            let (own, contexts, free, segments) = (kib(own), kib(contexts), free >> 10, segments >> 10);
-            println!("{seconds:>6} {rounds:>7} {ids:>10} | {own} | {contexts} | {free:>6} {segments:>6}");
-        }
+        println!("{}", self.samples[self.samples.len() - 1]);
     }
 
     /// The first third of the samples, and the last. The maximum of a session in the first is compared with that in
@@ -857,11 +865,11 @@ fn a_long_life_wears_nothing_out() {
     let mut rng = Rng::new();
     let mut soak = Soak::new(&mut rng);
     let start = Instant::now();
+    println!("{HEAD}");
     for _ in 0..periods {
         soak.period(Duration::from_secs(period), &mut rng);
         soak.sample(start);
     }
-    soak.show();
     soak.check_calls();
     soak.check_memory();
     soak.check_log();

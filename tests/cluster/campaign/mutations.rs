@@ -34,13 +34,15 @@ const fn pair(
 }
 
 /// Ids are repeated, or could be: a server continues below ids minted before.
-const AGAIN: &[&str] = &["repeated", "out of order", "server ", "the horizon went back", "below a horizon"];
+const AGAIN: &[&str] =
+    &["repeated", "out of order", "server ", "the horizon went back", "below a horizon", "the row of"];
 const REFUSED: &[&str] = &["a refusal that no promise allows", "the clients come to no answers"];
 const TOO_OLD: &[&str] = &["before its call"];
 const TOO_NEW: &[&str] = &["too far ahead"];
 const BELOW: &[&str] = &["below a horizon", "the row of"];
 /// The message of the fault itself.
 const STAYS: &[&str] = &["a session from before the promotion mints after it"];
+const NO_STANDBY: &[&str] = &["a standby refuses an id for another reason"];
 const SHARD: &[&str] = &["of another shard"];
 
 /// Makes a restarted server begin below ids minted before.
@@ -60,6 +62,8 @@ static PAIRS: &[Pair] = &[
     pair(&["clock set and set back"], "far-ahead", TOO_NEW, 0),
     pair(&[SET], "follows-clock", AGAIN, 0),
     pair(&["shards taken away and given back"], "any-shard", &["never done"], 0),
+    pair(&["settings changed"], "lease-by-setting", AGAIN, 0),
+    pair(&["base backup restored"], "no-floor", AGAIN, 0),
     pair(&["subscriber that mints"], "any-shard", &["repeated"], 0),
     pair(&["epoch moved and moved back"], "any-epoch", &["ids by another epoch"], 0),
     pair(&["another build of the library"], "other-origin", AGAIN, 0),
@@ -77,17 +81,21 @@ static PAIRS: &[Pair] = &[
     pair(&["loss of power"], "no-flush", AGAIN, 0),
     // Not "no-flush", because standbys receive only flushed WAL.
     pair(&["loss of power of all servers"], "no-wal", AGAIN, 1),
-    pair(&["stall of a disk", SET, "kill of the postmaster"], "no-flush", AGAIN, 0),
-    pair(&["slow disk", SET, "kill of the postmaster"], "published-first", AGAIN, 0),
+    pair(&["stall of a disk", "loss of power"], "published-first", AGAIN, 0),
+    pair(&["slow disk", "loss of power"], "published-first", AGAIN, 0),
     pair(&["WAL not written", SET], "no-flush", AGAIN, 0),
-    pair(&["WAL not flushed", SET], "no-flush", AGAIN, 0),
+    pair(&["WAL not flushed", SET], "no-wal", AGAIN, 0),
     pair(&["failover after synchronous names are set"], "standbys-of-statement", AGAIN, 1),
-    pair(&["failover after synchronous names are set"], "limit-kept", AGAIN, 1),
     pair(&[FAILOVER], "no-standbys", AGAIN, 1),
     pair(&[FAILOVER], "other-shard", SHARD, 1),
-    pair(&["synchronous names changed", FAILOVER], "limit-kept", AGAIN, 2),
-    pair(&["synchronous names removed", "synchronous names changed", FAILOVER], "limit-kept", AGAIN, 1),
-    pair(&[FAILOVER], "loaded-in-recovery", AGAIN, 1),
+    pair(&["synchronous names changed", FAILOVER], "standbys-of-statement", AGAIN, 2),
+    pair(
+        &["synchronous names removed", "synchronous names changed", FAILOVER],
+        "standbys-of-statement",
+        AGAIN,
+        1,
+    ),
+    pair(&[FAILOVER], "loaded-in-recovery", NO_STANDBY, 1),
     pair(&[FAILOVER], "stays-in-recovery", STAYS, 1),
     pair(&["failover after synchronous names are set"], "stays-in-recovery", STAYS, 1),
     pair(&["asynchronous failover", "synchronous names removed"], "stays-in-recovery", STAYS, 1),
@@ -98,7 +106,7 @@ static PAIRS: &[Pair] = &[
 ];
 
 /// The number of rounds in which a fault must find the error.
-const MOST_ROUNDS: u64 = 30;
+const MOST_ROUNDS: u64 = 60;
 /// After so many rounds a new world begins: one that has gone wrong may not find its way back.
 const ROUNDS_OF_A_WORLD: u64 = 6;
 

@@ -214,6 +214,19 @@ impl World {
         );
     }
 
+    /// Has the clients rest until [`World::release_clients`], unless others are at work beside them; whether they do.
+    pub fn hold_clients(&self) -> bool {
+        let alone = self.long.is_none() && self.beside.is_empty() && self.lasting.is_empty();
+        if alone {
+            self.clients.hold();
+        }
+        alone
+    }
+
+    pub fn release_clients(&self) {
+        self.clients.release();
+    }
+
     /// Sends all clients to another server, once they are cut off from theirs.
     pub fn move_clients(&mut self, server: &Server) {
         self.know(server);

@@ -1,7 +1,11 @@
-//! Another build of the library, and another epoch.
+//! Another build of the library, another epoch, and an extension that is dropped and created.
+
+use postgres::error::SqlState;
+use postgres::{Client, NoTls, Row};
 
 use super::{CUT, Fault, Refusals, Struck, always};
 use crate::campaign::world::World;
+use crate::moment::Moment;
 use crate::server::Build;
 
 pub const FAULTS: &[Fault] = &[
@@ -14,6 +18,13 @@ pub const FAULTS: &[Fault] = &[
         can: |world| world.lasting.is_empty(),
         strike: move_epoch,
         allows: &[CUT, OTHER_EPOCH, FOR_THE_CLOCK],
+    },
+    Fault {
+        name: "extension dropped and created",
+        weight: 1,
+        can: |world| world.lasting.is_empty(),
+        strike: recreate,
+        allows: &[],
     },
 ];
 
@@ -65,6 +76,39 @@ fn set_epoch(world: &mut World, unix_ms: i64) {
 fn accept(world: &World) {
     let accept = "SELECT snowflake_accept_epoch(epoch) FROM idgen_status";
     world.primary.eventually(|client| client.batch_execute(accept));
+}
+
+/// Drops the extension of a database beside that of the clients under a statement that mints, and creates it again.
+fn recreate(world: &mut World) -> Struck {
+    const SHARD: u16 = 940;
+    let times = world.rng.usize(1..4);
+    let since = Moment::now();
+    world.primary.eventually(|client| {
+        client.batch_execute("DROP DATABASE IF EXISTS beside")?;
+        client.batch_execute("CREATE DATABASE beside")
+    });
+    let address = world.primary.target("beside");
+    let [mut one, mut other] = [(); 2].map(|()| Client::connect(&address, NoTls).expect("a connection"));
+    let mint = format!("SELECT snowflake_next_id({SHARD}) FROM generate_series(1, 500)");
+    let mut ids = Vec::new();
+    let mut take = |rows: Vec<Row>| ids.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+    for _ in 0..times {
+        one.batch_execute("CREATE EXTENSION idgen").expect("an extension");
+        take(one.query(&mint, &[]).expect("ids"));
+        let mut transaction = other.transaction().expect("a transaction");
+        let portal = transaction.bind(&mint, &[]).expect("a statement");
+        take(transaction.query_portal(&portal, 100).expect("ids"));
+        one.batch_execute("DROP EXTENSION idgen").expect("no extension");
+        take(transaction.query_portal(&portal, 0).expect("ids"));
+        transaction.commit().expect("an end");
+        let refused = other.query(&mint, &[]).expect_err("no function");
+        assert_eq!(refused.code(), Some(&SqlState::UNDEFINED_FUNCTION), "{refused:?}");
+    }
+    drop((one, other));
+    world.primary.eventually(|client| client.batch_execute("DROP DATABASE beside"));
+    ids.sort_unstable();
+    world.note_minted(&world.primary, since, (SHARD, 1), &ids);
+    Struck::Done(format!("{times} times"))
 }
 
 fn stop(world: &World, how: &str) {

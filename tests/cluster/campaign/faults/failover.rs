@@ -1,7 +1,7 @@
 //! Standbys that take over, and old primaries that return.
 
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::{CUT, Fault, NOT_DURABLE, Struck, always, has_standby, is_synchronous, names};
 use crate::campaign::world::{Standby, World};
@@ -37,6 +37,8 @@ pub const FAULTS: &[Fault] = &[
         allows: &[CUT, NOT_DURABLE],
     },
 ];
+
+const MINTS: &str = "a session from before the promotion mints after it";
 
 fn is_asynchronous(world: &World) -> bool {
     has_standby(world) && !is_synchronous(world)
@@ -92,24 +94,39 @@ fn fail_over_asynchronously(world: &mut World) -> Struck {
     Struck::Done(format!("{returns:?}"))
 }
 
-/// Replaces the primary with a backup, once the clock has passed the ids minted after the backup.
+/// Replaces the primary with a backup: once the clock has passed the ids minted after the backup began, or with the
+/// clock set back to before that if nothing has been minted since.
 fn restore(world: &mut World) -> Struck {
     world.primary.reconnect();
+    let earlier = [0.1, 0.5][world.rng.usize(0..2)];
+    let quiet = world.rng.bool() && world.hold_clients();
+    let start = Instant::now();
     let backup = world.primary.base_backup();
     world.pause(0..800);
     let passed = Passed::by(&world.primary);
     world.primary.stop("immediate");
     backup.configure(&["synchronous_standby_names = ''"]);
-    passed.wait();
-    backup.up();
-    begin_anew(&backup);
+    if quiet {
+        backup.set_clock(-start.elapsed().as_secs_f64() - earlier);
+        backup.up();
+    } else {
+        passed.wait();
+        backup.up();
+        begin_anew(&backup);
+    }
     world.move_clients(&backup);
-    drop(world.hand_over(backup, false));
+    drop(world.hand_over(backup, quiet));
+    if quiet {
+        world.release_clients();
+        world.pause(50..600);
+        world.primary.set_clock(0.0);
+    }
     world.copy_anew();
     if let Some(names) = world.names.take() {
         world.make_synchronous(names);
     }
-    Struck::Done(format!("standbys {}", world.standbys.len()))
+    let how = if quiet { format!("{earlier} s before its beginning") } else { "as time goes on".into() };
+    Struck::Done(format!("{how}, standbys {}", world.standbys.len()))
 }
 
 /// How an old primary becomes a standby.
@@ -187,16 +204,27 @@ fn cut_off_all(world: &World) -> usize {
     (0..got.len()).max_by_key(|place| got[*place]).expect("a standby")
 }
 
-/// Promotes a standby with its clock set, and lets the clients find it when the old primary is gone.
+/// Promotes a standby with its clock set, and lets the clients find it when the old primary is gone. The promotion
+/// may be killed before it completes.
 fn promote(world: &mut World, place: usize, step: f64) -> Standby {
     let standby = world.standbys.remove(place);
+    let killed_after = (world.rng.u8(0..4) == 0).then(|| Duration::from_millis(world.rng.u64(0..40)));
     // A session that continues through it.
-    let mut session = standby.server.refuses();
+    let session = killed_after.is_none().then(|| standby.server.refuses());
     standby.server.set_clock(step);
-    standby.server.promote();
+    if let Some(time) = killed_after {
+        standby.server.begin_promotion();
+        thread::sleep(time);
+        standby.server.kill_all();
+        standby.server.up();
+    }
+    // One that was killed late enough starts as a primary.
+    if standby.server.follows() {
+        standby.server.promote();
+    }
     standby.server.make_asynchronous();
     let mint = "SET idgen.max_wait = '1min'; SELECT snowflake_next_id(900)";
-    session.batch_execute(mint).expect("a session from before the promotion mints after it");
+    session.unwrap_or_else(|| standby.server.connect()).batch_execute(mint).expect(MINTS);
     world.move_clients(&standby.server);
     standby
 }

@@ -93,7 +93,8 @@ fn stop_renewing(world: &mut World) -> Struck {
     let points = ["before-wal", "after-insert", "after-flush", "before-publish", "before-acknowledge"];
     let points = &points[..if is_synchronous(world) { 5 } else { 4 }];
     let point = points[world.rng.usize(0..points.len())];
-    let ms = draw_ms(world);
+    // Now and then for longer than any call waits.
+    let ms = if world.rng.u8(0..4) == 0 { 7000 } else { draw_ms(world) };
     let minting = world.start_apart(Work::StopAt(point));
     let own = "SELECT min(pid) FROM pg_stat_activity WHERE application_name = 'stops'";
     let primary = &world.primary;
