@@ -129,8 +129,8 @@ unsafe extern "C-unwind" fn resources_released(
 ) {
     use pg_sys::ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS;
     // PostgreSQL calls this for portals too, and outside of transactions for the resources of a base backup or of a
-    // process that is not a backend. CurrentResourceOwner is the owner whose resources are released. SAFETY: plain
-    // variables of this process.
+    // process that is not a backend. CurrentResourceOwner is the owner whose resources are released.
+    // SAFETY: plain variables of this process.
     let of_transaction = unsafe { pg_sys::CurrentResourceOwner == pg_sys::TopTransactionResourceOwner };
     if phase == RESOURCE_RELEASE_AFTER_LOCKS && is_top_level && of_transaction {
         TRANSACTION_ENDED.get()();
