@@ -1,5 +1,5 @@
-//! What the pure core costs, without PostgreSQL: the parts of a call one by one. Not what a call costs, but
-//! where to look when it costs more.
+//! The cost of the core without PostgreSQL: the parts of a call one by one. It does not show the cost of a call,
+//! but where to look when that rises.
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! Draws what a terminal shows, from standard input to standard output, as SVG.
+//! Renders terminal output from standard input as SVG on standard output.
 
 use std::io::{Error, Read, stdin};
 

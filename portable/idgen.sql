@@ -1,22 +1,22 @@
--- idgen, the portable edition: the same functions in plain SQL and PL/pgSQL, for servers that take no
--- extension. PostgreSQL 14 or later. The README.md beside it says what it promises and what it does not.
+-- idgen, the portable edition: the same functions in plain SQL and PL/pgSQL, for servers on which extensions cannot
+-- be installed. PostgreSQL 14 or later. The README.md in this folder says what it promises and what it does not.
 --
 --   psql -d mydb -v ON_ERROR_STOP=1 -f idgen.sql
 --
--- The functions are made in the current schema, their helpers and registers in the schema idgen_portable.
--- Three settings are read by this script and by nothing later: idgen.epoch, idgen.max_ahead and
--- idgen.allowed_shards, here the shards to make registers for, by default 0-1023. Run again, the script
--- replaces the functions, and leaves the epoch and the registers as they are.
+-- The functions are created in the current schema, and their helpers and registers in the schema idgen_portable.
+-- Three settings are read only by this script, and by nothing later: idgen.epoch, idgen.max_ahead and
+-- idgen.allowed_shards, which lists the shards to create registers for, by default 0-1023. If it is run again, the
+-- script replaces the functions, and leaves the epoch and the registers as they are.
 --
--- It is one statement: all of it is done, or nothing. And so, inside of a transaction and outside, the names
--- in it are looked up in pg_catalog alone; all others are written out. Others may be allowed to create objects
--- in the current schema, and an operator or a function of theirs whose argument types fit better would be
--- called by the script, or built into what it makes. For the same reason every function body is either parsed
--- here (the SQL functions) or carries a search_path of its own (the PL/pgSQL functions).
+-- The script is a single statement, so that either all of it is done or nothing, and so that names are looked up
+-- only in pg_catalog, whether or not it runs in a transaction; all other names are qualified. Others may be allowed
+-- to create objects in the current schema, and an operator or a function of theirs whose argument types match
+-- better would otherwise be called by the script, or become part of what it creates. For the same reason every
+-- function body is either parsed here (the SQL functions) or has a search_path of its own (the PL/pgSQL functions).
 --
--- Migration tools take it as it is. Some read a colon and a word, a question mark or a percent sign as the place of
--- a parameter, wherever it stands; so there is none in it, comments included. Nor is there a backslash, which is
--- another thing where standard_conforming_strings is off.
+-- Migration tools can run it as it is. Some take a colon and a word, a question mark or a percent sign for the
+-- place of a parameter, wherever it occurs, so the script contains none, not even in comments. Nor does it contain
+-- a backslash, whose meaning depends on standard_conforming_strings.
 DO $idgen$
 DECLARE
     path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
@@ -35,15 +35,15 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 IF current_setting('server_version_num')::integer < 140000 THEN
     RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'idgen needs PostgreSQL 14 or later';
 ELSIF home IS NULL THEN
-    RAISE EXCEPTION USING ERRCODE = '3F000', MESSAGE = 'there is no schema to make functions in',
+    RAISE EXCEPTION USING ERRCODE = '3F000', MESSAGE = 'no schema has been selected to create functions in',
         HINT = 'Run this script with an existing schema first in the search_path.';
 ELSIF starts_with(home, 'pg_') THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat('no functions are made in schema "', home, '"'),
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat('cannot create functions in schema "', home, '"'),
         HINT = 'Run this script with another schema first in the search_path.';
 ELSIF translate(home, '"$''' || chr(92), '') <> home THEN
     -- As CREATE EXTENSION does.
     RAISE EXCEPTION USING ERRCODE = '22023',
-        MESSAGE = concat('the name of schema "', home, '" has a quote, a dollar sign or a backslash'),
+        MESSAGE = concat('the name of schema "', home, '" contains a quote, a dollar sign or a backslash'),
         HINT = 'Run this script with another schema first in the search_path.';
 ELSIF EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') THEN
     RAISE EXCEPTION USING ERRCODE = '55000',
@@ -51,8 +51,8 @@ ELSIF EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') THEN
         HINT = 'It does all that the portable edition does.';
 ELSIF to_regclass('idgen_portable.moved') IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = '55000',
-        MESSAGE = 'the extension idgen has minted ids in this database since',
-        HINT = 'DROP SCHEMA idgen_portable CASCADE, run this script, and call snowflake_advance for each shard.';
+        MESSAGE = 'the extension idgen has since minted ids in this database',
+        HINT = 'Use DROP SCHEMA idgen_portable CASCADE, run this script, and call snowflake_advance for each shard.';
 END IF;
 owner := (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'idgen_portable');
 IF owner <> current_user THEN
@@ -73,8 +73,8 @@ BEGIN
     END IF;
 END;
 
--- What is replaced stays with whom it was, who could then make it do anything. Asked twice, for others may make
--- something meanwhile.
+-- A replaced object keeps its owner, who could then make it do anything. Checked twice, because others may create
+-- objects in the meantime.
 FOR pass IN 1..2 LOOP
 others := (
     SELECT string_agg(object, ', ' ORDER BY object COLLATE "C")
@@ -86,9 +86,9 @@ others := (
       AND pg_get_userbyid(objects.owner) <> current_user);
 IF others IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = '42501',
-        MESSAGE = 'what has a name of the portable edition belongs to other roles',
+        MESSAGE = 'objects with names of the portable edition belong to other roles',
         DETAIL = others || '.',
-        HINT = 'Drop it, or run this script with a schema of your own first in the search_path.';
+        HINT = 'Drop them, or run this script with a schema of your own first in the search_path.';
 ELSIF pass = 2 THEN
     EXIT;
 END IF;
@@ -97,14 +97,14 @@ BEGIN
 EXECUTE replace($script$
 DO $$
 BEGIN
-    -- Not IF NOT EXISTS, which would take one that somebody else has made since.
+    -- Not IF NOT EXISTS, which would accept a schema that somebody else has created since the check.
     IF to_regnamespace('idgen_portable') IS NULL THEN
         CREATE SCHEMA idgen_portable;
     END IF;
 END $$;
 COMMENT ON SCHEMA idgen_portable IS
-'Helpers and registers of idgen''s portable edition. Nothing in it is to be called or changed by hand, but for sequences shard_N and js_N that are dropped so that no ids are minted for shard N here.';
--- Bodies are run by everybody; a sequence is touched by its owner alone.
+'Helpers and registers of idgen''s portable edition. Do not call or change anything in it by hand, except to drop the sequences shard_N and js_N so that no ids are minted for shard N here.';
+-- Everybody runs the function bodies; only the owner touches a sequence.
 GRANT USAGE ON SCHEMA idgen_portable TO PUBLIC;
 
 -- Settings ----------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ GRANT USAGE ON SCHEMA idgen_portable TO PUBLIC;
 CREATE OR REPLACE FUNCTION idgen_portable.blank(value text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN translate(value, chr(9) || chr(10) || chr(11) || chr(12) || chr(13), '     ');
-COMMENT ON FUNCTION idgen_portable.blank(text) IS 'A text with a blank for every other kind of white space.';
+COMMENT ON FUNCTION idgen_portable.blank(text) IS 'Replaces every kind of white space in a text by blanks.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.milliseconds(
         name text, least_ms bigint, greatest_ms bigint, fallback bigint)
@@ -137,9 +137,10 @@ BEGIN
                       '"ms", "s", "min", "h", and "d".');
 END $$;
 COMMENT ON FUNCTION idgen_portable.milliseconds(text, bigint, bigint, bigint) IS
-'A setting read as PostgreSQL reads times, in milliseconds.';
+'Reads a setting as PostgreSQL reads times, in milliseconds.';
 
--- The epoch and idgen.max_ahead are constants in functions of their own: any session could set a setting.
+-- The epoch and idgen.max_ahead are constants in functions of their own, because any session could change a
+-- setting.
 DO $$
 DECLARE
     value text := btrim(idgen_portable.blank(current_setting('idgen.epoch', true)));
@@ -179,12 +180,12 @@ BEGIN
         EXECUTE concat('CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL '
                        'SAFE RETURN bigint ', quote_literal(ms::bigint));
         COMMENT ON FUNCTION idgen_portable.epoch_ms() IS
-            'The moment of tick 0 in milliseconds since 1970. Never to be changed: ids made before would be decoded to wrong times, and might come again.';
+            'The time of tick 0 in milliseconds since 1970. Never change it: existing ids would decode to wrong times, and might be minted again.';
     ELSIF idgen_portable.epoch_ms() <> ms THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the epoch cannot be changed',
             DETAIL = concat('It is ', idgen_portable.epoch_ms(), ' ms after 1970; "idgen.epoch" is ', value,
                             '.'),
-            HINT = 'RESET idgen.epoch.';
+            HINT = 'Use RESET idgen.epoch.';
     END IF;
 END $$;
 
@@ -203,7 +204,7 @@ COMMENT ON FUNCTION idgen_portable.max_ahead_ms() IS
 CREATE OR REPLACE FUNCTION idgen_portable.epoch() RETURNS timestamptz
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN timestamptz '1970-01-01T00:00:00Z' + idgen_portable.epoch_ms() * interval '1 ms';
-COMMENT ON FUNCTION idgen_portable.epoch() IS 'The moment of tick 0.';
+COMMENT ON FUNCTION idgen_portable.epoch() IS 'The time of tick 0.';
 
 -- Errors that more than one function raises -------------------------------------------------------
 
@@ -211,9 +212,9 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_null(argument text) RETURNS voi
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = concat('argument "', argument, '" must not be null'),
-        HINT = CASE argument WHEN 'shard' THEN 'Give a shard. snowflake_next_id() without an argument takes '
-                                               'the one in "idgen.shard".'
-                             ELSE 'Give a value.' END;
+        HINT = CASE argument WHEN 'shard' THEN 'Pass a shard, or call snowflake_next_id() without an '
+                                               'argument, which uses "idgen.shard".'
+                             ELSE 'Pass a value that is not null.' END;
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_null(text) IS 'Raises 22004.';
 
@@ -221,7 +222,7 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_part(part text, value integer, 
     RETURNS void LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat(part, ' "', value, '" is out of range'),
-        DETAIL = concat('An id has room for a ', part, ' between 0 and ', greatest_value, '.'),
+        DETAIL = concat('The ', part, ' of an id must be between 0 and ', greatest_value, '.'),
         HINT = 'See the bit layout in the documentation of idgen.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_part(text, integer, integer) IS 'Raises 22023.';
@@ -268,14 +269,14 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION idgen_portable.check_shard(integer, integer) IS
-'Raises 22004 for null, 22023 outside 0 to the greatest shard.';
+'Raises 22004 for null, and 22023 outside 0 to the greatest shard.';
 
 -- Registers ---------------------------------------------------------------------------------------
 
--- A register is a sequence: its value is WAL-logged, replicated, dumped, and in no transaction. It holds the
--- last position handed out, tick << 10 | sequence, of its shard; and js_N, for the ids that JavaScript keeps,
--- second << 12 | sequence. The bounds are those of a position, so that no id can be negative, or greater than
--- JavaScript keeps, whatever else goes wrong.
+-- A register is a sequence: its value is WAL-logged, replicated, dumped, and not transactional. It holds the last
+-- position handed out of its shard, tick << 10 | sequence; js_N, for the ids that JavaScript represents exactly,
+-- holds second << 12 | sequence. Its bounds are those of a position, so that no id can be negative, or greater than
+-- JavaScript can represent, whatever else goes wrong.
 CREATE OR REPLACE FUNCTION idgen_portable.make_register(shard integer) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 BEGIN
@@ -287,12 +288,11 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION idgen_portable.make_register(integer) IS
-'Makes the register of a shard, and up to shard 255 that of its ids for JavaScript, where there is none.';
+'Creates the register of a shard and, up to shard 255, that of its ids for JavaScript, if missing.';
 REVOKE ALL ON FUNCTION idgen_portable.make_register(integer) FROM PUBLIC;
 
--- The row of a sequence has the number of the transaction, or of its subtransaction, that made it. Nobody
--- sees the row of one that has not ended but that transaction itself, whose own number is the least of those
--- of its subtransactions.
+-- The row of a sequence has the number of the transaction or subtransaction that created it. While that has not
+-- ended, only the transaction itself sees the row; its own number is less than those of its subtransactions.
 CREATE OR REPLACE FUNCTION idgen_portable.is_uncommitted(register regclass) RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -306,7 +306,7 @@ EXCEPTION WHEN invalid_parameter_value THEN
     RETURN false;    -- A number of so long ago that it looks like one to come.
 END $$;
 COMMENT ON FUNCTION idgen_portable.is_uncommitted(regclass) IS
-'Whether a register was made by the transaction that asks. It is gone with a rollback, and its ids would come again.';
+'Whether a register was created by the current transaction. A rollback would remove it, and its ids would be minted again.';
 
 DO $$
 DECLARE
@@ -314,9 +314,9 @@ DECLARE
     entry text;
     ends text[];
 BEGIN
-    -- The session's own last id, for currval(). Its value means nothing to others and need not be logged.
-    -- It is also the gate to all shards: a transaction that mints holds a lock on it, as on any sequence it
-    -- uses, until it ends. Whoever takes this from the portable edition to the extension waits for that.
+    -- The last id of each session, for currval(). Its value means nothing to others and need not be logged. The
+    -- sequence is also the gate to all shards: a transaction that mints holds a lock on it, as on any sequence that
+    -- it uses, until it ends. A takeover by the extension waits for these locks.
     IF to_regclass('idgen_portable.last_id') IS NULL THEN
         EXECUTE concat('CREATE ',
                        CASE WHEN current_setting('server_version_num')::integer >= 150000 THEN 'UNLOGGED' END,
@@ -331,7 +331,7 @@ BEGIN
         IF ends IS NULL OR greatest(ends[1]::integer, ends[3]::integer) > 8191 THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
                 MESSAGE = concat('invalid value for parameter "idgen.allowed_shards": "', list, '"'),
-                DETAIL = concat('"', entry, '" is no shard or range of shards between 0 and 8191.'),
+                DETAIL = concat('"', entry, '" is not a shard or range of shards between 0 and 8191.'),
                 HINT = 'Write shards and ranges separated by commas, such as "0-4095,5000".';
         ELSIF ends[3]::integer < ends[1]::integer THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
@@ -344,7 +344,7 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON SEQUENCE idgen_portable.last_id IS
-'The last id of the session, for snowflake_last_id(), and the gate that every minting transaction holds.';
+'Holds the last id of the session, for snowflake_last_id(), and is the gate on which every minting transaction holds a lock.';
 
 -- Minting -----------------------------------------------------------------------------------------
 
@@ -353,13 +353,13 @@ CREATE OR REPLACE FUNCTION idgen_portable.id_at("position" bigint, shard integer
     RETURN CASE WHEN js THEN (("position" >> 12) << 20) | (shard << 12) | ("position" & 4095)
                 ELSE (("position" >> 10) << 23) | (shard << 10) | ("position" & 1023) END;
 COMMENT ON FUNCTION idgen_portable.id_at(bigint, integer, boolean) IS
-'The id of a position of a shard, or of one of its positions for JavaScript.';
+'The id at a position of a shard, or at one of its positions for JavaScript.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.has_moved() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN to_regclass('idgen_portable.moved') IS NOT NULL;
 COMMENT ON FUNCTION idgen_portable.has_moved() IS
-'Whether the extension has taken over: it renames the sequence last_id. Asked by name, for a snapshot of before the move would not know.';
+'Whether the extension has taken over, which renames the sequence last_id. Looked up by name, because a snapshot from before the takeover would not show it.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.refuse_shard(shard integer, js boolean) RETURNS void
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -369,19 +369,19 @@ BEGIN
         MESSAGE = concat('this server may not mint ids for shard "', shard, '"'),
         DETAIL = concat('"idgen.allowed_shards" is "',
                         idgen_portable.shards(CASE WHEN js THEN 'js_' ELSE 'shard_' END), '".'),
-        HINT = concat('Connect to the server that holds the shard; or, once no other server mints for it, let '
+        HINT = concat('Connect to the server that holds the shard; or, once no other server mints for it, have '
                       'the owner call snowflake_advance(', shard, ', ID) with its greatest id, or 0.');
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_shard(integer, boolean) IS
-'Raises 55000 for a shard that has no register, or what is wrong with it.';
+'Raises 55000 for a shard that has no register, or the error for an invalid shard.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.refuse_uncommitted(shard integer) RETURNS void
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '55000',
-        MESSAGE = concat('the register of shard "', shard, '" was made by this transaction'),
+        MESSAGE = concat('the register of shard "', shard, '" was created by this transaction'),
         DETAIL = 'If the transaction is rolled back, the register is gone, and its ids would be minted again.',
-        HINT = 'Commit first.';
+        HINT = 'Commit the transaction first.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_uncommitted(integer) IS 'Raises 55000.';
 
@@ -395,18 +395,17 @@ BEGIN
         PERFORM idgen_portable.refuse_null(lacking);
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'an argument of idgen_portable.mint is out of range',
-        DETAIL = concat('It is to take between 1 and 2147483647 ids, here ', want, ', and cannot have waited '
-                        'for less than 0 ms, here ', waited_ms, '.'),
+        DETAIL = concat('The number of ids must be between 1 and 2147483647 and is ', want, '; the time waited '
+                        'must not be negative and is ', waited_ms, ' ms.'),
         HINT = 'Call snowflake_next_id or snowflake_next_ids.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_call(bigint, bigint, boolean) IS
-'Raises 22004 or 22023 for arguments that idgen_portable.mint does not take.';
+'Raises 22004 or 22023 for arguments that idgen_portable.mint does not accept.';
 
--- The one path to an id: reads the register, and advances it, while an advisory lock on the shard keeps
--- others from it. setval is in no transaction, so what is taken stays taken. The lock is one of the
--- transaction, taken in a block that is then rolled back: that frees it at once, and so does every error
--- and every cancel, wherever it strikes. (A session's lock would be kept by a cancel at the wrong moment,
--- and with it the shard.)
+-- The only path to an id. It reads the register and advances it, while an advisory lock on the shard keeps others
+-- away. setval is not transactional, so positions that were taken stay taken. The lock is a transaction-level lock,
+-- taken in a block that is then rolled back, which releases it at once; so does every error and every cancel, at
+-- any point. (A cancel at the wrong moment would leave a session-level lock behind, and block the shard.)
 CREATE OR REPLACE FUNCTION idgen_portable.mint(
         shard integer, want bigint, waited_ms bigint DEFAULT 0, js boolean DEFAULT false)
     RETURNS bigint
@@ -431,7 +430,7 @@ BEGIN
     ELSIF (want BETWEEN 1 AND 2147483647 AND waited_ms >= 0 AND js IS NOT NULL) IS NOT TRUE THEN
         PERFORM idgen_portable.refuse_call(want, waited_ms, js);    -- Everybody may call this.
     END IF;
-    -- The gate. Null says that it was shut, or that the server crashed.
+    -- The gate. Null means that it was closed, or that the server crashed.
     IF pg_sequence_last_value('idgen_portable.last_id') IS NULL AND idgen_portable.has_moved() THEN
         EXECUTE 'SELECT idgen_portable.mint($1, $2, $3, $4)' INTO id USING shard, want, waited_ms, js;
         RETURN id;
@@ -454,7 +453,8 @@ BEGIN
                 start := (pg_sequence_parameters(register)).start_value;
             END IF;
             IF tick / unit_ms << bits > start THEN
-                -- A quiet shard does not begin every millisecond with sequence 0: id modulo N finds all buckets.
+                -- A quiet shard does not begin every millisecond at sequence 0, so that id modulo N hits all
+                -- buckets.
                 start := (tick / unit_ms << bits) | (start & 255);
             END IF;
             IF tick >= 0 AND (start >> bits) * unit_ms <= greatest_tick THEN
@@ -469,25 +469,25 @@ BEGIN
         ELSIF tick NOT BETWEEN 0 AND 1099511627775 OR (start >> bits) * unit_ms > 1099511627775 THEN
             PERFORM idgen_portable.refuse_clock(tick);
         END IF;
-        -- Without the lock, and never for long: the clock may be set right meanwhile.
+        -- Without the lock, and only briefly, because the clock may be corrected in the meantime.
         max_wait_ms := idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000);
         IF waited_ms >= max_wait_ms THEN
             IF (start >> bits) * unit_ms <= tick + idgen_portable.max_ahead_ms() + unit_ms THEN
                 RAISE EXCEPTION USING ERRCODE = '55000',
-                    MESSAGE = concat('shard "', shard, '" has no more ids for now'),
+                    MESSAGE = concat('shard "', shard, '" has run out of ids for now'),
                     DETAIL = concat('Its ids are as far ahead of the clock as "idgen.max_ahead" (',
-                                    idgen_portable.max_ahead_ms(), ' ms) allows, and it has 1024 a '
-                                    'millisecond (4096 a second for snowflake_next_id_js). The call waited ',
+                                    idgen_portable.max_ahead_ms(), ' ms) allows. A shard has 1024 ids per '
+                                    'millisecond (4096 per second for snowflake_next_id_js). The call waited ',
                                     waited_ms, ' ms.'),
                     HINT = 'Spread the load over more shards, ask for fewer ids, or raise "idgen.max_wait".';
             END IF;
             RAISE EXCEPTION USING ERRCODE = '55000',
                 MESSAGE = concat('the system clock is behind the ids of shard "', shard, '"'),
-                DETAIL = concat('The next id lies ', (start >> bits) * unit_ms - tick, ' ms after the clock; '
+                DETAIL = concat('The next id is ', (start >> bits) * unit_ms - tick, ' ms ahead of the clock; '
                                 '"idgen.max_ahead" allows ', idgen_portable.max_ahead_ms(), ' ms. The call '
                                 'waited ', waited_ms, ' ms.'),
-                HINT = 'If the clock was set back, check its synchronisation. Minting goes on once the clock has '
-                       'caught up, which is later if "idgen.max_ahead" was lowered.';
+                HINT = 'If the clock was set back, check its synchronization. Minting resumes once the clock has '
+                       'caught up, which takes longer if "idgen.max_ahead" was lowered.';
         END IF;
         pause_ms := least(((start + want - 1) >> bits) * unit_ms - greatest_tick,
                           max_wait_ms - waited_ms, 50);
@@ -496,7 +496,7 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION idgen_portable.mint(integer, bigint, bigint, boolean) IS
-'Takes up to want positions of a shard, or of those for JavaScript, in a run and returns the id of the first; that of the last is then the session''s last id. What the call has waited already counts.';
+'Takes a run of up to want positions of a shard, or of its positions for JavaScript, and returns the id of the first one; the id of the last one becomes the session''s last id. waited_ms counts toward the time that the call may wait.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.session_shard() RETURNS integer
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -506,8 +506,7 @@ BEGIN
     IF coalesce(value, '') IN ('', '-1') THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'no shard is set for this session',
             DETAIL = 'snowflake_next_id() without an argument mints for the shard in "idgen.shard".',
-            HINT = 'SET idgen.shard, or ALTER DATABASE or ALTER ROLE ... SET idgen.shard; or call '
-                   'snowflake_next_id(shard).';
+            HINT = 'Set "idgen.shard" with SET, ALTER DATABASE or ALTER ROLE, or call snowflake_next_id(shard).';
     ELSIF idgen_portable.blank(value) !~ '^ *-{0,1}[0-9]{1,9} *$' THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = concat('invalid value for parameter "idgen.shard": "', value, '"'),
@@ -517,19 +516,19 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION idgen_portable.session_shard() IS 'The setting idgen.shard.';
 
--- The functions that mint are inlined into the statement that calls them, and what it runs is the helper.
--- So a statement that runs while the database is moved to the extension goes on: the helper is still there.
+-- The functions that mint are inlined into the statement that calls them, so that it runs the helper. A statement
+-- that is running while the extension takes over can therefore continue, because the helper still exists.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(shard, 1);
 COMMENT ON FUNCTION @extschema@.snowflake_next_id(integer) IS
-'Mints an id for a logical shard (0 to 8191): greater than every id of the shard that this database has minted before. Made for column defaults. Errors: 22004 null shard, 22023 shard out of range, 25006 on a standby or in a read-only transaction, 55000 shard not allowed here or clock behind, 2200H range used up. Portable edition.';
+'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this database has minted before. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 25006 on a standby or in a read-only transaction, 55000 shard not allowed on this server or clock behind, 2200H range of ids used up. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id() RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(idgen_portable.session_shard(), 1);
 COMMENT ON FUNCTION @extschema@.snowflake_next_id() IS
-'Mints an id for the shard in the setting idgen.shard. Errors: 55000 where none is set, and those of snowflake_next_id(shard). Portable edition.';
+'Mints an id for the shard in the setting idgen.shard. Errors: 55000 if no shard is set, and those of snowflake_next_id(shard). Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.mint_many(shard integer, count integer) RETURNS SETOF bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 1000 SECURITY DEFINER
@@ -563,8 +562,8 @@ BEGIN
             PERFORM idgen_portable.refuse_shard(shard, false);
         END IF;
     ELSE
-        -- What the shard cannot give in the time that a call may wait is refused before a part of it is taken. An
-        -- eighth of the wait is left for sleeps that are longer than asked for.
+        -- A batch that the shard cannot provide in the time that a call may wait is refused before any of it is
+        -- taken. An eighth of the wait is left for sleeps that take longer than requested.
         tick := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
         earliest := coalesce(pg_sequence_last_value(register) + 1, (pg_sequence_parameters(register)).start_value);
         IF tick << 10 > earliest THEN
@@ -573,19 +572,19 @@ BEGIN
         max_wait_ms := idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000);
         limit_tick := tick + idgen_portable.max_ahead_ms() + max_wait_ms / 8 * 7;
         most := greatest(((least(limit_tick, 1099511627775) + 1) << 10) - earliest, 0);
-        -- A shard that has nothing to give in all of that time is left to mint(), which knows why.
+        -- If the shard has nothing to provide in all of that time, mint() reports the reason.
         IF tick >= 0 AND want > most AND NOT pg_is_in_recovery()
                 AND earliest >> 10 <= least(limit_tick + max_wait_ms - max_wait_ms / 8 * 7, 1099511627775) THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
-                MESSAGE = concat('count "', count, '" is more ids than one call can get'),
-                DETAIL = concat('This shard can give at most ', most, ' now, with what "idgen.max_ahead" lets '
+                MESSAGE = concat('count "', count, '" is more ids than one call can mint'),
+                DETAIL = concat('This shard can provide at most ', most, ' now, as far as "idgen.max_ahead" lets '
                                 'it run ahead of the clock and "idgen.max_wait" lets a call wait. No id was '
                                 'minted.'),
-                HINT = 'Ask for fewer ids at once, or of several shards, or raise "idgen.max_wait".';
+                HINT = 'Ask for fewer ids at once, use several shards, or raise "idgen.max_wait".';
         END IF;
     END IF;
     WHILE want > 0 LOOP
-        -- After the first run, all of the time is spent waiting for the clock.
+        -- After the first run, all time is spent waiting for the clock.
         id := idgen_portable.mint(
             shard, want, greatest(extract(epoch FROM clock_timestamp() - since) * 1000, 0)::bigint);
         since := coalesce(since, clock_timestamp());
@@ -607,13 +606,13 @@ BEGIN ATOMIC
     SELECT idgen_portable.mint_many(shard, count);
 END;
 COMMENT ON FUNCTION @extschema@.snowflake_next_ids(integer, integer) IS
-'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one lock and one advance of its register. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or more than can be had within idgen.max_ahead and idgen.max_wait, or shard out of range, and those of snowflake_next_id(shard). Portable edition.';
+'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one lock and one advance of its register. The whole batch is allocated when the function is called; ids that the caller does not use are skipped. Errors: 22004 null argument, 22023 shard out of range, count negative or more ids than the shard can provide within idgen.max_ahead and idgen.max_wait, and those of snowflake_next_id(shard). Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(shard, 1, js => true);
 COMMENT ON FUNCTION @extschema@.snowflake_next_id_js(integer) IS
-'Mints an id below 2^53, which JavaScript keeps exactly: 32 bits of seconds since the epoch, 8 bits of logical shard (0 to 255), 12 bits of sequence, hence at most 4096 ids a second for each shard. Greater than every id of this function and the shard that this database has minted before. To be kept in columns of their own: next to those of snowflake_next_id such ids are all smaller. snowflake_decode(id, ''js53'') takes it apart. Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard). Portable edition.';
+'Mints an id below 2^53, which JavaScript represents exactly: 32 bits of seconds since the epoch, 8 bits of logical shard (0 to 255) and 12 bits of sequence, hence at most 4096 ids per second for each shard. It is greater than every id of this function and the shard that this database has minted before. Keep these ids in columns of their own: they are all smaller than those of snowflake_next_id. Decode them with snowflake_decode(id, ''js53''). Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard). Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_last_id() RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -624,7 +623,7 @@ EXCEPTION WHEN object_not_in_prerequisite_state THEN
         HINT = 'Call snowflake_next_id first.';
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_last_id() IS
-'The last id that this session minted, of whatever shard and layout, also where its transaction was rolled back; what lastval() is for sequences. DISCARD SEQUENCES forgets it. Error: 55000 before the first. Portable edition.';
+'Returns the last id that this session minted, for any shard and in either layout, even if the transaction was rolled back. It is to ids what lastval() is to sequences. DISCARD SEQUENCES resets it. Error: 55000 if the session has not minted an id yet. Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.advance(shard integer, past bigint) RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -654,19 +653,19 @@ BEGIN
         PERFORM idgen_portable.refuse_clock(tick);
     ELSIF next >> 10 > tick + idgen_portable.max_ahead_ms() THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'the id to advance past lies in the future',
-            DETAIL = concat('It lies ', (next >> 10) - tick, ' ms after the system clock; "idgen.max_ahead" '
+            DETAIL = concat('It is ', (next >> 10) - tick, ' ms ahead of the system clock; "idgen.max_ahead" '
                             'allows ', idgen_portable.max_ahead_ms(), ' ms.'),
-            HINT = 'Check that the id is of this layout and epoch, and the system clock.';
+            HINT = 'Check the system clock, and that the id has this layout and epoch.';
     END IF;
     IF to_regclass('idgen_portable.shard_' || shard) IS NULL
             OR shard <= 255 AND to_regclass('idgen_portable.js_' || shard) IS NULL THEN
-        -- Two that make the same register wait for each other, until the first one's transaction ends.
+        -- If two transactions create the same register, the second one waits until the first one ends.
         PERFORM pg_advisory_xact_lock(1768187749, shard);
         PERFORM idgen_portable.make_register(shard);
     END IF;
     register := to_regclass('idgen_portable.shard_' || shard);
     IF idgen_portable.is_uncommitted(register) THEN
-        -- It has minted nothing, and stays such a register until it is committed.
+        -- It has minted nothing, and cannot until the transaction commits.
         next := greatest(next, (pg_sequence_parameters(register)).start_value);
         EXECUTE concat('ALTER SEQUENCE ', register, ' START ', next);
         RETURN idgen_portable.id_at(next, shard);
@@ -683,14 +682,14 @@ BEGIN
     END;
     RETURN idgen_portable.id_at(next, shard);
 END $$;
-COMMENT ON FUNCTION idgen_portable.advance(integer, bigint) IS 'What snowflake_advance does.';
+COMMENT ON FUNCTION idgen_portable.advance(integer, bigint) IS 'Implements snowflake_advance.';
 REVOKE ALL ON FUNCTION idgen_portable.advance(integer, bigint) FROM PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_advance(shard integer, past bigint) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     RETURN idgen_portable.advance(shard, past);
 COMMENT ON FUNCTION @extschema@.snowflake_advance(integer, bigint) IS
-'Makes the next id of a shard (0 to 8191) greater than an id given, as soon as it returns, and durably once the transaction has been committed: after the shard was moved here, or after a migration from another function. Returns the least id that can be next. A shard that has no register here gets one, with the transaction, which must commit before ids are minted for it. Moves no ids of snowflake_next_id_js. Not for PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further after the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) but for shards not allowed. Portable edition.';
+'Makes the next id of a shard (0 to 8191) greater than the given id, as soon as it returns, and durably once the transaction has been committed. For use after a shard has been moved to this server, or after a migration from another function. Returns the smallest id that can be minted next. Creates the register of a shard that has none here; the transaction must commit before ids are minted for it. Does not move ids of snowflake_next_id_js. Not executable by PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further ahead of the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) except for shards that are not allowed. Portable edition.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_advance(integer, bigint) FROM PUBLIC;
 
 -- Taking ids apart and building them --------------------------------------------------------------
@@ -704,18 +703,18 @@ BEGIN
     sequence := id & 1023;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint) IS
-'Takes an id apart: the millisecond it was minted in, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Every bigint decodes; the word is read as unsigned. Depends on the epoch. Portable edition.';
+'Decodes an id into the millisecond in which it was minted, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Accepts every bigint, read as unsigned. Depends on the epoch. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.shard_of(id bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN (id >> 10 & 8191)::integer;
 COMMENT ON FUNCTION @extschema@.shard_of(bigint) IS
-'The logical shard in an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys. Portable edition.';
+'Returns the logical shard of an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys. Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.tick_of(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- A number that has room for the infinities.
+    -- A numeric can represent the infinities.
     tick numeric := floor(extract(epoch FROM ts) * 1000) - idgen_portable.epoch_ms();
 BEGIN
     IF tick BETWEEN 0 AND 1099511627775 THEN
@@ -723,9 +722,9 @@ BEGIN
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'timestamp is outside the range of ids',
         DETAIL = 'Ids cover the 2^40 milliseconds (34.8 years) that begin at "idgen.epoch".',
-        HINT = 'The view idgen_status shows the first and the last moment.';
+        HINT = 'The columns epoch and ends_at of the view idgen_status show the range.';
 END $$;
-COMMENT ON FUNCTION idgen_portable.tick_of(timestamptz) IS 'The millisecond of a moment, 0 to 2^40 - 1. Error: 22008.';
+COMMENT ON FUNCTION idgen_portable.tick_of(timestamptz) IS 'The millisecond that a timestamp lies in, 0 to 2^40 - 1. Error: 22008.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_make_id(ts timestamptz, shard integer, sequence integer)
     RETURNS bigint LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -737,7 +736,7 @@ BEGIN
     RETURN idgen_portable.id_at(idgen_portable.tick_of(ts) << 10 | sequence, shard);
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_make_id(timestamptz, integer, integer) IS
-'Builds the id of a moment (cut to its millisecond), a shard (0 to 8191) and a sequence number (0 to 1023), for backfills. It is the caller''s to use no triple twice. Depends on the epoch. Errors: 22008 moment outside the range of ids, 22023 shard or sequence out of range. Portable edition.';
+'Builds an id from a timestamp (truncated to the millisecond), a shard (0 to 8191) and a sequence number (0 to 1023), for backfills. The caller must never use the same combination twice. Depends on the epoch. Errors: 22008 timestamp outside the range of ids, 22023 shard or sequence out of range. Portable edition.';
 
 -- Time ------------------------------------------------------------------------------------------
 
@@ -745,7 +744,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_time(id bigint) RETURNS timesta
     LANGUAGE sql STABLE STRICT PARALLEL SAFE
     RETURN idgen_portable.epoch() + (id >> 23 & 2199023255551) * interval '1 ms';
 COMMENT ON FUNCTION @extschema@.snowflake_time(bigint) IS
-'The millisecond in which an id was minted. Depends on the epoch, hence STABLE; for indexes and generated columns there is snowflake_time(id, epoch). Portable edition.';
+'Returns the millisecond in which an id was minted. Depends on the epoch and is therefore STABLE; use snowflake_time(id, epoch) for indexes and generated columns. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_time(id bigint, epoch timestamptz) RETURNS timestamptz
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -756,11 +755,11 @@ BEGIN
         RETURN epoch + since;
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'timestamp out of range',
-        DETAIL = 'The id counted from this epoch gives no moment that PostgreSQL can represent.',
-        HINT = 'Give the finite moment that the id''s milliseconds are counted from.';
+        DETAIL = 'Counted from this epoch, the id has no time that PostgreSQL can represent.',
+        HINT = 'Pass the finite timestamp from which the milliseconds of the id are counted.';
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_time(bigint, timestamptz) IS
-'The millisecond in which an id was minted, counted from the epoch given: for indexes and generated columns. Error: 22008 where the epoch is infinite or the result out of range. Portable edition.';
+'Returns the millisecond in which an id was minted, counted from the given epoch: for indexes and generated columns. Error: 22008 if the epoch is infinite or the result out of range. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_min_id(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -768,7 +767,7 @@ BEGIN
     RETURN CASE WHEN ts < idgen_portable.epoch() THEN 0 ELSE idgen_portable.tick_of(ts) << 23 END;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_min_id(timestamptz) IS
-'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. Before the epoch, and for ''-infinity'', the least id of all, 0. Depends on the epoch. Error: 22008 after the end of the range, where no bigint is late enough. Portable edition.';
+'Returns the smallest id, over all shards, of the millisecond that a timestamp lies in: the inclusive lower bound of a range scan, or a partition bound. Before the epoch, and for ''-infinity'', that is the smallest id of all, 0. Depends on the epoch. Error: 22008 after the end of the range, where no bigint is late enough. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_max_id(ts timestamptz) RETURNS bigint
     LANGUAGE plpgsql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -778,13 +777,13 @@ BEGIN
                 ELSE idgen_portable.tick_of(ts) << 23 | 8388607 END;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_max_id(timestamptz) IS
-'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', -1, which is less than every id. Depends on the epoch. Portable edition.';
+'Returns the greatest id, over all shards, of the millisecond that a timestamp lies in: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', that is the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', it is -1, which is less than every id. Depends on the epoch. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_between(id bigint, "from" timestamptz, upto timestamptz)
     RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
     RETURN id >= @extschema@.snowflake_min_id("from") AND id <= @extschema@.snowflake_max_id(upto);
 COMMENT ON FUNCTION @extschema@.snowflake_between(bigint, timestamptz, timestamptz) IS
-'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open, and before the epoch nothing lies. Error: that of snowflake_min_id. Portable edition.';
+'Tests whether an id was minted between the milliseconds of two timestamps, both included, as BETWEEN does. Inlined into the query, where it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end of the range open, and no id lies before the epoch. Error: that of snowflake_min_id. Portable edition.';
 
 -- Ids of other systems --------------------------------------------------------------------------
 
@@ -801,7 +800,7 @@ BEGIN ATOMIC
     WHERE c <> '';
 END;
 COMMENT ON FUNCTION idgen_portable.excerpt(text) IS
-'The beginning of a text that a user gave, in ASCII, for messages.';
+'The beginning of a text given by the user, in ASCII, for messages.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.layouts(
         OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
@@ -839,7 +838,7 @@ BEGIN ATOMIC
          'worker', 'order numbers that end in 4 bits of the user''s id, counting from Twitter''s epoch')
     ) AS l (name, bits, unit, epoch_ms, shard, used_by);
 END;
-COMMENT ON FUNCTION idgen_portable.layouts() IS 'The layouts that are known.';
+COMMENT ON FUNCTION idgen_portable.layouts() IS 'The known layouts.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_layouts(
         OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
@@ -848,16 +847,16 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_layouts(
 BEGIN ATOMIC
     SELECT * FROM idgen_portable.layouts();
 END;
-COMMENT ON FUNCTION @extschema@.snowflake_layouts() IS 'What the view snowflake_layouts shows. Portable edition.';
+COMMENT ON FUNCTION @extschema@.snowflake_layouts() IS 'Returns the rows of the view snowflake_layouts. Portable edition.';
 
 CREATE OR REPLACE VIEW @extschema@.snowflake_layouts AS SELECT * FROM @extschema@.snowflake_layouts();
-COMMENT ON VIEW @extschema@.snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of their systems. Portable edition.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.name IS 'What to give to snowflake_decode.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.bits IS 'The parts of an id and their widths, from the top down. Of 63 bits in all, a set sign bit counts as time.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.unit IS 'The unit of the time; can be cast to interval.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.epoch IS 'Where time is counted from; for idgen and js53 the epoch of this database.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.shard IS 'What snowflake_decode gives as the shard; null where there is none.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.used_by IS 'Who makes such ids.';
+COMMENT ON VIEW @extschema@.snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of each system. Portable edition.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.name IS 'Name of the layout, as passed to snowflake_decode.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.bits IS 'The parts of an id and their widths, from the most significant bits down. If they add up to 63 bits, a set sign bit counts as time.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.unit IS 'Unit of the time; can be cast to interval.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.epoch IS 'The time that ids of this layout count from; for idgen and js53 the epoch of this database.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.shard IS 'What snowflake_decode returns as the shard; null if the layout has none.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.used_by IS 'The systems that make such ids.';
 GRANT SELECT ON @extschema@.snowflake_layouts TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION idgen_portable.layout(
@@ -868,7 +867,7 @@ BEGIN ATOMIC
            min(l.epoch) FILTER (WHERE l.name = wanted), string_agg(l.name, ', ' ORDER BY l.place)
     FROM idgen_portable.layouts() WITH ORDINALITY AS l (name, bits, unit, epoch, shard, used_by, place);
 END;
-COMMENT ON FUNCTION idgen_portable.layout(text) IS 'A layout by its name, and the names of all.';
+COMMENT ON FUNCTION idgen_portable.layout(text) IS 'A layout by its name, and the names of all layouts.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_decode(
         id bigint, layout text,
@@ -883,11 +882,11 @@ BEGIN
     SELECT * INTO l FROM idgen_portable.layout(layout);
     IF l.bits IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = concat('there is no layout "', idgen_portable.excerpt(layout), '"'),
+            MESSAGE = concat('layout "', idgen_portable.excerpt(layout), '" does not exist'),
             DETAIL = concat('The layouts are ', l.names, '.'),
             HINT = 'The view snowflake_layouts describes them.';
     END IF;
-    -- From the lowest bits up; the time is the rest.
+    -- From the lowest bits up; the rest is the time.
     FOR part IN
         SELECT field[1]::integer AS width, field[2] AS name
         FROM regexp_matches(l.bits, '([0-9]+) ([a-z]+)', 'g') WITH ORDINALITY AS fields (field, place)
@@ -899,10 +898,10 @@ BEGIN
             WHEN 'sequence' THEN sequence := value;
             WHEN 'gene' THEN gene := value;
             ELSE
-                -- Where only the sign bit is left over, that counts as time.
+                -- If only the sign bit is left over, it counts as time.
                 IF part.width + shift < 63 AND id >> (part.width + shift) <> 0 THEN
                     RAISE EXCEPTION USING ERRCODE = '22023',
-                        MESSAGE = concat('id "', id, '" is not of layout "', layout, '"'),
+                        MESSAGE = concat('id "', id, '" is out of range for layout "', layout, '"'),
                         DETAIL = concat('The ids of this layout are between 0 and ',
                                         (1::bigint << (part.width + shift)) - 1, '.'),
                         HINT = 'The view snowflake_layouts describes the layouts.';
@@ -911,22 +910,22 @@ BEGIN
         END CASE;
         shift := shift + part.width;
     END LOOP;
-    -- In two steps: a product with an interval is a floating-point one.
+    -- In two steps, because a product with an interval is computed in floating point.
     value := value * (extract(epoch FROM l.unit) * 1000)::bigint;
     created_at := l.epoch + (value / 1000) * interval '1 s' + mod(value, 1000) * interval '1 ms';
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint, text) IS
-'Takes an id of another system apart, by a layout that the view snowflake_layouts lists: the moment it was made, cut to the layout''s unit of time; the shard, which is what the layout says and null where it has none; the sequence number; the gene, bits of another id, null in most. The word is read as unsigned. Depends on the epoch for the layouts idgen and js53. Error: 22023 no such layout, or an id with more bits than its layout has. Portable edition.';
+'Decodes an id of another system according to a layout listed in the view snowflake_layouts. Returns the time at which the id was made, truncated to the layout''s unit; the shard, in the meaning that the layout gives it, null if it has none; the sequence number; and the gene, bits taken from another id, null in most layouts. The id is read as unsigned. Times of ids that count from another epoch than the layout''s are off by the difference. Depends on the epoch for the layouts idgen and js53. Error: 22023 unknown layout, or an id with more bits than its layout has. Portable edition.';
 
 -- Other forms of an id --------------------------------------------------------------------------
 
--- Nine bytes are twelve digits, of which the first is that of the byte added.
+-- Nine bytes are twelve digits, the first of which comes from the added byte.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_shortcode(id bigint) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN coalesce(nullif(ltrim(translate(encode(decode('00', 'hex') || int8send(id), 'base64'), '+/', '-_'),
                                  'A'), ''), 'A');
 COMMENT ON FUNCTION @extschema@.snowflake_shortcode(bigint) IS
-'The id, read as unsigned, as Instagram writes it in links: a number in base64url, 1 to 11 of A-Z a-z 0-9 - _ without leading zeros. Case matters. It does not sort as the id does; snowflake_text does. Portable edition.';
+'Returns an id, read as unsigned, in the form that Instagram uses in links: a number in base64url, 1 to 11 of the characters A-Z a-z 0-9 - _ without leading zeros. Case matters. Short codes do not sort as their ids do; the results of snowflake_text do. Portable edition.';
 
 CREATE OR REPLACE FUNCTION idgen_portable.read_digits(
         value text, digits text, least_length integer, greatest_length integer,
@@ -954,7 +953,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION idgen_portable.read_digits(text, text, integer, integer) IS
-'The number that digits stand for, or what is wrong with them.';
+'The number that a string of digits stands for, or what is wrong with it.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_from_shortcode(code text) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -970,19 +969,19 @@ BEGIN
     IF read.problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22P02',
             MESSAGE = concat('invalid short code: "', idgen_portable.excerpt(code), '"'), DETAIL = read.problem,
-            HINT = 'A short code has 1 to 11 of the characters A-Z, a-z, 0-9, "-" and "_". In the longer one '
-                   'of a private post the last 28 characters are not of the id.';
+            HINT = 'A short code has 1 to 11 of the characters A-Z, a-z, 0-9, "-" and "_". A private post has '
+                   'a longer code; drop its last 28 characters, which are not part of the id.';
     END IF;
     RETURN read.number - CASE WHEN read.number > 9223372036854775807 THEN 18446744073709551616 ELSE 0 END;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_from_shortcode(text) IS
-'The id of a short code; undoes snowflake_shortcode, and takes nothing that it does not write. Error: 22P02 empty, too long, another character, a leading zero or more than 64 bits. Portable edition.';
+'Returns the id of a short code; the inverse of snowflake_shortcode. Accepts only what that function returns. Error: 22P02 if the code is empty or too long, contains another character, has a leading zero or stands for more than 64 bits. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_text(id bigint) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     digits CONSTANT text := '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
-    -- The highest four bits, the sign flipped: negative ids come first.
+    -- The highest four bits, with the sign flipped so that negative ids come first.
     value text := substr(digits, (((id >> 60) & 15) # 8)::integer + 1, 1);
 BEGIN
     FOR place IN REVERSE 11..0 LOOP
@@ -991,7 +990,7 @@ BEGIN
     RETURN value;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_text(bigint) IS
-'The id as 13 characters that sort as the ids do, negative ones included: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes: keep it in columns with COLLATE "C". For JSON, URLs and file names. Portable edition.';
+'Returns an id as 13 characters that sort as the ids do, including negative ones: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes, so declare columns with COLLATE "C". For JSON, URLs and file names. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_from_text(text text) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
@@ -1002,29 +1001,30 @@ BEGIN
     IF read.problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22P02',
             MESSAGE = concat('invalid id text: "', idgen_portable.excerpt($1), '"'), DETAIL = read.problem,
-            HINT = 'It has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not read: '
+            HINT = 'An id text has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not accepted: '
                    'use upper().';
     END IF;
     RETURN read.number - 9223372036854775808;
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_from_text(text) IS
-'The id of a text; undoes snowflake_text, and takes nothing that it does not write, not even lower case. Error: 22P02 not 13 characters, another character, or more than 64 bits. Portable edition.';
+'Returns the id of such a text; the inverse of snowflake_text. Accepts only what that function returns, not even lower case. Error: 22P02 if the text does not have 13 characters, contains another character or stands for more than 64 bits. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_scatter(id bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN reverse(id::bit(64)::text)::bit(64)::bigint;
 COMMENT ON FUNCTION @extschema@.snowflake_scatter(bigint) IS
-'The id with its 64 bits in reverse: ids next to each other become numbers all over the range of bigint, half of them negative. For engines that shard by ranges of the key and get hot at its end. Not for keys in PostgreSQL, where it makes inserts dear. Portable edition.';
+'Returns an id with its 64 bits reversed, which spreads neighboring ids over the whole range of bigint, half of them negative. For engines that shard by key range and would otherwise have a hot spot at its end. Not for keys in PostgreSQL, where it makes inserts expensive. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_unscatter(id bigint) RETURNS bigint
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN reverse(id::bit(64)::text)::bit(64)::bigint;
 COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS
-'The id that snowflake_scatter made into this number. Portable edition.';
+'Returns the id that snowflake_scatter turned into this number. Portable edition.';
 
 -- Shards and the columns that mint for them --------------------------------------------------------
 
--- What this script made before had names of type name, and a result of other types cannot be replaced.
+-- Earlier versions of this script returned columns of type name, and a function with other result types cannot be
+-- replaced.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_proc WHERE oid = to_regprocedure('@extschema@.idgen_columns()')
@@ -1035,10 +1035,10 @@ BEGIN
     END IF;
 END $$;
 
--- The catalog's dependencies say which defaults call a minting function. Only then is the text of such a
--- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
--- one way, so that a name stands for one function; and it is read token by token, so that a literal which
--- looks like a call is none.
+-- The catalog's dependencies say which defaults call a minting function. Only the text of such defaults is read, to
+-- find the shard in it. With this search_path PostgreSQL writes the name of a function in only one way, so that a
+-- name stands for one function. The text is read token by token, so that a literal that looks like a call is not
+-- taken for one.
 CREATE OR REPLACE FUNCTION idgen_portable.columns(
         OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
         OUT template text, OUT relation oid, OUT max_shard integer, OUT namespace oid)
@@ -1055,8 +1055,8 @@ BEGIN ATOMIC
                         '@extschema@.snowflake_next_id(integer)'::regprocedure,
                         '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
     ),
-    -- A token is a call of any function with a readable shard, of which the name and the shard are taken, or
-    -- something else: a literal, a name with its qualification, or one character. The longest one counts.
+    -- A token is a call of any function with a readable shard, from which the name and the shard are taken, or
+    -- something else: a literal, a qualified name, or a single character. The longest match counts.
     grammar AS (
         SELECT array_agg(DISTINCT name) AS names,
                '((([A-Za-z0-9_$.]|"[^"]*")+)[(]((shard|"shard") => ){0,1}([0-9]*)[)]'
@@ -1064,7 +1064,7 @@ BEGIN ATOMIC
                chr(37) AS percent
         FROM minting
     ),
-    -- A column without a default of its own has that of its domain.
+    -- A column without a default of its own uses that of its domain.
     defaults AS (
         SELECT DISTINCT d.adrelid AS relation, d.adnum AS number,
                pg_get_expr(d.adbin, d.adrelid) AS expression
@@ -1105,7 +1105,7 @@ BEGIN ATOMIC
          ) AS read;
 END;
 COMMENT ON FUNCTION idgen_portable.columns() IS
-'What the view idgen_columns shows; besides, template is the default with a place for its shard, for format(), null where not every call could be read, relation and namespace are the oids of the table and its schema, by which to ask for one of many: conditions on them reach an index; and max_shard is the greatest shard that the calls read have room for.';
+'Returns the rows of the view idgen_columns, with more columns: template is the default with a placeholder for its shard, for format(), null if not every call could be read; relation and namespace are the OIDs of the table and its schema, and a condition on them is found by an index; max_shard is the greatest shard that the calls allow.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_columns(
         OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
@@ -1116,16 +1116,16 @@ BEGIN ATOMIC
     SELECT * FROM idgen_portable.columns();
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
-'What the view idgen_columns shows; besides, template is the default with a place for its shard, for format(), null where not every call could be read, relation and namespace are the oids of the table and its schema, by which to ask for one of many: conditions on them reach an index; and max_shard is the greatest shard that the calls read have room for. Portable edition.';
+'Returns the rows of the view idgen_columns, with more columns: template is the default with a placeholder for its shard, for format(), null if not every call could be read; relation and namespace are the OIDs of the table and its schema, and a condition on them is found by an index; max_shard is the greatest shard that the calls allow. Portable edition.';
 
 CREATE OR REPLACE VIEW @extschema@.idgen_columns AS
     SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
-COMMENT ON VIEW @extschema@.idgen_columns IS 'Every column whose default calls snowflake_next_id or snowflake_next_id_js, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls one of them is not seen, nor is a trigger. Portable edition.';
-COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'The schema of the table.';
-COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'The table, partition, child, foreign table or view.';
-COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'The column.';
-COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'The shard that the default mints for. Null for snowflake_next_id(), which takes that of the session, and where it is no constant, or more than one.';
-COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
+COMMENT ON VIEW @extschema@.idgen_columns IS 'All columns whose default calls snowflake_next_id or snowflake_next_id_js, with the shard it mints for: of the tables, partitions, inheritance children, foreign tables and views of this database, except temporary ones. Found by the dependencies in the catalog, so triggers, and defaults that call one of these functions by way of another one, are not shown. Portable edition.';
+COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'Schema of the table.';
+COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'Name of the table, partition, child, foreign table or view.';
+COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'Name of the column.';
+COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'Shard that the default mints for. Null for snowflake_next_id(), which uses the shard of the session, and if the shard is not a constant or there is more than one.';
+COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain.';
 GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(
@@ -1148,7 +1148,7 @@ BEGIN
             MESSAGE = concat('argument "', CASE WHEN target IS NULL THEN 'schema'
                                                 WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END,
                              '" must not be null'),
-            HINT = 'Give a value.';
+            HINT = 'Pass a value that is not null.';
     ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
         PERFORM idgen_portable.refuse_part('shard', new_shard, 8191);
     ELSIF target_name IS NULL THEN
@@ -1158,13 +1158,12 @@ BEGIN
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'snowflake_assign_shard() must run in a READ COMMITTED transaction'
             USING ERRCODE = '25001',
-                  DETAIL = 'By an older snapshot, defaults and shards that others have changed meanwhile would '
-                           'not be seen.',
+                  DETAIL = 'An older snapshot would not show defaults and shards that others have changed since.',
                   HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 
-    -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
-    -- one schema do not wait for each other's tables.
+    -- Only one call at a time in a database, so that two calls that assign one shard to two schemas see each other,
+    -- and two calls for one schema do not wait for each other's tables.
     PERFORM pg_advisory_xact_lock(
         'pg_proc'::regclass::oid::integer, 'idgen_portable.columns()'::regprocedure::oid::integer);
 
@@ -1176,13 +1175,13 @@ BEGIN
             RAISE EXCEPTION USING ERRCODE = '55006',
                 MESSAGE = concat('shard "', new_shard, '" is in use by another schema'),
                 DETAIL = concat('Columns of these schemas mint for it: ', list, '.'),
-                HINT = 'Choose another shard; or, where the schemas are to share it, say share => true.';
+                HINT = 'Choose another shard or, if the schemas are to share it, pass share => true.';
         END IF;
     END IF;
 
-    -- First every lock; then the defaults are read, and stay as they are read. Tables that refer to others
-    -- are usually younger, and who inserts locks them first. A view or a foreign table cannot be locked, and
-    -- need not be.
+    -- Take all locks first; after that, the defaults can be read and no longer change. Tables that refer to others
+    -- are usually younger, and an INSERT locks them first. Views and foreign tables cannot be locked, and need not
+    -- be.
     FOR item IN
         SELECT DISTINCT c.relation, c.table
         FROM idgen_portable.columns() AS c JOIN pg_class AS k ON k.oid = c.relation
@@ -1202,12 +1201,12 @@ BEGIN
     IF list IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '0A000',
             MESSAGE = concat('the shard in a default of schema "', target_name, '" cannot be read'),
-            DETAIL = concat('These are not rewritten by a guess: ', list, '.'),
+            DETAIL = concat('These defaults are not rewritten by guessing: ', list, '.'),
             HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
     ELSIF found_columns = 0 THEN
         RAISE NOTICE USING
             MESSAGE = concat('schema "', target_name, '" has no column whose default calls snowflake_next_id'),
-            HINT = 'A function or a trigger of your own that calls it is not seen.';
+            HINT = 'Calls in triggers, or by way of another function, are not detected.';
     END IF;
     SELECT string_agg(concat(quote_ident(c.table), '.', quote_ident(c.column), ' DEFAULT ', c.expression), '; '
                       ORDER BY c.relation, c.column COLLATE "C")
@@ -1217,9 +1216,9 @@ BEGIN
     IF list IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = concat('shard "', new_shard, '" is out of range'),
-            DETAIL = concat('Ids of snowflake_next_id_js have room for a shard between 0 and 255. These are '
-                            'such: ', list, '.'),
-            HINT = 'Choose a lower shard, or let these columns have ids of snowflake_next_id.';
+            DETAIL = concat('The shard of an id of snowflake_next_id_js must be between 0 and 255. These '
+                            'defaults call it: ', list, '.'),
+            HINT = 'Choose a lower shard, or use snowflake_next_id for these columns.';
     END IF;
 
     FOR item IN
@@ -1239,7 +1238,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner. Portable edition.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner. Portable edition.';
 
 -- Watching --------------------------------------------------------------------------------------
 
@@ -1279,7 +1278,7 @@ BEGIN
     RETURN NEXT;
 END $$;
 COMMENT ON FUNCTION @extschema@.idgen_status() IS
-'What the view idgen_status shows, without the settings. Errors: none. Portable edition.';
+'Returns the row of the view idgen_status, without the settings. Errors: none. Portable edition.';
 
 CREATE OR REPLACE VIEW @extschema@.idgen_status AS
     SELECT s.*,
@@ -1292,25 +1291,25 @@ CREATE OR REPLACE VIEW @extschema@.idgen_status AS
            NULL::text AS reserve_ahead,
            NULL::text AS max_clock_jump
     FROM @extschema@.idgen_status() AS s;
-COMMENT ON VIEW @extschema@.idgen_status IS 'The clock of the ids and its guards, and the settings in force: one row. Portable edition.';
-COMMENT ON COLUMN @extschema@.idgen_status.epoch IS 'The moment of tick 0.';
-COMMENT ON COLUMN @extschema@.idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null where it is before the epoch.';
-COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has. A second of snowflake_next_id_js counts from its beginning.';
-COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Shards that ids were ever minted for here. A shard that both kinds of ids were minted for counts twice.';
+COMMENT ON VIEW @extschema@.idgen_status IS 'The clock of the ids, its safeguards, and the settings in effect: one row. Portable edition.';
+COMMENT ON COLUMN @extschema@.idgen_status.epoch IS 'The time of tick 0.';
+COMMENT ON COLUMN @extschema@.idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null if it is before the epoch.';
+COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'Milliseconds by which the furthest shard has run ahead of the system clock; 0 if none has. For ids of snowflake_next_id_js the beginning of their second counts.';
+COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Number of shards for which ids were ever minted here. A shard with ids of both layouts counts twice.';
 COMMENT ON COLUMN @extschema@.idgen_status.mark IS 'Every id ever minted in this database is of an earlier tick. Null before the first id.';
-COMMENT ON COLUMN @extschema@.idgen_status.mark_at IS 'The mark as a time.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark_at IS 'The mark as a timestamp.';
 COMMENT ON COLUMN @extschema@.idgen_status.mark_kept_in IS 'Where the mark is kept: a register for each shard.';
 COMMENT ON COLUMN @extschema@.idgen_status.window_left_ms IS 'Null: the portable edition reserves nothing.';
 COMMENT ON COLUMN @extschema@.idgen_status.renewals IS 'Null: the portable edition reserves nothing.';
 COMMENT ON COLUMN @extschema@.idgen_status.flush_ms IS 'Null: registers are flushed with the transactions that mint.';
 COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Null: the portable edition does not watch the clock.';
 COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Null: the portable edition does not watch the clock.';
-COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond that ids can be minted in: 2^40 - 1 after the epoch. The next one would make them negative.';
-COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until then.';
+COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond in which ids can be minted: 2^40 - 1 milliseconds after the epoch. The next one would make them negative.';
+COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until ends_at.';
 COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'A clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
-COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 is unset.';
+COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 means unset.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'The shards that have a register here.';
-COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'idgen.max_ahead, as the script was given it.';
+COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'Value of idgen.max_ahead when the script was run.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_wait IS 'Setting idgen.max_wait of this session.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_lease IS '1: every id is taken from its register, and ids are in strict order.';
 COMMENT ON COLUMN @extschema@.idgen_status.reserve_ahead IS 'Null: the portable edition reserves nothing.';
@@ -1318,7 +1317,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.max_clock_jump IS 'Null: the portable
 GRANT SELECT ON @extschema@.idgen_status TO PUBLIC;
 $script$, '@extschema@', quote_ident(home));
 EXCEPTION WHEN OTHERS THEN
-    -- The error as it is, but for its context: that is this script, from its beginning to its end.
+    -- Raise the same error without its context, which would be the whole script.
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
         hint = PG_EXCEPTION_HINT;
     detail := coalesce(nullif(detail, ''), 'Nothing has been changed.');

@@ -1,15 +1,16 @@
--- Gives the portable edition to the superuser who runs this, so that CREATE EXTENSION idgen takes it over. First its
--- functions and views are compared with those of another database, in which the superuser has just run idgen.sql:
+-- Gives the portable edition to the superuser who runs this, so that CREATE EXTENSION idgen can take it over. Its
+-- functions and views are first compared with those of another database, in which the superuser has just run
+-- idgen.sql:
 --     createdb fresh && psql -d fresh -f portable/idgen.sql
 --     psql -d app -v fresh=fresh -f portable/take.sql
--- For some functions run as their owner, and the one who owned them until now may have changed them, or made more. Do it
--- for a role that you trust: this is no proof against one that attacks while it runs.
+-- This matters because some functions run as their owner, and the previous owner may have changed them or added
+-- more. Use it only for a role that you trust: it does not protect against a role that attacks while it runs.
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
 SET search_path = pg_catalog, pg_temp;
 SET client_min_messages = warning;
 
--- What there is of the edition, and what it says; the epoch aside, which is chosen when it is installed.
+-- The objects of the edition and their definitions, except for the epoch, which is chosen at installation.
 SELECT $query$
     SELECT CASE prokind WHEN 'p' THEN 'PROCEDURE' ELSE 'FUNCTION' END AS kind, oid::regprocedure::text AS name,
            CASE oid::regprocedure::text WHEN 'idgen_portable.epoch_ms()'
@@ -36,7 +37,8 @@ SET ROLE NONE;
 SET search_path = pg_catalog, pg_temp;
 SET client_min_messages = warning;
 
--- What is given is what the other database has too; and at the end all of that must be here, and as it is there.
+-- Only objects that the other database has too change their owner. In the end, all objects must exist in both
+-- databases with the same definitions.
 BEGIN ISOLATION LEVEL READ COMMITTED;
 ALTER SCHEMA idgen_portable OWNER TO CURRENT_USER;
 SELECT format('ALTER %s %s OWNER TO CURRENT_USER', kind, name) FROM (:parts) AS parts
@@ -48,10 +50,10 @@ WHERE definition IS DISTINCT FROM ours \gset
     SELECT set_config('idgen_portable.differ', :'which', true) \g /dev/null
     DO $$
     BEGIN
-        RAISE 'functions or views are not those of the portable edition'
-            USING DETAIL = format('In the other database they are others, or not there: %s. Nothing is changed.',
+        RAISE 'functions or views differ from those of the portable edition'
+            USING DETAIL = format('These differ from the other database, or are in one of the two only: %s. Nothing is changed.',
                                   current_setting('idgen_portable.differ')),
-                  HINT = 'Drop what is not of the edition, or run idgen.sql as the owner, in the same schema.';
+                  HINT = 'Drop what is not part of the edition, or run idgen.sql as the owner, in the same schema.';
     END $$;
 \endif
 COMMIT;

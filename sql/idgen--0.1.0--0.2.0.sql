@@ -1,23 +1,24 @@
 \echo Use "ALTER EXTENSION idgen UPDATE" to load this file. \quit
 
--- From 0.1.0 to 0.2.0. What it leaves is what sql/idgen.sql creates; tests/cluster/upgrades.rs compares them.
--- The search_path is the one that is set there, for the same reason. A new function is created, never
--- replaced: where somebody's own has its name and arguments, the update fails and changes nothing.
--- Functions of 0.1.0 that column defaults and indexes call keep their OIDs.
+-- From 0.1.0 to 0.2.0. The result is what sql/idgen.sql creates; tests/cluster/upgrades.rs compares them. The
+-- search_path is the one that is set there, for the same reason. New functions are created, never replaced: if a
+-- function of a user has the same name and arguments, the update fails and changes nothing. Functions of 0.1.0 that
+-- column defaults and indexes call keep their OIDs.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
 DO $$
 BEGIN
-    -- Others may own the schema. Until the end of this transaction it can be neither renamed nor dropped: a statement below
-    -- could otherwise find another schema under the name, and revoke rights on what is in that.
+    -- Others may own the schema. This lock keeps them from renaming or dropping it until the end of this
+    -- transaction: a statement below could otherwise find another schema of that name, and revoke privileges on its
+    -- objects.
     PERFORM FROM pg_namespace WHERE oid = (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = '25001',
-            MESSAGE = 'the schema of the extension is younger than the snapshot of this transaction',
+            MESSAGE = 'the schema of the extension was created after the snapshot of this transaction',
             HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     ELSIF '@extschema@' <> (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
                          WHERE extname = 'idgen') THEN
-        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension has been renamed meanwhile',
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension was renamed concurrently',
             HINT = 'Try again.';
     END IF;
 END $$;
@@ -28,30 +29,56 @@ CREATE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_js_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_next_id_js(integer) IS
-'Mints an id below 2^53, which JavaScript keeps exactly: 32 bits of seconds since idgen.epoch, 8 bits of logical shard (0 to 255), 12 bits of sequence, hence at most 4096 ids a second for each shard. Greater than every id of this function and the shard that any session has got before. To be kept in columns of their own: next to those of snowflake_next_id such ids are all smaller. snowflake_decode(id, ''js53'') takes it apart. Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard).';
+'Mints an id below 2^53, which JavaScript represents exactly: 32 bits of seconds since idgen.epoch, 8 bits of logical shard (0 to 255) and 12 bits of sequence, hence at most 4096 ids per second for each shard. It is greater than every id that any session has got from this function for the shard before. Keep these ids in columns of their own: they are all smaller than those of snowflake_next_id. Decode them with snowflake_decode(id, ''js53''). Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard).';
 
 COMMENT ON FUNCTION @extschema@.snowflake_last_id() IS
-'The last id that this session minted, of whatever shard and layout, also where its transaction was rolled back; what lastval() is for sequences. Ids minted by parallel workers do not count, and DISCARD does not forget it. Error: 55000 before the first.';
+'Returns the last id that this session minted, for any shard and in either layout, even if the transaction was rolled back. It is to ids what lastval() is to sequences. Ids minted by parallel workers do not count, and DISCARD does not reset it. Error: 55000 if the session has not minted an id yet.';
 
 CREATE FUNCTION @extschema@.snowflake_safe_horizon() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_safe_horizon_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.snowflake_safe_horizon() IS
-'Every id of snowflake_next_id below it is settled, of whatever shard: its transaction has ended, and none is minted there any more. A reader that follows a table of this cluster up to it misses no row. Call it in a statement of its own, before the one that reads: a statement sees what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted holds it back. It never goes back, also over restarts and failovers to a synchronous standby. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 42501 without the right to list prepared transactions, 55000 while there are prepared transactions, while synchronous standbys that are gone may not have the mark it rests on, and where the clock is before the epoch or the library not preloaded.';
+'Every id of snowflake_next_id and snowflake_next_ids below the result, of any shard, belongs to a finished transaction, and no more ids will be minted below it: the safe upper bound when tailing a table of this cluster. Call it in a statement of its own, before the one that reads the table, because a statement sees only what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted an id holds the horizon back. The horizon never goes back, not even across restarts and failovers to a synchronous standby. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 42501 without the privilege to list prepared transactions, 55000 while there are prepared transactions, while the mark that the horizon rests on may be missing on synchronous standbys that are gone, if the clock is before the epoch or if the library is not preloaded.';
 
 COMMENT ON FUNCTION @extschema@.snowflake_next_ids(integer, integer) IS
-'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with one visit to shared memory. The whole batch is taken when the function is called; what the caller does not use is skipped. Errors: 22004 null argument, 22023 count negative or more than can be had within idgen.max_ahead and idgen.max_wait, or shard out of range, and those of snowflake_next_id(shard).';
+'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with a single visit to shared memory. The whole batch is allocated when the function is called; ids that the caller does not use are skipped. Errors: 22004 null argument, 22023 shard out of range, count negative or more ids than the shard can provide within idgen.max_ahead and idgen.max_wait, and those of snowflake_next_id(shard).';
+
+COMMENT ON FUNCTION @extschema@.snowflake_next_id(integer) IS
+'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this session has got before and, to the millisecond, greater than those of all other sessions. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 55000 shard not allowed on this server, clock behind or library not preloaded, 2200H range of ids used up.';
+
+COMMENT ON FUNCTION @extschema@.snowflake_next_id() IS
+'Mints an id for the shard in the setting idgen.shard. Errors: 55000 if no shard is set, and those of snowflake_next_id(shard).';
+
+COMMENT ON FUNCTION @extschema@.snowflake_advance(integer, bigint) IS
+'Makes the next id of a shard (0 to 8191) greater than the given id, durably before it returns. For use after a shard has been moved to this server, or after a migration from another function. Returns the smallest id that can be minted next. The shard need not be in idgen.allowed_shards yet. Not executable by PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further ahead of the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) except for shards that are not allowed.';
+
+-- Taking ids apart and building them --------------------------------------------------------------
+
+COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint) IS
+'Decodes an id into the millisecond in which it was minted, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Accepts every bigint, read as unsigned. Depends on idgen.epoch.';
+
+COMMENT ON FUNCTION @extschema@.shard_of(bigint) IS
+'Returns the logical shard of an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys.';
+
+COMMENT ON FUNCTION @extschema@.snowflake_make_id(timestamptz, integer, integer) IS
+'Builds an id from a timestamp (truncated to the millisecond), a shard (0 to 8191) and a sequence number (0 to 1023), for backfills. The caller must never use the same combination twice. Depends on idgen.epoch. Errors: 22008 timestamp outside the range of ids, 22023 shard or sequence out of range.';
 
 -- Time ------------------------------------------------------------------------------------------
 
+COMMENT ON FUNCTION @extschema@.snowflake_time(bigint) IS
+'Returns the millisecond in which an id was minted. Depends on idgen.epoch and is therefore STABLE; use snowflake_time(id, epoch) for indexes and generated columns.';
+
+COMMENT ON FUNCTION @extschema@.snowflake_time(bigint, timestamptz) IS
+'Returns the millisecond in which an id was minted, counted from the given epoch instead of idgen.epoch: for indexes and generated columns. Error: 22008 if the epoch is infinite or the result out of range.';
+
 COMMENT ON FUNCTION @extschema@.snowflake_min_id(timestamptz) IS
-'The least id of the millisecond of a moment, over all shards: the inclusive lower bound of a range scan, or a partition bound. Before the epoch, and for ''-infinity'', the least id of all, 0. Depends on idgen.epoch. Error: 22008 after the end of the range, where no bigint is late enough.';
+'Returns the smallest id, over all shards, of the millisecond that a timestamp lies in: the inclusive lower bound of a range scan, or a partition bound. Before the epoch, and for ''-infinity'', that is the smallest id of all, 0. Depends on idgen.epoch. Error: 22008 after the end of the range, where no bigint is late enough.';
 
 COMMENT ON FUNCTION @extschema@.snowflake_max_id(timestamptz) IS
-'The greatest id of the millisecond of a moment, over all shards: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', -1, which is less than every id. Depends on idgen.epoch.';
+'Returns the greatest id, over all shards, of the millisecond that a timestamp lies in: the inclusive upper bound of a range scan. After the end of the range, and for ''infinity'', that is the greatest id of all, 2^63 - 1; before the epoch, and for ''-infinity'', it is -1, which is less than every id. Depends on idgen.epoch.';
 
 COMMENT ON FUNCTION @extschema@.snowflake_between(bigint, timestamptz, timestamptz) IS
-'Whether an id was minted from the millisecond of one moment up to that of another, both included, as BETWEEN does. Inlined into the query, so that it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end open, and before the epoch nothing lies. Error: that of snowflake_min_id.';
+'Tests whether an id was minted between the milliseconds of two timestamps, both included, as BETWEEN does. Inlined into the query, where it becomes an index range scan and prunes partitions. ''-infinity'' and ''infinity'' leave an end of the range open, and no id lies before the epoch. Error: that of snowflake_min_id.';
 
 -- Ids of other systems --------------------------------------------------------------------------
 
@@ -61,23 +88,23 @@ CREATE FUNCTION @extschema@.snowflake_decode(
     AS 'MODULE_PATHNAME', 'snowflake_decode_layout_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint, text) IS
-'Takes an id of another system apart, by a layout that the view snowflake_layouts lists: the moment it was made, cut to the layout''s unit of time; the shard, which is what the layout says and null where it has none; the sequence number; the gene, bits of another id, null in most. The word is read as unsigned. Ids that count from another epoch than the layout''s are off by the difference. Depends on idgen.epoch for the layouts idgen and js53. Error: 22023 no such layout, or an id with more bits than its layout has.';
+'Decodes an id of another system according to a layout listed in the view snowflake_layouts. Returns the time at which the id was made, truncated to the layout''s unit; the shard, in the meaning that the layout gives it, null if it has none; the sequence number; and the gene, bits taken from another id, null in most layouts. The id is read as unsigned. Times of ids that count from another epoch than the layout''s are off by the difference. Depends on idgen.epoch for the layouts idgen and js53. Error: 22023 unknown layout, or an id with more bits than its layout has.';
 
 CREATE FUNCTION @extschema@.snowflake_layouts(
         OUT name text, OUT bits text, OUT unit text, OUT epoch timestamptz, OUT shard text, OUT used_by text)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME', 'snowflake_layouts_wrapper'
     LANGUAGE C STABLE PARALLEL SAFE ROWS 11;
-COMMENT ON FUNCTION @extschema@.snowflake_layouts() IS 'What the view snowflake_layouts shows.';
+COMMENT ON FUNCTION @extschema@.snowflake_layouts() IS 'Returns the rows of the view snowflake_layouts.';
 
 CREATE VIEW @extschema@.snowflake_layouts AS SELECT * FROM @extschema@.snowflake_layouts();
-COMMENT ON VIEW @extschema@.snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of their systems.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.name IS 'What to give to snowflake_decode.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.bits IS 'The parts of an id and their widths, from the top down. Of 63 bits in all, a set sign bit counts as time.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.unit IS 'The unit of the time; can be cast to interval.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.epoch IS 'Where time is counted from; for idgen and js53 the setting idgen.epoch, null where that is wrong.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.shard IS 'What snowflake_decode gives as the shard; null where there is none.';
-COMMENT ON COLUMN @extschema@.snowflake_layouts.used_by IS 'Who makes such ids.';
+COMMENT ON VIEW @extschema@.snowflake_layouts IS 'The layouts that snowflake_decode(id, layout) knows. Bits and epoch are the defaults of each system.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.name IS 'Name of the layout, as passed to snowflake_decode.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.bits IS 'The parts of an id and their widths, from the most significant bits down. If they add up to 63 bits, a set sign bit counts as time.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.unit IS 'Unit of the time; can be cast to interval.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.epoch IS 'The time that ids of this layout count from; for idgen and js53 the setting idgen.epoch, null if its configured value is invalid.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.shard IS 'What snowflake_decode returns as the shard; null if the layout has none.';
+COMMENT ON COLUMN @extschema@.snowflake_layouts.used_by IS 'The systems that make such ids.';
 GRANT SELECT ON @extschema@.snowflake_layouts TO PUBLIC;
 
 -- Other forms of an id --------------------------------------------------------------------------
@@ -86,43 +113,43 @@ CREATE FUNCTION @extschema@.snowflake_shortcode(id bigint) RETURNS text
     AS 'MODULE_PATHNAME', 'snowflake_shortcode_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_shortcode(bigint) IS
-'The id, read as unsigned, as Instagram writes it in links: a number in base64url, 1 to 11 of A-Z a-z 0-9 - _ without leading zeros. Case matters. It does not sort as the id does; snowflake_text does.';
+'Returns an id, read as unsigned, in the form that Instagram uses in links: a number in base64url, 1 to 11 of the characters A-Z a-z 0-9 - _ without leading zeros. Case matters. Short codes do not sort as their ids do; the results of snowflake_text do.';
 
 CREATE FUNCTION @extschema@.snowflake_from_shortcode(code text) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_from_shortcode_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_from_shortcode(text) IS
-'The id of a short code; undoes snowflake_shortcode, and takes nothing that it does not write. Error: 22P02 empty, too long, another character, a leading zero or more than 64 bits.';
+'Returns the id of a short code; the inverse of snowflake_shortcode. Accepts only what that function returns. Error: 22P02 if the code is empty or too long, contains another character, has a leading zero or stands for more than 64 bits.';
 
 CREATE FUNCTION @extschema@.snowflake_text(id bigint) RETURNS text
     AS 'MODULE_PATHNAME', 'snowflake_text_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_text(bigint) IS
-'The id as 13 characters that sort as the ids do, negative ones included: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes: keep it in columns with COLLATE "C". For JSON, URLs and file names.';
+'Returns an id as 13 characters that sort as the ids do, including negative ones: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes, so declare columns with COLLATE "C". For JSON, URLs and file names.';
 
 CREATE FUNCTION @extschema@.snowflake_from_text(text text) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_from_text_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_from_text(text) IS
-'The id of a text; undoes snowflake_text, and takes nothing that it does not write, not even lower case. Error: 22P02 not 13 characters, another character, or more than 64 bits.';
+'Returns the id of such a text; the inverse of snowflake_text. Accepts only what that function returns, not even lower case. Error: 22P02 if the text does not have 13 characters, contains another character or stands for more than 64 bits.';
 
 CREATE FUNCTION @extschema@.snowflake_scatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_scatter_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_scatter(bigint) IS
-'The id with its 64 bits in reverse: ids next to each other become numbers all over the range of bigint, half of them negative. For engines that shard by ranges of the key and get hot at its end. Not for keys in PostgreSQL, where it makes inserts dear: see docs/cookbook.md.';
+'Returns an id with its 64 bits reversed, which spreads neighboring ids over the whole range of bigint, half of them negative. For engines that shard by key range and would otherwise have a hot spot at its end. Not for keys in PostgreSQL, where it makes inserts expensive: see docs/cookbook.md.';
 
 CREATE FUNCTION @extschema@.snowflake_unscatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_unscatter_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
-COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS 'The id that snowflake_scatter made into this number.';
+COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS 'Returns the id that snowflake_scatter turned into this number.';
 
 -- Shards and the columns that mint for them --------------------------------------------------------
 
--- The catalog's dependencies say which defaults call a minting function. Only then is the text of such a
--- default read, to find the shard in it. With this search_path PostgreSQL writes the names of functions in
--- one way, so that a name stands for one function; and it is read token by token, so that a literal which
--- looks like a call is none.
+-- The catalog's dependencies say which defaults call a minting function. Only the text of such defaults is read, to
+-- find the shard in it. With this search_path PostgreSQL writes the name of a function in only one way, so that a
+-- name stands for one function. The text is read token by token, so that a literal that looks like a call is not
+-- taken for one.
 CREATE FUNCTION @extschema@.idgen_read_default(
         "default" pg_node_tree, relation oid,
         OUT shard integer, OUT expression text, OUT template text, OUT max_shard integer)
@@ -134,8 +161,8 @@ DECLARE
     next_id CONSTANT text := left('@extschema@.snowflake_next_id(integer)'::regprocedure::text, -length('(integer)'));
     next_id_js CONSTANT text :=
         left('@extschema@.snowflake_next_id_js(integer)'::regprocedure::text, -length('(integer)'));
-    -- A token is a call of any function with a readable shard, of which the name and the shard are taken, or
-    -- something else: a literal, a name with its qualification, or one character. The longest one counts.
+    -- A token is a call of any function with a readable shard, from which the name and the shard are taken, or
+    -- something else: a literal, a qualified name, or a single character. The longest match counts.
     token CONSTANT text :=
         '(((?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+)[(](?:(?:shard|"shard") => )?([0-9]*)[)]'
         '|''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)';
@@ -161,7 +188,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION @extschema@.idgen_read_default(pg_node_tree, oid) IS
-'What idgen_columns shows of a default of a column of a relation, given as pg_attrdef has it; or of a domain, as pg_type has it, with 0 for the relation: its text, the shard that its calls of snowflake_next_id or snowflake_next_id_js are for, null for none and for more than one; the text with %1$s for the shard, for format(), null where not every call could be read; and the greatest shard that the calls have room for.';
+'Reads one default for idgen_columns: the default of a column of a relation, as stored in pg_attrdef, or that of a domain, as stored in pg_type, with 0 for the relation. Returns its text; the shard for which its calls of snowflake_next_id or snowflake_next_id_js mint, null if there is none or more than one; the text with %1$s in place of the shard, for format(), null if not every call could be read; and the greatest shard that the calls allow.';
 
 CREATE FUNCTION @extschema@.idgen_columns(
         OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
@@ -169,8 +196,9 @@ CREATE FUNCTION @extschema@.idgen_columns(
     RETURNS SETOF record
     LANGUAGE sql STABLE PARALLEL SAFE ROWS 100    -- and no SET, so that conditions reach the catalog
 BEGIN ATOMIC
-    -- That a table is in a schema stands in pg_class too, but there no index begins with it. That a default mints is asked
-    -- of each, by a LIMIT: where the catalog was never analyzed, the planner would turn an EXISTS into a pass over all.
+    -- pg_class has the schema of a table too, but no index that begins with it. The LIMIT makes the planner check
+    -- each default whether it mints: if the catalog was never analyzed, it would turn an EXISTS into a scan of
+    -- everything.
     SELECT n.nspname::text, c.relname::text, a.attname::text, d.shard, d.expression, d.template, c.oid, d.max_shard,
            n.oid
     FROM pg_namespace AS n
@@ -188,7 +216,7 @@ BEGIN ATOMIC
                                '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
         LIMIT 1)
     UNION ALL
-    -- A column without a default of its own has that of its domain.
+    -- A column without a default of its own uses that of its domain.
     SELECT n.nspname::text, c.relname::text, a.attname::text, d.shard, d.expression, d.template, c.oid, d.max_shard,
            n.oid
     FROM pg_namespace AS n
@@ -207,30 +235,30 @@ BEGIN ATOMIC
         LIMIT 1);
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
-'What the view idgen_columns shows; besides, template is the default with %1$s for its shard, for format(), null where not every call could be read, relation and namespace are the oids of the table and its schema, by which to ask for one of many: conditions on them reach an index; and max_shard is the greatest shard that the calls read have room for.';
+'Returns the rows of the view idgen_columns, with more columns: template is the default with %1$s in place of its shard, for format(), null if not every call could be read; relation and namespace are the OIDs of the table and its schema, and a condition on them is found by an index; max_shard is the greatest shard that the calls allow.';
 
 CREATE VIEW @extschema@.idgen_columns AS
     SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
-COMMENT ON VIEW @extschema@.idgen_columns IS 'Every column whose default calls snowflake_next_id or snowflake_next_id_js, and for which shard: of tables, partitions, inheritance children, foreign tables and views of this database, but for temporary ones. Found by the dependencies in the catalog; a default that calls a function which calls one of them is not seen, nor is a trigger.';
-COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'The schema of the table.';
-COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'The table, partition, child, foreign table or view.';
-COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'The column.';
-COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'The shard that the default mints for. Null for snowflake_next_id(), which takes that of the session, and where it is no constant, or more than one.';
-COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: the column''s own or, where it has none, that of its domain.';
+COMMENT ON VIEW @extschema@.idgen_columns IS 'All columns whose default calls snowflake_next_id or snowflake_next_id_js, with the shard it mints for: of the tables, partitions, inheritance children, foreign tables and views of this database, except temporary ones. Found by the dependencies in the catalog, so triggers, and defaults that call one of these functions by way of another one, are not shown.';
+COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'Schema of the table.';
+COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'Name of the table, partition, child, foreign table or view.';
+COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'Name of the column.';
+COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'Shard that the default mints for. Null for snowflake_next_id(), which uses the shard of the session, and if the shard is not a constant or there is more than one.';
+COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain.';
 GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
 CREATE FUNCTION @extschema@.idgen_has_integer(expression pg_node_tree, number integer) RETURNS boolean
     AS 'MODULE_PATHNAME', 'idgen_has_integer_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.idgen_has_integer(pg_node_tree, integer) IS
-'Whether an expression of the catalog has this number as a constant of type integer, or one with the same four bytes. Finds the defaults that could mint for a shard many times as fast as idgen_columns reads them.';
+'Tests whether an expression of the catalog contains the number as a constant of type integer, or a constant with the same four bytes. Finds the defaults that might mint for a shard many times faster than idgen_columns can read them.';
 
 CREATE FUNCTION @extschema@.snowflake_assign_shard(
         "schema" regnamespace, shard integer, share boolean DEFAULT false)
     RETURNS TABLE ("table" text, "column" text, old_default text, new_default text)
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
     SET search_path = pg_catalog, pg_temp
-    -- One plan serves a session that numbers thousands of schemas, and what looks dear to the planner is not.
+    -- A generic plan serves a session that assigns thousands of schemas; the planner overestimates its cost.
     SET plan_cache_mode = force_generic_plan
     SET jit = off
     AS $$
@@ -246,10 +274,10 @@ BEGIN
     IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
         RAISE EXCEPTION 'argument "%" must not be null',
                 CASE WHEN target IS NULL THEN 'schema' WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END
-            USING ERRCODE = '22004', HINT = 'Give a value.';
+            USING ERRCODE = '22004', HINT = 'Pass a value that is not null.';
     ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
         RAISE EXCEPTION 'shard "%" is out of range', new_shard
-            USING ERRCODE = '22023', DETAIL = 'An id has room for a shard between 0 and 8191.',
+            USING ERRCODE = '22023', DETAIL = 'The shard of an id must be between 0 and 8191.',
                   HINT = 'See the bit layout in the documentation of idgen.';
     ELSIF target_name IS NULL THEN
         RAISE EXCEPTION 'schema with OID % does not exist', target::oid
@@ -257,27 +285,27 @@ BEGIN
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'snowflake_assign_shard() must run in a READ COMMITTED transaction'
             USING ERRCODE = '25001',
-                  DETAIL = 'By an older snapshot, defaults and shards that others have changed meanwhile would '
-                           'not be seen.',
+                  DETAIL = 'An older snapshot would not show defaults and shards that others have changed since.',
                   HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 
-    -- The names below are those of when the extension was created. Under an old one, others may have made what they like.
+    -- The names below were resolved when the extension was created. If the schema was renamed since, others may own
+    -- objects of these names.
     IF to_regnamespace('@extschema@') IS DISTINCT FROM (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') THEN
         RAISE EXCEPTION 'the schema of the extension has been renamed'
-            USING ERRCODE = '55000', DETAIL = 'It was @extschema@ when the extension was created.',
-                  HINT = 'Give it that name again.';
+            USING ERRCODE = '55000', DETAIL = 'Its name was @extschema@ when the extension was created.',
+                  HINT = 'Rename it back.';
     END IF;
 
-    -- One call at a time in a database: two that give one shard to two schemas see each other, and two on
-    -- one schema do not wait for each other's tables.
+    -- Only one call at a time in a database, so that two calls that assign one shard to two schemas see each other,
+    -- and two calls for one schema do not wait for each other's tables.
     PERFORM pg_advisory_xact_lock(
         'pg_proc'::regclass::oid::integer,
         '@extschema@.snowflake_assign_shard(regnamespace,integer,boolean)'::regprocedure::oid::integer);
 
     IF NOT share THEN
-        -- Of thousands of tables, only those are looked at that have the number in a default that mints. A domain's may
-        -- be any. An EXISTS would be asked for all of them at once.
+        -- Among thousands of tables, examine only those with the number in a default that mints. If it is in the
+        -- default of a domain, any table may be concerned. An EXISTS would be evaluated for all of them at once.
         tables := ARRAY(
             SELECT d.adrelid FROM pg_attrdef AS d
             WHERE CASE WHEN @extschema@.idgen_has_integer(d.adbin, new_shard) THEN (
@@ -299,13 +327,13 @@ BEGIN
         IF list IS NOT NULL THEN
             RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
                 USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it: %s.', list),
-                      HINT = 'Choose another shard; or, where the schemas are to share it, say share => true.';
+                      HINT = 'Choose another shard or, if the schemas are to share it, pass share => true.';
         END IF;
     END IF;
 
-    -- First every lock; then the defaults are read, and stay as they are read. Tables that refer to others
-    -- are usually younger, and who inserts locks them first. A view or a foreign table cannot be locked, and
-    -- need not be.
+    -- Take all locks first; after that, the defaults can be read and no longer change. Tables that refer to others
+    -- are usually younger, and an INSERT locks them first. Views and foreign tables cannot be locked, and need not
+    -- be.
     FOR item IN
         SELECT DISTINCT c.relation, c.table
         FROM @extschema@.idgen_columns() AS c JOIN pg_class AS k ON k.oid = c.relation
@@ -325,17 +353,17 @@ BEGIN
           FROM @extschema@.idgen_columns() WHERE namespace = target) AS c;
     IF item.unreadable IS NOT NULL THEN
         RAISE EXCEPTION 'the shard in a default of schema "%" cannot be read', target_name
-            USING ERRCODE = '0A000', DETAIL = format('These are not rewritten by a guess: %s.', item.unreadable),
+            USING ERRCODE = '0A000', DETAIL = format('These defaults are not rewritten by guessing: %s.', item.unreadable),
                   HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
     ELSIF item.count = 0 THEN
         RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name
-            USING HINT = 'A function or a trigger of your own that calls it is not seen.';
+            USING HINT = 'Calls in triggers, or by way of another function, are not detected.';
     ELSIF item.narrow IS NOT NULL THEN
         RAISE EXCEPTION 'shard "%" is out of range', new_shard
             USING ERRCODE = '22023',
-                  DETAIL = format('Ids of snowflake_next_id_js have room for a shard between 0 and 255. '
-                                  'These are such: %s.', item.narrow),
-                  HINT = 'Choose a lower shard, or let these columns have ids of snowflake_next_id.';
+                  DETAIL = format('The shard of an id of snowflake_next_id_js must be between 0 and 255. '
+                                  'These defaults call it: %s.', item.narrow),
+                  HINT = 'Choose a lower shard, or use snowflake_next_id for these columns.';
     END IF;
 
     FOR item IN
@@ -355,15 +383,30 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 where one calls the latter), all in the caller''s transaction, and returns the columns that it changed. What else there is in such a default stays; a column that has its default from a domain gets one of its own. Needs to own the tables, and takes an ACCESS EXCLUSIVE lock on those it changes until the transaction ends: set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 no such schema, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
 
 -- Watching --------------------------------------------------------------------------------------
 
-COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'How many milliseconds the furthest shard has run ahead of the system clock; 0 where none has. A second of snowflake_next_id_js counts from its beginning.';
-COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty is all, and beside Citus none.';
-COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Shards that ids were minted for, or that snowflake_advance was called for, since the server started: the rows of idgen_shard_stats that are not of calls which only waited. A shard that both kinds of ids were minted for counts twice.';
+COMMENT ON FUNCTION @extschema@.idgen_status() IS
+'Returns the row of the view idgen_status, without the settings. Error: 55000 if the library is not preloaded.';
 
--- Their columns are others now. Where something depends on the view, the update fails and names it.
+COMMENT ON VIEW @extschema@.idgen_status IS 'The clock of the ids, its safeguards, and the settings in effect: one row.';
+COMMENT ON COLUMN @extschema@.idgen_status.epoch IS 'Setting idgen.epoch: the time of tick 0; null if its configured value is invalid.';
+COMMENT ON COLUMN @extschema@.idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null if it is before the epoch.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark IS 'The durable high-water mark: every id ever minted in this cluster is of an earlier tick. Null before the first id. On a standby, the mark as far as it has been replayed.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark_kept_in IS 'Where PostgreSQL keeps the mark: WAL-logged, checkpointed and replicated.';
+COMMENT ON COLUMN @extschema@.idgen_status.window_left_ms IS 'Milliseconds of ids that can be minted before the mark must be renewed; 0 before the first id since the server started, and on a standby.';
+COMMENT ON COLUMN @extschema@.idgen_status.renewals IS 'Number of times the mark was renewed since the server started.';
+COMMENT ON COLUMN @extschema@.idgen_status.flush_ms IS 'Total time, in milliseconds, spent writing and flushing the mark and waiting for synchronous standbys to acknowledge it.';
+COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond in which ids can be minted: 2^40 - 1 milliseconds after the epoch. The next one would make them negative.';
+COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until ends_at.';
+COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 means unset.';
+COMMENT ON COLUMN @extschema@.idgen_status.max_clock_jump IS 'Setting idgen.max_clock_jump; -1 disables the check.';
+COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'Milliseconds by which the furthest shard has run ahead of the system clock; 0 if none has. For ids of snowflake_next_id_js the beginning of their second counts.';
+COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty means all shards, or none on a server that preloads Citus.';
+COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Number of shards for which ids were minted or snowflake_advance was called since the server started: the rows of idgen_shard_stats whose last_id is not null. A shard with ids of both layouts counts twice.';
+
+-- Their columns have changed. If something depends on the view, the update fails and names it.
 DROP VIEW @extschema@.idgen_shard_stats;
 DROP FUNCTION @extschema@.idgen_shard_stats();
 
@@ -375,19 +418,19 @@ CREATE FUNCTION @extschema@.idgen_shard_stats(
     AS 'MODULE_PATHNAME', 'idgen_shard_stats_0_2_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
 COMMENT ON FUNCTION @extschema@.idgen_shard_stats() IS
-'What the view idgen_shard_stats shows. Error: 55000 where the library is not preloaded.';
+'Returns the rows of the view idgen_shard_stats. Error: 55000 if the library is not preloaded.';
 
 CREATE VIEW @extschema@.idgen_shard_stats AS SELECT * FROM @extschema@.idgen_shard_stats();
-COMMENT ON VIEW @extschema@.idgen_shard_stats IS 'A row for every shard used since the server started, and for each of the two layouts that it was used in, with counters that begin anew with snowflake_stats_reset(). For members of pg_monitor.';
+COMMENT ON VIEW @extschema@.idgen_shard_stats IS 'One row for each shard used since the server started, in each layout in which it was used, with counters that snowflake_stats_reset() resets. For members of pg_monitor.';
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.shard IS 'The logical shard.';
-COMMENT ON COLUMN @extschema@.idgen_shard_stats.layout IS 'The layout of the ids: idgen, or js53 for those of snowflake_next_id_js, which have slots of their own.';
-COMMENT ON COLUMN @extschema@.idgen_shard_stats.ids IS 'Ids handed to backends, those of leases included that were not used up in their millisecond.';
-COMMENT ON COLUMN @extschema@.idgen_shard_stats.leases IS 'Runs of ids handed to backends: visits to shared memory.';
-COMMENT ON COLUMN @extschema@.idgen_shard_stats.waits IS 'Calls that had to wait, those that failed or were cancelled included.';
-COMMENT ON COLUMN @extschema@.idgen_shard_stats.waited_ms IS 'What these calls waited in all, in milliseconds.';
-COMMENT ON COLUMN @extschema@.idgen_shard_stats.last_id IS 'No id after this one has been handed to a backend since the server started: the last of the last lease, used or not, or what snowflake_advance went past. Null before the first, where a call only waited. No reset changes it.';
-COMMENT ON COLUMN @extschema@.idgen_shard_stats.ids_per_second IS 'Column ids over the seconds since stats_reset. Null where the clock has been set back before that.';
-COMMENT ON COLUMN @extschema@.idgen_shard_stats.stats_reset IS 'When the counters began: the start of the server, also after a crash, or the last snowflake_stats_reset().';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.layout IS 'Layout of the ids: idgen, or js53 for those of snowflake_next_id_js, which have slots of their own.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.ids IS 'Ids handed to backends, including those of leases that were not used up in their millisecond.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.leases IS 'Runs of ids handed to backends, each by one visit to shared memory.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.waits IS 'Calls that had to wait, including those that failed or were canceled.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.waited_ms IS 'Total time that these calls waited, in milliseconds.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.last_id IS 'No id after this one has been handed to a backend since the server started: the end of the last lease, used or not, or what snowflake_advance went past. Null if calls have only waited so far. Not changed by a reset.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.ids_per_second IS 'The column ids divided by the seconds since stats_reset. Null if the clock has been set back to before that.';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.stats_reset IS 'Time from which the counters count: the start of the server, also after a crash, or the last snowflake_stats_reset().';
 
 REVOKE ALL ON FUNCTION @extschema@.idgen_shard_stats() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION @extschema@.idgen_shard_stats() TO pg_monitor;
@@ -399,14 +442,14 @@ CREATE FUNCTION @extschema@.idgen_refusals(
     AS 'MODULE_PATHNAME', 'idgen_refusals_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 18;
 COMMENT ON FUNCTION @extschema@.idgen_refusals() IS
-'What the view idgen_refusals shows. Error: 55000 where the library is not preloaded.';
+'Returns the rows of the view idgen_refusals. Error: 55000 if the library is not preloaded.';
 
 CREATE VIEW @extschema@.idgen_refusals AS SELECT * FROM @extschema@.idgen_refusals();
-COMMENT ON VIEW @extschema@.idgen_refusals IS 'Calls that idgen has refused, a row for each reason: of the functions that mint, of snowflake_advance and of snowflake_safe_horizon. For members of pg_monitor.';
-COMMENT ON COLUMN @extschema@.idgen_refusals.reason IS 'Why: the reference says which error each is.';
-COMMENT ON COLUMN @extschema@.idgen_refusals.sqlstate IS 'The SQLSTATE of the error.';
-COMMENT ON COLUMN @extschema@.idgen_refusals.refused IS 'Calls that ended in it since stats_reset, whatever became of the error. A call that was cancelled is not one.';
-COMMENT ON COLUMN @extschema@.idgen_refusals.stats_reset IS 'When the counters began: the start of the server, also after a crash, or the last snowflake_stats_reset().';
+COMMENT ON VIEW @extschema@.idgen_refusals IS 'Calls that idgen has refused, one row for each reason: calls of the functions that mint, of snowflake_advance and of snowflake_safe_horizon. For members of pg_monitor.';
+COMMENT ON COLUMN @extschema@.idgen_refusals.reason IS 'Why calls were refused; the reference lists the error for each reason.';
+COMMENT ON COLUMN @extschema@.idgen_refusals.sqlstate IS 'SQLSTATE of the error.';
+COMMENT ON COLUMN @extschema@.idgen_refusals.refused IS 'Calls that failed for this reason since stats_reset, even if the error was caught. Canceled calls are not counted.';
+COMMENT ON COLUMN @extschema@.idgen_refusals.stats_reset IS 'Time from which the counters count: the start of the server, also after a crash, or the last snowflake_stats_reset().';
 
 REVOKE ALL ON FUNCTION @extschema@.idgen_refusals() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION @extschema@.idgen_refusals() TO pg_monitor;
@@ -416,12 +459,12 @@ CREATE FUNCTION @extschema@.snowflake_stats_reset() RETURNS void
     AS 'MODULE_PATHNAME', 'snowflake_stats_reset_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
-'Begins the counters ids, leases, waits and waited_ms of idgen_shard_stats anew, for all shards, and those of idgen_refusals. Not for PUBLIC. Error: 55000 where the library is not preloaded.';
+'Resets the counters ids, leases, waits and waited_ms of idgen_shard_stats, for all shards, and those of idgen_refusals. Not executable by PUBLIC. Error: 55000 if the library is not preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;
 
--- What DROP EXTENSION idgen CASCADE takes besides the extension, found by the dependencies in the catalog as
--- PostgreSQL finds it: what depends on an object goes with it, and what is an inner part of another object (of a
--- table, of another extension) takes that along.
+-- What DROP EXTENSION idgen CASCADE drops besides the extension, found by the dependencies in the catalog as
+-- PostgreSQL does: an object is dropped with whatever it depends on, and an internal part of another object (of a
+-- table, or of another extension) takes that object along.
 CREATE FUNCTION @extschema@.idgen_dependents(
         OUT kind text, OUT object text, OUT data text, OUT bytes bigint, OUT depends_on text, OUT statement text,
         OUT classid oid, OUT objid oid, OUT objsubid integer, OUT is_part boolean)
@@ -446,7 +489,7 @@ BEGIN ATOMIC
               AND d.deptype IN ('i', 'e')
         ) AS next
     ),
-    -- The extension, its members and their inner parts.
+    -- The extension, its members and their internal parts.
     own AS (
         SELECT tableoid AS classid, oid AS objid FROM pg_extension WHERE extname = 'idgen'
         UNION
@@ -454,7 +497,7 @@ BEGIN ATOMIC
         FROM own AS o JOIN pg_depend AS d ON d.refclassid = o.classid AND d.refobjid = o.objid
         WHERE d.deptype IN ('i', 'e')
     ),
-    -- A column says nothing beside its table.
+    -- A column is left out if its table is shown.
     dependents AS (
         SELECT g.classid, g.objid, g.objsubid, c.relkind,
                coalesce(g.objsubid = 0 AND c.relkind IN ('r', 'p', 'f', 'm'), false) AS is_table
@@ -463,7 +506,7 @@ BEGIN ATOMIC
           AND (g.objsubid = 0
                OR (g.classid, g.objid, 0) NOT IN (SELECT w.classid, w.objid, w.objsubid FROM gone AS w))
     ),
-    -- Why they go: what each of them depends on, of the extension or among themselves.
+    -- Why they are dropped: what each of them depends on, in the extension or among themselves.
     reasons AS (
         SELECT f.classid, f.objid, f.objsubid, f.is_table, d.deptype,
                d.refclassid, d.refobjid, coalesce(t.objsubid, 0) AS refobjsubid, t.objid IS NULL AS is_own
@@ -475,8 +518,9 @@ BEGIN ATOMIC
                OR (d.refclassid, d.refobjid) IN (SELECT o.classid, o.objid FROM own AS o))
           AND (d.refclassid, d.refobjid) <> (f.classid, f.objid)
     ),
-    -- What need not be said where the other is: the type of a table's rows, its constraints, the index of a
-    -- constraint, the expression of a generated column, the same index on each partition. A table is always said.
+    -- Objects left out if the object that they are part of is shown: the row type of a table, its constraints, the
+    -- index of a constraint, the expression of a generated column, the same index on each partition. Tables are
+    -- always shown.
     parts AS (
         SELECT DISTINCT r.classid, r.objid, r.objsubid
         FROM reasons AS r
@@ -484,7 +528,7 @@ BEGIN ATOMIC
           AND (r.deptype IN ('i', 'e', 'P')
                OR r.deptype = 'a' AND (r.refobjsubid = 0 OR r.classid = 'pg_attrdef'::regclass))
     ),
-    -- The reasons of an inner part are those of the whole: a view depends on nothing, but its rule does.
+    -- The reasons of an internal part count for the whole: a view depends on nothing, but its rule does.
     reasons_of_whole AS (
         SELECT coalesce(p.refclassid, r.classid) AS classid, coalesce(p.refobjid, r.objid) AS objid,
                coalesce(p.refobjsubid, r.objsubid) AS objsubid, r.refclassid, r.refobjid, r.refobjsubid
@@ -533,34 +577,34 @@ BEGIN ATOMIC
     ORDER BY l.data COLLATE "C", i.type COLLATE "C", i.identity COLLATE "C";
 END;
 COMMENT ON FUNCTION @extschema@.idgen_dependents() IS
-'What the view idgen_dependents shows; besides, what is a part of something shown, with is_part, and where PostgreSQL has each in its catalogs, as in pg_depend.';
+'Returns the rows of the view idgen_dependents and, with is_part set, the parts of the objects shown; also the address of each object in the catalogs, as in pg_depend.';
 
 CREATE VIEW @extschema@.idgen_dependents AS
     SELECT kind, object, data, bytes, depends_on, statement FROM @extschema@.idgen_dependents() WHERE NOT is_part;
-COMMENT ON VIEW @extschema@.idgen_dependents IS 'What DROP EXTENSION idgen CASCADE would take from this database besides idgen, what holds data first; empty where DROP EXTENSION idgen takes nothing else. Found by the dependencies in the catalog, so neither functions in PL/pgSQL nor those whose SQL is a string are seen, nor what calls them; nor are other databases. What is a part of something shown is not: the indexes and constraints of a table, the same index on each partition.';
-COMMENT ON COLUMN @extschema@.idgen_dependents.kind IS 'What it is, as pg_identify_object says: table, table column, default value, index; a domain is a type.';
-COMMENT ON COLUMN @extschema@.idgen_dependents.object IS 'Its name, with that of its schema.';
-COMMENT ON COLUMN @extschema@.idgen_dependents.data IS 'What is lost that no definition brings back: rows, all those of a table, partition or materialized view; values, all those of a column; null where there are none, as for a foreign table.';
-COMMENT ON COLUMN @extschema@.idgen_dependents.bytes IS 'The size of the table, without its indexes; for a column that of the table that it is in. Null where there is no data, and for a partitioned table, whose partitions have it.';
-COMMENT ON COLUMN @extschema@.idgen_dependents.depends_on IS 'Why it goes: what it depends on, of idgen or of what is in this list.';
-COMMENT ON COLUMN @extschema@.idgen_dependents.statement IS 'A statement that ends the dependence and keeps all data: for a default, a domain with a default and a generated column that is stored. A column keeps its values and gets no new ones. Null where there is no simple one, for a partition or child that gets it from its parent, and for temporary tables of other sessions.';
+COMMENT ON VIEW @extschema@.idgen_dependents IS 'What DROP EXTENSION idgen CASCADE would drop from this database besides idgen, objects with data first; empty if DROP EXTENSION idgen drops nothing else. Found by the dependencies in the catalog, which do not cover functions in PL/pgSQL or functions whose SQL is a string, what calls them, or other databases. Parts of an object shown are left out, such as the indexes and constraints of a table, or the same index on each partition.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.kind IS 'Kind of the object as pg_identify_object reports it: table, table column, default value, index; a domain is a type.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.object IS 'Schema-qualified name of the object.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.data IS 'Data that would be lost and that no definition can restore: rows for all rows of a table, partition or materialized view, values for all values of a column. Null if there is none, as for a foreign table.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.bytes IS 'Size of the table, without its indexes; for a column, the size of its table. Null if there is no data, and for a partitioned table, whose partitions have it.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.depends_on IS 'Why it would be dropped: the objects on which it depends, of idgen or in this list.';
+COMMENT ON COLUMN @extschema@.idgen_dependents.statement IS 'A statement that removes the dependency and keeps all data: for a default, a domain with a default, or a stored generated column. The column keeps its values and gets no new ones. Null if there is no simple statement, for a partition or child that inherits the dependency from its parent, and for temporary tables of other sessions.';
 GRANT SELECT ON @extschema@.idgen_dependents TO PUBLIC;
 
 CREATE FUNCTION @extschema@.snowflake_remove_mark() RETURNS boolean
     AS 'MODULE_PATHNAME', 'snowflake_remove_mark_wrapper'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_remove_mark() IS
-'Removes the high-water mark from the cluster for good, on standbys too, and returns whether there was one: the last step but one before idgen goes. It is removed at once, whatever becomes of the transaction, and a checkpoint follows. Nothing but the clock then keeps ids from being repeated, should idgen come back. For superusers only. Errors: 42501 no superuser, 55000 library preloaded, 25006 during recovery or in a read-only transaction, 53400 no room for the mark, which PostgreSQL has therefore left on disk.';
+'Permanently removes the high-water mark from the cluster, including its standbys, and returns whether there was one: the last step before DROP EXTENSION idgen. Takes effect at once, even if the transaction is rolled back, and a checkpoint follows. If idgen is ever installed again, only the clock keeps ids from being repeated. For superusers only. Errors: 42501 not a superuser, 55000 library preloaded, 25006 during recovery or in a read-only transaction, 53400 no room for the mark, which PostgreSQL has therefore left on disk.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_remove_mark() FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.snowflake_accept_epoch(epoch timestamptz) RETURNS boolean
     AS 'MODULE_PATHNAME', 'snowflake_accept_epoch_wrapper'
     LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) IS
-'Lets ids of this cluster count from another epoch from now on: the one that is given, and that idgen.epoch has been set to before. Until then nothing is minted. Returns whether there was anything to accept. Ids minted before decode to wrong times afterwards, and none of them is repeated. For superusers only. Errors: 42501 no superuser, 55000 library not preloaded or idgen.epoch not taken, 22023 another epoch than idgen.epoch, 25006 during recovery, 2200H the mark is the last there is.';
+'Makes the ids of this cluster count from another epoch from now on: the given one, to which idgen.epoch must have been set before. Until it is accepted, no ids are minted. Returns whether there was anything to accept. Ids minted earlier then decode to wrong times, but none of them is repeated. For superusers only. Errors: 42501 not a superuser, 55000 library not preloaded or configured idgen.epoch not accepted, 22023 epoch differs from idgen.epoch, 25006 during recovery, 2200H the mark is the last possible one.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) FROM PUBLIC;
 
-COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'What may take the server down or keep ids from being minted, the worst first: too few replication origins for the mark, a setting that was not taken, no list of shards beside Citus, a clock before the epoch, a mark of another epoch or too far after the clock (on a standby, what would keep it from minting once it is promoted), a leap of the clock, standbys that do not acknowledge the mark, a clock behind the ids, a setting whose value in the configuration files is not in force, the end of the range within 5 years, or idgen.max_clock_jump left at -1; null otherwise.';
-COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Backward steps of the system clock, of 10 ms or more, seen since the server started: at renewals, and when this view is read.';
-COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Forward steps of the system clock, of 10 ms or more, seen since the server started: at renewals, and when this view is read.';
-COMMENT ON COLUMN @extschema@.idgen_status.mark_at IS 'The mark as a time; null where it is of another epoch.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'The worst problem that may take the server down or keep ids from being minted, in this order: too few replication origins for the mark, a configured value that was not accepted, no list of shards on a server that preloads Citus, a clock before the epoch, a mark that counts from another epoch or is too far ahead of the clock (on a standby, one that would keep it from minting after a promotion), a forward jump of the clock, standbys that do not acknowledge the mark, a clock behind the ids, a value in the configuration files that is not in effect, the end of the range within 5 years, or idgen.max_clock_jump left at -1. Null if there is none.';
+COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Number of backward steps of the system clock, of 10 ms or more, detected since the server started: when the mark is renewed, and when this view is read.';
+COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Number of forward steps of the system clock, of 10 ms or more, detected since the server started: when the mark is renewed, and when this view is read.';
+COMMENT ON COLUMN @extschema@.idgen_status.mark_at IS 'The mark as a timestamp; null if it counts from another epoch.';

@@ -1,4 +1,4 @@
-//! Reading the system clock, every time anew: an id may never be older than its call.
+//! Reading the system clock, at every call, because an id may never be older than its call.
 
 use idgen_core::Tick;
 use nix::libc::{CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME};
@@ -10,7 +10,7 @@ use crate::settings;
 /// The clock as a tick of `idgen.epoch`.
 ///
 /// # Errors
-/// 55000 for a clock before the epoch, or an epoch that the configuration file gives wrongly.
+/// 55000 if the clock is before the epoch, or if the configured epoch was not accepted.
 #[inline]
 pub fn now() -> Result<Tick, Error> {
     // Nanoseconds are never negative, so this rounds down before 1970 too.
@@ -30,10 +30,10 @@ fn before_epoch(unix_ms: i64) -> Error {
     }
 }
 
-/// Microseconds until the clock shows a tick; 0 where it does already.
+/// Microseconds until the clock shows a tick; 0 if it already does.
 ///
 /// # Errors
-/// 55000 for an epoch that the configuration file gives wrongly.
+/// 55000 if the configured epoch was not accepted.
 pub fn us_until(tick: Tick) -> Result<u64, Error> {
     let (seconds, nanoseconds) = clock(CLOCK_REALTIME);
     let now_us = seconds * 1_000_000 + nanoseconds / 1000;
@@ -41,13 +41,13 @@ pub fn us_until(tick: Tick) -> Result<u64, Error> {
     Ok(due_us.saturating_sub(now_us).max(0).unsigned_abs())
 }
 
-/// Time since boot in milliseconds, time in suspend included. Setting the clock does not move it.
+/// Milliseconds since boot, including time in suspend. Setting the clock does not move them.
 pub fn boot_ms() -> u64 {
     let (seconds, nanoseconds) = clock(CLOCK_BOOTTIME);
     seconds.unsigned_abs() * 1000 + nanoseconds.unsigned_abs() / 1_000_000
 }
 
-/// Microseconds since some moment, time in suspend left out. Setting the clock does not move them.
+/// Microseconds since some moment, excluding time in suspend. Setting the clock does not move them.
 pub fn monotonic_us() -> u64 {
     let (seconds, nanoseconds) = clock(CLOCK_MONOTONIC);
     seconds.unsigned_abs() * 1_000_000 + nanoseconds.unsigned_abs() / 1000

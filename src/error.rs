@@ -1,4 +1,4 @@
-//! Every error idgen raises: its SQLSTATE, message, DETAIL and HINT. Nothing else raises one.
+//! Every error that the library raises: its SQLSTATE, message, DETAIL and HINT. No other module raises errors.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,13 +15,13 @@ use pgrx::{PgLogLevel, function_name};
 /// Why a call cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// What the core says, one line for each of its errors.
+    /// An error of the core; one line for each.
     ///
-    /// 22023: a batch of more ids than its shard can give in the time that a call may wait.
+    /// 22023: a batch of more ids than the shard can provide within the time that a call may wait.
     /// 55000: the shard is as far ahead of the system clock as it may be.
     /// 55000: the system clock is behind the ids of an earlier run of the server.
     /// 55000: it is behind those of this run.
-    /// 55000: it leapt forward by more than `idgen.max_clock_jump`.
+    /// 55000: it jumped forward by more than `idgen.max_clock_jump`.
     /// 55000: the high-water mark did not become durable in time.
     /// 25006: the server is in recovery.
     /// 55000: there are prepared transactions.
@@ -36,7 +36,7 @@ pub enum Error {
     NegativeCount(i32),
     /// 22008: a timestamp before the epoch, or after the last millisecond that can be minted.
     Timestamp,
-    /// 22008: an epoch argument from which the id gives no moment that PostgreSQL can represent.
+    /// 22008: an epoch argument from which the id has no time that PostgreSQL can represent.
     EpochArgument,
     /// 55000: `snowflake_next_id()` without a shard in `idgen.shard`.
     ShardUnset,
@@ -53,20 +53,20 @@ pub enum Error {
     NotPreloaded,
     /// 55000: `snowflake_last_id()` before the session's first id.
     NoLastId,
-    /// 55000: a setting was configured to a value that was not taken when the library was loaded.
+    /// 55000: the configured value of a setting was not accepted when the library was loaded.
     BadSetting(&'static str),
-    /// 55000: the configuration files give a setting a value that the server has not taken.
+    /// 55000: the configuration files contain a value for a setting that is not in effect.
     NotTaken(String),
     /// 55000: the system clock shows a time before the epoch.
     ClockBeforeEpoch {
-        /// How much before, in milliseconds.
+        /// By how much, in milliseconds.
         by_ms: u64,
     },
-    /// 25001: `snowflake_safe_horizon` in a transaction that reads by one snapshot.
+    /// 25001: `snowflake_safe_horizon` in a transaction that uses a single snapshot.
     OneSnapshot,
-    /// 53400: PostgreSQL has no free replication origin to keep the high-water mark in.
+    /// 53400: PostgreSQL has no free replication origin for the high-water mark.
     NoOrigin {
-        /// What the setting that bounds them must be at least.
+        /// The minimum value of the setting that bounds them.
         needed: usize,
     },
     /// 53400: the setting that bounds replication origins leaves no room for the high-water mark.
@@ -75,25 +75,25 @@ pub enum Error {
         setting: &'static str,
         /// Its value.
         room: usize,
-        /// What it must be at least.
+        /// The minimum value.
         needed: usize,
     },
-    /// 42501: somebody who is no superuser is to do this.
+    /// 42501: this action requires a superuser.
     NotSuperuser(&'static str),
-    /// 25006: it is to be done on a standby.
+    /// 25006: this action is not possible on a standby.
     InRecovery(&'static str),
-    /// 55000: the mark is to be removed while the library is preloaded.
+    /// 55000: the mark cannot be removed while the library is preloaded.
     StillPreloaded,
     /// 55000: the stored mark counts from another epoch.
     OtherEpoch,
-    /// 22023: the epoch to accept is not the one in force.
+    /// 22023: the epoch to accept is not the one in effect.
     NotTheEpoch,
-    /// 55000: the stored mark lies further after the clock than ids may.
+    /// 55000: the stored mark is further ahead of the clock than ids may be.
     MarkInFuture {
-        /// How far after the clock, in milliseconds.
+        /// How far ahead of the clock, in milliseconds.
         by_ms: u64,
     },
-    /// 55000: `idgen.max_clock_jump` lets any leap of the clock pass.
+    /// 55000: `idgen.max_clock_jump` allows any jump of the clock.
     AnyLeap,
     /// 22023: no layout has this name.
     NoLayout(String),
@@ -106,9 +106,9 @@ pub enum Error {
         /// The layout's greatest id.
         max: u64,
     },
-    /// 22P02: a text that is no short code.
+    /// 22P02: a text that is not a short code.
     BadShortcode(String, BadText),
-    /// 22P02: a text that is no sortable text of an id.
+    /// 22P02: a text that is not the sortable text of an id.
     BadText(String, BadText),
 }
 
@@ -130,26 +130,26 @@ impl From<Error> for ErrorReport {
     }
 }
 
-/// From how far behind on a clock that is right will not catch up by itself before somebody has to act.
+/// If a correct clock is further behind than this, somebody has to act, because it will not catch up soon enough.
 const HOUR_MS: u64 = 3_600_000;
 
-/// The beginning of a text that a user gave, in ASCII: it can be sent whatever the encodings, and shows
-/// what cannot be seen.
+/// The beginning of a text given by the user, in ASCII, so that it can be sent in any encoding and invisible
+/// characters are shown.
 fn excerpt(text: &str) -> String {
     const CHARACTERS: usize = 50;
     let dots = if text.chars().nth(CHARACTERS).is_some() { "..." } else { "" };
     text.chars().take(CHARACTERS).flat_map(char::escape_default).chain(dots.chars()).collect()
 }
 
-/// When the clock lets minting go on that is this far behind, for people.
+/// A sentence about when a clock that is this far behind lets minting resume.
 fn goes_on(behind_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let at = (now + Duration::from_millis(behind_ms)).as_millis().next_multiple_of(1000);
     let at = i64::try_from(at).ok().and_then(utc).map_or_else(String::new, |at| format!(", at {at}"));
-    format!("By this server's clock minting goes on in {}{at}.", duration(behind_ms))
+    format!("By this server's clock, minting resumes in {}{at}.", duration(behind_ms))
 }
 
-/// A span of time for people, rounded up to the second.
+/// A span of time in readable form, rounded up to the second.
 fn duration(ms: u64) -> String {
     let seconds = ms.div_ceil(1000);
     let parts = [
@@ -163,7 +163,7 @@ fn duration(ms: u64) -> String {
     if text.is_empty() { "0 s".into() } else { text }
 }
 
-/// Why calls are refused, as the view `idgen_refusals` counts them.
+/// The reasons for which calls are refused, as counted by the view `idgen_refusals`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     ShardFull,
@@ -187,7 +187,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All, in the order of their numbers, with their names and the SQLSTATE of their errors.
+    /// All reasons in the order of their numbers, with their names and the SQLSTATEs of their errors.
     pub const ALL: [(Reason, &str, &str); 18] = [
         (Reason::ShardFull, "shard_full", "55000"),
         (Reason::BatchTooLarge, "batch_too_large", "22023"),
@@ -234,15 +234,15 @@ impl Error {
                 format!("argument \"{argument}\" must not be null"),
                 None,
                 if *argument == "shard" {
-                    "Give a shard. snowflake_next_id() without an argument takes the one in \"idgen.shard\"."
+                    "Pass a shard, or call snowflake_next_id() without an argument, which uses \"idgen.shard\"."
                 } else {
-                    "Give a value."
+                    "Pass a value that is not null."
                 },
             ),
             Error::Part(OutOfRange { part, value, max }) => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
                 format!("{part} \"{value}\" is out of range"),
-                Some(format!("An id has room for a {part} between 0 and {max}.")),
+                Some(format!("The {part} of an id must be between 0 and {max}.")),
                 "See the bit layout in the documentation of idgen.",
             ),
             Error::NegativeCount(count) => (
@@ -255,13 +255,13 @@ impl Error {
                 Code::ERRCODE_DATETIME_FIELD_OVERFLOW,
                 "timestamp is outside the range of ids".into(),
                 Some("Ids cover the 2^40 milliseconds (34.8 years) that begin at \"idgen.epoch\".".into()),
-                "The view idgen_status shows the first and the last moment.",
+                "The columns epoch and ends_at of the view idgen_status show the range.",
             ),
             Error::EpochArgument => (
                 Code::ERRCODE_DATETIME_FIELD_OVERFLOW,
                 "timestamp out of range".into(),
-                Some("The id counted from this epoch gives no moment that PostgreSQL can represent.".into()),
-                "Give the finite moment that the id's milliseconds are counted from.",
+                Some("Counted from this epoch, the id has no time that PostgreSQL can represent.".into()),
+                "Pass the finite timestamp from which the milliseconds of the id are counted.",
             ),
             Error::ShardUnset => (
                 object_state,
@@ -269,8 +269,7 @@ impl Error {
                 Some(
                     "snowflake_next_id() without an argument mints for the shard in \"idgen.shard\".".into(),
                 ),
-                "SET idgen.shard, or ALTER DATABASE or ALTER ROLE ... SET idgen.shard; or call \
-                 snowflake_next_id(shard).",
+                "Set \"idgen.shard\" with SET, ALTER DATABASE or ALTER ROLE, or call snowflake_next_id(shard).",
             ),
             Error::ShardNotAllowed { shard, allowed } => (
                 object_state,
@@ -283,12 +282,12 @@ impl Error {
                 object_state,
                 "\"idgen.allowed_shards\" must be set on a server that preloads Citus".into(),
                 Some(
-                    "Citus runs defaults and functions on any of its nodes, and two nodes that mint for one shard \
-                     make the same ids. So an empty list allows no shard here."
+                    "Citus runs defaults and functions on any of its nodes, and two nodes that mint for the same \
+                     shard would produce the same ids. An empty list therefore allows no shard on this server."
                         .into(),
                 ),
-                "Give each node shards that no other node has, such as '0-99' to one and '100-199' to the next, \
-                 or '0-8191' to the only one, and reload the configuration.",
+                "Give each node shards that no other node has, such as \"0-99\" and \"100-199\", or \"0-8191\" if \
+                 there is only one node, and reload the configuration.",
             ),
             Error::NotPreloaded => (
                 object_state,
@@ -304,16 +303,19 @@ impl Error {
             ),
             Error::BadSetting(name) => (
                 object_state,
-                format!("the value configured for \"{name}\" was not taken"),
-                Some("PostgreSQL warned of it and put the default in its place. Nothing is done by that guess.".into()),
+                format!("the value configured for \"{name}\" was not accepted"),
+                Some("PostgreSQL logged a warning and fell back to the default, which idgen refuses to use.".into()),
                 "Correct the setting in the configuration file and restart the server. It cannot be set for a \
                  database, a role or a session.",
             ),
             Error::NotTaken(name) => (
                 object_state,
-                format!("the configuration files have a value for \"{name}\" that is not in force"),
-                Some("The server goes on with the value that it had. The view pg_file_settings says why.".into()),
-                "Correct the value and reload the configuration, or restart the server where it waits for that.",
+                format!("the configuration files contain a value for \"{name}\" that is not in effect"),
+                Some(
+                    "The server continues with the previous value. The view pg_file_settings shows the reason."
+                        .into(),
+                ),
+                "Correct the value and reload the configuration, or restart the server if the setting requires it.",
             ),
             Error::ClockBeforeEpoch { by_ms } => (
                 object_state,
@@ -323,19 +325,20 @@ impl Error {
             ),
             Error::Mint(mint::Error::BatchTooLarge { count, most }) => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("count \"{count}\" is more ids than one call can get"),
+                format!("count \"{count}\" is more ids than one call can mint"),
                 Some(format!(
-                    "This shard can give at most {most} now, with what \"idgen.max_ahead\" lets it run ahead of \
-                     the clock and \"idgen.max_wait\" lets a call wait. No id was minted."
+                    "This shard can provide at most {most} now, as far as \"idgen.max_ahead\" lets it run ahead of the \
+                     clock and \"idgen.max_wait\" lets a call wait. No id was minted."
                 )),
-                "Ask for fewer ids at once, or of several shards, or raise \"idgen.max_wait\".",
+                "Ask for fewer ids at once, use several shards, or raise \"idgen.max_wait\".",
             ),
             Error::Mint(mint::Error::ShardFull { shard, max_ahead_ms, waited_ms }) => (
                 object_state,
-                format!("shard \"{}\" has no more ids for now", i32::from(*shard)),
+                format!("shard \"{}\" has run out of ids for now", i32::from(*shard)),
                 Some(format!(
-                    "Its ids are as far ahead of the clock as \"idgen.max_ahead\" ({max_ahead_ms} ms) allows, and it \
-                     has 1024 a millisecond (4096 a second for snowflake_next_id_js). The call waited {waited_ms} ms."
+                    "Its ids are as far ahead of the clock as \"idgen.max_ahead\" ({max_ahead_ms} ms) allows. A shard \
+                     has 1024 ids per millisecond (4096 per second for snowflake_next_id_js). The call waited \
+                     {waited_ms} ms."
                 )),
                 "Spread the load over more shards, ask for fewer ids, or raise \"idgen.max_wait\".",
             ),
@@ -343,51 +346,50 @@ impl Error {
                 object_state,
                 "the system clock is behind the ids of an earlier run of the server".into(),
                 Some(format!(
-                    "The high-water mark that was stored when the server started lies {by_ms} ms after the clock; \
+                    "The high-water mark stored when the server started is {by_ms} ms ahead of the clock; \
                      \"idgen.max_ahead\" allows {max_ahead_ms} ms. The call waited {waited_ms} ms. {}",
                     goes_on(by_ms.saturating_sub(*max_ahead_ms))
                 )),
                 if *by_ms > HOUR_MS {
                     "The clock is behind now, or it was ahead before the server stopped. Correct it if it is wrong. \
-                     If it is right, the mark is poisoned: see docs/operations.md. Restarting the server does not \
-                     help."
+                     If it is right, the mark is wrong: see docs/operations.md. Restarting the server does not help."
                 } else {
                     "If that is longer than a few seconds, the clock was ahead before the server stopped, or is \
-                     behind now: check its synchronisation. Restarting the server does not help."
+                     behind now: check its synchronization. Restarting the server does not help."
                 },
             ),
             Error::Mint(mint::Error::ClockBehind { shard, by_ms, max_ahead_ms, waited_ms }) => (
                 object_state,
                 format!("the system clock is behind the ids of shard \"{}\"", i32::from(*shard)),
                 Some(format!(
-                    "The next id lies {by_ms} ms after the clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. \
+                    "The next id is {by_ms} ms ahead of the clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. \
                      The call waited {waited_ms} ms. {}",
                     goes_on(by_ms.saturating_sub(*max_ahead_ms))
                 )),
-                "If the clock was set back, check its synchronisation. Do not restart the server: every shard \
-                 would then have to wait for the clock, and not only those in use.",
+                "If the clock was set back, check its synchronization. Do not restart the server: after that, all \
+                 shards would have to wait for the clock, not only those in use.",
             ),
             Error::Mint(mint::Error::ClockLeapt { by_ms }) => (
                 object_state,
                 "the system clock leapt forward".into(),
                 Some(format!(
-                    "It moved {by_ms} ms ({}) further than the time since boot; \"idgen.max_clock_jump\" \
-                     allows less. No id was minted and nothing was written, because ids of a future cannot \
-                     be taken back.",
+                    "It moved {by_ms} ms ({}) further than the time since boot, which is more than \
+                     \"idgen.max_clock_jump\" allows. No id was minted and nothing was written, because ids from \
+                     the future cannot be taken back.",
                     duration(*by_ms)
                 )),
-                "If the clock is wrong now, correct it, and do not restart the server: that would accept the leap. \
-                 If the clock was wrong and is right now, raise \"idgen.max_clock_jump\" above that (-1 allows \
-                 any), reload the configuration, mint one id and set it back.",
+                "If the clock is wrong now, correct it. Do not restart the server, because that would accept the jump. \
+                 If the clock was wrong and is right now, raise \"idgen.max_clock_jump\" above the size of the jump \
+                 (-1 disables the check), reload the configuration, mint one id, and restore the setting.",
             ),
             Error::Mint(mint::Error::MarkNotRenewed { waited_ms }) => (
                 object_state,
                 "the high-water mark of ids could not be made durable in time".into(),
                 Some(format!(
-                    "The call waited {waited_ms} ms (\"idgen.max_wait\") for the WAL to be flushed, and \
-                     for synchronous standbys where \"synchronous_standby_names\" asks for them."
+                    "The call waited {waited_ms} ms (\"idgen.max_wait\") for the WAL to be flushed and, if \
+                     \"synchronous_standby_names\" requires it, for synchronous standbys to acknowledge it."
                 )),
-                "Look at the disk of the WAL and at pg_stat_replication.",
+                "Check the disk that holds the WAL and the view pg_stat_replication.",
             ),
             Error::Mint(mint::Error::Recovery) => (
                 Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
@@ -399,35 +401,35 @@ impl Error {
                 Code::ERRCODE_ACTIVE_SQL_TRANSACTION,
                 "snowflake_safe_horizon() must run in a READ COMMITTED transaction".into(),
                 Some(
-                    "This transaction reads by one snapshot, which is older than the horizon would be: rows \
-                     below it could be missing."
+                    "This transaction reads from a single snapshot, which is older than the horizon would be, so \
+                     it might miss rows below the horizon."
                         .into(),
                 ),
                 "Call it in a transaction of its own, before the one that reads.",
             ),
             Error::Mint(mint::Error::Prepared { count }) => (
                 object_state,
-                "there are prepared transactions, whose ids are not settled".into(),
-                Some(format!("In this cluster there are {count}. Nothing tells when they minted their ids.")),
-                "COMMIT PREPARED or ROLLBACK PREPARED what pg_prepared_xacts lists.",
+                "cannot determine the safe horizon while there are prepared transactions".into(),
+                Some(format!("This cluster has {count} of them, and there is no record of when they minted ids.")),
+                "Use COMMIT PREPARED or ROLLBACK PREPARED to end those that pg_prepared_xacts lists.",
             ),
             Error::NoOrigin { needed } => (
                 Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-                "no replication origin is free to keep the high-water mark of ids in".into(),
+                "no replication origin is free for the high-water mark of ids".into(),
                 Some(format!(
-                    "idgen uses one of those that \"max_replication_slots\" (from PostgreSQL 18 \
-                     \"max_active_replication_origins\") allows, and others have taken all. At least {needed} \
-                     are needed."
+                    "idgen needs one of those that \"max_replication_slots\" (from PostgreSQL 18 on, \
+                     \"max_active_replication_origins\") allows, and all of them are in use. The setting must be at \
+                     least {needed}."
                 )),
-                "Raise that setting on every standby first, then here, and restart: a standby without room for \
-                 the mark goes down when it comes.",
+                "Raise the setting on every standby first, then on this server, and restart them: a standby without \
+                 room for the mark goes down when it replays it.",
             ),
             Error::NoRoom { setting, room, needed } => (
                 Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
                 format!("\"{setting}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids"),
                 Some(
-                    "The mark takes one, and so does each other replication origin in use. Without room for all \
-                     of them no id is minted, recovery ends with FATAL where it meets one too many, and a server \
+                    "The mark takes one replication origin, in addition to all others in use. Without room for all \
+                     of them, no id is minted, recovery ends with FATAL when it comes to one too many, and a server \
                      that has saved them all does not start."
                         .into(),
                 ),
@@ -437,59 +439,60 @@ impl Error {
                 Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
                 format!("must be superuser to {action}"),
                 None,
-                "A grant of the function is not enough: have a superuser call it.",
+                "Privileges on the function are not sufficient: have a superuser call it.",
             ),
             Error::InRecovery(action) => (
                 Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
                 format!("cannot {action} during recovery"),
                 None,
-                "Do that on the primary: its standbys follow.",
+                "Do it on the primary; the standbys follow.",
             ),
             Error::OtherEpoch => (
                 object_state,
-                "the mark of ids counts from another epoch than \"idgen.epoch\"".into(),
+                "the epoch of the high-water mark of ids differs from \"idgen.epoch\"".into(),
                 Some(
-                    "So do the ids that this cluster has. With two epochs they decode to wrong times, and new ids may \
-                     lie years away from those before. No id was minted."
+                    "The ids that this cluster already has count from the epoch of the mark. With another epoch they \
+                     decode to wrong times, and new ids may lie years away from them. No id was minted."
                         .into(),
                 ),
-                "Set \"idgen.epoch\" to what it was, or to what the primary has, and restart the server. If it is to \
-                 change for good, see snowflake_accept_epoch in the documentation of idgen.",
+                "Set \"idgen.epoch\" to its previous value, or to that of the primary, and restart the server. To \
+                 change the epoch for good, see snowflake_accept_epoch in the documentation of idgen.",
             ),
             Error::NotTheEpoch => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
-                "the epoch to accept is not \"idgen.epoch\"".into(),
-                Some("The view idgen_status shows the epoch in force.".into()),
-                "Set \"idgen.epoch\" to the new epoch, there and on every standby, restart, and accept the same one.",
+                "the epoch to accept differs from \"idgen.epoch\"".into(),
+                Some("The view idgen_status shows the epoch in effect.".into()),
+                "Set \"idgen.epoch\" to the new epoch on this server and every standby, restart them, and then \
+                 accept it.",
             ),
             Error::MarkInFuture { by_ms } => (
                 object_state,
                 "the high-water mark of ids lies in the future".into(),
                 Some(format!(
-                    "It lies {} after the system clock. No id is minted until it is within \"idgen.max_ahead\".",
+                    "It is {} ahead of the system clock. No id is minted until it is within \"idgen.max_ahead\".",
                     duration(*by_ms)
                 )),
                 "Check the system clock. Restarting the server does not help.",
             ),
             Error::AnyLeap => (
                 object_state,
-                "\"idgen.max_clock_jump\" is -1: a clock that leaps into the future would take the ids along".into(),
+                "\"idgen.max_clock_jump\" is -1: ids would follow a clock that jumps into the future".into(),
                 None,
-                "Set it back once the leap that it was set for has been accepted.",
+                "Restore the setting once the jump for which it was changed has been accepted.",
             ),
             Error::StillPreloaded => (
                 object_state,
-                "the mark of ids cannot be removed while \"idgen\" is preloaded".into(),
-                Some("It is what keeps ids that this server mints from being repeated.".into()),
+                "cannot remove the mark of ids while \"idgen\" is preloaded".into(),
+                Some("The mark is what keeps this server from repeating ids.".into()),
                 "Take idgen out of shared_preload_libraries, restart the server, and try again.",
             ),
             Error::Mint(mint::Error::AdvanceTooFar { by_ms, max_ahead_ms }) => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
                 "the id to advance past lies in the future".into(),
                 Some(format!(
-                    "It lies {by_ms} ms after the system clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms."
+                    "It is {by_ms} ms ahead of the system clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms."
                 )),
-                "Check that the id is of this layout and epoch, and the system clock.",
+                "Check the system clock, and that the id has this layout and epoch.",
             ),
             Error::Mint(mint::Error::Exhausted) => (
                 Code::ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
@@ -503,13 +506,13 @@ impl Error {
             ),
             Error::NoLayout(name) => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("there is no layout \"{}\"", excerpt(name)),
+                format!("layout \"{}\" does not exist", excerpt(name)),
                 Some(format!("The layouts are {}.", LAYOUTS.each_ref().map(|layout| layout.name).join(", "))),
                 "The view snowflake_layouts describes them.",
             ),
             Error::NotOfLayout { id, layout, max } => (
                 Code::ERRCODE_INVALID_PARAMETER_VALUE,
-                format!("id \"{id}\" is not of layout \"{layout}\""),
+                format!("id \"{id}\" is out of range for layout \"{layout}\""),
                 Some(format!("The ids of this layout are between 0 and {max}.")),
                 "The view snowflake_layouts describes the layouts.",
             ),
@@ -517,21 +520,21 @@ impl Error {
                 Code::ERRCODE_INVALID_TEXT_REPRESENTATION,
                 format!("invalid short code: \"{}\"", excerpt(text)),
                 Some(why.to_string()),
-                "A short code has 1 to 11 of the characters A-Z, a-z, 0-9, \"-\" and \"_\". In the longer one of \
-                 a private post the last 28 characters are not of the id.",
+                "A short code has 1 to 11 of the characters A-Z, a-z, 0-9, \"-\" and \"_\". A private post \
+                 has a longer code; drop its last 28 characters, which are not part of the id.",
             ),
             Error::BadText(text, why) => (
                 Code::ERRCODE_INVALID_TEXT_REPRESENTATION,
                 format!("invalid id text: \"{}\"", excerpt(text)),
                 Some(why.to_string()),
-                "It has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not read: use \
-                 upper().",
+                "An id text has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not accepted: \
+                 use upper().",
             ),
         };
         Text { code, message, detail, hint }
     }
 
-    /// Why a call that has this error is refused; none for errors of functions that are not counted.
+    /// The reason for which a call with this error is refused; `None` for errors that are not counted.
     pub fn reason(&self) -> Option<Reason> {
         use mint::Error as Minting;
         Some(match self {
@@ -569,17 +572,17 @@ impl Error {
         }
     }
 
-    /// Writes the error to the server log at a level below ERROR.
+    /// Writes the error to the server log, at a level below ERROR.
     pub fn log(&self, level: PgLogLevel) {
         self.report().report(level);
     }
 
-    /// The message alone, for the view `idgen_status`.
+    /// Only the message, for the view `idgen_status`.
     pub fn message(&self) -> String {
         self.text().message
     }
 
-    /// Raises it to the client.
+    /// Raises the error.
     #[cold]
     #[inline(never)]
     pub fn raise(self) -> ! {

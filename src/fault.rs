@@ -1,9 +1,9 @@
-//! Points at which tests make a backend die or fail. Nothing of it is in a release.
+//! Points at which tests make a backend die or fail. A release contains none of this.
 
 use idgen_core::server::Point;
 
 /// Does what the setting `idgen.fault` asks for at this point: "POINT kill", "POINT terminate" (as
-/// pg_terminate_backend does), "POINT stop" until it is told to go on, or "POINT error".
+/// pg_terminate_backend does), "POINT stop" until it is told to continue, or "POINT error".
 #[cfg(feature = "pg_test")]
 pub fn point(point: Point) {
     use idgen_core::server::Wait;
@@ -33,7 +33,7 @@ pub fn point(point: Point) {
     }
 }
 
-/// Nothing.
+/// Does nothing.
 #[cfg(not(feature = "pg_test"))]
 #[inline(always)]
 pub fn point(_point: Point) {}

@@ -1,25 +1,25 @@
 //! **idgen** mints unique, time-sorted 64-bit shard ids inside PostgreSQL.
 //!
-//! What an id is and how it is minted is in the crate `idgen-core`, without PostgreSQL and without `unsafe`. This
-//! crate is the skin around it. Its rooms, from the top down; none names one above it:
+//! The format of ids and the protocol that mints them are in the crate `idgen-core`, without PostgreSQL and without
+//! `unsafe`. This crate connects it to PostgreSQL. Its modules, from the top down; none uses one above it:
 //!
-//! | room | what |
+//! | module | purpose |
 //! |---|---|
-//! | `functions` | the SQL entries, a few lines each; `sql/idgen.sql` declares them |
+//! | `functions` | the SQL entry points, a few lines each; `sql/idgen.sql` declares them |
 //! | `room` | whether PostgreSQL has room for the mark, and its removal |
-//! | `mutant` | the server that ids are minted by, in tests a wrong one |
-//! | `server` | the core's trait, on PostgreSQL |
-//! | `fault` | where tests make a backend die |
+//! | `mutant` | the server that mints ids, in tests a wrong one |
+//! | `server` | the server trait of the core, implemented on PostgreSQL |
+//! | `fault` | the points at which tests make a backend die |
 //! | `clock` | reading the clock |
-//! | `settings` | every setting, with why its default |
-//! | `mutation` | in which way tests want it wrong |
-//! | `session` | what a backend keeps from one call to the next |
+//! | `settings` | all settings, with the reasons for their defaults |
+//! | `mutation` | the ways in which tests make the program wrong |
+//! | `session` | the state that a backend keeps between calls |
 //! | `shmem` | shared memory |
 //! | `pg` | raw PostgreSQL calls: calls and rows, settings, the backend, replication origins, standbys |
-//! | `compat` | what PostgreSQL's versions differ in |
-//! | `error` | every error and its SQLSTATE; the only place that raises |
+//! | `compat` | the differences between versions of PostgreSQL |
+//! | `error` | all errors with their SQLSTATEs; the only module that raises them |
 //!
-//! `unsafe` is in `shmem`, `pg` and `compat`, and nowhere else.
+//! Only `shmem`, `pg` and `compat` contain `unsafe`.
 
 mod functions;
 mod room;
@@ -44,8 +44,8 @@ pgrx::extension_sql_file!("../sql/takeover/before.sql", name = "before", bootstr
 pgrx::extension_sql_file!("../sql/idgen.sql", name = "idgen");
 pgrx::extension_sql_file!("../sql/takeover/after.sql", name = "after", finalize);
 
-/// Called by PostgreSQL when it loads the library: in the postmaster where
-/// `shared_preload_libraries` names it, otherwise in the first backend that calls a function.
+/// Called by PostgreSQL when it loads the library: in the postmaster if `shared_preload_libraries` names it,
+/// otherwise in each backend that first calls a function.
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     settings::define();
@@ -59,8 +59,8 @@ pub extern "C-unwind" fn _PG_init() {
     }
 }
 
-/// Writes to the log what keeps ids from being minted. The server starts all the same: a database must not be
-/// kept down by a clock. Without room for the mark PostgreSQL may end it in a moment, so that is said now.
+/// Logs the problems that keep ids from being minted. The server starts nevertheless: a clock must not keep a
+/// database down. Without room for the mark, PostgreSQL may end the server in a moment, so that is logged now.
 fn log_problems() {
     let origins = room::saved_origins();
     for problem in room::check(origins).err().into_iter().chain(server::problem(origins.mark)) {
@@ -71,7 +71,7 @@ fn log_problems() {
 #[cfg(any(test, feature = "pg_test"))]
 mod pg_tests;
 
-/// What pgrx-tests asks of an extension.
+/// What pgrx-tests requires from an extension.
 #[cfg(test)]
 pub mod pg_test {
     /// Runs once before the test server starts.

@@ -1,5 +1,4 @@
-//! The server that ids are minted by: the one there is or, in the build for tests, that one made wrong in the known
-//! way that `idgen.mutation` names.
+//! The server that mints ids. In the build for tests, it may be wrong in a known way that `idgen.mutation` names.
 
 #[cfg(not(feature = "pg_test"))]
 pub use crate::server::server;
@@ -36,7 +35,7 @@ mod mutated {
     /// This server.
     ///
     /// # Errors
-    /// 55000 where the library was not preloaded.
+    /// 55000 if the library was not preloaded.
     pub fn server() -> Result<Mutant, Error> {
         server::server().map(Mutant)
     }
@@ -226,7 +225,7 @@ mod mutated {
         }
 
         fn sleep(&self, us: u64, wait: Wait) {
-            // Else a call that waits for the clock would never see it go on.
+            // Otherwise a call that waits for the clock would never see it advance.
             OLD_CLOCK.set((0, 0));
             self.0.sleep(us, wait);
         }
@@ -236,7 +235,7 @@ mod mutated {
         }
     }
 
-    /// What the clock showed when it was read last, and how often it is not read.
+    /// The last reading of the clock, and how many more times it is reused.
     static OLD_CLOCK: Local<Cell<(Tick, u32)>> = Local::new(Cell::new((0, 0)));
     /// How often standbys were asked in vain.
     static ASKED: Local<Cell<u32>> = Local::new(Cell::new(0));

@@ -1,4 +1,5 @@
-//! In which known way the program is wrong, for tests of the tests: `idgen.mutation`. Nothing of it is in a release.
+//! The known ways in which the program can be wrong, for tests of the tests: `idgen.mutation`. A release contains
+//! none of this.
 
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
@@ -29,7 +30,7 @@ macro_rules! mutations {
 mutations! {
     /// The mark's WAL is not flushed.
     NoFlush = "no-flush",
-    /// The mark is kept in shared memory and by checkpoints, and is in no WAL.
+    /// The mark is kept in shared memory and by checkpoints, but not in the WAL.
     NoWal = "no-wal",
     /// A limit is published as soon as it is in the WAL's buffers.
     PublishedFirst = "published-first",
@@ -37,24 +38,24 @@ mutations! {
     NoFloor = "no-floor",
     /// The mark is taken over while recovery may still raise it.
     LoadedInRecovery = "loaded-in-recovery",
-    /// The mark is under another number than that of other releases of the library.
+    /// The mark is under another number than in other releases of the library.
     OtherOrigin = "other-origin",
-    /// A mark of another epoch is taken for one of this.
+    /// A mark of another epoch is taken for one of this epoch.
     AnyEpoch = "any-epoch",
-    /// Synchronous standbys are waited for never.
+    /// Synchronous standbys are never waited for.
     NoStandbys = "no-standbys",
-    /// Whether there are synchronous standbys is what the session knew when its statement began.
+    /// Whether there are synchronous standbys is read only when a statement begins.
     StandbysOfStatement = "standbys-of-statement",
-    /// While `idgen.max_lease` is above 64, a session believes that it took as many ids as that, and the slot goes on by
+    /// While `idgen.max_lease` is above 64, a session believes that it took that many ids, but the slot advances by
     /// 64.
     LeaseBySetting = "lease-by-setting",
-    /// A shard whose next id is after the clock begins at the clock again.
+    /// A shard whose next id is ahead of the clock restarts at the clock.
     FollowsClock = "follows-clock",
-    /// The clock is not read anew for every id.
+    /// The clock is not read for every id.
     OldClock = "old-clock",
     /// Ids run ahead of the clock as far as they like.
     FarAhead = "far-ahead",
-    /// No shard is forbidden.
+    /// All shards are allowed.
     AnyShard = "any-shard",
     /// Some ids are of the next shard.
     OtherShard = "other-shard",
@@ -68,9 +69,9 @@ mutations! {
     NoStart = "no-start",
     /// The horizon does not keep ids from being minted below it.
     NoRaisedFloor = "no-raised-floor",
-    /// The task of renewing stays with whoever has it.
+    /// A claim to renew never expires.
     ClaimForever = "claim-forever",
-    /// A session that has waited for standbys for a while does not ask them again.
+    /// A session that has waited for standbys for a while no longer checks them.
     GivesUp = "gives-up",
     /// No call waits.
     NoWait = "no-wait",
@@ -105,7 +106,7 @@ pub fn define() {
     const NAME: &CStr = c"idgen.mutation";
     setting::define_text::<Setting>(
         NAME,
-        c"In which known way the program is wrong, for tests of the tests.",
+        c"Sets the known way in which the program is wrong, for tests of the tests.",
         c"",
         &TEXT,
         GucContext::Sighup,

@@ -1,4 +1,4 @@
-//! Tests inside a backend: of what reads PostgreSQL and is no SQL.
+//! Tests inside a backend, for code that reads PostgreSQL's state and cannot be tested from SQL.
 
 #[pgrx::pg_schema]
 mod tests {

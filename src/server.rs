@@ -1,4 +1,4 @@
-//! What the core asks of a server, on PostgreSQL.
+//! The server trait of the core, implemented on PostgreSQL.
 
 use idgen_core::epoch::Timestamptz;
 use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
@@ -24,13 +24,13 @@ pub struct Postgres(&'static Shared);
 /// This server.
 ///
 /// # Errors
-/// 55000 where the library was not preloaded.
+/// 55000 if the library was not preloaded.
 #[inline]
 pub fn server() -> Result<Postgres, Error> {
     Ok(Postgres(shmem::shared()?))
 }
 
-/// Counts a call that is refused for this.
+/// Counts a call that is refused with this error.
 #[cold]
 pub fn counted(error: Error) -> Error {
     if let (Some(reason), Ok(shared)) = (error.reason(), shmem::shared()) {
@@ -39,8 +39,8 @@ pub fn counted(error: Error) -> Error {
     error
 }
 
-/// What keeps ids of every shard from being minted, above this stored mark: the clock, the mark, or a setting given
-/// wrongly or not at all.
+/// A problem that keeps ids of all shards from being minted above this stored mark: the clock, the mark, or a
+/// setting that is invalid or missing.
 pub fn problem(mark: Option<Progress>) -> Option<Error> {
     let check = || {
         settings::check_allowed_shards()?;
@@ -48,7 +48,7 @@ pub fn problem(mark: Option<Progress>) -> Option<Error> {
         if now > MAX_TICK {
             return Err(mint::Error::Exhausted.into());
         }
-        // A server that has minted to the full leaves a mark this far after the clock.
+        // A server that has minted as far ahead as it may leaves a mark this far ahead of the clock.
         let usual = settings::max_ahead_ms() + QUEUE_MS + settings::reserve_ahead_ms();
         let by_ms = known(mark)?.saturating_sub(now);
         if by_ms > usual { Err(Error::MarkInFuture { by_ms }) } else { Ok(()) }
@@ -56,7 +56,7 @@ pub fn problem(mark: Option<Progress>) -> Option<Error> {
     check().err()
 }
 
-/// The stored mark; 0 where none has ever been stored.
+/// The stored mark; 0 if none has ever been stored.
 fn known(mark: Option<Progress>) -> Result<Tick, Error> {
     match mark {
         Some(progress) if !progress.is_of(settings::epoch()?) => Err(Error::OtherEpoch),
@@ -64,12 +64,12 @@ fn known(mark: Option<Progress>) -> Result<Tick, Error> {
     }
 }
 
-/// Has the stored mark count from `idgen.epoch`, which `epoch` must be, and which was another one; whether it was.
-/// The mark stays the same tick: no id is repeated, whichever way the epoch has moved.
+/// Makes the stored mark count from `idgen.epoch`, which must equal `epoch`. Returns whether the mark counted from
+/// another epoch before. The mark stays the same tick, so no id is repeated, whichever way the epoch has moved.
 ///
 /// # Errors
-/// 42501 for who is no superuser, 25006 in recovery, 55000 where the library was not preloaded or has no epoch, 22023
-/// for another epoch, 2200H where the mark is the last there is.
+/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if the library was not preloaded or has no epoch;
+/// 22023 for another epoch; 2200H if the mark is the last possible one.
 pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
     const ACTION: &str = "accept another epoch";
     if !backend::superuser() {
@@ -85,7 +85,8 @@ pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
     }
     match origin::load_mark() {
         Some(progress) if !progress.is_of(ours) => {
-            // PostgreSQL moves it forward only, and the check of the new epoch may be less than that of the old.
+            // PostgreSQL only moves it forward, and the check of the new epoch may be less than that of the old
+            // one.
             let mark = progress.mark() + 1;
             if mark > MAX_STORED_TICK {
                 return Err(mint::Error::Exhausted.into());
@@ -98,8 +99,8 @@ pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
 }
 
 impl Postgres {
-    /// For how long standbys have had to acknowledge a mark that was written, in milliseconds; none where they have
-    /// none to.
+    /// How long a written mark has been waiting for the acknowledgment of standbys, in milliseconds; `None` if none
+    /// is waiting.
     pub fn awaited_ms(self, state: &Mark) -> Option<u64> {
         self.awaits(state).then(|| clock::boot_ms().saturating_sub(self.0.awaited_since()))
     }
@@ -180,8 +181,8 @@ impl Server for Postgres {
         self.0.published().run_floor()
     }
 
-    // The line of PostgreSQL's that this may read is written only while synchronous replication is on, when limits
-    // are acknowledged, and so stays in the cache of every processor.
+    // The cache line of PostgreSQL that this may read is written only while synchronous replication is on, when
+    // limits are acknowledged. So it stays in the cache of every processor.
     #[inline]
     fn limit(&self) -> Tick {
         self.0.published().limit(standbys::must_acknowledge)
@@ -209,9 +210,9 @@ impl Server for Postgres {
     }
 
     fn write_mark(&self, mark: Tick) -> u64 {
-        // Without an epoch there is no clock either, and so nothing to write.
+        // Without an epoch there is no clock either, and therefore nothing to write.
         let epoch = settings::epoch().unwrap_or_else(|error| error.raise());
-        // One that is awaited already stays the beginning: under load a new one is written every second.
+        // If a mark is already awaited, its time stays: under load a new mark is written every second.
         if !self.awaits(&self.with_mark(|mark| *mark)) {
             self.0.await_from(clock::boot_ms());
         }
@@ -234,8 +235,8 @@ impl Server for Postgres {
         standbys::must_acknowledge()
     }
 
-    // A backend asks itself, instead of SyncRepWaitForLSN, because that would swallow a cancel with a warning and
-    // look to the session's synchronous_commit; the mark is everybody's.
+    // A backend checks this itself instead of calling SyncRepWaitForLSN, which would turn a cancel into a warning
+    // and obey the session's synchronous_commit, although the mark concerns all sessions.
     fn acknowledged(&self, lsn: u64) -> bool {
         standbys::acknowledged(lsn)
     }

@@ -1,19 +1,19 @@
-//! What a backend keeps from one call to the next.
+//! The state that a backend keeps between calls.
 
 use idgen_core::mint::{Kept, Session};
 
 use crate::pg::backend::Local;
 use crate::shmem;
 
-/// This backend's. It is empty at fork.
+/// The state of this backend. It is empty at fork.
 pub static SESSION: Local<Session> = Local::new(Session::new(Kept::NOTHING));
 
-/// Forgets the lease: the next call asks its shard.
+/// Forgets the lease, so that the next call visits its shard.
 pub fn drop_lease() {
     SESSION.drop_lease();
 }
 
-/// The ids of this transaction are settled: to be called when its rows are visible to others, or gone.
+/// Marks the ids of this transaction as settled. Call it when its rows are visible to others, or gone.
 pub fn transaction_ended() {
     if let Ok(shared) = shmem::shared() {
         shared.clear_start();

@@ -1,4 +1,4 @@
-//! Every setting, with its range and why its default.
+//! All settings, with their ranges and the reasons for their defaults.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
@@ -19,36 +19,36 @@ use crate::session;
 const EPOCH: &CStr = c"idgen.epoch";
 const ALLOWED_SHARDS: &CStr = c"idgen.allowed_shards";
 
-/// A fixed date in the recent past: ids of a new installation are short and last until 2059.
+/// A fixed date in the recent past, so that ids of a new installation are small and last until 2059.
 static EPOCH_TEXT: GucSetting<Option<CString>> =
     GucSetting::<Option<CString>>::new(Some(c"2025-01-01T00:00:00Z"));
 
-/// Empty, that is all: a single server needs no list. Beside Citus it is none, see [`allowed_by`].
+/// Empty, which means all shards: a single server needs no list. With Citus it means none, see [`allowed_by`].
 static ALLOWED_SHARDS_TEXT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
 
-/// Unset: a wrong guess would put rows of two shards under one number.
+/// Unset: with a wrong guess, rows of two shards would get the same number.
 static SHARD: Local<Cell<i32>> = Local::new(Cell::new(-1));
 
-/// One second: absorbs the steps an ordinary time daemon makes, and bursts of a million ids, while
-/// `created_at` stays true to the second.
+/// One second: absorbs the steps that an ordinary time daemon makes, and bursts of a million ids, while
+/// `created_at` stays accurate to the second.
 static MAX_AHEAD_MS: Local<Cell<i32>> = Local::new(Cell::new(1000));
 
-/// Five seconds: longer than `max_ahead`, so that a full shard is waited out, and short enough for
-/// a client to learn of a clock that was set back.
+/// Five seconds: longer than `max_ahead`, so that calls can wait for a full shard, and short enough for a client to
+/// learn that the clock was set back.
 static MAX_WAIT_MS: Local<Cell<i32>> = Local::new(Cell::new(5000));
 
-/// 64: the lock is then 1/64 of a call, and 16 backends still fit into a millisecond's 1024 ids.
+/// 64: a lock is then taken only for every 64th call, and 16 backends still fit into the 1024 ids of a millisecond.
 static MAX_LEASE: Local<Cell<i32>> = Local::new(Cell::new(64));
 
-/// One second: two small WAL records a second under load, and as little lost to ids after a crash.
+/// One second: two small WAL records per second under load, and only a second of ids is skipped after a crash.
 static RESERVE_AHEAD_MS: Local<Cell<i32>> = Local::new(Cell::new(1000));
 
-/// Three seconds. A run of the server begins at the mark that the last one has left, up to this far after the
-/// ids. Waiting for that must not take longer than the default of `idgen.max_wait`, also for ids that count
-/// in seconds, or every call would fail for a while after each start.
+/// Three seconds. A run of the server begins at the mark that the previous one left, up to this far ahead of the
+/// ids. Waiting for it must not take longer than the default of `idgen.max_wait`, even for ids that count in
+/// seconds, or every call would fail for a while after each start.
 const MAX_RESERVE_AHEAD_MS: i32 = 3000;
 
-/// One hour: time daemons step a clock by less, a wrong year by more.
+/// One hour: time daemons step the clock by less, and a wrong year is more.
 static MAX_CLOCK_JUMP_MS: Local<Cell<i32>> = Local::new(Cell::new(HOUR_MS));
 
 #[cfg(feature = "pg_test")]
@@ -56,14 +56,14 @@ static FAULT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(S
 
 const HOUR_MS: i32 = 3_600_000;
 
-// What the postmaster parsed is inherited at fork.
+// Backends inherit the values parsed by the postmaster at fork.
 static EPOCH_UNIX_MS: Local<Cell<i64>> = Local::new(Cell::new(NO_EPOCH));
 static ALLOWED: Local<RefCell<ShardSet>> = Local::new(RefCell::new(ShardSet::ALL));
 static BAD_ALLOWED_SHARDS: Local<Cell<bool>> = Local::new(Cell::new(false));
 static CITUS: Local<Cell<bool>> = Local::new(Cell::new(false));
 
-/// Stands for an epoch that the configuration gave wrongly: every clock is before it, so that the
-/// path to an id needs no check of its own.
+/// Stands for a configured epoch that was not accepted: every clock is before it, so that the path to an id needs
+/// no additional check.
 const NO_EPOCH: i64 = i64::MAX;
 
 struct EpochSetting;
@@ -85,8 +85,8 @@ impl TextSetting for EpochSetting {
     }
 }
 
-/// The shards that a value of `idgen.allowed_shards` lets this server mint for. Citus runs a default on the
-/// node that it thinks best, and the nodes know nothing of each other's ids: without a list, none.
+/// The shards for which a value of `idgen.allowed_shards` lets this server mint. Citus runs a default on any node,
+/// and the nodes do not know each other's ids; so with Citus, no list means no shards.
 fn allowed_by(text: &str) -> Result<ShardSet, String> {
     if CITUS.get() && text.trim().is_empty() { Ok(ShardSet::NONE) } else { ShardSet::parse(text) }
 }
@@ -113,7 +113,7 @@ impl TextSetting for AllowedShardsSetting {
     }
 }
 
-/// After a change of some settings a lease may break a promise.
+/// After a change of some settings, an existing lease might break a promise.
 struct DropsLease;
 
 impl Changed for DropsLease {
@@ -122,28 +122,28 @@ impl Changed for DropsLease {
     }
 }
 
-/// Defines the settings. Called once in each process that loads the library by itself.
+/// Defines the settings. Called once in each process that loads the library itself.
 pub fn define() {
-    // PostgreSQL reads the configuration before it loads the library. A value that is then not taken,
-    // because the check refuses it or because it comes from a database, a role or a session, is
-    // replaced by the default with a mere warning. No id may be minted or decoded by that guess.
+    // PostgreSQL reads the configuration before it loads the library. If it then rejects a value, because the check
+    // refuses it or because it comes from a database, a role or a session, it falls back to the default with only a
+    // warning. No id may be minted or decoded with that default.
     let (epoch, allowed) = (setting::configured(EPOCH), setting::configured(ALLOWED_SHARDS));
     CITUS.set(setting::preloads("citus"));
 
     setting::define_text::<EpochSetting>(
         EPOCH,
-        c"The moment that ids count their milliseconds from.",
-        c"An RFC 3339 time or whole milliseconds since 1970. Never change it once ids are in use: ids \
-          made before would be decoded to wrong times.",
+        c"Sets the time from which ids count their milliseconds.",
+        c"An RFC 3339 time or an integer number of milliseconds since 1970. Do not change it once ids are in use, \
+          because existing ids would decode to wrong times.",
         &EPOCH_TEXT,
-        // Defining a postmaster setting outside the postmaster is fatal. A session that loaded the
-        // library by itself cannot mint, but decodes by the value in the configuration file.
+        // Defining a postmaster setting outside the postmaster is fatal. A session that loaded the library itself
+        // cannot mint, but decodes with the value in the configuration file.
         if backend::preloading() { GucContext::Postmaster } else { GucContext::Sighup },
     );
     setting::define_int(IntSetting {
         name: c"idgen.shard",
-        short: c"The shard of snowflake_next_id() without an argument.",
-        long: c"-1 is unset. Set it for a database, a role or a session.",
+        short: c"Sets the shard for which snowflake_next_id() mints ids when called without an argument.",
+        long: c"-1 means unset. Can be set for a database, a role or a session.",
         value: &SHARD,
         min: -1,
         max: SHARDS as i32 - 1,
@@ -153,15 +153,16 @@ pub fn define() {
     });
     setting::define_text::<AllowedShardsSetting>(
         ALLOWED_SHARDS,
-        c"The shards that this server may mint ids for.",
-        c"Shards and ranges separated by commas; empty for all, or where Citus is preloaded for none.",
+        c"Sets the shards for which this server may mint ids.",
+        c"A comma-separated list of shards and ranges of shards. Empty allows all shards, or none if Citus is \
+          preloaded.",
         &ALLOWED_SHARDS_TEXT,
         GucContext::Sighup,
     );
     setting::define_int(IntSetting {
         name: c"idgen.max_ahead",
-        short: c"How far ids may run ahead of the system clock.",
-        long: c"0 waits for the next millisecond as soon as one is full.",
+        short: c"Sets how far ids may run ahead of the system clock.",
+        long: c"With 0, a call waits for the next millisecond once the current one is used up.",
         value: &MAX_AHEAD_MS,
         min: 0,
         max: HOUR_MS,
@@ -171,8 +172,9 @@ pub fn define() {
     });
     setting::define_int(IntSetting {
         name: c"idgen.max_wait",
-        short: c"How long a call may wait for the system clock before it fails.",
-        long: c"0 never waits.",
+        short:
+            c"Sets the maximum time that a call waits for the clock or the high-water mark before it fails.",
+        long: c"With 0, calls never wait.",
         value: &MAX_WAIT_MS,
         min: 0,
         max: HOUR_MS,
@@ -182,8 +184,8 @@ pub fn define() {
     });
     setting::define_int(IntSetting {
         name: c"idgen.max_lease",
-        short: c"The longest run of ids that a backend takes from a shard at once.",
-        long: c"With 1 the ids of a shard are in strict order over all backends.",
+        short: c"Sets the maximum number of ids that a backend takes from a shard at once.",
+        long: c"With 1, the ids of a shard are in strict order across all backends.",
         value: &MAX_LEASE,
         min: 1,
         max: IDS_PER_TICK as i32,
@@ -193,8 +195,9 @@ pub fn define() {
     });
     setting::define_int(IntSetting {
         name: c"idgen.reserve_ahead",
-        short: c"How far ahead of the ids the durable high-water mark is written.",
-        long: c"Less writes more WAL; more makes ids start later after a crash with the clock set back.",
+        short: c"Sets how far ahead of the ids the durable high-water mark is written.",
+        long: c"A lower value writes more WAL. With a higher value, ids begin later after a restart with the clock \
+               set back.",
         value: &RESERVE_AHEAD_MS,
         min: 10,
         max: MAX_RESERVE_AHEAD_MS,
@@ -204,9 +207,9 @@ pub fn define() {
     });
     setting::define_int(IntSetting {
         name: c"idgen.max_clock_jump",
-        short: c"The forward leap of the system clock that stops minting.",
+        short: c"Sets the size of a forward jump of the system clock that stops minting.",
         long:
-            c"A mark written under a clock that is years ahead could not be taken back. -1 allows any leap.",
+            c"A mark written while the clock is years ahead could not be taken back. -1 disables the check.",
         value: &MAX_CLOCK_JUMP_MS,
         min: -1,
         max: i32::MAX,
@@ -217,7 +220,7 @@ pub fn define() {
     #[cfg(feature = "pg_test")]
     pgrx::guc::GucRegistry::define_string_guc(
         c"idgen.fault",
-        c"Where a backend is to die or fail, for tests.",
+        c"Sets where a backend dies or fails, for tests.",
         c"",
         &FAULT,
         GucContext::Suset,
@@ -234,7 +237,7 @@ pub fn define() {
     BAD_ALLOWED_SHARDS.set(allowed.is_some_and(|text| allowed_by(&text) != Ok(taken)));
 }
 
-/// The epoch in milliseconds since 1970, or a moment after every clock where there is none.
+/// The epoch in milliseconds since 1970, or a time after every clock if there is none.
 #[inline]
 pub fn epoch_unix_ms() -> i64 {
     EPOCH_UNIX_MS.get()
@@ -243,7 +246,7 @@ pub fn epoch_unix_ms() -> i64 {
 /// The epoch.
 ///
 /// # Errors
-/// 55000 where the configured value was not taken.
+/// 55000 if the configured value was not accepted.
 pub fn epoch() -> Result<Epoch, Error> {
     Epoch::from_unix_ms(EPOCH_UNIX_MS.get()).map_err(|_| Error::BadSetting("idgen.epoch"))
 }
@@ -251,7 +254,7 @@ pub fn epoch() -> Result<Epoch, Error> {
 /// The shard of `snowflake_next_id()`.
 ///
 /// # Errors
-/// 55000 where none is set.
+/// 55000 if none is set.
 pub fn shard() -> Result<Shard, Error> {
     Shard::try_from(SHARD.get()).map_err(|_| Error::ShardUnset)
 }
@@ -259,7 +262,7 @@ pub fn shard() -> Result<Shard, Error> {
 /// Checks that `idgen.allowed_shards` lets this server mint at all.
 ///
 /// # Errors
-/// 55000 where its configured value was not taken, or where it is empty beside Citus.
+/// 55000 if its configured value was not accepted, or if it is empty and Citus is preloaded.
 pub fn check_allowed_shards() -> Result<(), Error> {
     if BAD_ALLOWED_SHARDS.get() {
         return Err(Error::BadSetting("idgen.allowed_shards"));
@@ -276,7 +279,7 @@ pub fn allows(shard: Shard) -> bool {
 /// Checks that this server may mint for a shard.
 ///
 /// # Errors
-/// 55000 where it may not.
+/// 55000 if it may not.
 pub fn check_allowed(shard: Shard) -> Result<(), Error> {
     if allows(shard) {
         return Ok(());
@@ -286,10 +289,10 @@ pub fn check_allowed(shard: Shard) -> Result<(), Error> {
     Err(Error::ShardNotAllowed { shard: shard.into(), allowed })
 }
 
-/// Checks that what the configuration files say of settings of idgen is what the server goes by.
+/// Checks that the values of idgen's settings in the configuration files are in effect.
 ///
 /// # Errors
-/// 55000 where a value is refused, or waits for a restart.
+/// 55000 if a value was refused, or waits for a restart.
 pub fn check_files() -> Result<(), Error> {
     setting::not_taken("idgen.").next().map_or(Ok(()), |name| Err(Error::NotTaken(name)))
 }
@@ -309,17 +312,17 @@ pub fn max_lease() -> u64 {
     MAX_LEASE.get().unsigned_abs().into()
 }
 
-/// How many milliseconds ahead of the ids the durable mark is written.
+/// How far ahead of the ids the durable mark is written, in milliseconds.
 pub fn reserve_ahead_ms() -> u64 {
     RESERVE_AHEAD_MS.get().unsigned_abs().into()
 }
 
-/// The forward leap of the clock, in milliseconds, that stops minting; none where any is allowed.
+/// The forward jump of the clock, in milliseconds, that stops minting; `None` if any is allowed.
 pub fn max_clock_jump_ms() -> Option<u64> {
     u64::try_from(MAX_CLOCK_JUMP_MS.get()).ok()
 }
 
-/// Where tests want a backend to die or fail.
+/// The point at which tests want a backend to die or fail.
 #[cfg(feature = "pg_test")]
 pub fn fault() -> String {
     FAULT.get().unwrap_or_default().to_string_lossy().into_owned()

@@ -1,5 +1,5 @@
-//! Shared memory: the slots of all shards, each behind its own LWLock, and the state of the
-//! high-water mark behind another; and the starts of transactions.
+//! Shared memory: the slots of all shards, each with its own LWLock; the state of the high-water mark, with another
+//! LWLock; and the starts of transactions.
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
@@ -21,8 +21,7 @@ use crate::compat::{name_tranche, new_tranche, wait_event};
 use crate::error::{Error, Reason};
 use crate::pg::backend;
 
-/// A slot and its lock on one cache line: a visit writes this line and no other, and shards never
-/// contend with each other.
+/// A slot and its lock on one cache line. A visit writes only this line, and shards never contend with each other.
 #[repr(C, align(64))]
 pub struct LockedSlot<S> {
     lock: UnsafeCell<pg_sys::LWLock>,
@@ -32,7 +31,7 @@ pub struct LockedSlot<S> {
 const _: () = assert!(size_of::<LockedSlot<Shard>>() == 64 && size_of::<LockedSlot<JsShard>>() == 64);
 
 impl<S: Grid> LockedSlot<S> {
-    /// Runs `f` on the slot under its lock. `f` must not sleep, flush, allocate or raise.
+    /// Runs `f` on the slot under its lock. `f` must not sleep, flush, allocate or raise an error.
     #[inline]
     pub fn change<T>(&self, f: impl FnOnce(&mut Slot<S>) -> T) -> T {
         let LockedSlot { lock, slot } = self;
@@ -48,14 +47,15 @@ impl<S: Grid> LockedSlot<S> {
     }
 }
 
-/// The state of the high-water mark. The first line is read at every id and written at a renewal;
-/// the rest is touched at a renewal only.
+/// The state of the high-water mark. The first cache line is read for every id and written at a renewal; the rest
+/// is accessed only at a renewal.
 #[repr(C, align(64))]
 struct SharedMark {
     published: Published,
-    /// When the counters began. It is here because there is room, and is seldom written.
+    /// When the counters began. It is here because there is room on the line, and it is rarely written.
     counted_since: AtomicI64,
-    /// Since when a mark is awaited, if one is, in milliseconds since boot. It is here for the same reason.
+    /// The time since which a mark has been awaited, if one is, in milliseconds since boot. It is here for the same
+    /// reason.
     awaited_since_ms: AtomicU64,
     guarded: Guarded,
 }
@@ -67,11 +67,11 @@ struct Guarded {
     renewed: UnsafeCell<pg_sys::ConditionVariable>,
 }
 
-/// How many calls have been refused for each [`Reason`].
+/// The number of calls refused for each [`Reason`].
 #[repr(C, align(64))]
 struct Refusals([AtomicU64; Reason::ALL.len()]);
 
-/// All that idgen keeps in shared memory, but for the starts of transactions. All zero is what it begins as.
+/// Everything that idgen keeps in shared memory, except for the starts of transactions. Initially all zero.
 #[repr(C)]
 pub struct Shared {
     mark: SharedMark,
@@ -82,7 +82,7 @@ pub struct Shared {
     refusals: Refusals,
 }
 
-/// Shared memory taken, in bytes: 528 KiB for the slots, 256 bytes for the mark, and 192 for refused calls.
+/// The size of shared memory in bytes: 528 KiB for the slots, 256 bytes for the mark, and 192 for refused calls.
 const SIZE: usize = size_of::<Shared>();
 
 const TRANCHE: &CStr = c"idgen";
@@ -92,9 +92,9 @@ static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 static mut PREVIOUS_REQUEST_HOOK: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP_HOOK: pg_sys::shmem_startup_hook_type = None;
 
-/// Asks for shared memory; to be called while the library is being preloaded.
+/// Requests shared memory. Call it while the library is being preloaded.
 pub fn install_hooks() {
-    // SAFETY: the postmaster is one thread, and these variables are there to be chained this way.
+    // SAFETY: the postmaster is single-threaded, and these variables are meant to be chained this way.
     unsafe {
         PREVIOUS_REQUEST_HOOK = pg_sys::shmem_request_hook;
         pg_sys::shmem_request_hook = Some(request);
@@ -115,13 +115,13 @@ unsafe extern "C-unwind" fn request() {
     }
 }
 
-/// Runs in the postmaster, at start and again after every crash of a backend; nothing else runs
-/// then, so the slots need no lock yet. Backends inherit the pointer at fork; where they cannot, they
-/// run this too, and find what the postmaster has made.
+/// Runs in the postmaster, at start and again after every crash of a backend. Nothing else runs at that time, so
+/// the slots need no lock yet. Backends inherit the pointer at fork; on platforms where they cannot, they run this
+/// too and find what the postmaster has created.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn startup() {
-    // SAFETY: called by PostgreSQL as its shmem_startup_hook. The memory is as large as asked for
-    // and aligned to PG_CACHE_LINE_SIZE, which is at least the 64 bytes a LockedSlot wants.
+    // SAFETY: called by PostgreSQL as its shmem_startup_hook. The memory is as large as requested and aligned to
+    // PG_CACHE_LINE_SIZE, which is at least the 64 bytes that a LockedSlot requires.
     unsafe {
         if let Some(previous) = PREVIOUS_STARTUP_HOOK {
             previous();
@@ -156,29 +156,29 @@ unsafe extern "C-unwind" fn startup() {
     }
 }
 
-/// What is in shared memory.
+/// The content of shared memory.
 ///
 /// # Errors
-/// 55000 where the library was not preloaded.
+/// 55000 if the library was not preloaded.
 pub fn shared() -> Result<&'static Shared, Error> {
     let shared = SHARED.load(Ordering::Relaxed);
-    // SAFETY: not null means that startup() has filled it in, and shared memory outlives the process.
+    // SAFETY: if it is not null, startup() has initialized it, and shared memory outlives the process.
     unsafe { shared.as_ref() }.ok_or(Error::NotPreloaded)
 }
 
 unsafe extern "C-unwind" {
-    // As pg_sys has them, without the sigsetjmp that pgrx puts around calls of C: half the cost of the
-    // pair. It would turn a PostgreSQL error into a panic, and these raise none but for a backend that
-    // holds 200 LWLocks; this one holds none here.
+    // As in pg_sys, but without the sigsetjmp that pgrx puts around calls of C, which is half the cost of the pair.
+    // It would turn a PostgreSQL error into a panic, but these functions raise an error only in a backend that
+    // holds 200 LWLocks, and this one holds none here.
     fn LWLockAcquire(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type) -> bool;
     fn LWLockRelease(lock: *mut pg_sys::LWLock);
 }
 
-/// Runs `f` while holding an LWLock, which also holds interrupts off. Should `f` panic, the abort of
-/// the transaction releases the lock.
+/// Runs `f` while holding an LWLock, which also holds off interrupts. If `f` panics, the abort of the transaction
+/// releases the lock.
 ///
 /// # Safety
-/// `lock` is an initialised LWLock.
+/// `lock` is an initialized LWLock.
 unsafe fn locked<T>(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type, f: impl FnOnce() -> T) -> T {
     // SAFETY: the caller's promise.
     unsafe {
@@ -191,7 +191,7 @@ unsafe fn locked<T>(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type, f
 
 impl Shared {
     /// Runs `f` on the state of the high-water mark under its lock, and publishes it. `f` must not sleep, flush,
-    /// allocate or raise.
+    /// allocate or raise an error.
     pub fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
         let SharedMark { published, guarded, .. } = &self.mark;
         // SAFETY: the exclusive lock makes this the only reference to the state.
@@ -205,7 +205,7 @@ impl Shared {
         }
     }
 
-    /// What is published of the mark.
+    /// The published part of the mark.
     #[inline]
     pub fn published(&self) -> &Published {
         &self.mark.published
@@ -216,27 +216,27 @@ impl Shared {
         self.mark.counted_since.load(Ordering::Relaxed)
     }
 
-    /// Notes that a mark is being written now, in milliseconds since boot, and none was awaited.
+    /// Records that a mark is being written now, in milliseconds since boot, and that none was awaited.
     pub fn await_from(&self, boot_ms: u64) {
         self.mark.awaited_since_ms.store(boot_ms, Ordering::Relaxed);
     }
 
-    /// When that was.
+    /// The time recorded by [`Shared::await_from`].
     pub fn awaited_since(&self) -> u64 {
         self.mark.awaited_since_ms.load(Ordering::Relaxed)
     }
 
-    /// Counts a call that is refused.
+    /// Counts a refused call.
     pub fn count_refusal(&self, reason: Reason) {
         self.refusals.0[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many calls have been refused for that reason.
+    /// The number of calls refused for that reason.
     pub fn refused(&self, reason: Reason) -> u64 {
         self.refusals.0[reason as usize].load(Ordering::Relaxed)
     }
 
-    /// Begins the counters of all slots anew, and those of refused calls.
+    /// Resets the counters of all slots, and those of refused calls.
     pub fn reset_counters(&self) {
         self.mark.counted_since.store(backend::timestamp(), Ordering::Relaxed);
         for slot in &self.slots {
@@ -250,9 +250,9 @@ impl Shared {
         }
     }
 
-    /// From which tick on the ids of each backend's open transaction lie.
+    /// The starts of the open transactions of all backends.
     fn starts(&self) -> &'static [Start] {
-        // SAFETY: startup() has filled them in, and shared memory outlives the process.
+        // SAFETY: startup() has initialized them, and shared memory outlives the process.
         unsafe { slice::from_raw_parts(STARTS.load(Ordering::Relaxed), backend::most()) }
     }
 
@@ -263,32 +263,33 @@ impl Shared {
         }
     }
 
-    /// Takes back what this backend's transaction, parallel workers included, has published. A worker runs
-    /// small transactions of its own when it starts, which say nothing of its leader's.
+    /// Withdraws what this backend's transaction, including its parallel workers, has published. A parallel worker
+    /// runs small transactions of its own when it starts; their end says nothing about the transaction of its
+    /// leader.
     pub fn clear_start(&self) {
         if let Some(start) = backend::number().and_then(|owner| self.starts().get(owner)) {
             start.clear();
         }
     }
 
-    /// The tick from which on the ids of all open transactions lie.
+    /// Lower bound of the ticks of the ids of all open transactions.
     pub fn oldest_start(&self) -> Tick {
         Start::oldest(self.starts())
     }
 
-    /// Wakes those that wait for the mark to be renewed.
+    /// Wakes the backends that wait for the mark to be renewed.
     pub fn wake_waiting(&self) {
-        // SAFETY: initialised in startup().
+        // SAFETY: initialized in startup().
         unsafe { pg_sys::ConditionVariableBroadcast(self.mark.guarded.renewed.get()) }
     }
 
-    /// Sleeps until `done`, a [`Shared::wake_waiting`], or `ms` milliseconds. Raises what a cancel,
-    /// statement_timeout or the server's end asks for.
+    /// Sleeps until `done` is true, until [`Shared::wake_waiting`], or for `ms` milliseconds. Raises the error of a
+    /// cancel, of statement_timeout or of a shutdown.
     pub fn wait_for_mark(&self, ms: u64, done: impl FnOnce() -> bool) {
         let renewed = self.mark.guarded.renewed.get();
         let event = wait_event(Wait::Mark);
-        // SAFETY: initialised in startup(). To prepare before looking at `done` is what makes sure
-        // that no wake-up is missed; after an error the abort of the transaction cancels the sleep.
+        // SAFETY: initialized in startup(). Preparing before evaluating `done` ensures that no wake-up is missed.
+        // After an error, the abort of the transaction cancels the sleep.
         unsafe {
             pg_sys::ConditionVariablePrepareToSleep(renewed);
             if !done() {

@@ -18,7 +18,7 @@ use postgres::{Client, NoTls};
 use measure::{Spread, Work, at_once, interleaved};
 use systems::{HUNDRED_THOUSAND, MILLION, Rows, SYSTEMS, System, THOUSAND};
 
-/// What a shard can keep up: 1024 ids in a millisecond.
+/// The sustained rate of a shard: 1024 ids per millisecond.
 const CEILING: f64 = 1_024_000.0;
 
 /// How long the run takes.
@@ -26,7 +26,7 @@ struct Scale {
     quick: bool,
     /// Rounds that count.
     rounds: usize,
-    /// How long backends at once are looked at.
+    /// How long concurrent backends are measured.
     seconds: f64,
     /// The rows of a bulk insert.
     bulk: Rows,
@@ -108,8 +108,7 @@ struct Results {
     shared_memory: i64,
 }
 
-/// What bulk inserts are compared with besides the systems: no default at all, and for COPY one that has
-/// nothing to do with keys.
+/// Further subjects for bulk inserts: no default at all and, for COPY, a default that has nothing to do with keys.
 const READY_MADE: &str = "ready-made keys";
 const VOLATILE: &str = "ready-made keys, `random()` beside them";
 /// Transactions that a bulk insert is split into at most; what they leave out is scaled.
@@ -119,7 +118,7 @@ const SHARDS: [usize; 4] = [1, 2, 4, 8];
 /// Settings for backends that the clock does not hold, nor the disk.
 const UNTHROTTLED: [(&str, &str); 2] = [("idgen.max_ahead", "1h"), ("idgen.reserve_ahead", "3s")];
 
-/// The server and what is asked of it.
+/// The server and the settings of the measurement.
 struct Bench {
     scale: Scale,
     server: String,
@@ -128,7 +127,7 @@ struct Bench {
 }
 
 fn main() {
-    // Paths are from the top, where cargo does not start a package of its own.
+    // Paths are relative to the top folder, in which cargo does not start a benchmark.
     std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).expect("the top folder");
     let variable =
         |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: `make bench`"));
@@ -258,7 +257,7 @@ impl Bench {
         }
     }
 
-    /// Runs a statement, and gives its seconds and the bytes of WAL that the server wrote meanwhile.
+    /// Runs a statement, and returns its seconds and the bytes of WAL that the server wrote in that time.
     fn timed(&mut self, statement: &str) -> [f64; 2] {
         self.caught_up();
         let place = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint";
@@ -430,8 +429,7 @@ impl Bench {
     }
 
     fn sustained(&mut self) -> Vec<Load> {
-        // Left to the background, the writing of what the bulk inserts have left would delay every flush of
-        // the mark.
+        // Otherwise the background writing of data from the bulk inserts would delay every flush of the mark.
         sql(&mut self.control, "CHECKPOINT");
         self.set(&[("idgen.max_ahead", "0")]);
         let statement = "SELECT count(snowflake_next_id(6)) FROM thousand".to_owned();

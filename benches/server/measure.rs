@@ -31,8 +31,8 @@ impl Spread {
     }
 }
 
-/// Takes `N` figures of every subject, the first of them shown as progress. All subjects take turns, each
-/// round begins with another one, and the first round only warms up.
+/// Takes `N` figures of every subject, and shows the first one as progress. The subjects take turns, each round
+/// begins with another one, and the first round only warms up.
 pub fn interleaved<const N: usize>(
     title: &str,
     rounds: usize,
@@ -74,9 +74,9 @@ pub struct Work {
     pub rows: u64,
 }
 
-/// Runs a backend for each work, all at once, and looks at them for `seconds` in their midst. A statement
-/// that runs across an edge of that time counts by the part of it that is within; so that such a statement
-/// meets the same crowd to its end, all go on until the last of them has ended.
+/// Runs a backend for each work, all at once, and measures them for `seconds` in the middle. A statement that
+/// crosses an end of that time counts in proportion to the part within. All backends continue until the last such
+/// statement has ended, so that the load stays the same.
 pub fn at_once(server: &str, works: &[Work], seconds: f64) -> Done {
     let (ready, over, ended) = (Barrier::new(works.len() + 1), AtomicBool::new(false), AtomicUsize::new(0));
     thread::scope(|scope| {

@@ -19,7 +19,7 @@ const LABEL: (&str, u32) = ("sans-serif", 13);
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Colours that differ for most who see few of them (Okabe and Ito).
+/// Colors that most people with color blindness can distinguish (Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -31,10 +31,10 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
 ];
 
-/// Bars of one kind: what the legend calls them, and the value of each row.
+/// Bars of one kind: their name in the legend, and the value of each row.
 struct Bars<'a>(&'a str, Vec<f64>);
 
-/// A line: what the legend calls it, and its values from the first place of the axis on.
+/// A line: its name in the legend, and its values from the first place of the axis on.
 pub enum Line<'a> {
     Measured(&'a str, Vec<f64>),
     /// One that is computed, to hold the measured ones against.

@@ -9,7 +9,7 @@ use crate::measure::Spread;
 use crate::systems::{CACHED, IDGEN, INSTAGRAM, NEXTVAL};
 use crate::{Bench, CEILING, Inserts, Load, READY_MADE, Results, UNTHROTTLED, VOLATILE, cores};
 
-/// A demand on the figures: what, the bar, what was measured, and whether it holds.
+/// A requirement on the figures: its subject, the bar, the measured value, and whether it holds.
 pub struct Bar(String, String, String, bool);
 
 impl Bar {
@@ -106,7 +106,7 @@ pub fn wrapped(text: &str) -> String {
     lines
 }
 
-/// All of it.
+/// The whole report.
 pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, took: Duration) -> String {
     let mut text = String::new();
     let scale = &bench.scale;
@@ -330,12 +330,12 @@ fn within<'a>(text: &'a str, (begin, end): (&str, &str)) -> [&'a str; 3] {
     [before, within, after]
 }
 
-/// Where a run leaves its report, and the plots in a folder of it.
+/// The path of the report of a run, with the plots in a folder of it.
 pub fn out(quick: bool) -> PathBuf {
     PathBuf::from(if quick { ".build/bench" } else { "docs" })
 }
 
-/// Puts a part in its place in docs/performance.md, or that of a quick run in a file of its own.
+/// Writes a part into docs/performance.md, or that of a quick run into a file of its own.
 pub fn put_part(quick: bool, place: (&str, &str), file: &str, part: &str) {
     let path = out(quick).join(if quick { file } else { "performance.md" });
     let text = if quick {

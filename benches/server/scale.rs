@@ -1,5 +1,5 @@
-//! What a database with thousands of logical shards costs, each a schema of three tables: `make bench-scale`.
-//! The schemas are made, numbered and changed by the statements of docs/shards.md, as they stand there.
+//! The cost of a database with thousands of logical shards, each a schema of three tables: `make bench-scale`. The
+//! schemas are created, numbered and changed by the statements of docs/shards.md.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::{measure, plots, sql};
 
 const FULL: &[usize] = &[100, 1000, 8192];
 const QUICK: &[usize] = &[20, 100];
-/// Of what is measured more than once.
+/// The number of repetitions, where there are any.
 const ROUNDS: usize = 5;
 
 const TEMPLATE: &str = "
@@ -34,7 +34,7 @@ const TABLES: [&str; 3] = ["users", "photos", "likes"];
 /// The schema that single ones are measured by, and its shard. It is moved to the other server at last.
 const ONE: usize = 5;
 
-/// A figure of each size: what it is of, its unit, what makes it so, and the medians.
+/// A figure for each size: its subject, its unit, the cause of its size, and the medians.
 struct Figure {
     what: &'static str,
     unit: &'static str,
@@ -133,7 +133,7 @@ fn statement(beginning: &str) -> String {
     page[start..start + end].to_owned()
 }
 
-/// Runs a statement, and gives its seconds and those of CPU time that the backend took for it.
+/// Runs a statement, and returns its seconds and the CPU seconds of the backend.
 fn timed(client: &mut Client, statement: &str) -> [f64; 2] {
     let pid = number(client, "SELECT pg_backend_pid()") as i32;
     let before = measure::cpu_time(pid);
@@ -228,7 +228,7 @@ fn columns(client: &mut Client, figures: &mut Figures) {
     }
 }
 
-/// The defaults of the one schema, for a shard or for that of the session.
+/// The defaults of a single schema, for a shard or for that of the session.
 fn alter(shard: &str) -> String {
     let one =
         |table| format!("ALTER TABLE shard{ONE}.{table} ALTER id SET DEFAULT snowflake_next_id({shard});");
@@ -270,7 +270,7 @@ fn number_all(client: &mut Client, schemas: usize, figures: &mut Figures) {
         ),
     );
     sql(client, "VACUUM ANALYZE");
-    // The first block of the page that says so has a statement before it, which spoils one number.
+    // In the first such block of the page, a statement before it spoils one number.
     let all = statement("DO $$\nDECLARE\n    item record;");
     let [time, cpu] = timed(client, &all);
     figures.add(NUMBERED, "s", BOTH, time);
@@ -341,7 +341,7 @@ fn tools(servers: &Servers, database: &str, client: &mut Client, figures: &mut F
     figures.add("`VACUUM`, of all tables", "s", POSTGRES, seconds(|| sql(client, "VACUUM")));
 }
 
-/// How long an autovacuum worker looks at a database where it finds nothing to do.
+/// The time that an autovacuum worker takes for a database in which it finds nothing to do.
 fn autovacuum(control: &mut Client, database: &str, figures: &mut Figures) {
     let reload = |control: &mut Client, change: &str| {
         sql(control, change);
@@ -366,13 +366,13 @@ fn autovacuum(control: &mut Client, database: &str, figures: &mut Figures) {
         thread::sleep(Duration::from_millis(1));
     }
     reload(control, "ALTER SYSTEM RESET autovacuum_naptime");
-    // The first may have had something to do, and the last may go on.
+    // The first one may have had something to do, and the last one may still run.
     let seen: Vec<_> = passes.iter().skip(1).take(ROUNDS).map(|(_, age)| age * 1e3).collect();
     assert!(!seen.is_empty(), "no autovacuum worker was seen");
     figures.add("an autovacuum worker that finds nothing to do", "ms", POSTGRES, Spread::of(seen).median);
 }
 
-/// Moves the one shard to the other server, by the program that users have for it.
+/// Moves one shard to the other server, with the program for users.
 fn move_one(servers: &Servers, control: &mut Client, database: &str, figures: &mut Figures) {
     let mut target = servers.client(&servers.target, "postgres");
     sql(&mut target, &format!("CREATE DATABASE {database}"));

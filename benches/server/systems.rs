@@ -8,11 +8,11 @@ pub struct System {
     pub call: &'static str,
     /// A column filled by it.
     pub column: &'static str,
-    /// The table whose rows it is called for when one backend's calls are timed.
+    /// The table for whose rows it is called when the calls of one backend are timed.
     pub calls_over: Rows,
     /// The table that each transaction of a load is over; none: a transaction for each call.
     pub load_over: Option<Rows>,
-    /// The table that each transaction of a bulk insert is over, where one for all is out of reach.
+    /// The table for each transaction of a bulk insert, if a single transaction would take too long.
     pub insert_from: Option<Rows>,
 }
 

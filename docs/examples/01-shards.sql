@@ -2,7 +2,7 @@
 -- Instagram". The schemas may all live in one database today and move to others later: the shard is
 -- in every id, so an id alone says where its row is.
 --
--- Numbers 0 to 8191 are there for the taking. Give each schema of all your databases its own.
+-- The numbers 0 to 8191 are available. Give each schema of all your databases a number of its own.
 
 DO $$
 DECLARE

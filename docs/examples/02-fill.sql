@@ -1,5 +1,5 @@
--- A first load: in every shard 200 users with 10 photos each. The default mints the ids, for many
--- rows at once as for one. No created_at column is needed: the time is in the id.
+-- A first load: in every shard 200 users with 10 photos each. The default mints the ids, for
+-- many rows at once as well as for one. No created_at column is needed: the time is in the id.
 
 DO $$
 DECLARE

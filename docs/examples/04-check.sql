@@ -9,7 +9,7 @@ FROM every_row
 GROUP BY shard
 ORDER BY shard;
 
--- Over all schemas: is an id there twice, or one that carries another shard than its schema's?
+-- Over all schemas: does an id occur twice, or carry another shard than that of its schema?
 
 SELECT count(*)                                       AS ids,
        count(DISTINCT id)                             AS different,

@@ -1,6 +1,6 @@
--- The clock of the ids, its guards and the settings in force; then the three busiest shards. There,
--- "ids" is what sessions took: they take short runs, and what one does not use in its millisecond is
--- skipped.
+-- The clock of the ids, its safeguards and the settings in effect; then the three busiest shards. There,
+-- "ids" counts what sessions took: they take short runs, and skip what they do not use within the
+-- millisecond.
 
 \x on
 SELECT * FROM idgen_status;

@@ -1,22 +1,22 @@
--- Takes a logical shard over from a PL/pgSQL function such as Instagram's, while clients go on. Once for each
--- shard:
+-- Takes over a logical shard from a PL/pgSQL function such as Instagram's, while clients keep working. Run it once
+-- for each shard:
 --
 --     psql -d app -v function=insta5.next_id -v sequence=insta5.table_id_seq -v shard=5 -f from-plpgsql.sql
 --
--- Before that, preload idgen with the function's epoch, here Instagram's, restart, and create the extension:
+-- Before that, preload idgen with the epoch of the function, here Instagram's, restart, and create the extension:
 --
 --     shared_preload_libraries = 'idgen'
 --     idgen.epoch = 1314220021721
 --
--- Every id that idgen mints is greater than every id of the function. The function stays and gives ids of
--- idgen, so its callers need not change. A call that waits for the sequence at the moment of the change fails
--- with 2200H (the sequence is at its end) and is to be tried again; in the same way any forgotten copy of the
--- function fails from then on. The column defaults are then changed one by one, to be faster; where that is
--- interrupted, run it again.
+-- Every id that idgen mints is greater than every id of the function. The function stays and returns ids of idgen, so
+-- its callers need not change. A call that waits for the sequence at the moment of the change fails with 2200H (the
+-- sequence is at its end) and must be tried again. Any forgotten copy of the function fails in the same way from then
+-- on. The column defaults are then changed one by one, which makes them faster. If that is interrupted, run the script
+-- again.
 --
--- Before it changes anything it calls the function once, and looks whether that moved the sequence, whether the id
--- is of the shard and the epoch, and whether every role that inserts may mint by idgen. What else the function
--- is stays: its owner and grants, SECURITY DEFINER, SET, PARALLEL and the like.
+-- Before the script changes anything, it calls the function once and checks that the call moved the sequence, that the
+-- id has the shard and the epoch, and that every role that inserts has the privileges to mint with idgen. All other
+-- properties of the function stay: its owner and grants, SECURITY DEFINER, SET, PARALLEL and the like.
 
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
@@ -32,7 +32,7 @@ SELECT set_config('migrate.function', :'function', false), set_config('migrate.s
 BEGIN ISOLATION LEVEL READ COMMITTED;
 DO $$
 DECLARE
-    -- Others of its name take arguments.
+    -- Other functions of its name take arguments.
     function CONSTANT regproc := to_regprocedure(current_setting('migrate.function') || '()')::oid::regproc;
     sequence CONSTANT regclass := current_setting('migrate.sequence');
     shard CONSTANT integer := current_setting('migrate.shard');
@@ -49,21 +49,21 @@ DECLARE
     past bigint;
     item record;
 BEGIN
-    -- Functions of idgen are named with their schema, and nothing else of it is in reach: whoever may create there
-    -- could have an operator of theirs called here.
+    -- Functions of idgen are qualified with their schema, which is not in the search_path: a role that may create
+    -- objects in it could otherwise have its own operators called here.
     IF function IS NULL THEN
-        RAISE 'there is no function %() without arguments', current_setting('migrate.function');
+        RAISE 'function %() does not exist', current_setting('migrate.function');
     END IF;
     SELECT * INTO old FROM pg_proc WHERE oid = function;
     IF old.prorettype <> 'bigint'::regtype OR old.proretset OR old.prokind <> 'f' OR old.prosqlbody IS NOT NULL THEN
-        RAISE '%() is not a function with a body in quotes that returns one bigint', function;
+        RAISE 'function %() must have a body in quotes and return a single bigint', function;
     END IF;
     IF old.prosrc ~ 'snowflake_next_id' THEN
-        RAISE NOTICE '% mints by idgen already', function;
+        RAISE NOTICE 'function % already mints ids with idgen', function;
         RETURN;
     END IF;
 
-    -- A function that is SECURITY DEFINER calls idgen as its owner, and the new defaults call it as whoever inserts.
+    -- A SECURITY DEFINER function calls idgen as its owner; the new defaults call it as the role that inserts.
     SELECT string_agg(DISTINCT quote_ident(rolname), ', ') INTO lacking
     FROM (SELECT r.oid, rolname, false AS by_name
           FROM pg_roles AS r, pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
@@ -74,38 +74,39 @@ BEGIN
           WHERE CASE WHEN old.prosecdef THEN oid = old.proowner
                      ELSE has_function_privilege(oid, function, 'EXECUTE')
                           AND has_schema_privilege(oid, old.pronamespace, 'USAGE') END) AS callers
-    WHERE oid >= 16384    -- not those that PostgreSQL has made, which nobody inserts as
+    WHERE oid >= 16384    -- not PostgreSQL's predefined roles, which nobody inserts as
       AND (NOT has_function_privilege(oid, mint, 'EXECUTE')
            OR by_name AND NOT has_schema_privilege(oid, idgen, 'USAGE'));
     IF lacking IS NOT NULL THEN
-        RAISE 'roles that call %, or insert by it, may not mint by idgen: %', function, lacking
+        RAISE 'roles that call %, or insert rows with it as default, may not mint with idgen: %', function, lacking
             USING HINT = format('Grant them USAGE ON SCHEMA %1$s and EXECUTE ON FUNCTION %1$s.snowflake_next_id(integer), '
-                                'or take from them what they do not need.', idgen);
+                                'or revoke the privileges that they do not need.', idgen);
     END IF;
 
-    -- nextval keeps a lock on its sequence until the end of the transaction, so the call shows what it uses,
-    -- whatever others do meanwhile.
+    -- nextval keeps a lock on its sequence until the end of the transaction, so the locks of this session show which
+    -- sequence the call used, whatever others do in the meantime.
     EXECUTE format('SELECT %s()', function) INTO id;
     SELECT array_agg(DISTINCT relation::regclass) INTO used
     FROM pg_locks JOIN pg_class AS c ON c.oid = relation
     WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relkind = 'S'
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
     IF used IS NULL THEN
-        RAISE '% uses no sequence: to end % would not keep it from making ids', function, sequence
-            USING HINT = 'Such a function has to be replaced by hand, while nobody calls it.';
+        RAISE '% uses no sequence, so ending % would not keep it from making ids', function, sequence
+            USING HINT = 'Replace such a function by hand, while nobody calls it.';
     ELSIF sequence <> ALL (used) THEN
         RAISE '% does not use sequence %', function, sequence
             USING HINT = format('It uses %s.', array_to_string(used, ', '));
     END IF;
     EXECUTE format('SELECT %1$s.shard_of($1), %1$s.snowflake_time($1)', idgen) INTO id_shard, id_time USING id;
     IF id_shard <> shard OR abs(extract(epoch FROM clock_timestamp() - id_time)) > 60 THEN
-        RAISE '% is of shard % and of %', function, id_shard, id_time
-            USING HINT = 'Set idgen.epoch to the epoch of the function, restart, and give its shard.';
+        RAISE 'an id of % has shard % and time %', function, id_shard, id_time
+            USING HINT = 'Set idgen.epoch to the epoch of the function, restart, and pass its shard.';
     END IF;
 
     -- The function cannot make an id without its sequence, on which nextval keeps a lock until the end of the
-    -- transaction. So with this lock no transaction is open in which it made one, and none can get another.
-    -- The waits are shorter than deadlock_timeout, so that clients never wait long, nor see a deadlock.
+    -- transaction. So once this lock is held, no transaction in which the function made an id is open, and no call
+    -- can make another one. The waits are shorter than deadlock_timeout, so clients neither wait long nor see a
+    -- deadlock.
     FOR try IN 1..50 LOOP
         BEGIN
             PERFORM set_config('lock_timeout', '900ms', true);
@@ -116,13 +117,13 @@ BEGIN
             PERFORM pg_sleep(0.5);
         END;
     END LOOP;
-    -- A call that waits in nextval would go on with the old function: let it fail.
+    -- A call that waits in nextval would continue in the old function: make it fail.
     PERFORM nextval(sequence);
     EXECUTE format('SELECT last_value FROM %s', sequence) INTO last;
     EXECUTE format('ALTER SEQUENCE %s MAXVALUE %s', sequence, last);
 
-    -- A client may have got an id that is in no table yet. It is of this millisecond at the latest, and ids
-    -- go on after it. After the greatest id in a table as well, should the clock have been set back.
+    -- A client may have got an id that is in no table yet. It is of this millisecond at the latest, so ids continue
+    -- after this millisecond, and after the greatest id in a table, in case the clock has been set back.
     EXECUTE format('SELECT %s.snowflake_max_id(clock_timestamp())', idgen) INTO past;
     FOR item IN
         SELECT DISTINCT d.adrelid::regclass AS relation, a.attname
@@ -135,8 +136,8 @@ BEGIN
     PERFORM pg_sleep(0.002);
     EXECUTE format('SELECT %s.snowflake_advance($1, $2)', idgen) USING shard, past;
 
-    -- Still in PL/pgSQL: a statement that has begun with the old one can go on with it.
-    -- All but the body is as it was. Where an argument is for the result, $1 is its name too.
+    -- The function stays in PL/pgSQL, so that a statement that has begun with the old one can continue with it. Only
+    -- the body changes. If the result is an OUT argument, $1 is its name too.
     definition := pg_get_functiondef(function);
     definition := left(definition, strpos(definition, chr(10) || 'AS $'));
     EXECUTE replace(definition, ' LANGUAGE sql', ' LANGUAGE plpgsql') || format(
@@ -144,14 +145,14 @@ BEGIN
                              ELSE 'BEGIN $1 := %s.snowflake_next_id(%s); END' END, idgen, shard));
     EXECUTE format('SELECT id, %s.shard_of(id) FROM %s() AS id', idgen, function) INTO id, id_shard;
     IF id_shard <> shard OR id <= past THEN
-        RAISE '% does not go on after %', id, past;
+        RAISE 'id % does not continue after %', id, past;
     END IF;
     RAISE NOTICE 'ids of shard % are minted by idgen from now on, and are greater than %', shard, past;
 END
 $$;
 COMMIT;
 
--- 2. The defaults, each in a transaction of its own. One that does more than to call the function stays.
+-- 2. The defaults, each in a transaction of its own. One that does more than call the function is not changed.
 DO $$
 DECLARE
     function CONSTANT regproc := to_regprocedure(current_setting('migrate.function') || '()')::oid::regproc;

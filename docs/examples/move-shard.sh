@@ -1,46 +1,46 @@
 #!/usr/bin/env bash
-# Moves a logical shard, a schema of a database, to another server while clients go on.
+# Moves a logical shard, which is a schema of a database, to another server while clients keep working.
 #
 #     move-shard.sh [OPTION]... SOURCE TARGET SCHEMA SHARD
 #     move-shard.sh 'host=old dbname=app' 'host=new dbname=app' insta5 5
 #
-# SOURCE and TARGET are connection strings of superusers, to the servers themselves and not to a pooler. psql and
-# pg_dump are on the PATH. Passwords belong into ~/.pgpass: every user of the machine sees the arguments of a command.
+# SOURCE and TARGET are connection strings for superusers, to the servers themselves and not to a pooler. psql and
+# pg_dump must be on the PATH. Keep passwords in ~/.pgpass: every user of the machine sees the arguments of a command.
 #
 #     --source-standby CONNECTION    a standby of the source; one option for each
 #     --target-standby CONNECTION    a standby of the target; one option for each
 #     --set-list PROGRAM             sets idgen.allowed_shards: see below
-#     --undo                         gives a shard back to the source after a move that broke off
-#     --finish                       goes on with such a move
+#     --undo                         gives the shard back to the source after a move that was interrupted
+#     --finish                       continues such a move
 #
 # No row is lost, no id is minted twice, and ids of the target are greater than those of the source. While the
 # rows are copied, clients can neither read nor write the schema. Statements fail on the source with 3F000 or 42P01
-# (there is no such schema, or table) or 55000 (the shard is not allowed), and on the target in the same way until
-# the move is done. So a client that gets one of these tries again, on the target.
+# (the schema or table does not exist) or 55000 (the shard is not allowed), and on the target in the same way until
+# the move is done. A client that gets one of these errors should try again, on the target.
 #
-# Everything that can be looked at is looked at before the schema is closed. What goes wrong after that is undone,
-# until the moment when the target may mint. The name of the schema on the source says how far a move has come:
+# Everything that can be checked is checked before the schema is closed. If something fails after that, the move is
+# undone, unless the target may already mint. The name of the schema on the source says how far a move has come:
 #
-#     SCHEMA            it has not begun, or is undone
+#     SCHEMA            it has not begun, or was undone
 #     SCHEMA_moving     the source is closed, and the target does not mint: --undo or --finish
-#     SCHEMA_moved      the target may mint: --finish. In the end these are the old rows, for you to drop
+#     SCHEMA_moved      the target may mint: --finish. After the move, these are the old rows, for you to drop
 #
-# A list in idgen.allowed_shards is a setting of one server, which standbys do not replay. So the lists of the
-# standbys are changed too, or a promoted standby of the source would mint what the target mints. The lists are set by
-# ALTER SYSTEM. Where something else keeps the configuration, such as Patroni or an operator of Kubernetes, give a
-# PROGRAM that tells it. It is called with two arguments, "source" or "target" and the list, and must reach the standbys
-# too. The move goes on when every server shows the list.
+# idgen.allowed_shards is set on each server by itself: standbys do not replay it. So the lists of the standbys are
+# changed too; otherwise a promoted standby of the source would mint what the target mints. The lists are set by ALTER
+# SYSTEM. If something else manages the configuration, such as Patroni or a Kubernetes operator, give a PROGRAM that
+# changes it there. It is called with two arguments, "source" or "target" and the list, and must set the list on the
+# standbys too. The move continues once every server shows the list.
 #
-# What is needed: one idgen.epoch on both. A list on the target without the shard (an empty list means every shard,
-# and only one server may mint for this one). Nothing outside of the schema that uses what is in it. One move at a time
-# on either server.
+# Requirements: the same idgen.epoch on both servers; a list on the target without the shard (an empty list means every
+# shard, and only one server may mint for this one); nothing outside the schema that uses objects in it; one move at a
+# time on either server.
 #
-# What does not come along: large objects, and what is no part of the schema, such as publications. While the rows are
-# copied the schema has another name on the target too: a constraint or an index that calls a function whose body is a
-# string that names the schema fails there.
+# Not moved: large objects, and whatever is not part of the schema, such as publications. While the rows are copied, the
+# schema has another name on the target too: a constraint or an index fails there if it calls a function whose body is a
+# string that names the schema.
 set -euo pipefail
 shopt -s inherit_errexit
-# What a role or a database may have set otherwise.
+# A role or a database may have other values.
 for setting in search_path=pg_catalog client_min_messages=warning synchronous_commit=on datestyle=ISO timezone=UTC \
     track_activities=on idle_session_timeout=0 statement_timeout=0 lock_timeout=0 default_transaction_read_only=off; do
     PGOPTIONS="${PGOPTIONS-} -c $setting"
@@ -73,19 +73,19 @@ case $shard in *[!0-9]* | '') die "the shard is not a number: $shard" ;; esac
 [ ${#shard} -le 9 ] || die "the shard is out of range: $shard"
 shard=$((10#$shard))
 
-# on SERVER SQL: what the SQL prints, in a session of its own.
+# on SERVER SQL: prints the result of the SQL, run in a session of its own.
 on() {
     local code=0
     "${apart[@]}" psql -X -q -At -d "${connection[$1]}" -v ON_ERROR_STOP=1 -v schema="$schema" -v moving="$moving" \
         -v moved="$moved" -v shard="$shard" -v idgen="${idgen-}" -v past="${past-}" <<<"$2" || code=$?
-    # 2 is a connection that could not be made, or was lost.
+    # psql exits with 2 if the connection could not be made, or was lost.
     [ "$code" != 2 ] || printf 'error: %s cannot be reached\n' "$1" >&2
     return "$code"
 }
 
 quoted() { printf '"%s"' "${1//\"/\"\"}"; }
 
-# The statements, for those who have to do it by hand.
+# The statements to run by hand.
 rename_by_hand() { printf 'ALTER SCHEMA %s RENAME TO %s;' "$(quoted "$1")" "$(quoted "$2")"; }
 list_by_hand() {
     if [ -n "$set_list" ]; then
@@ -95,14 +95,14 @@ list_by_hand() {
     fi
 }
 
-# What a server may mint for: the rows n of "allowed".
+# The shards that a server may mint for: the rows n of "allowed".
 allowed_shards="WITH allowed AS (
         SELECT n
         FROM string_to_table(
                  coalesce(nullif(trim(current_setting('idgen.allowed_shards')), ''), '0-8191'), ',') AS entry,
              generate_series(split_part(entry, '-', 1)::integer, split_part(entry, '-', -1)::integer) AS n)"
 
-# list SERVER with|without: its idgen.allowed_shards with the shard in it, or without.
+# list SERVER with|without: prints its idgen.allowed_shards with the shard added, or removed.
 list() {
     local added=false
     [ "$2" = without ] || added=true
@@ -118,11 +118,11 @@ list() {
         FROM range"
 }
 
-# Where there is no answer it says yes, which is the safe side.
+# Without an answer it is true, which is the safe side.
 is_allowed="$allowed_shards SELECT coalesce(bool_or(n = :shard), false) FROM allowed"
 may_mint() { [ "$(on "$1" "$is_allowed")" != f ]; }
 
-# state_of SERVER: which names of the schema it has.
+# state_of SERVER: prints which names of the schema exist there.
 state_of() {
     on "$1" "SELECT coalesce(string_agg(CASE nspname WHEN :'schema' THEN ' schema' WHEN :'moving' THEN ' moving'
                                                      ELSE ' moved' END, '' ORDER BY length(nspname), nspname), '')
@@ -131,7 +131,7 @@ state_of() {
 
 # allow SERVER LIST: changes the setting, and waits until the postmaster has told every backend.
 allow() {
-    local try tries=600    # another program may need its time to tell the servers
+    local try tries=600    # another program may take a while to reach the servers
     if [ -z "$set_list" ]; then
         tries=100
         on "$1" "ALTER SYSTEM SET idgen.allowed_shards = '$2'" && on "$1" "SELECT pg_reload_conf()" >/dev/null || return
@@ -140,22 +140,22 @@ allow() {
         [ "$(on "$1" "SHOW idgen.allowed_shards")" != "$2" ] || return 0
         sleep 0.1
     done
-    echo "error: idgen.allowed_shards does not become \"$2\" on $1" >&2
+    echo "error: idgen.allowed_shards did not become \"$2\" on $1" >&2
     return 1
 }
 
-# allow_all source|target LIST: on a server and its standbys.
+# allow_all source|target LIST: changes the setting on a server and its standbys.
 allow_all() {
     local server failed=0
     local -n servers=$1
     [ -z "$set_list" ] || "$set_list" "$1" "$2" || return
     for server in "${servers[@]}"; do
-        allow "$server" "$2" || { failed=1; say "what is left to do on $server: $(list_by_hand "$2")"; }
+        allow "$server" "$2" || { failed=1; say "still to be done on $server: $(list_by_hand "$2")"; }
     done
     return "$failed"
 }
 
-# end_others SERVER: ends the sessions of an earlier run there, such as a restore that would still commit.
+# end_others SERVER: ends sessions of an earlier run, such as a restore that could still commit.
 end_others() {
     local pids='' try
     for try in {1..300}; do
@@ -165,22 +165,22 @@ end_others() {
               AND pid NOT IN (pg_backend_pid(), $([ "$1" = 'the source' ] && echo "$lock_pid" || echo "$hold_pid"))") ||
             return
         [ -n "$pids" ] || return 0
-        [ "$try" != 1 ] || say "ending what is still at work for this move on $1: pid $pids"
+        [ "$try" != 1 ] || say "ending sessions that are still at work for this move on $1: pid $pids"
         on "$1" "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid IN ($pids)" >/dev/null || return
         sleep 0.1
     done
-    echo "error: these sessions on $1 do not end: pid $pids" >&2
+    echo "error: these sessions on $1 did not end: pid $pids" >&2
     return 1
 }
 
-# open_lock: begins the session that has the lock of the schema, and ends with this program, however that ends. In a
-# session of the operating system, so that no Ctrl-C ends it, for the undo needs it.
+# open_lock: begins the session that holds the lock of the schema. It ends with this program, however that ends. It has
+# a session of the operating system of its own, so that Ctrl-C does not end it: the undo needs it.
 own=() lock_pid='' answer=''
 ! command -v setsid >/dev/null || own=(setsid)
 open_lock() {
     local to=${lock[1]-} pid=${lock_PID-}
-    # One that is gone must be waited for: bash would forget the new one with it. What is left of it on the server has
-    # the lock still, where a firewall has cut it off.
+    # A coprocess that is gone must be waited for, or bash would forget the new one with it. If a firewall has cut it
+    # off, its session on the server still holds the lock.
     [ -z "$to" ] || eval "exec $to>&-"
     [ -z "$pid" ] || wait "$pid" || true
     [ -z "$lock_pid" ] || on 'the source' "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -193,9 +193,9 @@ open_lock() {
     in_lock "SET lock_timeout = '5s'; SELECT pg_advisory_lock(hashtext('move-shard'), hashtext(:'schema'));"
 }
 
-# in_lock SQL: runs it in the session that has the lock, so that no run which has lost it changes a name. Its last line
-# is the answer. The end of that has a mark of its own, for a call may have been interrupted. The array is gone when the
-# session is.
+# in_lock SQL: runs it in the session that holds the lock, so that a run that has lost the lock changes no name. Sets
+# answer to the last line of the output. A mark of its own ends each output, because an earlier call may have been
+# interrupted. The array of the coprocess disappears with the session.
 in_lock() {
     local line='' state='' mark="done $RANDOM$RANDOM" from=${lock[0]-} to=${lock[1]-}
     answer=''
@@ -206,17 +206,17 @@ in_lock() {
     [ "$line" = "$mark" ] && [ "$state" = 00000 ]
 }
 
-# While a schema moves, the first line of its comment on the source says with which shard. What comes after it is its own.
+# While a schema moves, the first line of its comment on the source names the shard; its own comment follows.
 comment_line="split_part(obj_description(oid, 'pg_namespace'), E'\\n', 1)"
 comment_of="nullif(substr(obj_description(oid, 'pg_namespace'), length($comment_line) + 2), '')"
 
-# The source comes first: clients wait for it. Its list comes after its name, which only the holder of the lock has
-# changed. Nothing may stop it on the way: psql would hear of a second Ctrl-C although it is ignored here.
+# The source comes first, because clients wait for it. Its list comes after its name, which only the holder of the lock
+# has changed. Nothing may interrupt this: psql would receive a second Ctrl-C even though it is ignored here.
 undo() {
     local server left=0
     trap '' INT TERM HUP PIPE
     ! command -v setsid >/dev/null || apart=(setsid -w)
-    # A COMMIT that waits for standbys would still come.
+    # A COMMIT that waits for standbys could still happen.
     if { in_lock 'SELECT;' || open_lock; } && end_others 'the source' && [ "$(state_of 'the source')" != ' schema' ]; then
         in_lock "BEGIN;
             SELECT format('COMMENT ON SCHEMA %I IS %L', nspname, $comment_of) FROM pg_namespace
@@ -224,11 +224,11 @@ undo() {
             ALTER SCHEMA :\"moving\" RENAME TO :\"schema\";
             COMMIT;" || true
     fi
-    # A name that somebody else has given in the meantime is not the one that was taken.
+    # Somebody else may have given a new schema the name in the meantime.
     case "$(state_of 'the source')" in
         ' schema') ;;
         *' moved'*)
-            say "NOT undone: another run has gone on, and the target may mint. Run the same command with --finish"
+            say "NOT undone: another run has continued, and the target may mint. Run the same command with --finish"
             return 1
             ;;
         ' schema moving')
@@ -236,7 +236,7 @@ undo() {
             return 1
             ;;
         *)
-            say "NOT undone. What is left to do, if the source has $moving: $(rename_by_hand "$moving" "$schema")"
+            say "NOT undone. Still to be done, if the source has $moving: $(rename_by_hand "$moving" "$schema")"
             say "and then on the source and each of its standbys: $(list_by_hand "$allowed")"
             return 1
             ;;
@@ -248,7 +248,7 @@ undo() {
         for server in "${source[@]}"; do
             allow "$server" "$allowed" || {
                 left=1
-                say "NOT undone. What is left to do on $server: $(list_by_hand "$allowed")"
+                say "NOT undone. Still to be done on $server: $(list_by_hand "$allowed")"
             }
         done
     fi
@@ -258,22 +258,22 @@ undo() {
     return "$left"
 }
 
-# A copy that this source's rows were put into says so, and no other schema is dropped.
+# A copy of this source's rows says so in its comment; no other schema is dropped.
 mark_of() { on "$1" "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = :'moving'"; }
 drop_copy() {
     end_others 'the target' &&
         on 'the target' "SET client_min_messages = warning;
             SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace
             WHERE nspname = :'moving' AND obj_description(oid, 'pg_namespace') = '$PGAPPNAME' \\gexec
-            SELECT format('%I is left on the target: it is no copy of this source''s', nspname)
+            SELECT format('%I is left on the target: it is not a copy from this source', nspname)
             FROM pg_namespace WHERE nspname = :'moving'" ||
-        say "what may be left to do on the target, where it is a copy: DROP SCHEMA IF EXISTS $(quoted "$moving") CASCADE;"
+        say "still to be done on the target, if it is a copy: DROP SCHEMA IF EXISTS $(quoted "$moving") CASCADE;"
 }
 
 state=unchanged withdrawn=no copy='' with=''
 finish() {
     local code=$?
-    # What is undone is undone to the end, also where nobody reads any more what is said.
+    # An undo runs to its end, even if nobody reads its output any more.
     set +e +m
     trap - EXIT
     trap '' INT TERM HUP PIPE
@@ -281,14 +281,14 @@ finish() {
     case $state in
         closed)
             say "undoing what was done"
-            # Another move may have changed the list since. It would be lost with the text of before.
+            # Another move may have changed the list since. The old text would lose its change.
             now=$(on 'the source' "SHOW idgen.allowed_shards") && [ "$withdrawn" = yes ] && [ "$now" != "$without" ] &&
                 now=$(list 'the source' with) && [ -n "$now" ] && allowed=$now
             undo
             ;;
-        resumed) say "the move has broken off again: run the same command with --finish, or with --undo" ;;
+        resumed) say "the move was interrupted again: run the same command with --finish, or with --undo" ;;
         opened)
-            say "NOT undone, for the target may mint already. Run the same command with --finish"
+            say "NOT undone, because the target may already mint. Run the same command with --finish"
             [ -z "$with" ] || say "By hand, on the target and its standbys: $(list_by_hand "$with") and then on the" \
                 "target: $(rename_by_hand "$moving" "$schema")"
             ;;
@@ -298,9 +298,9 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM HUP PIPE
 
-# --- What can be looked at while clients go on. Nothing is changed.
+# --- Checks while clients keep working. Nothing is changed.
 
-# To undo, the source is enough.
+# An undo needs only the source.
 needed=("${source[@]}" "${target[@]}")
 [ "$resume" != undo ] || needed=('the source')
 for server in "${needed[@]}"; do on "$server" "SELECT" >/dev/null || exit; done
@@ -309,19 +309,19 @@ for server in 'the source' 'the target'; do
         die "$server is a standby, which cannot take part"
 done
 [ "$(on 'the source' "SELECT octet_length(:'moving')")" -le 63 ] ||
-    die "the name of the schema leaves no room for _moving"
+    die "the name of the schema is too long for _moving to be appended"
 
-# One run at a time. A session on the target stays as long as the one with the lock. The others of this program go by the
-# same name.
+# One run at a time. A session on the target stays open as long as the one with the lock. All sessions of this program
+# have the same application_name.
 system() { on "$1" "SELECT system_identifier FROM pg_control_system()"; }
 PGAPPNAME="move-shard $shard of $(system 'the source')/$(on 'the source' "SELECT oid FROM pg_database
                                                                         WHERE datname = current_database()")"
 export PGAPPNAME
 for server in "${needed[@]}"; do
     [ "$(on "$server" "SELECT current_setting('application_name') || current_setting('search_path')")" = \
-        "${PGAPPNAME}pg_catalog" ] || die "give no options and no application_name for $server"
+        "${PGAPPNAME}pg_catalog" ] || die "the connection string of $server must not set options or application_name"
 done
-open_lock || die "another run is at work for $schema, or there is no session that could have its lock. On the source, pid $(
+open_lock || die "another run is at work on $schema, or its lock cannot be taken. On the source, pid $(
     on 'the source' "SELECT coalesce(string_agg(pid::text, ', '), 'none') FROM pg_locks
                      WHERE locktype = 'advisory' AND granted AND objsubid = 2
                        AND classid::bigint = hashtext('move-shard')::bigint & 4294967295")"
@@ -335,9 +335,9 @@ if [[ " ${needed[*]} " == *'the target'* ]]; then
         [ "$hold_pid" = 0 ] || break
         sleep 0.1
     done
-    [ "$hold_pid" != 0 ] || die "no session stays on the target"
+    [ "$hold_pid" != 0 ] || die "cannot keep a session open on the target"
 fi
-# Two of them would read a list, and each write it without what the other has changed.
+# Two moves would read the same list, and each would write it without the change of the other.
 for server in "${needed[@]}"; do
     others=$(on "$server" "
         SELECT string_agg(DISTINCT format('%s, in %s', application_name, datname), '; ') FROM pg_stat_activity
@@ -350,7 +350,7 @@ idgen_of() {
              WHERE extname = 'idgen'"
 }
 idgen=$(idgen_of 'the source')
-[ -n "$idgen" ] || die "the source has no extension idgen"
+[ -n "$idgen" ] || die "the extension idgen is not installed on the source"
 others=$(on 'the source' "
     SELECT string_agg(DISTINCT shard::text, ', ') FROM :\"idgen\".idgen_columns
     WHERE shard <> :shard AND \"schema\" IN (:'schema', :'moving', :'moved')")
@@ -359,9 +359,9 @@ others=$(on 'the source' "
     die "$moving on the source is a copy: are source and target the right way round?"
 answer=$(on 'the source' "SELECT $comment_line FROM pg_namespace WHERE nspname IN (:'moving', :'moved')
                           AND obj_description(oid, 'pg_namespace') LIKE 'moves with shard %'")
-[ -z "$answer" ] || [ "$answer" = "moves with shard $shard" ] || die "what has broken off is another move: it $answer"
+[ -z "$answer" ] || [ "$answer" = "moves with shard $shard" ] || die "a different move was interrupted: it $answer"
 
-# Senders of WAL to standbys. pg_receivewal replays nothing, by whatever name it goes.
+# WAL senders to standbys. pg_receivewal replays nothing, whatever its application_name.
 senders="
     SELECT format('%s at %s', application_name, coalesce(host(client_addr), 'the same machine'))
     FROM pg_stat_replication
@@ -373,8 +373,8 @@ without=$(list 'the source' without)
 if [ "$resume" = undo ]; then
     at_source=$(state_of 'the source')
     if [[ "$at_source" == *' moving'* ]]; then
-        # The source has SCHEMA_moved before the target's list has the shard, so a target that does not answer may not
-        # mint. One that may was given its list by hand.
+        # The source has SCHEMA_moved before the shard is added to the target's list, so a target that does not answer
+        # cannot mint yet. If it can, somebody has set its list by hand.
         [ "$(on 'the target' "$is_allowed" 2>/dev/null || true)" != t ] ||
             die "the target may mint for shard $shard: take it out of its list first, if nobody has minted there"
         allowed=$(list 'the source' with) withdrawn=yes
@@ -397,13 +397,13 @@ if [ "$resume" = undo ]; then
     exit 0
 fi
 
-[ "$(idgen_of 'the target')" = "$idgen" ] || die "the target has no extension idgen in schema $idgen"
+[ "$(idgen_of 'the target')" = "$idgen" ] || die "the extension idgen is not installed in schema $idgen on the target"
 epoch='SELECT extract(epoch FROM epoch) FROM :"idgen".idgen_status'
 source_epoch=$(on 'the source' "$epoch")
 target_epoch=$(on 'the target' "$epoch")
-[ "$source_epoch" = "$target_epoch" ] || die "the servers have different idgen.epoch"
+[ "$source_epoch" = "$target_epoch" ] || die "the servers have different values of idgen.epoch"
 
-# How far an earlier run came.
+# How far an earlier run got.
 at_source=$(state_of 'the source')
 at_target=$(state_of 'the target')
 case "$at_source/$at_target/$resume" in
@@ -411,39 +411,39 @@ case "$at_source/$at_target/$resume" in
     ' moving//finish' | ' moving/ moving/finish') ;;
     ' moved/ moving/finish' | ' moved/ schema/finish') ;;
     ' schema/ moving/'*)
-        die "the target has $moving, a copy that an undone move has left. Drop it with --undo, or there:" \
+        die "the target has $moving, a copy left by a move that was undone. Drop it with --undo, or there:" \
             "DROP SCHEMA $(quoted "$moving") CASCADE;" ;;
     ' moving//' | ' moving/ moving/')
-        die "an earlier move broke off. The source has $moving, which nobody can use. Run the same command with" \
-            "--undo, and the source has it again, or with --finish. To undo it by hand, on the source and each of its" \
+        die "an earlier move was interrupted. The source has $moving, which nobody can use. Run the same command with" \
+            "--undo to give it back to the source, or with --finish. To undo it by hand, on the source and each of its" \
             "standbys: $(list_by_hand "$(list 'the source' with)") and then on the source:" \
             "$(rename_by_hand "$moving" "$schema")" ;;
     ' moved/ moving/')
-        die "an earlier move broke off when the target might mint already. Run the same command with --finish. By" \
+        die "an earlier move was interrupted when the target might already mint. Run the same command with --finish. By" \
             "hand, on the target and each of its standbys: $(list_by_hand "$(list 'the target' with)") and then on the" \
             "target: $(rename_by_hand "$moving" "$schema") COMMENT ON SCHEMA $(quoted "$schema") IS NULL;" ;;
     ' moved/ schema moving/'*)
         die "the target has a new schema $schema beside $moving, which has the rows. Drop or rename it, and run the same" \
             "command with --finish" ;;
-    ' moved/ schema/') die "the schema has moved: the target has it. --finish looks after the lists once more" ;;
+    ' moved/ schema/') die "the schema has moved: the target has it. --finish sets the lists once more" ;;
     ' schema/'*'/finish') die "there is nothing to finish: the source has the schema" ;;
     ' moved//'*)
-        die "the source has $moved, and the target has nothing of it. If the target has lost it, and no server mints for" \
+        die "the source has $moved, and the target has none of it. If the target has lost it, and no server mints for" \
             "shard $shard, give it back, on the source: $(rename_by_hand "$moved" "$schema") and on the source and each" \
             "of its standbys: $(list_by_hand "$(list 'the source' with)")" ;;
     ' schema moved'/*)
-        die "the source has $moved too, of an earlier move. When you are content with that one:" \
+        die "the source also has $moved, from an earlier move. Once you no longer need it:" \
             "DROP SCHEMA $(quoted "$moved") CASCADE;" ;;
     ' schema/ moved'*)
-        die "the target has $moved, of an earlier move. When you are content with that one:" \
+        die "the target has $moved, from an earlier move. Once you no longer need it:" \
             "DROP SCHEMA $(quoted "$moved") CASCADE;" ;;
-    *' m'*/* | */*' m'*) die "there is more than a move leaves:$at_source on the source,$at_target on the target" ;;
-    */*' schema'*) die "the target has a schema $schema" ;;
+    *' m'*/* | */*' m'*) die "there is more than a move leaves behind:$at_source on the source,$at_target on the target" ;;
+    */*' schema'*) die "the target already has a schema $schema" ;;
     *) die "the source has no schema $schema" ;;
 esac
 
-# Every standby must be named, and have the list of its primary: it mints by its own when it is promoted. After a
-# move that broke off the lists may differ, for they are set anew.
+# Every standby must be named, and have the list of its primary, because it mints by its own list once it is promoted.
+# After a move that was interrupted the lists may differ; they are set again.
 away=()
 check_standbys() {
     local server found='' receivers=0 identity identities='' answer slot allowed_here allowed_there
@@ -468,7 +468,7 @@ check_standbys() {
         [ -z "$resume" ] || continue
         allowed_there=$(list "$server" without)$(on "$server" "$is_allowed")
         [ "$allowed_there" = "$allowed_here" ] ||
-            die "idgen.allowed_shards of $server is not that of ${servers[0]}, for which it may be promoted. There:" \
+            die "idgen.allowed_shards of $server differs from that of ${servers[0]}, which it may have to replace. There:" \
                 "$(list_by_hand "$(on "${servers[0]}" "SHOW idgen.allowed_shards")")"
     done
     [ "$(grep -c . <<<"$found" || true)" -le "$receivers" ] ||
@@ -479,15 +479,15 @@ check_standbys target
 for server in "${source[@]}" "${target[@]}"; do
     [ -z "$set_list" ] || break
     [ "$(on "$server" "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'Patroni%'")" = 0 ] ||
-        die "$server is run by Patroni, whose configuration ALTER SYSTEM would override for ever: see --set-list"
+        die "$server is run by Patroni, whose configuration ALTER SYSTEM would permanently override: see --set-list"
     [ "$(on "$server" "SELECT source FROM pg_settings WHERE name = 'idgen.allowed_shards'")" != 'command line' ] ||
         die "idgen.allowed_shards of $server is set on its command line, where it cannot be changed"
 done
 
-# Of a move to be finished from SCHEMA_moved on, the target may mint. Before, it must not, nor may its standbys.
+# From SCHEMA_moved on, the target may mint. Before that, neither the target nor its standbys may.
 if [[ "$at_target" == *moving* ]]; then
     answer=$(mark_of 'the target')
-    [ "$answer" = "$PGAPPNAME" ] || die "$moving on the target is no copy of this source's"
+    [ "$answer" = "$PGAPPNAME" ] || die "$moving on the target is not a copy from this source"
 fi
 if [ "$at_source" != ' moved' ]; then
     ! may_mint 'the target' ||
@@ -502,9 +502,9 @@ if [ -z "$resume" ]; then
         die "the source may not mint for shard $shard, so there is nothing to move. If it should:" \
             "$(list_by_hand "$(list 'the source' with)")"
 fi
-[ -n "$without" ] || die "the source has no other shard, and an empty list would mean all: add another one"
+[ -n "$without" ] || die "the source has no other shard, and an empty list would mean all shards: add another shard"
 
-# Commands count where they can mint for the shard: in databases that have the extension, or cannot be looked into.
+# Only commands that can mint for the shard count: those in databases with the extension, or that cannot be checked.
 databases=''
 answer=$(on 'the source' "
     SELECT quote_ident(datname) || E'\t' || quote_literal(datname) FROM pg_database WHERE datallowconn")
@@ -514,9 +514,9 @@ while IFS=$'\t' read -r name literal; do
     [ "$there" = 0 ] || databases+="${databases:+, }$literal"
 done <<<"$answer"
 
-# wait_for_commands WHY: until those have ended that are at work now. A backend reads the configuration between two
-# commands. Background workers need not show what they do, nor sessions with track_activities off: of these, the
-# transactions must have ended.
+# wait_for_commands WHY: waits until the commands running now have ended. A backend reads the configuration between two
+# commands. Background workers, and sessions with track_activities off, may not show what they do: their transactions
+# must have ended.
 wait_for_commands() {
     local began open pids deadline=$((SECONDS + COMMAND_TIMEOUT)) said=$SECONDS
     began=$(on 'the source' "SELECT extract(epoch FROM clock_timestamp())")
@@ -546,7 +546,7 @@ others=$(on 'the source' "
     SELECT string_agg(DISTINCT \"schema\", ', ') FROM :\"idgen\".idgen_columns
     WHERE shard = :shard AND \"schema\" NOT IN (:'schema', :'moving', :'moved')")
 [ -z "$others" ] || die "other schemas of the source mint for shard $shard: $others"
-# Members of the schema are what depends on it. Of what depends on those, what is it a part of?
+# The members of the schema depend on it. What are the objects part of that depend on the members?
 others=$(on 'the source' "
     SELECT string_agg(DISTINCT pg_describe_object(d.classid, d.objid, 0), ', ')
     FROM pg_namespace AS n
@@ -564,32 +564,32 @@ others=$(on 'the source' "
          LEFT JOIN pg_type AS t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid
     WHERE n.nspname = :'schema'
       AND coalesce(c.relnamespace, k.connamespace, p.pronamespace, t.typnamespace) NOT IN (n.oid, 'pg_toast'::regnamespace)")
-[ -z "$others" ] || die "what is outside of the schema uses what is in it: $others"
-# Through a parent its rows are found under any name.
+[ -z "$others" ] || die "objects outside the schema use objects in it: $others"
+# Through a parent, their rows would be found whatever the name of the schema.
 others=$(on 'the source' "
     SELECT string_agg(DISTINCT format('%s of %s', i.inhrelid::regclass, i.inhparent::regclass), ', ')
     FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid JOIN pg_class AS p ON p.oid = i.inhparent
          JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = :'schema' AND p.relnamespace <> n.oid AND c.relkind IN ('r', 'p', 'f')")
-[ -z "$others" ] || die "partitions or children of tables outside of the schema are in it: $others"
+[ -z "$others" ] || die "the schema has partitions or children of tables outside it: $others"
 others=$(on 'the source' "
     SELECT string_agg(DISTINCT format('%s on %s', conname, conrelid::regclass), ', ')
     FROM pg_constraint AS k JOIN pg_class AS r ON r.oid = confrelid JOIN pg_namespace AS n ON n.oid = connamespace
     WHERE n.nspname = :'schema' AND contype = 'f' AND r.relnamespace <> n.oid
       AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))")
-[ -z "$others" ] || die "foreign keys would go on changing rows from outside of the schema. Have them do so no more (NO ACTION)," \
-        "for the move at least: $others"
+[ -z "$others" ] || die "foreign keys would keep changing rows from outside the schema. Set them to NO ACTION," \
+        "at least for the move: $others"
 others=$(on 'the source' "
     SELECT string_agg(DISTINCT pg_describe_object(m.classid, m.objid, 0), ', ')
     FROM pg_namespace AS n
          JOIN pg_depend AS m ON m.refclassid = 'pg_namespace'::regclass AND m.refobjid = n.oid
          JOIN pg_depend AS e ON e.classid = m.classid AND e.objid = m.objid AND e.deptype = 'e'
     WHERE n.nspname = :'schema'")
-[ -z "$others" ] || die "parts of an extension are in the schema, and would not come along: $others"
+[ -z "$others" ] || die "the schema has members of an extension, which would not be moved: $others"
 answer=$(on 'the source' "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = :'schema'")
 [[ "$answer" != 'move-shard '* ]] ||
     die "the schema has the comment of a copy: COMMENT ON SCHEMA $(quoted "$schema") IS NULL;"
-# Nor does one that applies rows ask for the name again.
+# An apply worker does not look up the name again either.
 others=$(on 'the source' "
     SELECT string_agg(DISTINCT quote_ident(subname), ', ')
     FROM pg_subscription AS s JOIN pg_subscription_rel ON srsubid = s.oid
@@ -598,7 +598,7 @@ others=$(on 'the source' "
 [ -z "$others" ] || die "subscriptions write into the schema: ALTER SUBSCRIPTION $others DISABLE first"
 
 if [ -z "$resume" ]; then
-    # They keep their locks until somebody ends them, over restarts too.
+    # They keep their locks until somebody ends them, even across restarts.
     others=$(on 'the source' "
         SELECT string_agg(DISTINCT quote_literal(x.gid), ', ')
         FROM pg_locks AS l
@@ -615,18 +615,18 @@ if [ -z "$resume" ]; then
     others=$(on 'the source' "
         SELECT string_agg(DISTINCT quote_ident(pubname), ', ') FROM pg_publication_tables
         WHERE schemaname = :'schema'")
-    [ -z "$others" ] || say "publications do not come along: $others"
+    [ -z "$others" ] || say "publications are not moved: $others"
 
-    # The definitions alone, in a transaction that is rolled back: what the target lacks shows here.
+    # Only the definitions, in a transaction that is rolled back: this shows what the target lacks.
     say "rehearsing the definitions on the target"
     {
         echo "BEGIN; SET LOCAL lock_timeout = '2s';"
         pg_dump -d "${connection['the source']}" --schema-only --lock-wait-timeout=2s -n "$(quoted "$schema")"
         echo "ROLLBACK;"
     } | psql -X -q -d "${connection['the target']}" -v ON_ERROR_STOP=1 >/dev/null ||
-        die "the target does not take the definitions: see above. Nothing was changed"
+        die "the target does not accept the definitions: see above. Nothing was changed"
 
-    # And what the rows need: those that their foreign keys name outside of the schema.
+    # The rows also need the rows outside the schema that their foreign keys reference.
     answer=$(on 'the source' "
         SELECT concat_ws(E'\t', k.conname,
             format('%s FROM %s', (SELECT string_agg(quote_ident(attname), ', ' ORDER BY n)
@@ -648,12 +648,12 @@ if [ -z "$resume" ]; then
         missing=$(on 'the source' "COPY (SELECT DISTINCT $keys) TO STDOUT" | psql -X -q -At -v ON_ERROR_STOP=1 \
             -d "${connection['the target']}" -c "CREATE TEMP TABLE k AS SELECT $columns LIMIT 0" \
             -c "COPY k FROM STDIN" -c "SELECT count(*) FROM (TABLE k EXCEPT SELECT $columns) AS missing")
-        [ "$missing" = 0 ] || die "foreign key $name: the target has not got $missing of the rows that it names"
+        [ "$missing" = 0 ] || die "foreign key $name: the target lacks $missing of the rows that it references"
     done <<<"$answer"
 fi
 
-# greatest SERVER: the greatest of the ids that the source may have given out, and of those in the rows there. Ids
-# from elsewhere may be greater than the mark.
+# greatest SERVER: prints the greatest of the ids that the source may have minted and of those in the rows on SERVER,
+# because ids from elsewhere may be greater than the mark.
 greatest() {
     local mark rows
     mark=$(on 'the source' 'SELECT coalesce(:"idgen".snowflake_max_id(mark_at), 0) FROM :"idgen".idgen_status') || return
@@ -667,10 +667,10 @@ greatest() {
 past=$(greatest 'the source')
 [ "$(on 'the target' "SELECT :past < :\"idgen\".snowflake_max_id(
         clock_timestamp() + current_setting('idgen.max_ahead')::interval + '20 s')")" = t ] ||
-    die "the clock of the target is too far behind the ids of the source: the greatest, or the source's mark, is of" \
+    die "the clock of the target is too far behind the ids of the source. The greatest id, or the mark, is from" \
         "$(on 'the source' 'SELECT :"idgen".snowflake_time(:past)')"
 
-# blockers MILLISECONDS: the sessions in the schema's tables whose transactions are older.
+# blockers MILLISECONDS: prints the sessions that use the schema's tables in transactions older than that.
 blockers() {
     on 'the source' "
         SELECT string_agg(DISTINCT format('pid %s (%s, %s, in its transaction since %s)', a.pid,
@@ -687,16 +687,17 @@ blockers() {
           AND coalesce(xact_start < clock_timestamp() - $1 * interval '1 ms', true)"
 }
 
-# The new name is what keeps everybody off: no transaction uses the tables at that moment, and later ones do not find
-# them. The dump takes the name along, and the last step takes it away. Clients queue behind a lock that has to wait.
-# So none is asked for while a transaction is there that will not end soon, and each try is short.
+# The new name keeps everybody out: no transaction uses the tables at that moment, and later ones do not find them. The
+# dump carries the name along, and the last step removes it. Clients queue behind a lock request that has to wait, so
+# no lock is requested while there is a transaction that will not end soon, and each try is short.
 close_schema() {
     local answer order deadline=$((SECONDS + CLOSE_TIMEOUT)) said=$SECONDS try=0 who
     while true; do
         who=$(blockers 1000)
         if [ -z "$who" ]; then
-            # One order suits clients who insert a row into a table that refers to others, for the key is checked
-            # after; the other one those who insert both. An autovacuum gives way after deadlock_timeout.
+            # One order suits clients that insert a row into a table that refers to others, whose key is checked
+            # afterwards; the other one suits clients that insert both. An autovacuum gives way after
+            # deadlock_timeout.
             order=$([ $((try % 2)) = 0 ] && echo DESC || echo ASC)
             try=$((try + 1))
             if answer=$(on 'the source' "
@@ -716,14 +717,14 @@ close_schema() {
                                        ELSE obj_description(oid, 'pg_namespace') END))
                     FROM pg_namespace WHERE nspname = :'moving' \gexec
                     COMMIT;" 2>&1); then
-                [[ "$(state_of 'the source')" == *' moving'* ]] || die "the session that has the lock of this move is gone"
+                [[ "$(state_of 'the source')" == *' moving'* ]] || die "the session that holds the lock of this move is gone"
                 return
             fi
-            # lock_not_available; and a deadlock, which is then ours, and not the client's.
+            # lock_not_available, or a deadlock, which then fails here and not at the client.
             [[ "$answer" == *' 55P03: '* || "$answer" == *' 40P01: '* ]] || die "$answer"
         fi
         [ $SECONDS -lt $deadline ] ||
-            die "for $CLOSE_TIMEOUT s the schema was never free. Transactions in its tables: $(blockers 0)"
+            die "the schema was in use for $CLOSE_TIMEOUT s without a break. Transactions in its tables: $(blockers 0)"
         if [ $SECONDS -ge $((said + 5)) ]; then
             say "waiting for transactions in the schema: ${who:-$(blockers 0)}"
             said=$SECONDS
@@ -732,7 +733,7 @@ close_schema() {
     done
 }
 
-# show_progress: where the copy is.
+# show_progress: shows how far the copy has got.
 show_progress() {
     local where
     where=$(on 'the source' "
@@ -747,7 +748,7 @@ show_progress() {
 # --- The move.
 
 if [ -z "$resume" ]; then
-    # A program that cannot set a list fails now.
+    # Let a program that cannot set a list fail now.
     if [ -n "$set_list" ]; then
         for server in source target; do
             "$set_list" "$server" "$(on "the $server" "SHOW idgen.allowed_shards")"
@@ -758,32 +759,32 @@ if [ -z "$resume" ]; then
     state=closed
     close_schema
 else
-    say "going on with the move of $schema"
+    say "continuing the move of $schema"
     for server in 'the source' 'the target'; do end_others "$server"; done
     [ "$at_source" = ' moved' ] && state=opened || state=resumed
 fi
 
 say "withdrawing shard $shard from the source and its standbys"
 withdrawn=yes
-allow_all source "$without" || die "the shard is not withdrawn"
-# Of the commands that begin from now on none mints for the shard. A second is for a backend that has a command
-# already, and does not show it yet.
+allow_all source "$without" || die "the shard could not be withdrawn"
+# No command that begins from now on mints for the shard. The second is for a backend that already has a command and
+# does not show it yet.
 sleep 1
 wait_for_commands "the shard was withdrawn"
 
 if [ "$at_source" != ' moved' ]; then
-    # A copy that is there already is made anew, rather than believed.
+    # An existing copy is not trusted, but made again.
     [[ "$at_target" != *moving* ]] || drop_copy
     say "copying the rows: $(on 'the source' "
         SELECT pg_size_pretty(coalesce(sum(pg_total_relation_size(c.oid)), 0))
         FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
         WHERE nspname = :'moving' AND relkind IN ('r', 'm')")"
-    # With a process group of its own, so that all of it can be ended.
+    # In a process group of its own, so that all of it can be ended.
     set -m
     {
         {
             echo "BEGIN;"
-            # Without the whole of it there is no COMMIT.
+            # No COMMIT unless the dump is complete.
             pg_dump -d "${connection['the source']}" -n "$(quoted "$moving")" || exit
             echo "COMMENT ON SCHEMA $(quoted "$moving") IS '$PGAPPNAME'; COMMIT;"
         } | psql -X -q -d "${connection['the target']}" -v ON_ERROR_STOP=1 >/dev/null
@@ -802,7 +803,7 @@ if [ "$at_source" != ' moved' ]; then
     copy=''
 fi
 
-# Every id that the source has minted is below its mark. A clock that is behind needs a moment.
+# Every id that the source has minted is below its mark. A clock that is behind needs a moment to catch up.
 past=$(greatest 'the target')
 say "advancing the shard on the target past $past"
 for try in {1..30}; do
@@ -819,7 +820,7 @@ js_from=$(on 'the source' "
        OR EXISTS (SELECT FROM :\"idgen\".idgen_columns
                   WHERE \"schema\" IN (:'moving', :'moved') AND expression LIKE '%snowflake_next_id_js%')")
 if [ -n "$js_from" ]; then
-    say "waiting until the target's clock has left the last second of the source"
+    say "waiting until the target's clock has passed the last second of the source"
     on 'the target' "SELECT pg_sleep($js_from - extract(epoch FROM clock_timestamp()))" >/dev/null
 fi
 
@@ -831,10 +832,10 @@ if [ "$at_source" != ' moved' ]; then
     answer=$(state_of 'the target')
     [ "$answer" = ' moving' ] || die "the target has a schema $schema by now"
 fi
-# From here on a run that breaks off is finished, and not undone. The source's name for the rows is what says so.
+# From here on, an interrupted run is finished and not undone. The name of the rows on the source says so.
 if [ "$at_source" != ' moved' ]; then
     state=resumed
-    in_lock 'ALTER SCHEMA :"moving" RENAME TO :"moved";' || die "the source was not told that the target may mint"
+    in_lock 'ALTER SCHEMA :"moving" RENAME TO :"moved";' || die "could not record on the source that the target may mint"
 fi
 state=opened
 [ -z "$set_list" ] || "$set_list" target "$with"
@@ -844,10 +845,10 @@ if [ "$(state_of 'the target')" != ' schema' ]; then
 fi
 state=done
 for server in "${target[@]:1}"; do
-    allow "$server" "$with" || say "what is left to do on $server: $(list_by_hand "$with")"
+    allow "$server" "$with" || say "still to be done on $server: $(list_by_hand "$with")"
 done
 
-say "done. On the target, ANALYZE the tables. On the source, when you are content:"
+say "done. ANALYZE the tables on the target. Once you no longer need the old rows, on the source:"
 say "    DROP SCHEMA $(quoted "$moved") CASCADE;"
-say "idgen.allowed_shards is now \"$without\" on the source, \"$with\" on the target, and so on the standbys named."
-say "It must be so on each of their standbys, also on those that were not there: ${away[*]:-none is known}"
+say "idgen.allowed_shards is now \"$without\" on the source, \"$with\" on the target, and likewise on the standbys named."
+say "It must be the same on all of their standbys, including those that were not connected: ${away[*]:-none is known}"

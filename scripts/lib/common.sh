@@ -18,13 +18,13 @@ CARGO_FLAGS=(--locked --ignore-rust-version)    # pgrx asks for Rust 1.96, and b
 export CARGO_TARGET_DIR=$TOP/target    # where scripts look for what cargo has built
 export PATH="$TOP/.build/tools/bin:$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 
-# rust_is_new FILE: whether that rustc is as new as it must be.
+# rust_is_new FILE: whether that rustc is new enough.
 rust_is_new() {
     local found
     found=$("$1" --version 2>/dev/null | cut -d' ' -f2) || return
     printf '%s\n' "$RUST_NEEDED" "$found" | sort -VC
 }
-# What stands first may be too old.
+# The first one on the PATH may be too old.
 for dir in "${CARGO_HOME:-$HOME/.cargo}/bin" /usr/bin; do
     if rust_is_new rustc; then break; fi
     if rust_is_new "$dir/rustc"; then PATH=$dir:$PATH; fi
@@ -39,10 +39,10 @@ install_packages() {
     as_root apt-get update -q
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends --no-remove "$@"
 }
-# need PROGRAM PACKAGE...: installs the packages where the program is missing.
+# need PROGRAM PACKAGE...: installs the packages if the program is missing.
 need() { PATH=$PATH:/usr/sbin command -v "$1" >/dev/null || install_packages "${@:2}"; }
 
-# PostgreSQL refuses to run as root: as root, servers run as the user that Debian's package makes.
+# PostgreSQL refuses to run as root, so root runs servers as the user that Debian's package creates.
 if [ "$(id -u)" = 0 ]; then
     SERVER_USER=${SERVER_USER:-postgres}
     as_server() { runuser -u "$SERVER_USER" -- "$@"; }
@@ -51,8 +51,8 @@ else
     as_server() { "$@"; }
 fi
 
-# What scripts make is in .build, and cargo's own in target. Servers are in HOUSE: in .build too, or, where
-# their user may not enter this checkout, outside of it.
+# Scripts write to .build, and cargo to target. Servers are in HOUSE: also in .build or, if their user may not enter
+# this checkout, outside it.
 HOUSE=$TOP/.build
 house_is_reachable() {
     [ "$SERVER_USER" = "$(id -un)" ] || ! id "$SERVER_USER" >/dev/null 2>&1 ||
@@ -68,13 +68,13 @@ find_pg_config() {
     if [ -n "${PG_CONFIG:-}" ]; then echo "$PG_CONFIG"; return; fi
     local candidate
     for candidate in "/usr/lib/postgresql/$PG_DEFAULT/bin/pg_config" "$(command -v pg_config || true)"; do
-        # Debian's /usr/bin/pg_config is there also where no PostgreSQL is, and fails then.
+        # Debian has /usr/bin/pg_config even without PostgreSQL; it then fails.
         if "$candidate" --version >/dev/null 2>&1; then echo "$candidate"; return; fi
     done
 }
 
-# Servers of our own are copies of the installed one, and the extension is installed only there.
-# PostgreSQL finds its files relative to its program, so a copy keeps their relative places.
+# Tests use copies of the installed server, and the extension is installed only there. PostgreSQL finds its files
+# relative to its program, so a copy keeps their relative places.
 #   RELEASE_TREE  with the release in it, made by scripts/build
 #   FAULTS_TREE   with a build that has the fault points of src/fault.rs, made by "scripts/build faults"
 PG_MAJOR=$PG_DEFAULT
@@ -83,7 +83,7 @@ if [ -n "$PG_SOURCE" ]; then
     PG_VERSION_TEXT=$("$PG_SOURCE" --version)
     PG_MAJOR=$(printf %s "$PG_VERSION_TEXT" | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
     [[ " ${PG_VERSIONS[*]} " == *" $PG_MAJOR "* ]] ||
-        die "$PG_SOURCE is of $PG_VERSION_TEXT; idgen supports ${PG_VERSIONS[*]}: set PG_CONFIG"
+        die "$PG_SOURCE is of $PG_VERSION_TEXT; idgen supports only ${PG_VERSIONS[*]}: set PG_CONFIG"
     PG_REGRESS=$(dirname "$("$PG_SOURCE" --pgxs)")/../test/regress/pg_regress
     RELEASE_TREE=$HOUSE/release$PG_MAJOR
     RELEASE_BIN=$RELEASE_TREE$("$PG_SOURCE" --bindir)
@@ -94,7 +94,7 @@ if [ -n "$PG_SOURCE" ]; then
     export PGRX_PG_CONFIG_PATH=$PG_SOURCE
 fi
 
-# copy_server TREE: a copy of the installed server, made anew where that is another one than before.
+# copy_server TREE: makes a copy of the installed server, again if that is another one than before.
 copy_server() {
     local tree=$1 dir
     [ "$(cat "$tree/made-from" 2>/dev/null)" != "$PG_SOURCE $PG_VERSION_TEXT" ] || return 0
@@ -103,22 +103,21 @@ copy_server() {
         mkdir -p "$(dirname "$tree$dir")"
         cp -a "$dir" "$(dirname "$tree$dir")/"
     done
-    # Debian keeps the headers of every version in folders of one, which is enough to link to.
+    # Debian keeps the headers of each version in a folder of its own, so a link is enough.
     dir=$("$PG_SOURCE" --includedir-server)
     mkdir -p "$(dirname "$tree$dir")"
     ln -s "$dir" "$tree$dir"
     echo "$PG_SOURCE $PG_VERSION_TEXT" >"$tree/made-from"
 }
 
-# for_target TRIPLE NAME: the variable that sets NAME of [target.TRIPLE] in cargo's configuration.
+# for_target TRIPLE NAME: prints the variable that sets NAME of [target.TRIPLE] in cargo's configuration.
 for_target() { printf 'CARGO_TARGET_%s_%s\n' "$(tr a-z- A-Z_ <<<"$1")" "$2"; }
-# What is built for: this machine, or what CARGO_BUILD_TARGET says, as where scripts/server-root gives an ARM. cargo then
-# builds in BUILT.
+# The target of the build: this machine, or CARGO_BUILD_TARGET, as with scripts/server-root arm64. Cargo then builds
+# in BUILT.
 BUILT=target${CARGO_BUILD_TARGET:+/$CARGO_BUILD_TARGET}
 rust_host() { if [ -n "${CARGO_BUILD_TARGET:-}" ]; then echo "$CARGO_BUILD_TARGET"; else rustc -vV | sed -n 's/^host: //p'; fi; }
 
-# missing_packages build|test: the names of Debian's packages that are not there and are needed to build, or to
-# test too.
+# missing_packages build|test: prints the missing Debian packages that are needed to build, or also to test.
 missing_packages() {
     local name
     need_one() { eval "$2" >/dev/null 2>&1 || echo "$1"; }
@@ -133,7 +132,7 @@ missing_packages() {
     need_one libfaketime "find /usr/lib -name libfaketime.so.1 | grep ."
 }
 
-# Says so where Rust is missing or too old, which cargo may not say in words that help.
+# Reports a missing or outdated Rust, for which cargo may not give a helpful message.
 check_rust() {
     rust_is_new rustc ||
         die "Rust $RUST_NEEDED is needed, and $(rustc --version 2>/dev/null || echo "no rustc is on the PATH")"

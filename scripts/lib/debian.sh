@@ -1,4 +1,4 @@
-# Sourced by the scripts that need a Debian of their own.
+# Sourced by scripts that need a Debian of their own.
 
 # fetch_debian SUITE ROOT PACKAGES [SCRIPT]: a small Debian and these packages, with commas between them.
 # debootstrap mounts /proc there; in a namespace of its own, so that no mount outlives an interrupted run.
@@ -11,7 +11,7 @@ fetch_debian() {
     say "fetching a Debian $1 with $3: some minutes"
     as_root unshare --mount debootstrap --variant=minbase --include="$3" "$1" "$2" "$mirror" "${4:-}" \
         >"$2.log" 2>&1 || { tail "$2.log"; die "debootstrap failed: see $2.log"; }
-    # The mirror may be a copy of a while ago. debootstrap takes it; apt shall too.
+    # The mirror may be out of date. debootstrap accepts that, and apt should too.
     as_root tee "$2/etc/apt/apt.conf.d/no-expiry" >/dev/null <<<'Acquire::Check-Valid-Until "false";'
 }
 
@@ -35,10 +35,9 @@ mount --rbind /dev "$root/dev"
 mount -t tmpfs tmpfs "$root/dev/shm"
 exec chroot "$root" env -C "$top" "$@"'
 
-# enter_debian ROOT [FOLDER]... -- COMMAND [ARG]...: runs a command inside of a Debian, as root. There this
-# checkout and the folders are where they are here, and cannot be written to, but for target and .build, which
-# are the Debian's own, in its /checkout. What is mounted or started is seen by nobody else, and is gone when the
-# command ends.
+# enter_debian ROOT [FOLDER]... -- COMMAND [ARG]...: runs a command inside a Debian, as root. This checkout and the
+# folders have the same paths there and are read-only, except for target and .build, which belong to the Debian and
+# are in its /checkout. Mounts and processes are invisible to others, and disappear when the command ends.
 enter_debian() {
     local root=$1
     shift

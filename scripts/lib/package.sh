@@ -1,6 +1,6 @@
-# Sourced by the scripts that build what users are given.
+# Sourced by the scripts that build packages for users.
 
-# Says what is missing to build, and installs nothing.
+# Reports what is missing to build, and installs nothing.
 check_build() {
     check_rust
     local missing
@@ -8,14 +8,14 @@ check_build() {
     [ -z "$missing" ] || die "to build, these packages are needed:" $missing "(make setup installs them)"
 }
 
-# own_flags TRIPLE: what users are given is built with no flags that somebody has set for other work.
+# own_flags TRIPLE: removes flags that the user has set for other work.
 own_flags() {
     unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS CFLAGS HOST_CFLAGS TARGET_CFLAGS "CFLAGS_${1//-/_}"
 }
 
-# hide_paths TRIPLE [FLAG]...: no path of this machine goes into a library that is built for TRIPLE: two builds of
-# the same source give the same bytes, wherever they are made. Cargo joins these flags of rustc to those of
-# .cargo/config.toml; RUSTFLAGS would displace them. What it fetches is in a folder named after the registry.
+# hide_paths TRIPLE [FLAG]...: keeps paths of this machine out of a library built for TRIPLE, so that two builds of
+# the same source give the same bytes, wherever they are made. Cargo adds these flags of rustc to those of
+# .cargo/config.toml; RUSTFLAGS would replace them. Fetched crates are in a folder named after the registry.
 hide_paths() {
     local flags=("${@:2}") dir
     cargo fetch -q --locked --target "$1"
@@ -29,7 +29,7 @@ hide_paths() {
     declare -gx "$(for_target "$1" RUSTFLAGS)=${flags[*]}"
 }
 
-# lay_out LIBRARY FOLDER ARCH: the files of the extension, and the program that installs them.
+# lay_out LIBRARY FOLDER ARCH: puts the files of the extension, and the program that installs them, into a folder.
 lay_out() {
     rm -rf "$2"
     mkdir -p "$2/lib" "$2/share/extension"
@@ -41,8 +41,8 @@ lay_out() {
     chmod 755 "$2/install"
 }
 
-# lay_out_pages FOLDER [TRIPLE]: what users read and copy, and the licences of what is linked into the library. Of
-# several to choose from, none needs the text of Apache's.
+# lay_out_pages FOLDER [TRIPLE]: puts documentation and examples into a folder, and the licenses of the crates
+# linked into the library. If there is a choice of licenses, the text of Apache's is never needed.
 lay_out_pages() {
     cp -R README.md CHANGELOG.md LICENSE docs "$1"
     cp --parents portable/{README.md,idgen.sql,take.sql} "$1"
@@ -69,15 +69,15 @@ lay_out_pages() {
             done
     } >"$1/crates.txt"
 }
-# mit WHO: the text of that licence.
+# mit WHO: prints the text of that license.
 mit() { echo && sed "s/COPYRIGHT HOLDERS/${1//[\/&]/\\&}/" packaging/licenses/MIT; }
 
-# write_sums FOLDER: the checksums of what is there.
+# write_sums FOLDER: writes the checksums of its files.
 write_sums() {
     (cd "$1" && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs sha256sum -- >SHA256SUMS)
 }
 
-# When this source was made: its last commit; in an archive of the source, the day of the last release.
+# The time of this source: its last commit or, in an archive of the source, the day of the last release.
 source_time() {
     if [ -e .git ]; then git -c safe.directory="$TOP" log -1 --format=%cI; return; fi
     sed -nE 's/^## \[.*\] - ([0-9-]+)$/\1/p' CHANGELOG.md | head -n1

@@ -5,20 +5,20 @@ bin=${RELEASE_BIN:-}    # whose programs are run; to be set before the server st
 port=5432               # names the socket only
 start_options=()        # of pg_ctl
 
-# at_room NAME: the folder of all files, $HOUSE/NAME, as somebody has left it.
+# at_room NAME: uses the folder for all files, $HOUSE/NAME, as it was left.
 at_room() {
     room=$HOUSE/$1
     data=$room/data
-    # A socket's path may have no more than 107 characters; that of the room may be longer.
+    # The path of a socket has at most 107 characters; that of the room may be longer.
     socket_dir=$(cat "$room/socket-dir" 2>/dev/null || true)
     [ ! -e "$room/bin" ] || bin=$room/bin
 }
 
-# stop MODE: where a server runs.
+# stop MODE: stops the server, if one runs.
 stop() {
     [ -f "$data/postmaster.pid" ] || return 0
     local SERVER_USER=$SERVER_USER
-    # Root may find a server here that an ordinary user has started.
+    # Root may find a server that an ordinary user has started.
     [ "$(id -u)" != 0 ] || SERVER_USER=$(stat -c %U "$data")
     (cd "$room" && as_server "$bin/pg_ctl" -D "$data" -s -w -m "$1" stop)
 }
@@ -27,7 +27,7 @@ clean_up() {
     case $socket_dir in /tmp/idgen-server.*) rm -rf "$socket_dir" ;; esac
 }
 
-# new_room NAME: the same, empty. When the script ends, its server is stopped.
+# new_room NAME: the same with an empty folder. When the script ends, its server is stopped.
 new_room() {
     at_room "$1"
     clean_up
@@ -41,17 +41,17 @@ new_room() {
     if [ "$(id -u)" = 0 ]; then chown "$SERVER_USER" "$room" "$socket_dir"; fi
 }
 
-# own_release: the server is a copy of the release, so that one built meanwhile does not meet it.
+# own_release: uses a copy of the release, so that a build in the meantime does not affect the server.
 own_release() {
     cp -a "$RELEASE_TREE" "$room/server"
     ln -s "server${RELEASE_BIN#"$RELEASE_TREE"}" "$room/bin"
     bin=$room/bin
 }
 
-# client PROGRAM [ARG]...: a program of PostgreSQL, on the server.
+# client PROGRAM [ARG]...: runs a program of PostgreSQL against the server.
 client() { "$bin/$1" -h "$socket_dir" -p "$port" -U postgres "${@:2}"; }
 
-# init_server DIR [option of initdb]...: a new cluster, whose configuration goes on with standard input.
+# init_server DIR [option of initdb]...: creates a new cluster, and appends standard input to its configuration.
 init_server() {
     local dir=$1
     shift
@@ -67,12 +67,13 @@ start_server() {
         { cat "$data/server.log"; die "the server did not start"; }
 }
 
-# keep_old_settings FILE: what of old_settings.conf this PostgreSQL takes. 19 has standard strings only.
+# keep_old_settings FILE: keeps what this PostgreSQL accepts of old_settings.conf. Version 19 has standard strings
+# only.
 keep_old_settings() {
     [ "$PG_MAJOR" -lt 19 ] || sed -Ei '/^(standard_conforming_strings|escape_string_warning) /d' "$1"
 }
 
-# new_server: one with the configuration on standard input, from a copy of the cluster $room/empty.
+# new_server: starts a server with the configuration on standard input, from a copy of the cluster $room/empty.
 new_server() {
     as_server rm -rf "$data"
     as_server cp -R -p "$room/empty" "$data"
@@ -80,8 +81,8 @@ new_server() {
     start_server
 }
 
-# The cluster that all of a script's servers begin with: one initdb serves all, and each finds nothing of the
-# one before.
+# Creates the cluster that all servers of a script start from: one initdb serves all, and none sees data of the
+# previous one.
 init_empty() {
     init_server "$room/empty" --no-sync <<'END_OF_CONF'
 fsync = off
@@ -90,7 +91,7 @@ include = 'idgen.conf'
 END_OF_CONF
 }
 
-# The differences that tests found: shown at the end, which is what is left of a long log.
+# The differences found by tests, shown at the end of what may be a long log.
 differences=()
 report() {
     [ ${#differences[@]} -gt 0 ] || return 0

@@ -1,4 +1,4 @@
--- Going on where the portable edition stopped, where before.sql found one.
+-- Continues where the portable edition stopped, if before.sql found one.
 
 DO $$
 DECLARE
@@ -21,24 +21,24 @@ BEGIN
     IF epoch_ms <> portable_ms THEN
         RAISE EXCEPTION USING ERRCODE = '55000',
             MESSAGE = '"idgen.epoch" is not the epoch of the portable edition',
-            DETAIL = format('It is %s ms after 1970, and that of the portable edition %s.',
+            DETAIL = format('It is %s ms after 1970, and that of the portable edition is %s.',
                             epoch_ms, portable_ms),
             HINT = format('Set idgen.epoch to %s in the configuration file and restart the server.',
                           portable_ms);
     END IF;
-    -- Nothing is passed over: a register that was not read would repeat its ids.
+    -- No register may be missed: its ids would be repeated.
     SELECT string_agg(quote_ident(relname), ', ' ORDER BY relname COLLATE "C") INTO unknown
     FROM pg_class
     WHERE relnamespace = to_regnamespace('idgen_portable') AND relkind = 'S' AND relname <> 'moved'
       AND relname !~ '^(shard|js)_[0-9]+$';
     IF unknown IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '55000',
-            MESSAGE = 'schema "idgen_portable" has sequences that are no registers',
+            MESSAGE = 'schema "idgen_portable" has sequences that are not registers',
             DETAIL = 'They are: ' || unknown || '. The register of a shard is shard_N, or js_N.',
-            HINT = 'Give them back the names that they had, or drop them if they have never been registers.';
+            HINT = 'Give them back their previous names, or drop them if they have never been registers.';
     END IF;
     FOR item IN
-        -- One that was advanced as it was made, and has minted nothing yet, begins at its start.
+        -- A register that was advanced when it was created, and has minted nothing yet, begins at its start value.
         SELECT substr(relname, 7)::integer AS shard,
                coalesce(pg_sequence_last_value(seqrelid), nullif(seqstart, 0) - 1) AS last
         FROM pg_class JOIN pg_sequence ON seqrelid = oid
@@ -49,8 +49,8 @@ BEGIN
                 item.shard, (item.last >> 10 << 23) | (item.shard << 10) | (item.last & 1023));
         END IF;
     END LOOP;
-    -- Ids of snowflake_next_id_js begin with the second of the clock, so this waits until all of their last
-    -- seconds are over.
+    -- Ids of snowflake_next_id_js begin with the second of the clock, so wait until the last second of each
+    -- register is over.
     SELECT epoch + max(pg_sequence_last_value(oid) >> 12) * interval '1 s' INTO last_second
     FROM pg_class
     WHERE relnamespace = to_regnamespace('idgen_portable') AND relkind = 'S' AND relname ~ '^js_';
@@ -58,15 +58,16 @@ BEGIN
         IF last_second > clock_timestamp() + current_setting('idgen.max_ahead')::interval THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
                 MESSAGE = 'the last id of snowflake_next_id_js lies in the future',
-                DETAIL = format('It lies %s ms after the system clock; "idgen.max_ahead" allows %s.',
+                DETAIL = format('It is %s ms ahead of the system clock; "idgen.max_ahead" allows %s.',
                                 ceil(extract(epoch FROM last_second - clock_timestamp()) * 1000),
                                 current_setting('idgen.max_ahead')),
                 HINT = 'Check the system clock, or try again when it has passed that id.';
         END IF;
-        -- Never for long: the clock may be set right meanwhile.
+        -- Only briefly, because the clock may be corrected in the meantime.
         PERFORM pg_sleep_until(least(last_second + interval '1 s', clock_timestamp() + interval '50 ms'));
     END LOOP;
-    -- What this version of the extension does not have stays as it was, and with whom. All else is replaced.
+    -- Functions that this version of the extension does not have stay as they were, with their owners. All others
+    -- have been replaced.
     FOR item IN
         SELECT p.oid::regprocedure AS name,
                obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.' AS is_left
@@ -75,23 +76,24 @@ BEGIN
              JOIN pg_extension AS e ON refclassid = 'pg_extension'::regclass AND refobjid = e.oid
         WHERE e.extname = 'idgen'
     LOOP
-        -- A member's rights at the time it was added are kept. Added with its new owner, it does not name the
-        -- former one, who could not be dropped from PostgreSQL 17 on.
+        -- PostgreSQL keeps the privileges that a member has when it is added. Added with its new owner, it does not
+        -- mention the former owner, who could otherwise not be dropped from PostgreSQL 17 on.
         EXECUTE format('ALTER EXTENSION idgen DROP FUNCTION %s', item.name);
         IF NOT item.is_left THEN
             EXECUTE format('ALTER FUNCTION %s OWNER TO CURRENT_USER', item.name);
             EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
         END IF;
     END LOOP;
-    -- What was granted and revoked is so again. To PostgreSQL, rights given by a script are initial ones, which
-    -- a dump leaves out for CREATE EXTENSION to give again. These are not, so that catalog stays as it was.
+    -- Grant and revoke again what was granted and revoked. PostgreSQL records privileges granted by an extension
+    -- script as initial ones, which a dump leaves to CREATE EXTENSION. These are not initial, so restore that
+    -- catalog.
     SELECT coalesce(jsonb_object_agg(concat_ws(' ', classoid, objoid, objsubid), initprivs::text), '{}')
     INTO initial
     FROM pg_init_privs;
     FOR statement IN SELECT json_array_elements_text(current_setting('idgen_portable.rights')::json) LOOP
         EXECUTE statement;
     END LOOP;
-    -- Of the extension's members alone: another session may be creating an extension of its own.
+    -- Only for the members of this extension: another session may be creating another extension.
     UPDATE pg_init_privs SET initprivs = (initial->>concat_ws(' ', classoid, objoid, objsubid))::aclitem[]
     WHERE initprivs::text <> initial->>concat_ws(' ', classoid, objoid, objsubid)
       AND (classoid, objoid) IN (
@@ -104,13 +106,13 @@ BEGIN
           SELECT classid, objid
           FROM pg_depend JOIN pg_extension AS e ON refclassid = 'pg_extension'::regclass AND refobjid = e.oid
           WHERE deptype = 'e' AND e.extname = 'idgen');
-    -- From PostgreSQL 17 on, a role cannot be dropped while an initial right names it.
+    -- From PostgreSQL 17 on, a role cannot be dropped while an initial privilege mentions it.
     DELETE FROM pg_shdepend AS d
     WHERE deptype = 'i' AND dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND NOT EXISTS (SELECT FROM pg_init_privs AS i, aclexplode(initprivs) AS acl
                       WHERE (classoid, objoid, i.objsubid) = (d.classid, d.objid, d.objsubid)
                         AND d.refobjid IN (grantor, grantee));
-    -- Statements under way still call these, by plans made before. Once they have ended, the schema
+    -- Running statements still call these functions, by plans made earlier. Once they have ended, the schema
     -- idgen_portable can be dropped.
     FOR item IN
         SELECT *

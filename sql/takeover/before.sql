@@ -1,15 +1,16 @@
 \echo Use "CREATE EXTENSION idgen" to load this file. \quit
 
--- Others may be allowed to create objects in the extension's schema, and an operator whose argument types
--- fit better is preferred, wherever in the search_path it is. So the schema is not in it, but written out.
+-- Others may be allowed to create objects in the extension's schema, and an operator whose argument types match
+-- better is preferred, wherever in the search_path it is. So the schema is not in the search_path; names are
+-- qualified instead.
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- The extension is trusted: a role that may create objects in the database may call CREATE EXTENSION, and then owns the
--- extension, while this script runs as the superuser whom initdb made, who may do anything anywhere. So it says here
--- what the role may have done with it. This comes first, for before PostgreSQL 15.4 and 16.0 a name with a quote would
--- end the literals that it is put into, and what follows in it would be run. A snapshot from before the schema or the role was
--- made does not show them: so nothing is concluded from a row that is not there, and the rest is asked of functions
--- that look into the catalog as it is now.
+-- The extension is trusted: a role that may create objects in the database may run CREATE EXTENSION, and then owns
+-- the extension, while this script runs as the bootstrap superuser, who may do anything anywhere. So check first
+-- what the role itself may do. This must come first, because before PostgreSQL 15.4 and 16.0 a schema name with a
+-- quote would end the literals into which it is inserted, and the rest of the name would be executed. A snapshot
+-- from before the schema or the role was created does not show them. So nothing is concluded from a missing row,
+-- and everything else is checked with functions that read the catalog as it is now.
 DO $$
 DECLARE
     owner oid;
@@ -17,37 +18,40 @@ DECLARE
     name text;
 BEGIN
     SELECT extowner, extnamespace INTO STRICT owner, target FROM pg_extension WHERE extname = 'idgen';
-    -- Others may own the schema. Until the end of this transaction it can be neither renamed nor dropped: a statement below
-    -- could otherwise find another schema under the name, and revoke rights on what is in that.
+    -- Others may own the schema. This lock keeps them from renaming or dropping it until the end of this
+    -- transaction: a statement below could otherwise find another schema of that name, and revoke privileges on its
+    -- objects.
     PERFORM FROM pg_namespace WHERE oid = target FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = '25001',
-            MESSAGE = 'the schema of the extension is younger than the snapshot of this transaction',
+            MESSAGE = 'the schema of the extension was created after the snapshot of this transaction',
             HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
     name := target::regnamespace;
     name := CASE WHEN left(name, 1) = '"' THEN substr(name, 2, length(name) - 2) ELSE name END;
     IF translate(name, '"$''' || chr(92), '') <> name THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = format('the name of schema "%s" has a quote, a dollar sign or a backslash', name),
-            HINT = 'CREATE EXTENSION idgen in another schema.';
+            MESSAGE = format('the name of schema "%s" contains a quote, a dollar sign or a backslash', name),
+            HINT = 'Create the extension in another schema.';
     ELSIF has_schema_privilege(owner, target, 'CREATE') IS NOT TRUE THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for schema %s', name),
             DETAIL = format('Role "%s" may not create objects in it.', pg_get_userbyid(owner)),
-            HINT = 'CREATE EXTENSION idgen in another schema.';
+            HINT = 'Create the extension in another schema.';
     END IF;
 END $$;
 
--- Taking over from the portable edition (portable/idgen.sql), where that is installed. after.sql goes on with it.
+-- Takes over from the portable edition (portable/idgen.sql), if that is installed. after.sql completes the
+-- takeover.
 
--- Its functions become the extension's, and each is replaced below under the OID that it has, so that
--- defaults, indexes and whatever else calls it stay as they are. Elsewhere CREATE OR REPLACE is CREATE:
--- PostgreSQL lets an extension replace nothing but what is its own. No function of the portable edition is
--- called here, for it may belong to somebody whom the superuser does not know; and none is given to the
--- superuser before its body is the extension's, for it may be SECURITY DEFINER.
+-- Its functions become members of the extension, and each is replaced below under its OID, so that defaults,
+-- indexes and everything else that calls it stay as they are. Otherwise CREATE OR REPLACE acts as CREATE, because
+-- PostgreSQL lets an extension replace only its own members. No function of the portable edition is called here,
+-- because it may belong to an untrusted role. None is given to the superuser before it has the body of the
+-- extension, because it may be SECURITY DEFINER.
 DO $$
 DECLARE
-    -- What the portable edition has. Rights on anything else that calls itself so are nobody's to give.
+    -- The functions and views of the portable edition. Privileges on anything else that claims to be part of it are
+    -- not restored.
     names CONSTANT name[] := '{
         idgen_columns, idgen_status, shard_of, snowflake_advance, snowflake_assign_shard, snowflake_between,
         snowflake_decode, snowflake_from_shortcode, snowflake_from_text, snowflake_last_id, snowflake_layouts,
@@ -67,27 +71,27 @@ DECLARE
 BEGIN
     IF '@extschema@' <> (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
                          WHERE extname = 'idgen') THEN
-        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension has been renamed meanwhile',
+        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension was renamed concurrently',
             HINT = 'Try again.';
     END IF;
-    -- Whatever somebody may have put there: what it holds at the end is run. Empty, it says that nothing is to be taken
-    -- over, whatever others make meanwhile.
+    -- Overwrite whatever somebody may have put there, because its content is executed at the end. Empty means that
+    -- nothing is taken over, whatever others create in the meantime.
     PERFORM set_config('idgen_portable.rights', '', true);
     IF coalesce(to_regclass('idgen_portable.last_id'), to_regclass('idgen_portable.moved')) IS NULL THEN
         RETURN;
     ELSIF NOT EXISTS (SELECT FROM pg_extension JOIN pg_roles AS r ON r.oid = extowner
                       WHERE extname = 'idgen' AND rolsuper) THEN
-        -- Whoever made these objects would have the superuser handle them.
+        -- The superuser would otherwise handle objects made by an ordinary role.
         RAISE EXCEPTION USING ERRCODE = '42501',
-            MESSAGE = 'the portable edition of idgen is taken over by superusers only',
-            HINT = 'Have a superuser call CREATE EXTENSION idgen.';
+            MESSAGE = 'must be superuser to take over the portable edition of idgen',
+            HINT = 'Have a superuser run CREATE EXTENSION idgen.';
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION USING ERRCODE = '25001',
-            MESSAGE = 'the portable edition of idgen is taken over in a read committed transaction only',
+            MESSAGE = 'the portable edition of idgen can be taken over only in a READ COMMITTED transaction',
             HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
-    -- Whoever owns the schema, a function or a view could change it at every moment, while this script goes by their names
-    -- and makes them the superuser's: so all of them have to be a superuser's before.
+    -- The owner of the schema, of a function or of a view could change it at any moment, while this script refers
+    -- to them by name and gives them to the superuser. So all of them must already belong to superusers.
     SELECT oid, nspowner INTO portable, owner FROM pg_namespace WHERE nspname = 'idgen_portable' FOR UPDATE;
     SELECT pg_get_userbyid(makers.owner) INTO stranger
     FROM (SELECT owner
@@ -106,8 +110,8 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION USING ERRCODE = '42501',
             MESSAGE = format('the portable edition of idgen belongs to role "%s"', stranger),
-            DETAIL = 'It is taken over where its schema, and all that is in it or of it, belongs to a superuser.',
-            HINT = 'Have a superuser take it by take.sql of the portable edition.';
+            DETAIL = 'It can be taken over only if its schema, all objects in the schema, and its functions and views belong to superusers.',
+            HINT = 'Have a superuser run take.sql of the portable edition.';
     END IF;
     views := ARRAY(
         SELECT c.oid FROM pg_class AS c
@@ -129,10 +133,10 @@ BEGIN
     LOOP
         RAISE EXCEPTION USING ERRCODE = '55000',
             MESSAGE = format('the portable edition of idgen is in schema %s', item.schema),
-            HINT = format('CREATE EXTENSION idgen SCHEMA %s.', item.schema);
+            HINT = format('Use CREATE EXTENSION idgen SCHEMA %s.', item.schema);
     END LOOP;
-    -- What is dropped below is made anew by the extension; what others have made of it is theirs to drop. A row
-    -- of a view is a type, and what is read from it depends on its rule.
+    -- The extension recreates what is dropped below; objects of others that depend on it are left for them to drop.
+    -- The row type of a view counts, and whatever reads from a view depends on its rule.
     WITH dropped AS (
         SELECT 'pg_class'::regclass AS classid, oid AS objid, reltype FROM pg_class WHERE oid = ANY (views)
         UNION ALL
@@ -151,15 +155,15 @@ BEGIN
     WHERE (d.classid, d.objid) NOT IN (SELECT classid, objid FROM goes);
     IF dependents IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '2BP01',
-            MESSAGE = 'other objects depend on views and functions of idgen that are to be made anew',
+            MESSAGE = 'other objects depend on views and functions of idgen that must be recreated',
             DETAIL = 'They are: ' || dependents || '.',
             HINT = 'Drop them, and create them again after CREATE EXTENSION.';
     END IF;
 
-    -- Every transaction that mints holds a lock on this sequence. Those under way are waited for; those to
-    -- come wait for this one, and then find the sequence renamed and without a value. Who has read a view
-    -- holds a lock on that. One may read and then mint, or mint and then read: so nothing is waited for here
-    -- while another of these locks is held.
+    -- Every transaction that mints holds a lock on this sequence. This waits for running transactions; later ones
+    -- wait for this transaction, and then find the sequence renamed and without a value. A transaction that has
+    -- read a view holds a lock on the view. A transaction may read and then mint, or mint and then read, so this
+    -- never waits for one of these locks while it holds another.
     LOOP
         BEGIN
             ALTER SEQUENCE idgen_portable.last_id RENAME TO moved;
@@ -182,8 +186,9 @@ BEGIN
     END LOOP;
     ALTER SEQUENCE idgen_portable.moved RESTART;
 
-    -- Rights are taken away here and given back at the end: those that an object has when an extension takes
-    -- it are the extension's to pg_dump, which would leave them out. The owner's go over to the new one.
+    -- Privileges are revoked here and granted again at the end: to pg_dump, privileges that an object has when it
+    -- becomes a member belong to the extension, and it would leave them out. Those of the owner pass to the new
+    -- owner.
     WITH taken AS (
         SELECT 'TABLE' AS kind, oid::regclass::text AS name, '' AS columns, relacl AS acl
         FROM pg_class WHERE oid = ANY (views)
@@ -214,7 +219,8 @@ BEGIN
                proacl IS NOT NULL AS has_rights
         FROM pg_proc WHERE oid = ANY (functions)
     LOOP
-        -- The columns of a table may be others here, which cannot be replaced; nor does a default call one.
+        -- The extension may return a table with other columns, for which a function cannot be replaced. No default
+        -- calls such a function.
         IF item.is_a_table THEN
             EXECUTE format('DROP FUNCTION %s', item.name);
         ELSE
@@ -226,16 +232,16 @@ BEGIN
                 EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', item.name);
             END IF;
             EXECUTE format('ALTER EXTENSION idgen ADD FUNCTION %s', item.name);
-            -- The owner of the schema, who may be somebody else, may drop it and make another one of its name while others
-            -- are waited for. From here on this transaction has a lock on it, which nobody passes: after.sql goes by
-            -- its comment.
+            -- The owner of the schema, who may be somebody else, may drop the function and create another one of
+            -- its name while this script waits for others. From here on this transaction holds a lock on it. Check
+            -- it again, because after.sql relies on its comment.
             IF NOT EXISTS (SELECT FROM pg_proc AS p
                            WHERE p.oid = item.name AND p.proowner = owner AND p.proname = ANY (names)
                              AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'
                              AND EXISTS (SELECT FROM pg_depend AS d
                                          WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND deptype = 'e')) THEN
                 RAISE EXCEPTION USING ERRCODE = '55000',
-                    MESSAGE = format('function %s has been changed meanwhile', item.name), HINT = 'Try again.';
+                    MESSAGE = format('function %s was changed concurrently', item.name), HINT = 'Try again.';
             END IF;
         END IF;
     END LOOP;

@@ -1,4 +1,4 @@
-//! Taking ids apart, and building them from parts.
+//! Decoding ids, and building them from parts.
 
 use idgen_core::epoch::Timestamptz;
 use idgen_core::{Sequence, Shard, decode, make_id, shard_of};

@@ -12,8 +12,8 @@ fn snowflake_shortcode(id: i64) -> String {
     text::shortcode(id)
 }
 
-// Texts are taken as bytes, for those of a database with another encoding are no `str`. What is no UTF-8
-// is replaced, and is in no form.
+// Texts are read as bytes, because they need not be valid UTF-8 in a database with another encoding. Invalid UTF-8
+// is replaced, and the result is never a valid form.
 
 #[pg_extern(sql = false)]
 fn snowflake_from_shortcode(code: &[u8]) -> Result<i64, ErrorReport> {

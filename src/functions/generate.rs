@@ -29,7 +29,7 @@ hot_entry!(
     snowflake_next_id_of_session_wrapper,
     |_| mint::at_once(&server().ok()?, &SESSION, settings::shard().ok()?),
     |_| {
-        // Without the preload that is what has to be done first, whatever else is missing.
+        // Report a missing preload first, whatever else is missing.
         server().and_then(|_| next_id(settings::shard()?)).map_err(counted)
     }
 );

@@ -1,4 +1,4 @@
-//! The SQL entries, by topic. `sql/idgen.sql` declares them; a symbol once released is never dropped.
+//! The SQL entry points, by topic. `sql/idgen.sql` declares them; a released symbol is never dropped.
 #![allow(
     clippy::result_large_err,
     reason = "pgrx takes an ErrorReport by value; it is made once, for an error"

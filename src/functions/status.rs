@@ -1,5 +1,5 @@
-//! What the views `idgen_status`, `idgen_shard_stats` and `idgen_refusals` read, the reset of the counters, the
-//! removal of the mark, and another epoch for it.
+//! The functions behind the views `idgen_status`, `idgen_shard_stats` and `idgen_refusals`, the safe horizon, the
+//! reset of the counters, the removal of the mark, and the acceptance of another epoch.
 
 use idgen_core::epoch::{Epoch, Timestamptz};
 use idgen_core::horizon;
@@ -28,7 +28,7 @@ use crate::shmem;
 /// A Julian year, 365.25 days, in milliseconds.
 const YEAR_MS: f64 = 31_557_600_000.0;
 
-/// From how many years before the end on the status view warns: time enough to plan new keys.
+/// How many years before the end the status view begins to warn: enough time to plan new keys.
 const WARN_YEARS: f64 = 5.0;
 
 #[pg_extern(sql = false)]
@@ -65,7 +65,7 @@ fn idgen_status() -> Result<
     let boot_ms = clock::boot_ms();
     let now = clock::now().ok();
     let clocks = now.map(|now| Clocks { now, boot_ms });
-    // A process that was put aside between the two readings would see a step.
+    // A process that was suspended between the two readings would see a step.
     let at_once = clock::boot_ms().saturating_sub(boot_ms) <= 1;
     let state = server.with_mark(|mark| {
         clocks.filter(|_| at_once).inspect(|clocks| mark.look(*clocks));
@@ -76,8 +76,8 @@ fn idgen_status() -> Result<
     let mark = kept.map(Progress::mark);
     let epoch = settings::epoch().ok();
     let years_left = now.map(|now| MAX_TICK.saturating_sub(now) as f64 / YEAR_MS);
-    // What ends the server comes before what keeps it from minting. A run that has taken over the mark goes by its
-    // own ids.
+    // A problem that takes the server down comes before one that keeps it from minting. A run that has loaded the
+    // mark goes by its own ids.
     let problem = room::check(room::origins())
         .err()
         .or_else(|| problem(kept.filter(|_| !state.loaded())))
@@ -115,11 +115,11 @@ fn idgen_status() -> Result<
     )))
 }
 
-/// From when on a mark that standbys have not acknowledged is said to be awaited, in milliseconds.
+/// How long standbys may take to acknowledge a mark before the view warns, in milliseconds.
 const AWAITED_MS: u64 = 1000;
 
-/// What keeps the mark from being renewed: a leap of the clock, or standbys that do not acknowledge the last one
-/// written.
+/// A problem that keeps the mark from being renewed: a jump of the clock, or standbys that do not acknowledge the
+/// last mark written.
 fn trouble(server: Postgres, state: &Mark, clocks: Clocks) -> Option<Error> {
     if let Some(by_ms) = state.leap(clocks, settings::max_clock_jump_ms()) {
         return Some(mint::Error::ClockLeapt { by_ms }.into());
@@ -130,7 +130,7 @@ fn trouble(server: Postgres, state: &Mark, clocks: Clocks) -> Option<Error> {
         .map(|_| mint::Error::MarkNotRenewed { waited_ms: 0 }.into())
 }
 
-/// The ticks of the last positions of those shards that are in use.
+/// The ticks of the last positions of the shards in use.
 fn last_ticks<S: Grid>(server: Postgres, shards: impl Iterator<Item = S>) -> impl Iterator<Item = Tick>
 where
     Postgres: Slots<S>,
@@ -138,7 +138,8 @@ where
     shards.filter_map(move |shard| server.slot(shard).last()).map(|last| last.tick())
 }
 
-/// What a database has until `ALTER EXTENSION idgen UPDATE` from 0.1.0: the columns of that version.
+/// The function that a database has until `ALTER EXTENSION idgen UPDATE` from 0.1.0, with the columns of that
+/// version.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity)]
 fn idgen_shard_stats() -> Result<
@@ -175,7 +176,7 @@ fn idgen_shard_stats_0_2() -> Result<
 > {
     let server = server()?;
     let since = shmem::shared()?.counted_since();
-    // A clock that was set back since gives no rate.
+    // There is no rate if the clock has been set back since.
     let seconds = Some(backend::timestamp() - since).filter(|us| *us > 0).map(|us| us as f64 / 1e6);
     let all = counters(server, "idgen", Shard::all()).chain(counters(server, "js53", JsShard::all()));
     let used = all.filter(|(.., counters, last_id)| last_id.is_some() || counters.waits > 0);
@@ -194,7 +195,7 @@ fn idgen_shard_stats_0_2() -> Result<
     })))
 }
 
-/// What shards have counted, and their last ids.
+/// The counters of shards, and their last ids.
 fn counters<S: Grid>(
     server: Postgres,
     layout: &'static str,

@@ -1,4 +1,4 @@
-//! Between ids and timestamps.
+//! Conversion between ids and timestamps.
 
 use idgen_core::decode;
 use idgen_core::epoch::{Timestamptz, timestamp_since};

@@ -1,4 +1,4 @@
-//! This process: what it is, what it waits for, its transactions, and the clocks.
+//! This process: its kind, its waits, its transactions, and the clocks.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -18,22 +18,22 @@ pub fn preloading() -> bool {
     unsafe { pg_sys::process_shared_preload_libraries_in_progress }
 }
 
-/// Whether this is the postmaster and none of its children, which preload for themselves where they cannot
-/// inherit.
+/// Whether this is the postmaster and not one of its children, which preload libraries themselves on platforms
+/// where they cannot inherit them.
 pub fn in_postmaster() -> bool {
     // SAFETY: a plain flag of this single-threaded process.
     unsafe { !pg_sys::IsUnderPostmaster }
 }
 
-/// A variable of this process, as a static of C is. A `thread_local` in a library that is loaded at run
-/// time would be found by a call of `__tls_get_addr` at every use, several on the way to an id.
+/// A variable of this process, like a static variable in C. A `thread_local` in a library loaded at run time costs
+/// a call of `__tls_get_addr` at every use, of which there are several on the way to an id.
 pub struct Local<T>(T);
 
-// SAFETY: a backend is one thread, and so is the postmaster.
+// SAFETY: backends and the postmaster are single-threaded.
 unsafe impl<T> Sync for Local<T> {}
 
 impl<T> Local<T> {
-    /// A variable with its first value, which children of the postmaster inherit.
+    /// A variable with its initial value, which children of the postmaster inherit.
     pub const fn new(value: T) -> Local<T> {
         Local(value)
     }
@@ -47,20 +47,20 @@ impl<T> Deref for Local<T> {
     }
 }
 
-/// Reads a clock of the system: seconds, and nanoseconds of the second. The crate nix has a safe call for
-/// it, which costs a fifth of reading the clock.
+/// Reads a clock of the system: seconds, and nanoseconds within the second. The safe wrapper of the crate nix would
+/// add a fifth to the cost of reading the clock.
 #[inline]
 pub fn clock(clock: libc::clockid_t) -> (i64, i64) {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills in the struct. It fails only for a clock that the system does not have.
+    // SAFETY: fills in the struct. It fails only for a clock that does not exist on the system.
     unsafe { libc::clock_gettime(clock, &mut time) };
     (time.tv_sec, time.tv_nsec)
 }
 
-/// Sleeps up to `us` microseconds; a signal or a set latch may end it early. Raises what a cancel,
-/// statement_timeout or the server's end asks for.
+/// Sleeps for up to `us` microseconds; a signal or a set latch may end the sleep early. Raises the error of a
+/// cancel, of statement_timeout or of a shutdown.
 pub fn sleep(us: u64, wait: Wait) {
-    // The latch counts whole milliseconds; what is left below two is slept by the microsecond.
+    // The latch counts whole milliseconds; less than two are slept in microseconds.
     const LATCH_FROM_US: u64 = 2000;
     // SAFETY: MyLatch is this backend's own latch. No lock is held here.
     unsafe {
@@ -75,25 +75,24 @@ pub fn sleep(us: u64, wait: Wait) {
     check_for_interrupts();
 }
 
-/// Raises what a cancel, statement_timeout or the server's end asks for.
+/// Raises the error of a cancel, of statement_timeout or of a shutdown, if there is one.
 pub fn check_for_interrupts() {
     pgrx::check_for_interrupts!();
 }
 
-/// How many backends there can be at once.
+/// The maximum number of backends.
 pub fn most() -> usize {
-    // SAFETY: set before shared memory is asked for, and constant from then on.
+    // SAFETY: set before shared memory is requested, and constant afterwards.
     unsafe { pg_sys::MaxBackends as usize }
 }
 
-/// The number of this backend, below [`most`]; none in processes that are no backends.
+/// The number of this backend, below [`most`]; `None` in processes that are not backends.
 pub fn number() -> Option<usize> {
     // SAFETY: MyProc is null or this process's entry in the array of all.
     unsafe { number_of(pg_sys::MyProc) }
 }
 
-/// The number of the backend that the open transaction belongs to: this one or, in a parallel worker, its
-/// leader.
+/// The number of the backend to which the open transaction belongs: this one or, in a parallel worker, its leader.
 pub fn transaction_owner() -> Option<usize> {
     // SAFETY: as in number(); a leader is in the array too.
     unsafe {
@@ -111,17 +110,17 @@ unsafe fn number_of(process: *mut pg_sys::PGPROC) -> Option<usize> {
 
 static TRANSACTION_ENDED: Local<Cell<fn()>> = Local::new(Cell::new(|| ()));
 
-/// Has `ended` called at the end of every transaction, when its rows are visible or gone. To be called while the
-/// library is being preloaded: children inherit it. `ended` does not raise.
+/// Arranges for `ended` to be called at the end of every transaction, when its rows are visible or gone. Call it
+/// while the library is being preloaded, so that children inherit it. `ended` must not raise an error.
 pub fn watch_transactions(ended: fn()) {
     TRANSACTION_ENDED.set(ended);
-    // SAFETY: the callback does not raise.
+    // SAFETY: the callback does not raise an error.
     unsafe { pg_sys::RegisterResourceReleaseCallback(Some(resources_released), ptr::null_mut()) }
 }
 
-/// The release of resources comes after the transaction callbacks of all libraries, in whichever order they
-/// are loaded. Some commit on another server only in theirs. A prepared transaction is among those that
-/// [`prepared_transactions`] counts by then, and nobody else can end it yet.
+/// Resources are released after the transaction callbacks of all libraries, whatever the order in which these are
+/// loaded. Some libraries commit on another server only in their callback. By then a prepared transaction is
+/// counted by [`prepared_transactions`], and nobody else can end it yet.
 unsafe extern "C-unwind" fn resources_released(
     phase: pg_sys::ResourceReleasePhase::Type,
     _is_commit: bool,
@@ -129,8 +128,8 @@ unsafe extern "C-unwind" fn resources_released(
     _arg: *mut c_void,
 ) {
     use pg_sys::ResourceReleasePhase::RESOURCE_RELEASE_AFTER_LOCKS;
-    // PostgreSQL calls it for portals too, and outside of transactions for the resources of a base backup or of
-    // a process that is no backend. It names the owner whose resources are released in CurrentResourceOwner.
+    // PostgreSQL calls this for portals too, and outside of transactions for the resources of a base backup or of a
+    // process that is not a backend. CurrentResourceOwner is the owner whose resources are released.
     // SAFETY: plain variables of this process.
     let of_transaction = unsafe { pg_sys::CurrentResourceOwner == pg_sys::TopTransactionResourceOwner };
     if phase == RESOURCE_RELEASE_AFTER_LOCKS && is_top_level && of_transaction {
@@ -138,30 +137,30 @@ unsafe extern "C-unwind" fn resources_released(
     }
 }
 
-/// Whether the whole transaction reads by one snapshot, that of its first statement.
+/// Whether the whole transaction uses a single snapshot, that of its first statement.
 pub fn one_snapshot() -> bool {
     // SAFETY: a plain variable of this process.
     unsafe { pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as i32 }
 }
 
 unsafe extern "C" {
-    /// `max_prepared_transactions`, which pgrx does not have.
+    /// `max_prepared_transactions`, which pgrx does not declare.
     static max_prepared_xacts: c_int;
 }
 
-/// How many prepared transactions there are in the cluster. Raises PostgreSQL's errors, and never answers where
-/// it cannot know: none is what a reader relies on.
+/// The number of prepared transactions in the cluster. Raises PostgreSQL's errors, so that it never returns 0
+/// without knowing: readers rely on there being none.
 pub fn prepared_transactions() -> usize {
-    // SAFETY: set at the start of the server, and constant from then on.
+    // SAFETY: set at the start of the server, and constant afterwards.
     if unsafe { max_prepared_xacts } == 0 {
         return 0;
     }
-    // Nothing in it can be anybody's but PostgreSQL's own, whatever the caller's search_path.
+    // Everything in the query is PostgreSQL's own, whatever the caller's search_path.
     let query = "SELECT FROM pg_catalog.pg_prepared_xact()";
     pgrx::Spi::connect(|client| client.select(query, None, &[]).expect("a list").len())
 }
 
-/// The system clock as PostgreSQL writes it.
+/// The system clock as a PostgreSQL timestamp.
 pub fn timestamp() -> Timestamptz {
     // SAFETY: reads the clock.
     unsafe { pg_sys::GetCurrentTimestamp() }
@@ -169,7 +168,7 @@ pub fn timestamp() -> Timestamptz {
 
 /// Whether the server is in recovery: a standby, or one that is starting after a crash.
 pub fn in_recovery() -> bool {
-    // SAFETY: reads shared memory of PostgreSQL's own.
+    // SAFETY: reads PostgreSQL's own shared memory.
     unsafe { pg_sys::RecoveryInProgress() }
 }
 

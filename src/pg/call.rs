@@ -5,23 +5,23 @@ use std::{mem, ptr};
 
 use pgrx::{FromDatum, PgMemoryContexts, pg_sys};
 
-// A bigint is passed by value. On a processor of 32 bits it would be behind a pointer.
+// A bigint is passed by value. On a 32-bit platform it would be passed by reference.
 const _: () = assert!(size_of::<pg_sys::Datum>() == 8);
 
-/// The arguments of a call from SQL, by their place. Their types are those that sql/idgen.sql declares.
+/// The arguments of a call from SQL, by position. Their types are those declared in sql/idgen.sql.
 #[derive(Clone, Copy)]
 pub struct Call(pg_sys::FunctionCallInfo);
 
 impl Call {
     /// # Safety
-    /// What PostgreSQL has handed to a function, which gives it to nobody that outlives the call.
+    /// `fcinfo` must come from PostgreSQL, and must not be kept beyond the call.
     pub unsafe fn new(fcinfo: pg_sys::FunctionCallInfo) -> Call {
         Call(fcinfo)
     }
 
     #[inline]
     fn argument(&self, place: usize) -> Option<pg_sys::Datum> {
-        // SAFETY: fcinfo is valid as long as the call, and has nargs arguments behind its end.
+        // SAFETY: fcinfo is valid during the call, and is followed by nargs arguments.
         unsafe {
             let fcinfo = &*self.0;
             let arguments = fcinfo.args.as_slice(fcinfo.nargs as usize);
@@ -29,29 +29,29 @@ impl Call {
         }
     }
 
-    /// An `integer`; none for null.
+    /// An `integer`; `None` for null.
     #[inline]
     pub fn int4(&self, place: usize) -> Option<i32> {
         self.argument(place).map(|value| value.value() as i32)
     }
 
-    /// A `bigint` or `timestamptz`; none for null.
+    /// A `bigint` or `timestamptz`; `None` for null.
     #[inline]
     pub fn int8(&self, place: usize) -> Option<i64> {
         self.argument(place).map(|value| value.value() as i64)
     }
 
-    /// A `text` as its bytes, for those of a database with another encoding are no `str`; none for null. Raises
-    /// PostgreSQL's errors.
+    /// The bytes of a `text`, which need not be valid UTF-8 in a database with another encoding; `None` for null.
+    /// Raises PostgreSQL's errors.
     pub fn text(&self, place: usize) -> Option<&[u8]> {
-        // SAFETY: what the functions of `#[pg_extern]` rely on, too: sql/idgen.sql declares the argument as text.
+        // SAFETY: sql/idgen.sql declares the argument as text. Functions with `#[pg_extern]` rely on the same.
         unsafe { FromDatum::from_datum(self.argument(place)?, false) }
     }
 }
 
 unsafe extern "C-unwind" {
-    // As pg_sys has it, without the guard around it: an error, which is that memory is out, goes straight to
-    // PostgreSQL, past frames that have nothing to drop.
+    // As in pg_sys, but without the guard around it: its only error, out of memory, goes straight to PostgreSQL,
+    // past frames that have nothing to drop.
     fn palloc(size: usize) -> *mut c_void;
 }
 
@@ -67,11 +67,11 @@ pub enum Column {
 }
 
 impl Call {
-    /// The set that this call site has begun to return; null where it has not.
+    /// The set that this call site has begun to return; null if it has not.
     #[inline]
     fn set<I>(&self) -> *mut I {
-        // SAFETY: fn_extra of a function that returns a set is what begin_or_end_set() has made of it, for
-        // as long as the set lasts.
+        // SAFETY: fn_extra of a function that returns a set is what begin_or_end_set() stored there, for as long as
+        // the set lasts.
         unsafe {
             let set = (*(*self.0).flinfo).fn_extra.cast::<pg_sys::FuncCallContext>().as_ref();
             set.map_or(ptr::null_mut(), |set| set.user_fctx.cast())
@@ -80,14 +80,14 @@ impl Call {
 
     #[inline]
     fn set_is_done(&self, done: pg_sys::ExprDoneCond::Type) {
-        // SAFETY: init_MultiFuncCall() has found that resultinfo is there, and is this.
+        // SAFETY: init_MultiFuncCall() has checked that resultinfo exists and is a ReturnSetInfo.
         unsafe { (*(*self.0).resultinfo.cast::<pg_sys::ReturnSetInfo>()).isDone = done }
     }
 
     /// The next value of a set that this call site has begun to return.
     #[inline]
     pub fn next_of_set<I: Iterator<Item = i64>>(&self) -> Option<pg_sys::Datum> {
-        // SAFETY: a set is of the type its function began it with, and this is the only reference to it.
+        // SAFETY: a set has the type with which its function began it, and this is the only reference to it.
         let value = unsafe { self.set::<I>().as_mut() }?.next()?;
         self.set_is_done(pg_sys::ExprDoneCond::ExprMultipleResult);
         Some(value.into())
@@ -98,8 +98,8 @@ impl Call {
         &self,
         begin: impl FnOnce() -> Result<I, E>,
     ) -> Result<pg_sys::Datum, E> {
-        // SAFETY: PostgreSQL passes a valid fcinfo. init_MultiFuncCall checks that a set may be returned,
-        // and sees to it that fn_extra is cleared also where the caller does not read to the end.
+        // SAFETY: PostgreSQL passes a valid fcinfo. init_MultiFuncCall checks that a set may be returned, and
+        // arranges for fn_extra to be cleared even if the caller does not read to the end.
         unsafe {
             if self.set::<I>().is_null() {
                 let values = begin()?;
@@ -119,17 +119,17 @@ impl Call {
     }
 }
 
-/// What a tuple without nulls has before its columns, in words of 8 bytes.
+/// Size of the header of a tuple without nulls, in words of 8 bytes.
 const TUPLE_HEADER: usize = (mem::offset_of!(pg_sys::HeapTupleHeaderData, t_bits)).div_ceil(8);
 
-/// What a call site that returns rows keeps in fn_extra.
+/// The state that a call site that returns rows keeps in fn_extra.
 struct RowType {
     desc: pg_sys::TupleDesc,
-    /// The header that PostgreSQL gives to rows without nulls, once there has been one.
+    /// The header of rows without nulls, as formed by PostgreSQL for the first such row.
     header: Option<[u64; TUPLE_HEADER]>,
 }
 
-/// Where each column begins and where the last one ends, counted from the tuple's beginning; none where a column
+/// The offset of each column, and of the end of the last one, from the beginning of the tuple; `None` if a column
 /// is null.
 #[inline]
 fn places<const COLUMNS: usize>(columns: &[Column; COLUMNS]) -> Option<([usize; COLUMNS], usize)> {
@@ -148,12 +148,12 @@ fn places<const COLUMNS: usize>(columns: &[Column; COLUMNS]) -> Option<([usize; 
 }
 
 impl Call {
-    /// A row of the function's OUT parameters, which are those columns. None at the first call of a call
-    /// site, and where a column is null: [`Call::formed_row`] does that.
+    /// A row of the function's OUT parameters with these columns. `None` at the first call of a call site, and if a
+    /// column is null: use [`Call::formed_row`] then.
     #[inline]
     pub fn row<const COLUMNS: usize>(&self, columns: [Column; COLUMNS]) -> Option<pg_sys::Datum> {
-        // SAFETY: fn_extra is this function's own. formed_row() alone sets it, with the header of a tuple
-        // that it has found to be laid out like this. What palloc returns is aligned for every type.
+        // SAFETY: fn_extra belongs to this function. Only formed_row() sets it, with the header of a tuple whose
+        // layout it has checked. Memory from palloc is aligned for every type.
         unsafe {
             let row_type = (*(*self.0).flinfo).fn_extra.cast::<RowType>().as_ref()?;
             let (header, (places, length)) = (row_type.header?, places(&columns)?);
@@ -170,11 +170,11 @@ impl Call {
         }
     }
 
-    /// Has PostgreSQL form the row, and keeps the header of the first one without nulls for the next. Raises
+    /// Lets PostgreSQL form the row, and keeps the header of the first row without nulls for later rows. Raises
     /// PostgreSQL's errors.
     pub fn formed_row<const COLUMNS: usize>(&self, columns: [Column; COLUMNS]) -> pg_sys::Datum {
-        // SAFETY: PostgreSQL passes a valid fcinfo whose flinfo lives in fn_mcxt, as must what fn_extra
-        // points to. The row has as many columns as the type that it is formed by.
+        // SAFETY: PostgreSQL passes a valid fcinfo whose flinfo lives in fn_mcxt, where fn_extra must point to as
+        // well. The row has as many columns as its type.
         unsafe {
             let flinfo = (*self.0).flinfo;
             if (*flinfo).fn_extra.is_null() {
@@ -201,10 +201,10 @@ impl Call {
         }
     }
 
-    /// The type of the row that the function returns, made in the current memory context and fit for the type
-    /// record. Panics where it has not that number of columns.
+    /// The type of the row that the function returns, created in the current memory context and blessed for the
+    /// type record. Panics if it does not have this number of columns.
     fn row_desc(&self, columns: usize) -> pg_sys::TupleDesc {
-        // SAFETY: PostgreSQL passes a valid fcinfo, and the answer is of a row of this function's own.
+        // SAFETY: PostgreSQL passes a valid fcinfo, and the function returns a row.
         unsafe {
             let mut desc = ptr::null_mut();
             let class = pg_sys::get_call_result_type(self.0, ptr::null_mut(), &mut desc);
@@ -215,18 +215,19 @@ impl Call {
     }
 }
 
-/// What one of PostgreSQL's own functions returns as a set, whoever calls and may not, each row as `read` sees it. It
-/// is called as the executor does it, for all of its rows at once. Raises PostgreSQL's errors.
+/// Calls one of PostgreSQL's own set-returning functions, whatever the privileges of the caller, and returns each
+/// row as read by `read`. The function is called as the executor does it, for all rows at once. Raises PostgreSQL's
+/// errors.
 ///
 /// # Safety
-/// `function` is the function with this OID, takes no arguments and gives its rows in a tuplestore.
+/// `function` is the function with this OID, takes no arguments and returns its rows in a tuplestore.
 pub unsafe fn rows<T>(
     function: unsafe fn(pg_sys::FunctionCallInfo) -> pg_sys::Datum,
     oid: pg_sys::Oid,
     read: impl Fn(*mut pg_sys::TupleTableSlot) -> T,
 ) -> Vec<T> {
-    // SAFETY: the caller's promise. The rows are in a tuplestore of the function's own making, in the memory of
-    // `context`, and the call's three parts outlive it.
+    // SAFETY: the caller's promise. The rows are in a tuplestore made by the function, in the memory of `context`,
+    // and the three parts of the call outlive it.
     unsafe {
         let context = pg_sys::CreateStandaloneExprContext();
         let mut info = pg_sys::FmgrInfo::default();
@@ -256,9 +257,9 @@ pub unsafe fn rows<T>(
     }
 }
 
-/// Defines the entry of a function that is called for every row. `#[pg_extern]` costs such a call as
-/// much as minting itself: it switches memory contexts and carries the result through several hands. Here
-/// `$fast` answers without ever panicking, or gives none and `$slow` does it under pgrx's guard.
+/// Defines the entry point of a function that is called for every row. `#[pg_extern]` would cost as much as minting
+/// itself, because it switches memory contexts and passes the result through several layers. Here `$fast` returns
+/// the result without ever panicking, or returns `None`, and then `$slow` runs under pgrx's guard.
 macro_rules! hot_entry {
     ($symbol:ident, $fast:expr, $slow:expr) => {
         #[allow(unsafe_code)]
@@ -273,7 +274,7 @@ macro_rules! hot_entry {
                 fcinfo: pgrx::pg_sys::FunctionCallInfo,
             ) -> pgrx::pg_sys::Datum {
                 let (fast, slow) = ($fast, $slow);
-                // SAFETY: PostgreSQL calls this; what panics below does so inside the guard.
+                // SAFETY: PostgreSQL calls this; anything below that panics does so inside the guard.
                 unsafe {
                     let call = $crate::pg::call::Call::new(fcinfo);
                     match fast(call) {

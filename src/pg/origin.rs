@@ -10,35 +10,35 @@ use crate::compat::{CHECKPOINT_FAST, most_origins};
 use crate::error::Error;
 use crate::pg::call::rows;
 
-/// The stored high-water mark; none where none has ever been stored.
+/// The stored high-water mark; `None` if none has ever been stored.
 pub fn load_mark() -> Option<Progress> {
-    // SAFETY: takes and releases locks of PostgreSQL's own.
+    // SAFETY: takes and releases PostgreSQL's own locks.
     Progress::kept(unsafe { pg_sys::replorigin_get_progress(MARK_ORIGIN, false) })
 }
 
-/// Writes the mark to the WAL and to PostgreSQL's array of origins, which every checkpoint saves
-/// and recovery restores. A mark below the stored one changes nothing. Returns how far the WAL must
-/// be flushed for the mark to be durable.
+/// Writes the mark to the WAL and to PostgreSQL's array of origins, which every checkpoint saves and recovery
+/// restores. A mark below the stored one changes nothing. Returns the position to which the WAL must be flushed for
+/// the mark to be durable.
 ///
-/// Raises 53400 where no origin is free, after `refuse`, at once and not as a result: PostgreSQL's call then still
-/// holds a lock, which only the abort of the transaction releases.
+/// If no origin is free, this calls `refuse` and raises 53400 at once, instead of returning it: PostgreSQL's
+/// function then still holds a lock, which only the abort of the transaction releases.
 pub fn write_mark(mark: Progress, refuse: fn(Error) -> Error) -> u64 {
     PgTryBuilder::new(|| {
-        // SAFETY: the origin number is ours alone, and the call takes no transaction id: it works
-        // in read-only transactions and parallel workers.
+        // SAFETY: nobody else uses this origin number. The call assigns no transaction id, so it works in read-only
+        // transactions and parallel workers.
         unsafe {
             pg_sys::replorigin_advance(MARK_ORIGIN, mark.to_keep(), 0, false, true);
             pg_sys::XactLastRecEnd
         }
     })
     .catch_when(PgSqlErrorCode::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED, move |_| {
-        // Others have taken all.
+        // All origins are in use by others.
         refuse(Error::NoOrigin { needed: most_origins().1 + 1 }).raise()
     })
     .execute()
 }
 
-/// How many replication origins have progress in this run of the server. Raises PostgreSQL's errors.
+/// The number of replication origins that have progress in this run of the server. Raises PostgreSQL's errors.
 pub fn in_use() -> usize {
     let show = pg_sys::pg_show_replication_origin_status;
     // SAFETY: that function returns a set, and has this OID.
@@ -46,21 +46,22 @@ pub fn in_use() -> usize {
 }
 
 unsafe extern "C-unwind" {
-    // postmaster/bgwriter.h, which pgrx leaves out, and so the guard around it too.
+    // From postmaster/bgwriter.h, which pgrx does not include, so there is no guard around it either.
     fn RequestCheckpoint(flags: i32);
 }
 
 /// `InvalidRepOriginId`, which PostgreSQL 19 calls `InvalidReplOriginId`.
 const INVALID_ORIGIN: u16 = 0;
 
-/// Has PostgreSQL forget the mark, here and, by the WAL, on standbys; whether there was one. To drop an origin
-/// takes a name, so the mark gets one for the moment. The mark is gone at once, also where the transaction
-/// rolls back. When this returns a checkpoint is behind it: no recovery of this server comes across it again.
+/// Makes PostgreSQL forget the mark, on this server and, through the WAL, on its standbys. Returns whether there
+/// was one. An origin can only be dropped by name, so the mark gets one temporarily. The mark is gone at once, even
+/// if the transaction rolls back. A checkpoint has been completed when this returns, so no recovery of this server
+/// will find the mark again.
 ///
-/// Raises PostgreSQL's errors: 25006 in a transaction that may only read.
+/// Raises PostgreSQL's errors, such as 25006 in a read-only transaction.
 pub fn drop_mark() -> bool {
-    // SAFETY: the row is formed by the description of the table that it goes into, of both its columns. The
-    // table is locked against everybody who would change it until the transaction ends.
+    // SAFETY: the row is formed with the descriptor of the table that it is inserted into, and has both columns.
+    // The table is locked against changes until the transaction ends.
     unsafe {
         pg_sys::PreventCommandIfReadOnly(c"snowflake_remove_mark()".as_ptr());
         let table = pg_sys::table_open(
@@ -68,11 +69,11 @@ pub fn drop_mark() -> bool {
             pg_sys::ExclusiveLock as pg_sys::LOCKMODE,
         );
         let there = load_mark().is_some();
-        // Somebody may have given it a name by hand before.
+        // Somebody may have given it a name by hand.
         let mut name = ptr::null_mut();
         let named = pg_sys::replorigin_by_oid(MARK_ORIGIN, true, &mut name);
         if there && !named {
-            // Another origin may have that name, but not all of these: there are fewer origins.
+            // Another origin may have one of these names, but there are too few origins to have all of them.
             let names = (0..=u32::from(MARK_ORIGIN)).map(|n| CString::new(format!("idgen_mark_{n}")));
             let free = |name: &CString| pg_sys::replorigin_by_name(name.as_ptr(), true) == INVALID_ORIGIN;
             let free = names.flatten().find(|name| free(name)).expect("a free name");
@@ -100,8 +101,8 @@ pub fn flush_wal(lsn: u64) {
     unsafe { pg_sys::XLogFlush(lsn) }
 }
 
-/// Has the WAL writer flush the WAL up to `lsn` in its next round, as it does for an asynchronous commit: within
-/// two times `wal_writer_delay`, 200 ms by default.
+/// Makes the WAL writer flush the WAL up to `lsn` in its next round, as for an asynchronous commit: within twice
+/// `wal_writer_delay`, 200 ms by default.
 pub fn flush_wal_soon(lsn: u64) {
     // SAFETY: as above.
     unsafe { pg_sys::XLogSetAsyncXactLSN(lsn) }
@@ -109,22 +110,22 @@ pub fn flush_wal_soon(lsn: u64) {
 
 /// Whether the WAL up to `lsn` is on disk.
 pub fn is_flushed(lsn: u64) -> bool {
-    // SAFETY: recovery is over where a mark has been written. The timeline is not asked for.
+    // SAFETY: recovery is over if a mark has been written. The timeline is not requested.
     unsafe { pg_sys::GetFlushRecPtr(ptr::null_mut()) >= lsn }
 }
 
-/// Another origin than that of the mark.
+/// An origin other than that of the mark.
 #[cfg(feature = "pg_test")]
 const WRONG_ORIGIN: u16 = MARK_ORIGIN - 1;
 
-/// What is kept where the mark is not.
+/// Reads the mark from the wrong origin.
 #[cfg(feature = "pg_test")]
 pub fn load_wrongly() -> Option<Progress> {
     // SAFETY: as in load_mark().
     Progress::kept(unsafe { pg_sys::replorigin_get_progress(WRONG_ORIGIN, false) })
 }
 
-/// Writes the mark where it is not looked for.
+/// Writes the mark to the wrong origin.
 #[cfg(feature = "pg_test")]
 pub fn write_wrongly(mark: Progress) -> u64 {
     // SAFETY: as in write_mark().
@@ -134,7 +135,7 @@ pub fn write_wrongly(mark: Progress) -> u64 {
     }
 }
 
-/// Writes the mark for the next checkpoint only.
+/// Writes the mark without WAL, so that only the next checkpoint saves it.
 #[cfg(feature = "pg_test")]
 pub fn write_without_wal(mark: Progress) -> u64 {
     // SAFETY: as in write_mark().

@@ -1,4 +1,4 @@
-//! Settings, as PostgreSQL's GUC has them.
+//! Settings, by PostgreSQL's GUC mechanism.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,19 +14,19 @@ use super::backend::Local;
 use super::call::rows;
 use crate::compat::log_level;
 
-/// Whether `shared_preload_libraries` names a library, in any of the forms that PostgreSQL takes. A file system
-/// may be blind to the case of letters.
+/// Whether `shared_preload_libraries` names a library, in any form that PostgreSQL accepts. Case is ignored,
+/// because the file system may ignore it too.
 pub fn preloads(library: &str) -> bool {
-    // SAFETY: the setting is a C string that is there before any library is loaded, or null; the server does
-    // not change it while it runs.
+    // SAFETY: the setting is a C string set before any library is loaded, or null; it does not change while the
+    // server runs.
     unsafe { names_library(&setting_text(pg_sys::shared_preload_libraries_string), library) }
 }
 
-/// Whether a list of libraries, as a setting of PostgreSQL writes it, names one.
+/// Whether a list of libraries, in the form of PostgreSQL's settings, names a library.
 pub fn names_library(list: &str, library: &str) -> bool {
     let Ok(list) = CString::new(list) else { return false };
-    // SAFETY: PostgreSQL's own splitter cuts a copy up. What it has read is a list of C strings, also where it
-    // found the text wrong and stopped.
+    // SAFETY: PostgreSQL's own function splits a copy. Its result is a list of C strings, even if it found an error
+    // in the text and stopped.
     let files: Vec<String> = unsafe {
         let mut files = ptr::null_mut();
         pg_sys::SplitDirectoriesString(pg_sys::pstrdup(list.as_ptr()), b',' as c_char, &raw mut files);
@@ -37,23 +37,23 @@ pub fn names_library(list: &str, library: &str) -> bool {
     files.iter().any(|file| stem(file).as_deref() == Some(library))
 }
 
-/// What is wrong with a text given for a setting.
+/// What is wrong with the value of a setting.
 pub struct Complaint {
-    /// A sentence: what is wrong.
+    /// The DETAIL: what is wrong.
     pub detail: String,
-    /// A sentence: what would be right.
+    /// The HINT: what would be right.
     pub hint: &'static str,
 }
 
-/// A setting whose text has a form of its own.
+/// A setting whose text has a format of its own.
 pub trait TextSetting {
-    /// Says what is wrong with a value; it is refused with 22023 then.
+    /// Checks a value. One with a complaint is refused with 22023.
     fn check(text: &str) -> Result<(), Complaint>;
-    /// Takes over a value that passed `check`.
+    /// Applies a value that has passed `check`.
     fn assign(text: &str);
 }
 
-/// Defines a setting whose values are checked and taken over by `S`.
+/// Defines a setting whose values are checked and applied by `S`.
 pub fn define_text<S: TextSetting>(
     name: &'static CStr,
     short: &'static CStr,
@@ -77,8 +77,8 @@ pub fn define_text<S: TextSetting>(
     }
 }
 
-/// Reads a setting's value as PostgreSQL hands it to a hook. Bytes that are no UTF-8 are replaced:
-/// no setting of ours takes them, so the check refuses the result.
+/// Reads a setting's value as PostgreSQL passes it to a hook. Invalid UTF-8 is replaced; no setting of idgen
+/// accepts it, so the check refuses the result.
 ///
 /// # Safety
 /// `value` is null or a C string that lives as long as the result.
@@ -100,7 +100,8 @@ unsafe extern "C-unwind" fn check_text<S: TextSetting>(
         pgrx_extern_c_guard(|| match S::check(&setting_text(*value)) {
             Ok(()) => true,
             Err(complaint) => {
-                // Where C leaves them too: at each reload the current context may be one that is never emptied.
+                // C code leaves them in this context too: at a reload, the current context may be one that is never
+                // reset.
                 PgMemoryContexts::ErrorContext.switch_to(|_| {
                     GucCheckError::default().with_detail(complaint.detail).with_hint(complaint.hint).apply();
                 });
@@ -115,42 +116,42 @@ unsafe extern "C-unwind" fn assign_text<S: TextSetting>(value: *const c_char, _e
     unsafe { pgrx_extern_c_guard(|| S::assign(&setting_text(value))) }
 }
 
-/// An integer setting. PostgreSQL writes its value straight to the variable, so that reading it costs
-/// nothing; pgrx's own looks up the thread first.
+/// An integer setting. PostgreSQL writes its value directly to the variable, so that reading it costs nothing;
+/// pgrx's own settings look up the thread first.
 pub struct IntSetting {
     /// Its name.
     pub name: &'static CStr,
-    /// A sentence: what it is.
+    /// Its short description.
     pub short: &'static CStr,
-    /// More sentences.
+    /// Its long description.
     pub long: &'static CStr,
-    /// Where the value is kept; it holds the default.
+    /// The variable that holds the value, initially the default.
     pub value: &'static Local<Cell<i32>>,
-    /// The least value allowed.
+    /// The minimum value.
     pub min: i32,
-    /// The greatest value allowed.
+    /// The maximum value.
     pub max: i32,
     /// Who may change it, and when.
     pub context: GucContext,
     /// Its unit.
     pub flags: GucFlags,
-    /// What is called after each change of it.
+    /// A hook that is called after each change.
     pub changed: Option<AssignHook>,
 }
 
 /// A function that PostgreSQL calls with a setting's new value: see [`on_change`].
 pub type AssignHook = unsafe extern "C-unwind" fn(i32, *mut c_void);
 
-/// Something to do after a setting's change. It is a type, because PostgreSQL hands nothing to a hook but the value.
+/// An action after a change of a setting. It is a type, because PostgreSQL passes nothing but the value to a hook.
 pub trait Changed {
-    /// Does it.
+    /// Runs the action.
     fn changed();
 }
 
-/// The hook that does it.
+/// The hook that runs the action.
 ///
 /// # Safety
-/// PostgreSQL calls it.
+/// To be called by PostgreSQL only.
 pub unsafe extern "C-unwind" fn on_change<C: Changed>(_value: i32, _extra: *mut c_void) {
     // SAFETY: called by PostgreSQL at the top of an extern "C-unwind" function.
     unsafe { pgrx_extern_c_guard(C::changed) }
@@ -178,11 +179,10 @@ pub fn define_int(setting: IntSetting) {
     }
 }
 
-/// The value that the configuration gives for a setting not defined yet, whatever the session has SET
-/// it to.
+/// The configured value of a setting that is not defined yet, whatever the session has SET it to.
 pub fn configured(name: &CStr) -> Option<String> {
-    // SAFETY: GetConfigOptionResetString raises for an unknown name, hence the question before it. A
-    // null result means there is none; otherwise the string is copied at once.
+    // SAFETY: GetConfigOptionResetString raises an error for an unknown name, hence the check before it. A null
+    // result means that there is no value; otherwise the string is copied at once.
     unsafe {
         if pg_sys::GetConfigOption(name.as_ptr(), true, false).is_null() {
             return None;
@@ -192,12 +192,12 @@ pub fn configured(name: &CStr) -> Option<String> {
     }
 }
 
-/// The settings of a prefix to which the configuration files give a value that is not taken, as they are now. Raises
-/// PostgreSQL's errors.
+/// The settings with a prefix for which the configuration files currently contain a value that is not in effect.
+/// Raises PostgreSQL's errors.
 pub fn not_taken(prefix: &str) -> impl Iterator<Item = String> {
     const NAME: usize = 3;
     const ERROR: usize = 6;
-    // SAFETY: that function returns a set, and has this OID. Both columns are text, in whatever encoding.
+    // SAFETY: the function returns a set, and has this OID. The name is text in any encoding.
     let entries = unsafe {
         let _quiet = Quiet::begin();
         rows(pg_sys::show_all_file_settings, pg_sys::F_PG_SHOW_ALL_FILE_SETTINGS.into(), |slot| {
@@ -206,14 +206,14 @@ pub fn not_taken(prefix: &str) -> impl Iterator<Item = String> {
             (String::from_utf8_lossy(name).to_ascii_lowercase(), !*nulls.add(ERROR))
         })
     };
-    // Of several entries for one setting the last one counts.
+    // If a setting has several entries, the last one counts.
     let last: BTreeMap<String, bool> =
         entries.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect();
     last.into_iter().filter(|(_, refused)| *refused).map(|(name, _)| name)
 }
 
-/// While it lives, nothing below FATAL goes to the server log: PostgreSQL writes a line for each file that the
-/// configuration names and may be missing, whoever reads it.
+/// While this lives, nothing below FATAL goes to the server log: PostgreSQL would log a line for each optional file
+/// that the configuration names and that is missing, at every read.
 struct Quiet(i32);
 
 impl Quiet {

@@ -1,4 +1,4 @@
-//! Synchronous standbys: whether there are any, and what they have acknowledged.
+//! Synchronous standbys: whether there are any, and how much WAL they have acknowledged.
 
 use std::cell::Cell;
 use std::sync::atomic::{self, Ordering};
@@ -9,11 +9,10 @@ use super::backend::Local;
 use super::setting::configured;
 use crate::compat::{STANDBYS_STATUS_HAS_BITS, checkpointer_has_begun};
 
-/// Whether the WAL up to `lsn` is on disk at the synchronous standbys too, as `synchronous_standby_names` asks.
+/// Whether the WAL up to `lsn` is on disk at the synchronous standbys too, as `synchronous_standby_names` requires.
 pub fn acknowledged(lsn: u64) -> bool {
-    // SAFETY: WalSndCtl is set up before any backend. The position is an aligned 64-bit number that
-    // the WAL senders only ever raise, whether or not a backend queues for it; an old value of it
-    // means to ask again.
+    // SAFETY: WalSndCtl is set up before any backend. The position is an aligned 64-bit number that the WAL senders
+    // only ever raise, whether or not a backend queues for it; with an old value the caller just asks again.
     unsafe {
         let flushed = &raw const (*pg_sys::WalSndCtl).lsn[pg_sys::SYNC_REP_WAIT_FLUSH as usize];
         flushed.read_volatile() >= lsn
@@ -22,20 +21,20 @@ pub fn acknowledged(lsn: u64) -> bool {
 
 static STATUS_HAS_BITS: Local<Cell<bool>> = Local::new(Cell::new(true));
 
-/// Finds out what this minor release of PostgreSQL, which need not be the one that the library was built
-/// with, means by the status of synchronous standbys. To be called while the library is being preloaded:
-/// children inherit it.
+/// Determines how this minor release of PostgreSQL, which need not be the one that the library was built with,
+/// represents the status of synchronous standbys. Call it while the library is being preloaded, so that children
+/// inherit the result.
 pub fn look_up_release() {
     let release = configured(c"server_version_num").and_then(|number| number.parse().ok());
     STATUS_HAS_BITS.set(release.is_none_or(|number: i32| number >= STANDBYS_STATUS_HAS_BITS));
 }
 
-/// Whether a commit would wait for synchronous standbys now. A backend reads its configuration between
-/// statements only, so commits go by what the checkpointer has read and put into shared memory, and so do ids.
+/// Whether a commit would wait for synchronous standbys now. A backend reads its configuration only between
+/// statements. Commits therefore go by the status that the checkpointer puts into shared memory, and so do ids.
 #[inline]
 pub fn must_acknowledge() -> bool {
-    // SAFETY: WalSndCtl is set up before any backend, and max_wal_senders with it. The status is the byte
-    // after the positions in all releases, whatever its name and type in the headers of this one.
+    // SAFETY: WalSndCtl is set up before any backend, and max_wal_senders with it. In all releases the status is
+    // the byte after the positions, whatever its name and type in the headers of this one.
     let status = || unsafe { (&raw const (*pg_sys::WalSndCtl).lsn).add(1).cast::<u8>().read_volatile() };
     // SAFETY: set before any backend begins.
     if unsafe { pg_sys::max_wal_senders } == 0 {
@@ -44,13 +43,13 @@ pub fn must_acknowledge() -> bool {
     defined(status, STATUS_HAS_BITS.get()).unwrap_or_else(named_in_session)
 }
 
-/// Whether there are any, as this backend has read the configuration.
+/// Whether there are synchronous standbys, according to the configuration that this backend has read.
 pub fn named_in_session() -> bool {
     // SAFETY: the setting, null or a C string.
     unsafe { !pg_sys::SyncRepStandbyNames.is_null() && *pg_sys::SyncRepStandbyNames != 0 }
 }
 
-/// What the status of synchronous standbys says; nothing until the checkpointer has looked at the setting.
+/// Interprets the status of synchronous standbys; `None` until the checkpointer has read the setting.
 #[inline]
 pub fn defined(status: impl FnOnce() -> u8, has_bits: bool) -> Option<bool> {
     const INIT: u8 = 1;
@@ -59,7 +58,7 @@ pub fn defined(status: impl FnOnce() -> u8, has_bits: bool) -> Option<bool> {
         let status = status();
         return (status & INIT != 0).then_some(status & DEFINED != 0);
     }
-    // First whether it has begun: the status is set before that can be seen.
+    // Check first whether the checkpointer has begun: the status is set before that becomes visible.
     let begun = checkpointer_has_begun();
     atomic::fence(Ordering::Acquire);
     let is_defined = status() != 0;

@@ -96,7 +96,7 @@ scrape_configs:
         }
     }
 
-    /// Waits until a query has an answer, doing `meanwhile` again and again.
+    /// Waits until a query has a result, calling `meanwhile` again and again.
     fn until(&self, query: &str, mut meanwhile: impl FnMut()) {
         for _ in 0..600 {
             if self.answers(query) {
@@ -123,7 +123,7 @@ scrape_configs:
     }
 }
 
-/// What stands behind a word in the lines of a text.
+/// The text after a word, in each line that has it.
 fn values<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| line.trim().strip_prefix(word)).map(str::trim)
 }
@@ -138,8 +138,8 @@ fn assert_no_null(server: &Server) {
     }
 }
 
-/// Promise 8: each alert of the file fires on the trouble that it is for, and none on a server in good order, whose
-/// dashboard has something to show for every expression.
+/// Promise 8: each alert of the file fires on the problem that it is for, and none fires on a healthy server, for
+/// which every expression of the dashboard has a result.
 #[test]
 fn every_alert_fires() {
     let programs = ["prometheus-postgres-exporter", "prometheus"].map(installed);
@@ -206,12 +206,11 @@ fn every_alert_fires() {
     // A list that is refused, and a guard that is left open.
     server.configure(&["idgen.allowed_shards = 'nonsense'", "idgen.max_clock_jump = -1"]);
     server.reload("idgen.max_clock_jump", "-1");
-    let list = "the configuration files have a value for \"idgen.allowed_shards\" that is not in force";
+    let list = "the configuration files contain a value for \"idgen.allowed_shards\" that is not in effect";
     watch.until_warned(list, wait);
     server.configure(&["idgen.allowed_shards = '0-99'"]);
     server.reload("idgen.allowed_shards", "0-99");
-    let any_leap =
-        "\"idgen.max_clock_jump\" is -1: a clock that leaps into the future would take the ids along";
+    let any_leap = "\"idgen.max_clock_jump\" is -1: ids would follow a clock that jumps into the future";
     watch.until_warned(any_leap, wait);
     watch.until_refused("shard_not_allowed", || {
         drop(server.connect().execute("SELECT snowflake_next_id(100)", &[]));
@@ -242,12 +241,12 @@ fn every_alert_fires() {
     watch.until_fired("IdgenMarkInFuture", "", wait);
     watch.until_warned("the system clock is behind the ids already minted", wait);
 
-    // Another epoch, whose end is near.
+    // Another epoch, whose range ends soon.
     server.stop("fast");
     server.configure(&["idgen.epoch = '1995-01-01T00:00:00Z'"]);
     server.up();
     watch.until_refused("other_epoch", try_to_mint);
-    watch.until_warned("the mark of ids counts from another epoch than \"idgen.epoch\"", wait);
+    watch.until_warned("the epoch of the high-water mark of ids differs from \"idgen.epoch\"", wait);
     watch.until_fired("IdgenRangeEnds", "", wait);
     assert_no_null(&server);
     server.set_clock(-40.0 * YEAR);

@@ -25,7 +25,7 @@ pub const ROWS: &str = "CREATE TABLE rows (
 #[derive(Default)]
 pub struct Ledger {
     ids: HashSet<i64>,
-    /// Errors by SQLSTATE and the beginning of the message; "lost" where the connection broke.
+    /// Errors by SQLSTATE and the beginning of the message; "lost" if the connection broke.
     pub errors: BTreeMap<String, usize>,
 }
 
@@ -55,7 +55,7 @@ impl Ledger {
         self.errors.iter().filter(of_clock).map(|(_, count)| count).sum()
     }
 
-    /// Adds what a session got.
+    /// Adds the ids of a session.
     ///
     /// # Panics
     /// Where an id is there twice, or the ids of a shard do not increase.

@@ -28,13 +28,13 @@ fn ms_in(detail: Option<&str>) -> i64 {
     words.filter_map(|word| word.parse().ok()).next().unwrap()
 }
 
-/// Steps of every size under eight minting clients: ids go on, or calls fail and ids go on when the
+/// Steps of every size while eight clients mint: minting continues, or calls fail and minting resumes when the
 /// clock is right again.
 #[test]
 fn the_clock_steps_under_minting_clients() {
     let server = Server::start(&["idgen.max_wait = 200ms", "idgen.max_clock_jump = 2h"]);
     let mut ledger = Ledger::default();
-    // What the clock shows between the steps: once an hour forward, the ids are.
+    // The time between the steps: after an hour forward, that of the ids.
     let mut right = 0.0;
     for (step, refuses) in
         [(-0.001, false), (-0.05, false), (-2.0, true), (-HOUR, true), (HOUR, false), (10.0 * YEAR, true)]
@@ -78,8 +78,8 @@ fn the_clock_steps_under_minting_clients() {
     assert!(ledger.errors.keys().all(|error| error.starts_with("55000 ")), "{:?}", ledger.errors);
 }
 
-/// Guard: a leap of ten years is refused before anything is written, and accepted by the documented
-/// step. Nothing is poisoned: with the clock right again ids go on at once.
+/// Guard: a jump of ten years is refused before anything is written, and can be accepted by the documented
+/// procedure. No harm is done: once the clock is right again, minting continues at once.
 #[test]
 fn a_leap_forward_is_refused_and_can_be_accepted() {
     let server = Server::start(&[]);
@@ -170,7 +170,7 @@ fn ids_begin_within_the_wait_after_a_restart() {
         client.query_one(ids, &[]).unwrap_or_else(|error| panic!("after {how}: {error}"));
     }
 
-    // Who does not wait is told the cause, also of ids whose second begins a while after the mark.
+    // A call that does not wait reports the cause, even for ids whose second begins a while after the mark.
     server.stop("immediate");
     server.set_clock(-20.0);
     server.up();
@@ -189,7 +189,7 @@ fn warning(client: &mut Client) -> Option<String> {
 }
 
 const IN_FUTURE: &str = "the high-water mark of ids lies in the future";
-const OTHER_EPOCH: &str = "the mark of ids counts from another epoch than \"idgen.epoch\"";
+const OTHER_EPOCH: &str = "the epoch of the high-water mark of ids differs from \"idgen.epoch\"";
 
 /// Restarts the server with this epoch.
 fn change_epoch(server: &Server, epoch: &str) {
@@ -198,8 +198,8 @@ fn change_epoch(server: &Server, epoch: &str) {
     server.up();
 }
 
-/// Promise 1: another epoch mints nothing, whichever way it has moved, and the view and the log say so. Set back, ids
-/// go on.
+/// Promise 1: with another epoch nothing is minted, whichever way the epoch has moved, and the view and the log
+/// report it. When the setting is restored, minting continues.
 #[test]
 fn another_epoch_is_refused() {
     let server = Server::start(&["idgen.max_wait = 100ms"]);
@@ -223,8 +223,8 @@ fn another_epoch_is_refused() {
     ledger.mint(&mut server.connect());
 }
 
-/// Promise 1: another epoch is accepted where it is the one in force, durably, and ids stay above those before. One
-/// that has moved later makes every tick smaller, which is a clock behind the mark.
+/// Promise 1: another epoch can be accepted if it is the one in effect, durably, and ids stay above the earlier
+/// ones. A later epoch makes every tick smaller, which amounts to a clock behind the mark.
 #[test]
 fn another_epoch_is_accepted() {
     let server = Server::start(&["idgen.max_wait = 100ms"]);
@@ -251,7 +251,7 @@ fn another_epoch_is_accepted() {
     assert_eq!(warning(&mut client).as_deref(), Some(IN_FUTURE), "before anybody mints");
     let error = refused(&mut client);
     assert!((2 * 86_300_000..2 * 86_403_000).contains(&ms_in(error.detail())), "{error:?}");
-    assert!(error.detail().unwrap().contains("minting goes on in "), "{error:?}");
+    assert!(error.detail().unwrap().contains("minting resumes in "), "{error:?}");
     assert!(error.hint().unwrap().contains("docs/operations.md"), "{error:?}");
 }
 

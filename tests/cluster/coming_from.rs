@@ -50,7 +50,7 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// The same where it must come to its end, as often as a lock that it cannot have makes it fail.
+/// The same, but repeated until it succeeds, if it fails because it cannot get a lock.
 fn done(server: &Server, sql: &str) -> String {
     let start = Instant::now();
     loop {
@@ -100,7 +100,7 @@ impl Tables {
         let new = format!("{who}-{round}");
         match (round % 6, some) {
             (0, Some(some)) => {
-                // A row, its reference and what is below, in one statement.
+                // A row, its reference and the rows below it, in one statement.
                 let sql = format!(
                     "WITH new AS (INSERT INTO {parent} ({name}, {reference})
                                   SELECT $1, id FROM {parent} WHERE {name} = $2 RETURNING id)
@@ -167,7 +167,7 @@ impl Tables {
                 round += 1;
                 match self.write(&mut client, who, round, &mut own) {
                     Ok(()) => _ = count.fetch_add(1, Ordering::Relaxed),
-                    // What a transaction of one snapshot has to take again.
+                    // The errors after which a transaction with a single snapshot must be retried.
                     Err(error) if who == 0 && error.code().is_some_and(|code| code.code() == "40001") => {}
                     Err(error) => panic!("client {who}: {error:?}"),
                 }
@@ -200,7 +200,7 @@ impl Tables {
         })
     }
 
-    /// The rows that there are, but for old ones, by their names; the key by this column.
+    /// The rows except the old ones, by name; `key` is the column of the key.
     fn rows(&self, server: &Server, told: &str) -> BTreeMap<String, Row> {
         let Tables { parent, name, reference, child, key } = self;
         let sql = format!(
@@ -213,8 +213,8 @@ impl Tables {
     }
 }
 
-/// Runs a block that fills a column in batches, with a row in use: it goes on with the others, waits for nobody, is
-/// broken off, and is run again.
+/// Runs a block that fills a column in batches while a row is locked: it continues with the others, waits for
+/// nobody, is interrupted, and is run again.
 fn broken_off(server: &Server, block: &str, table: &str, column: &str) {
     let mut holder = server.connect();
     let mut holder = holder.transaction().unwrap();
@@ -272,7 +272,7 @@ fn server() -> Server {
     Server::start(&["deadlock_timeout = 60s", "statement_timeout = 2min", "fsync = off"])
 }
 
-/// What the sections in batches use of others.
+/// What the sections with batches need from other sections.
 fn prepare(server: &Server, section: &str, part: &str) {
     let block = blocks(section).into_iter().find(|block| block.contains(part));
     done(server, &block.unwrap_or_else(|| panic!("no {part} in {section}")));
@@ -281,9 +281,9 @@ fn prepare(server: &Server, section: &str, part: &str) {
 const IN_BATCHES: &str = "integer keys in batches, old numbers kept";
 const IN_THE_WAY: &str = "What refers to the key, and what is in the way";
 
-/// The integer keys of large tables become bigint while clients write: no row is lost, each keeps its number, and refers to
-/// what it referred to, also by a trigger of the user's. No key is there twice, no client waits for a batch or fails, and
-/// what is broken off goes on.
+/// The integer keys of large tables become bigint while clients write: no row is lost, each keeps its number, and
+/// its references stay the same, even those maintained by a user's trigger. No key occurs twice, no client waits
+/// for a batch or fails, and an interrupted run can continue.
 #[test]
 fn integer_keys_become_bigint_under_load() {
     let server = server();
@@ -350,9 +350,9 @@ fn assert_as_left(made: &BTreeMap<String, Row>, found: &BTreeMap<String, Row>) {
 const INVALID: &str = "SELECT EXISTS (SELECT FROM pg_constraint WHERE NOT convalidated)
                            OR EXISTS (SELECT FROM pg_index WHERE NOT indisvalid)";
 
-/// UUID keys of large tables become ids while clients write, REPEATABLE READ ones too, and one who may not read the key's
-/// table: no row is lost, each refers to what it referred to and has its UUID still, the old ones are in the order of
-/// their times, no key is there twice.
+/// UUID keys of large tables become ids while clients write, including REPEATABLE READ ones and one that may not
+/// read the key's table: no row is lost, references stay the same, each row still has its UUID, the old rows are in
+/// the order of their times, and no key occurs twice.
 #[test]
 fn uuid_keys_become_ids_under_load() {
     let server = server();
@@ -370,7 +370,7 @@ fn uuid_keys_become_ids_under_load() {
         )
         .unwrap();
     let uploaded_to: String = one(&server, "SELECT id::text FROM accounts WHERE name = 'new'");
-    // Whoever may not read what his rows refer to, and does not find it by its name alone.
+    // A client that may not read the table to which its rows refer, and does not find it by an unqualified name.
     uploader.batch_execute("SET ROLE uploader; SET search_path = ''").unwrap();
     let (mut uploads, mut switched) = (0, false);
     let old = |key: &str| {
@@ -442,7 +442,7 @@ fn partman_partitions_by_a_number() {
     let version = "SELECT coalesce(max(default_version), 'none') FROM pg_available_extensions WHERE name = 'pg_partman'";
     let version: String = one(&server, version);
     if !version.starts_with("4.") {
-        return skipped(&format!("pg_partman 4 is not to be had, but {version}"));
+        return skipped(&format!("pg_partman 4 is not available, but {version}"));
     }
     client.batch_execute("CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman").unwrap();
     let blocks = blocks("pg_partman");
@@ -467,7 +467,7 @@ fn partman_partitions_by_a_number() {
     let first: i64 = one(&server, partitions);
     client.batch_execute("SELECT partman.run_maintenance('public.events')").unwrap();
     assert_eq!(one::<i64>(&server, partitions), first, "a table without new rows gets no partitions");
-    // What comes half a year later.
+    // The steps half a year later.
     for days in (30..=180).step_by(30) {
         client
             .batch_execute(&format!(

@@ -1,4 +1,4 @@
-//! The counters of `idgen_shard_stats` where it takes clients at work, another clock or a crash.
+//! The counters of `idgen_shard_stats`, for tests that need working clients, another clock or a crash.
 
 use postgres::Client;
 
@@ -13,8 +13,8 @@ fn began(client: &mut Client) -> (f64, Option<f64>) {
     (row.get(0), row.get(1))
 }
 
-/// Promise 1: resets under minting clients repeat no id. The counters begin anew with each, and with
-/// the server, which starts itself after a crash. A clock behind their beginning gives no rate.
+/// Promise 1: resets while clients mint repeat no id. Each of them resets the counters, and so does a start of the
+/// server, which restarts itself after a crash. With a clock before their beginning there is no rate.
 #[test]
 fn the_counters_begin_anew() {
     let server = Server::start(&[]);

@@ -41,11 +41,12 @@ fn the_server_crashes_under_minting_clients() {
     assert!(ledger.len() > 9 * 3000, "{}", ledger.len());
 }
 
-/// Ids in seconds begin a second anew after a crash, wherever in a second it comes and to wherever the clock
-/// is set back meanwhile: in strict order over all sessions, each is greater than those before.
+/// Ids that count in seconds begin a new second after a crash, at whatever point within a second it happens and
+/// however far the clock is set back in the meantime. In strict order across all sessions, each id is greater than
+/// those before.
 #[test]
 fn js_ids_increase_over_crashes() {
-    // The mark is hardly ahead, so that it lies in the second of the ids.
+    // The mark is barely ahead, so that it lies within the second of the ids.
     let server = Server::start(&["idgen.reserve_ahead = 10ms"]);
     let mut last = 0;
     for round in 1..7 {
@@ -87,7 +88,7 @@ fn the_renewing_backend_dies_at_every_point() {
             victim.batch_execute(&format!("SET idgen.fault = '{point} {how}'")).unwrap();
             let mut ids = Vec::new();
             let start = Instant::now();
-            // It renews only where no other does; some of its calls meet the fault.
+            // It renews only if no other backend does; some of its calls hit the fault.
             let error = loop {
                 match victim.query_one("SELECT snowflake_next_id(3)", &[]) {
                     Ok(row) => ids.push(row.get(0)),
@@ -102,7 +103,7 @@ fn the_renewing_backend_dies_at_every_point() {
                 "terminate" => assert!(matches!(code, Some("57P01") | None), "{error}"),
                 _ => {
                     assert_eq!(code, None, "{error}");
-                    // Until all are cut off, ids are those of before the crash.
+                    // Until all connections are cut off, ids are those from before the crash.
                     while witness.batch_execute("SELECT 1").is_ok() {}
                     server.reconnect();
                 }

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use crate::process::number_variable;
 use crate::server::Server;
 
-/// Texts near those that mean something.
+/// Texts that are close to valid ones.
 const WORDS: [&str; 14] = [
     "2025-01-01T00:00:00Z",
     "9999-12-31T23:59:59.999+23:59",
@@ -26,7 +26,7 @@ const WORDS: [&str; 14] = [
     "public",
 ];
 
-/// Characters that the forms of a text are made of, and some that they are not.
+/// Characters that occur in the forms of a text, and some that do not.
 const CHARACTERS: &str = "0123456789abcdefTZtz+-:., _AEIOULPYXé€𝄞\t\n\r\u{1}\u{85}\u{2028}\\\"'%$";
 
 fn word(rng: &mut Rng) -> String {
@@ -88,7 +88,7 @@ fn argument(rng: &mut Rng, of_type: &str) -> String {
         "text" => word(rng),
         "timestamp with time zone" => timestamp(rng),
         "regnamespace" | "oid" => integer(rng, 32).unsigned_abs().to_string(),
-        // No text is taken for one: those of the catalog.
+        // No text is accepted for these, which come from the catalog.
         "pg_node_tree" => return format!("(SELECT adbin FROM pg_attrdef OFFSET {} LIMIT 1)", rng.u8(..5)),
         other => panic!("say what an argument of type {other} can be"),
     };
@@ -111,8 +111,7 @@ fn call(rng: &mut Rng, surface: &[(String, Vec<String>)], settings: &[String]) -
     format!("SELECT count(r) FROM (SELECT {name}({}) AS r LIMIT 3) AS rows", arguments.join(", "))
 }
 
-/// Promise 5: no input ends in an internal error, or ends the server. A function that is added takes part by
-/// itself.
+/// Promise 5: no input causes an internal error or takes the server down. New functions take part automatically.
 #[test]
 fn any_input_is_answered_or_refused() {
     let calls = number_variable("CALLS").unwrap_or(10_000);

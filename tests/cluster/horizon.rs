@@ -1,4 +1,4 @@
-//! `snowflake_safe_horizon`: who reads up to it misses nothing.
+//! `snowflake_safe_horizon`: a reader up to the horizon misses nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,8 +10,8 @@ use crate::process::{client_program, release_bin, run, skipped, test_library};
 use crate::server::Server;
 use crate::standbys::synchronous;
 
-/// Writers hold their transactions open for a while after they have minted, so that rows become visible in
-/// another order than that of their ids. Some roll back, some end with their connection.
+/// Writers keep their transactions open for a while after minting, so that rows become visible in another order
+/// than that of their ids. Some roll back, and some end with their connection.
 fn write(server: &Server, seed: u64, done: &AtomicBool) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut client = server.connect();
@@ -38,8 +38,8 @@ fn rows(client: &mut Client, from: i64, upto: i64) -> Vec<i64> {
     client.query(query, &[&from, &upto]).unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// A reader that goes on after the greatest id it has seen loses the rows that become visible later; one that
-/// reads up to the horizon loses none, also where the clock is set back meanwhile.
+/// A reader that continues after the greatest id it has seen loses the rows that become visible later. One that
+/// reads up to the horizon loses none, even if the clock is set back in the meantime.
 #[test]
 fn a_reader_up_to_the_horizon_misses_nothing() {
     let server = Server::start(&["idgen.max_ahead = 10s"]);
@@ -118,8 +118,8 @@ fn horizon_past_a_row(client: &mut Client) -> i64 {
 
 const OUTBOX: &str = "CREATE TABLE outbox (id bigint PRIMARY KEY)";
 
-/// The horizon is where it was before a restart, or further, under a clock that is behind; so the recipe of
-/// docs/cookbook.md delivers no row twice.
+/// After a restart with the clock behind, the horizon is where it was or further, so the recipe of docs/cookbook.md
+/// delivers no row twice.
 #[test]
 fn the_horizon_never_goes_back_over_a_restart() {
     let server = Server::start(&[]);
@@ -127,7 +127,7 @@ fn the_horizon_never_goes_back_over_a_restart() {
     let (mut delivered, mut upto) = (Vec::new(), 0);
     for (stop, clock) in [("fast", -0.8), ("immediate", -1.6), ("fast", -60.0), ("immediate", -120.0)] {
         let mut client = server.connect();
-        // A minute back no id is to be had, and the horizon stays.
+        // With the clock a minute back no id is minted, and the horizon stays.
         let now = if clock > -100.0 { horizon_past_a_row(&mut client) } else { horizon(&mut client) };
         delivered.extend(rows(&mut client, upto, now));
         upto = now;
@@ -143,8 +143,8 @@ fn the_horizon_never_goes_back_over_a_restart() {
     assert_eq!(delivered, rows(&mut server.connect(), 0, upto), "each row once");
 }
 
-/// The same over a failover to a synchronous standby: a horizon that was given is below a mark that the standby
-/// has. A server that starts from a mark which the standby may not have gives none before.
+/// The same for a failover to a synchronous standby: a horizon that was returned is below a mark that the standby
+/// has. A server that starts from a mark that the standby may not have returns none before the standby has it.
 #[test]
 fn the_horizon_never_goes_back_over_a_synchronous_failover() {
     let (primary, standby) = synchronous();
@@ -180,7 +180,8 @@ fn the_horizon_never_goes_back_over_a_synchronous_failover() {
     assert!(then >= now, "the failover takes the horizon back from {now} to {then}");
 }
 
-/// Nor is one given that rests on a mark of before synchronous standbys were configured, until they have it.
+/// Nor is a horizon returned that rests on a mark from before synchronous standbys were configured, until they have
+/// it.
 #[test]
 fn the_horizon_waits_for_standbys_as_commits_do() {
     let server = Server::start(&["idgen.max_wait = 300ms"]);
@@ -197,7 +198,7 @@ fn the_horizon_waits_for_standbys_as_commits_do() {
     let error = error.expect("no standby has the mark");
     assert_eq!(error.code().unwrap().code(), "55000", "{error}");
     let twin = server.standby("twin");
-    // A standby that has it all already may tell so only with its next report, after ten seconds.
+    // A standby that already has everything may report so only after ten seconds.
     let now = (0..1000).find_map(|_| client.query_one(HORIZON, &[]).ok());
     let now: i64 = now.expect("the standby has the mark").get(0);
     assert!(now >= upto, "from {upto} to {now}");
@@ -276,8 +277,8 @@ fn what_other_libraries_commit_at_the_end_is_settled_after() {
     }
 }
 
-/// Processes that are no sessions of clients mint too, and hold the horizon until their transaction has ended:
-/// a background worker, here one that applies what is replicated, and a WAL sender that is sent SQL.
+/// Processes other than client sessions mint too, and hold back the horizon until their transaction has ended: a
+/// background worker, here one that applies replicated rows, and a WAL sender that runs SQL.
 #[test]
 fn workers_and_wal_senders_hold_the_horizon() {
     let server = Server::start(&["wal_level = logical"]);
@@ -314,7 +315,7 @@ fn workers_and_wal_senders_hold_the_horizon() {
         assert!(horizon(keeper) > id, "and passes it then");
         keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
     };
-    // The column that is not sent gets its default where the row arrives.
+    // The column that is not replicated gets its default on the subscriber.
     primary.batch_execute("INSERT INTO held VALUES (1)").unwrap();
     held(&mut keeper, "worker");
 

@@ -1,5 +1,5 @@
-//! idgen where CloudNativePG runs it: in a folder of its own, of which the server's folders have nothing, and beside
-//! standbys that the operator names. Neither it nor Kubernetes is here: the tests write and run what it would.
+//! idgen as CloudNativePG runs it: in a folder separate from those of the server, and with standbys that the
+//! operator names. Neither the operator nor Kubernetes is present: the tests write and run what it would.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -32,7 +32,7 @@ fn has_folders() -> bool {
     has
 }
 
-/// A folder with what the extension's image has.
+/// A folder with the content of the extension's image.
 struct Image(PathBuf);
 
 impl Image {
@@ -43,7 +43,7 @@ impl Image {
         image
     }
 
-    /// That of the first version, as far as SQL goes.
+    /// The image of the first version, as far as SQL is concerned.
     fn of_the_first(name: &str) -> Image {
         let image = Image(house().join(format!("{name}-{}", std::process::id())));
         image.fill("idgen--0.1.0.sql");
@@ -54,7 +54,7 @@ impl Image {
         image
     }
 
-    /// Replaces what is in the folder, as a newer image does.
+    /// Replaces the content of the folder, as a newer image does.
     fn fill(&self, scripts: &str) {
         let script = r#"
             rm -rf "$1" && mkdir -p "$1/lib" "$1/share/extension" && cp "$2" "$1/lib" && cd "$3/extension" &&
@@ -97,7 +97,7 @@ impl Drop for Image {
     }
 }
 
-/// What the operator does for both manifests, with this version of idgen.
+/// The actions of the operator for both manifests, with this version of idgen.
 fn set_up(server: &Server, version: &str) {
     let mut admin = server.connect();
     admin.batch_execute("CREATE ROLE app").unwrap();
@@ -141,9 +141,9 @@ fn loaded(client: &mut Client) -> Vec<String> {
     files
 }
 
-/// With both manifests, and nothing of idgen in its own folders, a server has what one has where idgen was installed:
-/// the library and the scripts are those of the folder, ordinary roles create it and mint, and ids go on after a crash
-/// and on a standby that has a folder of its own.
+/// With both manifests, and without idgen in its own folders, a server behaves as if idgen were installed: the
+/// library and the scripts are those of the folder, ordinary roles create the extension and mint, and minting
+/// continues after a crash and on a standby with a folder of its own.
 #[test]
 fn a_folder_of_its_own_is_enough() {
     if !has_folders() {
@@ -164,7 +164,7 @@ fn a_folder_of_its_own_is_enough() {
     client.batch_execute("RESET extension_control_path").unwrap();
     assert_eq!(loaded(&mut client), [image.0.join("lib/idgen.so").display().to_string()]);
 
-    // The same as where it was installed. Each function was looked for in the library when it was created.
+    // The same as with an installation. PostgreSQL looked up each function in the library when it was created.
     let installed = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
     set_up(&installed, &version());
     assert_eq!(difference(&catalog(&mut client), &catalog(&mut installed.connect_to("app"))), [""; 0]);
@@ -180,7 +180,7 @@ fn a_folder_of_its_own_is_enough() {
     let files = "SELECT DISTINCT convert_from(probin::text::bytea, 'UTF8') FROM pg_proc WHERE prosrc LIKE '%\\_wrapper'";
     assert_eq!(texts(&mut client, files), ["idgen"], "no folder is in a catalog");
 
-    // The owner of the database, and of another one.
+    // The owner of the database, and the owner of another one.
     client.batch_execute("SET ROLE app; CREATE SCHEMA own; SET search_path = own, idgen").unwrap();
     client
         .batch_execute("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), name text)")
@@ -191,7 +191,7 @@ fn a_folder_of_its_own_is_enough() {
     assert!(beyond.as_db_error().unwrap().message().contains("may not mint"), "{beyond}");
     server.connect().batch_execute("CREATE DATABASE owned OWNER app").unwrap();
     let mut owner = server.connect_to("owned");
-    // The control file of that version, in the same folder, takes it from ordinary roles.
+    // The control file of that version, in the same folder, does not let ordinary roles create it.
     let first = owner.batch_execute("SET ROLE app; CREATE EXTENSION idgen VERSION '0.1.0'").unwrap_err();
     assert_eq!(first.code().map(|code| code.code()), Some("42501"), "{first}");
     owner.batch_execute("SET ROLE app; CREATE EXTENSION idgen; SELECT snowflake_next_id(5)").unwrap();
@@ -233,8 +233,8 @@ fn a_folder_of_its_own_is_enough() {
     standby.up();
 }
 
-/// A newer image: each server gets its files while it is stopped, the standby first. Clients mint all the while, by the
-/// functions of the old version; the extension is updated where the script has come.
+/// A newer image: each server gets its files while it is stopped, the standby first. Clients mint all the time,
+/// with the functions of the old version; the extension is updated once the script has arrived.
 #[test]
 fn a_newer_image_is_rolled_out() {
     if !has_folders() {
@@ -279,8 +279,8 @@ fn a_newer_image_is_rolled_out() {
     assert_eq!(difference(&catalog(&mut client), &catalog(&mut newest.connect_to("app"))), [""; 0]);
 }
 
-/// pg_upgrade, with an image for either server, and a dump of a server where idgen was installed: both find the
-/// library in the new folder, and so does the server when that folder is another one afterwards.
+/// pg_upgrade with an image for each server, and a dump of a server on which idgen was installed: both find the
+/// library in the new folder, and so does the server if that folder changes afterwards.
 #[test]
 fn data_moves_between_folders() {
     if !has_folders() {
@@ -307,7 +307,8 @@ fn data_moves_between_folders() {
     moving.go_on_by_dump(&image.start());
 }
 
-/// The names that the operator writes for the manifest: the replicas that it sees, those that it does not, the primary.
+/// The names that the operator writes for the manifest: the replicas that it sees, those that it does not see, and
+/// the primary.
 fn name_standbys(primary: &Server, names: &str) {
     let synchronous = &manifest("cluster.yaml")["postgresql"]["synchronous"];
     assert_eq!((text(&synchronous["method"]), text(&synchronous["dataDurability"])), ("any", "required"));
@@ -317,9 +318,9 @@ fn name_standbys(primary: &Server, names: &str) {
     primary.connect().batch_execute("CHECKPOINT").unwrap();
 }
 
-/// Promise 1 with the standbys of the manifest: ids need one of two. With one of them gone they go on, with both gone
-/// they end. The one that has all marks is promoted, as the quorum has it: under a clock that is behind it begins after
-/// all ids, which the other one would repeat.
+/// Promise 1 with the standbys of the manifest: ids need one of two. With one of them gone minting continues, with
+/// both gone it stops. The one that has all marks is promoted, as the quorum requires: with a clock that is behind,
+/// it begins after all ids, which the other one would repeat.
 #[test]
 fn one_of_two_standbys_has_each_mark() {
     let primary = Server::start(&["idgen.max_wait = 500ms", "wal_log_hints = on"]);

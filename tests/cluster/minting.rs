@@ -141,7 +141,7 @@ fn shared_memory_is_as_large_as_the_pages_say() {
     assert_eq!(many[1] - few[1], 500 * 8, "8 bytes for each connection");
 }
 
-/// Promise 1: a backend killed at any point takes the whole server through recovery; ids go on.
+/// Promise 1: a backend killed at any point takes the whole server through recovery; minting continues.
 #[test]
 fn a_backend_is_killed_while_minting() {
     let server = Server::start(&[]);

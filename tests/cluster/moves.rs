@@ -27,8 +27,8 @@ pub fn move_with(options: &[&str], source: &Server, target: &Server) -> Command 
     script
 }
 
-/// A psql that is found before the real one. It runs a command of bash's before or after the call whose arguments and
-/// input fit a pattern of bash's. To that, $TOOL is the process of move-shard.sh.
+/// A psql that is found before the real one. It runs a bash command before or after the call whose arguments and
+/// input match a bash pattern. In that command, $TOOL is the process of move-shard.sh.
 pub struct Meddler(std::path::PathBuf);
 
 impl Meddler {
@@ -72,7 +72,7 @@ impl Drop for Meddler {
     }
 }
 
-/// Runs a script that gets killed. What it has started may live on.
+/// Runs a script that gets killed. Processes that it has started may live on.
 pub fn run_until_killed(mut script: Command) {
     let status = script.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     assert!(std::os::unix::process::ExitStatusExt::signal(&status) == Some(9), "{script:?}: {status}");
@@ -82,7 +82,7 @@ pub fn one<T: for<'a> postgres::types::FromSql<'a>>(server: &Server, sql: &str) 
     server.connect().query_one(sql, &[]).unwrap().get(0)
 }
 
-/// A source with the schema of shard 5, and a target that may not mint for it.
+/// A source with the schema of shard 5, and a target that may not mint for that shard.
 fn two_servers() -> (Server, Server) {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
@@ -179,7 +179,7 @@ fn a_shard_moves_under_load() {
     assert_eq!((show(&mut old).as_str(), show(&mut new).as_str()), ("0-4,6-8191", "5,100-199"));
     old.batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
 
-    // And back again: the numbers go on.
+    // And back again: the numbers continue.
     let greatest = ids().max().unwrap().0;
     run(move_shard(&target, &source, "insta5", "5"));
     let id: i64 = old.query_one("INSERT INTO insta5.users DEFAULT VALUES RETURNING id", &[]).unwrap().get(0);
@@ -217,8 +217,8 @@ fn a_move_that_fails_is_undone() {
     assert_eq!(client.query_one("SHOW idgen.allowed_shards", &[]).unwrap().get::<_, String>(0), "1-9");
 }
 
-/// A shard does not move while somebody may still mint for it on the source by a configuration of before: a
-/// session that hides what it does, a WAL sender that was sent SQL, a background worker that shows nothing.
+/// A shard does not move while some process may still mint for it on the source with the old configuration: a
+/// session that hides what it does, a WAL sender that runs SQL, a background worker that shows nothing.
 #[test]
 fn a_move_waits_for_whoever_may_still_mint() {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
@@ -230,7 +230,7 @@ fn a_move_waits_for_whoever_may_still_mint() {
     let mut script = move_shard(&source, &target, "insta5", "5");
     script.env("COMMAND_TIMEOUT", "1");
 
-    // What is at work before the schema is closed keeps it open.
+    // Commands that run before the schema is closed keep it open.
     keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
     let mut other = source.connect();
     let session = thread::spawn(move || other.batch_execute(mint));
@@ -296,7 +296,7 @@ fn a_move_waits_for_whoever_may_still_mint() {
         }
     }
 
-    // A command in a database without the extension mints nothing, and whoever is idle is not in the way.
+    // A command in a database without the extension mints nothing, and idle sessions do not matter.
     keeper.batch_execute("CREATE DATABASE elsewhere").unwrap();
     let mut elsewhere = source.connect_to("elsewhere");
     let canceller = elsewhere.cancel_token();
@@ -323,7 +323,7 @@ fn a_move_is_checked_first() {
     };
     let of_another_epoch =
         Server::start(&["idgen.allowed_shards = '1'", "idgen.epoch = '2024-01-01T00:00:00Z'"]);
-    refused(&of_another_epoch, "different idgen.epoch");
+    refused(&of_another_epoch, "different values of idgen.epoch");
     let target = Server::start(&[]);
     refused(&target, "may mint for shard 5");
     target.configure(&["idgen.allowed_shards = '1-5'"]);
@@ -343,10 +343,10 @@ fn a_move_is_checked_first() {
     source.reload("idgen.allowed_shards", "");
 
     client.batch_execute("CREATE VIEW public.everybody AS SELECT * FROM insta5.users").unwrap();
-    refused(&target, "uses what is in it: rule _RETURN on view public.everybody");
+    refused(&target, "use objects in it: rule _RETURN on view public.everybody");
     client.batch_execute("DROP VIEW public.everybody").unwrap();
     client.batch_execute("CREATE TABLE public.likes (photo_id bigint REFERENCES insta5.photos)").unwrap();
-    refused(&target, "uses what is in it: constraint likes_photo_id_fkey");
+    refused(&target, "use objects in it: constraint likes_photo_id_fkey");
     client.batch_execute("DROP TABLE public.likes").unwrap();
     client.batch_execute("CREATE TABLE public.other (id bigint DEFAULT snowflake_next_id(5))").unwrap();
     refused(&target, "other schemas of the source mint for shard 5: public");
@@ -361,7 +361,7 @@ fn a_move_is_checked_first() {
     source.configure(&["idgen.allowed_shards = '3-5, 7'"]);
     source.reload("idgen.allowed_shards", "3-5, 7");
 
-    // What the target lacks: a type, and a row that a foreign key names.
+    // What the target lacks: a type, and a row that a foreign key references.
     client
         .batch_execute(
             "CREATE TYPE public.mood AS ENUM ('fine');
@@ -384,10 +384,7 @@ fn a_move_is_checked_first() {
     at_target
         .batch_execute(&format!("{countries}; INSERT INTO public.countries VALUES ('e', E'b\t')"))
         .unwrap();
-    refused(
-        &target,
-        "foreign key Homes_region_code_fkey: the target has not got 1 of the rows that it names",
-    );
+    refused(&target, "foreign key Homes_region_code_fkey: the target lacks 1 of the rows that it references");
     at_target.batch_execute("INSERT INTO public.countries VALUES ('e', 'at')").unwrap();
 
     // What would hold its locks for ever, and what would hold them for long.
@@ -433,7 +430,7 @@ fn a_move_is_checked_first() {
     let name = r#"Insta's "5" $1"#;
     client.batch_execute(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#).unwrap();
     let said = run(move_shard(&source, &target, name, "5"));
-    assert!(String::from_utf8_lossy(&said.stdout).contains("publications do not come along: news"));
+    assert!(String::from_utf8_lossy(&said.stdout).contains("publications are not moved: news"));
     let mut new = target.connect();
     let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = $1";
     assert_eq!(new.query_one(shards, &[&name]).unwrap().get::<_, i32>(0), 5);
@@ -442,9 +439,9 @@ fn a_move_is_checked_first() {
     assert_eq!(target.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "1-5");
 }
 
-/// A move that gets killed, after whichever step, can be undone or finished: until the target may mint the source has
-/// everything as before, and after that the target has it. A run that is told neither changes nothing, and says what
-/// there is to do.
+/// A move that is killed after any step can be undone or finished: until the target may mint, the source has
+/// everything as before, and after that the target has it. A run without either option changes nothing, and says
+/// what to do.
 #[test]
 fn a_move_that_is_killed_is_undone_or_finished() {
     let servers = [
@@ -458,7 +455,7 @@ fn a_move_that_is_killed_is_undone_or_finished() {
     let steps = [
         ("after", "LOCK TABLE ONLY", true),
         ("after", "SOURCE*ALTER SYSTEM SET", true),
-        // The restore goes on, and commits.
+        // The restore continues, and commits.
         ("before", "COMMENT ON SCHEMA \"insta5_moving\"", true),
         ("after", "snowflake_advance", true),
         ("before", "TARGET*ALTER SYSTEM SET", false),
@@ -494,7 +491,7 @@ fn a_move_that_is_killed_is_undone_or_finished() {
     }
 }
 
-/// What a killed run has left at work does not come to its end behind the back of the run that undoes it.
+/// Sessions left by a killed run do not complete behind the back of the run that undoes it.
 #[test]
 fn what_a_killed_move_has_left_at_work_is_ended() {
     let (source, target) = two_servers();
@@ -530,7 +527,7 @@ fn a_move_to_a_server_that_dies_is_undone() {
         &format!("kill -9 {postmaster}; sleep 1"),
     ));
     let (undone, left) =
-        (said.find("undone: the source has the shard"), said.find("what may be left to do on the target"));
+        (said.find("undone: the source has the shard"), said.find("still to be done on the target"));
     assert!(undone.is_some() && undone < left, "{said}");
     assert_eq!((place(&source), rows(&source)), before);
     target.up();
@@ -546,8 +543,8 @@ fn a_move_to_a_server_that_dies_is_undone() {
     run(move_shard(&source, &target, "insta5", "5"));
 }
 
-/// The lists of standbys move too: after promotions on both sides, only the target's mints. A standby that is not
-/// named, or that has a list of its own, is noticed before anything is changed.
+/// The lists of standbys are changed too: after promotions on both sides, only that of the target mints. A standby
+/// that is not named, or that has a different list, is detected before anything is changed.
 #[test]
 fn a_shard_moves_with_standbys_on_both_sides() {
     let (source, target) = two_servers();
@@ -570,11 +567,11 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     new.configure(&["idgen.allowed_shards = ''"]);
     new.reload("idgen.allowed_shards", "");
     let both = ["--source-standby", &old_target[..], "--target-standby", &new_target];
-    refused(&both, "standby 1 of the target is not that of the target");
+    refused(&both, "standby 1 of the target differs from that of the target");
     new.configure(&["idgen.allowed_shards = '10-19'"]);
     new.reload("idgen.allowed_shards", "10-19");
 
-    // Undone, the list of the standby is as before too.
+    // After an undo, the list of the standby is as before too.
     let meddler = Meddler::new();
     let said = refusal(meddler.at(
         &move_with(&both, &source, &target),
@@ -598,7 +595,7 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     one::<i64>(&new, "SELECT snowflake_next_id(5)");
 }
 
-/// Where something else keeps the configuration, a program is told the lists, and ALTER SYSTEM touches nothing.
+/// If something else manages the configuration, a program sets the lists, and ALTER SYSTEM changes nothing.
 #[test]
 fn a_program_may_set_the_lists() {
     let (source, target) = two_servers();
@@ -635,15 +632,15 @@ fn one_move_of_a_schema_at_a_time() {
     meanwhile_closed(&source, &target, || {
         for how in ["--undo", "--finish"] {
             assert!(
-                refusal(move_with(&[how], &source, &target)).contains("another run is at work for insta5")
+                refusal(move_with(&[how], &source, &target)).contains("another run is at work on insta5")
             );
         }
     });
     assert_eq!(place(&target).0, "insta5");
 }
 
-/// Two moves at once would each write the lists without what the other has changed, and both servers would mint. One
-/// of them gives way, of whichever shards and databases they are.
+/// Two moves at once would each write the lists without the change of the other, and both servers would mint. One
+/// of them gives up, whatever their shards and databases.
 #[test]
 fn one_move_at_a_time_on_a_server() {
     let (source, target) = two_servers();
@@ -696,7 +693,7 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     for how in ["--undo", "--finish"] {
         assert!(wrong(how, &target, &source, "5").contains("are source and target the right way round?"));
     }
-    // A list that has the shard, and has it twice.
+    // A list that contains the shard twice.
     target.configure(&["idgen.allowed_shards = '1-9, 5'"]);
     target.reload("idgen.allowed_shards", "1-9, 5");
     assert!(wrong("--undo", &source, &target, "5").contains("the target may mint for shard 5"));
@@ -706,7 +703,7 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     assert_eq!((place(&source), rows(&source)), (("insta5".into(), "1-9".into()), before));
     assert_eq!(place(&target).0, "");
 
-    // What is on the target by this name and is no copy stays.
+    // A schema of this name on the target that is not a copy stays.
     target.connect().batch_execute("CREATE SCHEMA insta5_moving").unwrap();
     run(move_with(&["--undo"], &source, &target));
     assert_eq!(place(&target).0, "insta5_moving");
@@ -715,7 +712,7 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
 /// What writes into the schema by another way than its name is refused, and settings of a role hide nothing.
 #[test]
 fn what_would_write_into_a_closed_schema_is_refused() {
-    // The subscription below is only looked at: its worker, which finds no slot, would be a sender of WAL for moments.
+    // The subscription below is only inspected: its worker, which finds no slot, would be a WAL sender for moments.
     let source = Server::start(&["max_logical_replication_workers = 0", "idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
     let mut client = source.connect();
@@ -730,7 +727,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
              CREATE TABLE insta5.part PARTITION OF public.parts DEFAULT",
         )
         .unwrap();
-    refused("partitions or children of tables outside of the schema are in it: insta5.part of public.parts");
+    refused("the schema has partitions or children of tables outside it: insta5.part of public.parts");
     client.batch_execute("DROP TABLE public.parts").unwrap();
     client
         .batch_execute(
@@ -738,14 +735,14 @@ fn what_would_write_into_a_closed_schema_is_refused() {
              CREATE TABLE insta5.docs (tenant integer REFERENCES public.tenants ON DELETE CASCADE)",
         )
         .unwrap();
-    refused("for the move at least: docs_tenant_fkey on insta5.docs");
+    refused("at least for the move: docs_tenant_fkey on insta5.docs");
     client.batch_execute("DROP TABLE insta5.docs").unwrap();
     client
         .batch_execute(
             "CREATE TABLE insta5.member (n integer); ALTER EXTENSION idgen ADD TABLE insta5.member",
         )
         .unwrap();
-    refused("parts of an extension are in the schema, and would not come along: table insta5.member");
+    refused("the schema has members of an extension, which would not be moved: table insta5.member");
     client.batch_execute("ALTER EXTENSION idgen DROP TABLE insta5.member; DROP TABLE insta5.member").unwrap();
     client
         .batch_execute(&format!(
@@ -772,7 +769,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
          CREATE TRIGGER t BEFORE INSERT ON public.o FOR EACH ROW EXECUTE FUNCTION insta5.f()",
     ] {
         client.batch_execute(outside).unwrap();
-        refused("what is outside of the schema uses what is in it");
+        refused("objects outside the schema use objects in it");
         client
             .batch_execute(
                 "DROP TABLE public.o; DROP TYPE IF EXISTS insta5.mood; DROP SEQUENCE IF EXISTS insta5.s;
@@ -782,7 +779,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
     }
 
     let mut other = source.connect();
-    // Summer and winter time stand the other way round there, and dates are written as nobody reads them.
+    // A time zone with summer and winter time reversed, and an unusual format of dates.
     client
         .batch_execute(
             "ALTER ROLE postgres SET datestyle = 'SQL, DMY'; ALTER ROLE postgres SET timezone = 'IST-1';
@@ -804,7 +801,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
     run(move_shard(&source, &target, "insta5", "5"));
 }
 
-/// A Ctrl-C, which every process of the terminal gets, is undone, and so is a loss of the lock.
+/// A move is undone after Ctrl-C, which every process of the terminal receives, and after a loss of the lock.
 #[test]
 fn a_move_that_is_interrupted_is_undone() {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
@@ -830,7 +827,7 @@ fn a_move_that_is_interrupted_is_undone() {
             action,
         );
         let mut group = client_program("setsid");
-        // Whoever runs the tests may have them ignored, as a shell does for what it leaves in the background.
+        // The tests may be run with these signals ignored, as a shell does for background jobs.
         group
             .args(["-w", "env", "--default-signal=INT,HUP"])
             .arg(script.get_program())
@@ -873,7 +870,7 @@ fn a_move_that_is_interrupted_is_undone() {
     assert_eq!(one::<String>(&target, comment), "of Ada\nand others");
 }
 
-/// A schema that somebody else has made meanwhile is not taken for the one that moved.
+/// A schema that somebody else has created in the meantime is not taken for the one that moved.
 #[test]
 fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     let (source, target) = two_servers();
@@ -913,7 +910,7 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     let finish = move_with(&["--finish"], &source, &target);
     let said = refusal(meddler.at(&finish, "before", "snowflake_advance", "exit 1"));
     assert!(
-        said.contains("NOT undone, for the target may mint already") && !said.contains("unbound"),
+        said.contains("NOT undone, because the target may already mint") && !said.contains("unbound"),
         "{said}"
     );
     run(finish);

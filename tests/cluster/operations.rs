@@ -43,7 +43,7 @@ fn mint(server: &Server, ledger: &mut Ledger) -> i64 {
     ledger.mint(&mut server.connect())
 }
 
-/// Who is told nothing is wrong has an id, and who is told something finds it on the page, on a standby too.
+/// If no problem is shown, an id can be minted; if one is shown, the page has it, on a standby too.
 #[test]
 fn it_is_seen_whether_ids_are_minted() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
@@ -71,7 +71,7 @@ fn it_is_seen_whether_ids_are_minted() {
     assert_eq!(warning(&standby), None, "no server can tell this by itself");
 }
 
-/// What the clocks show tells a mark that is where it should be from one that is not.
+/// The clocks show whether a mark is where it should be.
 #[test]
 fn the_clocks_are_looked_at() {
     let primary = Server::start(&[]);
@@ -90,8 +90,8 @@ fn the_clocks_are_looked_at() {
     assert!(wrong[0].as_str() <= "00:00:02" && wrong[1].as_str() > "22:00:00", "{wrong:?}");
 }
 
-/// A leap forward writes nothing. Set right, the clock is enough. Where it is right, for it was slow before, the leap is
-/// accepted; the guard warns until it is there again.
+/// A forward jump writes nothing, and correcting the clock is enough. If the clock is right because it was slow
+/// before, the jump is accepted, and there is a warning until the check is enabled again.
 #[test]
 fn a_leap_forward() {
     const SLOW: f64 = -720.0 * HOUR;
@@ -119,14 +119,14 @@ fn a_leap_forward() {
     server.wait_until("SELECT warning IS NULL AND max_clock_jump = '1h' FROM idgen_status");
     server.set_clock(YEAR);
     book.says(refused(&server).message());
-    // What the first rule warns of: a restart accepts it.
+    // The first rule warns of this: a restart accepts the jump.
     server.stop("fast");
     server.up();
     mint(&server, &mut ledger);
 }
 
-/// A clock that was set back is set right, and ids go on. Until then only the shards in use wait, and after a restart
-/// all of them.
+/// A clock that was set back is corrected, and minting continues. Until then only the shards in use wait, and after
+/// a restart all of them.
 #[test]
 fn a_clock_that_is_behind() {
     let server = Server::start(&["idgen.max_wait = 300ms"]);
@@ -137,7 +137,7 @@ fn a_clock_that_is_behind() {
     server.set_clock(-HOUR);
     let error = refused(&server);
     book.says(error.message());
-    assert!(error.detail().unwrap().contains("minting goes on in "), "{error:?}");
+    assert!(error.detail().unwrap().contains("minting resumes in "), "{error:?}");
     book.says(&warning(&server).unwrap());
     mint(&server, &mut ledger);
     server.stop("fast");
@@ -151,8 +151,8 @@ fn a_clock_that_is_behind() {
     assert_eq!(warning(&server), None);
 }
 
-/// Of a mark in the future by less than an hour ids run ahead, on a standby that is promoted too; of one that is
-/// further, an earlier epoch makes the clock pass it. No id is repeated, and ids stay above those of before.
+/// If the mark is less than an hour in the future, ids may run ahead to it, on a promoted standby too. If it is
+/// further, an earlier epoch makes the clock pass it. No id is repeated, and ids stay above the earlier ones.
 #[test]
 fn a_mark_in_the_future() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
@@ -214,8 +214,8 @@ fn a_mark_in_the_future() {
     mint(&standby, &mut ledger);
 }
 
-/// Without its synchronous standby nothing is minted: until it is back, or until it is taken off the list, and put on
-/// it again.
+/// Without its synchronous standby a server mints nothing, until the standby is back, or until it is removed from
+/// the list and added again.
 #[test]
 fn a_mark_that_is_not_made_durable() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
@@ -261,7 +261,7 @@ fn until_synchronous(primary: &Server) {
     primary.connect().batch_execute("CHECKPOINT").unwrap();
 }
 
-/// Another origin than the mark's, as that of a subscription.
+/// An origin other than that of the mark, like that of a subscription.
 const ANOTHER_ORIGIN: &str = "SELECT pg_replication_origin_create('other');
     SELECT pg_replication_origin_advance('other', '0/ABCD')";
 
@@ -315,7 +315,7 @@ fn no_room_for_the_mark() {
     mint(&small, &mut Ledger::default());
 }
 
-/// Instagram's function goes on with idgen, above all that it has made; a copy of it that somebody forgot says so.
+/// Instagram's function continues with idgen, above all ids that it has made; a forgotten copy of it fails.
 #[test]
 fn a_function_is_taken_over() {
     let server = Server::start_plain(&["shared_preload_libraries = 'dict_snowball'"]);
@@ -347,7 +347,7 @@ fn a_function_is_taken_over() {
     assert_eq!(libraries, "dict_snowball, idgen");
 }
 
-/// Fills an empty server with the rows of another one.
+/// Fills an empty server with the rows of another server.
 fn dump(old: &Server, new: &Server) {
     let mut copy = client_program("bash");
     copy.args(["-o", "pipefail", "-c", "pg_dump -d \"$0\" | psql -X -q -v ON_ERROR_STOP=1 -d \"$1\""]);
@@ -355,8 +355,8 @@ fn dump(old: &Server, new: &Server) {
     run(copy);
 }
 
-/// The mark goes along to a new server, whose clock is behind. Where it was forgotten the check after a restore raises
-/// it above the rows. A restored backup beside its original mints for shards of its own.
+/// The mark is carried over to a new server whose clock is behind. If it was forgotten, the check after a restore
+/// raises it above the rows. A restored backup that runs next to its original mints for shards of its own.
 #[test]
 fn a_backup_and_a_dump() {
     const INSERT: &str = "INSERT INTO rows VALUES (DEFAULT) RETURNING id";
@@ -419,7 +419,7 @@ fn a_backup_and_a_dump() {
     restored.reconnect();
 }
 
-/// Another epoch is refused, on a standby from the moment it has it, and set back or accepted.
+/// Another epoch is refused, on a standby as soon as it has it, and then restored or accepted.
 #[test]
 fn another_epoch() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
@@ -492,7 +492,8 @@ impl Pair {
         Pair { one, two, clients }
     }
 
-    /// From `one`, which is down, or alive and cut off from some, to `two`; `one` is its synchronous standby then.
+    /// A failover from `one`, which is down, or alive and cut off from some, to `two`; `one` is then its
+    /// synchronous standby.
     fn fail_over(&self, alive: bool) {
         let servers = [("one", &self.one), ("two", &self.two)];
         let mut book = Runbook::of("Failover", &servers);
@@ -518,7 +519,7 @@ impl Pair {
         let servers = [("one", one), ("two", two)];
         let mut book = Runbook::of("Switch back", &servers);
         assert!(book.run().contains("| streaming | sync"));
-        // What a move has changed on the primary alone.
+        // A setting that a move has changed only on the primary.
         allow_shards(two, "0-98,8191");
         let said = book.fails();
         assert!(said.contains("< idgen.allowed_shards|0-99,8191"), "{said}");
@@ -536,7 +537,7 @@ impl Pair {
             server.wait_until("SELECT warning IS NULL AND allowed_shards = '0-98,8191' FROM idgen_status");
         }
         self.clients.wait_for_ids(300);
-        // It is that standby for which the primary waits.
+        // The primary waits for that standby.
         two.stop("fast");
         one.wait_until("SELECT window_left_ms = 0 FROM idgen_status");
         refused(one);
@@ -552,8 +553,8 @@ impl Pair {
     }
 }
 
-/// The primary dies, and its standby takes over; it comes back, and they change places. At the end of each the primary
-/// has a synchronous standby, both have the same settings, and it can all be done again.
+/// The primary dies, and its standby takes over; it comes back, and they switch roles. After each step the primary
+/// has a synchronous standby, both have the same settings, and everything can be repeated.
 #[test]
 fn failover_from_a_dead_primary_and_switch_back() {
     let pair = Pair::start();
@@ -577,8 +578,8 @@ fn failover_from_a_primary_that_is_alive_and_switch_back() {
     pair.finish(&mut client, 3);
 }
 
-/// What depends on idgen is shown, and kept; then idgen and its mark are gone, on the standby too, and both servers
-/// start without room for the mark.
+/// Objects that depend on idgen are shown, and kept; then idgen and its mark are removed, on the standby too, and
+/// both servers start without room for the mark.
 #[test]
 fn idgen_is_removed() {
     let primary = Server::start(&["shared_preload_libraries = 'dict_snowball,idgen'"]);
@@ -634,12 +635,12 @@ fn idgen_is_removed() {
     }
 }
 
-/// What a program has said, without the times.
+/// The output of a program, without the times.
 fn lines(said: &str) -> impl Iterator<Item = &str> {
     said.lines().map(|line| line.split_once("  ").map_or(line, |(_, text)| text))
 }
 
-/// A shard moves, and what is missing for that is said before anything is changed.
+/// A shard moves, and missing requirements are reported before anything is changed.
 #[test]
 fn a_shard_moves_by_the_page() {
     let (one, two) = (Server::start(&["idgen.allowed_shards = '0-9'"]), Server::start(&[]));
@@ -665,7 +666,7 @@ fn a_shard_moves_by_the_page() {
     book.run();
 }
 
-/// A move that was killed is given back, and one that was killed later goes on.
+/// A move that was killed is undone, and one that was killed later is finished.
 #[test]
 fn a_move_that_broke_off() {
     let (one, two) = (

@@ -1,6 +1,6 @@
-//! The mark takes one replication origin of every server that has it, replays it or restores it. Where there is no
-//! room for it that server goes down, as README.md and docs/guarantees.md say: what happens, what is said
-//! before it happens, and how the mark is removed for good.
+//! The mark takes one replication origin on every server that has it, replays it or restores it. Without room for
+//! it that server goes down, as README.md and docs/guarantees.md say. These tests cover what happens, the warnings
+//! before it happens, and the permanent removal of the mark.
 
 use postgres::Client;
 
@@ -17,7 +17,7 @@ fn allow_origins(server: &Server, origins: usize) {
     server.configure(&[&format!("{} = {origins}", setting())]);
 }
 
-/// What idgen says where there is room for `room` origins and `needed` are needed.
+/// The message of idgen if there is room for `room` origins and `needed` are needed.
 fn too_few(room: usize, needed: usize) -> String {
     format!("\"{}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids", setting())
 }
@@ -30,7 +30,7 @@ fn mint(client: &mut Client) {
     client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
 }
 
-/// Another origin with progress, as that of a subscription.
+/// Another origin with progress, like that of a subscription.
 fn add_origin(client: &mut Client) {
     let sql = "SELECT pg_replication_origin_create('other');
                SELECT pg_replication_origin_advance('other', '0/ABCD')";
@@ -51,15 +51,15 @@ fn code(client: &mut Client, sql: &str) -> String {
     error.code().unwrap_or_else(|| panic!("{error}")).code().to_owned()
 }
 
-/// What was logged says `warning` before the line with which the server ends.
+/// The log contains `warning` before the line with which the server ends.
 fn assert_warned(log: &str, warning: &str, end: &str) {
     let said = log.find(warning).unwrap_or_else(|| panic!("no word of {warning}\n{log}"));
     let ended = log.rfind(end).unwrap_or_else(|| panic!("no {end}\n{log}"));
     assert!(said < ended, "{log}");
 }
 
-/// A standby that has no room for the mark runs until the primary mints for the first time, and says so as long
-/// as it runs. With room it goes on where it stopped.
+/// A standby without room for the mark runs until the primary mints for the first time, and warns as long as it
+/// runs. With room it continues where it stopped.
 #[test]
 fn a_standby_without_room_goes_down_at_the_first_id() {
     let primary = Server::start(&[]);
@@ -74,7 +74,7 @@ fn a_standby_without_room_goes_down_at_the_first_id() {
     mint(&mut primary.connect());
     standby.until_down();
     assert_warned(&standby.log(), &too_few, "65534");
-    // No start helps, but for one with room.
+    // Only a start with room helps.
     standby.up_and_down();
     allow_origins(&standby, 1);
     standby.up();
@@ -83,7 +83,7 @@ fn a_standby_without_room_goes_down_at_the_first_id() {
     standby.wait_until(&replayed);
 }
 
-/// A standby counts the origins that it has replayed, the mark's included or still to come.
+/// A standby counts the origins that it has replayed, including that of the mark, even if it is still to come.
 #[test]
 fn a_standby_warns_before_the_mark_comes() {
     let primary = Server::start(&[]);
@@ -168,8 +168,8 @@ fn a_mark_left_on_disk_is_not_forgotten() {
     assert!(remove_mark(&mut client));
 }
 
-/// Once the mark is removed, no setting keeps the server or its standby from starting, whatever happens. Who may
-/// remove it, where and when. Should idgen come back, it begins anew.
+/// Once the mark is removed, no setting keeps the server or its standby from starting, whatever happens. Also: who
+/// may remove it, where and when. If idgen comes back, it begins from scratch.
 #[test]
 fn the_mark_is_removed_for_good() {
     let primary = Server::start(&[]);
@@ -209,7 +209,7 @@ fn the_mark_is_removed_for_good() {
     assert_eq!(mark(&mut client), None);
     assert!(!remove_mark(&mut client), "there is none any more");
 
-    // The standby needs a restart point behind the removal.
+    // The standby needs a restartpoint after the removal.
     primary.stop("fast");
     allow_origins(&primary, 10);
     primary.configure(&["max_wal_senders = 10"]);
@@ -238,8 +238,8 @@ fn the_mark_is_removed_for_good() {
     standby.wait_until("SELECT count(*) = 1 FROM pg_replication_origin_status");
 }
 
-/// The mark is removed from any database, also where somebody has given it a name by hand before, and from a
-/// standby that was just promoted, whose recovery would begin before its last id.
+/// The mark can be removed from any database, even if somebody has given it a name by hand, and from a standby that
+/// was just promoted, whose recovery would begin before its last id.
 #[test]
 fn a_mark_with_a_name_is_removed_after_a_promotion() {
     let primary = Server::start(&[]);

@@ -78,7 +78,7 @@ impl Nodes {
         )
     }
 
-    /// A connection to the primary as soon as Patroni would promote the other one in its place, and its port.
+    /// A connection to the primary as soon as Patroni would promote the other server in its place, and its port.
     fn pair(&self) -> (Client, i32) {
         for _ in 0..60 {
             // Patroni notes the synchronous standby some seconds after PostgreSQL does.
@@ -119,8 +119,8 @@ impl Drop for Nodes {
     }
 }
 
-/// The primary is killed, Patroni promotes the synchronous standby and takes the old one back by pg_rewind,
-/// and switches over to it again: clients who know both go on, no id is there twice, and no row is lost.
+/// The primary is killed, Patroni promotes the synchronous standby, takes the old primary back with pg_rewind, and
+/// switches over to it again. Clients that know both continue, no id occurs twice, and no row is lost.
 #[test]
 fn patroni_fails_over_and_switches_back() {
     let programs = ["patroni", "patroni_raft_controller", "patronictl"].map(installed);

@@ -9,7 +9,7 @@ use postgres::{Client, NoTls};
 use crate::process::{Service, client_program, example, house, installed, run, skipped};
 use crate::server::Server;
 
-/// Starts pgbouncer with the file of docs/examples, and beside its database `app` another one, `single`, with
+/// Starts pgbouncer with the file of docs/examples and, in addition to its database `app`, a database `single` with
 /// one server connection.
 fn start_pool(pgbouncer: &Path, server: &Server) -> Service {
     let base = house().join(format!("pgbouncer-{}", std::process::id()));

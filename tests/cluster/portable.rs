@@ -93,8 +93,8 @@ fn the_server_crashes_under_clients_that_commit() {
     assert!(rows > 0 && ledger.len() > 15_000, "{rows} {}", ledger.len());
 }
 
-/// A step back under clients that commit and clients that roll back: ids run ahead by `idgen.max_ahead`, calls
-/// wait, calls fail, and ids go on when the clock has caught up.
+/// A backward step of the clock while some clients commit and others roll back: ids run ahead by `idgen.max_ahead`,
+/// calls wait, calls fail, and minting continues when the clock has caught up.
 #[test]
 fn the_clock_steps_under_clients() {
     let server = Server::start_portable(&["idgen.max_wait = 200ms"]);
@@ -156,7 +156,7 @@ fn a_cancel_frees_the_lock() {
     drop(sessions);
 }
 
-/// A standby refuses to mint and decodes. A synchronous one, promoted under a clock that is ten minutes behind,
+/// A standby refuses to mint, but decodes ids. A synchronous standby, promoted with its clock ten minutes behind,
 /// repeats no id of a committed transaction.
 #[test]
 fn a_synchronous_standby_is_promoted() {
@@ -189,8 +189,8 @@ fn a_synchronous_standby_is_promoted() {
     clients.finish(&mut ledger);
 }
 
-/// `CREATE EXTENSION` under clients that mint: none gets an error, and no id comes twice. What is under way is
-/// waited for, or goes on with the extension's ids.
+/// `CREATE EXTENSION` while clients mint: none gets an error, and no id occurs twice. Running transactions are
+/// waited for, or continue with ids of the extension.
 #[test]
 fn the_extension_takes_over_under_load() {
     let server = Server::start_portable(&["shared_preload_libraries = 'idgen'"]);
@@ -256,8 +256,8 @@ fn the_extension_takes_over_under_load() {
     assert!(rows > 1000, "{rows}");
 }
 
-/// Whoever reads a view and then mints, or mints and then reads one, is waited for by `CREATE EXTENSION`, and gets no
-/// error: if each waited for the other, PostgreSQL would cancel one of them.
+/// `CREATE EXTENSION` waits for transactions that read a view and then mint, or mint and then read one, and they
+/// get no error. If each waited for the other, PostgreSQL would cancel one of them.
 #[test]
 fn readers_of_views_are_waited_for() {
     const MINT: &str = "SELECT snowflake_next_id(1)";
@@ -295,8 +295,8 @@ fn readers_of_views_are_waited_for() {
     assert!(kept_in.contains("origin"), "{kept_in}");
 }
 
-/// A register that its transaction takes back has minted nothing: made anew under a clock that was set back, it
-/// would mint the same again.
+/// A register whose creation is rolled back has minted nothing: created again under a clock that was set back, it
+/// would mint the same ids.
 #[test]
 fn a_register_that_is_rolled_back_repeats_nothing() {
     let server = Server::start_portable(&[]);
@@ -313,7 +313,11 @@ fn a_register_that_is_rolled_back_repeats_nothing() {
     let second = mint(&mut client.transaction().unwrap());
     for error in [first.expect_err("no id"), second.expect_err("no id")] {
         let error = error.as_db_error().unwrap();
-        assert_eq!((error.code().code(), error.hint()), ("55000", Some("Commit first.")), "{error}");
+        assert_eq!(
+            (error.code().code(), error.hint()),
+            ("55000", Some("Commit the transaction first.")),
+            "{error}"
+        );
     }
     client.batch_execute("SELECT snowflake_advance(2000, 0)").unwrap();
     let rows = client.query("SELECT snowflake_next_ids(2000, 1000)", &[]).unwrap();

@@ -1,4 +1,4 @@
-//! The programs that these tests run, where they find them, and where they keep their files.
+//! The programs that these tests run, where to find them, and where the tests keep their files.
 
 use std::io::Write;
 use std::os::unix::fs::chown;
@@ -69,7 +69,7 @@ pub fn command(program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// The servers' user, where that is another one than this process has: as root.
+/// The user of the servers, if it differs from that of this process, which is root then.
 fn other_user() -> Option<&'static User> {
     static USER: OnceLock<Option<User>> = OnceLock::new();
     let user = USER.get_or_init(|| {
@@ -95,7 +95,7 @@ pub fn kill(signal: &str, pid: i32) -> nix::Result<()> {
     signal::kill(Pid::from_raw(pid), format!("SIG{signal}").parse::<Signal>()?)
 }
 
-/// A script of docs/examples, or a client program, with those of the servers first on its PATH.
+/// A script of docs/examples, or a client program, with the programs of the servers first on its PATH.
 pub fn client_program(program: impl AsRef<Path>) -> Command {
     let mut command = Command::new(program.as_ref());
     let path = std::env::var("PATH").unwrap_or_default();
@@ -106,7 +106,7 @@ pub fn client_program(program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// Where a program is that scripts/setup does not install.
+/// The path of a program that scripts/setup does not install.
 pub fn installed(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Debian keeps services in a folder that is not on everybody's PATH.
@@ -164,7 +164,7 @@ impl Drop for Service {
     }
 }
 
-/// Builds library.c, and tells where the result is; nothing where the server's headers are not installed.
+/// Builds library.c and returns the path of the result; `None` if the headers of the server are not installed.
 pub fn test_library() -> Option<String> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| {
@@ -177,7 +177,7 @@ pub fn test_library() -> Option<String> {
     library.as_ref().map(|library| library.display().to_string())
 }
 
-/// Builds disk.c, and tells where the result is; nothing where there is no compiler.
+/// Builds disk.c and returns the path of the result; `None` if there is no compiler.
 pub fn disk_library() -> Option<&'static Path> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     LIBRARY

@@ -1,5 +1,5 @@
-//! The runbooks of docs/operations.md, from the page's own text. A test makes the trouble, tells what the server says
-//! of it, and runs the blocks. What the page has and a test does not come to is a failure.
+//! The runbooks of docs/operations.md, run from the text of the page. A test causes the problem, says what the
+//! server reports, and runs the blocks. A block of the page that a test does not reach is a failure.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use crate::server::Server;
 /// A section of the page.
 pub struct Section {
     pub title: String,
-    /// What the server says there: the quoted lines.
+    /// The messages of the server: the quoted lines.
     pub messages: Vec<String>,
-    /// Blocks that are run: those of `sql` and `sh`. One of `text` cannot be run by a test, or is no command.
+    /// The blocks to run, of `sql` and `sh`. A test cannot run a block of `text`, or it is not a command.
     pub blocks: Vec<Block>,
 }
 
@@ -20,11 +20,11 @@ pub struct Section {
 pub struct Block {
     is_sql: bool,
     text: String,
-    /// Where it is run, by the comment that it begins with.
+    /// Where it is run, according to its first comment.
     place: Option<String>,
 }
 
-/// The page, for this version of PostgreSQL: what it says in brackets of another name is done.
+/// The page for this version of PostgreSQL: names for other versions in parentheses are applied.
 pub fn sections() -> Vec<Section> {
     let mut page = std::fs::read_to_string(top().join("docs/operations.md")).expect("the page");
     if major_version() >= 18 {
@@ -64,7 +64,7 @@ pub fn sections() -> Vec<Section> {
     format!("\n{page}").split("\n## ").skip(1).map(section).collect()
 }
 
-/// Whether a text is a message, whose dots stand for anything.
+/// Whether a text matches a message, in which dots stand for anything.
 fn fits(message: &str, mut text: &str) -> bool {
     for (number, part) in message.split('…').enumerate() {
         match text.find(part) {
@@ -79,9 +79,9 @@ fn fits(message: &str, mut text: &str) -> bool {
 pub struct Runbook<'a> {
     section: Section,
     servers: &'a [(&'a str, &'a Server)],
-    /// Those that are to be run.
+    /// The blocks still to be run.
     blocks: Vec<Block>,
-    /// What the server has yet to say.
+    /// The messages still to come from the server.
     unseen: Vec<String>,
 }
 
@@ -102,7 +102,7 @@ impl<'a> Runbook<'a> {
         self.unseen.retain(|message| message != quoted);
     }
 
-    /// Runs the next block, and gives what it has printed.
+    /// Runs the next block, and returns its output.
     pub fn run(&mut self) -> String {
         let (done, said) = self.run_first();
         assert!(done, "{}: a block fails\n{said}", self.section.title);
@@ -155,7 +155,7 @@ impl<'a> Runbook<'a> {
             std::fs::write(folder.join("block.sql"), &block.text).expect("write");
             "psql -X -v ON_ERROR_STOP=1 -f block.sql"
         } else {
-            // The servers' user may not be able to read where this project is.
+            // The user of the servers may be unable to read the folder of this project.
             for name in block.text.split_whitespace().filter(|word| word.starts_with("docs/examples/")) {
                 let copy = folder.join(name);
                 std::fs::create_dir_all(copy.parent().expect("a folder")).expect("mkdir");

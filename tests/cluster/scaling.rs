@@ -39,8 +39,8 @@ fn route(router: &Server, name: &str, server: &Server, first: &str, last: &str) 
     run(router.psql("scaling/router.sql", &[&place[..], &[("first", first), ("last", last)]].concat()));
 }
 
-/// Shards on two servers, written directly and through a router, while one of them moves: no id is there
-/// twice, each row is where its shard lives, and a query by id goes to one server.
+/// Shards on two servers, written directly and through a router, while one of them moves: no id occurs twice, each
+/// row is where its shard lives, and a query by id goes to one server.
 #[test]
 fn a_router_over_the_shards_of_two_servers() {
     let router = Server::start_plain(&[]);
@@ -139,7 +139,7 @@ fn content(server: &Server, condition: &str) -> (i64, Option<i64>) {
     (row.get(0), row.get(1))
 }
 
-/// Waits until a server has every row that another one has of these shards, and nothing else of them.
+/// Waits until a server has exactly the rows that another server has of these shards.
 fn wait_for_rows(server: &Server, source: &Server, shards: &str) {
     let goal = content(source, shards);
     for _ in 0..3000 {
@@ -151,7 +151,7 @@ fn wait_for_rows(server: &Server, source: &Server, shards: &str) {
     panic!("{:?} instead of {goal:?}\n{}", content(server, shards), server.log());
 }
 
-/// Logical replication stops at a conflict, says so in the log, and tries again.
+/// Logical replication stops at a conflict, logs it, and tries again.
 fn assert_no_conflict(server: &Server) {
     assert!(!server.log().contains("ERROR:"), "{}", server.log());
 }
@@ -222,7 +222,7 @@ fn two_servers_have_each_others_rows() {
     assert_no_conflict(&two);
 }
 
-/// What a server says to a statement that mints nothing because Citus is preloaded and no list is given.
+/// Checks the error of a statement that cannot mint because Citus is preloaded and there is no list.
 const NO_LIST: &str = "\"idgen.allowed_shards\" must be set on a server that preloads Citus";
 
 fn assert_nothing_is_minted(client: &mut Client) {
@@ -237,7 +237,10 @@ fn assert_nothing_is_minted(client: &mut Client) {
         let error = client.query(sql, &[]).expect_err(sql);
         let error = error.as_db_error().expect(sql);
         assert_eq!((error.code().code(), error.message()), ("55000", NO_LIST), "{sql}");
-        assert!(error.hint().is_some_and(|hint| hint.contains("'0-8191' to the only one")), "{error:?}");
+        assert!(
+            error.hint().is_some_and(|hint| hint.contains("\"0-8191\" if there is only one")),
+            "{error:?}"
+        );
     }
     assert_eq!(ids(client, "SELECT shard_of(5 << 10)::bigint").unwrap(), [5], "ids are taken apart");
     let decoded = "SELECT shard FROM snowflake_decode(499440859704464384)";
@@ -248,8 +251,8 @@ fn warning(client: &mut Client) -> Option<String> {
     client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
 }
 
-/// Citus runs defaults on every node, so two nodes without lists would mint the same ids. Where it is preloaded,
-/// in whatever form that is written, an empty list allows no shard; a reload gives and takes one.
+/// Citus runs defaults on every node, so two nodes without lists would mint the same ids. If it is preloaded, in
+/// whatever form it is written, an empty list allows no shard; a reload can set and unset a list.
 #[test]
 fn beside_citus_nothing_is_minted_without_a_list() {
     let server = Server::start(&["idgen.shard = 5"]);
@@ -307,8 +310,8 @@ fn beside_citus_nothing_is_minted_without_a_list() {
     client.batch_execute("SELECT snowflake_next_id(), snowflake_next_id(7)").unwrap();
 }
 
-/// Three nodes, the first of them the coordinator, with what docs/scaling.md says; none where Citus is not
-/// installed. The library may be loaded before Citus or after it.
+/// Three nodes, the first of them the coordinator, set up by docs/scaling.md; `None` if Citus is not installed. The
+/// library may be loaded before Citus or after it.
 fn nodes_of_citus() -> Option<[Server; 3]> {
     if !available(&Server::start_plain(&[]), "citus") {
         skipped("the extension citus is not installed");
@@ -325,7 +328,7 @@ fn nodes_of_citus() -> Option<[Server; 3]> {
             "max_connections = 300",
             "citus.shard_count = 4",
         ]);
-        // Where a node finds itself: moves connect to it.
+        // The address at which a node finds itself, because moves connect to it.
         let host = node.host();
         node.configure(&[&format!("citus.local_hostname = '{host}'")]);
         node.connect().batch_execute("CREATE EXTENSION citus").unwrap();
@@ -346,7 +349,7 @@ fn wrong(node: &Server) -> Vec<String> {
     rows.iter().filter_map(|row| row.get("wrong")).collect()
 }
 
-/// Makes a distributed table to copy tenants from, and one whose ids are of a fixed number.
+/// Creates a distributed table to copy tenants from, and one whose ids have a fixed shard.
 fn source_and_fixed(client: &mut Client, tenants: u32) {
     let sql = format!(
         "CREATE TABLE source (tenant bigint PRIMARY KEY);
@@ -368,7 +371,7 @@ fn shards_of_citus() {
     let mut client = coordinator.connect();
     source_and_fixed(&mut client, 2000);
 
-    // A shard for each node, by way of any node, and that of a schema, by way of the coordinator.
+    // A shard for each node, through any node, and the shard of a schema, through the coordinator.
     let mut ledger = Ledger::default();
     let writers: Vec<_> = [
         (coordinator, "insta5.users", 5),
@@ -385,7 +388,7 @@ fn shards_of_citus() {
         })
     })
     .into();
-    // Those that Citus has its workers mint, from all nodes at once.
+    // Ids that Citus has its workers mint, from all nodes at once.
     std::thread::scope(|scope| {
         for node in &nodes {
             scope.spawn(move || {
@@ -401,7 +404,7 @@ fn shards_of_citus() {
                 }
             });
         }
-        // A schema goes to the other worker and back meanwhile.
+        // In the meantime, a schema moves to the other worker and back.
         for round in 0..2 {
             let move_it = "SELECT citus_schema_move('insta6', n.nodename, n.nodeport)
                            FROM pg_dist_node AS n, citus_shards AS s
@@ -474,7 +477,7 @@ fn shards_of_citus() {
     }
 }
 
-/// The ids below `upto` in the tables, and those that a reader has found by one horizon after the other.
+/// The ids below `upto` in the tables, and those that a reader has found with successive horizons.
 fn follow(tables: &[&str], rounds: usize, client: &mut Client, horizon: &str) -> (Vec<i64>, Vec<i64>) {
     let rows = |client: &mut Client, from: i64, upto: i64| {
         let of = |table| format!("SELECT id FROM {table} WHERE id >= {from} AND id < {upto}");
@@ -507,9 +510,9 @@ fn transactions(node: &Server, statements: &'static [&'static str]) -> Clients {
     })
 }
 
-/// Who follows tables of Citus misses nothing of transactions that write on several nodes: up to the horizon of
-/// the one node that mints, and, by citus-horizon.sql, up to that of all nodes, where one of them mints an id and
-/// another one stores it.
+/// A reader that tails tables of Citus misses nothing of transactions that write on several nodes: up to the
+/// horizon of the only node that mints or, with citus-horizon.sql, up to that of all nodes, if one of them mints an
+/// id and another one stores it.
 #[test]
 fn horizons_of_citus() {
     let Some(nodes) = nodes_of_citus() else { return };
@@ -543,7 +546,8 @@ fn horizons_of_citus() {
     assert!(followed.len() > 2000, "the horizon moves");
     assert!(followed == settled, "{} rows followed of {}", followed.len(), settled.len());
 
-    // The row of an id may be on another node than the one that minted it, hence what writes there counts too.
+    // The row of an id may be on another node than the one that minted it, so transactions that write there count
+    // too.
     let mut writer = two.connect();
     writer.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
     assert_eq!(code(one, "CALL safe_horizon_of_all_nodes(NULL, '0 s')"), "55000");

@@ -1,4 +1,4 @@
-//! What the server says of settings that are given wrongly while it runs.
+//! How the server reports invalid settings while it runs.
 
 use std::thread;
 use std::time::Duration;
@@ -10,7 +10,7 @@ fn warning(server: &Server) -> Option<String> {
 }
 
 fn not_in_force(setting: &str) -> Option<String> {
-    Some(format!("the configuration files have a value for \"{setting}\" that is not in force"))
+    Some(format!("the configuration files contain a value for \"{setting}\" that is not in effect"))
 }
 
 /// Has the server read its configuration again, and waits until it has.
@@ -28,8 +28,8 @@ fn reload(server: &Server) {
     panic!("the configuration is not read\n{}", server.log());
 }
 
-/// Promise 5: a value that a reload refuses, or that waits for a restart, is told to everyone by the view, on a
-/// standby too, until it is corrected or gone; and minting goes on by the value before.
+/// Promise 5: the view reports a value that a reload refuses, or that waits for a restart, to everyone, on a
+/// standby too, until it is corrected or removed. Minting continues with the previous value.
 #[test]
 fn a_value_that_is_not_in_force_is_told() {
     let server = Server::start(&[]);
@@ -67,7 +67,7 @@ fn a_value_that_is_not_in_force_is_told() {
         assert_eq!(warning(&server), None);
     }
 
-    // Whoever looks leaves no line in the log for a file that is not there.
+    // Reading the view logs no line for a file that does not exist.
     std::fs::remove_file(&file).unwrap();
     reload(&server);
     let mut reader = server.connect();
@@ -85,7 +85,7 @@ fn a_value_that_is_not_in_force_is_told() {
     let standby = server.standby("other");
     assert_eq!(
         warning(&standby),
-        Some("the value configured for \"idgen.allowed_shards\" was not taken".into())
+        Some("the value configured for \"idgen.allowed_shards\" was not accepted".into())
     );
     standby.configure(&["idgen.allowed_shards = '0-9'"]);
     reload(&standby);

@@ -25,7 +25,7 @@ pub const MINT: &str = "snowflake_next_id(5)";
 /// No such schema, no such table, shard not allowed.
 pub const GONE: [&str; 3] = ["3F000", "42P01", "55000"];
 
-/// What a client of the schema insta5 was given.
+/// The ids that a client of the schema insta5 was given.
 #[derive(Default)]
 pub struct Diary {
     /// Every id, in order, and whether it came from the first server.
@@ -128,7 +128,7 @@ impl Load<'_> {
             let (stop, count) = (&stop, &count);
             let clients: Vec<_> =
                 (0..6).map(|number| scope.spawn(move || self.work(number, stop, count))).collect();
-            // The clients end where this thread panics, too.
+            // The clients also end if this thread panics.
             let end = StopAtDrop(stop);
             wait_for(300);
             change();
@@ -174,7 +174,7 @@ pub fn longest_outage(diaries: &[Diary]) -> Duration {
     diaries.iter().map(|diary| diary.outage).max().unwrap_or_default()
 }
 
-/// What a script that must fail says.
+/// The output of a script that must fail.
 pub fn refusal(mut script: Command) -> String {
     let output = script.output().unwrap();
     let said =
@@ -254,7 +254,7 @@ fn a_schema_gets_another_shard_under_load() {
     assert!(diaries.iter().flat_map(|diary| &diary.rows).any(|id| id >> 10 & 8191 == 7));
 }
 
-/// The function of Instagram's article, whose sessions take three numbers of its sequence at once.
+/// The function of Instagram's article, with a sequence from which sessions take three numbers at once.
 const OLD_FUNCTION: &str =
     concat!(include_str!("../../benches/instagram.sql"), "ALTER SEQUENCE insta5.table_id_seq CACHE 3;");
 
@@ -270,7 +270,7 @@ fn the_plpgsql_function_is_replaced_under_load() {
     replace_the_function_under_load(0.0);
 }
 
-/// The same where ids in the tables are of the future: the clock was eight seconds fast, and is set right.
+/// The same with ids of the future in the tables: the clock was eight seconds fast, and is corrected.
 #[test]
 fn the_plpgsql_function_is_replaced_after_the_clock_was_set_back() {
     replace_the_function_under_load(8.0);
@@ -285,8 +285,8 @@ fn replace_the_function_under_load(ahead: f64) {
         .batch_execute(&TABLES.replace("CREATE SCHEMA insta5;", "").replace(MINT, "insta5.next_id()"))
         .unwrap();
     let mut said = String::new();
-    // 2200H is what a call gets that waits for the sequence; 23505 what the old function's own repeats get, and 40P01
-    // where two transactions have one of the other's each.
+    // A call that waits for the sequence gets 2200H. Ids that the old function itself repeats get 23505, or 40P01
+    // if two transactions each have one of the other's.
     let load = Load { servers: &[&server], mint: "insta5.next_id()", retried: &["2200H", "23505", "40P01"] };
     let mut last_id = 0;
     let diaries = load.during(|| {
@@ -323,12 +323,12 @@ fn replace_the_function_under_load(ahead: f64) {
     assert_eq!(columns, [("photos".into(), 5), ("users".into(), 5)]);
     // Nothing is left to do.
     let said = String::from_utf8(run(take_over(&server)).stderr).unwrap();
-    assert!(said.contains("mints by idgen already"), "{said}");
+    assert!(said.contains("already mints ids with idgen"), "{said}");
     let id: i64 = client.query_one("SELECT insta5.next_id()", &[]).unwrap().get(0);
     assert!(id > past && seen.insert(id));
 }
 
-/// A function of another epoch is not taken over, and goes on as before.
+/// A function of another epoch is not taken over, and continues as before.
 #[test]
 fn a_function_that_does_not_fit_is_left_alone() {
     let server = Server::start(&[]);
@@ -358,13 +358,13 @@ fn a_function_that_does_not_fit_is_left_alone() {
     let refused = refusal(with("insta5.clock", "insta5.other"));
     assert!(refused.contains("insta5.clock uses no sequence"), "{refused}");
     let refused = refusal(with("insta5.nothing", "insta5.other"));
-    assert!(refused.contains("there is no function insta5.nothing() without arguments"), "{refused}");
+    assert!(refused.contains("function insta5.nothing() does not exist"), "{refused}");
     for sequence in ["insta5.other", "insta5.table_id_seq"] {
         client.query_one(&format!("SELECT nextval('{sequence}')"), &[]).unwrap();
     }
     client.query_one("SELECT insta5.next_id()", &[]).unwrap();
 
-    // Nor is a function whose callers could not mint any more.
+    // Nor is a function whose callers could no longer mint.
     client
         .batch_execute(
             "REVOKE EXECUTE ON FUNCTION snowflake_next_id(integer) FROM PUBLIC;
@@ -375,7 +375,7 @@ fn a_function_that_does_not_fit_is_left_alone() {
         )
         .unwrap();
     let refused = refusal(take_over(&server));
-    assert!(refused.contains("may not mint by idgen: \"Inserts by it\""), "{refused}");
+    assert!(refused.contains("may not mint with idgen: \"Inserts by it\""), "{refused}");
     client
         .batch_execute("GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO \"Inserts by it\"")
         .unwrap();
@@ -390,8 +390,8 @@ fn a_function_that_does_not_fit_is_left_alone() {
     client.query_one("SELECT insta5.next_id()", &[]).unwrap();
 }
 
-/// Somebody who may create in the schema of the extension cannot have the script, which a superuser runs, call an
-/// operator of theirs: an exact match for the types comes before PostgreSQL's own.
+/// A role that may create objects in the schema of the extension cannot make the script, which a superuser runs,
+/// call its operators: an exact match of the types would take precedence over PostgreSQL's own.
 #[test]
 fn a_function_is_replaced_beside_hostile_operators() {
     let server = Server::start(&["idgen.epoch = 1314220021721"]);
@@ -425,7 +425,8 @@ fn a_function_is_replaced_beside_hostile_operators() {
     run(take_over(&server));
 }
 
-/// What the function is but for its body stays: others of its name, its rights, and what its owner has set for it.
+/// Everything but the body of the function stays: others of its name, its privileges, and what its owner has set
+/// for it.
 #[test]
 fn a_replaced_function_keeps_what_it_is() {
     let server = Server::start(&["idgen.epoch = 1314220021721"]);

@@ -1,6 +1,6 @@
-//! A mixed load over every function and view of idgen, for as long as is asked for: `make soak MINUTES=…`. What a long
-//! life of sessions would wear out is looked at after each period of it, when all sessions are idle: their memory,
-//! what all share, the counters, the ids and the log.
+//! A mixed load on every function and view of idgen, for a given time: `make soak MINUTES=…`. After each period,
+//! when all sessions are idle, it checks what long-lived sessions could wear out: their memory, shared memory, the
+//! counters, the ids and the log.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,9 +23,9 @@ const BRIEF: i32 = LONG;
 /// Rounds through all steps that each session makes in a period at least, however slow the machine is.
 const ROUNDS: u64 = 3;
 
-/// By how many bytes a backend may grow after the first periods, whatever it has done: in its memory contexts, and in
-/// all that it has of its own. What PostgreSQL keeps of catalogs and what the allocator keeps free goes up and down by
-/// less; a leak does not stop.
+/// How many bytes a backend may grow after the first periods, whatever it has done: in its memory contexts, and in
+/// all its private memory. PostgreSQL's catalog caches and the allocator's free memory vary by less; a leak does
+/// not stop.
 const CONTEXTS_SLACK: i64 = 32 << 10;
 const OWN_SLACK: i64 = 1 << 20;
 /// By how many bytes the free shared memory may shrink, for locks that PostgreSQL has not had so many of before, and by
@@ -37,7 +37,7 @@ const SEGMENTS_SLACK: i64 = 4 << 20;
 const LEASED: i32 = 100;
 const EXACT: i32 = 110;
 const BATCHES: i32 = 120;
-/// Those of statements that are cancelled, and of a shard that is asked for more than it has.
+/// The errors of statements that are canceled, and of a shard with more demand than ids.
 const CANCELLED: i32 = 130;
 const WAITED_FOR: i32 = 131;
 const FULL: i32 = 132;
@@ -64,7 +64,8 @@ const ANSWERS: [&str; 8] = [
      FROM (SELECT id, (ARRAY(SELECT name FROM snowflake_layouts))[1 + id % 5] AS layout FROM ids) AS i",
 ];
 
-/// What is watched, and read from the catalog, and how often in a round: the dear ones less. `$1` is the session's schema.
+/// The queries on views and the catalog, and how often they run in a round: expensive ones less often. `$1` is the
+/// schema of the session.
 const VIEWS: [(usize, &str); 9] = [
     (20, "SELECT warning IS NULL FROM idgen_status WHERE $1 <> ''"),
     (5, "SELECT count(*) >= 0 FROM idgen_shard_stats WHERE $1 <> ''"),
@@ -81,7 +82,7 @@ const VIEWS: [(usize, &str); 9] = [
     (50, "SELECT NOT snowflake_accept_epoch('2025-01-01T00:00:00Z') WHERE $1 <> ''"),
 ];
 
-/// What is refused: the call, its SQLSTATE, and the reason that it is counted for.
+/// Calls that are refused, with their SQLSTATE and the reason under which they are counted.
 const REFUSED: [(&str, &str, Option<&str>); 21] = [
     ("snowflake_next_id(NULL)", "22004", Some("null_argument")),
     ("snowflake_next_id(8192)", "22023", Some("bad_argument")),
@@ -106,7 +107,7 @@ const REFUSED: [(&str, &str, Option<&str>); 21] = [
     ("snowflake_remove_mark()", "55000", None),
 ];
 
-/// What the server may log besides the errors that sessions were given, each of them once.
+/// Messages that the server may log, each once, in addition to the errors that sessions received.
 const LOGGED: [&str; 4] = [
     "starting PostgreSQL ",
     "listening on Unix socket ",
@@ -114,7 +115,7 @@ const LOGGED: [&str; 4] = [
     "database system is ready to accept connections",
 ];
 
-/// What a session has been given since it was last asked.
+/// The ids that a session has received since the last check.
 #[derive(Default)]
 struct Tally {
     rounds: u64,
@@ -123,7 +124,7 @@ struct Tally {
     /// Ids that were taken and not given, by shard.
     unread: BTreeMap<i32, i64>,
     refused: BTreeMap<&'static str, i64>,
-    /// Errors at the top level, as the server logs them but for numbers.
+    /// Errors at the top level as the server logs them, without numbers.
     errors: BTreeMap<String, u64>,
 }
 
@@ -149,7 +150,7 @@ fn without_numbers(message: &str) -> String {
     message.replace(|c: char| c.is_ascii_digit(), "")
 }
 
-/// A session, and what it was given.
+/// A session, and the ids that it was given.
 struct Session {
     client: Client,
     /// Cancels what that does.
@@ -312,7 +313,7 @@ impl Session {
         Ok(())
     }
 
-    /// Rows whose keys are made by default: one by one, many at once, and some that are rolled back.
+    /// Rows whose keys come from defaults: one by one, many at once, and some that are rolled back.
     fn insert(&mut self) -> Answer<()> {
         let schema = self.schema();
         let insert =
@@ -444,7 +445,7 @@ impl Session {
         let sql =
             format!("SELECT count(snowflake_next_id({FULL})) FROM numbers AS a, numbers AS b, numbers AS c");
         let error = self.client.batch_execute(&sql).expect_err("a shard has an end");
-        // Nor does it wait for the mark, where another renews that.
+        // Nor does it wait for the mark if another session renews it.
         let reason = match error.as_db_error().map_or("", DbError::message) {
             "the high-water mark of ids could not be made durable in time" => "mark_not_durable",
             // A backend that was put aside after it had read the clock takes the ids of others for the future.
@@ -456,7 +457,7 @@ impl Session {
         self.client.batch_execute("RESET idgen.max_wait")
     }
 
-    /// A reader of the horizon, which sees it go on, unless there are prepared transactions: its own is one.
+    /// A reader of the horizon, which sees it advance unless there are prepared transactions, such as its own.
     fn follow(&mut self) -> Answer<()> {
         self.horizons()?;
         let name = self.schema();
@@ -481,7 +482,7 @@ impl Session {
                     let message = error.as_db_error().map(|error| error.message().to_owned());
                     assert_eq!(
                         message.as_deref(),
-                        Some("there are prepared transactions, whose ids are not settled")
+                        Some("cannot determine the safe horizon while there are prepared transactions")
                     );
                     self.note(&error);
                     self.refused("prepared_transactions", 1);
@@ -530,8 +531,8 @@ impl Session {
     }
 }
 
-/// The ids of one layout, in the order in which periods gave them. Those of a period are not before its clock, so that
-/// only those that were ahead of the clock at its end can come again in the next.
+/// The ids of one layout, by period. Those of a period are not before its clock, so only those that were ahead of
+/// the clock at its end could occur again in the next period.
 #[derive(Default)]
 struct Given {
     count: usize,
@@ -560,7 +561,7 @@ impl Given {
     }
 }
 
-/// What is looked at after a period.
+/// The checks after a period.
 struct Sample {
     seconds: u64,
     rounds: u64,
@@ -619,7 +620,8 @@ impl Soak {
             "max_prepared_transactions = 10",
             "track_functions = all",
             "temp_buffers = 800kB",
-            // Until PostgreSQL 17 a session keeps what the compiler has inlined, some hundred kilobytes a query.
+            // Until PostgreSQL 17, a session keeps what JIT compilation has inlined, some hundred kilobytes per
+            // query.
             "jit = off",
             "dynamic_shared_memory_type = mmap",
             "log_line_prefix = '%e '",
@@ -646,7 +648,7 @@ impl Soak {
             .unwrap();
         for number in 0..=BRIEF {
             let (inserted, assigned) = (INSERTED + number, ASSIGNED + 2 * number);
-            // What is truncated in each round needs no autovacuum, which a TRUNCATE would cancel.
+            // Tables that are truncated in each round need no autovacuum, which TRUNCATE would cancel.
             control
                 .batch_execute(&format!(
                     "CREATE SCHEMA soak{number}; CREATE SCHEMA soak{number}_assigned;
@@ -708,7 +710,7 @@ impl Soak {
         self.js_given.add(&tally.js_ids, (now / 1000) << 20);
     }
 
-    /// The counters are what the sessions have counted; then they begin anew.
+    /// The counters equal what the sessions have counted; then they are reset.
     fn check_counters(&mut self, tally: &Tally) {
         let sql = "SELECT reason, refused FROM idgen_refusals WHERE refused <> 0";
         let refused: BTreeMap<String, i64> =
@@ -778,8 +780,8 @@ impl Soak {
         println!("{}", self.samples[self.samples.len() - 1]);
     }
 
-    /// The first third of the samples, and the last. The most that a session had in the one is held against the most
-    /// in the other: what the allocator keeps comes and goes by megabytes.
+    /// The first third of the samples, and the last. The maximum of a session in the first is compared with that in
+    /// the last, because the memory kept by the allocator varies by megabytes.
     fn thirds(&self) -> [&[Sample]; 2] {
         let third = self.samples.len().div_ceil(3);
         [&self.samples[..third], &self.samples[self.samples.len() - third..]]

@@ -25,7 +25,7 @@ pub fn synchronous() -> (Server, Server) {
     (primary, standby)
 }
 
-/// A standby refuses to mint, decodes, shows the mark; promoted, it begins above the mark.
+/// A standby refuses to mint, decodes ids, and shows the mark. Once promoted, it begins above the mark.
 #[test]
 fn an_asynchronous_standby_is_promoted() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
@@ -53,10 +53,10 @@ fn an_asynchronous_standby_is_promoted() {
     assert!(mark > 0);
 }
 
-/// Promise 1: a standby that has an epoch of its own says so, and mints nothing once it is promoted.
+/// Promise 1: a standby with a different epoch warns of it, and mints nothing once it is promoted.
 #[test]
 fn a_standby_of_another_epoch_mints_nothing() {
-    const OTHER_EPOCH: &str = "the mark of ids counts from another epoch than \"idgen.epoch\"";
+    const OTHER_EPOCH: &str = "the epoch of the high-water mark of ids differs from \"idgen.epoch\"";
     let primary = Server::start(&[]);
     let standby = primary.standby("twin");
     Ledger::default().mint(&mut primary.connect());
@@ -73,8 +73,8 @@ fn a_standby_of_another_epoch_mints_nothing() {
     assert_eq!(error.as_db_error().unwrap().message(), OTHER_EPOCH);
 }
 
-/// With synchronous replication it holds whatever the clocks do, and with the old primary alive and
-/// cut off: that one stops at the last mark which the standby has, and the new one begins there.
+/// With synchronous replication the promise holds whatever the clocks do, and even if the old primary is alive and
+/// cut off: it stops at the last mark that the standby has, and the new primary begins there.
 #[test]
 fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
     let (primary, standby) = synchronous();
@@ -83,7 +83,7 @@ fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
     old.wait_for_ids(3000);
     standby.set_clock(-HOUR);
     standby.promote();
-    // The old primary goes on to the end of its window, then its calls fail.
+    // The old primary continues to the end of its window, then its calls fail.
     let mut client = primary.connect();
     let mut last = Vec::new();
     let start = Instant::now();
@@ -97,7 +97,7 @@ fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
     assert_eq!(refusal.code().unwrap().code(), "55000", "{refusal}");
     ledger.add(&last);
 
-    // An hour behind, the new one refuses; a little behind, it waits and goes on.
+    // With its clock an hour behind, the new primary refuses; a little behind, it waits and continues.
     let mut client = standby.connect();
     assert_eq!(code(&mut client), "55000");
     standby.make_asynchronous();
@@ -108,14 +108,14 @@ fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
     old.finish(&mut ledger);
 }
 
-/// The synchronous standby is gone: calls wait, then fail, and nothing is published. A cancel ends
-/// the wait and publishes nothing either. Taken off the list, or back again, ids go on.
+/// The synchronous standby is gone: calls wait, then fail, and nothing is published. A cancel ends the wait and
+/// publishes nothing either. When the standby is removed from the list, or is back, minting continues.
 #[test]
 fn the_synchronous_standby_is_gone() {
     let (primary, standby) = synchronous();
     let mut ledger = Ledger::default();
     let mut client = primary.connect();
-    // What the session asks for is its own affair; the mark is everybody's.
+    // The session's synchronous_commit does not matter, because the mark concerns all sessions.
     client.batch_execute("SET synchronous_commit = off").unwrap();
     ledger.mint(&mut client);
     standby.stop("fast");
@@ -130,7 +130,7 @@ fn the_synchronous_standby_is_gone() {
     }
     let status = client.query_one("SELECT window_left_ms, renewals FROM idgen_status", &[]).unwrap();
     assert_eq!(status.get::<_, i64>(0), 0, "nothing is published");
-    // Also while calls go on, each of which may write a new mark.
+    // Also while calls continue, each of which may write a new mark.
     let not_durable = "the high-water mark of ids could not be made durable in time";
     let warned = format!("SELECT warning IS NOT DISTINCT FROM '{not_durable}' FROM idgen_status");
     let mut watcher = primary.connect();
@@ -147,8 +147,8 @@ fn the_synchronous_standby_is_gone() {
     standby.up();
     ledger.mint(&mut client);
     let now: i64 = client.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
-    // The mark of the cancelled calls is published, by the call that saw the standby again. Where more than half of
-    // it is used up by then, that call renews it as well.
+    // The mark of the canceled calls is published by the call that first sees the standby again. If more than half
+    // of it is used up by then, that call renews it as well.
     assert!((renewals + 1..=renewals + 2).contains(&now), "{now} renewals after {renewals}");
 
     standby.stop("fast");
@@ -158,8 +158,8 @@ fn the_synchronous_standby_is_gone() {
 }
 
 /// Promise 1: a statement that mints began before the standby became synchronous, and has not read the
-/// configuration since. The standby is cut off and promoted, and the old primary lives on: it comes to the end
-/// of what the standby has acknowledged, as its commits do, whatever that statement asks for.
+/// configuration since. The standby is cut off and promoted while the old primary lives on. Like its commits, its
+/// ids stop at the end of what the standby has acknowledged, whatever the settings of that statement.
 #[test]
 fn synchronous_replication_begins_under_a_long_statement() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
@@ -192,8 +192,8 @@ fn synchronous_replication_begins_under_a_long_statement() {
     assert_eq!(ended.code().map(|code| code.code()), Some("55000"), "{ended}");
 }
 
-/// Calls that fail for want of the standby write no record each: what is written and still enough is waited
-/// for by whoever comes next, and published when the standby is back.
+/// Calls that fail because the standby is gone do not write a record each: later calls wait for the mark that is
+/// already written, as long as it is enough, and it is published when the standby is back.
 #[test]
 fn failed_renewals_write_one_mark() {
     const CALLS: i64 = 200;
@@ -201,8 +201,8 @@ fn failed_renewals_write_one_mark() {
     let mut client = primary.connect();
     client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
     client.batch_execute("SET idgen.max_wait = '5ms'").unwrap();
-    // Or whoever comes across a row of a catalog that is dead since CREATE EXTENSION writes the page to the WAL, and so
-    // would autovacuum, where this takes a minute.
+    // Otherwise a session that finds a catalog row dead since CREATE EXTENSION would write the page to the WAL, and
+    // so would autovacuum if this takes a minute.
     client.batch_execute("VACUUM").unwrap();
     client.batch_execute("ALTER SYSTEM SET autovacuum = off").unwrap();
     client.batch_execute("SELECT pg_reload_conf()").unwrap();
@@ -222,7 +222,7 @@ fn failed_renewals_write_one_mark() {
     println!("{bytes} bytes of WAL for {CALLS} calls that failed, {most} are right");
     assert!(bytes < most, "{bytes} bytes, {most} are right");
 
-    // Nor where each call wants more than the one before.
+    // Not even if each call needs more than the one before.
     let client = &mut primary.connect();
     client.batch_execute("SET idgen.max_wait = 0; SET default_transaction_read_only = on").unwrap();
     let (before, start) = (position(client), Instant::now());
@@ -282,7 +282,7 @@ fn a_mark_that_came_between_two_synchronous_times_is_acknowledged() {
     ledger.mint(&mut primary.connect());
 }
 
-/// What a call waits for is seen: the standby, or the backend that waits for it.
+/// The wait events show what a call waits for: the standby, or the backend that waits for it.
 #[test]
 fn waits_for_a_standby_have_names() {
     let (primary, standby) = synchronous();
@@ -300,7 +300,7 @@ fn waits_for_a_standby_have_names() {
     }
 }
 
-/// A to B and back to A: each begins above what the other has issued.
+/// From A to B and back to A: each server begins above the ids that the other has issued.
 #[test]
 fn failover_and_failback() {
     let first = Server::start(&["idgen.max_wait = 300ms"]);
@@ -324,9 +324,9 @@ fn failover_and_failback() {
     clients.finish(&mut ledger);
 }
 
-/// Failover to a synchronous standby and back to the first, which is rewound meanwhile: clients who know both
-/// go on, under clocks that are ever further behind. Each server begins above what the other has issued, not
-/// above what it remembers itself, and no row that a client was told of is lost.
+/// Failover to a synchronous standby and back to the first server, which is rewound in between. Clients that know
+/// both continue, under clocks that are further and further behind. Each server begins above the ids that the other
+/// has issued, not above those that it remembers, and no acknowledged row is lost.
 #[test]
 fn fail_over_and_switch_back() {
     let (first, second) = synchronous();

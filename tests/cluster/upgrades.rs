@@ -1,4 +1,4 @@
-//! Updates from every released version, and ids that go on where the data moves to a new cluster.
+//! Updates from every released version, and minting that continues when the data moves to a new cluster.
 
 use postgres::Client;
 
@@ -29,7 +29,7 @@ pub fn texts(client: &mut Client, sql: &str) -> Vec<String> {
     client.query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// All that the catalogs say about the extension and what it holds.
+/// Everything that the catalogs say about the extension and its members.
 pub fn catalog(client: &mut Client) -> Vec<String> {
     let sql = "
         WITH ours AS (
@@ -93,8 +93,9 @@ fn calls(client: &mut Client) -> Vec<(String, bool)> {
     client.query(sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// What a version has works with the library of today, before the update and after it. The update leaves what
-/// a new installation of the newest version has, and the objects and ids of users as they are.
+/// The functions of each version work with the current library, before the update and after it. The update results
+/// in the same objects as a new installation of the newest version, and leaves the objects and ids of users as they
+/// are.
 #[test]
 fn every_version_is_updated() {
     let server = Server::start(&[]);
@@ -175,8 +176,8 @@ fn an_update_leaves_what_is_the_users() {
     client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap();
 }
 
-/// The owner of the schema cannot put another one in its place while a script runs, which would take rights away from
-/// functions in that, and leave them on its own.
+/// The owner of the schema cannot replace it with another schema while a script runs; the script would revoke
+/// privileges on functions in that one, and leave them on its own.
 #[test]
 fn the_schema_stays_while_a_script_runs() {
     let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
@@ -219,7 +220,7 @@ fn the_schema_stays_while_a_script_runs() {
     }
 }
 
-/// A snapshot from before the schema or the role was made hides neither from what a script asks before it goes on.
+/// A snapshot from before the schema or the role was created does not mislead the checks of a script.
 #[test]
 fn an_old_snapshot_hides_nothing_from_a_script() {
     let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
@@ -241,8 +242,8 @@ fn an_old_snapshot_hides_nothing_from_a_script() {
     }
 }
 
-/// What calls itself the portable edition may belong to somebody whom the superuser does not know, who could change it at
-/// every moment: nothing of it is taken over, be it the owner of the database, until the superuser has taken it.
+/// Objects that claim to be the portable edition may belong to an untrusted role, which could change them at any
+/// moment. Nothing is taken over from it, not even from the owner of the database, until the superuser owns them.
 #[test]
 fn what_others_own_is_not_taken_over() {
     let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
@@ -287,7 +288,7 @@ fn what_others_own_is_not_taken_over() {
     superuser.batch_execute("CREATE EXTENSION idgen SCHEMA public").unwrap();
 }
 
-/// The statement that docs/operations.md gives for the old server. What it prints is for the new one.
+/// The statement of docs/operations.md for the old server. It prints a statement for the new one.
 fn carries_the_mark() -> &'static str {
     let page = include_str!("../../docs/operations.md");
     let (_, statement) = page.split_once("-Ato mark.sql -c \"").expect("the statement");
@@ -336,8 +337,8 @@ impl Moving {
         Moving { old, ledger, last, statement }
     }
 
-    /// The new server's clock is a minute behind. What carries the mark is refused, until ids may run so far
-    /// ahead; after it, a restart and the update all ids are greater than those of before.
+    /// The clock of the new server is a minute behind. Carrying over the mark is refused until ids may run that far
+    /// ahead. After that, a restart and the update, all ids are greater than the earlier ones.
     pub fn go_on(mut self, new: &Server) {
         let mut client = new.connect();
         let mark = client.query_one("SELECT mark FROM idgen_status", &[]).unwrap();
@@ -365,7 +366,7 @@ impl Moving {
         assert_eq!(difference(&catalog(&mut client), &catalog(&mut fresh)), [""; 0]);
     }
 
-    /// Brings the data to the new server by a dump, and goes on there.
+    /// Moves the data to the new server with a dump, and continues there.
     pub fn go_on_by_dump(self, new: &Server) {
         new.set_clock(-60.0);
         let mut copy = client_program("bash");
@@ -377,7 +378,7 @@ impl Moving {
     }
 }
 
-/// A dump of a database of the oldest version is restored on a new server, whose clock is behind.
+/// A dump of a database of the oldest version is restored on a new server whose clock is behind.
 #[test]
 fn a_dump_is_restored() {
     let moving = Moving::from(start_version(Build::Release, "0.1.0"));
@@ -385,9 +386,9 @@ fn a_dump_is_restored() {
     moving.go_on_by_dump(&new);
 }
 
-/// What docs/cookbook.md says of the extension's schema and of dumps. All works in a schema that no `search_path` leads
-/// to; an ordinary role restores a dump into a database of its own; and a dump goes into a database where the schema is
-/// another, with its data as they are.
+/// What docs/cookbook.md says about the extension's schema and dumps. Everything works in a schema that is in no
+/// `search_path`; an ordinary role restores a dump into a database of its own; and a dump can be restored into a
+/// database with another schema, with its data unchanged.
 #[test]
 fn a_dump_goes_into_another_schema() {
     let page = include_str!("../../docs/cookbook.md");
@@ -451,7 +452,7 @@ fn a_dump_goes_into_another_schema() {
     client.batch_execute("SELECT idgen.snowflake_assign_shard('insta5', 5)").unwrap();
     let in_public = "SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace";
     assert_eq!(texts(&mut client, in_public), [""; 0]);
-    // Who inserts needs no right on the extension's schema.
+    // Inserting needs no privilege on the extension's schema.
     client
         .batch_execute(
             "REVOKE USAGE ON SCHEMA idgen FROM PUBLIC; GRANT USAGE ON SCHEMA insta5 TO app;
@@ -479,7 +480,7 @@ fn a_dump_goes_into_another_schema() {
     let owner = "SELECT extowner::regrole::text FROM pg_extension WHERE extname = 'idgen'";
     assert_eq!(texts(&mut server.connect_to("owned"), owner), ["owner"]);
 
-    // Where the schema is another it is refused by name, and goes through with the names changed.
+    // With another schema, the dump is refused for the name of the schema, and succeeds once the names are changed.
     let refused = server.shell("pg_dump old | psql -X -q -v ON_ERROR_STOP=1 -d app").output().unwrap();
     let said = String::from_utf8_lossy(&refused.stdout);
     assert!(said.contains("function public.snowflake_next_id(integer) does not exist"), "{said}");
@@ -493,8 +494,8 @@ fn a_dump_goes_into_another_schema() {
     assert_eq!(texts(&mut client, in_public), [""; 0]);
 }
 
-/// pg_upgrade brings a server's data to a new one, whose clock is behind: of the same PostgreSQL, or, by
-/// `make upgrades`, of a newer one.
+/// pg_upgrade moves a server's data to a new server whose clock is behind: of the same PostgreSQL or, with `make
+/// upgrades`, of a newer one.
 #[test]
 fn pg_upgrade() {
     let moving = Moving::from(start_version(Build::Older, "0.1.0"));

@@ -11,7 +11,7 @@ use crate::server::Server;
 /// Takes five minutes of a shard's ids at once, of which the query reads one.
 const AHEAD: &str = "SELECT snowflake_next_ids(7, 300000000) LIMIT 1";
 
-/// A server whose shard 7 has run minutes ahead of the clock and may not any more.
+/// A server whose shard 7 has run minutes ahead of the clock, which is no longer allowed.
 fn server_ahead() -> Server {
     let server = Server::start(&["idgen.max_ahead = 10min", "idgen.max_wait = 20s"]);
     server.connect().query_one(AHEAD, &[]).unwrap();
@@ -41,7 +41,7 @@ fn waits_end() {
     client.batch_execute("SET statement_timeout = 0; SET idgen.max_wait = '400ms'").unwrap();
     let (code, detail, took) = fails(&mut client);
     assert_eq!(code, SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "idgen.max_wait");
-    assert!(detail.contains("after the clock; \"idgen.max_ahead\" allows 0 ms"), "{detail}");
+    assert!(detail.contains("ahead of the clock; \"idgen.max_ahead\" allows 0 ms"), "{detail}");
     assert!(took >= Duration::from_millis(400) && took < Duration::from_secs(5), "{took:?}");
 
     client.batch_execute("SET idgen.max_wait = 0").unwrap();
@@ -82,16 +82,16 @@ fn a_wait_ends_with_an_id() {
     assert!(row.get::<_, bool>(1), "the id is not ahead of the clock");
 }
 
-/// What a process has slept: how often it gave up the processor of its own accord.
+/// How often a process has slept, that is, given up the processor voluntarily.
 fn sleeps(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches:")).unwrap();
     line.split_whitespace().last().unwrap().parse().unwrap()
 }
 
-/// Those who wait for a full shard stand in a queue and wake when it is their turn. If each slept to the
-/// next millisecond instead, all of them would wake at it, and nearly all in vain: with 32 of them a wait
-/// took thirteen sleeps where this was tried.
+/// Calls that wait for a full shard form a queue, and wake when it is their turn. If each slept until the next
+/// millisecond instead, all of them would wake then, nearly all in vain: with 32 of them, a wait took thirteen
+/// sleeps in a trial.
 #[test]
 fn those_who_wait_for_a_full_shard_wake_once() {
     let server = Server::start(&["idgen.max_ahead = 0"]);
@@ -125,7 +125,7 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     let error = client.query_one("SELECT count(*) FROM snowflake_next_ids(7, 6000000)", &[]).unwrap_err();
     let error = error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone();
     assert_eq!(error.code().code(), "22023", "{error:?}");
-    assert_eq!(error.message(), "count \"6000000\" is more ids than one call can get");
+    assert_eq!(error.message(), "count \"6000000\" is more ids than one call can mint");
     // 1 s ahead and 7/8 of 5 s, and the millisecond that the clock shows.
     assert!(error.detail().unwrap().contains("at most 5505024 now"), "{error:?}");
     let row = client.query_one("SELECT count(*) FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
@@ -150,7 +150,7 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     assert_eq!(row.get::<_, i64>(0), 1_100_000);
 }
 
-/// A shard that is asked for more than it has says so, and does not blame the clock.
+/// A shard with more demand than ids reports that, and does not blame the clock.
 #[test]
 fn a_shard_at_its_ceiling_is_named() {
     let server = Server::start(&["idgen.max_ahead = 100ms", "idgen.max_wait = 0"]);
@@ -171,12 +171,12 @@ fn a_shard_at_its_ceiling_is_named() {
                END $$";
     let error = server.connect().batch_execute(sql).unwrap_err();
     let error = error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone();
-    assert_eq!(error.message(), "shard \"7\" has no more ids for now", "{error:?}");
+    assert_eq!(error.message(), "shard \"7\" has run out of ids for now", "{error:?}");
     assert_eq!(error.code(), &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE);
 }
 
-/// Promise 4: however short the window, a batch is no long row of renewals, which a cancel would have to wait
-/// for.
+/// Promise 4: however short the window, a batch does not need a long series of renewals, for which a cancel would
+/// have to wait.
 #[test]
 fn a_batch_renews_the_mark_once() {
     let server = Server::start(&["idgen.max_ahead = 1h", "idgen.reserve_ahead = 10ms"]);

@@ -1,10 +1,10 @@
-//! The arrows between the modules of `src/` go one way: src/lib.rs lists the modules top to bottom, and a module
-//! names none that stands above it.
+//! Dependencies between the modules of `src/` go one way: src/lib.rs lists the modules from top to bottom, and a
+//! module uses none above it.
 
 use crate::text::rust_tokens;
 use crate::{assert_none, files, read};
 
-/// May name every module, for it tests them.
+/// May use every module, because it tests them.
 const TESTS: &str = "pg_tests";
 
 /// The modules that lib.rs lists, in its order.
@@ -25,12 +25,12 @@ fn listed(lib: &str) -> Vec<String> {
     modules
 }
 
-/// What a file names of the root of the crate, each with its line: after `crate::`, and after as many `super::`
-/// as lead there.
+/// The names in the root of the crate that a file uses, with their lines: after `crate::`, and after as many
+/// `super::` as lead there.
 fn named(path: &str, source: &str) -> Vec<(usize, String)> {
     let tokens = rust_tokens(source);
     let is = |at: usize, text: &str| tokens.get(at).is_some_and(|(_, token)| token == text);
-    // How many modules the code is in: those of the file, and those that it opens.
+    // The nesting of modules: those of the file, and those that it opens.
     let of_file = path.trim_end_matches("/mod.rs").matches('/').count();
     let (mut braces, mut inner) = (0, Vec::new());
     let mut found = Vec::new();
@@ -56,7 +56,7 @@ fn named(path: &str, source: &str) -> Vec<(usize, String)> {
                     found.extend(first_names(&tokens[after..]));
                 }
             }
-            // What such macros reach cannot be seen where they are called.
+            // What such macros use cannot be seen where they are called.
             "macro_use" | "macro_export" => found.push(tokens[at].clone()),
             _ => {}
         }
@@ -64,7 +64,7 @@ fn named(path: &str, source: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The first names of a path that goes on with these tokens: one, or those of a list in braces.
+/// The first names of a path that continues with these tokens: one, or those of a list in braces.
 fn first_names(tokens: &[(usize, String)]) -> Vec<(usize, String)> {
     if tokens.first().is_none_or(|(_, token)| token != "{") {
         return tokens.first().cloned().into_iter().collect();
@@ -168,7 +168,7 @@ fn an_arrow_that_goes_up_is_found() {
     assert_eq!(lines("src/middle.rs"), expected(&[1, 4, 6, 7, 11, 12, 15]));
     assert_eq!(lines("src/middle/mod.rs"), expected(&[1, 4, 6, 7, 11, 12, 15]));
     assert_eq!(lines("src/middle/deep.rs"), expected(&[1, 4, 6, 7, 15]));
-    // What stands below is named freely, and the tests name everything.
+    // Modules below may be used freely, and the tests may use everything.
     assert_eq!(complaints(lib, &[("src/top.rs", "use crate::{top, middle, low}; use super::low;")]), [""; 0]);
     assert_eq!(complaints(lib, &[("src/pg_tests.rs", wrong), ("src/lib.rs", wrong)]), [""; 0]);
     assert_eq!(complaints(lib, &[("src/new.rs", "")]), ["src/new.rs: src/lib.rs does not list new"]);

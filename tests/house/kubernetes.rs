@@ -1,5 +1,5 @@
-//! What the files of packaging/kubernetes say of each other, and of the rest. Whether the operator takes them only its
-//! schema tells; what a server makes of them, `cluster/kubernetes.rs`.
+//! Consistency of the files of packaging/kubernetes with each other, and with the rest. Whether the operator
+//! accepts them is up to its schema; `cluster/kubernetes.rs` tests them on servers.
 
 use yaml_rust2::{Yaml, YamlLoader};
 
@@ -15,7 +15,7 @@ fn manifest(name: &str) -> Yaml {
     documents.remove(0)
 }
 
-/// What stands at a path of keys, and of numbers where a list is.
+/// The value at a path of keys, with numbers for list items.
 fn at<'a>(yaml: &'a Yaml, path: &str) -> &'a Yaml {
     path.split('.').fold(yaml, |yaml, key| match key.parse::<usize>() {
         Ok(number) => &yaml[number],
@@ -34,8 +34,8 @@ fn argument(dockerfile: &str, name: &str) -> String {
     line.unwrap_or_else(|| panic!("no {prefix}")).to_owned()
 }
 
-/// The image, the Cluster that mounts it and the Database that creates the extension are of one version, that of
-/// Cargo.toml, and of one PostgreSQL.
+/// The image, the Cluster that mounts it and the Database that creates the extension have the version of
+/// Cargo.toml, and the same PostgreSQL.
 #[test]
 fn the_image_and_the_manifests_are_of_one_version() {
     let cargo = read("Cargo.toml");

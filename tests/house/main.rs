@@ -1,5 +1,5 @@
-//! What the files of the project say of each other, and no compiler looks at: the arrows between the modules of
-//! the extension, the names and numbers on the pages, the pictures, and the manifests. No server is needed.
+//! Consistency between files of the project that no compiler checks: the dependencies between the modules of the
+//! extension, the names and numbers on the pages, the pictures, and the manifests. No server is needed.
 
 mod arrows;
 mod kubernetes;
@@ -21,7 +21,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The files under a folder of the project whose names end so, by their paths from the top.
+/// The files under a folder of the project whose names have this ending, by their paths from the top folder.
 fn files(folder: &str, end: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(folder)];

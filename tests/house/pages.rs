@@ -1,4 +1,4 @@
-//! What the pages say of the code: the tests that guard a promise, paths into the project, and numbers.
+//! What the pages say about the code: the tests that guard a promise, paths in the project, and numbers.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ fn pages() -> BTreeMap<String, String> {
     paths.into_iter().map(|path| (path.clone(), read(&path))).collect()
 }
 
-/// The tests there are: those of Rust by file and function, those of pg_regress by file.
+/// The existing tests: those in Rust by file and function, those of pg_regress by file.
 struct Tests {
     rust: BTreeMap<String, Vec<String>>,
     sql: Vec<String>,
@@ -29,7 +29,7 @@ impl Tests {
         Tests { rust, sql: files("tests/pg_regress/sql", ".sql") }
     }
 
-    /// The functions in files whose path ends so; none where there is no such file.
+    /// The functions in files whose path has this ending; `None` if there is no such file.
     fn in_file(&self, end: &str) -> Option<Vec<&String>> {
         let mut files = self.rust.iter().filter(|(path, _)| ends_with_path(path, end)).peekable();
         files.peek()?;
@@ -64,9 +64,9 @@ fn test_functions(source: &str) -> Vec<String> {
     functions
 }
 
-/// What a page says of tests that are not there. In a paragraph, or a cell of a table, a path of a Rust file in
-/// backticks comes before the tests in it, which are words with an underscore. After "pg_regress" come tests of
-/// SQL, in backticks, to the end of the sentence.
+/// The tests on a page that do not exist. In a paragraph, or a cell of a table, the path of a Rust file in
+/// backticks comes before the tests in it, which are words with an underscore. After "pg_regress" come SQL tests,
+/// in backticks, up to the end of the sentence.
 fn missing_tests(path: &str, page: &str, tests: &Tests) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut file: Option<String> = None;
@@ -178,7 +178,7 @@ fn is_there(path: &str, all: &[String], is_it: fn(&str, &str) -> bool) -> bool {
     all.iter().any(|file| is_it(path, &file.split('/').take(steps).collect::<Vec<_>>().join("/")))
 }
 
-/// Whether a name fits a pattern, whose capitals and stars stand for any name, as in `sql/idgen--A--B.sql`.
+/// Whether a name matches a pattern, in which capitals and stars stand for any name, as in `sql/idgen--A--B.sql`.
 fn fits(pattern: &str, name: &str) -> bool {
     let Some(c) = pattern.chars().next() else { return name.is_empty() };
     let stands_for_any = |c: char| c.is_ascii_uppercase() || c == '*';
@@ -203,7 +203,7 @@ fn missing_paths(path: &str, page: &str, all: &[String]) -> Vec<String> {
     complaints
 }
 
-/// What a page links to in the project, each with its line: a file, and the address of a heading or nothing.
+/// The links of a page into the project, with their lines: a file, and the anchor of a heading or nothing.
 fn links(path: &str, page: &str) -> Vec<(usize, String, String)> {
     let mut links = Vec::new();
     for (number, line) in (1..).zip(page.lines()) {
@@ -265,7 +265,7 @@ fn missing_headings(pages: &BTreeMap<String, String>) -> Vec<String> {
     complaints
 }
 
-/// All files of the project, but what is built and what git keeps.
+/// All files of the project, except build results and those of git.
 fn all_files() -> Vec<String> {
     let mut all: Vec<String> = std::fs::read_dir(top())
         .expect("the top folder")
@@ -380,7 +380,7 @@ fn code_blocks(page: &str) -> Vec<(usize, &str, Vec<&str>)> {
     blocks
 }
 
-/// Whether a block stands in a text line for line; all of its lines may be indented there by the same blanks.
+/// Whether a text contains a block line by line; all of its lines may be indented there by the same blanks.
 fn stands_in(block: &[&str], text: &str) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     lines.windows(block.len()).any(|window| {
@@ -392,8 +392,8 @@ fn stands_in(block: &[&str], text: &str) -> bool {
     })
 }
 
-/// The blocks of a page that stand in none of the programs. Those that are no program are left out: what is
-/// printed, as text, and what is typed, as console.
+/// The blocks of a page that none of the programs contains. Blocks that are not programs are left out: output, as
+/// text, and commands, as console.
 fn blocks_of_no_program(path: &str, page: &str, programs: &[String]) -> Vec<String> {
     let blocks = code_blocks(page).into_iter().filter(|(_, language, block)| {
         let is_program = !matches!(*language, "text" | "console");
@@ -405,7 +405,7 @@ fn blocks_of_no_program(path: &str, page: &str, programs: &[String]) -> Vec<Stri
 /// Programs that `scripts/test clients` runs.
 const CLIENTS: &str = "tests/clients";
 
-/// What docs/orm.md shows is what was run.
+/// The code that docs/orm.md shows is the code that was run.
 #[test]
 fn code_for_orms_stands_in_programs_that_are_run() {
     let programs: Vec<String> = files(CLIENTS, "").iter().map(|path| read(path)).collect();

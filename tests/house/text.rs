@@ -1,7 +1,7 @@
 //! Reading Rust and Markdown as far as these tests need it.
 
-/// The words and signs of a Rust file, each with its line; `::` is one sign. Comments and literals are left out:
-/// what they name is no arrow.
+/// The words and punctuation of a Rust file, with their lines; `::` is one token. Comments and literals are left
+/// out, because names in them are not dependencies.
 pub fn rust_tokens(source: &str) -> Vec<(usize, String)> {
     let chars: Vec<char> = source.chars().collect();
     let starts = |at: usize, text: &str| text.chars().enumerate().all(|(i, c)| chars.get(at + i) == Some(&c));
@@ -56,7 +56,7 @@ pub fn rust_tokens(source: &str) -> Vec<(usize, String)> {
     tokens
 }
 
-/// Where the raw string that begins at a character ends, if one does: r"...", r#"..."#, and of bytes and C.
+/// The end of the raw string that begins at a character, if one does: r"...", r#"..."#, and those of bytes and C.
 fn end_of_raw_string(chars: &[char], begin: usize) -> Option<usize> {
     if begin > 0 && is_of_word(chars[begin - 1]) {
         return None;
@@ -81,7 +81,7 @@ fn is_of_word(c: char) -> bool {
 /// A part of a Markdown page.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What is between backticks.
+    /// The text between backticks.
     Code(String),
     /// A word outside of them.
     Word(String),

@@ -1,11 +1,11 @@
-//! What the workflows of GitHub call is there, and cannot change under them. They run nowhere else, so a target that was
-//! renamed, or an action that was taken over, would show on the day of a release.
+//! Everything that the workflows of GitHub call exists, and cannot change under them. They run nowhere else, so a
+//! renamed target, or an action that was hijacked, would show up only on the day of a release.
 
 use std::collections::BTreeSet;
 
 use crate::{assert_none, files, read, top};
 
-/// What is wrong with a call of `make` or of a script, from its first two words.
+/// The error in a call of `make` or of a script, judging by its first two words.
 fn wrong_call(program: &str, argument: &str) -> Option<String> {
     let defines = |function: String| read(program).contains(&format!("\n{function}() {{"));
     let is_there = match program {
@@ -48,7 +48,7 @@ fn complaints(path: &str, workflow: &str) -> Vec<String> {
         if is_jobs && indent == 2 {
             complaints.extend(unlimited.replace((line, text.trim_end_matches(':'))).map(endless));
         }
-        // Where a job is another workflow, that limits it.
+        // If a job is another workflow, that one limits it.
         if indent == 4 && (text.starts_with("timeout-minutes: ") || text.starts_with("uses: ./")) {
             unlimited = None;
         }
@@ -74,7 +74,7 @@ fn workflows_call_what_there_is() {
     assert_none(&found);
 }
 
-/// Each way in which a workflow can be wrong that the test above looks for, and none where it is right.
+/// The test above detects each error in a workflow, and none in a correct one.
 #[test]
 fn a_workflow_that_is_wrong_is_found() {
     let workflow = "\

@@ -1,4 +1,4 @@
-//! The epoch: where ticks are counted from, and the way between ticks and timestamps.
+//! The epoch from which ticks are counted, and the conversion between ticks and timestamps.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,12 +20,11 @@ pub const INFINITY: Timestamptz = i64::MAX;
 /// 2000-01-01 00:00:00 UTC in milliseconds since 1970.
 const POSTGRES_EPOCH_MS: i64 = 946_684_800_000;
 
-/// The moment of tick 0, in milliseconds since 1970; within the years 1 to 9999, the ones that
-/// RFC 3339 can write.
+/// The time of tick 0, in milliseconds since 1970; within the years 1 to 9999, which RFC 3339 can represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch(i64);
 
-/// Why a text is no epoch.
+/// Why a text is not an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadEpoch {
     /// Neither RFC 3339 nor an integer.
@@ -34,8 +33,8 @@ pub enum BadEpoch {
     Fraction,
     /// Outside the years 1 to 9999.
     Range,
-    /// An integer that names a moment from 1973 to 2286 in seconds, and one from January to April 1970 in milliseconds,
-    /// whose ids were used up by 2005.
+    /// An integer that is a time between 1973 and 2286 if read as seconds. Read as milliseconds it is between
+    /// January and April 1970, and ids that count from there were used up by 2005.
     Seconds,
 }
 
@@ -49,7 +48,7 @@ impl fmt::Display for BadEpoch {
             BadEpoch::Fraction => "The value has a part smaller than a millisecond.",
             BadEpoch::Range => "The value is outside the years 1 to 9999.",
             BadEpoch::Seconds => {
-                "The value seems to be in seconds: in milliseconds it is a moment of early 1970."
+                "The value seems to be in seconds: in milliseconds it would be a time in early 1970."
             }
         })
     }
@@ -57,7 +56,7 @@ impl fmt::Display for BadEpoch {
 
 impl std::error::Error for BadEpoch {}
 
-/// A moment for people to read, to the second: `2025-01-01 00:00:00 UTC`. None outside the years 1 to 9999.
+/// A time in readable form, to the second: `2025-01-01 00:00:00 UTC`. `None` outside the years 1 to 9999.
 ///
 /// ```
 /// use idgen_core::epoch::utc;
@@ -125,17 +124,17 @@ impl Epoch {
         self.0
     }
 
-    /// The moment a tick of up to 41 bits begins, in milliseconds since 1970.
+    /// The time at which a tick of up to 41 bits begins, in milliseconds since 1970.
     pub fn unix_ms_of(self, tick: Tick) -> i64 {
         self.0 + tick.min(MAX_STORED_TICK).cast_signed()
     }
 
-    /// The epoch as PostgreSQL writes it.
+    /// The epoch as a PostgreSQL timestamp.
     pub fn timestamp(self) -> Timestamptz {
         (self.0 - POSTGRES_EPOCH_MS) * 1000
     }
 
-    /// The moment a tick of up to 41 bits begins.
+    /// The time at which a tick of up to 41 bits begins.
     ///
     /// ```
     /// use idgen_core::{Epoch, decode};
@@ -148,8 +147,7 @@ impl Epoch {
         self.timestamp() + tick.min(MAX_STORED_TICK).cast_signed() * 1000
     }
 
-    /// The tick that a moment falls into, where ids of it can be minted: from the epoch on, for
-    /// 2^40 ms.
+    /// The tick that contains a timestamp, if ids can be minted for it: from the epoch on, for 2^40 ms.
     ///
     /// ```
     /// use idgen_core::{Epoch, decode, min_id};
@@ -166,8 +164,8 @@ impl Epoch {
         u64::try_from(self.ms_since(timestamp)).ok().filter(|tick| *tick <= MAX_TICK)
     }
 
-    /// The least id made from a moment's millisecond on, over all shards. Before the epoch none is made, so that is 0.
-    /// None where no id, and no `bigint`, is late enough.
+    /// The least id, over all shards, minted in the millisecond of a timestamp or later. No id is minted before the
+    /// epoch, for which this is 0. `None` if no id, and no `bigint`, is late enough.
     ///
     /// ```
     /// use idgen_core::Epoch;
@@ -182,8 +180,8 @@ impl Epoch {
         (tick <= MAX_TICK).then(|| min_id(tick))
     }
 
-    /// The greatest id made up to a moment's millisecond, over all shards: after the end of the range the last id of
-    /// all, and before the epoch -1, which is less than every id.
+    /// The greatest id, over all shards, minted up to the millisecond of a timestamp: after the end of the range
+    /// the last id of all, and before the epoch -1, which is less than every id.
     ///
     /// ```
     /// use idgen_core::Epoch;
@@ -200,14 +198,14 @@ impl Epoch {
         }
     }
 
-    /// Whole milliseconds from the epoch to a moment. The infinities are far outside the range of ticks.
+    /// Whole milliseconds from the epoch to a timestamp. The infinities are far outside the range of ticks.
     fn ms_since(self, timestamp: Timestamptz) -> i64 {
         timestamp.saturating_sub(self.timestamp()).div_euclid(1000)
     }
 }
 
-/// The moment a tick begins, counted from an epoch given as a timestamp; none where that is an
-/// infinity or runs out of the range of an `i64`.
+/// The time at which a tick begins, counted from an epoch given as a timestamp; `None` if that is an infinity or
+/// the result is out of range for an `i64`.
 pub fn timestamp_since(epoch: Timestamptz, tick: Tick) -> Option<Timestamptz> {
     if epoch == INFINITY || epoch == MINUS_INFINITY {
         return None;
@@ -216,6 +214,5 @@ pub fn timestamp_since(epoch: Timestamptz, tick: Tick) -> Option<Timestamptz> {
     epoch.checked_add(us).filter(|t| *t < END_TIMESTAMP)
 }
 
-/// The first moment that PostgreSQL cannot represent, 294277-01-01 (`END_TIMESTAMP` of
-/// `datatype/timestamp.h`).
+/// The first time that PostgreSQL cannot represent, 294277-01-01 (`END_TIMESTAMP` of `datatype/timestamp.h`).
 const END_TIMESTAMP: Timestamptz = 9_223_371_331_200_000_000;

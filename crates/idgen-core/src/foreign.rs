@@ -1,7 +1,7 @@
-//! Layouts by name, to take apart the ids of other systems as well as idgen's own.
+//! Layouts by name, to decode the ids of other systems as well as idgen's own.
 //!
-//! Where a system lets its users choose bits or epoch, the layout is its default. A field's facts are from
-//! the source named above the layout.
+//! If a system lets its users choose the bits or the epoch, the layout has the defaults. The source of each layout
+//! is named above it.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ enum Part {
     Shard,
     /// A counter.
     Sequence,
-    /// Bits of another id, to be routed by.
+    /// Bits of another id, used for routing.
     Gene,
 }
 
@@ -42,15 +42,15 @@ pub struct Layout {
     parts: &'static [(Part, u32)],
     /// The unit of time in milliseconds.
     unit_ms: u64,
-    /// Where time is counted from; none where that is `idgen.epoch`.
+    /// The epoch that ids count from; `None` if that is `idgen.epoch`.
     pub epoch: Option<Epoch>,
-    /// What the shard is; none where there is none.
+    /// What the shard stands for; `None` if the layout has none.
     pub shard: Option<&'static str>,
-    /// Who makes such ids.
+    /// The systems that make such ids.
     pub used_by: &'static str,
 }
 
-/// What is in an id.
+/// The parts of an id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
     /// Milliseconds since the epoch.
@@ -64,8 +64,8 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// The moment the id was made. No layout has more than 2^48 milliseconds, 8919 years, so that it can
-    /// be represented whatever the epoch.
+    /// The time at which the id was made. No layout has more than 2^48 milliseconds, 8919 years, so it can be
+    /// represented whatever the epoch.
     pub fn created_at(&self, epoch: Epoch) -> Timestamptz {
         epoch.timestamp() + self.ms.cast_signed() * 1000
     }
@@ -81,7 +81,7 @@ const fn since(unix_ms: i64) -> Option<Epoch> {
 /// 2010-11-04 01:42:54.657 UTC.
 const TWITTER_EPOCH: Option<Epoch> = since(1_288_834_974_657);
 
-/// Every layout that is known.
+/// All known layouts.
 pub static LAYOUTS: [Layout; 11] = [
     Layout {
         name: "idgen",
@@ -101,8 +101,8 @@ pub static LAYOUTS: [Layout; 11] = [
         shard: Some("logical shard"),
         used_by: "this database: snowflake_next_id_js",
     },
-    // "Sharding & IDs at Instagram" (2012). That the epoch of its example is the one in use is to be seen
-    // from posts whose time is known.
+    // "Sharding & IDs at Instagram" (2012). Posts whose time is known show that the epoch of its example is the one
+    // in use.
     Layout {
         name: "instagram",
         time_bits: 41,
@@ -183,8 +183,8 @@ pub static LAYOUTS: [Layout; 11] = [
         shard: Some("worker: another one after each start"),
         used_by: "Baidu uid-generator, with its default bits and epoch",
     },
-    // No one system: generators for shops put the lowest bits of the buyer's id into the order number, so
-    // that both lead to the same shard. They have no epoch in common; Twitter's is the most usual.
+    // Not a single system: id generators for shops put the lowest bits of the buyer's id into the order number, so
+    // that both lead to the same shard. They share no epoch; Twitter's is the most common.
     Layout {
         name: "gene",
         time_bits: 41,
@@ -210,8 +210,8 @@ impl Layout {
         LAYOUTS.iter().find(|layout| layout.name == name)
     }
 
-    /// The greatest id, read as unsigned. Where the layout leaves only the sign bit over, that counts as
-    /// time: it is where a generator gets to that runs beyond the end of its range.
+    /// The greatest id, read as unsigned. If the layout leaves only the sign bit unused, that bit counts as time,
+    /// because a generator that runs past the end of its range sets it.
     pub fn max_id(&self) -> u64 {
         match self.time_bits + self.parts.iter().map(|(_, width)| width).sum::<u32>() {
             63.. => u64::MAX,
@@ -219,7 +219,7 @@ impl Layout {
         }
     }
 
-    /// Takes an id apart; none where it has more bits than the layout.
+    /// Decodes an id; `None` if it has more bits than the layout.
     ///
     /// ```
     /// use idgen_core::foreign::Layout;
@@ -260,7 +260,7 @@ impl Layout {
         bits
     }
 
-    /// The unit of time, as PostgreSQL reads an interval.
+    /// The unit of time as PostgreSQL reads an interval.
     pub fn unit(&self) -> String {
         match self.unit_ms {
             1000.. => format!("{} s", self.unit_ms / 1000),

@@ -28,18 +28,18 @@ pub const SEQUENCE_BITS: u32 = 10;
 pub const SHARDS: usize = 1 << SHARD_BITS;
 /// Ids of one shard in one millisecond: 1024.
 pub const IDS_PER_TICK: u64 = 1 << SEQUENCE_BITS;
-/// The greatest tick that fits the 41 bits. Decoding gives it; minting stops at [`MAX_TICK`].
+/// The greatest tick that fits the 41 bits. It can be decoded, but minting stops at [`MAX_TICK`].
 pub const MAX_STORED_TICK: Tick = (1 << TICK_BITS) - 1;
-/// The last tick minted: the 41st bit of the tick is the sign of a `bigint`, so a later one would
-/// be negative and sort before every other id. It lasts 2^40 ms, 34.8 years from the epoch.
+/// The last tick for which ids are minted, 2^40 ms or 34.8 years after the epoch. The 41st bit of the tick is the
+/// sign of a `bigint`, so ids of a later tick would be negative and sort before every other id.
 pub const MAX_TICK: Tick = (1 << (TICK_BITS - 1)) - 1;
 
-/// A part of an id outside its range, as the caller gave it.
+/// A part of an id that is out of range, as given by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
     /// Which part: "shard" or "sequence".
     pub part: &'static str,
-    /// What was given.
+    /// The value given.
     pub value: i32,
     /// The greatest value allowed; the least is 0.
     pub max: u16,
@@ -123,9 +123,9 @@ pub struct Parts {
     pub sequence: Sequence,
 }
 
-/// Takes an id apart. Every `bigint` is an id: the word is read as unsigned, so that the ids which the original
-/// PL/pgSQL function makes after its first 34.8 years decode too, though they are negative. Ids of
-/// `snowflake_next_id_js` have another layout: see [`crate::foreign`].
+/// Decodes an id. Every `bigint` is an id: it is read as unsigned, so that the negative ids made by the original
+/// PL/pgSQL function after its first 34.8 years decode too. Ids of `snowflake_next_id_js` have another layout: see
+/// [`crate::foreign`].
 ///
 /// ```
 /// use idgen_core::{Epoch, decode};
@@ -148,7 +148,7 @@ pub fn decode(id: i64) -> Parts {
     }
 }
 
-/// The shard of an id: what an application routes by.
+/// The shard of an id, by which an application can route.
 ///
 /// ```
 /// assert_eq!(i32::from(idgen_core::shard_of(11_637_205_501_278_089)), 1341);
@@ -158,8 +158,8 @@ pub fn shard_of(id: i64) -> Shard {
     decode(id).shard
 }
 
-/// The id of a position in a shard. All of it fits: what slots hand out, and what [`make_id`] and
-/// [`Position::after`] give, is of a tick that can be minted or of the one after the last.
+/// The id of a position in a shard. It always fits: positions from slots, [`make_id`] and [`Position::after`] have
+/// a tick that can be minted, or the one after the last.
 #[inline]
 pub(crate) fn compose(position: Position<Shard>, shard: Shard) -> i64 {
     let word = position.unit() << (SHARD_BITS + SEQUENCE_BITS)
@@ -168,7 +168,7 @@ pub(crate) fn compose(position: Position<Shard>, shard: Shard) -> i64 {
     word.cast_signed()
 }
 
-/// Puts an id together; none where no id of that moment can be minted.
+/// Builds an id; `None` if no id can be minted for that timestamp.
 ///
 /// ```
 /// use idgen_core::{Epoch, Sequence, Shard, decode, make_id};

@@ -1,4 +1,4 @@
-//! The bits of an id that JavaScript keeps exactly, below 2^53: the layout `js53`.
+//! The bits of an id below 2^53, which JavaScript represents exactly: the layout `js53`.
 //!
 //! ```text
 //! 51                              20 19     12 11           0
@@ -7,7 +7,7 @@
 //! +---------------------------------+---------+-------------+
 //! ```
 //!
-//! Here a position counts seconds. Slots of their own hand it out; the clock's bounds and the
+//! Positions of this layout count seconds, and are handed out by separate slots. The bounds of the clock and the
 //! high-water mark are those of the other ids, in milliseconds.
 //!
 //! ```
@@ -21,14 +21,14 @@
 use crate::id::{OutOfRange, Shard, checked};
 use crate::position::{Grid, Position};
 
-/// Width of the second in an id. The last ones are never minted: the high-water mark ends before them.
+/// Width of the second in an id. The last seconds are never minted, because the high-water mark ends before them.
 pub const SECOND_BITS: u32 = 32;
 /// Width of the shard in an id.
 pub const SHARD_BITS: u32 = 8;
 /// Number of shards: 256.
 pub const JS_SHARDS: usize = 1 << SHARD_BITS;
 
-/// A logical shard that such ids have room for, 0 to 255.
+/// A logical shard for which there are such ids, 0 to 255.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JsShard(Shard);
 
@@ -57,7 +57,7 @@ impl From<JsShard> for Shard {
 impl Grid for JsShard {
     const UNIT_MS: u64 = 1000;
     const SEQUENCE_BITS: u32 = 12;
-    // A floor within a second would put them off to the next one, each time that somebody asks.
+    // A floor within a second would move them to the next second, each time that the horizon is requested.
     const FOLLOWED: bool = false;
 
     fn id(self, position: Position<JsShard>) -> i64 {

@@ -1,16 +1,15 @@
-//! A backend's lease: a short run of positions it hands out without touching shared memory.
+//! A backend's lease: a short run of positions that it hands out without touching shared memory.
 
 use crate::id::{Shard, Tick};
 use crate::position::{Position, Run};
 
 /// The positions a backend holds for one shard.
 ///
-/// A lease lives only while the clock shows the very millisecond in which it was granted. That one
-/// comparison keeps three promises. No id is older than its call, and none is further ahead of the
-/// clock than it was when granted, also where the clock has stepped back since. And ids of different
-/// backends are in order to the millisecond of their calls even where the shard runs ahead of the
-/// clock: positions in a lease that outlived its millisecond would come after greater ones that
-/// other backends have handed out meanwhile.
+/// A lease lives only while the clock shows the very millisecond in which it was granted. That one comparison keeps
+/// three promises. No id is older than its call. No id is further ahead of the clock than when it was granted, even
+/// if the clock has stepped back since. And ids of different backends are in order to the millisecond of their
+/// calls, even if the shard runs ahead of the clock: a lease that outlived its millisecond would hand out positions
+/// after other backends had handed out greater ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     shard: Option<Shard>,
@@ -23,23 +22,23 @@ impl Lease {
     /// No lease: every call must ask the shard.
     pub const NONE: Lease = Lease { shard: None, granted: 0, rest: Run::EMPTY, length: 0 };
 
-    /// The next position for `shard`, where the lease is still good: for this shard, granted in the
-    /// millisecond `now`, not used up and not before the shared `floor`.
+    /// The next position for `shard` if the lease is still good: for this shard, granted in the millisecond `now`,
+    /// not used up and not before the shared `floor`.
     #[inline]
     pub fn next(&mut self, shard: Shard, now: Tick, floor: Tick) -> Option<Position<Shard>> {
         let good = self.shard == Some(shard) && self.granted == now && self.rest.start.tick() >= floor;
         if good { self.rest.take_first() } else { None }
     }
 
-    /// How many positions to ask the shard for: 1 for a backend that asks now and then, twice the
-    /// last run for one that asks for the same shard in the same millisecond again, up to `max`.
+    /// How many positions to request from the shard: 1 for a backend that mints now and then, twice the last run
+    /// for one that returns to the same shard within the same millisecond, up to `max`.
     #[inline]
     pub fn want(&self, shard: Shard, now: Tick, max: u64) -> u64 {
         if self.shard == Some(shard) && self.granted == now { (self.length * 2).clamp(1, max) } else { 1 }
     }
 
-    /// Replaces the lease by a run that the shard granted when the clock showed `now`, and hands
-    /// out its first position.
+    /// Replaces the lease with a run that the shard granted when the clock showed `now`, and hands out its first
+    /// position.
     #[inline]
     pub fn grant(&mut self, shard: Shard, now: Tick, run: Run<Shard>) -> Position<Shard> {
         *self = Lease {

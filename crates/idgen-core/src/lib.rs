@@ -1,7 +1,7 @@
-//! The ids of **idgen**: their bits, and the protocol that mints them once. No PostgreSQL, no `unsafe`.
+//! The ids of **idgen**: their bits, and the protocol that mints each id only once. No PostgreSQL, no `unsafe`.
 //!
-//! An application that takes ids apart, or a router, needs what is named at the top: [`shard_of`], [`decode`],
-//! [`Epoch`], [`text`] and [`foreign`].
+//! An application that decodes ids, or a router, needs only the items at the top of the crate: [`shard_of`],
+//! [`decode`], [`Epoch`], [`text`] and [`foreign`].
 //!
 //! ```
 //! use idgen_core::{Epoch, decode, shard_of, text};
@@ -14,18 +14,18 @@
 //! assert_eq!(epoch.unix_ms_of(decode(id).tick), 1_315_607_284_721);    // 2011-09-09 22:28:04.721 UTC
 //! ```
 //!
-//! The rest is for the extension, and may change with every version of it:
+//! The rest is for the extension, and may change with every version of it.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`id`], [`position`], [`epoch`], [`shard_set`] | the bits, the scale of time, the epoch, lists of shards |
+//! | [`id`], [`position`], [`epoch`], [`shard_set`] | the bits, positions in time, the epoch, lists of shards |
 //! | [`foreign`], [`text`], [`js`] | other systems' ids, texts, JavaScript-safe ids |
 //! | [`slot`], [`lease`], [`mark`] | the state machines |
 //! | [`shared`] | the words that processes share without a lock |
-//! | [`server`] | what the protocol needs of a server: one trait |
-//! | [`mint`], [`renew`], [`horizon`] | the path to an id, the renewal of the mark, and what is settled |
-//! | [`origins`] | how many replication origins a server needs room for, as the mark is one |
-//! | [`tree`] | the text that PostgreSQL stores an expression as |
+//! | [`server`] | what the protocol needs from a server: one trait |
+//! | [`mint`], [`renew`], [`horizon`] | the path to an id, the renewal of the mark, and the safe horizon |
+//! | [`origins`] | the replication origin that keeps the mark, and the room that origins need |
+//! | [`tree`] | the text in which PostgreSQL stores an expression |
 #![forbid(unsafe_code)]
 
 pub mod epoch;

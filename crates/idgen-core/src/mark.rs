@@ -1,24 +1,23 @@
-//! The durable high-water mark: which ticks may be issued, and what must happen before more may.
+//! The durable high-water mark: which ticks may be issued, and what must happen before more may be.
 //!
-//! A mark is written to the WAL, flushed, and acknowledged by synchronous standbys before it is
-//! published as the limit. Hence `issued < limit <= durable` at every moment, and a server that
-//! starts from the stored mark repeats nothing. Synchronous standbys may be configured at any time, so a
-//! limit that none has acknowledged is kept apart: it ends at the moment at which commits begin to wait.
-//! The caller does the writing; this is the state it works on, kept apart so that every order of steps can
-//! be model-checked.
+//! A mark is written to the WAL, flushed, and acknowledged by synchronous standbys before it is published as the
+//! limit. Hence `issued < limit <= durable` at every moment, and a server that starts from the stored mark repeats
+//! nothing. Synchronous standbys may be configured at any time, so a limit that they have not acknowledged is kept
+//! separately: it ceases to be valid at the moment when commits begin to wait. The caller does the writing. This is
+//! only the state that it works on, so that every order of steps can be model-checked.
 
 use crate::id::{MAX_TICK, Tick};
 
-/// How long a backend that renews the mark keeps the others from doing the same, in milliseconds,
-/// unless it asks for more. Renewing twice at once is safe and merely wasteful; a limit in time
-/// means that a backend which dies on the way leaves nothing stuck.
+/// How long a backend that renews the mark keeps others from doing the same, in milliseconds, unless it extends its
+/// claim. Renewing twice at once is safe, only wasteful. Because the claim expires, a backend that dies during a
+/// renewal leaves nothing stuck.
 pub const CLAIM_MS: u64 = 100;
 
-/// From which difference on a move of the clock counts as a step, in milliseconds; less may be the
-/// time between two readings.
+/// The smallest move of the clock that counts as a step, in milliseconds. A smaller difference may be the time
+/// between two readings.
 const STEP_MS: i64 = 10;
 
-/// The system clock and the time since boot, read together. The latter cannot be set.
+/// The system clock and the time since boot, read together. Nobody can set the latter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Clocks {
@@ -44,7 +43,7 @@ pub struct Written {
 pub struct Mark {
     loaded: bool,
     renewed: bool,
-    /// Whether standbys had to acknowledge marks when `written` was.
+    /// Whether standbys had to acknowledge marks when `written` was written.
     written_for_standbys: bool,
     floor: Tick,
     limit: Tick,
@@ -53,28 +52,28 @@ pub struct Mark {
     raised: Tick,
     settled: Tick,
     claimed_until_ms: u64,
-    /// What the clocks showed when they were last looked at.
+    /// The last reading of the clocks.
     last: Clocks,
-    /// The same for the renewal at which the clock was furthest ahead of the time since boot.
+    /// The reading at the renewal at which the clock was furthest ahead of the time since boot.
     furthest: Clocks,
-    /// Renewals since the server started.
+    /// Number of renewals since the server started.
     pub renewals: u64,
-    /// Time spent in writing, flushing and being acknowledged, in microseconds.
+    /// Total time spent writing, flushing and waiting for acknowledgment, in microseconds.
     pub flush_us: u64,
-    /// Backward steps of the clock seen.
+    /// Number of backward steps of the clock detected.
     pub steps_back: u64,
-    /// Forward steps of the clock seen.
+    /// Number of forward steps of the clock detected.
     pub steps_forward: u64,
 }
 
-/// The settings that a mark keeps to.
+/// The settings that govern the mark.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How many ticks after the clock an id may lie.
+    /// How many ticks an id may be ahead of the clock.
     pub max_ahead: u64,
     /// How many ticks a mark reaches beyond the ids.
     pub reserve_ahead: u64,
-    /// The forward leap of the clock, in milliseconds, that stops renewals; none stops them without.
+    /// Renewals stop if the clock jumps forward by more than this many milliseconds; `None` disables the check.
     pub max_jump: Option<u64>,
     /// Whether synchronous standbys have to acknowledge a mark.
     pub standbys: bool,
@@ -85,19 +84,18 @@ pub struct Rules {
 pub enum Plan {
     /// Write this mark.
     Write(Tick),
-    /// Wait for this one: it is written, and a renewal that failed or was cancelled has left it
-    /// unpublished. Writing another one for each call that fails would fill the WAL.
+    /// Wait for this one. It has been written, and a renewal that failed or was canceled left it unpublished.
+    /// Writing another mark for each call that fails would fill the WAL.
     Await(Written),
 }
 
-/// Why no mark is to be written.
+/// Why no mark may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unplanned {
-    /// The tick is below the floor, or too far after the clock: it was chosen before the floor was
-    /// known, or under a clock that has been set since. A mark for it would poison what comes after;
-    /// the slot is to be asked again.
+    /// The tick is below the floor, or too far ahead of the clock: it was chosen before the floor was known, or
+    /// before the clock was set. A mark for it would poison everything after it. Ask the slot again.
     Stale,
-    /// The system clock ran ahead of the time since boot by more than is allowed.
+    /// The system clock moved ahead of the time since boot by more than is allowed.
     Leap {
         /// How far, in milliseconds.
         by_ms: u64,
@@ -105,64 +103,63 @@ pub enum Unplanned {
 }
 
 impl Mark {
-    /// Whether the stored mark has been taken over.
+    /// Whether the stored mark has been loaded.
     pub fn loaded(&self) -> bool {
         self.loaded
     }
 
-    /// No tick before this one may be issued: earlier runs of the server may have.
+    /// No tick before this one may be issued, because earlier runs of the server may have issued it.
     pub fn run_floor(&self) -> Tick {
         self.floor
     }
 
-    /// No tick of those ids that can be followed may be issued before this one: earlier runs may have, or a
-    /// reader relies on it.
+    /// No tick before this one may be issued for ids covered by the horizon, because earlier runs may have issued
+    /// it, or because a reader relies on it.
     pub fn floor(&self) -> Tick {
         self.floor.max(self.raised)
     }
 
-    /// The exclusive end of the ticks that may be issued; 0 until this run's first renewal. Where `standbys`
-    /// have to acknowledge marks, it is the end of what they have acknowledged.
+    /// The exclusive end of the ticks that may be issued; 0 until this run's first renewal. If `standbys` have to
+    /// acknowledge marks, it is the end of what they have acknowledged.
     pub fn limit(&self, standbys: bool) -> Tick {
         if standbys { self.acknowledged } else { self.limit }
     }
 
-    /// Takes over the mark that earlier runs have left. Only the first call of a run counts: a later
-    /// reading may already show a mark of this run, and a floor raised by attempts that failed would
-    /// run away from the clock.
+    /// Loads the mark left by earlier runs. Only the first call of a run has an effect: a later reading may already
+    /// be a mark of this run, and a floor raised by failed attempts would run away from the clock.
     pub fn load(&mut self, stored: Tick) {
         if !self.loaded {
             self.loaded = true;
             self.floor = stored;
-            // What earlier runs have found settled lies below their limits, and so below this. All of their ids
-            // do, and of their transactions none is open but those that were prepared, which are asked for.
+            // All ids of earlier runs, and everything that they found settled, lie below their limits and therefore
+            // below this mark. None of their transactions is still open, except prepared ones, which are checked
+            // for.
             self.settled = stored;
         }
     }
 
-    /// Lets no tick before the clock be issued any more, and returns up to which tick that is true. Not
-    /// further than ids may have got, for the clock may be wrong: what is issued is below the limit, and
-    /// what earlier runs have issued below the floor. Where `standbys` have to acknowledge marks, that is the
-    /// limit that they have.
+    /// Forbids all ticks before the clock, and returns the tick below which none will be issued. It goes no further
+    /// than ids may have got, because the clock may be wrong: ids of this run are below the limit, and ids of
+    /// earlier runs below the floor. If `standbys` have to acknowledge marks, it is their limit that counts.
     pub fn raise_floor(&mut self, now: Tick, standbys: bool) -> Tick {
         let reached = now.min(self.limit(standbys).max(self.floor));
         self.raised = self.raised.max(reached);
         reached
     }
 
-    /// Up to which tick every id has been found settled.
+    /// The tick below which every id has been found settled.
     pub fn settled(&self) -> Tick {
         self.settled
     }
 
-    /// Notes that every id before `tick` is settled, and returns the greatest such tick ever found: what is
-    /// settled stays so.
+    /// Records that every id before `tick` is settled, and returns the greatest such tick so far, because settled
+    /// ids stay settled.
     pub fn settle(&mut self, tick: Tick) -> Tick {
         self.settled = self.settled.max(tick);
         self.settled
     }
 
-    /// Takes the task of renewing, where nobody else has it.
+    /// Claims the task of renewing the mark, unless another backend holds it.
     pub fn claim(&mut self, boot_ms: u64) -> bool {
         let free = boot_ms >= self.claimed_until_ms;
         if free {
@@ -171,23 +168,23 @@ impl Mark {
         free
     }
 
-    /// Keeps the task for another [`CLAIM_MS`].
+    /// Extends the claim by another [`CLAIM_MS`].
     pub fn keep_claim(&mut self, boot_ms: u64) {
         self.claimed_until_ms = boot_ms + CLAIM_MS;
     }
 
-    /// Gives the task up.
+    /// Gives up the claim.
     pub fn release(&mut self) {
         self.claimed_until_ms = 0;
     }
 
-    /// The mark to write so that `tick` may be issued and `reserve_ahead` ticks after it, or the one written
-    /// already that is enough for `tick`.
+    /// The mark to write so that `tick` and the `reserve_ahead` ticks after it may be issued, or the mark already
+    /// written if it is enough for `tick`.
     ///
     /// # Errors
-    /// A stale tick, or a leap of the clock by more than `max_jump`: a mark raised by a broken clock
-    /// could not be lowered again. The leap is measured from the renewal at which the clock was
-    /// furthest ahead, so that a clock which was set back may be set right again.
+    /// A stale tick, or a jump of the clock by more than `max_jump`: a mark raised by a broken clock could not be
+    /// lowered again. The jump is measured from the renewal at which the clock was furthest ahead, so that a clock
+    /// that was set back may be corrected.
     pub fn plan(&self, clocks: Clocks, tick: Tick, rules: Rules) -> Result<Plan, Unplanned> {
         if tick < self.floor || tick > clocks.now + rules.max_ahead {
             return Err(Unplanned::Stale);
@@ -203,33 +200,33 @@ impl Mark {
         })
     }
 
-    /// How far the clock has leapt forward, in milliseconds, where that is more than `max_jump`.
+    /// How far the clock has jumped forward, in milliseconds, if that is more than `max_jump`.
     pub fn leap(&self, clocks: Clocks, max_jump: Option<u64>) -> Option<u64> {
         let by_ms = u64::try_from(self.step_ms(self.furthest, clocks)).ok()?;
         (by_ms > max_jump? && by_ms >= STEP_MS.unsigned_abs()).then_some(by_ms)
     }
 
-    /// The last mark that this run has written and that is worth waiting for; 0 where there is none. Where
-    /// `standbys` have to acknowledge it, one of before is none: a standby that has it already tells so only when
-    /// it gets something new.
+    /// The last mark that this run has written and that is worth waiting for; 0 if there is none. If `standbys`
+    /// have to acknowledge it, a mark written before they had to does not count: a standby that already has it
+    /// reports so only when it receives something new.
     pub fn written(&self, standbys: bool) -> Written {
         if standbys && !self.written_for_standbys { Written::default() } else { self.written }
     }
 
-    /// Where the record of a mark ends that this run has written and not published yet; 0 where there is none.
+    /// The end of the WAL record of a mark that this run has written but not published yet; 0 if there is none.
     pub fn awaited(&self) -> u64 {
         if self.written.tick > self.limit(self.written_for_standbys) { self.written.lsn } else { 0 }
     }
 
-    /// Notes a mark that has been written, and whether `standbys` had to acknowledge it then.
+    /// Records a mark that has been written, and whether `standbys` had to acknowledge it at that time.
     pub fn wrote(&mut self, mark: Written, standbys: bool) {
         if mark.tick > self.written(standbys).tick {
             (self.written, self.written_for_standbys) = (mark, standbys);
         }
     }
 
-    /// Lets ticks below `mark` be issued. The mark is durable before this is called. If it is not
-    /// `acknowledged` by synchronous standbys, its ticks may be issued only while none are configured.
+    /// Lets ticks below `mark` be issued. The mark must be durable before this is called. If synchronous standbys
+    /// have not `acknowledged` it, its ticks may be issued only while none are configured.
     pub fn publish(&mut self, mark: Tick, acknowledged: bool, clocks: Clocks, flush_us: u64) {
         self.look(clocks);
         if !self.renewed || self.step_ms(self.furthest, clocks) > 0 {
@@ -244,8 +241,8 @@ impl Mark {
         self.flush_us += flush_us;
     }
 
-    /// Counts a step of the clock since the last look at it, where there was a renewal before. A reading that is
-    /// older than that one, because others have looked meanwhile, says nothing.
+    /// Counts a step of the clock since the last reading, once there has been a renewal. A reading older than the
+    /// last one, because others have read the clocks in the meantime, is ignored.
     pub fn look(&mut self, clocks: Clocks) {
         if clocks.boot_ms < self.last.boot_ms {
             return;
@@ -258,7 +255,7 @@ impl Mark {
         self.last = clocks;
     }
 
-    /// How far the clock was set between two readings; 0 before the first renewal.
+    /// By how much the clock was set between two readings; 0 before the first renewal.
     fn step_ms(&self, then: Clocks, now: Clocks) -> i64 {
         if !self.renewed {
             return 0;
@@ -269,7 +266,8 @@ impl Mark {
     }
 }
 
-/// Whether no more than `margin` ticks are left after `tick`: time to renew, while ids go on.
+/// Whether no more than `margin` ticks are left after `tick`, so that the mark should be renewed while ids are
+/// still available.
 #[inline]
 pub fn runs_low(tick: Tick, limit: Tick, margin: u64) -> bool {
     limit.saturating_sub(tick) <= margin && limit <= MAX_TICK

@@ -11,24 +11,24 @@ use crate::renew;
 use crate::server::{Server, Slots, Wait};
 use crate::slot::{Bounds, Refusal};
 
-/// The longest sleep before a waiting call looks at the clock again: it may have been set right.
+/// The longest sleep before a waiting call reads the clock again, which may have been corrected.
 const LOOK_AGAIN_US: u64 = 50_000;
 
-/// How many milliseconds of a shard those who wait may have taken in advance: room for a thousand backends
-/// with leases of 64. What a cancelled call leaves unused is lost, so there is an end to it.
+/// How many milliseconds of a shard waiting calls may take in advance: enough for a thousand backends with leases
+/// of 64. It is bounded because a canceled call loses what it has taken.
 pub const QUEUE_MS: u64 = 64;
 
 /// Why there is no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// A batch of more ids than its shard can give in the time that a call may wait.
+    /// A batch of more ids than the shard can provide within the time that a call may wait.
     BatchTooLarge {
         /// How many ids were asked for.
         count: u64,
-        /// The most that can be had now.
+        /// The most that the shard can provide now.
         most: u64,
     },
-    /// The shard is as far ahead of the system clock as it may be, because it is asked for more ids than it has.
+    /// The shard is as far ahead of the system clock as it may be, because of demand for more ids than it has.
     ShardFull {
         /// The shard asked for.
         shard: Shard,
@@ -37,28 +37,28 @@ pub enum Error {
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
     },
-    /// Ids of earlier runs of the server may lie too far after the system clock, and waiting did not help.
+    /// Ids of earlier runs of the server may lie too far ahead of the system clock, and waiting did not help.
     ClockBehindMark {
-        /// How far the mark that they have left lies after the clock, in milliseconds.
+        /// How far the mark left by those runs is ahead of the clock, in milliseconds.
         by_ms: u64,
         /// What `idgen.max_ahead` allows, in milliseconds.
         max_ahead_ms: u64,
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
     },
-    /// The next id would lie too far after the system clock, which was set back or has another reason to be behind
-    /// the ids of this run, and waiting did not help.
+    /// The next id would lie too far ahead of the system clock, which was set back or is behind the ids of this run
+    /// for another reason, and waiting did not help.
     ClockBehind {
         /// The shard asked for.
         shard: Shard,
-        /// How far the next id lies after the clock, in milliseconds.
+        /// How far the next id is ahead of the clock, in milliseconds.
         by_ms: u64,
         /// What `idgen.max_ahead` allows, in milliseconds.
         max_ahead_ms: u64,
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
     },
-    /// The system clock leapt forward by more than `idgen.max_clock_jump`.
+    /// The system clock jumped forward by more than `idgen.max_clock_jump`.
     ClockLeapt {
         /// How far, in milliseconds.
         by_ms: u64,
@@ -70,14 +70,14 @@ pub enum Error {
     },
     /// The server is in recovery.
     Recovery,
-    /// The horizon is asked for while there are prepared transactions.
+    /// The horizon was requested while there are prepared transactions.
     Prepared {
         /// How many there are.
         count: usize,
     },
     /// The id to advance past lies in the future.
     AdvanceTooFar {
-        /// How far the id lies after the clock, in milliseconds.
+        /// How far the id is ahead of the clock, in milliseconds.
         by_ms: u64,
         /// What `idgen.max_ahead` allows, in milliseconds.
         max_ahead_ms: u64,
@@ -86,7 +86,7 @@ pub enum Error {
     Exhausted,
 }
 
-/// What a backend keeps from one call to the next.
+/// The state that a backend keeps between calls.
 #[derive(Debug)]
 pub struct Session {
     lease: Cell<Lease>,
@@ -94,51 +94,51 @@ pub struct Session {
     started: Cell<Tick>,
 }
 
-/// What is in a [`Session`], as a value.
+/// The state of a [`Session`], as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kept {
     lease: Lease,
     last_id: Option<i64>,
-    /// From which tick on this transaction's ids lie, as far as others know; above every tick before its first.
+    /// Published lower bound of this transaction's ticks; `Tick::MAX` until it mints.
     started: Tick,
 }
 
 impl Kept {
-    /// That of a backend which has minted no id.
+    /// The state of a backend that has not minted an id.
     pub const NOTHING: Kept = Kept { lease: Lease::NONE, last_id: None, started: Tick::MAX };
 }
 
 impl Session {
-    /// A session that keeps this.
+    /// A session with this state.
     #[must_use]
     pub const fn new(kept: Kept) -> Session {
         let Kept { lease, last_id, started } = kept;
         Session { lease: Cell::new(lease), last_id: Cell::new(last_id), started: Cell::new(started) }
     }
 
-    /// What it keeps.
+    /// The state of the session.
     pub fn kept(&self) -> Kept {
         Kept { lease: self.lease.get(), last_id: self.last_id.get(), started: self.started.get() }
     }
 
-    /// Forgets the lease: the next call asks its shard.
+    /// Forgets the lease, so that the next call visits its shard.
     pub fn drop_lease(&self) {
         self.lease.set(Lease::NONE);
     }
 
-    /// The last id; none before the first.
+    /// The last id; `None` before the first one.
     pub fn last_id(&self) -> Option<i64> {
         self.last_id.get()
     }
 
-    /// The ids of the transaction are settled: to be called when its rows are visible to others, or gone, and others
-    /// have been told.
+    /// Marks the transaction's ids as settled. Call it when its rows are visible to others, or gone, and the
+    /// published start has been withdrawn.
     pub fn transaction_ended(&self) {
         self.started.set(Tick::MAX);
     }
 
-    /// Lets the reader of the horizon know of this transaction before the floor is read that bounds its next id: at
-    /// its first id, and again where the clock has been set back since.
+    /// Publishes the start of this transaction to readers of the horizon, before the floor that bounds its next id
+    /// is read: at its first id, and again if the clock has been set back since.
     #[inline]
     fn start(&self, server: &impl Server, now: Tick) {
         if now < self.started.get() {
@@ -147,7 +147,7 @@ impl Session {
         }
     }
 
-    /// Remembers the id of a position as the last one.
+    /// Records the id of a position as the last one.
     #[inline]
     fn minted<S: Grid>(&self, position: Position<S>, shard: S) -> i64 {
         let id = shard.id(position);
@@ -156,8 +156,8 @@ impl Session {
     }
 }
 
-/// Mints one id where nothing is in the way: from the lease, or from a new one that the shard has at
-/// hand. None sends the caller to [`next_id`]. Nothing here panics, raises or waits.
+/// Mints one id without waiting: from the lease, or from a new lease if the shard can grant one at once. On `None`,
+/// call [`next_id`]. Nothing here panics, raises an error or waits.
 #[inline]
 pub fn at_once(server: &impl Slots<Shard>, session: &Session, shard: Shard) -> Option<i64> {
     let now = server.now().ok()?;
@@ -185,8 +185,7 @@ fn new_lease(
     let want = lease.want(shard, now, server.max_lease());
     let margin = renew::margin(server, renew::is_awaited(server));
     let run = server.with_slot(shard, |slot| {
-        // Where the mark is due for renewal, the other path does that. A shard may have run ahead of the
-        // clock.
+        // If the mark is due for renewal, leave that to the slow path. A shard may have run ahead of the clock.
         let due = runs_low(now.max(slot.next.tick()), bounds.limit, margin);
         if due { None } else { slot.take(want, &bounds).ok() }
     })?;
@@ -203,7 +202,7 @@ fn floor<S: Grid>(server: &impl Server) -> Tick {
     if S::FOLLOWED { server.floor() } else { server.run_floor() }
 }
 
-/// Mints one id from a new lease, and does what is in the way: waits, or renews the mark.
+/// Mints one id from a new lease; waits or renews the mark first if necessary.
 ///
 /// # Errors
 /// An [`Error`], or one of the server's.
@@ -223,8 +222,8 @@ fn last_tick<S: Grid>(run: Run<S>) -> Tick {
     run.end.previous().map_or(0, Position::tick)
 }
 
-/// Mints `count` ids as a few runs, in order: one run and one lock acquisition where no bound is in
-/// the way. All of them are taken before the first is returned.
+/// Mints `count` ids as a few runs, in order. Unless a bound is reached, that is one run and one acquisition of the
+/// lock. All ids are taken before the first is returned.
 ///
 /// # Errors
 /// As [`next_id`], and [`Error::BatchTooLarge`]. Positions taken before another error are skipped.
@@ -234,7 +233,7 @@ pub fn next_ids<V: Slots<Shard>>(
     shard: Shard,
     count: u64,
 ) -> Result<Vec<Run<Shard>>, V::Error> {
-    // What the lease still holds comes before the batch, and ids of a backend must increase.
+    // The remaining ids of the lease are smaller than those of the batch, and the ids of a backend must increase.
     session.drop_lease();
     let mut turn = Turn::new(server, session, shard)?;
     if count > 0 {
@@ -256,8 +255,8 @@ pub fn next_ids<V: Slots<Shard>>(
     Ok(runs)
 }
 
-/// Mints one id that JavaScript keeps exactly. Every call visits the shard's slot, so that the ids of a shard
-/// are in strict order over all backends: for 4096 ids a second no lease pays.
+/// Mints one id that JavaScript represents exactly. Every call visits the shard's slot, so the ids of a shard are
+/// in strict order across all backends. At 4096 ids per second, leases would not pay off.
 ///
 /// # Errors
 /// As [`next_id`].
@@ -268,10 +267,10 @@ pub fn next_id_js<V: Slots<JsShard>>(server: &V, session: &Session, shard: JsSha
     Ok(session.minted(run.start, shard))
 }
 
-/// Makes the shard's next id greater than `past`, durably, and returns the least it can be.
+/// Makes the shard's next id greater than `past`, durably, and returns the smallest id that can come next.
 ///
 /// # Errors
-/// [`Error::AdvanceTooFar`], [`Error::Exhausted`] for one at the end of the range, and those of [`next_id`].
+/// [`Error::AdvanceTooFar`], [`Error::Exhausted`] for an id at the end of the range, and those of [`next_id`].
 pub fn advance<V: Slots<Shard>>(
     server: &V,
     session: &Session,
@@ -283,8 +282,8 @@ pub fn advance<V: Slots<Shard>>(
     let tick = position.tick();
     session.drop_lease();
     let mut patience = Patience::default();
-    // A server that starts again begins at the mark, so a mark above the position is what keeps it.
-    // Below the floor, which is such a mark, there is nothing to do.
+    // A server begins at the mark when it restarts, so a mark above the position makes the advance durable. Below
+    // the floor, which is such a mark, there is nothing to do.
     loop {
         let (now, max_ahead_ms) = (server.now()?, server.max_ahead_ms());
         if tick > now.saturating_add(max_ahead_ms) {
@@ -294,7 +293,7 @@ pub fn advance<V: Slots<Shard>>(
             break;
         }
         if server.run_floor() > tick {
-            // It may be on this server's disk alone, and a standby that is promoted would begin below it.
+            // The floor may be durable on this server only, and a standby that is promoted would begin below it.
             renew::share_settled(server, &mut patience)?;
             break;
         }
@@ -304,7 +303,7 @@ pub fn advance<V: Slots<Shard>>(
         slot.next = slot.next.max(position);
         slot.next
     });
-    // Leases granted before may hold lower positions, and live as long as their millisecond.
+    // Leases granted earlier may hold lower positions, and live until the end of their millisecond.
     let granted = server.now()?;
     while server.now()? == granted {
         server.sleep(100, Wait::Clock);
@@ -312,26 +311,26 @@ pub fn advance<V: Slots<Shard>>(
     Ok(shard.id(next))
 }
 
-/// What is left of the time that a call may wait. It counts from the first wait on.
+/// The remaining time that a call may wait, counted from its first wait.
 #[derive(Debug, Default)]
 pub struct Patience {
     since_us: Option<u64>,
 }
 
 impl Patience {
-    /// How long the call may still wait, in microseconds; nothing once `idgen.max_wait` is over.
+    /// How long the call may still wait, in microseconds; `None` once `idgen.max_wait` is over.
     pub fn left_us(&mut self, server: &impl Server) -> Option<u64> {
         let now = server.monotonic_us();
         let waited = now.saturating_sub(*self.since_us.get_or_insert(now));
         (server.max_wait_ms() * 1000).checked_sub(waited).filter(|left| *left > 0)
     }
 
-    /// For how many milliseconds to come the call may queue.
+    /// How many milliseconds in advance the call may queue.
     fn queue(&self, server: &impl Server) -> u64 {
         server.max_wait_ms().saturating_sub(self.waited_us(server).unwrap_or(0) / 1000).min(QUEUE_MS)
     }
 
-    /// How long the call has waited, in microseconds; none where it has not.
+    /// How long the call has waited, in microseconds; `None` if it has not.
     fn waited_us(&self, server: &impl Server) -> Option<u64> {
         let since = self.since_us?;
         Some(server.monotonic_us().saturating_sub(since))
@@ -343,14 +342,14 @@ impl Patience {
     }
 }
 
-/// One call's turn at a shard. When it ends, in whatever way, a cancel included, what it waited is
-/// added to the shard's counters.
+/// One call's turn at a shard. However it ends, by a cancel for example, the time waited is added to the shard's
+/// counters.
 struct Turn<'a, S: Grid, V: Slots<S>> {
     server: &'a V,
     session: &'a Session,
     shard: S,
     patience: Patience,
-    /// How often it had to ask for a new mark, up to two.
+    /// How often it had to request a new mark, counted up to two.
     renewals: u8,
     /// When it first had to, by [`Server::monotonic_us`].
     renewing_since_us: Option<u64>,
@@ -369,18 +368,19 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
         })
     }
 
-    /// Refuses a batch before a part of it is taken, if the shard cannot give it in the time that a call may
-    /// wait, though nobody else asks meanwhile. A shard that has nothing to give in all of that time is left to
-    /// [`Turn::take`], which knows why.
+    /// Refuses a batch before any of it is taken if the shard could not provide it within the time that a call may
+    /// wait, even without other callers. If the shard has nothing to provide in that time, [`Turn::take`] reports
+    /// the reason.
     fn check_room(&self, count: u64) -> Result<(), V::Error> {
-        // A limit says that the stored mark was taken over. To ask would be to write the line of the mark, which
-        // every call of every backend reads.
+        // A limit implies that the stored mark has been loaded. Asking the mark itself would write to its cache
+        // line, which every call of every backend reads.
         if self.server.limit() == 0 {
             renew::load(self.server)?;
         }
         let bounds = bounds::<S>(self.server, self.server.now()?, 0);
         let (slot, wait) = (self.server.slot(self.shard), self.server.max_wait_ms());
-        // An eighth of the wait is left for sleeps that are longer than asked for, if there is anything before it.
+        // Leave an eighth of the wait for sleeps that take longer than requested, unless the shard has nothing
+        // before that.
         let most =
             [wait / 8 * 7, wait].map(|wait| slot.room(&bounds, wait)).into_iter().find(|most| *most > 0);
         match most {
@@ -389,8 +389,8 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
         }
     }
 
-    /// Takes up to `want` positions, waiting where the shard is as far ahead of the clock as it may
-    /// be, or the durable mark is reached. Returns them with what the clock showed when they were due.
+    /// Takes up to `want` positions, waiting if the shard is as far ahead of the clock as it may be, or if the
+    /// durable mark is reached. Returns them with the tick at which they were due.
     fn take(&mut self, mut now: Tick, want: u64) -> Result<(Tick, Run<S>), V::Error> {
         loop {
             if S::FOLLOWED {
@@ -406,7 +406,7 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
                         self.wait(tick, max_ahead)?;
                         now = self.server.now()?;
                     }
-                    // Both may have moved meanwhile; the limit is lower where synchronous replication has begun.
+                    // Both may have moved in the meantime; the limit is lower if synchronous replication has begun.
                     let limit = self.server.limit();
                     if (floor::<S>(self.server)..limit).contains(&tick) {
                         return Ok((run.due(max_ahead), run));
@@ -416,14 +416,16 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
                 // The slot has not seen the floor of this run yet.
                 Err(Refusal::Limit { .. }) if renew::load(self.server)? => {}
                 Err(Refusal::Limit { tick }) => {
-                    // To renew the mark is part of every call, and once more where that took long. More is a wait.
+                    // Renewing the mark is part of any call, and so is a second renewal if the first took long.
+                    // More than that counts as waiting.
                     if self.renewals == 2 {
                         renew::time_left_us(self.server, &mut self.patience)?;
                     } else {
                         self.renewals += 1;
                     }
-                    // At once as far as the batch goes, and not a window at a time. The clock has passed a mark that
-                    // took longer to become durable than it reaches ahead: the next one reaches beyond that time.
+                    // Reserve as far as the batch reaches at once, not one window at a time. If a mark took longer to
+                    // become durable than it reaches ahead, the clock has passed it: the next one reaches beyond
+                    // that time.
                     let end = Position::<S>::first_of(tick / S::UNIT_MS).plus(want);
                     let us = self.server.monotonic_us();
                     let late_ms = 2 * us.saturating_sub(*self.renewing_since_us.get_or_insert(us)) / 1000;
@@ -437,10 +439,10 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
         }
     }
 
-    /// Sleeps until the clock lets `tick` be issued, or a part of that.
+    /// Sleeps until the clock lets `tick` be issued, or for a part of that time.
     fn wait(&mut self, tick: Tick, max_ahead: u64) -> Result<(), V::Error> {
         let Some(left_us) = self.patience.left_us(self.server) else {
-            // The process may have been put aside since it read the clock.
+            // The process may have been suspended since it read the clock.
             let now = self.server.now()?;
             return if tick > now + max_ahead {
                 Err(self.too_far_ahead(tick, now, max_ahead).into())
@@ -453,16 +455,16 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
         Ok(())
     }
 
-    /// Why `tick`, the next one that the shard has, cannot be issued at `now`.
+    /// The reason why `tick`, the next one of the shard, cannot be issued at `now`.
     fn too_far_ahead(&self, tick: Tick, now: Tick, max_ahead_ms: u64) -> Error {
         let (shard, waited_ms) = (self.shard.into(), self.patience.waited_ms(self.server));
-        // None of a unit of time is issued that begins before the floor. Where the shard has ids of this run, these
-        // are what it waits for.
+        // No unit of time that begins before the floor is issued. If the shard has ids of this run, the wait is for
+        // those.
         let floor = self.server.run_floor().next_multiple_of(S::UNIT_MS);
         if floor >= tick {
             return Error::ClockBehindMark { by_ms: floor - now, max_ahead_ms, waited_ms };
         }
-        // Calls take a shard as far as this, and no further while the clock goes on.
+        // Calls take a shard this far, and no further as long as the clock advances.
         if tick <= now + max_ahead_ms + QUEUE_MS + S::UNIT_MS {
             return Error::ShardFull { shard, max_ahead_ms, waited_ms };
         }

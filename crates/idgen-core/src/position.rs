@@ -1,4 +1,4 @@
-//! Positions: time and sequence side by side, in the scale of the layout that they belong to.
+//! Positions: time and sequence side by side, in the unit of time of their layout.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -8,17 +8,17 @@ use crate::id::{
     IDS_PER_TICK, MAX_STORED_TICK, MAX_TICK, Parts, SEQUENCE_BITS, Sequence, Shard, Tick, compose, decode,
 };
 
-/// A shard of one of the layouts that are minted, which says how its positions count time.
+/// A shard of one of the layouts that are minted; it determines how its positions count time.
 ///
-/// The clock, the floor and the limit are in milliseconds for all of them. A unit of time may be handed out
-/// where its first millisecond may, and none of it where that lies before the floor: so what one run of the
-/// server hands out below its limit, no later one does, which begins at a floor not below that limit.
+/// The clock, the floor and the limit are in milliseconds for all layouts. A unit of time may be handed out if its
+/// first millisecond may, and no part of it if that millisecond lies before the floor. So a unit that one run of
+/// the server hands out below its limit is not handed out by a later run, whose floor is not below that limit.
 pub trait Grid: Copy + Debug + Ord + Hash + Into<Shard> {
     /// The unit of time in milliseconds.
     const UNIT_MS: u64;
-    /// Width of the sequence in a position.
+    /// Width of the sequence in a position, in bits.
     const SEQUENCE_BITS: u32;
-    /// Whether `snowflake_safe_horizon` speaks of these ids, and so its floor bounds them.
+    /// Whether `snowflake_safe_horizon` covers these ids, so that its floor bounds them.
     const FOLLOWED: bool;
 
     /// The id of a position in this shard.
@@ -36,8 +36,8 @@ impl Grid for Shard {
     }
 }
 
-/// `unit of time << sequence bits | sequence`: time and sequence are contiguous in it, so that a run of ids which
-/// crosses a unit of time is plain addition. The shard is put in between by [`Grid::id`].
+/// `unit of time << sequence bits | sequence`: time and sequence are contiguous, so that a run of ids that crosses
+/// a unit of time is plain addition. [`Grid::id`] inserts the shard between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Position<S>(u64, PhantomData<S>);
@@ -46,24 +46,24 @@ impl<S: Grid> Position<S> {
     /// The first of all positions.
     pub const FIRST: Position<S> = Position(0, PhantomData);
 
-    /// How many positions lie from `earlier` up to this one; 0 where that is not earlier.
+    /// The number of positions from `earlier` up to this one; 0 if `earlier` is not earlier.
     pub fn since(self, earlier: Position<S>) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The position that many after this one, or the last there can be.
+    /// The position `count` after this one, or the last possible one.
     #[must_use]
     pub fn plus(self, count: u64) -> Position<S> {
         Position(self.0.saturating_add(count), PhantomData)
     }
 
-    /// The position before this one; none before the first.
+    /// The position before this one; `None` for the first.
     #[must_use]
     pub fn previous(self) -> Option<Position<S>> {
         self.0.checked_sub(1).map(|word| Position(word, PhantomData))
     }
 
-    /// The first position of a unit of time, which has at most 64 bits less those of the sequence.
+    /// The first position of a unit of time. `unit` must fit into the bits that the sequence leaves.
     #[inline]
     pub fn first_of(unit: u64) -> Position<S> {
         Position(unit << S::SEQUENCE_BITS, PhantomData)
@@ -89,16 +89,16 @@ impl<S: Grid> Position<S> {
 }
 
 impl Position<Shard> {
-    /// The position of a sequence number in a millisecond. `tick` is at most [`MAX_STORED_TICK`], as every tick is
-    /// that an id or an [`crate::Epoch`] gives.
+    /// The position of a sequence number in a millisecond. `tick` is at most [`MAX_STORED_TICK`], as is every tick
+    /// obtained from an id or an [`crate::Epoch`].
     #[inline]
     pub fn new(tick: Tick, sequence: Sequence) -> Position<Shard> {
         debug_assert!(tick <= MAX_STORED_TICK, "tick {tick}");
         Position::first_of(tick).plus(sequence.into())
     }
 
-    /// The least position at which a shard's id is greater than `id`, whatever shard `id` is of; none
-    /// where there is no such position. Every position is after a negative id.
+    /// The least position at which a shard's id is greater than `id`, whatever the shard of `id`; `None` if there
+    /// is no such position. Every position is after a negative id.
     pub fn after(id: i64, shard: Shard) -> Option<Position<Shard>> {
         if id < 0 {
             return Some(Position::FIRST);
@@ -123,15 +123,15 @@ pub struct Run<S> {
 }
 
 impl<S: Grid> Run<S> {
-    /// No position.
+    /// The empty run.
     pub const EMPTY: Run<S> = Run { start: Position::FIRST, end: Position::FIRST };
 
-    /// How many positions the run holds.
+    /// The number of positions in the run.
     pub fn count(&self) -> u64 {
         self.end.since(self.start)
     }
 
-    /// Takes the first position away; none where the run is used up.
+    /// Removes and returns the first position; `None` if the run is used up.
     #[inline]
     pub fn take_first(&mut self) -> Option<Position<S>> {
         let first = self.start;
@@ -141,7 +141,7 @@ impl<S: Grid> Run<S> {
         })
     }
 
-    /// What the clock must show for the run to be used, where ids may lie `max_ahead` ticks after it.
+    /// The tick that the clock must show for the run to be used, if ids may be `max_ahead` ticks ahead of it.
     #[inline]
     pub fn due(&self, max_ahead: u64) -> Tick {
         self.start.tick().saturating_sub(max_ahead)

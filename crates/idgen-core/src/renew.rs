@@ -1,19 +1,19 @@
 //! Keeps the durable high-water mark ahead of the ids: the steps around [`Mark`](crate::mark::Mark), in the order
-//! that its promise needs.
+//! that its guarantee requires.
 
 use crate::id::Tick;
 use crate::mark::{CLAIM_MS, Clocks, Plan, Rules, Unplanned, Written, runs_low};
 use crate::mint::{Error, Patience, QUEUE_MS};
 use crate::server::{Point, Server, Wait};
 
-/// How soon a backend first asks again whether the standbys have acknowledged, in microseconds.
+/// First interval at which a backend checks whether the standbys have acknowledged, in microseconds.
 const POLL_FROM_US: u64 = 500;
-/// How seldom it asks at last, in microseconds.
+/// Longest such interval, in microseconds.
 const POLL_TO_US: u64 = 20_000;
 /// After so long without an acknowledgement a renewal writes its mark once more, in microseconds.
 const WRITE_AGAIN_US: u64 = 1_000_000;
 
-/// Takes over the stored mark, once in a run of the server; whether that was now.
+/// Loads the stored mark, once in a run of the server. Returns whether this call loaded it.
 ///
 /// # Errors
 /// [`Error::Recovery`], and that of [`Server::load_mark`].
@@ -24,18 +24,18 @@ pub fn load<V: Server>(server: &V) -> Result<bool, V::Error> {
     if server.in_recovery() {
         return Err(Error::Recovery.into());
     }
-    // Recovery is over, so nothing but this run moves the stored mark from here on.
+    // Recovery is over, so from here on only this run moves the stored mark.
     let stored = server.load_mark()?;
     server.with_mark(|mark| mark.load(stored));
     Ok(true)
 }
 
-/// Waits until synchronous standbys, where there are any, have the mark that the horizon rests on. That of a run
-/// that begins may be on this server's disk alone, and so may one that was published before the standbys were
-/// configured. A standby that is promoted would begin below it.
+/// Waits until synchronous standbys, if there are any, have the mark on which the horizon rests. At the beginning
+/// of a run the mark may be on this server's disk only, and so may a mark that was published before the standbys
+/// were configured. A standby that is promoted would then begin below it.
 ///
 /// # Errors
-/// [`Error::Recovery`], and [`Error::MarkNotRenewed`] where the standbys do not acknowledge it in time.
+/// [`Error::Recovery`], and [`Error::MarkNotRenewed`] if the standbys do not acknowledge it in time.
 pub fn share_settled<V: Server>(server: &V, patience: &mut Patience) -> Result<(), V::Error> {
     load(server)?;
     if !server.standbys_must_acknowledge() {
@@ -47,7 +47,8 @@ pub fn share_settled<V: Server>(server: &V, patience: &mut Patience) -> Result<(
         return Ok(());
     }
     if written.tick < settled {
-        // It is the floor, which is written once more: a standby that has it tells so when it gets something new.
+        // This is the floor. Write it once more, because a standby that has it reports so only when it receives
+        // something new.
         written = Written { tick: settled, lsn: server.write_mark(settled) };
         server.with_mark(|mark| mark.wrote(written, true));
     }
@@ -56,8 +57,8 @@ pub fn share_settled<V: Server>(server: &V, patience: &mut Patience) -> Result<(
     Ok(())
 }
 
-/// Makes `tick` issuable, and what is `wanted` up to a tick after it, or brings the caller nearer to that:
-/// ask the slot again afterwards.
+/// Makes `tick` issuable, and the ticks up to `wanted`, or brings the caller closer to that. Ask the slot again
+/// afterwards.
 ///
 /// # Errors
 /// [`Error::Recovery`], [`Error::ClockLeapt`], [`Error::MarkNotRenewed`], and the server's.
@@ -68,7 +69,7 @@ pub fn reserve<V: Server>(
     patience: &mut Patience,
 ) -> Result<(), V::Error> {
     if load(server)? {
-        // The slot must see the new floor: with it the tick may be too far after the clock.
+        // The slot must see the new floor, with which the tick may be too far ahead of the clock.
         return Ok(());
     }
     while server.limit() <= tick {
@@ -81,12 +82,12 @@ pub fn reserve<V: Server>(
     Ok(())
 }
 
-/// Renews the mark where the window runs low after `tick` and nobody else renews it. The caller has its ids
-/// already, so what fails here is left to the call that will need the mark.
+/// Renews the mark if the window runs low after `tick` and no other backend is renewing it. The caller already has
+/// its ids, so a failure here is left to the call that will need the mark.
 ///
-/// Nor does the caller wait for the disk, as long as there is time: at half of the window it writes a mark, which
-/// the WAL writer flushes, or the commit of whatever transaction is next. The first caller that finds it durable
-/// publishes it. Only where it is not durable at a quarter of the window does a caller flush it.
+/// As long as there is time, the caller does not wait for the disk either. At half of the window it writes a mark,
+/// which the WAL writer or the next commit of any transaction flushes. The first caller that finds it durable
+/// publishes it. Only if it is not durable at a quarter of the window does a caller flush it.
 pub fn renew_early(server: &impl Server, tick: Tick, patience: &mut Patience) {
     let awaited = is_awaited(server);
     let margin = margin(server, awaited);
@@ -97,28 +98,28 @@ pub fn renew_early(server: &impl Server, tick: Tick, patience: &mut Patience) {
     }
 }
 
-/// How many ticks are left of the window when a renewal has something to do: half of it, and a quarter while a
+/// The number of ticks left of the window at which a renewal has something to do: half of it, or a quarter while a
 /// mark is awaited.
 #[inline]
 pub(crate) fn margin(server: &impl Server, awaited: bool) -> u64 {
     server.reserve_ahead_ms() / if awaited { 4 } else { 2 }
 }
 
-/// Whether a mark is written and not durable yet.
+/// Whether a mark has been written but is not durable yet.
 #[inline]
 pub(crate) fn is_awaited(server: &impl Server) -> bool {
     let lsn = server.awaited();
     lsn != 0 && !is_durable(server, lsn)
 }
 
-/// Whether the WAL up to there is on disk here, and at the synchronous standbys if there are any.
+/// Whether the WAL up to `lsn` is on disk here, and on the synchronous standbys if there are any.
 fn is_durable(server: &impl Server, lsn: u64) -> bool {
     server.flushed(lsn) && (!server.standbys_must_acknowledge() || server.acknowledged(lsn))
 }
 
-/// Writes, flushes, has acknowledged, publishes: only in this order does a crash between any two
-/// steps leave every issued id below the stored mark. Where the caller does not `wait`, it leaves the flush to
-/// others, and what comes after it to a caller that finds the mark durable.
+/// Writes the mark, flushes it, waits until it is acknowledged, and publishes it. Only in this order does a crash
+/// between any two steps leave every issued id below the stored mark. A caller that does not `wait` leaves the
+/// flush to others, and the steps after it to a caller that finds the mark durable.
 fn renew<V: Server>(
     claim: &Claim<V>,
     tick: Tick,
@@ -129,9 +130,9 @@ fn renew<V: Server>(
     let server = claim.0;
     let clocks = Clocks { now: server.now()?, boot_ms: server.boot_ms() };
     let rules = Rules {
-        // Those who queue for a full shard may be that much further ahead.
+        // Calls that queue for a full shard may be that much further ahead.
         max_ahead: server.max_ahead_ms() + QUEUE_MS,
-        // What is wanted makes a mark reach further, but is no reason to write one where one is awaited.
+        // `wanted` makes a mark reach further, but is no reason to write one while another is awaited.
         reserve_ahead: server.reserve_ahead_ms() + (wanted - tick),
         max_jump: server.max_clock_jump_ms(),
         standbys: server.standbys_must_acknowledge(),
@@ -175,9 +176,9 @@ fn renew<V: Server>(
     Ok(())
 }
 
-/// Waits until synchronous standbys have a mark; false where none have to. That is looked at anew each time:
-/// synchronous replication may begin or end meanwhile. Where it begins after the last look, nobody takes ids below
-/// a limit that was published unacknowledged.
+/// Waits until synchronous standbys have a mark; returns false if none have to. The configuration is read again
+/// each time, because synchronous replication may begin or end during the wait. If it begins after the last check,
+/// nobody takes ids below a limit that was published unacknowledged.
 fn until_acknowledged<V: Server>(
     server: &V,
     written: Written,
@@ -198,10 +199,10 @@ fn until_acknowledged<V: Server>(
     Ok(false)
 }
 
-/// What is left of a call's patience with the mark, in microseconds.
+/// The remaining time that a call may wait for the mark, in microseconds.
 ///
 /// # Errors
-/// [`Error::MarkNotRenewed`] where nothing is.
+/// [`Error::MarkNotRenewed`] if no time is left.
 pub(crate) fn time_left_us<V: Server>(server: &V, patience: &mut Patience) -> Result<u64, V::Error> {
     match patience.left_us(server) {
         Some(left_us) => Ok(left_us),
@@ -209,15 +210,15 @@ pub(crate) fn time_left_us<V: Server>(server: &V, patience: &mut Patience) -> Re
     }
 }
 
-/// The task of renewing the mark. Given up, and the others woken, however the renewal ends.
+/// The claim to renew the mark. However the renewal ends, the claim is given up and the waiting backends are woken.
 struct Claim<'a, V: Server>(&'a V);
 
 impl<V: Server> Claim<'_, V> {
-    /// Takes the task where nobody has it and it is still `needed` at the limit of that moment: those
-    /// who queue for the lock while one renews would otherwise renew once more, one after the other.
+    /// Claims the task if nobody holds it and it is still `needed` at the current limit. Otherwise backends that
+    /// queue for the lock during a renewal would each renew once more, one after the other.
     fn take(server: &V, needed: impl FnOnce(Tick) -> bool) -> Option<Claim<'_, V>> {
         let (boot_ms, standbys) = (server.boot_ms(), server.standbys_must_acknowledge());
-        // A Claim made in vain would give up the claim of another when it is dropped.
+        // Construct a `Claim` only on success: dropping it would give up the claim of another backend.
         server.with_mark(|mark| needed(mark.limit(standbys)) && mark.claim(boot_ms)).then(|| Claim(server))
     }
 

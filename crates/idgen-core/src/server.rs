@@ -1,4 +1,4 @@
-//! What minting needs of the server that it runs in: PostgreSQL, or the model of one.
+//! What minting needs from the server in which it runs: PostgreSQL, or a model of it.
 
 use crate::id::{Shard, Tick};
 use crate::mark::Mark;
@@ -6,21 +6,21 @@ use crate::mint::Error;
 use crate::position::Grid;
 use crate::slot::Slot;
 
-/// What a call waits for.
+/// What a call is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
-    /// The clock, which the ids of the shard may not be further ahead of.
+    /// The clock, because the ids of the shard may not be further ahead of it.
     Clock,
-    /// The high-water mark, which another backend renews.
+    /// The high-water mark, which another backend is renewing.
     Mark,
     /// Synchronous standbys, which have to acknowledge the mark.
     Standby,
 }
 
-/// A point between two steps of a renewal, at which a crash must do no harm.
+/// A point between two steps of a renewal, where a crash must do no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
-    /// The mark is decided on.
+    /// The mark has been decided.
     BeforeWal,
     /// The mark is in the WAL's buffers.
     AfterInsert,
@@ -32,13 +32,13 @@ pub enum Point {
     BeforePublish,
 }
 
-/// What the protocol asks of the server. A method that waits, and [`Server::check_for_interrupts`], may unwind
-/// instead of returning, as a cancel makes them do.
+/// What the protocol needs from the server. Methods that wait, and [`Server::check_for_interrupts`], may unwind
+/// instead of returning, for example when the query is canceled.
 pub trait Server {
     /// The server's own errors, and those of [`Error`].
     type Error: From<Error>;
 
-    /// The system clock as a tick, read anew at each call.
+    /// The system clock as a tick, read at each call.
     ///
     /// # Errors
     /// A clock before the epoch, or no epoch.
@@ -47,7 +47,7 @@ pub trait Server {
     fn boot_ms(&self) -> u64;
     /// Microseconds since some moment. Setting the clock does not move them.
     fn monotonic_us(&self) -> u64;
-    /// Microseconds until the system clock shows a tick; 0 where it does already.
+    /// Microseconds until the system clock shows a tick; 0 if it already does.
     ///
     /// # Errors
     /// As [`Server::now`].
@@ -55,15 +55,15 @@ pub trait Server {
 
     /// Whether this server may mint for a shard.
     fn allows(&self, shard: Shard) -> bool;
-    /// Checks that, and says why not.
+    /// Checks that this server may mint for a shard, and reports the reason if not.
     ///
     /// # Errors
-    /// That it may not.
+    /// The reason, if it may not.
     fn check_allowed(&self, shard: Shard) -> Result<(), Self::Error>;
     /// Checks that this server may mint at all.
     ///
     /// # Errors
-    /// That it may not.
+    /// The reason, if it may not.
     fn check_any_allowed(&self) -> Result<(), Self::Error>;
     /// `idgen.max_ahead`: how many milliseconds ids may run ahead of the clock.
     fn max_ahead_ms(&self) -> u64;
@@ -73,11 +73,12 @@ pub trait Server {
     fn max_lease(&self) -> u64;
     /// `idgen.reserve_ahead`: how many milliseconds ahead of the ids the durable mark is written.
     fn reserve_ahead_ms(&self) -> u64;
-    /// `idgen.max_clock_jump`: the leap of the clock, in milliseconds, that stops minting; none for any.
+    /// `idgen.max_clock_jump`: the forward jump of the clock, in milliseconds, that stops minting; `None` allows
+    /// any.
     fn max_clock_jump_ms(&self) -> Option<u64>;
 
-    /// Runs `f` on the state of the mark under its lock, and publishes it. `f` must not sleep, flush, allocate
-    /// or raise.
+    /// Runs `f` on the state of the mark under its lock, and publishes the mark. `f` must not sleep, flush,
+    /// allocate or raise an error.
     fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T;
     /// [`crate::shared::Published::floor`].
     fn floor(&self) -> Tick;
@@ -87,49 +88,49 @@ pub trait Server {
     fn limit(&self) -> Tick;
     /// [`crate::shared::Published::awaited`].
     fn awaited(&self) -> u64;
-    /// [`crate::shared::Start::publish`], of the backend that the open transaction belongs to.
+    /// [`crate::shared::Start::publish`], for the backend to which the open transaction belongs.
     fn publish_start(&self, tick: Tick);
     /// [`crate::shared::Start::oldest`].
     fn oldest_start(&self) -> Tick;
 
     /// Whether the server is in recovery.
     fn in_recovery(&self) -> bool;
-    /// The stored mark; 0 where none has ever been stored.
+    /// The stored mark; 0 if none has ever been stored.
     ///
     /// # Errors
     /// A mark of another epoch.
     fn load_mark(&self) -> Result<Tick, Self::Error>;
-    /// Writes a mark to the WAL, where one below the stored mark changes nothing; how far the WAL must be flushed
-    /// for it to be durable.
+    /// Writes a mark to the WAL. A mark below the stored one changes nothing. Returns the position to which the WAL
+    /// must be flushed for it to be durable.
     fn write_mark(&self, mark: Tick) -> u64;
-    /// Waits until the WAL is on disk up to there.
+    /// Waits until the WAL is on disk up to `lsn`.
     fn flush(&self, lsn: u64);
-    /// Has somebody else flush the WAL up to there soon, and does not wait for it.
+    /// Has another process flush the WAL up to `lsn` soon, without waiting for it.
     fn flush_soon(&self, lsn: u64);
-    /// Whether the WAL is on disk up to there. Neither raises nor waits.
+    /// Whether the WAL is on disk up to `lsn`. Neither raises an error nor waits.
     fn flushed(&self, lsn: u64) -> bool;
     /// Whether a commit would wait for synchronous standbys now.
     fn standbys_must_acknowledge(&self) -> bool;
-    /// Whether these have the WAL up to there.
+    /// Whether these standbys have acknowledged the WAL up to `lsn`.
     fn acknowledged(&self, lsn: u64) -> bool;
-    /// How many prepared transactions there are.
+    /// The number of prepared transactions.
     fn prepared_transactions(&self) -> usize;
 
-    /// Sleeps up to so many microseconds.
+    /// Sleeps for up to `us` microseconds.
     fn sleep(&self, us: u64, wait: Wait);
-    /// Sleeps until `done`, a [`Server::wake_waiting`], or so many milliseconds.
+    /// Sleeps until `done` is true, until [`Server::wake_waiting`], or for `ms` milliseconds.
     fn wait_for_mark(&self, ms: u64, done: impl FnOnce() -> bool);
-    /// Wakes those that wait for the mark.
+    /// Wakes the backends that wait for the mark.
     fn wake_waiting(&self);
-    /// Unwinds where somebody has asked for that.
+    /// Unwinds if the backend has been asked to stop.
     fn check_for_interrupts(&self);
-    /// Where tests have a backend die or fail.
+    /// A point at which tests make a backend die or fail.
     fn point(&self, point: Point);
 }
 
 /// The slots of the shards of one layout.
 pub trait Slots<S: Grid>: Server {
-    /// Runs `f` on a shard's slot under its lock. `f` must not sleep, flush, allocate or raise.
+    /// Runs `f` on a shard's slot under its lock. `f` must not sleep, flush, allocate or raise an error.
     fn with_slot<T>(&self, shard: S, f: impl FnOnce(&mut Slot<S>) -> T) -> T;
     /// A copy of a shard's slot.
     fn slot(&self, shard: S) -> Slot<S>;

@@ -20,10 +20,10 @@ pub struct ShardSet([u64; SHARDS / 64]);
 impl ShardSet {
     /// All 8192 shards.
     pub const ALL: ShardSet = ShardSet([u64::MAX; SHARDS / 64]);
-    /// None of them. No text stands for it.
+    /// The empty set. No text stands for it.
     pub const NONE: ShardSet = ShardSet([0; SHARDS / 64]);
 
-    /// Reads a list of shards and ranges of shards, separated by commas. An empty list is all.
+    /// Parses a comma-separated list of shards and ranges of shards. An empty list means all shards.
     ///
     /// # Errors
     /// A sentence that says which entry is wrong and why.
@@ -59,5 +59,5 @@ fn shard(text: &str, entry: &str) -> Result<usize, String> {
         .parse::<usize>()
         .ok()
         .filter(|index| *index < SHARDS)
-        .ok_or_else(|| format!("\"{entry}\" is no shard or range of shards between 0 and {}.", SHARDS - 1))
+        .ok_or_else(|| format!("\"{entry}\" is not a shard or range of shards between 0 and {}.", SHARDS - 1))
 }

@@ -1,6 +1,6 @@
-//! The words that processes share without a lock, and the order in which they are written and read. Two promises
-//! stand on it: whoever sees a limit sees the floor that came before it, and of a transaction that begins to mint
-//! and a reader that asks for the horizon at least one sees the other.
+//! The words that processes share without a lock, and the order in which they are written and read. Two guarantees
+//! rest on that order: a process that sees a limit also sees the floor that was written before it; and of a
+//! transaction that begins to mint and a reader that requests the horizon, at least one sees the other.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -13,31 +13,31 @@ pub trait Word {
     fn load(&self, order: Ordering) -> u64;
     /// Writes it.
     fn store(&self, value: u64, order: Ordering);
-    /// Writes the lesser of what it holds and `value`.
+    /// Writes the lesser of its value and `value`.
     fn fetch_min(&self, value: u64, order: Ordering);
 }
 
-/// Memory that processes share, with the orders that the promises need. Tests put another in its place, which tries
-/// every order that the processor may choose, and leave out one of these at a time.
+/// Memory that processes share, with the orderings that the guarantees need. Tests substitute a memory that tries
+/// every order that the processor may choose, and omit one of these orderings at a time.
 pub trait Memory {
-    /// Its words.
+    /// The type of its words.
     type Word: Word;
-    /// How a limit is written: after the floor.
+    /// Ordering for writing a limit: after the floor.
     const LIMIT_WRITTEN: Ordering = Ordering::Release;
-    /// How a limit is read: before the floor.
+    /// Ordering for reading a limit: before the floor.
     const LIMIT_READ: Ordering = Ordering::Acquire;
-    /// How a transaction takes back its start: after its rows have become visible.
+    /// Ordering for withdrawing the start of a transaction: after its rows have become visible.
     const START_CLEARED: Ordering = Ordering::Release;
-    /// How a reader looks at a start: before it looks at rows.
+    /// Ordering for reading a start: before the reader looks at rows.
     const START_READ: Ordering = Ordering::Acquire;
 
-    /// Stands between a transaction's start and its look at the floor.
+    /// The fence between publishing a transaction's start and reading the floor.
     fn fence_after_start();
-    /// Stands between the raised floor and the look at all starts.
+    /// The fence between raising the floor and reading all starts.
     fn fence_before_starts();
 }
 
-/// The memory that there is.
+/// The memory of the machine.
 #[derive(Debug, Default)]
 pub struct Real;
 
@@ -72,7 +72,7 @@ impl Word for AtomicU64 {
     }
 }
 
-/// What every call reads of the [`Mark`]. All zero at start.
+/// The part of the [`Mark`] that every call reads. All zero at start.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Published<M: Memory = Real> {
@@ -84,9 +84,9 @@ pub struct Published<M: Memory = Real> {
 }
 
 impl<M: Memory> Published<M> {
-    /// Publishes a mark. One process at a time does that, under the lock of the mark.
+    /// Publishes a mark. Only one process at a time does so, under the lock of the mark.
     pub fn publish(&self, mark: &Mark) {
-        // The floor first: whoever sees the first limit of this run must see the floor too.
+        // The floor first: a process that sees the first limit of this run must see the floor too.
         self.floor.store(mark.floor(), Ordering::Relaxed);
         self.run_floor.store(mark.run_floor(), Ordering::Relaxed);
         self.acknowledged.store(mark.limit(true), Ordering::Relaxed);
@@ -106,17 +106,17 @@ impl<M: Memory> Published<M> {
         self.run_floor.load(Ordering::Relaxed)
     }
 
-    /// [`Mark::awaited`]. It says only when to look at the mark again, so it may be that of a while ago.
+    /// [`Mark::awaited`]. It only says when to look at the mark again, so it may be out of date.
     #[inline]
     pub fn awaited(&self) -> u64 {
         self.awaited.load(Ordering::Relaxed)
     }
 
-    /// The exclusive end of the ticks that may be issued. Read it before the floor. A limit read a while ago is a
-    /// lower one, and so still true.
+    /// The exclusive end of the ticks that may be issued. Read it before the floor. A limit that is out of date is
+    /// lower than the current one, and thus still valid.
     ///
-    /// Where standbys have not acknowledged it, this asks whether they have to: synchronous replication may have
-    /// begun since it was published.
+    /// If standbys have not acknowledged the limit, this asks whether they have to, because synchronous replication
+    /// may have begun since it was published.
     #[inline]
     pub fn limit(&self, standbys_must_acknowledge: impl FnOnce() -> bool) -> Tick {
         let limit = self.limit.load(M::LIMIT_READ);
@@ -125,16 +125,16 @@ impl<M: Memory> Published<M> {
     }
 }
 
-/// From which tick on the ids of a backend's open transaction lie.
+/// Lower bound of the ticks of the ids of a backend's open transaction.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Start<M: Memory = Real>(M::Word);
 
-/// A backend whose transaction has minted no id.
+/// The value for a backend whose transaction has minted no id.
 const NOT_STARTED: Tick = Tick::MAX;
 
 impl Start {
-    /// That of a backend whose transaction has minted no id.
+    /// The start of a backend whose transaction has minted no id.
     #[must_use]
     pub const fn none() -> Start {
         Start(AtomicU64::new(NOT_STARTED))
@@ -142,27 +142,27 @@ impl Start {
 }
 
 impl<M: Memory> Start<M> {
-    /// A start in a word that holds `u64::MAX`, as long as the transaction has minted no id.
+    /// A start in a word, which must hold `u64::MAX` until the transaction mints an id.
     pub const fn new(word: M::Word) -> Start<M> {
         Start(word)
     }
 
-    /// Publishes that the open transaction mints ids of `tick` or later. The floor that bounds them is to be
-    /// read afterwards: of this and [`Start::oldest`] after a raise of the floor, at least one sees
-    /// what the other has written.
+    /// Publishes that the open transaction mints ids of `tick` or later. Read the floor that bounds them
+    /// afterwards: of this call and a [`Start::oldest`] that follows a raise of the floor, at least one sees what
+    /// the other has written.
     pub fn publish(&self, tick: Tick) {
         self.0.fetch_min(tick, Ordering::Relaxed);
         M::fence_after_start();
     }
 
-    /// Takes back what the transaction has published.
+    /// Withdraws the start that the transaction has published.
     pub fn clear(&self) {
         if self.0.load(Ordering::Relaxed) != NOT_STARTED {
             self.0.store(NOT_STARTED, M::START_CLEARED);
         }
     }
 
-    /// The tick from which on the ids of all open transactions lie.
+    /// Lower bound of the ticks of the ids of all open transactions.
     pub fn oldest<'a>(starts: impl IntoIterator<Item = &'a Start<M>>) -> Tick
     where
         M: 'a,

@@ -1,61 +1,61 @@
-//! A shard's step: which positions come next. Pure, so that it can be tested and model-checked.
+//! The slot of a shard: which positions come next. It has no side effects, so that it can be tested and
+//! model-checked.
 
 use crate::id::{MAX_TICK, Tick};
 use crate::position::{Grid, Position, Run};
 
-/// What a shard remembers. It lives in shared memory behind the shard's lock, hence the plain
-/// integers and the fixed order of fields; all zero at start.
+/// The state of a shard. It lives in shared memory behind the shard's lock, hence the plain integers and the fixed
+/// order of fields. All zero at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Slot<S> {
     /// The first position not handed out yet.
     pub next: Position<S>,
-    /// What has been counted.
+    /// The counters of the shard.
     pub counters: Counters,
 }
 
-/// What a shard counts, from the start of the server or the last reset on.
+/// The counters of a shard, since the start of the server or the last reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Counters {
-    /// Positions handed out, those in leases that were dropped included.
+    /// Positions handed out, including those in leases that were dropped.
     pub ids: u64,
     /// Runs handed out.
     pub leases: u64,
     /// Calls that had to wait for the clock or the durable mark.
     pub waits: u64,
-    /// What those calls waited in all, in microseconds.
+    /// Total time that those calls waited, in microseconds.
     pub waited_us: u64,
 }
 
-/// What a run may not cross. All but `now` come from the settings and from shared memory.
+/// The bounds that a run must not cross. All but `now` come from the settings and from shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The system clock.
     pub now: Tick,
     /// No position before this tick is handed out.
     pub floor: Tick,
-    /// How many ticks after `now` a position may lie.
+    /// How many ticks a position may be ahead of `now`.
     pub max_ahead: u64,
-    /// How many ticks after that a run may lie whose taker waits until the clock has come so far. Those
-    /// who wait for a full millisecond so queue up for the next ones, each for its own, and wake only
-    /// when it is their turn.
+    /// How many more ticks a run may be ahead if its taker waits for the clock to catch up. Callers that find a
+    /// millisecond used up thus queue for the next ones, each for its own, and wake only when it is their turn.
     pub queue: u64,
     /// The exclusive end of the ticks that may be issued.
     pub limit: Tick,
 }
 
-/// Why a shard has nothing to give now. The slot is unchanged then.
+/// Why a shard has no position to hand out now. The slot is then unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The next free position is in `tick`, more than `max_ahead` and the queue after the clock.
+    /// The next free position is in `tick`, which is ahead of the clock by more than `max_ahead` and the queue.
     Ahead {
         /// The first millisecond of the next free position's unit of time.
         tick: Tick,
     },
     /// The next free position is in `tick`, at or after the limit.
     Limit {
-        /// The millisecond that a new limit must lie after.
+        /// The millisecond that a new limit must exceed.
         tick: Tick,
     },
     /// The 2^40 ms since the epoch are used up.
@@ -69,14 +69,14 @@ impl<S: Grid> Default for Slot<S> {
 }
 
 impl<S: Grid> Slot<S> {
-    /// Takes up to `want` positions, at least one, and fewer only where a bound cuts the run.
+    /// Takes up to `want` positions, but at least one. It takes fewer only if a bound cuts the run.
     ///
-    /// A busy slot goes on where it stopped. A slot that has been idle starts the clock's unit of time, a
-    /// millisecond for most, and not always at sequence 0: `id % N` over ids of a quiet shard should find
-    /// every bucket, so the start moves through the low 8 bits as ids are handed out.
+    /// A busy slot continues where it stopped. A slot that has been idle begins at the clock's unit of time, for
+    /// most ids a millisecond, but not always at sequence 0: `id % N` should hit every bucket even for the ids of a
+    /// quiet shard, so the start moves through the low 8 bits as ids are handed out.
     ///
-    /// A run that lies more than `max_ahead` after the clock is of one unit of time, and not to be used
-    /// before [`Run::due`].
+    /// A run that is more than `max_ahead` ahead of the clock is of one unit of time, and must not be used before
+    /// [`Run::due`].
     ///
     /// # Errors
     /// A [`Refusal`], with the slot unchanged.
@@ -101,7 +101,7 @@ impl<S: Grid> Slot<S> {
         Ok(run)
     }
 
-    /// The position that the next run begins at; none where the range is used up.
+    /// The position at which the next run begins; `None` if the range is used up.
     #[inline]
     fn start(&self, bounds: &Bounds) -> Option<Position<S>> {
         let earliest = (bounds.now / S::UNIT_MS).max(bounds.floor.div_ceil(S::UNIT_MS));
@@ -110,22 +110,22 @@ impl<S: Grid> Slot<S> {
         (earliest.max(start.unit()) <= MAX_TICK / S::UNIT_MS).then_some(start)
     }
 
-    /// How many positions the shard has for one who waits up to `wait` milliseconds, while the clock goes on
-    /// and nobody else asks. The limit does not count: it is raised for whoever needs it.
+    /// How many positions the shard can provide to a caller that waits up to `wait` milliseconds, if the clock
+    /// advances and nobody else takes any. The limit does not count, because it is raised on demand.
     pub fn room(&self, bounds: &Bounds, wait: u64) -> u64 {
         let last = (bounds.now + bounds.max_ahead + wait) / S::UNIT_MS;
         let end = Position::first_of(last.min(MAX_TICK / S::UNIT_MS) + 1);
         self.start(bounds).map_or(0, |start| end.since(start))
     }
 
-    /// The position after which none has been handed out since the server started; none where the
-    /// shard has not been used.
+    /// The position after which none has been handed out since the server started; `None` if the shard has not been
+    /// used.
     pub fn last(&self) -> Option<Position<S>> {
         self.next.previous()
     }
 
-    /// Begins the counters anew. No position depends on it but the sequence at which an idle
-    /// millisecond starts, and that is as even from 0 on as from anywhere.
+    /// Resets the counters. This affects only the sequence at which an idle shard begins a millisecond, which is as
+    /// evenly spread from 0 as from any other number.
     pub fn reset_counters(&mut self) {
         self.counters = Counters::default();
     }

@@ -1,17 +1,17 @@
-//! Other forms of an id, each one to one over every `bigint`: two texts, and a number scattered over the
+//! Other forms of an id, each a one-to-one mapping of every `bigint`: two texts, and a number scattered over the
 //! whole range.
 //!
-//! A text is read only as it is written, so that no id has two of them.
+//! A text is accepted only in the form in which it is written, so that no id has two of them.
 
 use std::fmt;
 
-/// The digits of a text, least first, and how many bits one holds.
+/// The digits of a text, in ascending order, and the number of bits in each.
 struct Digits {
     digits: &'static str,
     bits: u32,
 }
 
-/// Base64url (RFC 4648, section 5), of a number and not of bytes: as in the links to Instagram's posts.
+/// Base64url (RFC 4648, section 5) of a number rather than bytes, as in links to Instagram posts.
 const BASE64URL: Digits =
     Digits { digits: "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", bits: 6 };
 
@@ -23,16 +23,16 @@ const SHORTCODE_DIGITS: usize = 11;
 /// The digits of a sortable text: 64 bits, 5 in each.
 const TEXT_DIGITS: usize = 13;
 
-/// Why a text is no form of an id.
+/// Why a text does not stand for an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadText {
-    /// Another number of characters than the form has.
+    /// The wrong number of characters.
     Length(usize),
-    /// A character that is no digit.
+    /// A character that is not a digit.
     Character {
-        /// Which.
+        /// The character.
         character: char,
-        /// Where, from 1 on.
+        /// Its position, counted from 1.
         position: usize,
     },
     /// A number of more than 64 bits.
@@ -115,7 +115,7 @@ pub fn from_shortcode(text: &str) -> Result<i64, BadText> {
     Ok(number.cast_signed())
 }
 
-/// The sign bit. Flipped, it puts the negative numbers below the others in unsigned order too.
+/// The sign bit. With it flipped, negative numbers sort below the others in unsigned order too.
 const SIGN: u64 = 1 << 63;
 
 /// The id plus 2^63 in Crockford's base 32: 13 digits, whose order as bytes is that of the `bigint`.
@@ -149,8 +149,8 @@ pub fn from_text(text: &str) -> Result<i64, BadText> {
     Ok((CROCKFORD.read(text)? ^ SIGN).cast_signed())
 }
 
-/// The id with its bits in reverse: what changes most from one id to the next then weighs most. Done
-/// twice it gives the id back.
+/// The id with its bits reversed, so that the bits that change most from one id to the next become the most
+/// significant. Applied twice it returns the id.
 ///
 /// ```
 /// use idgen_core::text::scatter;

@@ -1,15 +1,15 @@
-//! The text that PostgreSQL stores an expression as (`pg_node_tree`).
+//! The text in which PostgreSQL stores an expression (`pg_node_tree`).
 
 use memchr::memchr_iter;
 
-/// What comes before the bracket and the bytes of a constant of four bytes, which is what an `integer` is.
+/// The text before the bracket and the bytes of a four-byte constant, such as an `integer`.
 const FOUR_BYTES: &[u8] = b":constvalue 4 ";
 
-/// Whether an expression has this number as a constant of type `integer`; or another constant of four bytes that are
-/// the same. In the 8192 schemas of a database it finds those that could mint for a shard, many times as fast as
-/// reading their defaults would.
+/// Whether an expression contains this number as a constant of type `integer`, or another constant with the same
+/// four bytes. Among the 8192 schemas of a database, this finds those that might mint for a shard many times faster
+/// than reading their defaults would.
 ///
-/// PostgreSQL writes the bytes as they lie in memory, as a word or half of one, each as a number that may be negative
+/// PostgreSQL writes the bytes of a whole or half word in memory order, each as a number that may be negative
 /// (`outDatum` in `outfuncs.c`).
 ///
 /// ```
@@ -20,7 +20,7 @@ const FOUR_BYTES: &[u8] = b":constvalue 4 ";
 /// assert!(has_integer(tree, 200) && !has_integer(tree, 56));
 /// ```
 pub fn has_integer(tree: &[u8], number: i32) -> bool {
-    // Brackets are rare, which makes this as quick as it is.
+    // Brackets are rare, which is why this is fast.
     memchr_iter(b'[', tree).any(|place| {
         let (before, after) = tree.split_at(place);
         before.ends_with(FOUR_BYTES)
@@ -28,7 +28,7 @@ pub fn has_integer(tree: &[u8], number: i32) -> bool {
     })
 }
 
-/// The number whose bytes are written from a bracket on.
+/// The number whose bytes follow a bracket.
 fn constant(text: &[u8]) -> Option<u64> {
     let written = text.split(|byte| *byte == b' ').skip(1);
     let read = |byte| str::from_utf8(byte).ok()?.parse::<i16>().ok();

@@ -28,7 +28,7 @@ impl Word for Watched {
     }
 }
 
-/// A memory of such words, with what is named left out of the orders.
+/// A memory of such words, without the orderings that are named.
 macro_rules! memory {
     ($name:ident $(, $order:ident = $weaker:expr)* ; $after_start:expr, $before_starts:expr) => {
         #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ memory!(StartReadRelaxed, START_READ = Ordering::Relaxed; true, true);
 memory!(NoFenceAfterStart; false, true);
 memory!(NoFenceBeforeStarts; true, false);
 
-/// Every interleaving of it; whether none fails. What loom itself has to complain of is no answer.
+/// Tries every interleaving, and returns whether none fails. A complaint of loom itself is not a result.
 fn holds(f: impl Fn() + Sync + Send + 'static) -> bool {
     let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| loom::model(f))) else {
         return true;
@@ -101,7 +101,7 @@ fn start_and_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static
     const NOT_STARTED: u64 = u64::MAX;
     let published = Arc::new(Published::<M>::default());
     let start = Arc::new(Start::<M>::new(Watched(AtomicU64::new(NOT_STARTED))));
-    // The tick of a committed row; 0 where there is none.
+    // The tick of a committed row; 0 if there is none.
     let row = Arc::new(AtomicU64::new(0));
     let minting = {
         let (published, start, row) = (published.clone(), start.clone(), row.clone());
@@ -124,7 +124,7 @@ fn start_and_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static
     assert!(minted >= horizon || seen == minted, "{BROKEN}: {minted} is below {horizon}, and not seen");
 }
 
-/// Promise 1: no run of the server mints what the one before has minted.
+/// Promise 1: no run of the server mints an id that the previous one has minted.
 #[test]
 fn who_sees_a_limit_sees_its_floor() {
     assert!(holds(limit_and_floor::<Whole>));

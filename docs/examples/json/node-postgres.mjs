@@ -1,4 +1,4 @@
-// What node-postgres makes of 64-bit ids; see docs/json.md. PGHOST, PGUSER and the like say where:
+// How node-postgres handles 64-bit ids; see docs/json.md. PGHOST, PGUSER and the like say where to connect:
 //     npm install pg && node node-postgres.mjs
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";

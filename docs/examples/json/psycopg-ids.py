@@ -1,4 +1,4 @@
-# What psycopg makes of 64-bit ids; see docs/json.md. PGHOST, PGUSER and the like say where:
+# How psycopg handles 64-bit ids; see docs/json.md. PGHOST, PGUSER and the like say where to connect:
 #     pip install "psycopg[binary]" && python psycopg-ids.py
 import json
 import platform

@@ -5,6 +5,6 @@
 -- and then on the other, with copy=false.
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
--- Of what the source has from elsewhere nothing is sent, so nothing comes back.
+-- Rows that the source has received from elsewhere are not sent, so nothing comes back.
 CREATE SUBSCRIPTION :"source" CONNECTION :'conninfo' PUBLICATION everything
     WITH (origin = none, copy_data = :copy);

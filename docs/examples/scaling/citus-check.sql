@@ -1,5 +1,5 @@
--- What idgen needs of the nodes of Citus, side by side. All is well where "wrong" is null in every row. On any
--- node, as a superuser, whenever a node was added or configured:
+-- What idgen needs of the nodes of Citus, side by side. Everything is in order if "wrong" is null in every row. On
+-- any node, as a superuser, whenever a node was added or configured:
 --     psql -d app -f citus-check.sql
 WITH answers AS (
     SELECT format('%s:%s', nodename, nodeport) AS node, success, result

@@ -1,4 +1,4 @@
--- A horizon over all nodes of Citus, for who follows a distributed table: every row whose id is below what
+-- A horizon over all nodes of Citus, for a reader that tails a distributed table: every row whose id is below what
 --     CALL safe_horizon_of_all_nodes();
 -- returns is visible to statements that begin afterwards. Call it outside of a transaction, and read in the
 -- next statement. Each node needs idgen.shard, for each mints an id.

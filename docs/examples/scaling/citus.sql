@@ -10,19 +10,19 @@
 SELECT citus_set_coordinator_host(:'coordinator');
 SELECT format('SELECT citus_add_node(%L, %s)', worker, current_setting('port'))
 FROM string_to_table(:'workers', ' ') AS worker \gexec
--- Citus takes it to the other nodes, those that are added later too.
+-- Citus creates it on the other nodes too, including those that are added later.
 CREATE EXTENSION IF NOT EXISTS idgen;
 
 -- Rows on all nodes. The number in an id is that of the node that minted it.
 CREATE TABLE events (tenant bigint, id bigint DEFAULT snowflake_next_id(), what text, PRIMARY KEY (tenant, id));
 SELECT create_distributed_table('events', 'tenant');
 
--- A schema on one node, and Citus moves it. The same is said of the number.
+-- A schema on one node, which Citus can move. The number is again that of the minting node.
 SET citus.enable_schema_based_sharding = on;
 CREATE SCHEMA insta6;
 CREATE TABLE insta6.users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(), name text NOT NULL);
 
 -- A schema with a number that stays with it, of the coordinator's list. Write it by way of the coordinator,
--- by VALUES and COPY: what Citus has a worker mint is refused with 55000.
+-- with VALUES and COPY: an id that Citus has a worker mint is refused with 55000.
 CREATE SCHEMA insta5;
 CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), name text NOT NULL);

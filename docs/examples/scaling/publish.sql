@@ -1,4 +1,4 @@
--- What a server has for others: the rows of its own shards. On each source, with its own numbers:
+-- What a server publishes for others: the rows of its own shards. On each source, with its own numbers:
 --     psql -d app -v first=0 -v last=4095 -f publish.sql
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on

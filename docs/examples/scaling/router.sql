@@ -4,7 +4,7 @@
 -- A password goes into the user mapping: ALTER USER MAPPING ... OPTIONS (ADD password '...').
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
--- The router has idgen in no shared_preload_libraries. So it knows the shard of an id, and mints none.
+-- The router does not preload idgen, so it can read the shard of an id but mints none.
 CREATE EXTENSION IF NOT EXISTS idgen;
 CREATE EXTENSION IF NOT EXISTS postgres_fdw;
 CREATE TABLE IF NOT EXISTS users (id bigint NOT NULL, name text NOT NULL) PARTITION BY LIST (shard_of(id));
@@ -14,7 +14,7 @@ CREATE SERVER IF NOT EXISTS :"server" FOREIGN DATA WRAPPER postgres_fdw
     OPTIONS (host :'host', dbname :'dbname', extensions 'idgen', async_capable 'true');
 CREATE USER MAPPING IF NOT EXISTS FOR CURRENT_USER SERVER :"server" OPTIONS (user :'user');
 
--- psql sends each row by itself, which is a transaction: so thousands of shards need no more locks than one.
+-- psql sends each row as a transaction of its own, so thousands of shards need no more locks than one.
 SELECT format('DROP FOREIGN TABLE IF EXISTS users_%1$s, new_id_%1$s;
                CREATE FOREIGN TABLE users_%1$s PARTITION OF users FOR VALUES IN (%1$s)
                    SERVER %2$I OPTIONS (schema_name ''shard%1$s'', table_name ''users'');

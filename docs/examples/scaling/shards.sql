@@ -8,7 +8,7 @@ ALTER SYSTEM SET idgen.allowed_shards = :'allowed';
 SELECT pg_reload_conf();
 
 -- The check keeps rows of other shards out. With the primary key it makes an id unique over all servers.
--- The view is how a router asks for an id.
+-- A router gets an id by reading the view.
 SELECT format('CREATE SCHEMA shard%1$s
                    CREATE TABLE users (id bigint PRIMARY KEY DEFAULT public.snowflake_next_id(%1$s)
                                            CHECK (public.shard_of(id) = %1$s),

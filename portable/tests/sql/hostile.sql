@@ -1,6 +1,6 @@
--- Somebody may create objects in the schema that the portable edition is made in, as everybody may in "public" up
--- to PostgreSQL 14. Nothing of theirs is ever called by others, nor built into what others call: not when a
--- superuser runs the script, in a transaction or outside, and not when ids are minted.
+-- Others may be allowed to create objects in the schema of the portable edition, as everybody may in "public" up to
+-- PostgreSQL 14. Their objects are never called by others, nor become part of what others call: not when a
+-- superuser runs the script, inside or outside a transaction, and not when ids are minted.
 CREATE ROLE regress_idgen_attacker;
 CREATE DATABASE regress_idgen_hostile;
 \c regress_idgen_hostile
@@ -20,8 +20,8 @@ DROP SCHEMA ids, idgen_portable CASCADE;
 RESET client_min_messages;
 CREATE SCHEMA ids;
 
--- An operator or function whose argument types fit better than those of pg_catalog is preferred, wherever in
--- the search_path it is. So the attacker makes every such operator and function that comes to mind.
+-- An operator or function whose argument types match better than those of pg_catalog is preferred, wherever in the
+-- search_path it is. So the attacker creates every such operator and function.
 GRANT CREATE, USAGE ON SCHEMA ids TO regress_idgen_attacker;
 SET ROLE regress_idgen_attacker;
 DO $$
@@ -138,7 +138,7 @@ SELECT ids.snowflake_make_id(timestamp with time zone '1970-01-01Z', 5, 0);
 \set VERBOSITY default
 RESET search_path;
 
--- A function of the attacker's in the schema of the helpers is not replaced, for it would stay the attacker's.
+-- A function of the attacker in the schema of the helpers is not replaced, because the attacker would still own it.
 GRANT CREATE ON SCHEMA idgen_portable TO regress_idgen_attacker;
 SET ROLE regress_idgen_attacker;
 CREATE FUNCTION idgen_portable.milliseconds(name pg_catalog.text) RETURNS bigint LANGUAGE sql RETURN 0;

@@ -26,7 +26,7 @@ SELECT attname AS column_without_comment
 FROM pg_attribute
 WHERE attrelid = 'idgen_status'::regclass AND attnum > 0 AND col_description(attrelid, attnum) IS NULL;
 
--- Run again it keeps the epoch, the registers and what they hold, and adds shards.
+-- Run again, it keeps the epoch and the registers with their values, and adds shards.
 SELECT snowflake_next_id(7) AS id \gset
 SELECT pg_sequence_last_value('idgen_portable.shard_7') AS register \gset
 \! ./install plain idgen.allowed_shards=1000-1030,8191
@@ -74,7 +74,7 @@ CREATE SCHEMA "a$$b";
 \! ./install settled search_path=pg_catalog
 \! ./install settled search_path=nowhere
 
--- What it refuses is refused before anything is made. The messages are those of the settings.
+-- Invalid values are refused before anything is created. The messages are those of the settings.
 \c regression
 CREATE DATABASE refused;
 \! ./install refused idgen.epoch=yesterday

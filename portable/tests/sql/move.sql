@@ -2,7 +2,7 @@
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 
--- The surface of the portable edition against that of the extension: what differs, and nothing else.
+-- The objects of the portable edition compared with those of the extension: only the differences.
 CREATE SCHEMA portable;
 \! ./install regression search_path=portable
 CREATE TEMP TABLE portable_edition AS SELECT * FROM pg_proc WHERE pronamespace = 'portable'::regnamespace;
@@ -29,7 +29,7 @@ SELECT q.proname AS unknown, q.pronargs AS args FROM portable_edition AS q
 WHERE NOT EXISTS (SELECT FROM extension AS p
                   WHERE p.proname = q.proname AND p.proargtypes::text = q.proargtypes::text)
 ORDER BY q.proname COLLATE "C", q.pronargs;
--- What advances a register cannot be done by parallel workers.
+-- Parallel workers cannot run functions that advance a register.
 SELECT p.proname AS function, p.pronargs AS args, p.proparallel AS of_extension, q.proparallel AS portable
 FROM extension AS p JOIN portable_edition AS q
      ON p.proname = q.proname AND p.proargtypes::text = q.proargtypes::text
@@ -62,7 +62,7 @@ GRANT CREATE ON SCHEMA public TO regress_idgen_owner;
 \! PGUSER=regress_idgen_owner ./install regression
 SET ROLE regress_idgen_owner;
 GRANT EXECUTE ON FUNCTION snowflake_advance TO regress_idgen_user;
--- Rights of every kind: on what keeps its OID, and on what is made anew.
+-- Privileges of every kind: on objects that keep their OID, and on objects that are recreated.
 REVOKE ALL ON FUNCTION snowflake_next_id_js, idgen_columns, snowflake_assign_shard FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION snowflake_next_id_js, idgen_status() TO regress_idgen_user WITH GRANT OPTION;
 GRANT EXECUTE ON FUNCTION idgen_columns, snowflake_layouts() TO regress_idgen_user;
@@ -105,8 +105,8 @@ CREATE TABLE defaults_before AS
 PREPARE mint AS SELECT snowflake_next_id(5) AS id;
 EXECUTE mint \gset
 
--- What was granted to whom, but for what an owner may do; and what a dump says of it, which compares with the
--- rights that an extension gives at first.
+-- The privileges granted, except those of the owner; and those in a dump, which compares them with the initial
+-- privileges of an extension.
 CREATE VIEW rights AS
     SELECT object, coalesce(rolname, 'PUBLIC') AS grantee, privilege_type, is_grantable
     FROM (SELECT p.oid::regprocedure::text, proowner, coalesce(proacl, acldefault('f', proowner))
@@ -123,8 +123,8 @@ CREATE VIEW rights AS
     WHERE a.grantee <> owner AND object ~ '^(snowflake_|shard_of|idgen_)';
 CREATE TABLE rights_before AS SELECT * FROM rights;
 
--- It is not taken over by surprise: not from a role that is no superuser, be it the owner of the database. What it made
--- could change at every moment, so the superuser takes it first, by the statement of the README.
+-- It is not taken over from a role that is not a superuser, not even from the owner of the database. Such a role
+-- could change its objects at any moment, so the superuser takes them first, by the statement of the README.
 SELECT 'ALTER DATABASE regression OWNER TO regress_idgen_owner' \gexec
 \set VERBOSITY terse
 CREATE EXTENSION idgen;
@@ -176,7 +176,7 @@ SELECT setval('idgen_portable.shard_7', ((now_tick + 3600000) << 10)) > 0 AS ahe
 CREATE EXTENSION idgen;
 \set VERBOSITY default
 SELECT setval('idgen_portable.shard_7', ((now_tick + 500) << 10)) AS ahead FROM idgen_status \gset
--- Nor while one is to begin there that was advanced when it was made, and has minted nothing.
+-- Nor if a register in the future was advanced when it was created, and has minted nothing.
 DO $$
 BEGIN
     EXECUTE (SELECT format('ALTER SEQUENCE idgen_portable.shard_9 START %s', (now_tick + 3600000) << 10)
@@ -199,14 +199,14 @@ SELECT :next > :id AS greater;
 SELECT setval('idgen_portable.js_7', (now_tick / 1000 + 1) << 12 | 4095) AS js_ahead FROM idgen_status \gset
 CREATE EXTENSION idgen;
 
--- No id and no default has changed, and what is stored of a default is the same to the byte.
+-- No id and no default has changed, and the stored form of each default is the same to the byte.
 SELECT count(*) AS differ FROM (TABLE users EXCEPT TABLE users_before) AS changed;
 SELECT count(*) AS differ FROM (TABLE posts EXCEPT TABLE posts_before) AS changed;
 SELECT count(*) AS defaults, count(*) FILTER (WHERE stored = adbin::text) AS same,
        count(*) FILTER (WHERE expression = pg_get_expr(adbin, d.adrelid)) AS same_text
 FROM defaults_before JOIN pg_attrdef AS d USING (oid);
 \d users
--- All of it is the extension's now: the same objects as of one that was created anew, in C where that is.
+-- All of it belongs to the extension now: the same objects as after a new CREATE EXTENSION, in C where it uses C.
 SELECT object, 'is lacking' AS what FROM members
 EXCEPT SELECT pg_describe_object(classid, objid, 0), 'is lacking' FROM pg_depend
        WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')
@@ -219,12 +219,12 @@ FROM pg_depend AS d JOIN pg_proc AS p ON p.oid = d.objid JOIN pg_language AS l O
 WHERE d.deptype = 'e' AND d.classid = 'pg_proc'::regclass
   AND d.refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')
 GROUP BY 1, 2 ORDER BY 1;
--- What the extension does not have stays with whom it was: it would run as the superuser else.
+-- Functions that the extension does not have keep their owner; otherwise they would run as the superuser.
 SELECT of_mine();
 SELECT oid::regprocedure AS calls_itself_portable, proowner::regrole AS owner FROM pg_proc
 WHERE obj_description(oid, 'pg_proc') LIKE '% Portable edition.' ORDER BY proname COLLATE "C", pronargs;
 
--- Every shard goes on after its register, those ahead of the clock too.
+-- Every shard continues after its register, even those ahead of the clock.
 INSERT INTO users (name) VALUES ('next') RETURNING id > :next AS greater, shard_of(id);
 EXECUTE mint \gset
 SELECT :id > :next AS greater;
@@ -240,18 +240,17 @@ SET ROLE regress_idgen_user;
 SELECT shard_of(snowflake_advance(5, 0)) AS still_granted;
 RESET ROLE;
 
--- Rights are as they were, and those that the extension gave at first, which a dump leaves out, as they are of
--- one that was created anew.
+-- Privileges are as they were, and the initial privileges, which a dump leaves out, are those of a new extension.
 TABLE rights_before EXCEPT TABLE rights;
 SELECT * FROM rights WHERE object IN (SELECT object FROM rights_before) EXCEPT TABLE rights_before;
 TABLE first_rights EXCEPT TABLE first_rights_anew;
 TABLE first_rights_anew EXCEPT TABLE first_rights;
 
--- Nor does the extension remember rights of the former owner, who could not be dropped else.
+-- Nor does the extension remember privileges of the former owner, who could otherwise not be dropped.
 SELECT objoid::regprocedure AS names_the_former_owner FROM pg_init_privs, aclexplode(initprivs) AS acl
 WHERE classoid = 'pg_proc'::regclass AND 'regress_idgen_owner'::regrole IN (grantor, grantee);
 
--- What is left of the portable edition can go.
+-- The rest of the portable edition can be dropped.
 SELECT snowflake_next_id(5) < idgen_portable.mint(5, 1) AS leads_there;
 SELECT snowflake_next_id_js(5) < idgen_portable.mint(5, 1, js => true) AS leads_there;
 SET client_min_messages = warning;

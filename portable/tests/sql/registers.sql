@@ -1,4 +1,4 @@
--- The registers of the portable edition: who may use them, what is kept of them, what is not.
+-- The registers of the portable edition: who may use them, and what of them is durable.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 \! ./install regression idgen.allowed_shards=0-9
@@ -13,9 +13,9 @@ SELECT snowflake_next_id();
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_next_id_js(10);
 \echo :LAST_ERROR_SQLSTATE
--- What the transaction has made is gone with its rollback, and a register made anew would begin with the clock:
--- ids that were minted meanwhile would come again if that has been set back. So none is minted before it is
--- committed, in whatever part of the transaction it was made.
+-- A rollback removes a register that the transaction has created, and a new one would begin with the clock: if that
+-- has been set back, ids minted in between would be repeated. So no id is minted before the register is committed,
+-- in whatever part of the transaction it was created.
 BEGIN;
 SELECT shard_of(snowflake_advance(10, 0));
 SAVEPOINT minted;
@@ -42,7 +42,7 @@ SELECT snowflake_next_id(10);
 -- Nor by the transaction that runs the script.
 \! PGOPTIONS="-c idgen.allowed_shards=11" psql -X -q -1 -d regression -v SHOW_CONTEXT=never -f idgen.sql -c "SELECT snowflake_next_id(11)"
 SELECT to_regclass('idgen_portable.shard_11') AS none;
--- Where it is advanced before that, it begins there.
+-- If it is advanced before that, it begins there.
 SELECT snowflake_max_id(snowflake_time(snowflake_next_id(5)) + interval '400 ms') AS past \gset
 BEGIN;
 SELECT shard_of(snowflake_advance(10, 0)), shard_of(snowflake_advance(10, :past)), shard_of(snowflake_advance(10, 0));
@@ -57,7 +57,7 @@ SELECT snowflake_next_id(10);
 SELECT snowflake_next_id_js(10);
 \echo :LAST_ERROR_SQLSTATE
 
--- The session's shard is text until it is used; what is no shard is refused then.
+-- The session's shard is text until it is used; an invalid one is refused then.
 SET idgen.shard = 'seven';
 SELECT snowflake_next_id();
 \echo :LAST_ERROR_SQLSTATE

@@ -9,15 +9,16 @@ use crate::campaign::journal::{Answer, Event, Record, Run, ServerNumber, Shard};
 use crate::moment::Moment;
 use crate::server::ClockSet;
 
-/// `idgen.epoch` and `idgen.max_ahead` where nobody has changed them, in milliseconds.
+/// `idgen.epoch` and `idgen.max_ahead` if nobody has changed them, in milliseconds.
 const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;
 const MAX_AHEAD_MS: i64 = 1000;
-/// How far a mark may lie after the last id: `idgen.reserve_ahead` of a world, those who queue for a full shard, and
-/// what a statement may mint that was never answered.
+/// How far a mark may be ahead of the last id: `idgen.reserve_ahead` of a world, the queue for a full shard, and
+/// the ids of a statement that was never answered.
 const MARK_AHEAD_MS: i64 = 500;
 /// How far two readings of one clock may be apart, in milliseconds.
 const SKEW_MS: i64 = 1;
-/// What begins the messages of refusals for the clock, which are due by what it shows.
+/// The beginnings of messages of refusals because of the clock; whether they are due depends on the time that it
+/// shows.
 const FOR_THE_CLOCK: [&str; 4] = [
     "55000 the system clock is behind",
     "55000 shard",
@@ -37,7 +38,7 @@ pub struct Counts {
     pub refusals: BTreeMap<String, u64>,
 }
 
-/// What the checker remembers of the rounds before.
+/// What the checker remembers of earlier rounds.
 #[derive(Default)]
 pub struct Checker {
     pub counts: Counts,
@@ -46,14 +47,14 @@ pub struct Checker {
     clocks: HashMap<ServerNumber, Vec<ClockSet>>,
     /// The positions that were given, each run with its end and its call.
     taken: HashMap<Shard, BTreeMap<u64, (u64, Call)>>,
-    /// What a session was given last.
+    /// The last id of a session.
     last: HashMap<(u64, Shard), (u64, Call)>,
     /// The first and the last position that a server has given.
     given: HashMap<(ServerNumber, Shard), (u64, u64)>,
-    /// Who took over from whom, and whether with all.
+    /// Which server took over from which, and whether with all data.
     successions: Vec<(ServerNumber, ServerNumber, bool)>,
-    /// Until when what was acknowledged may be gone, rows and horizons, for the server that took over lacks it. It is of
-    /// this round.
+    /// The time up to which acknowledged rows and horizons may be lost, because the server that took over lacks
+    /// them. It lies in this round.
     lost_until: Option<Moment>,
     /// The greatest horizon that a server has answered.
     horizons: HashMap<ServerNumber, i64>,
@@ -233,7 +234,7 @@ impl Checker {
         }
     }
 
-    /// Whether ids, or a mark, may lie so far after what the clock showed in a call that the call has to wait.
+    /// Whether ids, or a mark, may be so far ahead of the clock during a call that the call has to wait.
     fn clock_is_behind(&self, record: &Record) -> bool {
         let (least, _) = self.ahead_ms(record.server, record.called, record.answered);
         let shown = record.answered.unix_us / 1000 + least;
@@ -417,7 +418,7 @@ impl Checker {
         }
     }
 
-    /// A server that was promoted began above all that the one before has ever given, also where that one lived on.
+    /// A promoted server began above all ids that the previous one has ever minted, even if that one lived on.
     fn servers_in_order(&mut self) {
         for &(from, to, keeps_all) in &self.successions {
             // A server that came back as a primary has ids of two times.
@@ -446,7 +447,7 @@ impl Checker {
         }
     }
 
-    /// What is in the table at the end of a round.
+    /// The content of the table at the end of a round.
     fn table(&mut self, ids: &[i64]) {
         let there: BTreeSet<i64> = ids.iter().copied().collect();
         self.counts.rows = ids.len() as u64;
@@ -457,7 +458,7 @@ impl Checker {
             if self.followed.is_some_and(|(from, to)| from <= id && id < to) && !self.seen.contains(&id) {
                 self.found.push(format!("the row of {id}, below a horizon that a reader had, came later"));
             }
-            // A row whose client never heard of it.
+            // A row whose client never received the result.
             if self.rows.insert(id) {
                 let run = Run::of(&[id], false)[0];
                 let now = Moment::now();
@@ -499,7 +500,7 @@ mod tests {
         run.id(run.start)
     }
 
-    /// What a session of server 1 was answered from one moment to another.
+    /// The result of a session of server 1, with the times of its beginning and end.
     fn record(session: u64, from: u64, to: u64, answer: Answer) -> Record {
         Record {
             session,
@@ -549,7 +550,7 @@ mod tests {
         }
     }
 
-    /// What ids mean is as docs/reference.md has it, and the checker's own.
+    /// The checker has its own implementation of the layout in docs/reference.md.
     #[test]
     fn ids_are_read_as_runs() {
         let js = |second: i64, sequence: i64| second << 20 | 5 << 12 | sequence;
@@ -602,7 +603,7 @@ mod tests {
         );
     }
 
-    /// Promise 1: an id is given once, whoever asks, and in whichever round.
+    /// Promise 1: an id is minted only once, in any session and any round.
     #[test]
     fn a_repeated_id_is_found() {
         let given = ids(1, 10, 20, &[run(12, 0, 8)]);
@@ -620,7 +621,7 @@ mod tests {
         );
     }
 
-    /// Promise 1: also where nobody was told of the row that has it.
+    /// Promise 1: even if no client was told of the row with the id.
     #[test]
     fn a_row_with_the_id_of_another_call_is_found() {
         let rows = [Event::Rows { ids: vec![id(12, 3)] }];
@@ -726,7 +727,7 @@ mod tests {
         assert_found(calls(), &[succession(16, false)], None);
     }
 
-    /// What was answered as committed is there, unless it was lost with an asynchronous standby.
+    /// Rows acknowledged as committed exist, unless they were lost with an asynchronous standby.
     #[test]
     fn a_row_that_is_lost_is_found() {
         let committed = || vec![record(1, 10, 20, Answer::Committed(vec![run(12, 0, 1)]))];

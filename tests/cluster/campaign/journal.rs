@@ -86,7 +86,7 @@ pub enum Answer {
     Committed(Vec<Run>),
     /// A horizon, and the rows from the one before up to it that were read afterwards.
     Horizon { from: i64, to: i64, rows: Vec<i64> },
-    /// SQLSTATE and message; "lost" where the connection broke.
+    /// SQLSTATE and message; "lost" if the connection broke.
     Refused(String),
 }
 
@@ -96,7 +96,7 @@ pub struct Record {
     /// The connection.
     pub session: u64,
     pub server: ServerNumber,
-    /// What was called.
+    /// The statement.
     pub statement: String,
     /// The first of the shards that it mints for, and how many there are.
     pub shards: (u16, u16),
@@ -143,7 +143,7 @@ impl Writer {
     }
 }
 
-/// Reads what was added to files of the journal since the last time.
+/// Reads what was appended to files of the journal since the last time.
 pub struct Reader {
     folder: PathBuf,
     read: std::collections::BTreeMap<PathBuf, u64>,
@@ -154,7 +154,7 @@ impl Reader {
         Reader { folder: folder.to_owned(), read: Default::default() }
     }
 
-    /// The new lines of the files whose name begins so, each file's in order.
+    /// The new lines of the files whose name begins with this, in order within each file.
     pub fn more<T: DeserializeOwned>(&mut self, prefix: &str) -> Vec<T> {
         let mut paths: Vec<PathBuf> =
             fs::read_dir(&self.folder).expect("a journal").flatten().map(|entry| entry.path()).collect();

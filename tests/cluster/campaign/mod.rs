@@ -1,10 +1,10 @@
-//! All promises under faults drawn at random: `make faults ROUNDS=… MINUTES=… WORLDS=… SEED=… TALLY=…`. What it is
-//! stands in docs/campaign.md.
+//! All promises under faults drawn at random: `make faults ROUNDS=… MINUTES=… WORLDS=… SEED=… TALLY=…`. See
+//! docs/campaign.md.
 //!
-//! A world is a primary, its standbys and their clients, and lives for [`ROUNDS_OF_A_WORLD`] rounds. Everything that
-//! is drawn in it follows from its seed, and nothing that is drawn depends on how fast the machine is: so the seed
-//! replays the world, and fewer rounds of it are the beginning of the same world. It is checked after each round, so
-//! that the rounds up to the one that fails are as few as fail.
+//! A world is a primary, its standbys and their clients, and lives for [`ROUNDS_OF_A_WORLD`] rounds. All random
+//! choices follow from its seed, and none depends on the speed of the machine. So the seed replays the world, and
+//! fewer rounds are the beginning of the same world. It is checked after each round, so that a failure takes as few
+//! rounds as possible.
 
 mod checker;
 mod faults;
@@ -33,7 +33,7 @@ const ROUNDS_OF_A_WORLD: u64 = 20;
 /// How often the state of a run is told.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// What the worlds of a run share.
+/// The state that the worlds of a run share.
 struct Campaign {
     first: u64,
     rounds: u64,

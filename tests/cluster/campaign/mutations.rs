@@ -1,5 +1,5 @@
-//! Whether the faults find a program that is wrong: `scripts/test mutations`. A server with `idgen.mutation` is wrong in
-//! one known way, see src/mutation.rs, and faults of one kind strike it until the checker says so.
+//! Checks that the faults find a program that is wrong: `scripts/test mutations`. A server with `idgen.mutation` is
+//! wrong in one known way, see src/mutation.rs, and faults of one kind strike it until the checker reports it.
 
 use std::any::Any;
 use std::fs;
@@ -14,13 +14,13 @@ use crate::process::{house, number_variable, top};
 
 /// A fault, and a way to be wrong that it is there to find.
 pub struct Pair {
-    /// The faults that are drawn: the one in question, and those that it needs beside it.
+    /// The possible faults: the one in question, and those that it needs in addition.
     pub faults: &'static [&'static str],
     /// The value of `idgen.mutation`.
     pub mutation: &'static str,
     /// How the checker's sentence begins, in one of these ways.
     rules: &'static [&'static str],
-    /// How many standbys there are.
+    /// The number of standbys.
     pub standbys: usize,
 }
 
@@ -33,19 +33,19 @@ const fn pair(
     Pair { faults, mutation, rules, standbys }
 }
 
-/// Ids are given again, or might be: a server goes on below what was given before.
+/// Ids are repeated, or could be: a server continues below ids minted before.
 const AGAIN: &[&str] =
     &["repeated", "out of order", "server ", "the horizon went back", "below a horizon", "the row of"];
 const REFUSED: &[&str] = &["a refusal that no promise allows", "the clients come to no answers"];
 const TOO_OLD: &[&str] = &["before its call"];
 const TOO_NEW: &[&str] = &["too far ahead"];
 const BELOW: &[&str] = &["below a horizon", "the row of"];
-/// What the fault itself says.
+/// The message of the fault itself.
 const STAYS: &[&str] = &["a session from before the promotion mints after it"];
 const NO_STANDBY: &[&str] = &["a standby refuses an id for another reason"];
 const SHARD: &[&str] = &["of another shard"];
 
-/// Makes a server that starts anew begin below what was given before.
+/// Makes a restarted server begin below ids minted before.
 const SET: &str = "clock set for long";
 const FAILOVER: &str = "failover";
 
@@ -79,7 +79,7 @@ static PAIRS: &[Pair] = &[
     pair(&["process stopped", "loss of power"], "no-flush", AGAIN, 0),
     pair(&["machine paused"], "follows-clock", AGAIN, 0),
     pair(&["loss of power"], "no-flush", AGAIN, 0),
-    // Not "no-flush": standbys are sent nothing but what is flushed.
+    // Not "no-flush", because standbys receive only flushed WAL.
     pair(&["loss of power of all servers"], "no-wal", AGAIN, 1),
     pair(&["stall of a disk", "loss of power"], "published-first", AGAIN, 0),
     pair(&["slow disk", "loss of power"], "published-first", AGAIN, 0),
@@ -105,7 +105,7 @@ static PAIRS: &[Pair] = &[
     pair(&["process stopped"], "gives-up", REFUSED, 1),
 ];
 
-/// In so many rounds a fault has to find what is wrong.
+/// The number of rounds in which a fault must find the error.
 const MOST_ROUNDS: u64 = 60;
 /// After so many rounds a new world begins: one that has gone wrong may not find its way back.
 const ROUNDS_OF_A_WORLD: u64 = 6;
@@ -156,7 +156,7 @@ fn every_fault_finds_a_program_that_is_wrong() {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-/// Lives worlds of a wrong program, from this seed on, until the checker finds what it has to.
+/// Runs worlds of a wrong program, from this seed on, until the checker finds the expected violation.
 fn hunt(pair: &'static Pair, first: u64) -> Option<Found> {
     let mut rounds = 0;
     for seed in first.. {
@@ -168,7 +168,7 @@ fn hunt(pair: &'static Pair, first: u64) -> Option<Found> {
         let mut world = World::with(seed, &folder, Some(pair));
         for round in 1..=ROUNDS_OF_A_WORLD.min(MOST_ROUNDS - rounds) {
             rounds += 1;
-            // A fault may be what notices, or break on what is wrong.
+            // A fault may notice the error itself, or fail because of it.
             let lived = catch_unwind(AssertUnwindSafe(|| world.round().1));
             let findings = lived.unwrap_or_else(|failure| vec![said(&*failure)]);
             let finding = findings.iter().find(|finding| pair.finds(finding));
@@ -187,13 +187,13 @@ fn hunt(pair: &'static Pair, first: u64) -> Option<Found> {
     None
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn said(failure: &(dyn Any + Send)) -> String {
     let text = failure.downcast_ref::<String>().cloned();
     text.or_else(|| failure.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// What the table lies between.
+/// The marks around the table.
 const MARKS: [&str; 2] = ["<!-- `make mutations` writes from here -->\n", "<!-- to here: mutations -->\n"];
 
 fn write_table(page: &Path, found: &[(&Pair, Option<Found>)]) {
@@ -219,7 +219,7 @@ fn row(pair: &Pair, found: Option<&Found>) -> String {
 }
 
 impl Pair {
-    /// Whether this is what the checker has to find.
+    /// Whether this is the expected violation.
     fn finds(&self, finding: &str) -> bool {
         self.rules.iter().any(|rule| finding.starts_with(rule))
     }

@@ -1,5 +1,5 @@
-//! Clients of a world: they ask for ids, insert rows and read up to the horizon, with pauses between, and write down
-//! every answer before they go on.
+//! Clients of a world: they request ids, insert rows and read up to the horizon, with pauses in between, and record
+//! every result before they continue.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -43,7 +43,7 @@ pub enum Work {
     Follow,
 }
 
-/// Where the clients of a world write, and how their files and sessions are numbered.
+/// The folder of the clients' files, and the numbers of files and sessions.
 #[derive(Clone)]
 pub struct Journals {
     folder: PathBuf,
@@ -90,7 +90,7 @@ impl Target {
     }
 }
 
-/// What the clients of a group and the world share.
+/// The state that the clients of a group share with the world.
 struct Group {
     target: Mutex<Target>,
     stop: AtomicBool,
@@ -285,8 +285,8 @@ impl Session {
         }
     }
 
-    /// A statement that lasts until the client stops, or is cut off. What it has minted is known until then: a row is
-    /// long, so that the server sends it at once.
+    /// A statement that lasts until the client stops, or is cut off. Its ids are known up to that point, because
+    /// rows are so long that the server sends each at once.
     fn mint_for_long(&mut self, client: &mut Client, called: Moment) -> Result<(), Error> {
         let sql = "SELECT pg_sleep(0.1), ARRAY(SELECT snowflake_next_id(s) FROM generate_series(0, 15) AS s WHERE n > 0),
                           repeat('-', 8192)
@@ -349,7 +349,7 @@ impl Session {
         self.note(client, sql, called, shards, answer);
     }
 
-    /// Rows of one transaction, whose ids were seen whatever becomes of it.
+    /// Rows of one transaction, whose ids are known whatever becomes of it.
     fn transaction(&mut self, client: &mut Client, end: &str) {
         let shards = (SHARD_OF_ROWS, 1);
         let begun = Moment::now();

@@ -13,7 +13,7 @@ use crate::campaign::checker::Counts;
 use crate::campaign::world::Outcome;
 use crate::process::{run, said_by_pg_config, top};
 
-/// What a run has counted, and of what. A line of the data beside the page is one of these.
+/// The counts of a run. Each line of the data file next to the page is one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     date: String,
@@ -28,7 +28,7 @@ pub struct Tally {
     calls: u64,
     horizons: u64,
     violations: u64,
-    /// Worlds that ended before their time, by a violation, or because a fault or a server did not do what it should.
+    /// Worlds that ended early, by a violation, or because a fault or a server did not behave as expected.
     failed: u64,
     /// By kind: how often it struck, and how often this machine could not have it.
     faults: BTreeMap<String, (u64, u64)>,
@@ -142,17 +142,18 @@ impl Display for Tally {
     }
 }
 
-/// The page with the tally of all runs, and its data beside it, a run a line.
+/// The page with the tally of all runs, and its data file with a line for each run.
 pub struct Page {
     page: PathBuf,
     data: PathBuf,
 }
 
-/// What the campaign writes of the page lies between these.
+/// The campaign writes the part of the page between these marks.
 const MARKS: [&str; 2] = ["<!-- The campaign writes from here -->\n", "<!-- to here -->\n"];
 
 impl Page {
-    /// A page of this name in the project, which is as it was committed: a run counts for its commit.
+    /// A page of this name in the project. The project must be unchanged since the last commit, because a run
+    /// counts for a commit.
     pub fn open(name: &str) -> Page {
         let changed = said("git", &["status", "--porcelain", "--", ".", ":!docs/campaign.*"]);
         assert!(changed.is_empty(), "a run counts for a commit, and there are changes:\n{changed}");
@@ -234,7 +235,7 @@ fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// What a program says, run in the project's folder.
+/// The output of a program, run in the folder of the project.
 fn said(program: &str, args: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(args).current_dir(top());

@@ -17,18 +17,18 @@ use crate::moment::Moment;
 use crate::server::link::Link;
 use crate::server::{Build, ClockSet, Server};
 
-/// What the primary waits for at a commit: `synchronous_standby_names`.
+/// The standbys for which commits of the primary wait: `synchronous_standby_names`.
 pub struct Names {
     /// `FIRST` or `ANY`.
     kind: &'static str,
-    /// How many standbys have to have it.
+    /// How many standbys must acknowledge.
     number: usize,
-    /// Of these places in [`World::standbys`].
+    /// Their places in [`World::standbys`].
     of: Vec<usize>,
 }
 
 impl Names {
-    /// Draws some of so many standbys.
+    /// Chooses some of this many standbys at random.
     fn draw(rng: &mut Rng, standbys: usize) -> Names {
         let kind = if rng.bool() { "FIRST" } else { "ANY" };
         let mut of: Vec<_> = (0..standbys).collect();
@@ -50,16 +50,16 @@ pub struct Standby {
     pub server: Server,
     /// Its application_name.
     pub name: String,
-    /// How it reaches what it follows.
+    /// Its link to the server that it follows.
     pub link: Arc<Link>,
 }
 
-/// A world. What a fault is told of it, apart from its servers' answers, follows from the seed.
+/// A world. Everything that a fault learns from it, except for the results of its servers, follows from the seed.
 pub struct World {
     pub rng: Rng,
     pub primary: Server,
     pub standbys: Vec<Standby>,
-    /// None where commits wait for nothing.
+    /// `None` if commits wait for no standby.
     pub names: Option<Names>,
     /// Clients of the primary, which are moved to the next one at a failover.
     clients: Sessions,
@@ -71,11 +71,11 @@ pub struct World {
     pub lasting: Vec<(&'static str, Heal)>,
     /// Those that strike now.
     window: Option<Window>,
-    /// The faults that strike; all where there are none.
+    /// The faults that may strike; all if empty.
     pub only: &'static [&'static str],
     /// How often a server took over that may not have had all.
     pub losses: usize,
-    /// How many standbys there have been.
+    /// The number of standbys so far.
     named: usize,
     folder: PathBuf,
     journals: Journals,
@@ -113,7 +113,7 @@ impl World {
             "idgen.reserve_ahead = 200ms",
             &max_wait,
             "max_prepared_transactions = 20",
-            // For those who subscribe.
+            // For subscribers.
             "wal_level = logical",
             "jit = off",
             // For pg_rewind.
@@ -186,7 +186,7 @@ impl World {
         Names::draw(&mut self.rng, self.standbys.len())
     }
 
-    /// Commits wait for these standbys from now on, which have caught up when this returns.
+    /// Makes commits wait for these standbys from now on, which have caught up when this returns.
     pub fn make_synchronous(&mut self, names: Names) {
         let list: Vec<_> = names.of.iter().map(|place| self.standbys[*place].name.as_str()).collect();
         let setting = format!("{} {} ({})", names.kind, names.number, list.join(", "));
@@ -203,7 +203,8 @@ impl World {
     /// Waits until the client with long statements is in the midst of one.
     pub fn until_in_a_long_statement(&mut self) {
         if self.long.is_none() {
-            // Whoever waits for standbys keeps the task of renewing: several, so that one of these comes by it.
+            // A backend that waits for standbys keeps the task of renewing, so start several, one of which will get
+            // it.
             let work = [Work::MintForLong; 4];
             self.long = Some(Sessions::start(&work, &self.journals, &self.primary, &mut self.rng));
         }
@@ -239,7 +240,7 @@ impl World {
         self.beside.push(Sessions::start(&work, &self.journals, server, &mut self.rng));
     }
 
-    /// Starts a client that stays with the primary, and is ended by whoever has asked for it.
+    /// Starts a client that stays with the primary; the caller ends it.
     pub fn start_apart(&mut self, work: Work) -> Sessions {
         Sessions::start(&[work], &self.journals, &self.primary, &mut self.rng)
     }
@@ -266,8 +267,8 @@ impl World {
         self.lasting.iter().any(|(lasting, _)| *lasting == name)
     }
 
-    /// A server takes over from the primary, which is returned. `keeps_all` says that it has every row and every mark
-    /// that was acknowledged to a client, as a synchronous standby has, and an asynchronous one or a restored backup
+    /// Lets a server take over from the primary, which is returned. `keeps_all` means that it has every row and
+    /// every mark acknowledged to a client, as a synchronous standby does; an asynchronous one or a restored backup
     /// may not.
     pub fn hand_over(&mut self, to: Server, keeps_all: bool) -> Server {
         self.losses += usize::from(!keeps_all);
@@ -277,7 +278,7 @@ impl World {
         std::mem::replace(&mut self.primary, to)
     }
 
-    /// Tells the checker what it has to know of settings that a fault changes: before it does.
+    /// Tells the checker about settings before a fault changes them.
     pub fn tell(&mut self, event: &Event) {
         self.events.write(event);
     }
@@ -296,7 +297,7 @@ impl World {
         [&self.clients].into_iter().chain(&self.long).chain(&self.beside)
     }
 
-    /// Writes down what a server's clock is set to, as long as clients may be there.
+    /// Records the setting of a server's clock, as long as there may be clients.
     fn know(&mut self, server: &Server) {
         if self.clocks.iter().all(|(number, ..)| *number != server.number()) {
             self.clocks.push((server.number(), server.clock_log(), 0));
@@ -346,7 +347,7 @@ impl World {
         outcome
     }
 
-    /// Waits until the primary takes connections, and the standbys have all that it has: from here on no call may be
+    /// Waits until the primary accepts connections and the standbys have caught up: from here on no call may be
     /// refused.
     fn until_healthy(&mut self) {
         let names: Vec<_> = self.standbys.iter().map(|standby| standby.name.as_str()).collect();
@@ -358,7 +359,7 @@ impl World {
         }
     }
 
-    /// Checks what the clients were given since the last round, while they ask for nothing.
+    /// Checks the results of the clients since the last round, while they are idle.
     fn check(&mut self) -> Vec<String> {
         self.clients.hold();
         let sql = "SELECT coalesce(array_agg(id), '{}') FROM rows";

@@ -1,4 +1,4 @@
-//! Servers that are made of others: backups, standbys and upgrades, and what follows whom.
+//! Servers made from others: backups, standbys and upgrades, and which server follows which.
 
 use postgres::Client;
 use postgres::error::SqlState;
@@ -17,7 +17,7 @@ impl Server {
         self.standby_by(&self.host(), name)
     }
 
-    /// The same for one that reaches this server by another folder than that of its sockets.
+    /// The same for a standby that reaches this server by another folder than that of its sockets.
     pub fn standby_by(&self, host: &str, name: &str) -> Server {
         let standby = self.copy(name);
         standby.follow_by(host, name);
@@ -74,7 +74,7 @@ impl Server {
         self.follow(primary, name);
     }
 
-    /// Takes back what a former primary, stopped or killed, has written since the other one was promoted.
+    /// Rewinds what a former primary, stopped or killed, has written since the other server was promoted.
     pub fn rewind_to(&self, primary: &Server) {
         // Until its first checkpoint a promoted server looks to pg_rewind as if it had not been promoted.
         primary.until_done("CHECKPOINT");
@@ -86,7 +86,7 @@ impl Server {
         self.own_sockets();
     }
 
-    /// Makes a former primary that was stopped in order a standby.
+    /// Makes a former primary that was shut down cleanly a standby.
     pub fn follow(&self, primary: &Server, name: &str) {
         self.follow_by(&primary.host(), name);
     }
@@ -99,7 +99,7 @@ impl Server {
         run(touch);
     }
 
-    /// Asks a standby for an id, which it refuses; the connection.
+    /// Asks a standby for an id, which it refuses; returns the connection.
     pub fn refuses(&self) -> Client {
         let mut client = self.reconnect();
         let refused = client.batch_execute("SELECT snowflake_next_id(900)").expect_err("a standby mints");
@@ -120,15 +120,15 @@ impl Server {
         run(promote);
     }
 
-    /// Has a standby begin to become a primary.
+    /// Begins to promote a standby.
     pub fn begin_promotion(&self) {
         let mut promote = self.pg("pg_ctl");
         promote.args(["promote", "--no-wait", "--silent", "-D"]).arg(&self.dir);
         run(promote);
     }
 
-    /// Makes a standby of this name the synchronous one, and waits until commits wait for it and it has caught
-    /// up: from then on it may be promoted.
+    /// Makes the standby of this name the synchronous one, and waits until commits wait for it and it has caught
+    /// up. From then on it may be promoted.
     pub fn make_synchronous(&self, standby: &str) {
         self.make_synchronous_as(standby, &[standby]);
     }
@@ -138,7 +138,8 @@ impl Server {
         self.configure(&[&format!("synchronous_standby_names = '{names}'")]);
         self.reload("synchronous_standby_names", names);
         let named = format!("application_name IN ('{}')", standbys.join("', '"));
-        // Each WAL sender reads the setting by itself, and those that were named before go on answering until then.
+        // Each WAL sender reads the setting by itself, and standbys that were named before continue to acknowledge
+        // until then.
         self.wait_until(&format!(
             "SELECT count(*) FILTER (WHERE {named}) = {} AND bool_and({named} = (sync_state <> 'async'))
              FROM pg_stat_replication",
@@ -149,7 +150,7 @@ impl Server {
         self.until_followed(standbys);
     }
 
-    /// Waits until these standbys have what is written now.
+    /// Waits until these standbys have all WAL written so far.
     pub fn until_followed(&self, standbys: &[&str]) {
         let written: String = self.answer("SELECT pg_current_wal_insert_lsn()::text");
         self.wait_until(&format!(
@@ -160,7 +161,7 @@ impl Server {
         ));
     }
 
-    /// Commits wait for no standby any more.
+    /// Commits no longer wait for any standby.
     pub fn make_asynchronous(&self) {
         self.configure(&["synchronous_standby_names = ''"]);
         self.reload("synchronous_standby_names", "");

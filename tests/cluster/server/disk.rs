@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use crate::process::disk_library;
 use crate::server::{Build, Server};
 
-/// What a disk does to calls on files of the WAL.
+/// What a disk does to calls on WAL files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
     /// What calls that write fail with.
@@ -28,13 +28,13 @@ pub struct Trouble {
     pub calls: i32,
 }
 
-/// Where the words of disk.c's struct lie that are read here.
+/// Offsets of the words of disk.c's struct that are read here.
 const STRUCK: u64 = 20;
 const KEPT: u64 = 24;
 
 impl Server {
-    /// A server with idgen, and with its WAL on a disk that [`Server::trouble`] reaches; on any other where there is
-    /// no C compiler.
+    /// A server with idgen whose WAL is on a disk that [`Server::trouble`] can affect; on an ordinary disk if there
+    /// is no C compiler.
     pub fn start_on_disk(build: Build, settings: &[&str]) -> Server {
         let mut server = Server::new(build);
         server.has_disk = disk_library().is_some();
@@ -105,8 +105,8 @@ impl Server {
         lost
     }
 
-    /// Forgets what a loss of power would take back, of a server that is down: pg_rewind changes its files beside the
-    /// disk.
+    /// Forgets what a loss of power would undo, for a server that is down: pg_rewind changes its files behind the
+    /// back of the disk.
     pub(super) fn forget_journals(&self) {
         for file in fs::read_dir(&self.sockets).expect("a folder").flatten() {
             if file.file_name().to_string_lossy().starts_with("disk.") {
@@ -151,8 +151,8 @@ impl Server {
     }
 }
 
-/// Puts what a journal has kept back in its place, the last first; how many bytes. The last entry may be cut off: what
-/// it is for has not been written then.
+/// Restores what a journal has kept, the last entry first, and returns the number of bytes. The last entry may be
+/// incomplete; then its write has not happened.
 fn take_back(file: &File, kept: &[u8]) -> u64 {
     let number = |at: usize| Some(u64::from_ne_bytes(kept.get(at..at + 8)?.try_into().ok()?));
     let (mut at, mut entries) = (0, Vec::new());

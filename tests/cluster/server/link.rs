@@ -1,4 +1,4 @@
-//! The way from a standby to the server that it follows, which can be cut, one way or both, and healed.
+//! The link from a standby to the server that it follows, which can be cut in one or both directions, and healed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -19,7 +19,7 @@ use crate::server::Server;
 pub enum Direction {
     /// The WAL.
     ToStandby = 0,
-    /// What the standby says that it has.
+    /// The positions that the standby reports.
     ToPrimary = 1,
 }
 
@@ -33,7 +33,7 @@ pub enum Flow {
     Held,
 }
 
-/// A socket that a standby connects to, and the threads that carry what is sent to the server at its other end.
+/// A socket to which a standby connects, and the threads that forward the traffic to the server at the other end.
 pub struct Link {
     folder: PathBuf,
     shared: Arc<Shared>,
@@ -46,7 +46,7 @@ struct Shared {
 }
 
 struct State {
-    /// The socket of the server at the other end; none where there is nobody.
+    /// The socket of the server at the other end; `None` if there is none.
     server: Option<PathBuf>,
     /// Whether connections are refused.
     broken: bool,
@@ -92,13 +92,13 @@ impl Link {
         self.folder.display().to_string()
     }
 
-    /// Leads to this server from now on; what was on its way is lost.
+    /// Connects to this server from now on; data in flight is lost.
     pub fn lead_to(&self, server: &Server) {
         self.change(|state| state.server = Some(server.sockets.join(SOCKET)));
         self.lose();
     }
 
-    /// Leads to nobody any more, whatever else becomes of the link; what was on its way is lost.
+    /// Connects to no server any more, whatever else happens to the link; data in flight is lost.
     pub fn cut_off(&self) {
         self.change(|state| state.server = None);
         self.lose();
@@ -112,7 +112,7 @@ impl Link {
         }
     }
 
-    /// Sets what happens to the bytes of a direction, and counts from then on what is caught by that.
+    /// Sets what happens to the bytes of a direction, and counts the bytes affected from then on.
     pub fn set_flow(&self, direction: Direction, flow: Flow) {
         self.change(|state| {
             state.flows[direction as usize] = flow;
@@ -120,7 +120,7 @@ impl Link {
         });
     }
 
-    /// Loses what is on its way, and the connections.
+    /// Drops data in flight and all connections.
     pub fn lose(&self) {
         self.change(|state| {
             for stream in std::mem::take(&mut state.open).into_values().flatten() {
@@ -165,7 +165,7 @@ impl Shared {
         self.state.lock().expect("a link")
     }
 
-    /// Connects a standby; false at the end of all.
+    /// Connects a standby; false when the link has ended.
     fn accept(self: &Arc<Self>, standby: &UnixStream) -> bool {
         let mut state = self.state();
         if state.ended {
@@ -191,7 +191,7 @@ impl Shared {
         true
     }
 
-    /// Carries what comes, until one side or the link has ended the connection.
+    /// Forwards data until one side or the link ends the connection.
     fn carry(&self, number: usize, mut from: UnixStream, mut to: UnixStream, direction: Direction) {
         let mut bytes = vec![0; 1 << 16];
         while let Ok(length @ 1..) = from.read(&mut bytes) {
@@ -204,7 +204,7 @@ impl Shared {
         }
     }
 
-    /// Waits until a piece of a connection may go on; false where it is lost.
+    /// Waits until a piece of data may be forwarded; false if it is lost.
     fn lets_pass(&self, number: usize, direction: Direction) -> bool {
         let mut state = self.state();
         let flow = state.flows[direction as usize];

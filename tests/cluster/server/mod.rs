@@ -28,7 +28,7 @@ pub enum Build {
     Release,
     /// With the points of `src/fault.rs`.
     Faults,
-    /// What users of an older PostgreSQL get. It is today's, but for `scripts/test upgrades`.
+    /// What users of an older PostgreSQL have. It is the current one, except in `scripts/test upgrades`.
     Older,
     /// The same PostgreSQL as the release's, with nothing of idgen in its folders.
     Bare,
@@ -101,14 +101,15 @@ impl Server {
         Server::start_empty(Build::Release, settings)
     }
 
-    /// Starts a server as [`Server::start`], whose clock is the machine's and cannot be set: one as fast as users have.
+    /// Starts a server like [`Server::start`], but with the clock of the machine, which cannot be set: as fast as
+    /// for users.
     pub fn start_with_true_clock(settings: &[&str]) -> Server {
         let mut server = Server::new(Build::Release);
         server.sets_clock = false;
         server.start_with_idgen(settings)
     }
 
-    /// Starts a server without the extension, nor its library where the settings do not preload it.
+    /// Starts a server without the extension, and without its library unless the settings preload it.
     pub fn start_empty(build: Build, settings: &[&str]) -> Server {
         Server::new(build).start_new(settings)
     }
@@ -161,12 +162,12 @@ impl Server {
         self.number
     }
 
-    /// When its clock was set, for whoever needs that after the server is gone.
+    /// The times at which its clock was set, for use after the server is gone.
     pub fn clock_log(&self) -> Arc<Mutex<Vec<ClockSet>>> {
         self.clock.clone()
     }
 
-    /// Has it run another build from its next start on.
+    /// Makes it run another build from its next start on.
     pub fn set_build(&mut self, build: Build) {
         self.build = build;
     }
@@ -201,8 +202,8 @@ impl Server {
         }
     }
 
-    /// Starts the server once, and waits until it has ended by itself: at its start, or a moment later, where
-    /// it could already be connected to.
+    /// Starts the server once, and waits until it has ended by itself: at its start, or a moment later, when it may
+    /// already accept connections.
     ///
     /// # Panics
     /// Where it goes on for over a minute.
@@ -219,7 +220,7 @@ impl Server {
     }
 
     fn start_command(&self) -> Command {
-        // By env and not by this process: root's programs may not share what is another user's.
+        // With env and not in this process: programs of root may not share memory of another user.
         let mut start = command("env");
         start.args(self.preloaded()).arg(self.build.bin().join("pg_ctl"));
         start.args(["start", "--wait", "--silent", "--timeout=60", "-D"]).arg(&self.dir);
@@ -228,7 +229,7 @@ impl Server {
         start
     }
 
-    /// With these variables a program, and what it starts, is shown the server's clock and disk.
+    /// With these variables, a program and its children see the server's clock and disk.
     fn preloaded(&self) -> Vec<String> {
         if !self.sets_clock {
             return Vec::new();
@@ -237,8 +238,8 @@ impl Server {
             self.set_clock(0.0);
         }
         let disk = self.disk_library();
-        // The clock is faked in the server only, and read anew at each call; CLOCK_MONOTONIC and
-        // CLOCK_BOOTTIME stay true, as where an administrator sets the clock.
+        // The clock is faked only in the server, and its setting is read at each call. CLOCK_MONOTONIC and
+        // CLOCK_BOOTTIME stay correct, as when an administrator sets the clock.
         vec![
             format!("LD_PRELOAD={}{disk}", variable("IDGEN_FAKETIME")),
             format!("IDGEN_DISK={}", self.disk_file().display()),
@@ -278,8 +279,8 @@ impl Server {
         self.clock.lock().expect("clock").push(set);
     }
 
-    /// Its ids lie so much later from now on, as if its clock had been set, or earlier. For who reads the log of its
-    /// clock.
+    /// Records that its ids are later or earlier by this much from now on, as if its clock had been set, for
+    /// readers of the log of its clock.
     pub fn shift_ids(&self, ms: i64) {
         let mut log = self.clock.lock().expect("clock");
         let ahead_ms = log.last().map_or(0, |set| set.ahead_ms) + ms;
@@ -319,7 +320,7 @@ impl Server {
         kill(name, pid).expect("a process");
     }
 
-    /// The same for one that may have ended by itself.
+    /// The same for a server that may have ended by itself.
     pub fn signal_if_there(&self, name: &str, pid: i32) {
         let _ = kill(name, pid);
     }
@@ -333,7 +334,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.down("immediate");
-        // Whoever asks why a test has failed may want to look at it.
+        // Keep it, to find out why a test has failed.
         if std::thread::panicking() {
             return;
         }

@@ -11,7 +11,7 @@ use crate::server::Server;
 /// A process of a server.
 pub struct Process {
     pid: i32,
-    /// When it began, in ticks since boot: another one may get its number.
+    /// The time at which it began, in ticks since boot, because another process may get its number.
     began: u64,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Debug for Process {
 }
 
 impl Process {
-    /// The process of this number; none where it has ended.
+    /// The process with this number; `None` if it has ended.
     pub fn find(pid: i32) -> Option<Process> {
         let (_, began) = look(pid)?;
         Some(Process { pid, began })
@@ -56,7 +56,7 @@ impl Process {
         self.state() == Some('T')
     }
 
-    /// Has it go on, where it is still there.
+    /// Lets it continue, if it still exists.
     pub fn go_on(&self) {
         self.signal("CONT");
     }
@@ -65,13 +65,13 @@ impl Process {
         self.state().is_some() && kill(name, self.pid).is_ok()
     }
 
-    /// Its state in `/proc`; none where it has ended.
+    /// Its state in `/proc`; `None` if it has ended.
     fn state(&self) -> Option<char> {
         look(self.pid).filter(|(_, began)| *began == self.began).map(|(state, _)| state)
     }
 }
 
-/// State and beginning of a process; none where it has ended.
+/// State and start time of a process; `None` if it has ended.
 fn look(pid: i32) -> Option<(char, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Its name, in brackets, may have blanks.
@@ -82,8 +82,8 @@ fn look(pid: i32) -> Option<(char, u64)> {
 }
 
 impl Server {
-    /// Stops all processes of the server, as a hypervisor does that pauses its machine. None of them ends meanwhile, and
-    /// none begins.
+    /// Stops all processes of the server, like a hypervisor that pauses its machine. None of them ends and none
+    /// begins in the meantime.
     pub fn stop_all(&self) -> Vec<Process> {
         // The postmaster first, so that there is nobody to start others.
         let postmaster = self.postmaster();

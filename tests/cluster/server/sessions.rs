@@ -1,4 +1,4 @@
-//! Connections to a server, and what is waited for through them.
+//! Connections to a server, and waiting for conditions through them.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +18,7 @@ impl Server {
         format!("host={} user=postgres dbname={database}", self.host())
     }
 
-    /// The folder of its sockets, which clients take for its host.
+    /// The folder of its sockets, which clients use as the host.
     pub fn host(&self) -> String {
         self.sockets.display().to_string()
     }
@@ -38,8 +38,8 @@ impl Server {
         psql
     }
 
-    /// A script on its way to run where the server is, as its administrator has it: the server's user, programs and
-    /// data directory, and a folder to work in. What it starts has the server's clock and log.
+    /// A script as its administrator runs it on the server's machine: with the server's user, programs and data
+    /// directory, and a working folder. Servers that it starts have the server's clock and log.
     pub fn shell(&self, script: &str) -> Command {
         let programs = self.sockets.join("bin");
         let pg_ctl = programs.join("pg_ctl");
@@ -77,7 +77,7 @@ impl Server {
         self.connect_to("postgres")
     }
 
-    /// A connection, where the server takes one now.
+    /// A connection, if the server accepts one now.
     pub fn try_connect(&self) -> Option<Client> {
         let mut client = Client::connect(&self.target("postgres"), NoTls).ok()?;
         client.batch_execute("SELECT 1").is_ok().then_some(client)
@@ -94,7 +94,7 @@ impl Server {
         panic!("the server does not come back\n{}", self.log());
     }
 
-    /// What is done in a session, and done anew in another one until it succeeds: faults may be in its way.
+    /// Does something in a session, and again in another one until it succeeds, because faults may interfere.
     ///
     /// # Panics
     /// Where that takes over a minute.
@@ -122,14 +122,14 @@ impl Server {
         }
     }
 
-    /// Has it read its configuration anew, where it runs.
+    /// Makes it reload its configuration, if it is running.
     pub fn read_configuration(&self) {
         if let Some(postmaster) = self.running() {
             self.signal_if_there("HUP", postmaster.as_raw());
         }
     }
 
-    /// Waits until the server takes connections again, and starts it where it has ended.
+    /// Waits until the server accepts connections again, and starts it if it has ended.
     ///
     /// # Panics
     /// Where that takes over a minute.
@@ -165,8 +165,8 @@ impl Server {
         panic!("{setting} does not become {value}");
     }
 
-    /// Has statements run to their end in a new session, and in another one where the server cuts that off: when a
-    /// backend dies, all are.
+    /// Runs statements to their end in a new session, and in another one if the server ends that: when a backend
+    /// dies, it ends all sessions.
     ///
     /// # Panics
     /// Where one fails otherwise.
@@ -180,7 +180,7 @@ impl Server {
         }
     }
 
-    /// What a query answers in a new session, or in another one as above.
+    /// The result of a query in a new session, or in another one as above.
     ///
     /// # Panics
     /// Where it fails otherwise.
@@ -230,7 +230,7 @@ impl Server {
     }
 }
 
-/// Whether a session has ended because its server did, or because a backend died beside it.
+/// Whether a session has ended because its server did, or because another backend died.
 fn cut_off(error: &postgres::Error) -> bool {
     let ends = [&SqlState::ADMIN_SHUTDOWN, &SqlState::CRASH_SHUTDOWN, &SqlState::CANNOT_CONNECT_NOW];
     error.is_closed() || error.code().is_none_or(|code| ends.contains(&code))

@@ -27,7 +27,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
         detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    detail := regexp_replace(detail, 'lies [0-9]{5,} ms', 'lies N ms');
+    detail := regexp_replace(detail, 'is [0-9]{5,} ms ahead', 'is N ms ahead');
 END $$;
 \x
 SELECT * FROM refused(format('SELECT snowflake_advance(5, %s)', snowflake_make_id(:'later', 5, 0)));
@@ -53,7 +53,7 @@ SELECT snowflake_next_id(5) - :next AS first;
 SELECT snowflake_next_id(5) > :next AS second;
 SELECT count(*) AS ids, bool_and(id > :next) AS greater, count(DISTINCT shard_of(id)) AS shards
 FROM snowflake_next_ids(5, 3000) AS id;
--- What it returns was not minted by it: the last id is still the session's last.
+-- It does not mint the id that it returns: the session's last id stays the same.
 SELECT snowflake_next_id(6) AS id \gset
 SELECT snowflake_advance(5, 0) > :id AS next, snowflake_last_id() = :id AS last_id;
 

@@ -87,7 +87,7 @@ SELECT * FROM snowflake_assign_shard('insta5', 7);
 SELECT count(*) FROM pg_locks
 WHERE mode = 'AccessExclusiveLock' AND locktype = 'relation' AND pid = pg_backend_pid();
 ROLLBACK;
--- The defaults work, and those that are not ours are as before.
+-- The defaults work, and other defaults are as before.
 INSERT INTO insta5.plain DEFAULT VALUES RETURNING shard_of(id), body;
 INSERT INTO insta5.wrapped DEFAULT VALUES
 RETURNING shard_of(as_text::bigint), shard_of(as_numeric::bigint),
@@ -147,7 +147,7 @@ SELECT "column", shard, expression FROM idgen_columns WHERE schema = 'quoted' OR
 SELECT "column", new_default FROM snowflake_assign_shard('quoted', 21) ORDER BY "column" COLLATE "C";
 RESET quote_all_identifiers;
 SELECT "column", shard, expression FROM idgen_columns WHERE schema = 'quoted' ORDER BY "column" COLLATE "C";
--- By an older snapshot what others have done meanwhile would be undone, and a shard be given twice.
+-- With an older snapshot, it would undo changes of others, and could assign a shard twice.
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT * FROM refused('SELECT snowflake_assign_shard(''quoted'', 22)');
 ROLLBACK;
@@ -189,7 +189,7 @@ SET client_min_messages = notice;
 SELECT * FROM snowflake_assign_shard('bare', 5);
 SET client_min_messages = warning;
 
--- It does what the caller may do. Anybody may look.
+-- It does what the caller may do. Everybody may read the view.
 CREATE ROLE regress_idgen_owner;
 CREATE ROLE regress_idgen_other;
 GRANT USAGE, CREATE ON SCHEMA bare TO regress_idgen_owner, regress_idgen_other;
@@ -250,7 +250,7 @@ CREATE EXTENSION idgen;
 DROP FUNCTION refused, columns_of, as_shown;
 DROP ROLE regress_idgen_owner, regress_idgen_other;
 
--- A view over a column whose domain mints does so too, whatever default the column has in its table.
+-- A view of a column whose domain mints does so too, whatever the default of the column in its table.
 CREATE SCHEMA viewed;
 CREATE DOMAIN viewed.d AS bigint DEFAULT snowflake_next_id(50);
 CREATE TABLE viewed.t (id viewed.d DEFAULT 7, n integer);

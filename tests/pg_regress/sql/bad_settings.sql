@@ -16,7 +16,7 @@ SELECT snowflake_next_id(5);
 \echo :LAST_ERROR_SQLSTATE
 SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status;
 
--- Nothing that counts from the epoch is guessed; what does not works.
+-- Nothing that depends on the epoch is guessed; everything else works.
 SELECT * FROM snowflake_decode(11637205501278089);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_time(11637205501278089);
@@ -35,7 +35,7 @@ SELECT name, epoch FROM snowflake_layouts WHERE epoch IS NULL;
 SELECT * FROM snowflake_next_ids(5, 10);
 \echo :LAST_ERROR_SQLSTATE
 
--- Once the list is right, what is left to complain of is the epoch.
+-- Once the list is right, only the epoch is reported.
 ALTER SYSTEM SET idgen.allowed_shards = '0-9';
 SELECT pg_reload_conf();
 \c -

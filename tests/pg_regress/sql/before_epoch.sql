@@ -29,7 +29,7 @@ SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FR
 \x
 SELECT count(*) FROM idgen_shard_stats;
 
--- What needs no clock works.
+-- Functions that need no clock work.
 SELECT * FROM snowflake_decode(11637205501278089);
 SELECT shard_of(11637205501278089), snowflake_min_id('2100-01-01T00:00:00.001Z');
 SELECT snowflake_min_id(now()), snowflake_max_id(now());

@@ -44,7 +44,7 @@ INSERT INTO orders (n) VALUES (1002);
 RESET idgen.shard;
 SELECT n, shard_of(id) FROM orders WHERE n > 1000 ORDER BY n;
 
--- Indexes on what an id tells: shard_of, and snowflake_time with an epoch.
+-- Indexes on parts of an id: shard_of, and snowflake_time with an epoch.
 CREATE INDEX orders_shard ON orders (shard_of(id));
 CREATE INDEX orders_time ON orders (snowflake_time(id, '2025-01-01T00:00:00Z'));
 SET enable_seqscan = off;
@@ -55,7 +55,7 @@ SELECT n FROM orders WHERE shard_of(id) = 1003;
 RESET enable_seqscan;
 RESET enable_bitmapscan;
 
--- What follows a setting is refused where PostgreSQL stores results.
+-- Functions that depend on a setting are refused where PostgreSQL stores results.
 \set VERBOSITY sqlstate
 CREATE INDEX ON orders (snowflake_time(id));
 ALTER TABLE orders ADD COLUMN at timestamptz GENERATED ALWAYS AS (snowflake_time(id)) STORED;

@@ -1,4 +1,4 @@
--- idgen_shard_stats: what is counted for each shard.
+-- idgen_shard_stats: the counters of each shard.
 
 -- Ids are counted, and the runs they came in. A shard asked now and then leases one at a
 -- time; one asked all the time leases many, unless idgen.max_lease forbids.
@@ -14,7 +14,7 @@ SELECT ids >= 20000 AS ids, leases < 15000 AS leases FROM idgen_shard_stats WHER
 SELECT count(*) FROM idgen_shard_stats WHERE shard = 8000;
 SELECT shards_in_use = (SELECT count(*) FROM idgen_shard_stats) AS counted FROM idgen_status;
 
--- Calls that wait are counted, and how long they waited: those that fail,
+-- Calls that wait are counted, with the time that they waited: those that fail,
 SET idgen.max_wait = 0;
 \set VERBOSITY sqlstate
 SELECT count(snowflake_next_id_js(140)) FROM generate_series(1, 13000);
@@ -22,7 +22,7 @@ SET idgen.max_wait = '100ms';
 SELECT count(snowflake_next_id_js(141)) FROM generate_series(1, 26000);
 SELECT shard, waits > 0 AS waits, waited_ms >= 100 AS waited_100_ms
 FROM idgen_shard_stats WHERE shard IN (140, 141) ORDER BY shard;
--- those that are cancelled, here by a timeout,
+-- those that are canceled, here by a timeout,
 SET idgen.max_wait = '10s';
 SET statement_timeout = '50ms';
 SELECT count(*) FROM snowflake_next_ids(142, 5000000);

@@ -1,10 +1,10 @@
--- What DROP EXTENSION idgen CASCADE takes is what idgen_dependents says, and there is a way to go without loss.
+-- DROP EXTENSION idgen CASCADE drops what idgen_dependents shows, and idgen can be removed without loss of data.
 \pset null -
 \pset format unaligned
 SET client_min_messages = error;    -- what CASCADE tells, and that wal_level is too low for a publication
 
--- Every kind of object that can depend on a function, view or type of idgen, and what goes with each. Those
--- named stays_ do not go.
+-- Every kind of object that can depend on a function, view or type of idgen, and what is dropped with each. Those
+-- named stays_ are not dropped.
 CREATE SCHEMA "My ""shop"".x";
 SET search_path = "My ""shop"".x", public;
 CREATE TABLE stays_plain (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), n integer);
@@ -104,7 +104,7 @@ CREATE TABLE stays_referred_1 PARTITION OF stays_referred FOR VALUES FROM (0) TO
 CREATE TABLE stays_referring (n integer, id bigint, FOREIGN KEY (n, id) REFERENCES stays_referred (n, id))
     PARTITION BY RANGE (n);
 CREATE TABLE stays_referring_1 PARTITION OF stays_referring FOR VALUES FROM (0) TO (10);
--- What it cannot see.
+-- Objects that it cannot see.
 CREATE FUNCTION stays_unseen() RETURNS bigint LANGUAGE sql AS 'SELECT snowflake_next_id(5)';
 CREATE TABLE stays_unseen (id bigint DEFAULT stays_unseen());
 INSERT INTO parted (body) SELECT 'a' FROM generate_series(1, 100);
@@ -148,7 +148,7 @@ CREATE TEMP VIEW own AS
             ON (d.refclassid, d.refobjid) = (o.classid, o.objid) AND d.deptype IN ('e', 'i'))
     SELECT * FROM own;
 
--- The truth: what is gone was said, and what was said is gone.
+-- The truth: exactly the objects shown are gone.
 BEGIN;
 CREATE TEMP TABLE before AS
     SELECT *, pg_describe_object(classid, objid, objsubid) AS name, (classid, objid) IN (TABLE own) AS own
@@ -168,15 +168,15 @@ WHERE NOT EXISTS (SELECT FROM gone AS g WHERE (g.classid, g.objid, g.objsubid) =
 SELECT kind, object AS data_not_shown FROM said WHERE data IS NOT NULL AND is_part;
 ROLLBACK;
 
--- The way to go without loss, as the runbook has it. First what tables are partitioned by:
+-- Removal without loss, as in the runbook. First the partition keys of tables:
 BEGIN;
 ALTER EXTENSION idgen DROP FUNCTION shard_of(bigint);
 CREATE OR REPLACE FUNCTION shard_of(id bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE RETURN (id >> 10 & 8191)::integer;
--- then what has a statement,
+-- then the objects with a statement,
 SELECT statement FROM idgen_dependents WHERE statement IS NOT NULL;
 SELECT statement FROM idgen_dependents WHERE statement IS NOT NULL \gexec
--- and what is left has no data.
+-- and the rest has no data.
 SELECT kind, object, data, statement FROM idgen_dependents;
 SET search_path = "My ""shop"".x", public;
 DROP FUNCTION of_default, of_type;

@@ -28,7 +28,7 @@ SELECT epoch, now_tick > 1099511627775 AS now_is_later, ahead_ms, shards_in_use,
 FROM idgen_status;
 SELECT count(*) FROM idgen_shard_stats;
 
--- Ids of the time before are taken apart, and those that another generator made after it, too.
+-- Earlier ids are decoded, and so are those that another generator made later.
 SELECT * FROM snowflake_decode(9223372036854775807);
 SELECT * FROM snowflake_decode(-9223372036854775808);
 SELECT shard_of(9223372036854775807), snowflake_max_id('infinity'),

@@ -50,7 +50,7 @@ INSERT INTO posts VALUES (64), (63), (-1);
 SELECT id, code, sortable FROM posts ORDER BY sortable;
 DROP TABLE posts;
 
--- What is no short code: 22P02, and what is wrong with it.
+-- Invalid short codes: 22P02, and what is wrong with them.
 SELECT snowflake_from_shortcode('');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_from_shortcode('BcQcdiXlt+a');
@@ -68,7 +68,7 @@ SELECT snowflake_from_shortcode('BcQcdiXltba' || repeat('x', 28));
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_from_shortcode(left('BcQcdiXltba' || repeat('x', 28), -28)) AS public_part;
 
--- What is no text of an id.
+-- Invalid id texts.
 SELECT snowflake_from_text('');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_from_text('800000000000');

@@ -98,7 +98,7 @@ SELECT count(*) FROM snowflake_next_ids(105, 1);
 SELECT count(*), count(DISTINCT id) FROM generate_series(1, 10) AS n, snowflake_next_ids(105, n) AS id;
 SELECT count(*), count(DISTINCT id)
 FROM (SELECT snowflake_next_ids(105, 10) AS id FROM generate_series(1, 10)) AS batches;
--- What is not read of a batch is skipped: nobody gets it later.
+-- Ids of a batch that are not read are skipped: nobody gets them later.
 SELECT max(id) AS fifth FROM (SELECT snowflake_next_ids(105, 1000) AS id LIMIT 5) AS s \gset
 SELECT pg_temp.position(snowflake_next_id(105)) - pg_temp.position(:fifth) >= 996 AS after_the_batch;
 
@@ -171,7 +171,7 @@ FETCH 1 FROM ids \gset second_
 SELECT :first_id < :between_id AND :between_id < :second_id AS in_order_of_fetching;
 COMMIT;
 
--- A shard that is asked now and then starts its milliseconds at ever other sequence numbers, so that
--- users who take the remainder of an id find every bucket.
+-- A shard that mints now and then starts its milliseconds at varying sequence numbers, so that the remainder of an
+-- id hits every bucket.
 SELECT count(DISTINCT id % 16) AS of_16, count(DISTINCT id & 1023) > 16 AS sequence_moves
 FROM (SELECT snowflake_next_id(130) AS id, pg_sleep(0.002) FROM generate_series(1, 40)) AS quiet;

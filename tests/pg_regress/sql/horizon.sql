@@ -40,8 +40,8 @@ SELECT snowflake_safe_horizon() > :failed AS passes;
 SELECT snowflake_safe_horizon() AS horizon \gset
 SELECT snowflake_next_id(6) >= :horizon AS one, min(id) >= :horizon AS batch FROM snowflake_next_ids(7, 100) AS id;
 
--- What parallel workers mint is their leader's until it ends. It is of a shard of its own: so many ids in so
--- short a time run ahead of the clock, and the horizon does not.
+-- Ids of parallel workers belong to their leader until it ends. They are of a shard of their own: so many ids in
+-- such a short time run ahead of the clock, and the horizon does not.
 CREATE TABLE rows AS SELECT generate_series(1, 100000) AS n;
 ANALYZE rows;
 SET min_parallel_table_scan_size = 0;

@@ -25,8 +25,8 @@ CREATE TEMP TABLE words AS
 GRANT SELECT ON words TO regress_idgen_attacker;
 DROP EXTENSION idgen;
 
--- An operator or function whose argument types fit better than those of pg_catalog is preferred, wherever in
--- the search_path it is. So the attacker makes every such operator and function that comes to mind.
+-- An operator or function whose argument types match better than those of pg_catalog is preferred, wherever in the
+-- search_path it is. So the attacker creates every such operator and function.
 GRANT CREATE, USAGE ON SCHEMA ids TO regress_idgen_attacker;
 SET ROLE regress_idgen_attacker;
 DO $$
@@ -74,7 +74,7 @@ RESET ROLE;
 SELECT count(*) > 2000 AS operators FROM pg_operator WHERE oprnamespace = 'ids'::regnamespace;
 SELECT count(*) > 2000 AS functions FROM pg_proc WHERE pronamespace = 'ids'::regnamespace;
 
--- Temporary tables and types stand for those of the catalog, and pg_temp is first.
+-- Temporary tables and types hide those of the catalog, because pg_temp is first.
 CREATE TEMP TABLE pg_class (oid oid, relname name);
 CREATE TEMP TABLE pg_proc (oid oid, proname name);
 CREATE TEMP TABLE pg_namespace (oid oid, nspname name);
@@ -142,8 +142,8 @@ TABLE kept;
 SELECT "table" FROM ids.idgen_columns;
 DROP EXTENSION idgen;
 
--- What is there already under a name of the extension's is refused, and not replaced: it would still be the
--- attacker's, who could then make it do anything.
+-- An existing object with a name of the extension is refused, and not replaced: the attacker would still own it,
+-- and could make it do anything.
 CREATE FUNCTION state_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE statement;

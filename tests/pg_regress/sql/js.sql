@@ -34,13 +34,13 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
         detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    detail := regexp_replace(detail, 'lies [0-9]{4,} ms', 'lies N ms');
+    detail := regexp_replace(detail, 'is [0-9]{4,} ms ahead', 'is N ms ahead');
 END $$;
 \x
 SET idgen.max_wait = 0;
 SELECT * FROM refused('SELECT snowflake_next_id_js(21) FROM generate_series(1, 13000)');
 RESET idgen.max_wait;
--- A shard that is null, or above what 8 bits hold.
+-- A shard that is null, or does not fit into 8 bits.
 SELECT * FROM refused('SELECT snowflake_next_id_js(NULL)');
 SELECT * FROM refused('SELECT snowflake_next_id_js(256)');
 SELECT * FROM refused('SELECT snowflake_next_id_js(-1)');

@@ -1,9 +1,9 @@
--- The durable high-water mark: when it is written, where it is kept, what it costs.
+-- The durable high-water mark: when it is written, where it is kept, and its cost.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 CREATE EXTENSION idgen;
 
--- Nothing is written before the first id: not at the start, not by what mints none.
+-- Nothing is written before the first id: not at the start, and not by functions that do not mint.
 SELECT snowflake_next_id(9000);
 SELECT count(*) FROM snowflake_next_ids(5, 0);
 SELECT mark, mark_at, mark_kept_in, window_left_ms, renewals, flush_ms, clock_steps_back, clock_steps_forward
@@ -62,8 +62,8 @@ SELECT :ids AS ids, :different AS different, mark > :last_tick AS after_the_ids,
        renewals - :renewals_before BETWEEN 1 AND 6 AS renewals
 FROM idgen_status;
 
--- The price: a million single ids write less than 10 kB of WAL, what the server itself writes meanwhile
--- included. A sequence writes more than ten times that for a tenth of the numbers.
+-- The cost: a million single ids write less than 10 kB of WAL, including what the server itself writes in the
+-- meantime. A sequence writes more than ten times as much for a tenth of the numbers.
 CREATE SEQUENCE numbers;
 SELECT pg_sleep(1.2);
 SELECT pg_current_wal_insert_lsn() AS before, renewals AS renewals_before FROM idgen_status \gset
@@ -88,7 +88,7 @@ SELECT snowflake_advance(5, snowflake_max_id(clock_timestamp() + interval '1 hou
 \set VERBOSITY default
 SELECT mark = :mark_before AS same, renewals - :renewals_before AS renewals FROM idgen_status;
 
--- Other origins keep what is theirs.
+-- Other origins keep their progress.
 SELECT pg_replication_origin_create('regress_idgen_origin') AS origin \gset
 SELECT :origin < 65534 AS another;
 SELECT pg_replication_origin_advance('regress_idgen_origin', '0/ABCD');

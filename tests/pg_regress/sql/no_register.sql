@@ -54,14 +54,14 @@ SELECT pg_replication_origin_create('other 3') > 0 AS created;
 SELECT warning AS a_name_takes_no_room_yet FROM idgen_status;
 SELECT pg_replication_origin_advance('other 3', '0/1');
 SELECT regexp_replace(warning, '^"[a-z_]+"', 'The setting') AS warning FROM idgen_status;
--- Whoever may do nothing else may read it.
+-- A role without any other privilege may read it.
 CREATE ROLE regress_idgen_nobody;
 SET ROLE regress_idgen_nobody;
 SELECT regexp_replace(warning, '^"[a-z_]+"', 'The setting') AS warning FROM idgen_status;
 RESET ROLE;
 DROP ROLE regress_idgen_nobody;
 
--- What mints nothing works.
+-- Functions that do not mint work.
 SELECT * FROM snowflake_decode(11637205501278089);
 SELECT shard_of(11637205501278089), snowflake_min_id('2025-01-01T00:00:00.001Z'),
        snowflake_between(0, '2025-01-01T00:00:00Z', 'infinity'),

@@ -1,4 +1,4 @@
--- Without shared_preload_libraries: what needs no shared memory works, all else says what to do.
+-- Without shared_preload_libraries, functions that need no shared memory work, and all others say what to do.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 
@@ -50,7 +50,7 @@ SELECT snowflake_next_id(8192);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_next_id(NULL);
 \echo :LAST_ERROR_SQLSTATE
--- No id was minted: so there is no last one.
+-- No id was minted, so there is no last one.
 SELECT snowflake_last_id();
 \echo :LAST_ERROR_SQLSTATE
 
@@ -74,7 +74,7 @@ SELECT * FROM idgen_status;
 SELECT * FROM idgen_shard_stats;
 \echo :LAST_ERROR_SQLSTATE
 
--- An ordinary role may create the extension here too, and gets what works here.
+-- An ordinary role may create the extension here too, with the functions that work here.
 CREATE ROLE regress_idgen_owner;
 CREATE DATABASE regress_idgen_owned OWNER regress_idgen_owner;
 \c regress_idgen_owned

@@ -1,5 +1,5 @@
--- Without shared_preload_libraries, and the configuration file gives the epoch wrongly: nothing is decoded
--- by a guess, nor by what a session says.
+-- Without shared_preload_libraries, and with an invalid epoch in the configuration file: nothing is decoded with a
+-- guessed epoch, nor with that of a session.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 CREATE EXTENSION idgen;
@@ -15,7 +15,7 @@ SELECT * FROM snowflake_decode(0);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_min_id(now());
 \echo :LAST_ERROR_SQLSTATE
--- What counts from another epoch, or from none, works.
+-- Functions that count from another epoch, or from none, work.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 SELECT shard_of(11637205501278089), snowflake_time(0, '2025-01-01T00:00:00Z');

@@ -1,4 +1,4 @@
--- What the planner makes of shard_of: an index on it is used, and partitions by it are pruned.
+-- The planner uses an index on shard_of, and prunes partitions by it.
 CREATE TABLE orders (id bigint);
 CREATE INDEX orders_shard ON orders (shard_of(id));
 SET enable_seqscan = off;

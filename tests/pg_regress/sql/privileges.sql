@@ -1,4 +1,4 @@
--- Who may do what. What others may put in the way of a name is in hostile.sql.
+-- Privileges. Objects of others that hide a name are in hostile.sql.
 CREATE ROLE regress_idgen_user;
 CREATE ROLE regress_idgen_watcher IN ROLE pg_monitor;
 CREATE DATABASE regress_idgen_bare;
@@ -54,7 +54,7 @@ SELECT snowflake_remove_mark();
 -- Nor give another shard to tables of others, wherever they are.
 SELECT snowflake_assign_shard('closed', 5);
 \echo :LAST_ERROR_SQLSTATE
--- What concerns the whole server is for superusers: in no session, role or database can it be changed.
+-- Settings of the whole server are for superusers, and cannot be changed for a session, role or database.
 ALTER SYSTEM SET idgen.allowed_shards = '1';
 \echo :LAST_ERROR_SQLSTATE
 SELECT name, refused.* FROM pg_settings, state_of(format('SET %s = %L', name, setting)) AS refused
@@ -134,8 +134,7 @@ WHERE classid = 'pg_class'::regclass AND deptype = 'e' AND acl.grantee <> c.relo
   AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')
 GROUP BY 1, 2 ORDER BY 1, 2;
 
--- The extension lives in whatever schema it is created in, also where the search_path does not lead there,
--- and leaves nothing behind.
+-- The extension works in any schema, even one that is not in the search_path, and leaves nothing behind.
 DROP EXTENSION idgen;
 CREATE SCHEMA ids;
 CREATE EXTENSION idgen SCHEMA ids;

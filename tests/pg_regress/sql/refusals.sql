@@ -23,7 +23,8 @@ BEGIN
 EXCEPTION WHEN invalid_parameter_value THEN
     NULL;
 END $$;
--- Who is cancelled while he waits is not refused. Nor is who takes an id apart wrongly, or sets a setting wrongly.
+-- Calls canceled while they wait do not count as refused. Nor do invalid arguments of functions that decode, or
+-- invalid settings.
 SET idgen.max_wait = '1h';
 SET statement_timeout = '300ms';
 SELECT count(snowflake_next_id_js(240)) FROM generate_series(1, 100000);

@@ -11,7 +11,7 @@ BEGIN
         COMMIT;
     END LOOP;
 END $$;
--- Pages that a statement visits, once what it needs is in the caches of this session.
+-- Pages that a statement visits, once the caches of this session have what it needs.
 CREATE FUNCTION pages(statement text) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     plan json;

@@ -1,4 +1,4 @@
--- The settings: what they are, what they refuse, from when on they count.
+-- The settings: their properties, the values they refuse, and when they take effect.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 
@@ -8,7 +8,7 @@ FROM pg_settings WHERE name LIKE 'idgen.%' ORDER BY name COLLATE "C";
 SELECT name FROM pg_settings WHERE name LIKE 'idgen.%' AND coalesce(short_desc, '') = '';
 SHOW idgen.epoch;
 
--- The status view shows them as they are in force.
+-- The status view shows the values in effect.
 SET idgen.shard = 12;
 SET idgen.max_wait = '2min';
 SET idgen.max_lease = 3;
@@ -24,8 +24,8 @@ SELECT count(*) AS rows,
        bool_and(abs(years_left - extract(epoch FROM ends_at - now()) / 86400 / 365.25) < 0.01) AS years_left
 FROM idgen_status;
 
--- Numbers outside their range are refused, and what was set stays. (The messages are PostgreSQL's own
--- and differ from version to version.)
+-- Numbers out of range are refused, and the old value stays. (The messages are PostgreSQL's own and differ between
+-- versions.)
 \set VERBOSITY sqlstate
 SET idgen.shard = 8192;
 SET idgen.shard = -2;
@@ -42,7 +42,7 @@ ALTER SYSTEM SET idgen.max_clock_jump = -2;
 ALTER SYSTEM SET idgen.max_clock_jump = '25d';
 SELECT shard, max_ahead, max_wait, max_lease, reserve_ahead, max_clock_jump FROM idgen_status;
 
--- What concerns the whole server is not a session's to set, nor the epoch anybody's while it runs.
+-- A session cannot set what concerns the whole server, and nobody can set the epoch while it runs.
 SET idgen.max_ahead = '2s';
 SET idgen.reserve_ahead = '2s';
 SET idgen.max_clock_jump = -1;
@@ -56,8 +56,8 @@ ALTER ROLE postgres SET idgen.max_clock_jump = -1;
 SET idgen.shards = 5;
 \set VERBOSITY default
 
--- An epoch in another form than RFC 3339 or whole milliseconds is refused, with what is wrong and what
--- would be right.
+-- An epoch that is neither RFC 3339 nor whole milliseconds is refused, with a DETAIL of the error and a HINT about
+-- the correct form.
 ALTER SYSTEM SET idgen.epoch = 'yesterday';
 \echo :LAST_ERROR_SQLSTATE
 ALTER SYSTEM SET idgen.epoch = '';
@@ -104,7 +104,7 @@ ALTER SYSTEM SET idgen.allowed_shards = '-5';
 ALTER SYSTEM SET idgen.allowed_shards = '1-2-3';
 \echo :LAST_ERROR_SQLSTATE
 
--- A session that runs already heeds a reload, and may not go on with ids it has leased.
+-- An existing session obeys a reload, and may not continue with ids that it has leased.
 SELECT count(*) FROM (SELECT snowflake_next_id(400) FROM generate_series(1, 1000)) AS busy;
 ALTER SYSTEM SET idgen.allowed_shards = ' 0 - 9 , 8191,5,5 ';
 SELECT pg_reload_conf();

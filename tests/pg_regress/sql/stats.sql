@@ -9,17 +9,17 @@ SELECT count(snowflake_next_id(701)) FROM generate_series(1, 5000);
 SELECT ids >= 5000 AS ids, leases < 5000 AS leases, last_id >= snowflake_last_id() AS last_id,
        shard_of(last_id)
 FROM idgen_shard_stats WHERE shard = 701;
--- The rate is that of the time from the reset to the reading, which lies between two looks at the clock.
+-- The rate is for the time from the reset to the reading, which lies between two readings of the clock.
 SELECT clock_timestamp() AS before \gset
 SELECT ids, ids_per_second AS rate, stats_reset AS since FROM idgen_shard_stats WHERE shard = 700 \gset
 SELECT :rate <= :ids / extract(epoch FROM :'before'::timestamptz - :'since') AS not_too_high,
        :rate >= :ids / extract(epoch FROM clock_timestamp() - :'since') AS not_too_low;
--- What snowflake_advance goes past counts as the last id; nothing was handed out for it.
+-- The id that snowflake_advance goes past counts as the last id, although nothing was handed out.
 SELECT snowflake_make_id(snowflake_time(:last) + interval '1 s', 702, 7) AS past \gset
 SELECT snowflake_advance(702, :past) - :past AS advanced;
 SELECT ids, leases, last_id = :past AS last_id FROM idgen_shard_stats WHERE shard = 702;
 
--- A reset begins the counters anew, and nothing else.
+-- A reset resets the counters, and nothing else.
 SELECT shards_in_use AS in_use FROM idgen_status \gset
 SELECT clock_timestamp() AS before, last_id AS last FROM idgen_shard_stats WHERE shard = 700 \gset
 SELECT snowflake_stats_reset();

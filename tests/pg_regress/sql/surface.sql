@@ -24,8 +24,8 @@ FROM our_functions
 ORDER BY proname COLLATE "C", pronargs;
 \pset format aligned
 
--- What the planner is told. Minting is VOLATILE and takes nulls, to refuse them; taking apart is
--- STRICT, and IMMUTABLE where no setting enters.
+-- Properties for the planner. Minting is VOLATILE and accepts nulls in order to refuse them; decoding is STRICT,
+-- and IMMUTABLE if it does not depend on a setting.
 SELECT proname AS function, pronargs AS args, l.lanname AS language, provolatile AS volatile,
        proparallel AS parallel, proisstrict AS strict, prosecdef AS definer, prorows AS rows
 FROM our_functions JOIN pg_language AS l ON l.oid = prolang
@@ -57,7 +57,7 @@ SELECT proname AS function_with_unnamed_argument
 FROM our_functions
 WHERE pronargs > 0 AND (proargnames IS NULL OR '' = ANY (proargnames));
 
--- What may fail says with which SQLSTATE.
+-- Functions that may fail name their SQLSTATEs.
 SELECT proname AS function_that_names_no_error
 FROM our_functions
 WHERE provolatile = 'v' AND obj_description(oid, 'pg_proc') !~ 'Errors?: ';

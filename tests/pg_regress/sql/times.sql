@@ -19,14 +19,15 @@ SELECT count(*) AS gaps
 FROM generate_series(timestamptz '2025-01-01T00:00:00Z', '2025-01-01T00:00:01Z', '1 ms') AS ts
 WHERE snowflake_max_id(ts) + 1 <> snowflake_min_id(ts + interval '1 ms');
 
--- No id lies before the epoch, so what begins there begins with the first id, and what ends there is empty: at the
--- microsecond before it, at the moments that clients send for none, at the first that there is.
+-- No id lies before the epoch, so a range that begins there begins with the first id, and one that ends there is
+-- empty: at the microsecond before it, at the timestamps that clients send for none, and at the first timestamp
+-- there is.
 SELECT ts, snowflake_min_id(ts), snowflake_max_id(ts)
 FROM (VALUES (timestamptz '-infinity'), ('4714-11-24 00:00:00Z BC'), ('0001-01-01Z'), ('1970-01-01Z'),
              ('2024-12-31T23:59:59.999999Z')) AS moments (ts)
 ORDER BY ts;
--- Nor after the end of 2^40 ms. What ends there ends with the last id; but no bigint is so late that what begins there
--- were empty, and no bound is made up.
+-- Nor after the end of 2^40 ms. A range that ends there ends with the last id. But no bigint is so late that a
+-- range that begins there would be empty, and no bound is made up.
 SELECT ts, snowflake_max_id(ts)
 FROM (VALUES (timestamptz '2059-11-04T19:53:47.776Z'), ('9999-12-31Z'), ('294276-12-31T23:59:59.999999Z'),
              ('infinity')) AS moments (ts)
@@ -95,7 +96,7 @@ SELECT count(*) AS differs
 FROM events
 WHERE snowflake_between(id, '2025-01-05T06:07:08.009', '2025-01-20T21:22:23.024')
       <> (snowflake_time(id) BETWEEN '2025-01-05T06:07:08.009' AND '2025-01-20T21:22:23.024');
--- With nulls too it gives what BETWEEN gives.
+-- With nulls the result is that of BETWEEN too.
 SELECT snowflake_between(NULL, '2025-01-01', '2025-01-02') AS no_id,
        snowflake_between(0, NULL, '2025-01-02') AS no_from,
        snowflake_between(0, '2025-01-01', NULL) AS no_upto,

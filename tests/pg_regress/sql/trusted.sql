@@ -1,5 +1,6 @@
--- An ordinary role may create the extension where it may create objects. The script then runs as a superuser, whatever
--- the role has prepared, and what it makes is the superuser's: the role owns the extension and nothing in it.
+-- An ordinary role may create the extension where it may create objects. The script then runs as a superuser,
+-- whatever the role has prepared, and its objects belong to the superuser: the role owns the extension and nothing
+-- in it.
 CREATE ROLE regress_idgen_owner;
 CREATE ROLE regress_idgen_user;
 CREATE DATABASE regress_idgen_trusted;
@@ -27,7 +28,8 @@ END $$;
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 CREATE SCHEMA ids AUTHORIZATION regress_idgen_owner;
 
--- It takes the right to create objects, in the database and in the schema, and a schema whose name ends no literal.
+-- This requires the privilege to create objects in the database and in the schema, and a schema whose name ends no
+-- literal.
 \set VERBOSITY terse
 \set SHOW_CONTEXT never
 SET ROLE regress_idgen_owner;
@@ -42,11 +44,11 @@ CREATE EXTENSION idgen SCHEMA pg_catalog;
 \echo :LAST_ERROR_SQLSTATE
 CREATE SCHEMA "a'; SELECT";
 SELECT state_of('CREATE EXTENSION idgen SCHEMA "a''; SELECT"') <> 'allowed' AS refused;
--- The script of 0.1.0 looked names up in the schema. Where it has been left, it is not for ordinary roles.
+-- The script of 0.1.0 looked up names in the schema. If it is still installed, it is not for ordinary roles.
 CREATE EXTENSION idgen VERSION '0.1.0' SCHEMA ids;
 \echo :LAST_ERROR_SQLSTATE
 
--- The portable edition is not taken over from whoever made it, in whatever state it is.
+-- The portable edition is not taken over from an ordinary role, in whatever state it is.
 CREATE SCHEMA idgen_portable;
 CREATE SEQUENCE idgen_portable.last_id;
 CREATE EXTENSION idgen SCHEMA ids;
@@ -54,7 +56,7 @@ CREATE EXTENSION idgen SCHEMA ids;
 ALTER SEQUENCE idgen_portable.last_id RENAME TO moved;
 CREATE EXTENSION idgen SCHEMA ids;
 \echo :LAST_ERROR_SQLSTATE
--- Nor where it comes while the script runs, by an event trigger here, and by another session where there is none.
+-- Nor if it appears while the script runs, here by an event trigger, and without one by another session.
 DROP SEQUENCE idgen_portable.moved;
 CREATE FUNCTION idgen_portable.mint(
     shard integer, want bigint, waited_ms bigint DEFAULT 0, js boolean DEFAULT false)
@@ -108,8 +110,8 @@ SELECT (SELECT count(*) FROM ids.idgen_status) AS status, (SELECT count(*) FROM 
        (SELECT count(*) > 5 FROM ids.snowflake_layouts) AS layouts,
        (SELECT count(*) > 0 FROM ids.idgen_dependents) AS dependents;
 
--- The owner of the extension and its schema may do what everybody may, and nothing that takes a superuser or a grant;
--- nor change what is in the extension, give it to itself, or put something else in its place.
+-- The owner of the extension and its schema may do what everybody may, and nothing that requires a superuser or a
+-- grant. It cannot change, take over or replace members of the extension.
 SET ROLE regress_idgen_owner;
 SELECT state_of(statement), statement
 FROM unnest(string_to_array($$SELECT ids.snowflake_advance(510, 0)

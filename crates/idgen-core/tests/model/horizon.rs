@@ -22,7 +22,7 @@ const ONE_RUN: World = World {
     max_lease: 2,
 };
 
-/// The same over a crash, or a failover to a synchronous standby.
+/// The same across a crash, or a failover to a synchronous standby.
 const RUNS: World = World {
     synchronous: true,
     failover: true,
@@ -46,7 +46,7 @@ fn below_the_horizon_all_is_settled() {
     assert_eq!(failed("horizon", ONE_RUN), [] as [&str; 0]);
 }
 
-/// The same where the clock is set twice and the horizon read twice.
+/// The same with the clock set twice and the horizon read twice.
 #[test]
 #[ignore = "takes minutes"]
 fn the_horizon_holds_and_never_goes_back() {
@@ -56,7 +56,7 @@ fn the_horizon_holds_and_never_goes_back() {
     );
 }
 
-/// The same over crashes and failovers to a synchronous standby, and it never goes back.
+/// The same across crashes and failovers to a synchronous standby, and it never goes back.
 #[test]
 #[ignore = "takes minutes"]
 fn the_horizon_holds_over_runs_of_the_server() {

@@ -22,15 +22,15 @@ const ONE_SERVER: World = World {
     max_lease: 2,
 };
 
-/// The same where backends queue for milliseconds that the clock has not reached.
+/// The same with backends that queue for milliseconds that the clock has not reached.
 const QUEUEING: World = World { max_wait: 1, max_ahead: 0, ..ONE_SERVER };
 
 /// Two servers with synchronous replication; either may be promoted while the other lives.
 const SYNCHRONOUS: World =
     World { synchronous: true, failover: true, faults: 2, ticks: 3, max_lease: 1, ..ONE_SERVER };
 
-/// Synchronous replication begins while the first server mints; the second may be promoted, and the first lives
-/// on. The clocks stand still: where they go on, two servers repeat less.
+/// Synchronous replication begins while the first server mints; the second may be promoted, and the first lives on.
+/// The clocks stand still, because with advancing clocks two servers repeat less.
 const BEGINNING: World =
     World { begins: true, failover: true, faults: 1, ticks: 3, max_lease: 1, clock_sets: 0, ..ONE_SERVER };
 
@@ -61,15 +61,15 @@ fn one_server_with_more_ids_repeats_nothing() {
     assert_holds("one server, more ids", World { ids: 3, clock_sets: 0, ..ONE_SERVER });
 }
 
-/// The same where calls stop between the reading of the limit and that of the floor, too: a limit of this run is
-/// not seen without its floor.
+/// The same with calls that also stop between reading the limit and reading the floor: a limit of this run is never
+/// seen without its floor.
 #[test]
 fn a_limit_is_read_before_the_floor() {
     let world = World { fine: true, ids: 3, clock_sets: 0, max_lease: 1, ticks: 2, ..ONE_SERVER };
     assert_holds("limit before floor", world);
 }
 
-/// The same where a mark is written early, and published by whoever finds it on disk.
+/// The same with a mark that is written early, and published by the backend that finds it on disk.
 #[test]
 fn early_renewals_repeat_nothing() {
     assert_holds("early renewals", World { reserve_ahead: 2, max_lease: 1, ticks: 3, ..ONE_SERVER });
@@ -89,14 +89,14 @@ fn synchronous_failover_repeats_nothing() {
     assert_holds("synchronous failover", SYNCHRONOUS);
 }
 
-/// Promise 1: from the moment at which commits wait for a standby, so do ids, whatever backends and limits were
-/// on their way: what is minted from then on, a promoted standby does not mint.
+/// Promise 1: from the moment at which commits wait for a standby, so do ids, whatever backends and limits are in
+/// flight: a promoted standby does not repeat ids minted from then on.
 #[test]
 fn ids_wait_for_standbys_as_soon_as_commits_do() {
     assert_holds("synchronous replication begins", BEGINNING);
 }
 
-/// The same where calls wait for the standby, and where they mint more.
+/// The same with calls that wait for the standby, and with more ids.
 #[test]
 #[ignore = "takes minutes"]
 fn ids_that_wait_for_standbys_are_not_repeated() {
@@ -113,8 +113,8 @@ fn ids_that_do_not_look_for_standbys_repeat() {
     }
 }
 
-/// What is not promised: with asynchronous replication a primary that lives on after the promotion
-/// mints what the new one mints.
+/// Not promised: with asynchronous replication, a primary that lives on after the promotion mints the same ids as
+/// the new one.
 #[test]
 #[ignore = "takes a minute"]
 fn asynchronous_failover_with_the_old_primary_alive_repeats() {

@@ -1,6 +1,6 @@
-//! Calls that stop between two steps. A call is a program and not a value that could be copied with the state of the
-//! world. So the state has what the server has answered to the call up to now: to go on, the call begins anew, is
-//! given the same answers, and makes one more step.
+//! Calls that stop between two steps. A call is a program, not a value that could be copied with the state of the
+//! world. So the state has the answers that the server has given to the call so far: to continue, the call starts
+//! again, receives the same answers, and takes one more step.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -14,7 +14,7 @@ use idgen_core::{Shard, Tick, horizon};
 
 use crate::world::{Broken, Essence, Node, Party, World};
 
-/// What the server has answered to a call.
+/// An answer of the server to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Hash)]
 pub enum Answer {
     Number(u64),
@@ -29,7 +29,7 @@ pub enum Answer {
     Done,
 }
 
-/// What a party has asked for.
+/// The request of a party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
     /// An id of a shard.
@@ -51,8 +51,8 @@ pub enum Outcome {
     Blocked,
     /// It is between two steps.
     Stopped,
-    /// It has ended: with an id or a horizon, or an error; and, if it has taken a run, whether commits waited for
-    /// standbys when it read the limit of that.
+    /// It has ended with an id or a horizon, or an error; and, if it has taken a run, whether commits waited for
+    /// standbys when it read the limit of that run.
     Ended(Result<i64, mint::Error>, Option<bool>),
 }
 
@@ -116,7 +116,7 @@ struct Stop;
 struct Replay<'a> {
     world: &'a World,
     node: RefCell<&'a mut Node>,
-    /// How far the standby has flushed; none where there is no standby.
+    /// How far the standby has flushed; `None` if there is no standby.
     standby: Option<Tick>,
     party: Party,
     answers: RefCell<&'a mut Vec<Answer>>,
@@ -125,9 +125,9 @@ struct Replay<'a> {
     /// Whether one of them was new.
     moved: Cell<bool>,
     blocked: Cell<bool>,
-    /// Whether the call is being unwound: what it drops is told nothing.
+    /// Whether the call is being unwound; destructors then get no answers.
     ended: Cell<bool>,
-    /// What it was told last: of the clock, and of how far the WAL is to be acknowledged.
+    /// The last answers: of the clock, and of how far the WAL must be acknowledged.
     now: Cell<Tick>,
     lsn: Cell<u64>,
     /// Whether commits waited for standbys when it read its last limit, and that of its run.
@@ -138,8 +138,8 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Gives the answer of before, or a new one, and whether it is new. A call stops before a question that others can
-    /// come in `between`, unless that is the first new one of its step, and where there is no answer yet.
+    /// Returns the previous answer or a new one, and whether it is new. A call stops before a question at which
+    /// others can come `between`, unless it is the first new one of its step, and if there is no answer yet.
     fn ask(&self, between: bool, answer: impl FnOnce(&mut Node) -> Option<Answer>) -> (Answer, bool) {
         let place = self.asked.replace(self.asked.get() + 1);
         if let Some(answer) = self.answers.borrow().get(place) {
@@ -325,7 +325,7 @@ impl Server for Replay<'_> {
     }
 
     fn write_mark(&self, mark: Tick) -> u64 {
-        // A later record has a greater place in the WAL, which the mark stands for here.
+        // A later record has a greater position in the WAL, for which the mark stands here.
         let (answer, _) = self.ask(self.party == Party::Reader, |node| {
             node.written = node.written.max(mark);
             Some(Answer::Number(node.written))
@@ -343,7 +343,7 @@ impl Server for Replay<'_> {
         });
     }
 
-    // Whoever flushes soon is an action of its own, which may come or not.
+    // The delayed flush is an action of its own, which may happen or not.
     fn flush_soon(&self, _lsn: u64) {}
 
     fn flushed(&self, lsn: u64) -> bool {

@@ -16,12 +16,12 @@ use crate::replay::{Call, Outcome, Request, step};
 pub struct World {
     /// Renewals wait for the other server to have flushed the mark too.
     pub synchronous: bool,
-    /// The first server begins without synchronous standbys, and is given one while it mints. What it has minted
-    /// before that may come again, as its commits of before may be lost.
+    /// The first server begins without synchronous standbys, and gets one while it mints. Ids minted before that
+    /// may be repeated, just as earlier commits may be lost.
     pub begins: bool,
     /// The second server may be promoted, with the first one alive or dead, and back again.
     pub failover: bool,
-    /// The first server has published a mark of this already, which its standby has too; 0 where it begins without.
+    /// The first server has already published this mark, which its standby has too; 0 if it begins without one.
     pub mark: Tick,
     /// Clocks show ticks below this one.
     pub ticks: Tick,
@@ -37,7 +37,7 @@ pub struct World {
     pub clock_sets: usize,
     /// Calls stop where they publish a start and read the floor, too.
     pub fine: bool,
-    /// What is left out that the promises rest on.
+    /// Omissions of what the promises rest on.
     pub broken: Option<Broken>,
     pub max_ahead: u64,
     pub max_wait: u64,
@@ -59,7 +59,7 @@ pub enum Broken {
     FloorNotRaised,
     /// A transaction publishes its start after it has read the floor.
     StartPublishedLate,
-    /// It does not publish it anew where the clock has been set back since.
+    /// It does not publish its start again if the clock has been set back since.
     StartNotPublishedAnew,
     /// The reader relies on a floor that the standby may not have.
     FloorNotShared,
@@ -72,14 +72,14 @@ pub enum Role {
     Down,
 }
 
-/// Who calls.
+/// The caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Party {
     Backend(usize),
     Reader,
 }
 
-/// A mark, compared by all but what is measured by it: no clock leaps too far in these worlds.
+/// A mark, compared without its measurements: no clock jumps too far in these worlds.
 #[derive(Clone, Copy, Debug)]
 pub struct Essence(pub Mark);
 
@@ -202,19 +202,19 @@ pub enum Action {
     Tell(usize, usize),
     /// A reader asks for the horizon.
     Read(usize),
-    /// The next step of that.
+    /// The next step of that backend.
     GoRead(usize),
     /// Somebody else flushes the WAL: a commit, the WAL writer, a checkpoint.
     FlushByOther(usize),
     /// The standby receives and flushes what the primary has flushed.
     Replicate,
-    /// A server crashes (kill -9, power) and starts again as what it was.
+    /// A server crashes (kill -9, power) and restarts in the same role.
     Crash(usize),
     /// A server is gone for good, or until it joins again.
     Stop(usize),
-    /// A standby becomes primary, whatever the other one does.
+    /// A standby becomes primary, whatever the other server does.
     Promote(usize),
-    /// A server starts again as standby of the other, with a copy of its data.
+    /// A server restarts as a standby of the other one, with a copy of its data.
     Join(usize),
     /// A clock is set.
     Set(usize, Tick),
@@ -243,7 +243,7 @@ impl World {
                     state.minted_below |= id < state.horizon;
                 }
                 node.issued = node.issued.max(Some(decode(id).tick));
-                // What the first server hands out once commits wait for its standby is nobody else's.
+                // Ids that the first server hands out once commits wait for its standby are not repeated by anyone.
                 let kept = !self.begins || n == 0 && backend.waited;
                 let before = state.issued.insert(id, (n, kept));
                 state.repeated |= before.is_some_and(|(server, before)| server == n || kept || before);
@@ -350,7 +350,7 @@ impl Model for World {
             if n == 0 && node.role == Role::Primary && self.begins && !node.standbys {
                 actions.push(Action::Begin);
             }
-            // Where a promoted server is made a standby again, its ids are lost by the one who does that.
+            // If a promoted server is made a standby again, its ids are lost deliberately.
             let joins = self.failover && (!self.begins || n == 0);
             if node.role != Role::Standby && other.role == Role::Primary && joins {
                 actions.push(Action::Join(n));
@@ -460,8 +460,8 @@ pub const SETTLED: &str = "below the horizon all is settled";
 pub const NEVER_BACK: &str = "the horizon never goes back";
 const ALIVE: &str = "ids are minted";
 
-/// Explores a world, up to the first property that does not hold and `enough` of those that are looked for; the
-/// names of those that do not hold.
+/// Explores a world, up to the first property that does not hold and `enough` of those that are searched for;
+/// returns the names of those that do not hold.
 pub fn explore(name: &str, world: World, enough: &[&'static str]) -> Vec<&'static str> {
     let enough = HasDiscoveries::AnyOf(enough.iter().copied().collect());
     let checker = world.checker().threads(2).finish_when(enough).spawn_bfs().join();

@@ -39,7 +39,7 @@ fn epochs_and_ticks_are_the_moments_that_postgresql_shows() {
     assert_eq!(instagram.timestamp(), 367_535_221_721_000);
     assert_eq!(instagram.timestamp_of(1_387_263_000), 368_922_484_721_000);
     assert_eq!(instagram.tick_of(368_922_484_721_999), Some(1_387_263_000));
-    // What an id cannot hold begins where the last that it can does.
+    // The first time that an id cannot hold follows the last one that it can.
     assert_eq!(instagram.timestamp_of(u64::MAX), instagram.timestamp_of(MAX_STORED_TICK));
     assert_eq!(instagram.unix_ms_of(u64::MAX), instagram.unix_ms_of(MAX_STORED_TICK));
     // PostgreSQL's range ends with the year 294276.
@@ -65,7 +65,7 @@ fn a_bad_epoch_is_told_in_a_sentence() {
         (BadEpoch::Range, "The value is outside the years 1 to 9999."),
         (
             BadEpoch::Seconds,
-            "The value seems to be in seconds: in milliseconds it is a moment of early 1970.",
+            "The value seems to be in seconds: in milliseconds it would be a time in early 1970.",
         ),
     ] {
         assert_eq!(why.to_string(), sentence);
@@ -103,9 +103,9 @@ proptest! {
         prop_assert_eq!(epoch.tick_of(epoch.timestamp_of(MAX_TICK) + 1000 + us), None);
     }
 
-    /// The bounds of a range of time are exact at every moment, the infinities and those before the epoch and after
-    /// the end of the range included: an id is of the range if and only if its millisecond is. Only where no bigint is
-    /// late enough there is no lower bound.
+    /// The bounds of a range of time are exact for every timestamp, including the infinities and those before the
+    /// epoch and after the end of the range: an id is in the range if and only if its millisecond is. There is no
+    /// lower bound only if no bigint is late enough.
     #[test]
     fn the_bounds_of_a_range_are_exact(
         ms in Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS,

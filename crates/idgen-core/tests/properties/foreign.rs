@@ -13,7 +13,7 @@ fn unix_ms(id: i64, layout: &str) -> i64 {
     Layout::find(layout).unwrap().epoch.unwrap().unix_ms() + take_apart(id, layout).ms as i64
 }
 
-/// Ids that were published together with what is in them.
+/// Ids that were published together with their parts.
 #[test]
 fn published_ids_decode_as_published() {
     let parts = |id, layout| {
@@ -48,7 +48,7 @@ fn published_ids_decode_as_published() {
     assert_eq!(unix_ms(i64::MAX, "baidu"), 1_732_109_056_000 - 1000);
 }
 
-/// Where the parts lie in systems that publish no example with all of them.
+/// The positions of the parts in systems that publish no example with all of them.
 #[test]
 fn parts_lie_where_their_systems_put_them() {
     let ms_1_to_3 =
@@ -98,8 +98,8 @@ fn the_greatest_id_of_a_layout_is_the_last() {
 }
 
 proptest! {
-    /// Promise 5: any word decodes by any layout that has its bits, and to a moment that PostgreSQL can
-    /// represent, whatever the epoch.
+    /// Promise 5: any word decodes by any layout that has enough bits, to a time that PostgreSQL can represent,
+    /// whatever the epoch.
     #[test]
     fn any_word_is_taken_apart_or_refused(word in prop_oneof![any::<u64>(), 0..1u64 << 53]) {
         for layout in &LAYOUTS {

@@ -13,8 +13,8 @@ fn running() -> Scripted {
     server
 }
 
-/// Promise 6: the horizon is that of the clock where no transaction has minted, and lies below every id of those that
-/// have and are open.
+/// Promise 6: the horizon is that of the clock if no open transaction has minted, and otherwise lies below every id
+/// of those that have.
 #[test]
 fn the_horizon_lies_below_open_transactions() {
     let server = running();
@@ -27,13 +27,13 @@ fn the_horizon_lies_below_open_transactions() {
     assert!(server.horizon().unwrap() <= early);
     server.end_transaction(0);
     assert_eq!(server.horizon(), Ok(min_id(NOW + 20)));
-    // A transaction goes on with later ids, and lies where its first one does.
+    // A transaction continues with later ids, but counts from its first one.
     server.pass_us(10_000);
     server.id(1, shard(6)).unwrap();
     assert_eq!(server.horizon(), Ok(min_id(NOW + 20)));
     server.end_transaction(1);
     assert_eq!(server.horizon(), Ok(min_id(NOW + 40)));
-    // One that begins again lies where it begins now.
+    // A new transaction counts from its own first id.
     server.pass_us(1000);
     server.id(1, shard(6)).unwrap();
     server.pass_us(1000);
@@ -60,7 +60,7 @@ fn the_horizon_speaks_of_ids_and_batches() {
     assert_eq!(server.horizon(), Ok(min_id(decode(id).tick)));
 }
 
-/// Where the clock is set back within a transaction, its start is told anew.
+/// If the clock is set back within a transaction, its start is published again.
 #[test]
 fn a_clock_set_back_moves_the_start_of_a_transaction() {
     let server = running();
@@ -74,8 +74,8 @@ fn a_clock_set_back_moves_the_start_of_a_transaction() {
     assert_eq!(server.horizon(), Ok(min_id(NOW + 20)));
 }
 
-/// Promise 6: what is settled stays so. No id is minted below a horizon that was told, not from a lease and not under a
-/// clock that was set back, and the horizon itself does not go back.
+/// Promise 6: settled ids stay settled. No id is minted below a horizon that was returned, neither from a lease nor
+/// under a clock that was set back, and the horizon itself does not go back.
 #[test]
 fn nothing_is_minted_below_the_horizon() {
     let server = running();
@@ -119,7 +119,7 @@ fn the_horizon_ends_where_ids_do() {
     assert_eq!(server.horizon(), Ok(min_id(MAX_TICK)));
 }
 
-/// Where it cannot be known there is an error, and no answer.
+/// If the horizon cannot be known, there is an error and no result.
 #[test]
 fn the_horizon_is_refused_where_it_cannot_be_known() {
     let server = running();
@@ -147,13 +147,13 @@ fn a_transaction_that_is_prepared_meanwhile_is_seen() {
     assert_eq!(server.horizon(), Err(Refused::Mint(Error::Prepared { count: 1 })));
 }
 
-/// Promise 6 over a failover: the horizon goes no further than the marks that standbys have.
+/// Promise 6 across a failover: the horizon goes no further than the marks that standbys have.
 #[test]
 fn the_horizon_waits_for_standbys() {
     let server = running();
     server.pass_us(10_000);
     assert_eq!(server.horizon(), Ok(min_id(NOW + 10)));
-    // Told before the standbys were there: they have to have the mark that it rests on.
+    // Returned before the standbys existed: they must have the mark on which it rests.
     server.standbys.set(true);
     server.acknowledge_us.set(None);
     server.pass_us(10_000);

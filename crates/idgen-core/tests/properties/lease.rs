@@ -36,11 +36,11 @@ struct Call {
     began: u64,
     /// The step it began at.
     from: usize,
-    /// What it waits for.
+    /// The run for which it waits.
     run: Option<Run<Shard>>,
 }
 
-/// What a call has returned.
+/// The result of a call.
 struct Minted {
     who: usize,
     /// The millisecond the call ended in.
@@ -81,7 +81,7 @@ proptest! {
     fn ids_of_different_backends_are_in_order(
         calls in vec((0..4usize, 0..3u64), 1..600), max_lease in 1..80u64,
     ) {
-        // Far ahead from the start: this is where a lease that outlives its millisecond would show.
+        // Far ahead from the start, where a lease that outlives its millisecond would show.
         let mut slot = Slot { next: Position::first_of(500), ..Slot::default() };
         let mut backends = [const { Backend(Lease::NONE) }; 4];
         let mut ids: Vec<(u64, Position<Shard>)> = Vec::new();
@@ -97,9 +97,9 @@ proptest! {
         }
     }
 
-    /// Promises 1, 2 and 3 where backends queue for a full shard: a call takes its run, waits while others
-    /// call, and returns when the clock has come so far, or later. An id is of no millisecond before its
-    /// call, and greater than those of all calls that ended in an earlier millisecond than it began in.
+    /// Promises 1, 2 and 3 with backends that queue for a full shard: a call takes its run, waits while others
+    /// call, and returns when the clock has reached it, or later. The millisecond of an id is not before its call,
+    /// and the id is greater than those of all calls that ended in an earlier millisecond than its call began in.
     #[test]
     fn those_who_queue_keep_the_promises(
         steps in vec((0..4usize, prop_oneof![12 => Just(0i64), 3 => 1..3i64, 1 => Just(-2i64)]), 1..800),
@@ -171,8 +171,8 @@ proptest! {
         prop_assert_eq!(buckets, [calls; 256]);
     }
 
-    /// Promise 1 and even low bits: resetting the counters moves no position back, whenever it is done,
-    /// and what a quiet shard hands out from then on is as even as before.
+    /// Promise 1 and even low bits: resetting the counters at any time moves no position back, and the ids of a
+    /// quiet shard are then as evenly spread as before.
     #[test]
     fn a_reset_of_the_counters_moves_no_position(
         before in vec((0..3u64, 1..100u64), 1..50), gap in 1..5000u64,

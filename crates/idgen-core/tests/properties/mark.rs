@@ -18,10 +18,9 @@ enum MarkStep {
 }
 
 proptest! {
-    /// Promise 1: the limit only grows, is one that was planned, and every planned mark lets the tick
-    /// that asked for it be issued. What standbys have to acknowledge is no further than what they have.
-    /// A mark that is written and enough is not written again. The floor is the first mark that was loaded,
-    /// whatever comes later.
+    /// Promise 1: the limit only grows and is a planned mark, and every planned mark lets the tick that requested
+    /// it be issued. The limit for standbys is no further than what they have. A written mark that is enough is not
+    /// written again. The floor is the first mark loaded, whatever comes later.
     #[test]
     fn the_limit_only_grows_to_what_was_planned(
         steps in vec(prop_oneof![
@@ -84,8 +83,8 @@ proptest! {
         }
     }
 
-    /// Guard: a leap beyond what is allowed is refused with its size, however the clock moved before,
-    /// and leaves the state alone. A step back, and time that truly passed, are none.
+    /// Guard: a jump beyond what is allowed is refused with its size, however the clock moved before, and does not
+    /// change the state. A backward step and time that really passed are not jumps.
     #[test]
     fn a_leap_is_measured_against_the_time_since_boot(
         step in prop_oneof![-100_000..100_000i64, -20..20i64], passed in 0..100_000u64,
@@ -110,8 +109,8 @@ proptest! {
     }
 }
 
-/// Steps are counted by whoever looks, once, and not by a reading that is older than the last one: a renewal reads
-/// the clocks before it waits for the disk.
+/// A step is counted once, by whichever backend reads the clocks first, and not by a reading older than the last
+/// one: a renewal reads the clocks before it waits for the disk.
 #[test]
 fn steps_are_counted_by_whoever_looks() {
     let mut mark = Mark::default();
@@ -130,9 +129,9 @@ fn steps_are_counted_by_whoever_looks() {
     assert_eq!((mark.steps_back, mark.steps_forward), (1, 1));
 }
 
-/// A clock that is behind the mark is no measure of a leap: the server starts under it, two calls race
-/// for the first renewal, and the one that has not seen the floor must not renew. Found by
-/// `make faults SEED=20261121`: with the clock right again, every call failed.
+/// A clock that is behind the mark must not be the reference for jumps: the server starts with it, two calls race
+/// for the first renewal, and the one that has not seen the floor must not renew. Found by `make faults
+/// SEED=20261121`: with the clock right again, every call failed.
 #[test]
 fn no_renewal_under_a_clock_behind_the_mark() {
     const DAY_MS: u64 = 86_400_000;
@@ -145,8 +144,8 @@ fn no_renewal_under_a_clock_behind_the_mark() {
     assert_eq!(mark.plan(right, right.now, no_leap_over(0)), Ok(Plan::Write(stored + 15)));
 }
 
-/// A tick read from a clock that leapt, and was set right before the renewal read it again, must not
-/// become the mark: no leap is to be seen any more, and the mark could not be lowered.
+/// A tick read from a clock that jumped, and was corrected before the renewal read it again, must not become the
+/// mark: the jump is no longer visible, and the mark could not be lowered.
 #[test]
 fn no_mark_for_a_tick_of_a_clock_since_set_right() {
     let mut mark = Mark::default();
@@ -167,12 +166,12 @@ fn a_clock_set_right_again_is_no_leap() {
     assert!(mark.plan(at(1_000_200, 200), 0, no_leap_over(50)).is_ok());
     let leap = mark.plan(at(1_000_300, 200), 0, no_leap_over(50));
     assert_eq!(leap, Err(Unplanned::Leap { by_ms: 100 }));
-    // Both clocks are cut to milliseconds: a steady one may seem to gain one, and that is no leap.
+    // Both clocks are truncated to milliseconds: a steady one may seem to gain one, which is not a jump.
     assert!(mark.plan(at(1_000_201, 200), 0, no_leap_over(0)).is_ok());
 }
 
-/// A leap that was accepted is where the next one is measured from: small ones do not add up to one that is refused,
-/// and neither do those that were undone in between.
+/// The next jump is measured from one that was accepted: small jumps do not add up to one that is refused, and
+/// neither do jumps that were undone in between.
 #[test]
 fn small_leaps_do_not_add_up() {
     let mut mark = Mark::default();
@@ -199,9 +198,9 @@ fn a_claim_ends_by_itself() {
     assert!(mark.claim(1051 + CLAIM_MS), "given up");
 }
 
-/// Promise 1: what was published while no standby had to acknowledge it is no limit once one has to. A mark is
-/// written anew then, for a standby that has the old one already would not tell so, and that one is waited for
-/// by all who come until it is acknowledged.
+/// Promise 1: a limit published while no standby had to acknowledge it is not valid once one has to. A mark is then
+/// written again, because a standby that already has the old one would not report so, and all calls wait for that
+/// mark until it is acknowledged.
 #[test]
 fn a_limit_that_was_not_acknowledged_ends_where_synchronous_replication_begins() {
     let mut mark = Mark::default();
@@ -220,8 +219,8 @@ fn a_limit_that_was_not_acknowledged_ends_where_synchronous_replication_begins()
     assert_eq!(mark.plan(clocks, 105, synchronous), Ok(Plan::Write(115)), "half of it is used up");
 }
 
-/// Of marks that are written, the furthest is the one to wait for; of one that two have written at once, what comes
-/// first in the WAL.
+/// Of several written marks, the furthest is the one to wait for; of a mark that two backends have written at once,
+/// the first record in the WAL.
 #[test]
 fn the_furthest_mark_is_awaited_from_where_it_is_written_first() {
     let mut mark = Mark::default();

@@ -27,7 +27,7 @@ fn js_tick(id: i64) -> Tick {
     (id >> 20) as Tick * 1000
 }
 
-/// A server that was renewed once and whose clock has gone on by a millisecond since.
+/// A server that has renewed the mark once, and whose clock has advanced by a millisecond since.
 fn running() -> Scripted {
     let server = Scripted::new(0);
     server.id(3, shard(9)).unwrap();
@@ -69,7 +69,7 @@ fn any_call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// What a call may be refused for, however the clock and the standbys behave.
+/// The errors that a call may have, however the clock and the standbys behave.
 fn to_be_expected(refused: Refused) -> bool {
     use Error::*;
     let Refused::Mint(error) = refused else { return false };
@@ -85,10 +85,10 @@ fn to_be_expected(refused: Refused) -> bool {
 }
 
 proptest! {
-    /// Promises 1, 2, 3 and 6 of the path itself, over crashes, steps of the clock, and synchronous replication that
-    /// comes and goes: no id twice, those of a backend increase, none is before its call or too far after it, none
-    /// lies below a horizon that was told before, and the horizon never goes back. Who is refused is told of the
-    /// clock or of the mark.
+    /// Promises 1, 2, 3 and 6 for the path itself, across crashes, steps of the clock, and synchronous replication
+    /// that comes and goes: no id occurs twice, those of a backend increase, none is before its call or too far
+    /// after it, none lies below an earlier horizon, and the horizon never goes back. A refused call reports the
+    /// clock or the mark.
     #[test]
     fn calls_keep_the_promises_whatever_the_server_meets(
         calls in vec(any_call(), 1..120), max_ahead in 0..8u64, reserve_ahead in 1..30u64, max_lease in 1..80u64,
@@ -183,11 +183,11 @@ fn ids_of_one_millisecond_come_from_leases() {
     assert_eq!(ids, expected);
     assert_eq!(counters(&server, shard(5)), Counters { ids: 127, leases: 7, waits: 0, waited_us: 0 });
     assert_eq!(server.session(0).last_id(), Some(ids[126]));
-    // Another backend has its own.
+    // Another backend has its own state.
     assert_eq!(server.id_at_once(1, shard(5)), Some(ids[126] + 1));
 }
 
-/// What a backend remembers of its last id is that of whichever function gave it.
+/// A backend remembers its last id, whichever function minted it.
 #[test]
 fn the_last_id_is_that_of_the_last_call() {
     let server = running();
@@ -207,7 +207,7 @@ fn the_last_id_is_that_of_the_last_call() {
     assert_eq!(server.session(1).last_id(), None);
 }
 
-/// A lease that is dropped leaves what it still held, and one call may ask for no more than the setting allows.
+/// A dropped lease loses the rest of its run, and a call may request no more than the setting allows.
 #[test]
 fn a_dropped_lease_is_asked_for_anew() {
     let server = running();
@@ -219,8 +219,8 @@ fn a_dropped_lease_is_asked_for_anew() {
     assert_eq!(counters(&server, shard(5)).leases, 4);
 }
 
-/// Nothing is minted at once for a shard that the server may not mint for, under a clock before the epoch, and for a
-/// shard that is full; whoever can wait is told why, or waits.
+/// The fast path mints nothing for a shard that is not allowed, with a clock before the epoch, and for a full
+/// shard; the slow path reports the reason, or waits.
 #[test]
 fn what_is_in_the_way_is_left_to_the_other_path() {
     let server = running();
@@ -239,8 +239,8 @@ fn what_is_in_the_way_is_left_to_the_other_path() {
     assert_eq!(server.id(0, shard(5)), Err(Refused::Clock));
 }
 
-/// Where the mark is due for renewal nothing is minted at once, be it due for the clock or for a shard that runs
-/// ahead of it.
+/// If the mark is due for renewal, the fast path mints nothing, whether it is due by the clock or for a shard that
+/// runs ahead of it.
 #[test]
 fn a_lease_is_left_to_the_other_path_where_the_mark_is_due() {
     let server = running();
@@ -268,13 +268,13 @@ fn a_full_shard_is_waited_out() {
     assert_eq!(server.id(1, shard(5)), Ok(min_id(THEN + 1) | 5 << 10));
     assert_eq!(server.sleeps(), [(700, Wait::Clock)]);
     assert_eq!(counters(&server, shard(5)), Counters { ids: 1025, leases: 2, waits: 1, waited_us: 700 });
-    // Who waited holds a lease of the millisecond that was waited for.
+    // A call that has waited holds a lease of the millisecond for which it waited.
     let again = server.id(1, shard(5)).unwrap();
     assert_eq!(again, min_id(THEN + 1) | 5 << 10 | 1);
     assert_eq!(counters(&server, shard(5)).ids, 1027, "twice as many as before");
 }
 
-/// The same where ids may lie ahead of the clock: the wait ends as soon as they may.
+/// The same if ids may be ahead of the clock: the wait ends as soon as they may.
 #[test]
 fn a_full_shard_is_waited_out_as_far_ahead_as_it_may_be() {
     let server = running();
@@ -285,8 +285,8 @@ fn a_full_shard_is_waited_out_as_far_ahead_as_it_may_be() {
     assert_eq!(server.sleeps(), [(700, Wait::Clock)]);
 }
 
-/// A lease that comes by the other path is as good as any: it lives as long as the millisecond that it was asked for
-/// in, also where ids may lie ahead of the clock.
+/// A lease from the slow path is as good as any: it lives until the end of the millisecond in which it was
+/// requested, even if ids may be ahead of the clock.
 #[test]
 fn a_lease_lives_as_long_as_its_millisecond() {
     let server = running();
@@ -301,8 +301,8 @@ fn a_lease_lives_as_long_as_its_millisecond() {
     assert_eq!(server.slot(shard(5)).counters.leases, 2, "two ids were asked for");
 }
 
-/// Who waits takes no more in advance than it can wait for, and than the queue is long. What others would have to do
-/// without is seen at a cancel, which burns it.
+/// A waiting call takes no more in advance than it can wait for, and no more than the length of the queue. A
+/// cancel, which loses it, shows how much others would have to do without.
 #[test]
 fn the_queue_is_as_long_as_the_wait_that_is_left() {
     let burnt = |max_wait, ahead: u64, cancel_us| {
@@ -333,12 +333,12 @@ fn a_batch_waits_for_each_of_its_milliseconds() {
     assert_eq!(counters(&server, shard(5)), Counters { ids: 3072, leases: 3, waits: 1, waited_us: 2000 });
 }
 
-/// Those who wait for a full shard take its next milliseconds in advance, each its own, and so wake once.
+/// Calls that wait for a full shard take its next milliseconds in advance, each its own, and therefore wake once.
 #[test]
 fn those_who_wait_queue_for_milliseconds_of_their_own() {
     let server = running();
     server.ids(0, shard(5), IDS_PER_TICK).unwrap();
-    // While one waits for the next millisecond, another takes the rest of that one, and a third the one after.
+    // While one call waits for the next millisecond, another takes the rest of it, and a third the one after.
     server.after(100, |server| {
         let ids = server.ids(1, shard(5), 1023).unwrap();
         assert_eq!((decode(ids[0]).tick, decode(ids[1022]).tick), (THEN + 1, THEN + 1));
@@ -351,7 +351,7 @@ fn those_who_wait_queue_for_milliseconds_of_their_own() {
     assert_eq!(server.sleeps(), [(1000, Wait::Clock), (900, Wait::Clock), (1800, Wait::Clock)]);
 }
 
-/// A wait looks at the clock again now and then: it may have been set right.
+/// A waiting call reads the clock now and then, because it may have been corrected.
 #[test]
 fn a_wait_ends_where_the_clock_is_set_right() {
     let server = running();
@@ -370,7 +370,7 @@ fn a_wait_ends_where_the_clock_is_set_right() {
 fn a_full_shard_is_named_after_the_wait() {
     let server = running();
     server.ids(0, shard(5), IDS_PER_TICK).unwrap();
-    // As those who queue for it take it.
+    // As calls that queue for it take it.
     server.step_clock(-(QUEUE_MS as i64));
     server.max_wait.set(7);
     let start = server.us();
@@ -384,8 +384,8 @@ fn a_full_shard_is_named_after_the_wait() {
     assert_eq!(counters(&server, shard(5)).waits, 2);
 }
 
-/// Calls take a full shard as far as the queue goes. What lies further ahead is the doing of the clock, and the call
-/// says so.
+/// Calls take a full shard as far as the queue goes. A shard that is further ahead is due to the clock, and the
+/// call says so.
 #[test]
 fn a_clock_set_back_and_a_full_shard_are_told_apart() {
     let server = running();
@@ -420,7 +420,7 @@ fn a_clock_set_back_and_a_full_shard_are_told_apart() {
     assert_eq!(server.js_id(0, js_shard(5)), refused(js_behind(5 + QUEUE_MS + 1001)));
 }
 
-/// Ids begin at the mark of earlier runs: a call waits for the clock to come so far, and tells what it waited for.
+/// Ids begin at the mark of earlier runs: a call waits for the clock to reach it, and reports what it waited for.
 #[test]
 fn a_run_begins_at_the_mark_of_the_one_before() {
     let server = Scripted::new(NOW + 60);
@@ -446,8 +446,8 @@ fn a_run_begins_at_the_mark_of_the_one_before() {
     assert_eq!(server.js_id(0, js_shard(5)), refused(behind(4920)));
 }
 
-/// Where the clock is behind both, a shard that has ids of this run waits for these: a restart would have every other
-/// shard wait as long.
+/// If the clock is behind both, a shard with ids of this run waits for those: after a restart every other shard
+/// would have to wait as long.
 #[test]
 fn a_shard_of_this_run_is_said_to_wait_for_its_own_ids() {
     let server = Scripted::new(NOW);
@@ -465,7 +465,7 @@ fn a_shard_of_this_run_is_said_to_wait_for_its_own_ids() {
     assert_eq!(server.id(0, shard(6)), refused(mark));
 }
 
-/// What lies as far ahead as ids may is no mark that the clock is behind.
+/// If the mark is only as far ahead as ids may be, the clock is not behind it.
 #[test]
 fn a_full_shard_at_the_mark_is_full() {
     let server = Scripted::new(NOW + 10);
@@ -493,14 +493,14 @@ fn a_batch_that_cannot_be_had_takes_nothing() {
     let server = Scripted::new(NOW + 60);
     let too_large = Error::BatchTooLarge { count: 12 * IDS_PER_TICK, most: 11 * IDS_PER_TICK };
     assert_eq!(server.ids(0, shard(5), 12 * IDS_PER_TICK), refused(too_large));
-    // There is room in the last eighth of the wait alone: one id is no large batch.
+    // There is room only in the last eighth of the wait: a single id is not a large batch.
     let server = Scripted::new(NOW + 75);
     let too_large = Error::BatchTooLarge { count: 7 * IDS_PER_TICK, most: 6 * IDS_PER_TICK };
     assert_eq!(server.ids(0, shard(5), 7 * IDS_PER_TICK), refused(too_large));
     assert_eq!(server.ids(0, shard(5), 1).map(|ids| ids.len()), Ok(1));
 }
 
-/// A leap of the clock stops minting where the setting says so, and is accepted where it does not.
+/// A jump of the clock stops minting if the setting says so, and is accepted otherwise.
 #[test]
 fn a_leap_of_the_clock_is_refused_or_accepted() {
     let server = running();
@@ -608,7 +608,7 @@ fn the_mark_is_renewed_early_after_the_last_id() {
         server.js_id(0, js_shard(5)).unwrap();
         assert_eq!(server.written().len(), if renewed { 2 } else { 1 }, "{after_ms}");
     }
-    // A second that lies ahead of the clock counts, and not the clock alone.
+    // A second that is ahead of the clock counts, not only the clock.
     let server = Scripted::new(0);
     server.max_ahead.set(1000);
     server.reserve_ahead.set(3000);
@@ -624,7 +624,7 @@ fn the_mark_is_renewed_early_after_the_last_id() {
     assert_eq!(server.written(), [NOW + 3000, NOW + 5000]);
 }
 
-/// A wait that is cancelled is counted, and what it had taken in advance is skipped.
+/// A canceled wait is counted, and what it had taken in advance is skipped.
 #[test]
 fn a_cancelled_wait_is_counted() {
     let server = running();
@@ -636,7 +636,7 @@ fn a_cancelled_wait_is_counted() {
     assert_eq!(server.id(1, shard(5)), Ok(min_id(THEN + 1) | 5 << 10 | 1));
 }
 
-/// The time that a call waits costs nothing where it does not wait.
+/// The accounting of waits costs nothing if a call does not wait.
 #[test]
 fn who_does_not_wait_reads_no_other_clock() {
     let server = running();
@@ -646,7 +646,7 @@ fn who_does_not_wait_reads_no_other_clock() {
     assert_eq!(server.monotonic_asked.get(), before);
 }
 
-/// JavaScript-safe ids increase over all backends, fill a second, and go on in the next one.
+/// JavaScript-safe ids increase across all backends, fill a second, and continue in the next one.
 #[test]
 fn js_ids_fill_their_second() {
     let server = running();
@@ -679,7 +679,7 @@ fn a_shard_is_advanced_past_an_id() {
     crashed.max_wait.set(2000);
     assert!(crashed.id(0, shard(5)).unwrap() > past);
 
-    // To advance to less than there is changes nothing, and tells what the next id is.
+    // Advancing to less than the current position changes nothing, and returns the next id.
     assert_eq!(server.advance(0, shard(5), lease[0]), Ok(next + 1));
     assert_eq!(server.advance(0, shard(5), -1), Ok(next + 1));
     assert_eq!(server.slot(shard(5)).counters.ids, 4);
@@ -698,7 +698,7 @@ fn an_advance_drops_the_lease() {
     assert!(server.id(0, shard(5)).unwrap() >= next);
 }
 
-/// Where the mark is not above the id yet, it is written before the shard is advanced.
+/// If the mark is not above the id yet, it is written before the shard is advanced.
 #[test]
 fn an_advance_is_durable() {
     let server = running();
@@ -718,7 +718,7 @@ fn an_advance_is_durable() {
     assert_eq!(server.written(), before);
 }
 
-/// At the very start of a run, an advance to what the stored mark lies above needs no renewal; to more, it does.
+/// At the very start of a run, an advance below the stored mark needs no renewal; one beyond it does.
 #[test]
 fn an_advance_below_the_stored_mark_writes_nothing() {
     let server = Scripted::new(NOW);
@@ -734,7 +734,7 @@ fn an_advance_below_the_stored_mark_writes_nothing() {
     assert_eq!(server.written(), [NOW + 1000]);
 }
 
-/// An id that lies further in the future than ids may is not advanced past.
+/// A shard cannot be advanced past an id that is further in the future than ids may be.
 #[test]
 fn an_advance_too_far_is_refused() {
     let server = running();
@@ -746,14 +746,14 @@ fn an_advance_too_far_is_refused() {
     assert_eq!(server.advance(0, shard(5), past(THEN + 51)), refused(too_far));
 }
 
-/// Promise 4: a process that was put aside after it had read the clock is not refused for what the clock showed then.
+/// Promise 4: a process that was suspended after it had read the clock is not refused because of that reading.
 #[test]
 fn a_call_is_not_refused_for_an_old_reading_of_the_clock() {
     let server = Scripted::new(0);
     server.max_wait.set(0);
     while server.id(0, shard(5)).is_ok() {}
     assert!(matches!(server.id(0, shard(5)), Err(Refused::Mint(Error::ShardFull { .. }))));
-    // The first visit is that of the quick path, which gives up.
+    // The first visit is that of the fast path, which gives up.
     *server.before_slot.borrow_mut() = Some(Box::new(|server| {
         *server.before_slot.borrow_mut() = Some(Box::new(|server| server.pass_us(1000)));
     }));

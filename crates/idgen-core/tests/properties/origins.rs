@@ -28,8 +28,8 @@ fn epoch() -> impl Strategy<Value = Epoch> {
     (Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS).prop_map(epoch_at)
 }
 
-/// Promise 1: a mark of another epoch is known for one, where people take one for another: some
-/// milliseconds, seconds, hours, days or years away, or any midnight of these times.
+/// Promise 1: a mark of another epoch is recognized, for epochs that people confuse: some milliseconds, seconds,
+/// hours, days or years apart, or any midnight of these times.
 #[test]
 fn a_mark_of_another_epoch_is_known() {
     let default = epoch_at(1_735_689_600_000);
@@ -69,8 +69,8 @@ proptest! {
         prop_assert_eq!(Progress::kept(0), None);
     }
 
-    /// A server learns from what its last checkpoint saved how many origins it needs room for; where that is
-    /// cut short or something else, it does not guess.
+    /// A server learns from its last checkpoint how many origins it needs room for; if the file is truncated or
+    /// something else, it does not guess.
     #[test]
     fn saved_origins_are_counted(mut origins in vec(1..MARK_ORIGIN, 0..20), mark: bool, place: usize) {
         if mark {

@@ -24,7 +24,7 @@ proptest! {
     }
 }
 
-/// The same where drawn ids seldom get to: the first id there is, and ids of the shard itself.
+/// The same for cases that random ids rarely reach: the very first id, and ids of the shard itself.
 #[test]
 fn the_position_after_an_id_of_the_same_shard_is_the_next_one() {
     let position = |tick, q| Position::new(tick, sequence(q));

@@ -45,7 +45,7 @@ fn the_steps_of_a_renewal_are_in_order() {
     assert_eq!(server.sleeps(), [(500, Wait::Standby), (1000, Wait::Standby)]);
 }
 
-/// Standbys are asked soon at first, and more and more seldom.
+/// Standbys are polled soon at first, and then less and less often.
 #[test]
 fn standbys_are_asked_more_and_more_seldom() {
     let server = with_standbys(0, Some(70_000));
@@ -54,8 +54,8 @@ fn standbys_are_asked_more_and_more_seldom() {
     assert_eq!(slept, [500, 1000, 2000, 4000, 8000, 16_000, 20_000, 20_000]);
 }
 
-/// Promise 4: a call waits for the standbys as long as `idgen.max_wait` says, no longer and no less. Whoever comes
-/// later waits for the mark that is written, and writes none anew.
+/// Promise 4: a call waits for the standbys exactly as long as `idgen.max_wait` says. Later calls wait for the mark
+/// that is already written, and do not write another one.
 #[test]
 fn a_written_mark_is_awaited_and_not_written_again() {
     let server = with_standbys(0, None);
@@ -81,8 +81,8 @@ fn a_written_mark_is_awaited_and_not_written_again() {
     assert!(server.id(0, shard(5)).is_ok());
 }
 
-/// What was published before synchronous replication began is no limit any more: a mark is written once more, for a
-/// standby that has the old one tells nothing.
+/// A limit published before synchronous replication began is no longer valid: a mark is written once more, because
+/// a standby that has the old one reports nothing.
 #[test]
 fn synchronous_replication_begins_with_a_mark_of_its_own() {
     let server = Scripted::new(0);
@@ -93,7 +93,7 @@ fn synchronous_replication_begins_with_a_mark_of_its_own() {
     assert_eq!(server.id_at_once(0, shard(5)), None);
     assert!(server.id(0, shard(5)).unwrap() > id);
     assert_eq!(server.written(), [NOW + 1000, NOW + 1001]);
-    // While none was configured it was enough, and where it ends it is again.
+    // While no standby was configured it was enough, and it is again when synchronous replication ends.
     server.acknowledge_us.set(None);
     server.pass_us(5000);
     assert!(server.id(0, shard(5)).is_ok(), "acknowledged before");
@@ -137,7 +137,7 @@ fn no_call_waits_for_a_mark_that_is_renewed_at_half_of_its_window() {
     assert_eq!(server.slot(shard(5)).counters.waits, 0);
 }
 
-/// Where nobody flushes it, a call does so at a quarter of the window, before any call has to wait for the mark.
+/// If nobody flushes it, a call does so at a quarter of the window, before any call has to wait for the mark.
 #[test]
 fn a_mark_that_nobody_flushes_is_flushed_at_a_quarter_of_its_window() {
     let server = Scripted::new(0);
@@ -155,8 +155,8 @@ fn a_mark_that_nobody_flushes_is_flushed_at_a_quarter_of_its_window() {
     assert_eq!(server.written(), [NOW + 1000, NOW + 1500]);
 }
 
-/// The same for standbys: a mark that they have is published by the next call, and one that they do not have is waited
-/// for at a quarter of the window. What fails then is left to the call that will need the mark.
+/// The same for standbys: a mark that they have is published by the next call, and at a quarter of the window a
+/// call waits for one that they do not have. A failure then is left to the call that will need the mark.
 #[test]
 fn standbys_are_waited_for_at_a_quarter_of_the_window() {
     let server = with_standbys(0, Some(0));
@@ -201,7 +201,7 @@ fn a_mark_that_was_not_heard_of_is_written_once_more() {
     assert_eq!(server.written(), [NOW + 1000; 3]);
 }
 
-/// Who need not renew does not: neither where half of the window is left, nor where another one does it.
+/// A call does not renew if it need not: neither if half of the window is left, nor if another backend renews.
 #[test]
 fn only_one_renews_early() {
     let server = Scripted::new(0);
@@ -218,12 +218,12 @@ fn only_one_renews_early() {
     server.with_mark(|mark| mark.release());
     renew_early(&server, NOW + 500, patience);
     assert_eq!(server.written(), [NOW + 1000, NOW + 1500]);
-    // The limit has moved since it was looked at.
+    // The limit has moved since it was read.
     renew_early(&server, MAX_TICK, patience);
     assert_eq!(server.written().len(), 2, "a tick that is too far after the clock");
 }
 
-/// Who needs the mark while another renews it waits to be woken, and does not renew once more.
+/// A call that needs the mark while another one renews it waits to be woken, and does not renew again.
 #[test]
 fn those_who_need_the_mark_wait_for_the_one_who_renews_it() {
     let server = Scripted::new(0);
@@ -240,7 +240,7 @@ fn those_who_need_the_mark_wait_for_the_one_who_renews_it() {
     assert_eq!(server.slot(shard(5)).counters, Counters { ids: 1, leases: 1, waits: 1, waited_us: 30_000 });
 }
 
-/// One who died while it renewed keeps the others off until its claim ends, and one who lives longer than that for as
+/// A backend that died during a renewal keeps others off until its claim expires; a live one keeps them off for as
 /// long as it waits for the standbys.
 #[test]
 fn a_claim_ends_by_itself_where_nobody_keeps_it() {
@@ -258,7 +258,7 @@ fn a_claim_ends_by_itself_where_nobody_keeps_it() {
     assert!(!server.claimed());
 }
 
-/// A limit that lies at the tick itself does not let it be issued: who needs the mark waits then too.
+/// A limit at the tick itself does not let it be issued: a call that needs the mark waits then too.
 #[test]
 fn a_limit_that_is_reached_is_waited_for() {
     let server = Scripted::new(0);
@@ -269,7 +269,8 @@ fn a_limit_that_is_reached_is_waited_for() {
     assert_eq!(server.sleeps(), [(80_000, Wait::Mark)]);
 }
 
-/// Promise 4: who waits for another's renewal does so for `idgen.max_wait`, a part of the claim's time included.
+/// Promise 4: a call waits for another backend's renewal for `idgen.max_wait`, even if that is a fraction of the
+/// claim's time.
 #[test]
 fn a_wait_for_anothers_renewal_ends() {
     let server = Scripted::new(0);
@@ -324,12 +325,12 @@ fn a_reservation_begins_at_the_stored_mark() {
     assert_eq!(server.written(), []);
     assert_eq!(reserve(&server, NOW + 5, NOW + 7, patience), Ok(()));
     assert_eq!(server.written(), [NOW + 5 + 1000 + 2]);
-    // What the limit covers is not reserved again; the limit itself is not covered.
+    // Ticks below the limit are not reserved again; the limit itself is not covered.
     assert_eq!(reserve(&server, NOW + 1006, NOW + 1006, patience), Ok(()));
     assert_eq!(server.written().len(), 1);
 }
 
-/// A mark is written for ticks that those who queue for a full shard may have, and for none beyond.
+/// A mark is written for ticks that calls in the queue of a full shard may have, and for none beyond.
 #[test]
 fn the_mark_follows_those_who_queue() {
     let server = Scripted::new(0);
@@ -344,7 +345,7 @@ fn the_mark_follows_those_who_queue() {
     assert_eq!(server.written(), [NOW + 4, NOW + 10 + QUEUE_MS + 4]);
 }
 
-/// What renewals took is counted, and so are they.
+/// Renewals and their time are counted.
 #[test]
 fn renewals_are_counted_with_their_time() {
     let server = with_standbys(0, Some(2000));
@@ -360,8 +361,8 @@ fn renewals_are_counted_with_their_time() {
     assert_eq!((renewals, flush_us), (2, 2900));
 }
 
-/// What the horizon rests on is what standbys have: the mark of earlier runs is written once more for them, and that
-/// one is awaited by all who ask.
+/// The horizon rests on what standbys have: the mark of earlier runs is written once more for them, and all readers
+/// wait for that one.
 #[test]
 fn the_mark_that_the_horizon_rests_on_is_shared() {
     let server = Scripted::new(NOW);
@@ -388,7 +389,7 @@ fn the_mark_that_the_horizon_rests_on_is_shared() {
     assert_eq!(share_settled(&server, &mut Patience::default()), Ok(()));
     assert_eq!(server.written(), []);
 
-    // Where a mark is under way that reaches as far, that one is waited for.
+    // If a mark that reaches as far is already on its way, readers wait for that one.
     let server = with_standbys(NOW, None);
     assert_eq!(server.id(0, shard(5)), not_renewed(80));
     assert_eq!(share_settled(&server, &mut Patience::default()), not_renewed(80));
@@ -399,7 +400,7 @@ fn the_mark_that_the_horizon_rests_on_is_shared() {
     assert_eq!(share_settled(&server, &mut Patience::default()), Err(Refused::Mint(Error::Recovery)));
 }
 
-/// A batch takes what is left of the window, and the mark is renewed for the rest of it.
+/// A batch takes the rest of the window, and the mark is renewed for the remaining ids.
 #[test]
 fn a_run_ends_at_the_limit() {
     let server = Scripted::new(0);

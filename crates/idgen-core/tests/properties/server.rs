@@ -1,6 +1,6 @@
-//! A server in virtual time: one process, in which nothing moves but what a test moves, and in which a sleep sets
-//! the clocks forward by what it was asked for. What happens meanwhile is written down beforehand, by
-//! [`Scripted::after`].
+//! A server in virtual time: a single process, in which nothing moves except what a test moves, and in which a
+//! sleep sets the clocks forward by its length. [`Scripted::after`] defines beforehand what happens in the
+//! meantime.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,13 +17,13 @@ use idgen_core::{Shard, Tick, horizon};
 
 use crate::shard;
 
-/// What the clock shows at first.
+/// The initial time of the clock.
 pub const NOW: Tick = 1_000_000;
 /// The one shard that the server may not mint for.
 pub const FORBIDDEN: i32 = 8000;
 /// How many backends there are.
 const BACKENDS: usize = 4;
-/// How often a call that would go on for ever asks the server for something, and a test sleeps.
+/// The number of requests and sleeps after which a call counts as endless.
 const TOO_OFTEN: usize = 10_000;
 
 /// Why there is no id.
@@ -41,7 +41,7 @@ impl From<Error> for Refused {
     }
 }
 
-/// What a renewal has done.
+/// A step of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     At(Point),
@@ -57,14 +57,14 @@ struct Record {
     mark: Tick,
     /// When it was written, in microseconds since boot.
     at_us: u64,
-    /// Whether standbys were configured then. One that gets it tells so, and once only.
+    /// Whether standbys were configured then. A standby that receives it reports so, only once.
     for_standbys: bool,
 }
 
 /// What happens while somebody sleeps.
 pub type Event = Box<dyn FnOnce(&Scripted)>;
 
-/// The server. Its settings and what it meets are set by the test.
+/// The server. The test sets its settings and the events.
 pub struct Scripted {
     /// Microseconds since boot.
     us: Cell<u64>,
@@ -79,17 +79,17 @@ pub struct Scripted {
     pub allowed: Cell<bool>,
     /// Whether synchronous standbys are configured.
     pub standbys: Cell<bool>,
-    /// How long they take to acknowledge a record; none where they never do.
+    /// How long they take to acknowledge a record; `None` if they never do.
     pub acknowledge_us: Cell<Option<u64>>,
     /// How many records, from the first on, they have without having said so.
     pub unheard: Cell<usize>,
     /// How long a flush takes.
     pub flush_us: Cell<u64>,
-    /// After what time somebody else flushes what is to be flushed soon; none where nobody does.
+    /// The time after which another process does a requested flush; `None` if nobody does.
     pub flush_soon_us: Cell<Option<u64>>,
     pub recovery: Cell<bool>,
     pub prepared: Cell<usize>,
-    /// What happens right before a reader looks at the starts of transactions.
+    /// An event right before a reader reads the starts of transactions.
     pub before_starts: RefCell<Option<Event>>,
     /// What happens right before a call visits a slot.
     pub before_slot: RefCell<Option<Event>>,
@@ -158,7 +158,7 @@ impl Scripted {
         }
     }
 
-    /// The server that comes after a crash of this one: it has what is on disk, and its clock shows `now`.
+    /// The server after a crash of this one: it has the data on disk, and its clock shows `now`.
     pub fn crashed(&self, now: Tick) -> Scripted {
         let next = Scripted::new(self.durable());
         next.max_ahead.set(self.max_ahead.get());
@@ -181,7 +181,7 @@ impl Scripted {
         self.events.borrow_mut().push((self.us.get() + us, Box::new(event)));
     }
 
-    /// Lets time pass, and what is to happen in it happen.
+    /// Lets time pass, with the events due in it.
     pub fn pass_us(&self, us: u64) {
         self.pass(us, || false);
     }
@@ -203,7 +203,7 @@ impl Scripted {
         }
     }
 
-    /// Counts what a call that would go on for ever asks for.
+    /// Counts requests, to detect an endless call.
     fn asked(&self) {
         self.asked.set(self.asked.get() + 1);
         assert!(self.asked.get() != TOO_OFTEN, "asked without end");
@@ -235,7 +235,7 @@ impl Scripted {
         })
     }
 
-    /// An id that comes without a wait and a renewal, where there is one.
+    /// An id that needs neither a wait nor a renewal, if there is one.
     pub fn id_at_once(&self, backend: usize, shard: Shard) -> Option<i64> {
         self.run_as(backend, |session| mint::at_once(self, session, shard))
     }
@@ -265,7 +265,7 @@ impl Scripted {
         horizon::safe_horizon(self)
     }
 
-    /// What a backend keeps.
+    /// The state of a backend.
     pub fn session(&self, backend: usize) -> &Session {
         &self.sessions[backend]
     }

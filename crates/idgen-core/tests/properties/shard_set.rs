@@ -14,7 +14,7 @@ proptest! {
         }
     }
 
-    /// `idgen.allowed_shards` means what it says.
+    /// `idgen.allowed_shards` is interpreted as written.
     #[test]
     fn a_list_of_ranges_is_their_union(ranges in vec((0..8192usize, 0..300usize), 1..20)) {
         let ranges: Vec<_> = ranges.into_iter().map(|(from, more)| from..=(from + more).min(8191)).collect();
@@ -34,7 +34,7 @@ proptest! {
 #[test]
 fn a_bad_list_is_told_in_a_sentence() {
     let why = |text| ShardSet::parse(text).unwrap_err();
-    assert_eq!(why("1, 8192"), "\"8192\" is no shard or range of shards between 0 and 8191.");
+    assert_eq!(why("1, 8192"), "\"8192\" is not a shard or range of shards between 0 and 8191.");
     assert_eq!(why("7 - 3"), "The range \"7 - 3\" ends before it begins.");
 }
 

@@ -66,8 +66,8 @@ proptest! {
         prop_assert_eq!(slot.take(want, &bounds).unwrap().count(), want.min(room));
     }
 
-    /// Promise 5: a batch is refused only where the shard cannot give it. What it has room for is what one gets
-    /// who takes all there is until the wait is over.
+    /// Promise 5: a batch is refused only if the shard cannot provide it. The room of a shard equals what a caller
+    /// gets that takes everything until the wait is over.
     #[test]
     fn a_shard_gives_as_many_ids_as_it_has_room_for(
         before in vec(any_bounds(), 0..3), now in 0..5000u64, floor in 0..5000u64, max_ahead in 0..50u64,
@@ -92,8 +92,8 @@ proptest! {
     }
 }
 
-/// A busy slot goes on where it stopped, be that the first position of the clock's millisecond. Only one that was idle
-/// begins somewhere else.
+/// A busy slot continues where it stopped, even at the first position of the clock's millisecond. Only an idle one
+/// begins elsewhere.
 #[test]
 fn a_busy_slot_goes_on_where_it_stopped() {
     let counters = Counters { ids: 256 + 5, ..Counters::default() };
@@ -106,7 +106,7 @@ fn a_busy_slot_goes_on_where_it_stopped() {
     assert_eq!(start(8), Position::first_of(8).plus(5));
 }
 
-/// What a shard has room for ends with its range.
+/// The room of a shard ends with its range.
 #[test]
 fn there_is_no_room_beyond_the_last_tick() {
     let bounds = Bounds { now: MAX_TICK, floor: 0, max_ahead: 5000, queue: 0, limit: MAX_TICK + 1 };

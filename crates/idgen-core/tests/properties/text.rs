@@ -64,7 +64,7 @@ fn forms_at_the_edges() {
     }
 }
 
-/// The sentences that PostgreSQL shows for a text that is no form of an id.
+/// The sentences that PostgreSQL shows for a text that does not stand for an id.
 #[test]
 fn a_bad_text_is_told_in_a_sentence() {
     let why = |text| from_shortcode(text).unwrap_err().to_string();

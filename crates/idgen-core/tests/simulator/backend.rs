@@ -25,10 +25,10 @@ pub enum Interrupt {
     Terminate,
 }
 
-/// What a cancel unwinds by.
+/// The payload with which a cancel unwinds.
 pub struct Interrupted;
 
-/// What is known of a backend, from its start to its end.
+/// The state of a backend, from its start to its end.
 pub struct Backend {
     pub world: Rc<World>,
     pub host: usize,
@@ -52,7 +52,7 @@ pub struct Backend {
     pub stopped: Cell<Time>,
     /// Which of the agenda's entries is its own.
     pub ticket: Cell<u64>,
-    /// What it is at.
+    /// What it is doing.
     pub call: Cell<Option<Call>>,
     /// The greatest and the last that the clock has shown to the call.
     pub read: Cell<Tick>,
@@ -64,13 +64,13 @@ pub struct Backend {
     pub last: [Vec<Cell<u64>>; 2],
     /// The ids that it was given last, one after the other.
     pub run: Cell<Run>,
-    /// Where the run begins and ends that it took last, if it had to wait for that.
+    /// The beginning and the end of the run that it took last, if it had to wait for it.
     pub queued: Cell<Option<(u64, u64)>>,
     /// How many calls have given it ids.
     pub served: Cell<u64>,
     /// Whether commits waited for standbys when it read its last limit.
     waits: Cell<bool>,
-    /// For what is broken.
+    /// For deliberate defects.
     pub remembered: Cell<bool>,
     reading: Cell<bool>,
     early_floor: Cell<Option<(Tick, Tick)>>,
@@ -131,7 +131,7 @@ impl Backend {
         self.late_start.set(None);
     }
 
-    /// A transaction whose start was to be published late.
+    /// A transaction whose start is to be published late.
     fn start_late(&self) {
         if let Some(tick) = self.late_start.take() {
             self.start().publish(tick);
@@ -166,7 +166,7 @@ impl Process<'_> {
         self.backend.world.plan.broken == Some(broken)
     }
 
-    /// A step ends here. Another process may come in, and what lies in wait for this place happens.
+    /// A step ends here. Another process may intervene, and events that wait for this point happen.
     #[inline]
     pub fn step(&self, place: Place) {
         let Backend { world, left, unwinding, .. } = self.backend;

@@ -44,7 +44,7 @@ pub struct Tally {
     pub failure: Option<(Plan, Failure)>,
 }
 
-/// Where worlds begin that nobody has seen.
+/// The first seed of worlds that nobody has seen.
 pub fn fresh_seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     now.as_millis() as u64
@@ -133,7 +133,7 @@ impl Tally {
         )
     }
 
-    /// Fails where a world has, and tells of the smallest one that does.
+    /// Fails if a world has failed, and reports the smallest one that does.
     pub fn assert_holds(self) {
         let Some((plan, failure)) = self.failure else { return };
         println!("SEED={} breaks {:?}: {}", plan.seed, failure.promise, failure.text);

@@ -1,4 +1,4 @@
-//! What a client has its backend do: statements, in transactions.
+//! The work of a client: statements, in transactions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -52,7 +52,7 @@ pub fn live(backend: &Backend, yielder: &Yielder<(), Time>) {
         }
         backend.remembered.set(backend.standbys());
         let statement = draw(backend);
-        // What is unwound otherwise ends with the backend.
+        // Any other unwinding ends the backend.
         match catch_unwind(AssertUnwindSafe(|| run(&process, statement))) {
             Ok(true) => end_transaction(&process),
             Ok(false) => roll_back(backend),
@@ -72,12 +72,12 @@ pub fn live(backend: &Backend, yielder: &Yielder<(), Time>) {
     }
 }
 
-/// Reads the configuration, where it was told to by now.
+/// Reads the configuration, if it has been told to.
 fn reload(backend: &Backend) {
     let file = backend.host().file.borrow().clone();
     let version = backend.configuration.borrow().version;
     if file.version != version && backend.draw(|rng| rng.u8(..3) > 0) {
-        // What the program's settings do when they are assigned.
+        // The effect of the assign hooks of the settings.
         let same = {
             let before = &backend.configuration.borrow().settings;
             before.max_ahead == file.settings.max_ahead && before.max_lease == file.settings.max_lease

@@ -13,7 +13,7 @@ use idgen_core::{Shard, Tick};
 use crate::backend::Backend;
 use crate::plan::{MS, Names, Plan, Settings, Time};
 
-/// What the clocks show when a world begins.
+/// The time of the clocks when a world begins.
 const BEGIN: i64 = 5_000_000 * MS as i64;
 
 /// The clocks of a host.
@@ -23,7 +23,7 @@ pub struct Clocks {
     real: Cell<i64>,
     boot: Cell<u64>,
     monotonic: Cell<u64>,
-    /// Since when they stand still.
+    /// The time since which they stand still.
     stopped: Cell<Option<Time>>,
 }
 
@@ -69,7 +69,7 @@ impl Clocks {
         self.stopped.set(Some(now));
     }
 
-    /// They go on: those that stood still are behind by the time that they did.
+    /// They continue: clocks that stood still are behind by that time.
     pub fn go_on(&self, now: Time, real: bool, boot: bool) {
         let Some(since) = self.stopped.take() else { return };
         let time = now - since;
@@ -86,7 +86,7 @@ impl Clocks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     Mark(Tick),
-    /// A transaction is prepared, whose least id this is.
+    /// A transaction with this least id is prepared.
     Prepare(u64, i64),
     Finish(u64),
 }
@@ -126,7 +126,7 @@ impl Wal {
         }
     }
 
-    /// What a crash leaves, up to `lsn`, is what recovery finds.
+    /// Recovery finds what a crash leaves, up to `lsn`.
     pub fn recover(&mut self, lsn: u64) {
         self.inserted = lsn.clamp(self.flushed, self.inserted);
         self.records.retain(|(end, _)| *end <= self.inserted);
@@ -134,13 +134,13 @@ impl Wal {
         self.stored = self.durable;
     }
 
-    /// What a copy of the disk has, and no more.
+    /// The content of a copy of the disk, and no more.
     pub fn cut(&mut self, lsn: u64) {
         self.inserted = lsn;
         self.recover(lsn);
     }
 
-    /// Gets what another one has up to `lsn`.
+    /// Receives what another disk has up to `lsn`.
     pub fn receive(&mut self, from: &Wal, lsn: u64) {
         let begin = from.records.partition_point(|(end, _)| *end <= self.inserted);
         self.records.extend(from.records[begin..].iter().take_while(|(end, _)| *end <= lsn));
@@ -163,14 +163,14 @@ impl Wal {
     }
 }
 
-/// What the processes of a server share, as long as it runs.
+/// The state that the processes of a server share while it runs.
 pub struct Shared {
     pub mark: Cell<Mark>,
     pub published: Published,
     pub slots: Vec<Cell<Slot<Shard>>>,
     pub js_slots: Vec<Cell<Slot<JsShard>>>,
     pub starts: Vec<Start>,
-    /// Whether commits wait for synchronous standbys, once the checkpointer has looked at that.
+    /// Whether commits wait for synchronous standbys, once the checkpointer has read the setting.
     pub standbys: Cell<Option<bool>>,
     /// How far synchronous standbys have flushed the WAL.
     pub acknowledged: Cell<u64>,
@@ -224,11 +224,11 @@ pub enum State {
     Primary,
 }
 
-/// Whom commits wait for, for certain: all of the server's processes know it.
+/// The standbys for which commits certainly wait, because all processes of the server know it.
 #[derive(Clone, Debug)]
 pub struct Guard {
     pub names: Names,
-    /// What it had written when that came to be.
+    /// What it had written at that time.
     pub since: u64,
 }
 
@@ -243,17 +243,19 @@ pub struct Host {
     pub backends: RefCell<Vec<Option<Rc<Backend>>>>,
     pub file: RefCell<Rc<Configuration>>,
     pub prepared: RefCell<BTreeMap<u64, i64>>,
-    /// Whom a standby follows.
+    /// The host that a standby follows.
     pub follows: Cell<Option<usize>>,
-    /// Which configuration its WAL sender to each standby has read, and whether the checkpointer has read this one.
+    /// The configuration that its WAL sender to each standby has read, and whether the checkpointer has read the
+    /// current one.
     pub senders: RefCell<Vec<Rc<Configuration>>>,
     pub checkpointer: RefCell<Rc<Configuration>>,
-    /// How far each standby is known to have flushed; only in this life.
+    /// How far each standby is known to have flushed, since the last start.
     pub flushed_by: RefCell<Vec<Option<u64>>>,
     pub guard: RefCell<Option<Guard>>,
-    /// A primary whose standbys were taken away, and one of them promoted.
+    /// A primary whose standbys were taken away, one of which was promoted.
     pub cut_off: Cell<bool>,
-    /// The network between a standby and whom it follows: until when which way is cut, and how slow it is.
+    /// The network between a standby and the host that it follows: how long each direction is cut, and how slow it
+    /// is.
     pub data_cut: Cell<Time>,
     pub acks_cut: Cell<Time>,
     pub slow: Cell<Time>,

@@ -19,7 +19,8 @@ pub enum Promise {
     NoIdTwice,
     /// Ids of a session increase.
     SessionOrder,
-    /// An id is greater than those of calls that ended in an earlier millisecond, in earlier runs, or were passed over.
+    /// An id is greater than those of calls that ended in an earlier millisecond or in earlier runs, and than ids
+    /// passed over.
     Order,
     Time,
     /// issued < limit <= durable, and <= acknowledged.
@@ -30,7 +31,7 @@ pub enum Promise {
     NeverBack,
     /// A call is refused for a reason that there is, and waits no longer than it may.
     Availability,
-    /// Nobody renews what somebody else renews.
+    /// No backend renews the mark while another one does.
     OneRenews,
 }
 
@@ -49,7 +50,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Where an id lies among those of its shard, and the first and the last millisecond that it stands for.
+    /// The position of an id among those of its shard, and its first and last millisecond.
     pub fn place(self, id: i64) -> (u64, Tick, Tick) {
         match self {
             Kind::Plain => {
@@ -125,14 +126,14 @@ impl Order {
         while self.steps.pop_if(|(ended, _)| *ended >= tick).is_some() {}
     }
 
-    /// The server begins anew.
+    /// The server restarts.
     pub fn begin(&mut self) {
         self.least = self.least.max(self.next).max(self.passed.0);
         self.passed = (0, 0);
         self.steps.clear();
     }
 
-    /// The server begins anew with less than it had, and its clock past all that was given.
+    /// The server restarts with less than it had, and with its clock past all ids minted.
     pub fn lose(&mut self, other: u64) {
         *self = Order { least: self.next.max(other), next: self.next, ..Order::default() };
     }
@@ -148,7 +149,7 @@ impl Order {
 pub type Orders = [Vec<Order>; 2];
 
 pub struct Judge {
-    /// The ids that were given, of both kinds and all shards, as runs: where each begins and ends.
+    /// The ids minted, of both kinds and all shards, as runs with their beginnings and ends.
     seen: [Vec<RefCell<BTreeMap<u64, u64>>>; 2],
     pub orders: Vec<RefCell<Orders>>,
     /// The last millisecond that an id was given of.
@@ -157,7 +158,7 @@ pub struct Judge {
     pub calls: Cell<u64>,
     pub refused: Cell<u64>,
     pub horizons: Cell<u64>,
-    /// What is looked for; all of it where there is nothing.
+    /// The violations to look for; all of them if empty.
     only: Option<Promise>,
     pub failure: RefCell<Option<Failure>>,
 }
@@ -180,7 +181,7 @@ impl Judge {
         }
     }
 
-    /// The order of ids over the backends of a host is looked at from now on.
+    /// The order of ids across the backends of a host is checked from now on.
     pub fn forget_order(&self, host: &Host) {
         for order in self.orders[host.index].borrow_mut().iter_mut().flatten() {
             order.steps.clear();
@@ -260,7 +261,7 @@ impl World {
             () if strict => (order.next, order.passed),
             // A lease is good again in a millisecond that comes once more.
             () if tick <= backend.shared.relived.get() => (0, (0, 0)),
-            // A run that was waited for may lie before what others were let have at once.
+            // A run that was waited for may lie before ids that others were allowed to have at once.
             () if backend.shared.mixed.get() => (0, order.passed),
             () => (order.before(tick), order.passed),
         };
@@ -307,7 +308,7 @@ impl World {
             fail(Promise::Order, "not after place", call.bound);
         }
         let (passed, ahead) = call.passed;
-        // Whoever was let pass over more at once may have done so while this one waited for its run.
+        // A backend that was allowed to pass over more at once may have done so while this one waited for its run.
         let queued = backend.queued.get().is_some_and(|(from, to)| (from..to).contains(&start))
             && backend.configuration.borrow().settings.max_ahead < ahead;
         if start < passed && !queued {
@@ -344,7 +345,7 @@ impl World {
         self.hash.set((self.hash.get() ^ first.cast_unsigned()).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     }
 
-    /// A run was taken, and is waited for where it lies further ahead of the clock than it may.
+    /// A run was taken; the backend waits for it if it is further ahead of the clock than allowed.
     pub fn queued<S: Grid>(&self, backend: &Backend, end: Position<S>, count: u64) {
         if backend.call.get().is_none_or(|call| call.kind == Kind::Js) {
             return;
@@ -355,7 +356,7 @@ impl World {
         backend.queued.set(waits.then_some((end - count, end)));
     }
 
-    /// A run was taken up to there, below a limit that was read while commits waited for standbys.
+    /// A run up to this end was taken, below a limit that was read while commits waited for standbys.
     pub fn taken<S: Grid>(&self, backend: &Backend, end: Position<S>) {
         let (limit, last) = (backend.shared.mark.get().limit(true), end.previous().map_or(0, Position::tick));
         let passes = backend.call.get().is_some_and(|call| call.passes);
@@ -456,7 +457,7 @@ impl World {
         }
     }
 
-    /// For how long nothing has been wrong with a host and with what it waits for.
+    /// How long a host, and what it waits for, has been in order.
     pub fn calm_for(&self, host: &Host) -> Time {
         let since = self.hosts.iter().map(|host| host.calm.get()).max().unwrap_or(0);
         if host.cut_off.get() { 0 } else { self.now.get().saturating_sub(since) }
@@ -493,7 +494,7 @@ impl World {
         }
     }
 
-    /// Whether there is a reason for it.
+    /// Whether the refusal has a reason.
     fn may_refuse(&self, backend: &Backend, call: &Call, error: Error) -> bool {
         let host = backend.host();
         let settings = backend.configuration.borrow().settings.clone();
@@ -507,7 +508,8 @@ impl World {
         let behind = backend.shared.behind.get();
         match error {
             Error::BatchTooLarge { count, .. } => {
-                // What the clock reaches within most of the wait, from a place in the millisecond that depends.
+                // The time that the clock reaches within most of the wait, from an unknown point within the
+                // millisecond.
                 let from = backend.shared.slots[call.shard].get().next.since(Position::FIRST);
                 let first = (backend.last_read.get().max(mark.floor()) << 10).max(from) + 255;
                 let end = (reach + settings.max_wait / 8 * 7 + 1) << 10;
@@ -539,7 +541,7 @@ impl World {
         }
     }
 
-    /// Whether a commit would wait for standbys of which none is there.
+    /// Whether a commit would wait for standbys none of which exists.
     fn waits_for_nobody(&self, host: &Host) -> bool {
         let names = host.file.borrow().names.clone();
         let there = |index: usize| {

@@ -1,10 +1,10 @@
-//! A simulator: the program's own protocol, `mint`, `renew` and `horizon`, on hosts in virtual time. Clocks, WAL, disks,
-//! network, standbys, configuration and processes are virtual, and what happens to them is drawn by a seed, as is the
-//! order in which backends run. Each is a coroutine that another process may interrupt wherever one can in PostgreSQL.
-//! What comes out is compared with the promises of docs/guarantees.md.
+//! A simulator: the program's own protocol, `mint`, `renew` and `horizon`, on hosts in virtual time. Clocks, WAL,
+//! disks, network, standbys, configuration and processes are virtual. A seed determines what happens to them, and
+//! the order in which backends run. Each backend is a coroutine that another process may interrupt wherever that is
+//! possible in PostgreSQL. The results are checked against the promises of docs/guarantees.md.
 //!
-//! The model next door looks at every order of the steps of small worlds. Here worlds are large and are drawn: hours of
-//! calls, hundreds of thousands of faults, and all of them combined.
+//! The model in the neighboring folder checks every order of the steps of small worlds. Here worlds are large and
+//! random: hours of calls, hundreds of thousands of faults, and combinations of all of them.
 //!
 //! `make simulate` runs it for MINUTES; SEED lives through one world again. What fails is made smaller first, and told.
 #![allow(clippy::unwrap_used)]
@@ -29,7 +29,7 @@ fn drawn_worlds_keep_the_promises() {
     campaign(0, None, None, &Budget::seeds(500)).assert_holds();
 }
 
-/// The same in more of them. Those that nobody has seen are for `make simulate`.
+/// The same in more worlds. New worlds are for `make simulate`.
 #[test]
 #[ignore = "takes a minute"]
 fn more_worlds_keep_the_promises() {
@@ -61,7 +61,7 @@ fn simulate() {
     }
 }
 
-/// A seed says all that happens: what failed can be looked at again.
+/// A seed determines everything, so a failure can be reproduced.
 #[test]
 fn a_seed_is_a_world() {
     for seed in 0..30 {
@@ -82,7 +82,7 @@ fn a_world_that_fails_is_made_smaller() {
     assert_eq!(again.promise, Promise::NoIdTwice);
 }
 
-/// Looks for a promise that is broken where something is left out, within so many seeds.
+/// Searches this many seeds for a broken promise when something is left out.
 fn assert_found(broken: Broken, promise: Promise, seeds: u64) {
     let found = campaign(0, Some(broken), Some(promise), &Budget::seeds(seeds));
     assert!(found.failure.is_some(), "{broken:?}: {promise:?} holds in {seeds} worlds");
@@ -97,9 +97,9 @@ fn what_keeps_ids_from_being_repeated_counts() {
     assert_found(Broken::NotAwaited, Promise::NoIdTwice, 1000);
 }
 
-/// The same for synchronous names that are set under a long statement, which goes by what it knew when it began: what
-/// idgen did before it looked at what commits wait for. The promise is of a standby that has caught up with what was
-/// written when it was named, so a limit that outlives the change repeats no id; but ids do not wait as commits do.
+/// The same for synchronous names that are set during a long statement, if it goes by the configuration from its
+/// start, as earlier versions of idgen did. The promise is for a standby that has caught up with what was written
+/// when it was named, so a limit that outlives the change repeats no id; but ids do not wait as commits do.
 #[test]
 #[ignore = "takes a minute"]
 fn ids_that_do_not_look_for_standbys_are_found() {
@@ -108,7 +108,8 @@ fn ids_that_do_not_look_for_standbys_are_found() {
     assert_found(Broken::LimitNotLookedAt, Promise::Limit, 2000);
 }
 
-/// The same for a floor that is looked at before the limit, which takes a pause between the two when a run begins.
+/// The same for a floor that is read before the limit, which matters if there is a pause between the two when a run
+/// begins.
 #[test]
 #[ignore = "takes a minute"]
 fn a_floor_that_is_read_first_is_found() {
@@ -138,8 +139,8 @@ fn each_step_to_the_horizon_counts() {
     assert_found(Broken::FloorNotShared, Promise::NeverBack, 10000);
 }
 
-/// Promise 1, ids passed over: those that `snowflake_advance` has passed over are not minted by a synchronous standby
-/// either that is promoted, also where the primary has passed over them below a floor that the standby does not have.
+/// Promise 1 for ids passed over: a synchronous standby that is promoted does not mint ids that `snowflake_advance`
+/// has passed over, even if the primary has passed over them below a floor that the standby does not have.
 #[test]
 fn ids_are_passed_over_on_standbys_too() {
     for seed in 0..50 {

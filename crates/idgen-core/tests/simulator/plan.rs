@@ -1,5 +1,5 @@
-//! What a seed draws before a world begins: the world, and all that happens to it. So a world can be lived through
-//! again with less of that.
+//! What a seed determines before a world begins: the world, and everything that happens to it. So a world can be
+//! run again with fewer events.
 
 use std::fmt;
 
@@ -11,29 +11,28 @@ pub type Time = u64;
 pub const US: Time = 1000;
 pub const MS: Time = 1000 * US;
 
-/// What is left out, or put in, that the promises rest on. It is done by the server that the program asks, not by
-/// the program.
+/// Deliberate violations of what the promises rest on. They are in the simulated server, not in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     /// Backends go by the standbys that were configured when their statement began.
     StandbysRemembered,
-    /// A limit that is there stays good, whether or not standbys have to acknowledge it by now.
+    /// An existing limit stays valid, whether or not standbys have to acknowledge it by now.
     LimitNotLookedAt,
-    /// What is not acknowledged by standbys is said to be.
+    /// The server claims acknowledgments that standbys have not given.
     NotAwaited,
     /// A mark is published that is not on disk.
     NotFlushed,
-    /// The clock stands still for whoever has a lease, which so outlives its millisecond.
+    /// The clock stands still for a backend with a lease, which thus outlives its millisecond.
     LeaseOutlives,
     /// A run of the server does not begin at the stored mark.
     FloorOfZero,
-    /// Whoever finds the task of renewing taken gives it up all the same.
+    /// A backend that finds the task of renewing taken gives it up nevertheless.
     ClaimGivenUp,
-    /// The floor is looked at before the limit.
+    /// The floor is read before the limit.
     FloorReadFirst,
     /// A transaction publishes its start after it has read the floor.
     StartPublishedLate,
-    /// It does not publish it anew where the clock has been set back since.
+    /// It does not publish its start again if the clock has been set back since.
     StartNotPublishedAnew,
     /// The reader of the horizon does not raise the floor before it looks at the transactions.
     FloorNotRaised,
@@ -92,7 +91,7 @@ const PLACES: [Place; 19] = [
 /// Who: the primary, or one of the others, counted on from it.
 pub type Who = usize;
 
-/// Which standbys commits wait for, one of them.
+/// The standbys, one of which commits wait for.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Names {
     #[default]
@@ -120,20 +119,20 @@ pub struct Settings {
     pub max_clock_jump: Option<u64>,
 }
 
-/// What happens when a paused host goes on.
+/// What happens when a paused host continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// A machine that was suspended: all of its clocks have gone on, but that for waits.
     Suspended,
-    /// A virtual machine whose system clock is set at once.
+    /// A virtual machine whose system clock is corrected at once.
     Set,
-    /// One whose clocks all go on from where they stood.
+    /// One whose clocks all continue from where they stood.
     Behind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Power is lost, the clock perhaps set meanwhile.
+    /// Power is lost, and the clock may be set before the restart.
     Crash {
         who: Who,
         down: Time,
@@ -145,7 +144,7 @@ pub enum Fault {
         down: Time,
         clock: Option<i64>,
     },
-    /// SIGKILL. The others of the server end too, and it makes its shared memory anew.
+    /// SIGKILL. The other processes of the server end too, and it reinitializes its shared memory.
     Kill {
         who: Who,
         backend: usize,
@@ -159,7 +158,7 @@ pub enum Fault {
         who: Who,
         backend: usize,
     },
-    /// An error wherever the backend is, where that may be.
+    /// An error wherever the backend is, if one is possible there.
     Stop {
         who: Who,
         backend: usize,
@@ -290,7 +289,7 @@ impl fmt::Display for Plan {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// What all is drawn by that happens in the world besides what is planned.
+    /// The seed for everything that happens in the world besides the plan.
     pub schedule: u64,
     pub hosts: usize,
     pub backends: usize,
@@ -298,12 +297,12 @@ pub struct Plan {
     pub settings: Settings,
     pub names: Names,
     pub drift_ppm: Vec<i64>,
-    /// What a step of a backend takes, and how many it makes on average before another process comes in.
+    /// The duration of a backend's step, and the average number of steps before another process intervenes.
     pub step: Time,
     pub stretch: u64,
     /// How many of a thousand times that others come in they have it for milliseconds.
     pub lulls: u16,
-    /// What a flush takes, and a message.
+    /// The duration of a flush, and of a message.
     pub disk: Time,
     pub network: Time,
     /// How long a backend does nothing between statements, at most.
@@ -311,7 +310,7 @@ pub struct Plan {
     pub end: Time,
     pub horizons: bool,
     pub prepares: bool,
-    /// In the end all is made well, and every backend is to have ids.
+    /// In the end everything is repaired, and every backend must get ids.
     pub heals: bool,
     pub events: Vec<Event>,
     pub broken: Option<Broken>,
@@ -344,7 +343,7 @@ fn names(rng: &mut Rng, hosts: usize) -> Names {
     }
 }
 
-/// A step of a clock, in milliseconds: mostly small, of the length of what the protocol counts in.
+/// A step of a clock, in milliseconds: mostly small, of the size of the protocol's intervals.
 fn clock_step(rng: &mut Rng, settings: &Settings) -> i64 {
     let length = match rng.u8(..6) {
         0 | 1 => rng.u64(1..=3),
@@ -464,7 +463,7 @@ impl Plan {
         plan
     }
 
-    /// What is found in one of ten thousand worlds is looked for where it can be.
+    /// A violation that shows in one of ten thousand worlds is searched for where it is possible.
     fn steer(&mut self, weights: &mut [u32]) {
         let kinds: &[usize] = match self.broken {
             Some(Broken::StartNotPublishedAnew) => &[7, 8],

@@ -7,7 +7,7 @@ use crate::world::live_through;
 /// How many worlds are tried at most.
 const TRIES: usize = 3000;
 
-/// How many schedules of a smaller world are tried: what is left out has moved all draws that came after it.
+/// How many schedules of a smaller world are tried, because omitting an event changes all later random choices.
 const SCHEDULES: u64 = 10;
 
 struct Shrinking {

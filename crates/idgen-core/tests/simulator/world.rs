@@ -1,4 +1,4 @@
-//! A world: hosts in virtual time, what is to happen there next, and all that can happen to them.
+//! A world: hosts in virtual time, the coming events, and everything that can happen to the hosts.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -43,7 +43,7 @@ pub struct World {
     pub now: Cell<Time>,
     pub hosts: Vec<Host>,
     pub judge: Judge,
-    /// Whether an event lies in wait for a backend.
+    /// Whether an event waits for a backend.
     pub traps: Cell<bool>,
     armed: RefCell<Vec<usize>>,
     met: Cell<Option<(usize, usize)>>,
@@ -52,12 +52,12 @@ pub struct World {
     rng: RefCell<Rng>,
     /// The primary that clients are to use.
     current: Cell<usize>,
-    /// Which generation of its stream a standby is at.
+    /// The generation of a standby's stream.
     links: Vec<Cell<u32>>,
     /// The last millisecond of ids that a failover or a backup has lost, as the page says that it may: as long as a
     /// server does not begin after it, its clock has to be past it.
     lost: Cell<Tick>,
-    /// The stored mark with which each host became what it is.
+    /// The stored mark with which each host took its role.
     begun_at: Vec<Cell<Tick>>,
     backup: RefCell<Option<Wal>>,
     names: Cell<u64>,
@@ -170,7 +170,7 @@ impl World {
         );
     }
 
-    /// When the disk has done what it is asked for now.
+    /// The time at which the disk will have completed a request made now.
     pub fn disk_done(&self, host: &Host) -> Time {
         let disk = self.plan.disk;
         self.now.get().max(host.stalled.get()) + self.draw(|rng| rng.u64(disk / 2..=disk * 2))
@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// Whether something lies in wait for a backend here.
+    /// Whether an event waits for a backend at this point.
     pub fn meet(&self, backend: &Backend, place: Place) -> bool {
         if backend.host != self.current.get() || self.met.get().is_some() {
             return false;
@@ -218,7 +218,7 @@ impl World {
         &self.hosts[(self.current.get() + who) % self.hosts.len()]
     }
 
-    /// Sets a clock by so much, but not back to where ids were lost.
+    /// Moves a clock by this much, but not back to where ids were lost.
     fn set_clock(&self, host: &Host, ns: i64) {
         let now = self.now.get();
         let (before, shown) = (host.clocks.real_ns(now), host.clocks.tick(now));
@@ -286,7 +286,7 @@ impl World {
         host.guard.replace(guard);
     }
 
-    /// A standby has told how far it has flushed.
+    /// A standby has reported how far it has flushed.
     fn acknowledge(&self, primary: &Host, standby: usize, lsn: u64) {
         let mut flushed_by = primary.flushed_by.borrow_mut();
         flushed_by[standby] = flushed_by[standby].max(Some(lsn));
@@ -304,7 +304,7 @@ impl World {
         }
     }
 
-    /// A standby is no longer what it was to whom it follows.
+    /// A standby is no longer the same to the host that it follows.
     fn unlink(&self, standby: &Host) {
         let link = &self.links[standby.index];
         link.set(link.get() + 1);
@@ -501,7 +501,7 @@ impl Living {
         }
     }
 
-    /// The server is no more, and recovery will find what is on disk, and perhaps more of the WAL.
+    /// The server is down, and recovery will find what is on disk, and perhaps more of the WAL.
     fn stop(&mut self, host: &Host) {
         self.kill(host.index);
         self.go_on(host, false, false);
@@ -565,7 +565,7 @@ impl Living {
         self.tell(standby, primary);
     }
 
-    /// A standby tells how far it has flushed.
+    /// A standby reports how far it has flushed.
     fn tell(&self, standby: &Host, primary: &Host) {
         let world = &self.world;
         if standby.acks_cut.get() <= world.now.get() {
@@ -636,8 +636,7 @@ impl Living {
         }
     }
 
-    /// Has a fault happen, to the backend that was met where one was; whether there was anything that it could
-    /// happen to.
+    /// Lets a fault happen, to the backend that it waited for if there is one; returns whether there was a target.
     fn apply(&mut self, fault: &Fault, victim: Option<usize>) -> bool {
         let world = self.world.clone();
         let now = world.now.get();
@@ -743,7 +742,7 @@ impl Living {
         true
     }
 
-    /// A server ends, and starts again as what it was.
+    /// A server ends, and restarts in the same role.
     fn fall(&mut self, host: &Host, down: Time, clock: Option<i64>, in_order: bool) -> bool {
         let world = self.world.clone();
         let primary = match host.state.get() {
@@ -763,8 +762,8 @@ impl Living {
         true
     }
 
-    /// Whether the page promises that no id is lost when this standby takes over: commits wait for it, or for others
-    /// that have no more than it has, and it has caught up with what was there when that began.
+    /// Whether docs/guarantees.md promises that no id is lost when this standby takes over: commits wait for it, or
+    /// for others that have no more than it has, and it has caught up with what existed when that began.
     fn is_synchronous(&self, primary: &Host, standby: &Host) -> bool {
         let has = |index: usize| self.world.hosts[index].wal.borrow().flushed;
         primary.guard.borrow().as_ref().is_some_and(|guard| {
@@ -881,7 +880,7 @@ impl Living {
         true
     }
 
-    /// All is made well, and then every backend is to have ids.
+    /// Everything is repaired, and then every backend must get ids.
     fn heal(&mut self) {
         let world = self.world.clone();
         let now = world.now.get();

@@ -13,7 +13,8 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "epoch moved and moved back",
         weight: 1,
-        // The standbys have to hear of it before one of them is promoted, or it would want the epoch accepted once more.
+        // The standbys must receive it before one of them is promoted, or the epoch would have to be accepted once
+        // more.
         can: |world| world.lasting.is_empty(),
         strike: move_epoch,
         allows: &[CUT, OTHER_EPOCH, FOR_THE_CLOCK],
@@ -27,7 +28,7 @@ pub const FAULTS: &[Fault] = &[
     },
 ];
 
-const OTHER_EPOCH: Refusals = &["55000 the mark of ids counts from another epoch"];
+const OTHER_EPOCH: Refusals = &["55000 the epoch of the high-water mark of ids differs"];
 /// The ids that were minted by the earlier epoch are ahead of the clock by the later one.
 const FOR_THE_CLOCK: Refusals = &["55000 the system clock is behind", "55000 shard", "22023 count"];
 

@@ -5,7 +5,7 @@ use crate::campaign::world::World;
 
 const FOR_LONG: &str = "clock set for long";
 
-/// A WAL sender whose clock is set takes the standby for one that has been silent for so long, and ends its connection:
+/// A WAL sender whose clock is set considers the standby silent for that time, and ends the connection:
 /// `wal_sender_timeout`.
 const ALLOWS: &[Refusals] = &[NOT_DURABLE];
 
@@ -28,7 +28,7 @@ fn step(world: &mut World) -> Struck {
     Struck::Done(format!("{step:+} s"))
 }
 
-/// Leaves the clock set, so that what strikes meanwhile strikes a server which is ahead of its clock. Less than
+/// Leaves the clock set, so that other faults strike a server whose ids are ahead of its clock; by less than
 /// `idgen.max_ahead`, so that calls succeed.
 fn set_for_long(world: &mut World) -> Struck {
     let step = [-0.8, -0.5, -0.2, 0.4][world.rng.usize(0..4)];

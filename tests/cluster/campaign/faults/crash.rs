@@ -70,7 +70,7 @@ fn renewing(world: &mut World) -> Struck {
     let mut witness = world.primary.reconnect();
     let mut client = world.primary.reconnect();
     client.batch_execute(&format!("SET idgen.fault = '{point} {how}'")).expect("a fault point");
-    // Whoever asks most often is the one that renews.
+    // The session that mints most often is the one that renews.
     let struck = within_seconds(60, || client.batch_execute("SELECT snowflake_next_id(900)").err());
     assert!(struck.is_some(), "no renewal comes by");
     if how == "kill" {

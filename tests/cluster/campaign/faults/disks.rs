@@ -64,8 +64,8 @@ fn lose_all_power(world: &mut World) -> Struck {
     Struck::Done(format!("{lost} bytes lost, clock {step:+} s"))
 }
 
-/// From now on nothing that a server writes gets further than to its disk's cache. That lasts a moment, in which
-/// nobody may rely on what is written.
+/// From now on, writes of a server get only to the cache of its disk. This lasts a moment, in which nobody may rely
+/// on them.
 fn stop_flushes(world: &mut World, one: Option<usize>) {
     until_struck(world, one, Trouble { stall_ms: 60_000, calls: i32::MAX, ..Trouble::default() });
     world.pause(0..300);
@@ -77,7 +77,7 @@ const ALL_FLUSHED: &str = "all that was written had been flushed";
 /// How many bytes a server's disk loses with its power.
 fn lost(server: &Server) -> u64 {
     let lost = server.lose_power();
-    // A standby that was just made may have received nothing yet.
+    // A new standby may have received nothing yet.
     assert!(server.follows() || server.has_written(), "the disk does not notice what is written");
     server.trouble(Trouble::default());
     lost
@@ -92,7 +92,7 @@ fn not_flushed(world: &mut World) -> Struck {
     fail(world, Trouble { flushes: Some(Errno::EIO), ..Trouble::default() })
 }
 
-/// A server whose disk fails gives up, and starts again, or not before the disk is mended.
+/// A server whose disk fails gives up, and restarts at once or only after the disk is repaired.
 fn fail(world: &mut World, trouble: Trouble) -> Struck {
     let calls = [1, 3, i32::MAX][world.rng.usize(0..3)];
     let one = draw(world);
@@ -145,7 +145,7 @@ fn until_struck(world: &World, one: Option<usize>, trouble: Trouble) {
     let before = server.struck();
     server.trouble(trouble);
     for _ in 0..600 {
-        // Whose commit waits for no disk, for all of them may be what is struck.
+        // A session whose commit waits for no disk, because all disks may be affected.
         let write = "SET synchronous_commit = off; SELECT pg_logical_emit_message(true, '', '')";
         if server.struck() > before {
             return;

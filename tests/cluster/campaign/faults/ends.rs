@@ -1,4 +1,4 @@
-//! Statements and processes that somebody ends, and connections that cannot be had.
+//! Statements and processes that are ended, and connections that are refused.
 
 use std::thread;
 use std::time::Duration;

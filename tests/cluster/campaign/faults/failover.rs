@@ -52,7 +52,7 @@ fn change_and_fail_over(world: &mut World) -> Struck {
     }
 }
 
-/// Promotes the standby that has got furthest, whatever the clocks show, and has the old primary return.
+/// Promotes the most advanced standby, whatever the clocks show, and lets the old primary return.
 fn fail_over(world: &mut World) -> Struck {
     let step = [0.0, -0.3, -1.0, 0.5][world.rng.usize(0..4)];
     let old = ["alive", "dead", "stopped in order"][world.rng.usize(0..3)];
@@ -64,7 +64,7 @@ fn fail_over(world: &mut World) -> Struck {
     }
     let place = cut_off_all(world);
     let standby = promote(world, place, step);
-    // Alive, the old primary goes on within its window until it is shut off.
+    // If alive, the old primary continues within its window until it is shut off.
     if old == "alive" {
         world.start_beside(2, &standby.server);
     }
@@ -81,7 +81,7 @@ fn fail_over(world: &mut World) -> Struck {
     Struck::Done(format!("old primary {old}, clock {step:+} s, {returns:?}"))
 }
 
-/// Promotes a standby that nobody has waited for, once the clock has passed what it may not know of.
+/// Promotes a standby for which no commit has waited, once the clock has passed the ids that it may lack.
 fn fail_over_asynchronously(world: &mut World) -> Struck {
     let returns = Return::draw(world);
     let passed = Passed::by(&world.primary);
@@ -94,8 +94,8 @@ fn fail_over_asynchronously(world: &mut World) -> Struck {
     Struck::Done(format!("{returns:?}"))
 }
 
-/// Puts a backup in the place of the primary: once the clock has passed what was minted after the backup began, or under
-/// a clock that was set back to before that if nothing was minted since.
+/// Replaces the primary with a backup: once the clock has passed the ids minted after the backup began, or with the
+/// clock set back to before that if nothing has been minted since.
 fn restore(world: &mut World) -> Struck {
     world.primary.reconnect();
     let earlier = [0.1, 0.5][world.rng.usize(0..2)];
@@ -134,7 +134,7 @@ fn restore(world: &mut World) -> Struck {
 enum Return {
     /// As a copy of the new one.
     Copied,
-    /// With its own data, by pg_rewind, which changes nothing where the server was stopped in order.
+    /// With its own data, by pg_rewind, which changes nothing if the server was shut down cleanly.
     Rewound,
 }
 
@@ -145,7 +145,7 @@ impl Return {
     }
 }
 
-/// A moment that the clock is to pass.
+/// A time that the clock must pass.
 struct Passed(f64);
 
 impl Passed {
@@ -158,7 +158,7 @@ impl Passed {
                     + current_setting('idgen.max_ahead')::interval
                     + current_setting('idgen.reserve_ahead')::interval)::double precision FROM idgen_status",
         );
-        // For those who queue, and until it is shut off.
+        // For queued calls, and until it is shut off.
         let late = asked.elapsed().unwrap_or_default().as_secs_f64() + 0.5;
         Passed((bound + late).floor() + 1.0)
     }
@@ -187,12 +187,12 @@ fn stop_in_order(server: &Server) {
     server.stop("fast");
 }
 
-/// Cuts all standbys off from the primary, and finds the one that has got furthest: whatever the primary was told
-/// that any of them has, it has.
+/// Cuts all standbys off from the primary, and finds the most advanced one, which has everything that any of them
+/// has acknowledged.
 fn cut_off_all(world: &World) -> usize {
     world.standbys.iter().for_each(|standby| standby.link.cut_off());
     let got = |standby: &Standby| -> i64 {
-        // What it has by itself is replayed when it asks for more, and then the position is known.
+        // It has replayed its local WAL when it requests more, and then the position is known.
         standby.server.wait_until(
             "SELECT pg_last_wal_receive_lsn() IS NOT NULL AND NOT EXISTS (SELECT FROM pg_stat_wal_receiver)",
         );
@@ -204,12 +204,12 @@ fn cut_off_all(world: &World) -> usize {
     (0..got.len()).max_by_key(|place| got[*place]).expect("a standby")
 }
 
-/// Promotes a standby at a clock that is set, and has the clients find it when the old primary is gone. The promotion may
-/// be killed on its way.
+/// Promotes a standby with its clock set, and lets the clients find it when the old primary is gone. The promotion
+/// may be killed before it completes.
 fn promote(world: &mut World, place: usize, step: f64) -> Standby {
     let standby = world.standbys.remove(place);
     let killed_after = (world.rng.u8(0..4) == 0).then(|| Duration::from_millis(world.rng.u64(0..40)));
-    // A session that goes on through it.
+    // A session that continues through it.
     let session = killed_after.is_none().then(|| standby.server.refuses());
     standby.server.set_clock(step);
     if let Some(time) = killed_after {
@@ -229,7 +229,7 @@ fn promote(world: &mut World, place: usize, step: f64) -> Standby {
     standby
 }
 
-/// Gives the place of a standby that was promoted to the old primary, which is down. The other standbys follow.
+/// Makes the old primary, which is down, take the place of the promoted standby. The other standbys follow.
 fn succeed(world: &mut World, place: usize, standby: Standby, keeps_all: bool, returns: Return) {
     let Standby { server, name, link } = standby;
     let old = world.hand_over(server, keeps_all);

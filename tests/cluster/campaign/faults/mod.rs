@@ -1,4 +1,4 @@
-//! What a world can be struck by.
+//! The faults that can strike a world.
 
 mod builds;
 mod clock;
@@ -28,39 +28,39 @@ pub type Heal = Box<dyn FnOnce(&mut World)>;
 pub enum Struck {
     /// It is over; how it was.
     Done(String),
-    /// It lasts until it is healed, at the end of the round; how it is. Others may strike meanwhile.
+    /// It lasts until it is healed, at the end of the round, in the given way. Others may strike in the meantime.
     Lasting(String, Heal),
     /// This machine cannot have it; why.
     Skipped(&'static str),
 }
 
-/// The beginnings of what calls may be refused with: the SQLSTATE and the message, or "lost" where the connection
-/// broke.
+/// The beginnings of the errors with which calls may be refused: the SQLSTATE and the message, or "lost" if the
+/// connection broke.
 pub type Refusals = &'static [&'static str];
 
 /// The server, or the connection, went away.
 pub const CUT: Refusals = &["lost", "57P01", "57P02", "57P03"];
-/// What the primary waits for does not answer, or its disk does not.
+/// The standbys of the primary, or its disk, do not respond.
 pub const NOT_DURABLE: Refusals = &["55000 the high-water mark of ids could not be made durable in time"];
 /// `idgen.allowed_shards` is without the shard.
 pub const NOT_ALLOWED: Refusals = &["55000 this server may not mint ids for shard"];
 
-/// The disk under the WAL fails: the backend that finds out says so, and the server ends.
+/// The disk with the WAL fails: the backend that notices reports it, and the server ends.
 pub const BAD_DISK: Refusals = &["58030 could not", "53100 could not"];
 
 /// A kind of fault.
 pub struct Fault {
-    /// What the tally calls it.
+    /// Its name in the tally.
     pub name: &'static str,
-    /// How often it is drawn, beside the others.
+    /// Its weight relative to the others.
     pub weight: usize,
     /// Whether it can strike this world. It may look at nothing but what follows from the seed.
     pub can: fn(&World) -> bool,
     /// Strikes.
     pub strike: fn(&mut World) -> Struck,
-    /// Which refusals it explains while it lasts, until all is healed and the primary and its standbys are back. Those
-    /// for the clock (behind, leapt, a shard that is full) need not be named: the checker knows from the clocks as set
-    /// when they are due.
+    /// The refusals that it explains while it lasts, until everything is healed and the primary and its standbys
+    /// are back. Those because of the clock (behind, jumped, full shard) need not be named: the checker knows from
+    /// the settings of the clocks when they are due.
     pub allows: &'static [Refusals],
 }
 
@@ -82,7 +82,7 @@ const ALL: &[&[Fault]] = &[
     subscribers::FAULTS,
 ];
 
-/// Draws one of those that can strike, if any does; where one does that the variable ONLY names in part, one of these.
+/// Chooses one of those that can strike, if any; if some match the variable ONLY, one of those.
 pub fn draw(world: &mut World) -> Option<&'static Fault> {
     let mut can: Vec<_> = ALL.iter().copied().flatten().filter(|fault| (fault.can)(world)).collect();
     if let Ok(only) = std::env::var("ONLY")
@@ -104,7 +104,7 @@ pub fn draw(world: &mut World) -> Option<&'static Fault> {
     })
 }
 
-/// For faults that strike whatever the world is, and beside any that lasts.
+/// For faults that can strike any world, even during another fault.
 fn always(_: &World) -> bool {
     true
 }
@@ -121,12 +121,12 @@ fn has_fault_points(world: &World) -> bool {
     world.primary.build() == Build::Faults
 }
 
-/// Where the disk under the WAL can be troubled.
+/// Whether the disk with the WAL can be affected.
 fn has_disk(world: &World) -> bool {
     world.primary.has_disk()
 }
 
-/// What is found in so many seconds.
+/// A condition that is reached within this many seconds.
 fn within_seconds<T>(seconds: u64, mut find: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {

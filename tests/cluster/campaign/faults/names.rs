@@ -20,7 +20,7 @@ pub const FAULTS: &[Fault] = &[
     },
 ];
 
-/// Names other standbys, or the same ones in another way, under statements that go on minting.
+/// Names other standbys, or the same ones in another way, while statements continue to mint.
 pub fn change(world: &mut World) -> String {
     let removed = world.rng.bool();
     let before = if removed { "none".into() } else { told(world) };

@@ -17,7 +17,7 @@ pub const FAULTS: &[Fault] = &[Fault {
     allows: &[NOT_DURABLE],
 }];
 
-/// What a network does.
+/// The states of a network.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     HoldsBoth,
@@ -69,7 +69,7 @@ fn cut(world: &mut World) -> Struck {
         Way::Breaks | Way::Resets => None,
     };
     if let Some(direction) = caught {
-        // Something to send, which waits for no standby itself.
+        // Data to send, with a commit that waits for no standby.
         primary.until_done(
             "SET synchronous_commit = local; SELECT pg_logical_emit_message(true, 'network', '')",
         );
@@ -89,7 +89,7 @@ fn cut(world: &mut World) -> Struck {
     if let Way::Breaks = way {
         primary.wait_until(&format!("SELECT count(*) = 0 {names} AND pid IN ({connections})"));
     }
-    // It heals by itself: others may strike meanwhile, and wait for the standbys.
+    // It heals by itself, because other faults may strike in the meantime and wait for the standbys.
     let healing = thread::spawn(move || {
         thread::sleep(Duration::from_millis(ms));
         for link in &links {

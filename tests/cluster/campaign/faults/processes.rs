@@ -26,7 +26,7 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: "machine paused",
         weight: 2,
-        // One of the machine's processes would go on in the midst of it.
+        // Otherwise another process of the machine would continue in the meantime.
         can: |world| [PROCESS, MINTING, RENEWING].iter().all(|name| !world.lasts(name)),
         strike: pause_machine,
         allows: &[NOT_DURABLE],
@@ -74,7 +74,7 @@ fn stop_minting(world: &mut World) -> Struck {
         if !process.stop() {
             return None;
         }
-        // From here on it goes on by itself, for it may hold what the next session needs.
+        // From here on it continues by itself, because it may hold what the next session needs.
         let going_on = go_on_after(ms, process);
         // It may have ended its statement before it was stopped, and cannot now.
         let active =
@@ -121,7 +121,8 @@ fn stop_renewing(world: &mut World) -> Struck {
     lasting(format!("{point}, {ms} ms"), going_on)
 }
 
-/// Pauses all of a server. Its clock has stood still when it goes on and is set right a moment later, or has gone on.
+/// Pauses a whole server. When it continues, its clock has either stood still and is corrected a moment later, or
+/// has advanced.
 fn pause_machine(world: &mut World) -> Struck {
     let which = world.rng.usize(0..world.standbys.len() + 1);
     let (stands_still, both) = (world.rng.bool(), world.rng.u8(0..4) == 0);
@@ -155,7 +156,7 @@ fn draw_ms(world: &mut World) -> u64 {
     world.rng.u64(50..most)
 }
 
-/// Has a stopped process go on after a while.
+/// Lets a stopped process continue after a while.
 fn go_on_after(ms: u64, process: Process) -> JoinHandle<()> {
     thread::spawn(move || {
         thread::sleep(Duration::from_millis(ms));

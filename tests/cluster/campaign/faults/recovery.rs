@@ -35,8 +35,8 @@ fn die_recovering(world: &mut World) -> Struck {
     Struck::Done(format!("{of}, after {spared:?} flushes ({died:?}), clock {step:+} s"))
 }
 
-/// Starts a server, and kills it where it has flushed so often and is about to do it again; whether it came so far
-/// before it was up.
+/// Starts a server, and kills it when it has flushed this often and is about to flush again; returns whether it got
+/// that far before it was up.
 fn dies_recovering(server: &Server, spared: i32) -> bool {
     let before = server.struck();
     server.trouble(Trouble { stall_ms: 60_000, spared, calls: 1, ..Trouble::default() });
@@ -48,7 +48,7 @@ fn dies_recovering(server: &Server, spared: i32) -> bool {
         if server.try_connect().is_some() {
             break false;
         }
-        // It may not start at once where one was killed.
+        // It may not start at once after a kill.
         thread::sleep(Duration::from_millis(20));
         if server.running().is_none() {
             server.begin_up();

@@ -27,7 +27,7 @@ const VALUES: &[(&str, &[&str])] = &[
     ("idgen.max_clock_jump", &["0", "1s", "2h"]),
 ];
 
-/// Changes one setting on all servers until the round ends, so that it is in force after a failover too.
+/// Changes one setting on all servers until the round ends, so that it is in effect after a failover too.
 fn change(world: &mut World) -> Struck {
     let (name, values) = VALUES[world.rng.usize(0..VALUES.len())];
     let value = values[world.rng.usize(0..values.len())];
@@ -38,7 +38,7 @@ fn change(world: &mut World) -> Struck {
     }
     set(world, name, value);
     let told = format!("{name} from {before} to {value}");
-    // A server that comes meanwhile has a copy of the configuration.
+    // A server that is added in the meantime has a copy of the configuration.
     Struck::Lasting(told, Box::new(move |world: &mut World| set(world, name, &before)))
 }
 

@@ -28,7 +28,7 @@ fn leave(world: &mut World) -> Struck {
     Struck::Done("immediate shutdown".into())
 }
 
-/// Has a standby get its WAL from another one for a while, and answer nobody but that one.
+/// Makes a standby receive its WAL from another standby for a while, and acknowledge only to that one.
 fn cascade(world: &mut World) -> Struck {
     let one = world.rng.usize(0..world.standbys.len());
     let other = (one + 1) % world.standbys.len();

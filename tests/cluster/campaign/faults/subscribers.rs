@@ -1,4 +1,4 @@
-//! A server that subscribes to the rows of the primary, and mints beside it.
+//! A server that subscribes to the rows of the primary, and mints as well.
 
 use super::crash::downtime_step;
 use super::{CUT, Fault, NOT_ALLOWED, Struck};
@@ -24,8 +24,8 @@ const SETTINGS: &[&str] = &[
     "jit = off",
 ];
 
-/// A server gets the rows of the primary, and gives each an id of a shard of its own: in the worker that copies the
-/// table, and in the one that applies what comes later. It crashes, or not, and subscribes anew, or not.
+/// A server receives the rows of the primary, and gives each an id of a shard of its own: in the worker that copies
+/// the table, and in the one that applies later changes. It may crash, and may subscribe again.
 fn subscribe(world: &mut World) -> Struck {
     let end = ["lives on", "is killed", "is shut down at once"][world.rng.usize(0..3)];
     let (step, anew) = (downtime_step(world), world.rng.bool());
@@ -90,7 +90,7 @@ fn start(primary: &Server) -> Server {
     subscriber
 }
 
-/// Subscribes to the rows, those that are there or only those to come.
+/// Subscribes to the rows, including existing ones or only new ones.
 fn create(subscriber: &Server, primary: &Server, copy: bool) {
     let sql = format!(
         "CREATE SUBSCRIPTION subscribed CONNECTION '{}' PUBLICATION published WITH (copy_data = {copy})",

@@ -17,7 +17,7 @@ pub const FAULTS: &[Fault] = &[
     Fault { name: "prepared transactions", weight: 3, can: always, strike: prepare, allows: &[PREPARED] },
 ];
 
-const PREPARED: Refusals = &["55000 there are prepared transactions"];
+const PREPARED: Refusals = &["55000 cannot determine the safe horizon"];
 
 /// How long another fault may be in the way of this one.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ fn advance(world: &mut World) -> Struck {
     });
     if crashes {
         primary.kill_all();
-        // However long it takes to start: the clock shows less than what was passed over.
+        // However long the start takes, the clock must show less than what was passed over.
         primary.set_clock(-3600.0);
         primary.up();
         primary.set_clock(-begun.elapsed().as_secs_f64());
@@ -58,7 +58,7 @@ fn advance(world: &mut World) -> Struck {
     Struck::Done(format!("{amounts:?} ms, {}", if crashes { "and a crash" } else { "and no crash" }))
 }
 
-/// Past an id that lies so many milliseconds after the clock, which is returned.
+/// Advances past an id this many milliseconds ahead of the clock, and returns that id.
 fn pass(client: &mut Client, shard: i32, ms: u32) -> Result<i64, Error> {
     let sql = "SELECT past, snowflake_advance($1, past)
                FROM snowflake_max_id(clock_timestamp() + $2 * interval '1 ms') AS past";
@@ -68,7 +68,7 @@ fn pass(client: &mut Client, shard: i32, ms: u32) -> Result<i64, Error> {
     Ok(past)
 }
 
-/// An id, where another fault does not keep the server from giving any.
+/// An id, unless another fault keeps the server from minting.
 fn mint(server: &Server, shard: i32) -> Option<i64> {
     let sql = format!("SELECT snowflake_next_id({shard})");
     server.in_time(PATIENCE, |client| client.query_one(&sql, &[])).ok().map(|row| row.get(0))
@@ -77,7 +77,7 @@ fn mint(server: &Server, shard: i32) -> Option<i64> {
 /// A transaction that somebody has tried to prepare.
 struct Prepared {
     name: String,
-    /// The ids of its rows, where it is known that it is there.
+    /// The ids of its rows, if it is known to exist.
     ids: Option<Vec<i64>>,
     commits: bool,
     /// Whether all servers have it that may be promoted.
@@ -116,7 +116,7 @@ fn prepare_one(client: &mut Client, prepared: &mut Prepared) -> Result<(), Error
     let ids = client.query(sql, &[])?.iter().map(|row| row.get(0)).collect();
     let token = client.cancel_token();
     let (done, is_done) = channel::<()>();
-    // It waits for standbys without an end. Cancelled, it is there all the same, on this server.
+    // It waits for standbys indefinitely. If canceled, it exists nevertheless, on this server.
     let watch = thread::spawn(move || {
         let is_late = is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
         is_late && token.cancel_query(NoTls).is_ok()
@@ -129,7 +129,7 @@ fn prepare_one(client: &mut Client, prepared: &mut Prepared) -> Result<(), Error
     Ok(())
 }
 
-/// Commits a prepared transaction or rolls it back, and looks at its rows. It must be there where all was kept.
+/// Commits a prepared transaction or rolls it back, and checks its rows. It must exist if everything was kept.
 fn end(world: &World, prepared: &Prepared, kept: bool) {
     let Prepared { name, ids, commits, is_safe } = prepared;
     let there = Cell::new(false);
