@@ -56,14 +56,16 @@ fn change_and_fail_over(world: &mut World) -> Struck {
 fn fail_over(world: &mut World) -> Struck {
     let step = [0.0, -0.3, -1.0, 0.5][world.rng.usize(0..4)];
     let old = ["alive", "dead", "stopped in order"][world.rng.usize(0..3)];
-    let returns = Return::draw(world);
+    let killed_after = draw_killed_after(world);
+    // Killed at the wrong moment, it starts as a primary on the old timeline, on which pg_rewind finds nothing to do.
+    let returns = if killed_after.is_some() { Return::Copied } else { Return::draw(world) };
     match old {
         "dead" => world.primary.kill(),
         "stopped in order" => stop_in_order(&world.primary),
         _ => {}
     }
     let place = cut_off_all(world);
-    let standby = promote(world, place, step);
+    let standby = promote(world, place, step, killed_after);
     // If alive, the old primary continues within its window until it is shut off.
     if old == "alive" {
         world.start_beside(2, &standby.server);
@@ -78,7 +80,8 @@ fn fail_over(world: &mut World) -> Struck {
     if let Some(names) = names {
         world.make_synchronous(names);
     }
-    Struck::Done(format!("old primary {old}, clock {step:+} s, {returns:?}"))
+    let killed = killed_after.map_or(String::new(), |time| format!(", killed after {} ms", time.as_millis()));
+    Struck::Done(format!("old primary {old}, clock {step:+} s, {returns:?}{killed}"))
 }
 
 /// Promotes a standby for which no commit has waited, once the clock has passed the ids that it may lack.
@@ -88,7 +91,7 @@ fn fail_over_asynchronously(world: &mut World) -> Struck {
     world.primary.kill();
     let place = cut_off_all(world);
     passed.wait();
-    let standby = promote(world, place, 0.0);
+    let standby = promote(world, place, 0.0, None);
     begin_anew(&standby.server);
     succeed(world, place, standby, false, returns);
     Struck::Done(format!("{returns:?}"))
@@ -204,11 +207,15 @@ fn cut_off_all(world: &World) -> usize {
     (0..got.len()).max_by_key(|place| got[*place]).expect("a standby")
 }
 
+/// After how long a promotion is killed; none where it is not.
+fn draw_killed_after(world: &mut World) -> Option<Duration> {
+    (world.rng.u8(0..4) == 0).then(|| Duration::from_millis(world.rng.u64(0..40)))
+}
+
 /// Promotes a standby with its clock set, and lets the clients find it when the old primary is gone. The promotion
 /// may be killed before it completes.
-fn promote(world: &mut World, place: usize, step: f64) -> Standby {
+fn promote(world: &mut World, place: usize, step: f64, killed_after: Option<Duration>) -> Standby {
     let standby = world.standbys.remove(place);
-    let killed_after = (world.rng.u8(0..4) == 0).then(|| Duration::from_millis(world.rng.u64(0..40)));
     // A session that continues through it.
     let session = killed_after.is_none().then(|| standby.server.refuses());
     standby.server.set_clock(step);
