@@ -88,7 +88,7 @@ static PAIRS: &[Pair] = &[
     pair(&["failover after synchronous names are set"], "standbys-of-statement", AGAIN, 1),
     pair(&[FAILOVER], "no-standbys", AGAIN, 1),
     pair(&[FAILOVER], "other-shard", SHARD, 1),
-    pair(&["synchronous names changed", FAILOVER], "standbys-of-statement", AGAIN, 2),
+    pair(&["synchronous names changed", FAILOVER], "standbys-of-statement", AGAIN, 1),
     pair(
         &["synchronous names removed", "synchronous names changed", FAILOVER],
         "standbys-of-statement",

@@ -116,7 +116,7 @@ impl Tally {
     /// In one line.
     pub fn brief(&self) -> String {
         format!(
-            "{} rounds, {} faults, {} ids, {} refusals, {} repeats or other violations, {} failed worlds",
+            "{} rounds, {} faults, {} ids, {} refusals, {} violations, {} failed worlds",
             self.rounds,
             grouped(self.struck()),
             grouped(self.ids),
@@ -189,9 +189,9 @@ fn tables(runs: &[Tally]) -> String {
     runs.iter().for_each(|run| all.merge(run));
     let worlds: u64 = runs.iter().map(Tally::worlds).sum();
     let mut text = format!(
-        "**{} faults, {} ids, {} repeats or other violations**, in {} rounds of {} worlds and {}:{:02} hours. {} calls were answered, of \
+        "**{} faults, {} ids, {} violations**, in {} rounds of {} worlds and {}:{:02} hours. {} calls were answered, of \
          them {} with a horizon; {} were refused.\n\n\
-         | date | PostgreSQL | idgen, commit | seeds | hours | rounds | faults | ids | refusals | repeats or other violations | failed worlds |\n\
+         | date | PostgreSQL | idgen, commit | seeds | hours | rounds | faults | ids | refusals | violations | failed worlds |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
         grouped(all.struck()),
         grouped(all.ids),
