@@ -14,6 +14,10 @@ use crate::slot::{Bounds, Refusal};
 /// The longest sleep before a waiting call reads the clock again, which may have been corrected.
 const LOOK_AGAIN_US: u64 = 50_000;
 
+/// By how much a mark reaches further after late ones, at most, in milliseconds: twice the greatest
+/// `idgen.reserve_ahead`. A process that was suspended for hours must not write a mark that far ahead.
+const MOST_LATE_MS: u64 = 6000;
+
 /// How many milliseconds of a shard waiting calls may take in advance: enough for a thousand backends with leases
 /// of 64. It is bounded because a canceled call loses what it has taken.
 pub const QUEUE_MS: u64 = 64;
@@ -428,7 +432,8 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
                     // that time.
                     let end = Position::<S>::first_of(tick / S::UNIT_MS).plus(want);
                     let us = self.server.monotonic_us();
-                    let late_ms = 2 * us.saturating_sub(*self.renewing_since_us.get_or_insert(us)) / 1000;
+                    let late_us = us.saturating_sub(*self.renewing_since_us.get_or_insert(us));
+                    let late_ms = (2 * late_us / 1000).min(MOST_LATE_MS);
                     let wanted = end.tick().min(now + max_ahead).max(tick) + late_ms;
                     renew::reserve(self.server, tick, wanted, &mut self.patience)?;
                     self.server.check_for_interrupts();

@@ -572,6 +572,13 @@ fn a_mark_that_is_late_is_followed_by_one_that_reaches_further() {
     server.max_wait.set(0);
     assert!(server.id(0, shard(5)).is_ok());
     assert_eq!(server.written(), [NOW + 10, NOW + 50 + 10 + 2 * 50]);
+    // Not by all the time that a process was suspended.
+    let server = Scripted::new(0);
+    server.reserve_ahead.set(10);
+    server.flush_us.set(3_600_000_000);
+    server.max_wait.set(0);
+    assert!(server.id(0, shard(5)).is_err());
+    assert_eq!(server.written(), [NOW + 10, NOW + 3_600_000 + 10 + 6000]);
 }
 
 /// A batch renews the mark once, as far as it goes.
