@@ -113,31 +113,31 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
     let bulk = number(scale.bulk.1 as f64);
     let mut line = |line: &str| text.push_str(&wrapped(line));
     line("# Performance\n");
-    line("Written by `make bench`: do not edit. What is kept by hand is in `benches/profile.md`.\n");
+    line("Written by `make bench`; do not edit. `benches/profile.md` has the part kept by hand.\n");
     if scale.quick {
-        line("**A quick run, for a look: few rounds, few rows. No figure here is one to rely on.**\n");
+        line("**A quick run with few rounds and few rows. Do not rely on these figures.**\n");
     }
     line(&format!(
-        "{machine} Everything was measured in one run of {} minutes on one throw-away server with \
-         PostgreSQL's defaults, `fsync` included. All subjects take turns, each round begins with another \
-         one, and the first round only warms up. Figures are medians of {} rounds, with the least and the \
-         greatest in brackets; ratios are those of medians.\n",
+        "{machine} One run took {} minutes on a temporary server. Settings are PostgreSQL's and idgen's defaults \
+         unless stated, `fsync` included, but without JIT, parallel query and synchronized scans. The systems \
+         take turns in changing order, after a warm-up round. Figures are medians of {} rounds, with the \
+         range in parentheses; ratios are ratios of medians.\n",
         took.as_secs().div_ceil(60),
         scale.rounds
     ));
 
-    line("## What must hold\n");
+    line("## Requirements\n");
+    line("In this table, \"X, of Y\" means X divided by Y.\n");
     bars(&mut line, &demands(results, &bulk));
 
-    line("\n## A call\n");
+    line("\n## The cost of a call\n");
     line("![Cost of a call](plots/call.svg)\n");
     line(&format!(
-        "What a call adds to a scan of a million rows by one backend, `SELECT count(snowflake_next_id(5)) \
-         FROM million`, over the same scan with `count(1)`, which takes {} ns a row. Settings are the \
-         defaults. A million ids of one shard are a burst, which `idgen.max_ahead` (1 s) takes in; each \
-         begins when the clock has caught up with the last, so that none waits. The PL/pgSQL function and \
-         segments are called 100,000 times, tickets 1000 times in one transaction; their WAL is scaled to a \
-         million.\n",
+        "The time of `SELECT count(snowflake_next_id(5)) FROM million` in one backend, less that of the same \
+         scan with `count(1)`, {} ns a row, or with `count(n & 8191)` for 8192 shards. No call waits: each \
+         statement starts when the clock has caught up, and a million ids fit into `idgen.max_ahead` (1 s). The \
+         PL/pgSQL function and segments are called 100,000 times, tickets 1000 times in one transaction; their \
+         WAL is scaled to a million calls.\n",
         spread(results.calls.scan)
     ));
     let idgen = results.calls.systems[IDGEN].ns.median;
@@ -156,7 +156,7 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         ));
     }
 
-    line("\nReading ids, over a scan of a million ids with `count(id)`:\n");
+    line("\nReading ids, less a scan with `count(id)`:\n");
     line("| function | ns a call |\n|---|---|");
     let readers = &results.readers;
     for (name, ns) in [
@@ -167,7 +167,7 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         line(&format!("| `{name}(id)` | {} |", spread(ns)));
     }
 
-    line("\n1000 ids of a shard:\n");
+    line("\nMinting 1000 ids for one shard:\n");
     line("| how | µs |\n|---|---|");
     let batches = &results.batches;
     for (how, us) in [
@@ -179,24 +179,23 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         line(&format!("| {how} | {} |", spread(us)));
     }
 
-    line("\n## One shard, kept up\n");
+    line("\n## The sustained rate of one shard\n");
     line(&format!(
-        "With `idgen.max_ahead = 0` no id is ahead of the clock, and a shard gives {} ids/s: 1024 in each \
-         millisecond. Counted are ids that calls returned; the CPU time is that of all backends as Linux \
-         counts it, and what is missing to the machine's {} cores they slept or were not given.\n",
+        "With `idgen.max_ahead = 0`, a shard mints at most {} ids/s. The CPU time is the total of all backends \
+         on {} cores.\n",
         number(CEILING),
         cores()
     ));
     load_table(&mut line, &results.sustained, Some(CEILING));
 
-    line("\n## Backends at once\n");
+    line("\n## Concurrent backends\n");
     line("![ids/s over backends](plots/backends.svg)\n");
     let settings: Vec<_> = UNTHROTTLED.iter().map(|(name, value)| format!("`{name} = {value}`")).collect();
     line(&format!(
-        "All backends call for one shard, or one sequence. With {} neither the clock nor the disk holds \
-         idgen; the shard's ceiling still is what it can keep up. Each statement calls 100,000 times; 1000 \
-         times for the PL/pgSQL function and for segments; once for tickets, whose row stays locked until \
-         the commit has been flushed. The scan counts in these figures.\n",
+        "All backends call for the same shard or sequence. With {}, neither the clock nor the disk limits \
+         idgen, so these rates are above what a shard can sustain. Each statement makes 100,000 calls, 1000 for \
+         the PL/pgSQL function and segments, and one for tickets, whose row stays locked until the commit is \
+         flushed. The time of the scan is included.\n",
         settings.join(" and ")
     ));
     let backends: Vec<_> = results.loads[IDGEN].iter().map(|load| load.backends).collect();
@@ -215,36 +214,34 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         line(&format!("| {name} | {} |", cells.join(" | ")));
     }
 
-    line("\n## A shard for each backend\n");
+    line("\n## One shard per backend\n");
     line("![ids/s over shards](plots/shards.svg)\n");
     line(&format!("With {}:\n", settings.join(" and ")));
     load_table(&mut line, &results.shards, None);
     line("\nWith `idgen.max_ahead = 0`:\n");
     load_table(&mut line, &results.shards_sustained, None);
 
-    line("\n## Rows\n");
+    line("\n## Inserting rows\n");
     line("![Index and WAL](plots/size.svg)\n");
     line(&format!(
-        "`INSERT INTO rows (n) SELECT n FROM {}` into an empty table whose primary key is made by default, \
-         {bulk} rows, with the commit; a checkpoint before each. Settings are the defaults. Ticket rows are \
-         10,000 in transactions of 1000, and scaled: one row updated many times over in a transaction is \
-         found ever more slowly.\n",
+        "`INSERT INTO rows (n) SELECT n FROM {}` adds {bulk} rows to an empty table whose primary key has a \
+         default. The time includes the commit, and a checkpoint comes first. Tickets are scaled from 10,000 rows \
+         in transactions of 1000.\n",
         scale.bulk.0
     ));
     bulk_table(&mut line, names, &results.inserts);
     line(&format!(
-        "\n`COPY` of {bulk} rows from a file on the server, in which ready-made keys are a column more:\n"
+        "\n`COPY` of {bulk} rows from a file on the server, which has one more column for ready-made keys:\n"
     ));
     bulk_table(&mut line, names, &results.copies);
     line(
-        "\n`COPY` writes rows in batches, and gives that up where a default is VOLATILE, whatever it does: the \
-         last line has ready-made keys, and a default of another column that has nothing to do with them. \
-         PostgreSQL exempts `nextval` by name and nothing else (`contain_volatile_functions_not_nextval`). To \
-         declare `snowflake_next_id` STABLE would get the batches, and would let `ALTER TABLE ... ADD COLUMN` \
-         give one id to every row there is. So for the greatest speed `COPY` into a table without the key and \
-         `INSERT ... SELECT` from it, or let the client take ids with `snowflake_next_ids` and send them along.\n",
+        "\n`COPY` does not write rows in batches if a default calls a volatile function other than `nextval`. The \
+         last line shows what such a default costs on a column that is not the key. Do not declare \
+         `snowflake_next_id` STABLE to avoid it: `ALTER TABLE ... ADD COLUMN` would then give all existing rows \
+         the same id. For the fastest load, `COPY` into a table without the key and `INSERT ... SELECT` from it, \
+         or let the client fetch ids with `snowflake_next_ids` and send them with the rows.",
     );
-    line("\n`pgbench` with 8 clients, each inserting one row in a transaction, prepared:\n");
+    line("\n`pgbench` with 8 clients, inserting one row per transaction with a prepared statement:\n");
     line("| key | inserts/s | of identity's |\n|---|---|---|");
     for (name, tps) in names.iter().zip(&results.pgbench) {
         line(&format!(
@@ -255,8 +252,8 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         ));
     }
 
-    line("\n## Where the nanoseconds of a call go\n");
-    line("Parts of the core alone, by criterion (`benches/core.rs`):\n");
+    line("\n## Where the time of a call goes\n");
+    line("Parts of the core alone (`benches/core.rs`):\n");
     line("| part | ns |\n|---|---|");
     let core = core();
     for (name, ns) in &core {
@@ -269,7 +266,7 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         ("take an id from a lease", part("take an id from a lease")),
         ("put an id together", part("put an id together")),
     ];
-    line("\nA call by these, and by what the server shows:\n");
+    line("\nA call in the server, made up of these parts:\n");
     line("| part of a call | ns |\n|---|---|");
     for (name, ns) in parts {
         line(&format!("| {name} | {ns:.1} |"));
@@ -291,10 +288,10 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
 
     line("\n## How to repeat this\n");
     line("    make bench            # writes this page and its plots");
-    line("    make bench QUICK=1    # a look in under two minutes, in .build/bench/performance.md");
-    line("    make bench-latency    # writes the part on how long one takes");
-    line("    make bench-scale      # writes the part on thousands of shards\n");
-    line("It starts a server of its own under `.build/`. Nothing else should run meanwhile.");
+    line("    make bench QUICK=1    # takes under two minutes; writes .build/bench/performance.md");
+    line("    make bench-latency    # writes \"How long one takes\"");
+    line("    make bench-scale      # writes \"Thousands of shards in one database\"\n");
+    line("Each starts its own server. Run nothing else on the machine meanwhile.");
     text
 }
 

@@ -527,20 +527,19 @@ fn section(sizes: &[usize], figures: &Figures, machine: &str, took: Duration) ->
     line("## Thousands of shards in one database\n");
     line("![Cost over schemas](plots/scale.svg)\n");
     line(&format!(
-        "Written by `make bench-scale`. {machine} One run of {} minutes, on a server with PostgreSQL's defaults, \
+        "Written by `make bench-scale`. {machine} One run took {} minutes on a server with PostgreSQL's defaults, \
          `fsync` included. Each schema has three tables with a column that mints. The statements that clone, \
-         number and change all schemas are those of [shards.md](shards.md), each run once; of what is given in \
-         milliseconds the median of {ROUNDS} is shown. Catalogs had been analyzed.\n",
+         number and change all schemas are those of [shards.md](shards.md). Figures in milliseconds are medians \
+         of {ROUNDS}; the others were taken once. Catalogs were analyzed after cloning.\n",
         took.as_secs().div_ceil(60),
     ));
-    line(&format!("Of {most} schemas must hold:\n"));
+    line(&format!("Requirements for {most} schemas:\n"));
     report::bars(&mut line, &demands(sizes, figures));
     line(
-        "\nThe view shows names as `text`, which every client can read, and no index of the catalog is on that: so a \
-         condition on the name of a table alone reads the names of all tables, and one on that of a schema those of \
-         all schemas. The oid reaches an index. To clone and to number all schemas takes longer for each of many than \
-         for each of few, because `snowflake_assign_shard` looks through all defaults for the number: no index leads \
-         from a number to the defaults that have it.\n",
+        "\nThe view shows names as `text`, for which the catalogs have no index. A condition on a table's name alone \
+         reads the names of all tables, and one on a schema's name those of all schemas. A condition on the \
+         oid uses an index. The more schemas there are, the longer each takes to clone and to number, because \
+         `snowflake_assign_shard` searches all defaults for the shard.\n",
     );
     let heads: Vec<_> = sizes.iter().map(|schemas| format!("{schemas} schemas")).collect();
     line(&format!("| what | {} | whose work |", heads.join(" | ")));
