@@ -14,9 +14,9 @@ use crate::slot::{Bounds, Refusal};
 /// The longest sleep before a waiting call reads the clock again, which may have been corrected.
 const LOOK_AGAIN_US: u64 = 50_000;
 
-/// By how much a mark reaches further after late ones, at most, in milliseconds: twice the greatest
-/// `idgen.reserve_ahead`. A process that was suspended for hours must not write a mark that far ahead.
-const MOST_LATE_MS: u64 = 6000;
+/// How far a mark reaches at most after one that was late, in milliseconds. The next run begins there, and has to mint
+/// within the default of `idgen.max_wait`; and a suspended process must not write a mark hours ahead.
+const MOST_LATE_REACH_MS: u64 = 4000;
 
 /// How many milliseconds of a shard waiting calls may take in advance: enough for a thousand backends with leases
 /// of 64. It is bounded because a canceled call loses what it has taken.
@@ -355,21 +355,14 @@ struct Turn<'a, S: Grid, V: Slots<S>> {
     patience: Patience,
     /// How often it had to request a new mark, counted up to two.
     renewals: u8,
-    /// When it first had to, by [`Server::monotonic_us`].
-    renewing_since_us: Option<u64>,
+    /// How long the last request took, in milliseconds.
+    renewal_ms: u64,
 }
 
 impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
     fn new(server: &'a V, session: &'a Session, shard: S) -> Result<Turn<'a, S, V>, V::Error> {
         server.check_allowed(shard.into())?;
-        Ok(Turn {
-            server,
-            session,
-            shard,
-            patience: Patience::default(),
-            renewals: 0,
-            renewing_since_us: None,
-        })
+        Ok(Turn { server, session, shard, patience: Patience::default(), renewals: 0, renewal_ms: 0 })
     }
 
     /// Refuses a batch before any of it is taken if the shard could not provide it within the time that a call may
@@ -431,11 +424,16 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
                     // become durable than it reaches ahead, the clock has passed it: the next one reaches beyond
                     // that time.
                     let end = Position::<S>::first_of(tick / S::UNIT_MS).plus(want);
-                    let us = self.server.monotonic_us();
-                    let late_us = us.saturating_sub(*self.renewing_since_us.get_or_insert(us));
-                    let late_ms = (2 * late_us / 1000).min(MOST_LATE_MS);
+                    let reserve_ahead = self.server.reserve_ahead_ms();
+                    let late_ms = if self.renewal_ms < reserve_ahead {
+                        0
+                    } else {
+                        (2 * self.renewal_ms).min(MOST_LATE_REACH_MS.saturating_sub(reserve_ahead))
+                    };
                     let wanted = end.tick().min(now + max_ahead).max(tick) + late_ms;
+                    let start = self.server.monotonic_us();
                     renew::reserve(self.server, tick, wanted, &mut self.patience)?;
+                    self.renewal_ms = self.server.monotonic_us().saturating_sub(start) / 1000;
                     self.server.check_for_interrupts();
                 }
                 Err(Refusal::Exhausted) => return Err(Error::Exhausted.into()),

@@ -578,7 +578,19 @@ fn a_mark_that_is_late_is_followed_by_one_that_reaches_further() {
     server.flush_us.set(3_600_000_000);
     server.max_wait.set(0);
     assert!(server.id(0, shard(5)).is_err());
-    assert_eq!(server.written(), [NOW + 10, NOW + 3_600_000 + 10 + 6000]);
+    assert_eq!(server.written(), [NOW + 10, NOW + 3_600_000 + 4000]);
+}
+
+/// A batch that waits for the clock, and not for the disk, reserves no more than others do.
+#[test]
+fn a_wait_for_the_clock_does_not_make_a_mark_reach_further() {
+    let server = Scripted::new(0);
+    server.max_ahead.set(100);
+    server.max_wait.set(2000);
+    server.reserve_ahead.set(50);
+    server.ids(0, shard(5), 1000 * IDS_PER_TICK).unwrap();
+    let last = *server.written().last().unwrap();
+    assert!(last <= idgen_core::server::Server::now(&server).unwrap() + 100 + 50, "{last}");
 }
 
 /// A batch renews the mark once, as far as it goes.
