@@ -17,6 +17,9 @@ pub const CLAIM_MS: u64 = 100;
 /// between two readings.
 const STEP_MS: i64 = 10;
 
+/// A mark that standbys have not acknowledged is written again after this time, in milliseconds.
+const WRITE_AGAIN_MS: u64 = 1000;
+
 /// The system clock and the time since boot, read together. Nobody can set the latter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -49,6 +52,8 @@ pub struct Mark {
     limit: Tick,
     acknowledged: Tick,
     written: Written,
+    /// When a mark was last written, in milliseconds since boot.
+    written_at_ms: u64,
     raised: Tick,
     settled: Tick,
     claimed_until_ms: u64,
@@ -218,11 +223,23 @@ impl Mark {
         if self.written.tick > self.limit(self.written_for_standbys) { self.written.lsn } else { 0 }
     }
 
-    /// Records a mark that has been written, and whether `standbys` had to acknowledge it at that time.
-    pub fn wrote(&mut self, mark: Written, standbys: bool) {
+    /// Records a mark that has been written, when that was, and whether `standbys` had to acknowledge it then.
+    pub fn wrote(&mut self, mark: Written, standbys: bool, boot_ms: u64) {
+        self.written_at_ms = boot_ms;
         if mark.tick > self.written(standbys).tick {
             (self.written, self.written_for_standbys) = (mark, standbys);
         }
+    }
+
+    /// Whether the caller, who waits for standbys to acknowledge the last mark, must write it again: a standby that
+    /// received it while it was not synchronous was not heard, and reports only when it receives something new. The
+    /// answer is true for one caller a second, however long calls wait and however many there are.
+    pub fn write_again(&mut self, boot_ms: u64) -> bool {
+        let due = boot_ms.saturating_sub(self.written_at_ms) >= WRITE_AGAIN_MS;
+        if due {
+            self.written_at_ms = boot_ms;
+        }
+        due
     }
 
     /// Lets ticks below `mark` be issued. The mark must be durable before this is called. If synchronous standbys

@@ -10,8 +10,6 @@ use crate::server::{Point, Server, Wait};
 const POLL_FROM_US: u64 = 500;
 /// Longest such interval, in microseconds.
 const POLL_TO_US: u64 = 20_000;
-/// After so long without an acknowledgement a renewal writes its mark once more, in microseconds.
-const WRITE_AGAIN_US: u64 = 1_000_000;
 
 /// Loads the stored mark, once in a run of the server. Returns whether this call loaded it.
 ///
@@ -50,7 +48,8 @@ pub fn share_settled<V: Server>(server: &V, patience: &mut Patience) -> Result<(
         // This is the floor. Write it once more, because a standby that has it reports so only when it receives
         // something new.
         written = Written { tick: settled, lsn: server.write_mark(settled) };
-        server.with_mark(|mark| mark.wrote(written, true));
+        let boot_ms = server.boot_ms();
+        server.with_mark(|mark| mark.wrote(written, true, boot_ms));
     }
     server.flush(written.lsn);
     until_acknowledged(server, written, patience, || ())?;
@@ -149,7 +148,7 @@ fn renew<V: Server>(
         Plan::Write(tick) => {
             server.point(Point::BeforeWal);
             let written = Written { tick, lsn: server.write_mark(tick) };
-            server.with_mark(|mark| mark.wrote(written, rules.standbys));
+            server.with_mark(|mark| mark.wrote(written, rules.standbys, clocks.boot_ms));
             written
         }
     };
@@ -160,16 +159,7 @@ fn renew<V: Server>(
     }
     server.flush(written.lsn);
     server.point(Point::AfterFlush);
-    let mut last = start;
-    let acknowledged = until_acknowledged(server, written, patience, || {
-        claim.keep();
-        // A standby that had it while none was synchronous was not heard, and answers only to something new.
-        let now = server.monotonic_us();
-        if now.saturating_sub(last) >= WRITE_AGAIN_US {
-            server.flush(server.write_mark(written.tick));
-            last = now;
-        }
-    })?;
+    let acknowledged = until_acknowledged(server, written, patience, || claim.keep())?;
     server.point(Point::BeforePublish);
     let us = server.monotonic_us().saturating_sub(start);
     server.with_mark(|mark| mark.publish(written.tick, acknowledged, clocks, us));
@@ -191,6 +181,11 @@ fn until_acknowledged<V: Server>(
             return Ok(true);
         }
         server.point(Point::BeforeAcknowledge);
+        // This comes before the check of the time, so that a call that may hardly wait does it, too.
+        let boot_ms = server.boot_ms();
+        if server.with_mark(|mark| mark.write_again(boot_ms)) {
+            server.flush(server.write_mark(written.tick));
+        }
         let left_us = time_left_us(server, patience)?;
         at_work();
         server.sleep(poll_us.min(left_us), Wait::Standby);

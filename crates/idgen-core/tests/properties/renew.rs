@@ -199,6 +199,21 @@ fn a_mark_that_was_not_heard_of_is_written_once_more() {
     server.max_wait.set(2900);
     assert_eq!(server.id(0, shard(5)), not_renewed(2900));
     assert_eq!(server.written(), [NOW + 1000; 3]);
+    // Calls that may not wait as long as a second do it together, and so does a reader of the horizon.
+    for max_wait in [1, 80] {
+        let server = with_standbys(NOW, Some(0));
+        server.unheard.set(1);
+        server.reserve_ahead.set(3000);
+        server.max_wait.set(max_wait);
+        assert_eq!(server.id(0, shard(5)), not_renewed(max_wait));
+        server.pass_us(400_000);
+        assert_eq!(server.id(0, shard(5)), not_renewed(max_wait));
+        server.pass_us(700_000 - 2000 * max_wait);
+        assert_eq!(server.written().len(), 1);
+        assert!(share_settled(&server, &mut Patience::default()).is_ok());
+        assert!(server.id(0, shard(5)).is_ok());
+        assert_eq!(server.written(), [NOW + 3000; 2]);
+    }
 }
 
 /// A call does not renew if it need not: neither if half of the window is left, nor if another backend renews.
