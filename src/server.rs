@@ -4,7 +4,7 @@ use idgen_core::epoch::Timestamptz;
 use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
 use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
-use idgen_core::mint::{self, QUEUE_MS};
+use idgen_core::mint::{self, MOST_LATE_REACH_MS, QUEUE_MS};
 use idgen_core::origins::Progress;
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::slot::Slot;
@@ -49,7 +49,8 @@ pub fn problem(mark: Option<Progress>) -> Option<Error> {
             return Err(mint::Error::Exhausted.into());
         }
         // A server that has minted as far ahead as it may leaves a mark this far ahead of the clock.
-        let usual = settings::max_ahead_ms() + QUEUE_MS + settings::reserve_ahead_ms();
+        let reach = settings::reserve_ahead_ms().max(MOST_LATE_REACH_MS);
+        let usual = settings::max_ahead_ms() + QUEUE_MS + reach;
         let by_ms = known(mark)?.saturating_sub(now);
         if by_ms > usual { Err(Error::MarkInFuture { by_ms }) } else { Ok(()) }
     };

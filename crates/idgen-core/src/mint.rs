@@ -16,7 +16,7 @@ const LOOK_AGAIN_US: u64 = 50_000;
 
 /// How far a mark reaches at most after one that was late, in milliseconds. The next run begins there, and has to mint
 /// within the default of `idgen.max_wait`; and a suspended process must not write a mark hours ahead.
-const MOST_LATE_REACH_MS: u64 = 4000;
+pub const MOST_LATE_REACH_MS: u64 = 4000;
 
 /// How many milliseconds of a shard waiting calls may take in advance: enough for a thousand backends with leases
 /// of 64. It is bounded because a canceled call loses what it has taken.
