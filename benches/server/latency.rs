@@ -56,17 +56,16 @@ const SET_UP: &str = "
     CREATE TABLE rows_identity (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n integer);
     CREATE TABLE rows_again (LIKE rows_identity INCLUDING ALL)";
 
-/// What the clients of a subject have waited, in nanoseconds, and the longest of it with its moment in the run.
+/// What the clients of a subject have waited, in nanoseconds.
 struct Latencies {
     all: Histogram<u64>,
-    worst: (Duration, Duration),
     /// [`BARRED`] of each round, in milliseconds.
     rounds: Vec<f64>,
 }
 
 impl Latencies {
     fn new() -> Latencies {
-        Latencies { all: histogram(), worst: Default::default(), rounds: Vec::new() }
+        Latencies { all: histogram(), rounds: Vec::new() }
     }
 
     /// In milliseconds.
@@ -169,12 +168,11 @@ impl Bench {
         for round in 0..=self.scale.rounds {
             for turn in 0..subjects.len() {
                 let subject = (turn + round) % subjects.len();
-                let (all, worst) = self.turn(&mut connections, subjects[subject].1);
+                let all = work(&mut connections, subjects[subject].1, self.scale.seconds);
                 if round > 0 {
                     let latencies = &mut taken[subject].1;
                     latencies.rounds.push(all.value_at_percentile(BARRED) as f64 / 1e6);
                     latencies.all.add(all).expect("latencies");
-                    latencies.worst = latencies.worst.max(worst);
                 }
             }
         }
@@ -190,37 +188,6 @@ impl Bench {
         let renewals = after.0 - before.0;
         let renewal_ms = (after.1 - before.1) / renewals.max(1) as f64;
         Scenario { what, clients, subjects: taken, renewals, renewal_ms }
-    }
-
-    /// What a statement takes, by all clients at once. The first of each is not counted: it follows a pause.
-    fn turn(&self, connections: &mut [Client], statement: &str) -> (Histogram<u64>, (Duration, Duration)) {
-        let (start, end) = (self.start, Instant::now() + Duration::from_secs_f64(self.scale.seconds));
-        let work = |client: &mut Client| {
-            let statement = client.prepare(statement).expect("a statement");
-            client.execute(&statement, &[]).expect("rows");
-            let (mut all, mut worst) = (histogram(), <(Duration, Duration)>::default());
-            let mut before = Instant::now();
-            while before < end {
-                client.execute(&statement, &[]).expect("rows");
-                let after = Instant::now();
-                let latency = after - before;
-                all.record(u64::try_from(latency.as_nanos()).expect("nanoseconds")).expect("a latency");
-                worst = worst.max((latency, before - start));
-                before = after;
-            }
-            (all, worst)
-        };
-        thread::scope(|scope| {
-            let threads: Vec<_> =
-                connections.iter_mut().map(|client| scope.spawn(move || work(client))).collect();
-            let mut taken = (histogram(), Default::default());
-            for thread in threads {
-                let (all, worst) = thread.join().expect("a client");
-                taken.0.add(all).expect("latencies");
-                taken.1 = worst.max(taken.1);
-            }
-            taken
-        })
     }
 
     /// An insert after a pause in which the window of the mark has run out, in milliseconds.
@@ -289,6 +256,32 @@ impl Bench {
     }
 }
 
+/// What a statement takes, by all clients at once. The first of each is not counted: it follows a pause.
+fn work(connections: &mut [Client], statement: &str, seconds: f64) -> Histogram<u64> {
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let one = |client: &mut Client| {
+        let statement = client.prepare(statement).expect("a statement");
+        client.execute(&statement, &[]).expect("rows");
+        let mut all = histogram();
+        let mut before = Instant::now();
+        while before < end {
+            client.execute(&statement, &[]).expect("rows");
+            let after = Instant::now();
+            all.record(u64::try_from((after - before).as_nanos()).expect("nanoseconds")).expect("a latency");
+            before = after;
+        }
+        all
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = connections.iter_mut().map(|client| scope.spawn(move || one(client))).collect();
+        let mut taken = histogram();
+        for thread in threads {
+            taken.add(thread.join().expect("a client")).expect("latencies");
+        }
+        taken
+    })
+}
+
 fn spreads(subjects: &[(&'static str, &str)], taken: Vec<Vec<f64>>) -> Vec<(&'static str, Spread)> {
     let spreads: Vec<_> =
         subjects.iter().zip(taken).map(|((name, _), values)| (*name, Spread::of(values))).collect();
@@ -339,20 +332,15 @@ fn section(
     line(&format!(
         "Written by `make bench-latency`. {machine} One run took {} minutes on a server with PostgreSQL's defaults, \
          `fsync` included. Each client sends a prepared statement, either a call or the insert of one row with its \
-         commit, and waits for the answer before it sends the next. The subjects take turns of {seconds} s in {rounds} \
-         rounds. Each round begins with a different subject. The first round and the first statement of each turn \
-         are not counted.\n",
+         commit, and waits for the answer before it sends the next. The subjects take turns of {seconds} s in \
+         {rounds} rounds.\n",
         bench.start.elapsed().as_secs().div_ceil(60),
     ));
     line(&format!(
-        "The bars compare medians over the rounds: each round has its own {BARRED} %, and a stall of the machine \
-         spoils only the round that it hits. The identity column is measured twice under two names, and the ratio \
-         of the two shows the noise: {}.\n",
-        inserts
-            .iter()
-            .map(|scenario| format!("{:.3} ({})", scenario.ratio(AGAIN), scenario.title()))
-            .collect::<Vec<_>>()
-            .join("; ")
+        "The bars compare medians over the rounds, because a stall of the machine spoils only the round that it \
+         hits. The identity column is measured twice under two names, and the ratio of the two shows the noise. In \
+         the order of the bars it is {}.\n",
+        inserts.iter().map(|scenario| format!("{:.3}", scenario.ratio(AGAIN))).collect::<Vec<_>>().join(", ")
     ));
     let bars: Vec<_> = inserts
         .iter()
@@ -363,45 +351,38 @@ fn section(
         .collect();
     report::bars(&mut line, &bars);
     let heads: Vec<_> = PERCENTILES.map(percentile).to_vec();
-    for scenario in calls.iter().chain(inserts) {
-        line(&format!("\n{}, ms:\n", scenario.title()));
-        line(&format!("| key | count | {} | {BARRED} % of a round |", heads.join(" | ")));
-        line(&format!("|---|---|{}---|", "---|".repeat(heads.len())));
+    line("\nAll figures are in milliseconds:\n");
+    line(&format!("| what | key | count | {} | {BARRED} % of a round |", heads.join(" | ")));
+    line(&format!("|---|---|---|{}---|", "---|".repeat(heads.len())));
+    let scenarios = || calls.iter().chain(inserts);
+    for scenario in scenarios() {
+        let mut title = scenario.title();
         for (name, latencies) in &scenario.subjects {
             let cells = PERCENTILES.map(|at| format!("{:.3}", latencies.at(at)));
-            let spread = Spread::of(latencies.rounds.clone());
+            let count = report::number(latencies.all.len() as f64);
+            let Spread { median, least, greatest } = Spread::of(latencies.rounds.clone());
             line(&format!(
-                "| {name} | {} | {} | {:.3} ({:.3} to {:.3}) |",
-                report::number(latencies.all.len() as f64),
-                cells.join(" | "),
-                spread.median,
-                spread.least,
-                spread.greatest
+                "| {title} | {name} | {count} | {} | {median:.3} ({least:.3}–{greatest:.3}) |",
+                cells.join(" | ")
             ));
+            title.clear();
         }
-        let worst: Vec<_> = scenario
-            .subjects
-            .iter()
-            .map(|(name, latencies)| format!("{name}'s {:.1} s", latencies.worst.1.as_secs_f64()))
-            .collect();
-        line(&format!(
-            "\nThe worst ones came at these times of the run: {}. The mark was renewed {} times, in {:.3} ms on average.",
-            worst.join(", "),
-            scenario.renewals,
-            scenario.renewal_ms
-        ));
     }
+    let renewals = Spread::of(scenarios().map(|scenario| scenario.renewals as f64).collect());
+    let renewal_ms = Spread::of(scenarios().map(|scenario| scenario.renewal_ms).collect());
+    line(&format!(
+        "\nThe mark was renewed {} to {} times in each of these runs, in {:.3} to {:.3} ms on average.",
+        renewals.least, renewals.greatest, renewal_ms.least, renewal_ms.greatest
+    ));
     line(
         "\nEvery insert waits for its commit to be flushed, with an identity column as with idgen. The worst case of \
          both is therefore a slow flush, or a machine with more runnable processes than processors. An insert waits \
-         for a flush of the mark as well in two cases: when the window is used up, which happens after a pause and \
-         after a start, and when only a quarter of the window is left and nothing has flushed the mark since it was \
-         written at half of the window.\n",
+         for a flush of the mark as well if the window is used up, after a pause or a start, or if only a quarter of \
+         it is left and nothing has flushed the mark since it was written at half of the window.\n",
     );
     line(&format!(
-        "\nThe next table shows single inserts, {single} of each kind. Those after a pause follow {} ms without any \
-         insert, in which the window of the mark runs out. Those after a crash are measured from the crash until the \
-         insert is committed, recovery included:\n",
+        "Single inserts, {single} of each kind. Those after a pause follow {} ms without any insert, in which the \
+         window runs out. Those after a crash are measured from the crash until the commit, recovery included:\n",
         PAUSE.as_millis()
     ));
     line("| what | ms |\n|---|---|");

@@ -54,7 +54,7 @@ pub fn number(value: f64) -> String {
 
 pub fn spread(spread: Spread) -> String {
     let Spread { median, least, greatest } = spread;
-    format!("{} ({} to {})", number(median), number(least), number(greatest))
+    format!("{} ({}–{})", number(median), number(least), number(greatest))
 }
 
 fn bytes(value: f64) -> String {
@@ -93,7 +93,7 @@ pub fn wrapped(text: &str) -> String {
         let breaks = !line.starts_with(['|', '#', '!', ' ']);
         for word in line.split_inclusive(' ') {
             let length = word.trim_end().chars().count();
-            if breaks && column > 0 && column + length > 108 {
+            if breaks && column > 0 && column + length > 120 {
                 lines.truncate(lines.trim_end().len());
                 lines.push('\n');
                 column = 0;
@@ -118,16 +118,15 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         line("**A quick run with few rounds and few rows. Do not rely on these figures.**\n");
     }
     line(&format!(
-        "{machine} One run took {} minutes on a temporary server. Settings are PostgreSQL's and idgen's defaults \
-         unless stated, `fsync` included, but without JIT, parallel query and synchronized scans. The systems \
-         take turns in changing order, after a warm-up round. Figures are medians of {} rounds, with the \
-         range in parentheses; ratios are ratios of medians.\n",
+        "{machine} One run took {} minutes. Settings are the defaults unless stated, `fsync` included, but without \
+         JIT, parallel query and synchronized scans. The systems take turns in changing order, after a warm-up \
+         round. Figures are medians of {} rounds, with the range in parentheses; ratios are ratios of medians.\n",
         took.as_secs().div_ceil(60),
         scale.rounds
     ));
 
     line("## Requirements\n");
-    line("In this table, \"X, of Y\" means X divided by Y.\n");
+    line("\"X, of Y\" means X divided by Y.\n");
     bars(&mut line, &demands(results, &bulk));
 
     line("\n## The cost of a call\n");
@@ -156,16 +155,13 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         ));
     }
 
-    line("\nReading ids, less a scan with `count(id)`:\n");
-    line("| function | ns a call |\n|---|---|");
     let readers = &results.readers;
-    for (name, ns) in [
-        ("shard_of", readers.shard_of),
-        ("snowflake_time", readers.time),
-        ("snowflake_decode", readers.decode),
-    ] {
-        line(&format!("| `{name}(id)` | {} |", spread(ns)));
-    }
+    line(&format!(
+        "\nMeasured in the same way, `shard_of(id)` takes {} ns, `snowflake_time(id)` {}, and `snowflake_decode(id)` {}.",
+        spread(readers.shard_of),
+        spread(readers.time),
+        spread(readers.decode)
+    ));
 
     line("\nMinting 1000 ids for one shard:\n");
     line("| how | µs |\n|---|---|");
@@ -186,7 +182,12 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         number(CEILING),
         cores()
     ));
-    load_table(&mut line, &results.sustained, Some(CEILING));
+    line("| backends | ids/s | of the ceiling | CPU time, cores |\n|---|---|---|---|");
+    for load in &results.sustained {
+        let Load { backends, ids_per_s, cores } = *load;
+        let share = ratio(ids_per_s.median / CEILING);
+        line(&format!("| {backends} | {} | {share} | {} |", spread(ids_per_s), spread(cores)));
+    }
 
     line("\n## Concurrent backends\n");
     line("![ids/s over backends](plots/backends.svg)\n");
@@ -199,8 +200,8 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         settings.join(" and ")
     ));
     let backends: Vec<_> = results.loads[IDGEN].iter().map(|load| load.backends).collect();
-    let columns: Vec<_> = backends.iter().map(|backends| format!("{backends} backends, M ids/s")).collect();
-    line(&format!("| system | {} |", columns.join(" | ")));
+    let columns: Vec<_> = backends.iter().map(ToString::to_string).collect();
+    line(&format!("| M ids/s, by backends | {} |", columns.join(" | ")));
     line(&format!("|---|{}", "---|".repeat(backends.len())));
     for (name, loads) in names.iter().zip(&results.loads) {
         let cells: Vec<_> = loads
@@ -208,7 +209,7 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
             .map(|load| {
                 let Spread { median, least, greatest } = load.ids_per_s.map(|ids| ids / 1e6);
                 let digits = if median < 0.1 { 5 } else { 2 };
-                format!("{median:.digits$} ({least:.digits$} to {greatest:.digits$})")
+                format!("{median:.digits$} ({least:.digits$}–{greatest:.digits$})")
             })
             .collect();
         line(&format!("| {name} | {} |", cells.join(" | ")));
@@ -216,10 +217,13 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
 
     line("\n## One shard per backend\n");
     line("![ids/s over shards](plots/shards.svg)\n");
-    line(&format!("With {}:\n", settings.join(" and ")));
-    load_table(&mut line, &results.shards, None);
-    line("\nWith `idgen.max_ahead = 0`:\n");
-    load_table(&mut line, &results.shards_sustained, None);
+    line("The first figures are with the settings above, and the others with `idgen.max_ahead = 0`.\n");
+    line("| backends | ids/s | CPU time, cores | ids/s at 0 | CPU time at 0, cores |\n|---|---|---|---|---|");
+    for (load, sustained) in results.shards.iter().zip(&results.shards_sustained) {
+        let [ids, cores, ids_at_0, cores_at_0] =
+            [load.ids_per_s, load.cores, sustained.ids_per_s, sustained.cores].map(spread);
+        line(&format!("| {} | {ids} | {cores} | {ids_at_0} | {cores_at_0} |", load.backends));
+    }
 
     line("\n## Inserting rows\n");
     line("![Index and WAL](plots/size.svg)\n");
@@ -253,12 +257,9 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
     }
 
     line("\n## Where the time of a call goes\n");
-    line("Parts of the core alone (`benches/core.rs`):\n");
-    line("| part | ns |\n|---|---|");
+    line("Parts of the core (`benches/core.rs`) in a call:\n");
+    line("| part of a call | ns |\n|---|---|");
     let core = core();
-    for (name, ns) in &core {
-        line(&format!("| {name} | {ns:.1} |"));
-    }
     let part = |part: &str| core.iter().find(|(name, _)| name == part).map_or(0.0, |(_, ns)| *ns);
     let parts = [
         ("to be called: `shard_of(id)`, which does next to nothing", readers.shard_of.median),
@@ -266,8 +267,6 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
         ("take an id from a lease", part("take an id from a lease")),
         ("put an id together", part("put an id together")),
     ];
-    line("\nA call in the server, made up of these parts:\n");
-    line("| part of a call | ns |\n|---|---|");
     for (name, ns) in parts {
         line(&format!("| {name} | {ns:.1} |"));
     }
@@ -371,18 +370,6 @@ fn bulk_table(line: &mut impl FnMut(&str), names: &[&str], all: &[Inserts]) {
             inserts.wal.median / 1e6,
             inserts.index.median / 1e6
         ));
-    }
-}
-
-fn load_table(line: &mut impl FnMut(&str), loads: &[Load], ceiling: Option<f64>) {
-    let (head, rule) = if ceiling.is_some() { (" of the ceiling |", "---|") } else { ("", "") };
-    line(&format!("| backends | ids/s |{head} CPU time, cores | a backend's |\n|---|---|{rule}---|---|"));
-    for load in loads {
-        let share =
-            ceiling.map_or(String::new(), |ceiling| format!(" {} |", ratio(load.ids_per_s.median / ceiling)));
-        let one = 100.0 * load.cores.median / load.backends as f64;
-        let (ids, cores) = (spread(load.ids_per_s), spread(load.cores));
-        line(&format!("| {} | {ids} |{share} {cores} | {one:.1} % of the time |", load.backends));
     }
 }
 
