@@ -301,7 +301,7 @@ pub fn readme(text: &str, machine: &str, names: &[&str], results: &Results, bulk
         let (median, least, greatest) = (number(median), number(least), number(greatest));
         table.push_str(&format!("| {what} | {median} {unit} | {least} to {greatest} |\n"));
     };
-    for place in [IDGEN, NEXTVAL, CACHED, INSTAGRAM] {
+    for place in [IDGEN, NEXTVAL, INSTAGRAM] {
         row(&format!("a call: {}", names[place]), results.calls.systems[place].ns, "ns");
     }
     row("a call: `clock_timestamp()`, reading the clock", results.calls.clock.ns, "ns");
