@@ -198,7 +198,8 @@ const MARKS: [&str; 2] = ["<!-- `make mutations` writes from here -->\n", "<!-- 
 
 fn write_table(page: &Path, found: &[(&Pair, Option<Found>)]) {
     let mut table =
-        "| fault | the program | rounds | seed | what the checker said |\n|---|---|---|---|---|\n".to_owned();
+        "| fault | the program | rounds | seed/round | what the checker said |\n|---|---|---|---|---|\n"
+            .to_owned();
     for (pair, found) in found {
         table += &format!("{}\n", row(pair, found.as_ref()));
     }
@@ -210,9 +211,10 @@ fn row(pair: &Pair, found: Option<&Found>) -> String {
     let row = format!("| {} | `{}` |", pair.faults.join(", "), pair.mutation);
     match found {
         Some(Found { seed, round, after, finding }) => {
-            // The first line: a fault may show the server's log after it.
-            let sentence: String = finding.lines().next().unwrap_or_default().chars().take(100).collect();
-            format!("{row} {after} | {seed}, round {round} | {sentence} |")
+            // The evidence follows a colon, and a fault may show the server's log below.
+            let sentence = finding.lines().next().unwrap_or_default().split(": ").next().unwrap_or_default();
+            let sentence: String = sentence.chars().take(100).collect();
+            format!("{row} {after} | {seed}/{round} | {sentence} |")
         }
         None => format!("{row} not in {MOST_ROUNDS} | | |"),
     }

@@ -189,8 +189,8 @@ fn tables(runs: &[Tally]) -> String {
     runs.iter().for_each(|run| all.merge(run));
     let worlds: u64 = runs.iter().map(Tally::worlds).sum();
     let mut text = format!(
-        "**{} faults, {} ids, {} violations**, in {} rounds of {} worlds and {}:{:02} hours. {} calls were answered, of \
-         them {} with a horizon; {} were refused.\n\n\
+        "**{} faults, {} ids, {} violations**, in {} rounds of {} worlds and {}:{:02} hours.\n{} calls were \
+         answered, of them {} with a horizon; {} were refused.\n\n\
          | date | PostgreSQL | idgen, commit | seeds | hours | rounds | faults | ids | refusals | violations | failed worlds |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
         grouped(all.struck()),
@@ -208,17 +208,20 @@ fn tables(runs: &[Tally]) -> String {
         let Tally {
             date, postgresql, idgen, commit, first_seed, last_seed, minutes, violations, failed, ..
         } = run;
+        // Without the name of the package.
+        let version = postgresql.split(' ').next().unwrap_or_default();
         let [rounds, faults, ids, refusals] = [run.rounds, run.struck(), run.ids, run.refused()].map(grouped);
         text += &format!(
-            "| {date} | {postgresql} | {idgen}, {commit} | {first_seed} to {last_seed} | {}:{:02} | {rounds} | \
+            "| {date} | {version} | {idgen}, {commit} | {first_seed} to {last_seed} | {}:{:02} | {rounds} | \
              {faults} | {ids} | {refusals} | {violations} | {failed} |\n",
             minutes / 60,
             minutes % 60
         );
     }
-    text += "\n| fault | struck | skipped |\n|---|---|---|\n";
+    text += "\n| fault | struck |\n|---|---|\n";
     for (name, (struck, skipped)) in &all.faults {
-        text += &format!("| {name} | {} | {} |\n", grouped(*struck), grouped(*skipped));
+        let but = if *skipped > 0 { format!(", {} skipped", grouped(*skipped)) } else { String::new() };
+        text += &format!("| {name} | {}{but} |\n", grouped(*struck));
     }
     text += "\n| refusal (lost: the connection broke) | calls |\n|---|---|\n";
     for (why, count) in &all.refusals {
