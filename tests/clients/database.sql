@@ -1,4 +1,4 @@
--- For each client: a role that is no superuser, and its database.
+-- For each client: an ordinary role and its database.
 CREATE ROLE :"name" LOGIN CREATEDB PASSWORD :'password';
 CREATE DATABASE :"name" OWNER :"name" TEMPLATE idgen_template;
 ALTER DATABASE :"name" SET search_path = "$user", public, idgen;

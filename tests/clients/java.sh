@@ -1,16 +1,16 @@
-# Sourced by the programs `run` of clients in Java.
+# Sourced by the `run` of clients in Java.
 set -euo pipefail
 
-# jars PACKAGE...: goes on with the jars of Debian's packages, which are fetched and not installed.
+# jars PACKAGE...: adds the jars of Debian's packages to the CLASSPATH. The packages are downloaded, not installed.
 jars() {
     if [ "$(cat "$IDGEN_CLIENT_DIR/fetched" 2>/dev/null)" != "$*" ]; then
-        command -v apt-get >/dev/null || { echo "the jars are Debian's packages: $*"; exit 77; }
+        command -v apt-get >/dev/null || { echo "the jars come from packages of Debian: $*"; exit 77; }
         rm -rf "$IDGEN_CLIENT_DIR/jars"
         mkdir -p "$IDGEN_CLIENT_DIR/jars"
         (
             cd "$IDGEN_CLIENT_DIR/jars"
             apt-get download -q "$@" >download.log 2>&1 ||
-                { echo "these packages of Debian are not to be had: $*"; exit 77; }
+                { echo "these packages of Debian cannot be downloaded: $*"; exit 77; }
             for file in *.deb; do dpkg-deb -x "$file" .; done
         )
         echo "$*" >"$IDGEN_CLIENT_DIR/fetched"

@@ -1,6 +1,6 @@
-# Sourced by the `run` of a client that takes the portable edition: starts a server without the library, on which
-# an ordinary role may make databases, and leads the client there. It has no network port. That of the runner has the
-# library preloaded, whose settings are not those of the script.
+# Sourced by the `run` of a client of the portable edition. Starts a server without the library and without a network
+# port, on which an ordinary role may create databases, and points the client to it. The runner's server will not do: it
+# preloads the library, whose settings differ from those of the script.
 here=$PWD
 . ../../../scripts/lib/common.sh
 . scripts/lib/server.sh

@@ -1,7 +1,7 @@
-# Sourced by the programs `run` of clients in Python.
+# Sourced by the `run` of clients in Python.
 set -euo pipefail
 
-# venv [PYTHON]: goes on with the packages of requirements.txt, which are fetched where they are others than before.
+# venv [PYTHON]: puts the packages of requirements.txt into the PATH, and downloads them if the list has changed.
 venv() {
     local python=${1:-python3} made_from
     made_from=$("$python" -c 'import sys; print(sys.executable, sys.version)' && cat requirements.txt)

@@ -1,4 +1,4 @@
--- Run once by a superuser: a template for the databases of those who are none.
+-- A superuser runs this once: it creates the template for the databases of ordinary roles.
 CREATE DATABASE idgen_template IS_TEMPLATE true;
 \connect idgen_template
 CREATE SCHEMA idgen;

@@ -1,4 +1,4 @@
-# Sourced by the tests here, which define sql: it runs SQL on their server.
+# Sourced by the tests in this folder. Each defines sql, which runs SQL on its server.
 set -euo pipefail
 minted=0
 
@@ -18,27 +18,27 @@ fails() {
 # refused MESSAGE QUERY
 refused() { fails "$1" sql "$2"; }
 
-# The primary key refuses an id that was there before.
+# The primary key refuses repeated ids.
 mint() {
     sql "INSERT INTO minted (n) SELECT generate_series(1, 10000)"
     minted=$((minted + 10000))
     same "rows" "$minted" "$(sql "SELECT count(*) FROM minted")"
 }
 
-# begin_minting: the table that mint fills, and the first ids of it.
+# begin_minting: creates the table that mint fills, and mints its first ids.
 begin_minting() {
     sql "CREATE TABLE minted (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), n integer)"
     mint
     same "shards" 5 "$(sql "SELECT DISTINCT (snowflake_decode(id)).shard FROM minted")"
 }
 
-# sql_tests PG_CONFIG: those that a server with other uses can run.
+# sql_tests PG_CONFIG: runs the SQL tests that do not need a server of their own.
 sql_tests() {
     install -d -o postgres .build/installcheck
     runuser -u postgres -- env "PG_CONFIG=$1" scripts/test installcheck
 }
 
-# left_files: what is left of idgen, but for this checkout.
+# left_files: prints the files that are left of idgen outside this checkout.
 left_files() {
     find / \( -path "$PWD" -o -path /proc -o -path /dev -o -path /checkout "$@" \) -prune -o -name '*idgen*' -print
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The life of the package on a server, as its README.Debian tells it. "scripts/test package" runs this, as root,
-# in a Debian made for it.
+# The life of the Debian package on a server, as its README.Debian describes it. "scripts/test package" runs this as
+# root, in a Debian made for it.
 #   life.sh MAJOR VERSION FIRST.deb SECOND.deb TARBALL
 . tests/package/common.sh
 nn=$1 version=$2 first=$3 second=$4 tarball=$5
@@ -13,28 +13,28 @@ server() { pg_ctlcluster "$nn" main "$@"; }
 sql() { runuser -u postgres -- psql -X -q -A -t -v ON_ERROR_STOP=1 -c "$@"; }
 postmaster() { head -n1 "/var/lib/postgresql/$nn/main/postmaster.pid"; }
 
-promise "there is no Rust here, and no PostgreSQL"
+promise "neither Rust nor PostgreSQL is installed here"
 for program in rustc cargo psql pg_ctlcluster; do
-    ! command -v "$program" || die "$program is there"
+    ! command -v "$program" || die "$program is installed"
 done
 
-promise "apt installs the package, with the server that it needs"
-printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d    # packages start no service here
+promise "apt installs the package and the server that it needs"
+printf '#!/bin/sh\nexit 101\n' > /usr/sbin/policy-rc.d    # no package starts a service here
 chmod +x /usr/sbin/policy-rc.d
 apt install "$first"
-echo "listen_addresses = ''" > "/etc/postgresql/$nn/main/conf.d/local.conf"    # the network is the machine's
+echo "listen_addresses = ''" > "/etc/postgresql/$nn/main/conf.d/local.conf"    # the machine may already use the port
 server start
 
-promise "its pages lead to one another and to what is copied"
+promise "the files that its pages link to are installed"
 for file in README.md docs/install.md docs/examples/move-shard.sh portable/README.md portable/idgen.sql; do
     [ -f "/usr/share/doc/postgresql-$nn-idgen/$file" ] || die "there is no $file"
 done
 
-promise "not preloaded, it says what to do"
+promise "without a preload, it says what to do"
 sql "CREATE EXTENSION idgen"
 refused '"idgen" must be loaded via "shared_preload_libraries"' "SELECT snowflake_next_id(5)"
 
-promise "preloaded, it mints ids of the shard that was asked for"
+promise "with the preload, it mints ids for the requested shard"
 sql "ALTER SYSTEM SET shared_preload_libraries = idgen"
 server restart
 begin_minting
@@ -42,8 +42,8 @@ begin_minting
 promise "its SQL tests pass"
 sql_tests "/usr/lib/postgresql/$nn/bin/pg_config"
 
-promise "an upgrade restarts no server: it goes on with the library that it has"
-# A database where the oldest release is installed. Packages hold the scripts to update from it only.
+promise "an upgrade does not restart the server, which keeps its old library"
+# A database with the oldest release. Packages have only the scripts that update from it.
 oldest=$(printf '%s\n' sql/install/idgen--*.sql | sort -V | head -n1)
 cp "$oldest" "$extension"
 oldest=${oldest#*--}
@@ -53,12 +53,12 @@ rm "$extension/idgen--$oldest"
 before=$(postmaster)
 apt install "$second"
 same "process of the server" "$before" "$(postmaster)"
-grep -q '/idgen.so (deleted)$' "/proc/$before/maps" || die "the server does not have the library of before"
+grep -q '/idgen.so (deleted)$' "/proc/$before/maps" || die "the server does not use the old library"
 mint
 
-promise "restarted it has the new library, and mints no id of before"
+promise "after a restart the server has the new library and repeats no id"
 server restart
-! grep '/idgen.so (deleted)$' "/proc/$(postmaster)/maps" || die "the server still has the library of before"
+! grep '/idgen.so (deleted)$' "/proc/$(postmaster)/maps" || die "the server still uses the old library"
 mint
 
 promise "ALTER EXTENSION UPDATE leads from the oldest release to this one"
@@ -66,15 +66,15 @@ sql "ALTER EXTENSION idgen UPDATE" -d older
 same "version" "$version" "$(sql "SELECT extversion FROM pg_extension WHERE extname = 'idgen'" -d older)"
 sql "DROP DATABASE older"
 
-promise "removed too early: nothing is minted, and the server does not start again"
-pg_conftool "$nn" main set shared_preload_libraries 'auto_explain, idgen'    # beside what ALTER SYSTEM has set
+promise "removed too early: minting fails, and the server does not start again"
+pg_conftool "$nn" main set shared_preload_libraries 'auto_explain, idgen'    # in addition to what ALTER SYSTEM has set
 apt remove "postgresql-$nn-idgen"
 refused 'could not access file "idgen"' "INSERT INTO minted (n) VALUES (1)"
 server stop
 ! server start 2>/dev/null || die "the server started without the library that it names"
 grep -q 'FATAL:  could not access file "idgen"' "$log" || die "the log does not say why"
 
-promise "README.Debian has the way out of it, and another library stays; rows keep their ids"
+promise "README.Debian says how to recover; the other library stays, and rows keep their ids"
 pg_conftool "$nn" main set shared_preload_libraries auto_explain
 pg_conftool "/var/lib/postgresql/$nn/main/postgresql.auto.conf" remove shared_preload_libraries
 server restart
@@ -85,18 +85,18 @@ refused "other objects depend on it" "DROP EXTENSION idgen"
 sql "$(sql "SELECT statement FROM idgen_dependents WHERE statement IS NOT NULL")"
 sql "DROP EXTENSION idgen"
 
-promise "purged, it leaves no file"
+promise "after a purge, no file is left"
 apt install "$second"
 apt purge "postgresql-$nn-idgen"
 same "files" "" "$(left_files)"
 
-promise "the tarball finds the server by its pg_config, and no other; ids go on behind the mark"
+promise "the tarball accepts the pg_config of its own version only; ids continue after the mark"
 tar -C /root -xzf "$tarball"
 install=$(echo /root/idgen-"$version"-pg"$nn"-*/install)
 export PG_CONFIG=/usr/lib/postgresql/$nn/bin/pg_config
 printf '#!/bin/sh\necho "PostgreSQL 1%s.4"\n' "$nn" > /root/pg_config
 chmod +x /root/pg_config
-! PG_CONFIG=/root/pg_config "$install" 2>/dev/null || die "it was copied to a PostgreSQL of another version"
+! PG_CONFIG=/root/pg_config "$install" 2>/dev/null || die "it was installed for another version of PostgreSQL"
 "$install"
 sql "ALTER SYSTEM SET shared_preload_libraries = idgen"
 server restart
@@ -104,7 +104,7 @@ sql "CREATE EXTENSION idgen"
 sql "ALTER TABLE minted ALTER id SET DEFAULT snowflake_next_id(5)"
 mint
 
-promise "its errors are raised, caught and survived where LLVM has brought its own unwinder into the process"
+promise "errors are raised, caught and survived in a process into which LLVM has brought its own unwinder"
 sql "$FORCE_JIT SELECT 1 / pg_jit_available()::integer" >/dev/null
 sql "$FORCE_JIT DO \$\$ BEGIN
     FOR i IN 1..200 LOOP
@@ -120,10 +120,10 @@ sql "$FORCE_JIT DO \$\$ BEGIN
 END \$\$"
 mint
 
-promise "its SQL tests pass too"
+promise "its SQL tests pass"
 sql_tests "$PG_CONFIG"
 
-promise "what it copied it deletes"
+promise "it deletes what it has installed"
 server stop
 "$install" remove
 same "files" "" "$(left_files -o -path /root)"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The life of the RPM package on a server in the places of PGDG's packages, /usr/pgsql-NN. "scripts/test rpm" runs
-# this, as root, in a Debian made for it, whose PostgreSQL becomes a package of the name and the places of PGDG's.
+# The life of the RPM package on a server in the folders of PGDG's packages, /usr/pgsql-NN. "scripts/test rpm" runs this
+# as root, in a Debian made for it, whose PostgreSQL becomes a package with the name and the folders of PGDG's.
 #   rpm.sh MAJOR VERSION TARBALL FIRST.rpm SECOND.rpm [OTHER.rpm]...
-# TARBALL is what the packages are made from. OTHER are of other architectures: what they ask for is looked at.
+# The packages are made from TARBALL. OTHER are packages for other architectures, of which only the metadata is checked.
 . tests/package/common.sh
 nn=$1 version=$2 tarball=$3 first=$4 second=$5
 shift 5
@@ -13,14 +13,14 @@ PATH=$prefix/bin:$PATH
 
 trap '[ $? = 0 ] || tail -n 20 "$log" 2>/dev/null || true' EXIT
 dnf() { command dnf -qy --releasever=8 "$@"; }
-rpm() { command rpm --force-debian "$@"; }    # Debian's refuses otherwise, lest its own database disagree
+rpm() { command rpm --force-debian "$@"; }    # without this, Debian's rpm refuses, to protect dpkg's database
 server() { runuser -u postgres -- pg_ctl -D "$data" -s -w -l "$log" "$@" >/dev/null; }
 postmaster() { head -n1 "$data/postmaster.pid"; }
 mapped() { awk '/idgen.so/ { print $6 $7 }' "/proc/$(postmaster)/maps" | sort -u; }
 sql() { runuser -u postgres -- psql -X -q -A -t -v ON_ERROR_STOP=1 -c "$@"; }
 
-# repository NAME PACKAGE VERSION: a repository with this package, whose specification goes on with standard input.
-# It asks for nothing: the libraries here are none of rpm's.
+# repository NAME PACKAGE VERSION: creates a repository with this package. Standard input has the rest of its spec. The
+# package has no dependencies, because rpm does not know the libraries of this Debian.
 repository() {
     local at=/srv/$1
     { printf '%s\n' "Name: $2" "Version: $3" 'Release: 1' 'Summary: A stand-in' 'License: None' 'AutoReqProv: no' &&
@@ -31,8 +31,8 @@ repository() {
     printf '%s\n' "[$1]" "name=$1" "baseurl=file://$at" gpgcheck=0 >"/etc/yum.repos.d/$1.repo"
 }
 
-# What the C library and the compiler's library of RHEL 8 have, and those of its kin after it: up to glibc 2.28, and
-# to GCC 8.
+# What the C library and the compiler's library of RHEL 8 and of later and related systems provide: up to glibc 2.28 and
+# GCC 8.
 provided() {
     local library
     for library in libc.so.6 libm.so.6 libpthread.so.0 libdl.so.2 librt.so.1 libutil.so.1 \
@@ -45,14 +45,14 @@ provided() {
 }
 
 mkdir -p /etc/rpm /etc/yum.repos.d
-echo '%_dbpath /var/lib/rpm' >/etc/rpm/macros    # as everywhere but on Debian
+echo '%_dbpath /var/lib/rpm' >/etc/rpm/macros    # as on every system except Debian
 provided | repository rhel glibc 2.28
 
-promise "without a server of PGDG's, the package is refused, and nothing else stands in its way"
+promise "without PGDG's server, and only for that reason, the package is refused"
 fails "nothing provides postgresql$nn-server needed by idgen_$nn" dnf install "$first"
 same "lacking" 1 "$(dnf install "$first" 2>&1 | grep -c 'nothing provides')"
 
-promise "dnf installs the package, with the server that it needs"
+promise "dnf installs the package and the server that it needs"
 built=/usr/lib/postgresql/$nn shared=/usr/share/postgresql/$nn
 repository pgdg "postgresql$nn-server" "$("$built/bin/pg_config" --version | cut -d' ' -f2)" <<END
 %global debug_package %{nil}
@@ -71,7 +71,7 @@ DEBIAN_FRONTEND=noninteractive apt-get -qqy purge "postgresql*-$nn" >/dev/null
 rm -rf "$built" "$shared"
 dnf install "$first"
 
-promise "it has the tarball's files, unchanged, and pages beside them; all are root's, and none is another package's"
+promise "it has the tarball's files, unchanged, and pages; root owns them all, and no other package has any of them"
 mkdir /tmp/tarball
 tar -C /tmp/tarball --strip-components=1 -xzf "$tarball"
 (cd /tmp/tarball && find lib share -type f) | sort >/tmp/expected
@@ -85,7 +85,7 @@ same "mode of the library" -rwxr-xr-x "$(stat -c %A "$prefix/lib/idgen.so")"
 rpm -V "idgen_$nn"
 same "scripts" "" "$(rpm -q --scripts --triggers "idgen_$nn")"
 
-promise "it provides its own name alone, and asks for the server, and for what RHEL 8 has, on every architecture"
+promise "on every architecture, it provides only its own name, and requires the server and nothing that RHEL 8 lacks"
 for package in "$first" "$@"; do
     same "provides" "idgen_$nn" "$(rpm -qp --provides "$package" | sed 's/[ (].*//' | sort -u)"
     same "requires" "postgresql$nn-server" "$(rpm -qp --requires "$package" | grep -vE '^rpmlib\(|\.so\.|^rtld\(')"
@@ -94,7 +94,7 @@ for package in "$first" "$@"; do
     rpm -U --test --force --ignorearch "$package"
 done
 
-promise "preloaded, it mints ids of the shard that was asked for; the library is the one in $prefix"
+promise "with the preload, it mints ids for the requested shard, by the library in $prefix"
 install -d -o postgres -g postgres /var/lib/pgsql "/var/lib/pgsql/$nn" /run/postgresql
 runuser -u postgres -- initdb -D "$data" -A trust >/dev/null
 printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '/run/postgresql'" \
@@ -107,7 +107,7 @@ begin_minting
 promise "its SQL tests pass"
 sql_tests "$prefix/bin/pg_config"
 
-promise "an upgrade restarts no server: it goes on with the library that it has"
+promise "an upgrade does not restart the server, which keeps its old library"
 before=$(postmaster)
 dnf install "$second"
 same "release" 2 "$(rpm -q --qf '%{RELEASE}' "idgen_$nn")"
@@ -115,12 +115,12 @@ same "process of the server" "$before" "$(postmaster)"
 same "library" "$prefix/lib/idgen.so(deleted)" "$(mapped)"
 mint
 
-promise "restarted it has the new library, and mints no id of before"
+promise "after a restart the server has the new library and repeats no id"
 server restart
 same "library" "$prefix/lib/idgen.so" "$(mapped)"
 mint
 
-promise "removed too early: nothing is minted, and the server does not start until the name is taken out"
+promise "removed too early: minting fails, and the server does not start until its settings no longer name idgen"
 dnf remove --noautoremove "idgen_$nn"
 refused 'could not access file "idgen"' "INSERT INTO minted (n) VALUES (1)"
 server stop
@@ -130,11 +130,11 @@ sed -i '/^shared_preload_libraries/d' "$data/postgresql.conf"
 server start
 same "rows" "$minted" "$(sql "SELECT count(*) FROM minted")"
 
-promise "removed, it leaves no file; the server stays"
+promise "after its removal no file is left, and the server stays"
 same "files" "" "$(left_files)"
 rpm -q "postgresql$nn-server"
 
-promise "rpm alone installs, upgrades and erases it too; ids go on behind the mark"
+promise "rpm without dnf also installs, upgrades and erases it; ids continue after the mark"
 rpm -i "$first"
 rpm -U "$second"
 rpm -V "idgen_$nn"
@@ -145,7 +145,7 @@ server stop
 rpm -e "idgen_$nn"
 same "files" "" "$(left_files)"
 
-promise "a server that came with the package goes with it, unless dnf is told otherwise"
+promise "dnf removes a server that came with the package along with it, unless told otherwise"
 dnf remove "postgresql$nn-server"
 dnf install "$first"
 fails "postgresql$nn-server" command dnf --assumeno remove "idgen_$nn"

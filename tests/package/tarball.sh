@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The life of the tarball, on a server that has no pg_config, in an old Debian. "scripts/test package" runs this, as
-# root, in a Debian made for it, with the server in /opt/postgresql.
+# The life of the tarball on a server without pg_config, in an old Debian. "scripts/test package" runs this as root, in
+# a Debian made for it, with the server in /opt/postgresql.
 #   tarball.sh VERSION TARBALL
 . tests/package/common.sh
 version=$1 tarball=$2
@@ -26,7 +26,7 @@ fsync = off
 END
 cd "$OLDPWD"
 
-promise "the tarball copies itself to a server of which only the folders are known"
+promise "the tarball installs itself on a server of which only the folders are known"
 tar -C /root -xzf "$tarball"
 install=$(echo /root/idgen-"$version"-pg*/install)
 "$install" | tail -n1
@@ -39,18 +39,18 @@ sql "CREATE EXTENSION pg_stat_statements"
 sql "CREATE EXTENSION idgen"
 begin_minting
 
-promise "each error has the words and the SQLSTATE that it has elsewhere; so have other SQL tests"
+promise "errors have the same texts and SQLSTATEs as elsewhere, and other SQL tests pass too"
 sql "CREATE DATABASE regression"
 sql "CREATE EXTENSION idgen" -d regression
 for name in errors forms layouts decode generate columns parallel plans privileges refusals stats surface; do
-    # As pg_regress does it, which this Debian has not.
+    # As pg_regress does it, which this Debian lacks.
     PGTZ=America/Los_Angeles PGDATESTYLE='Postgres, MDY' psql -X -a -q -d regression -v HIDE_TABLEAM=on \
         -v HIDE_TOAST_COMPRESSION=on <"tests/pg_regress/sql/$name.sql" >"/tmp/$name.out" 2>&1 || true
-    diff "tests/pg_regress/expected/$name.out" "/tmp/$name.out" || die "the test $name found something else"
+    diff "tests/pg_regress/expected/$name.out" "/tmp/$name.out" || die "the output of the test $name differs"
 done
 sql "DROP DATABASE regression"
 
-promise "restarted, it mints no id of before, and so after a crash"
+promise "after a restart and after a crash, it repeats no id"
 export PGOPTIONS="-c idgen.max_wait=10s"    # a mark may lie ahead of the clock
 server restart
 mint
@@ -68,7 +68,7 @@ sql "ALTER EXTENSION idgen UPDATE" -d older
 same "version" "$version" "$(sql "SELECT extversion FROM pg_extension WHERE extname = 'idgen'" -d older)"
 sql "DROP DATABASE older"
 
-promise "what it copied it deletes; rows keep their ids"
+promise "it deletes what it has installed; rows keep their ids"
 sql "ALTER TABLE minted ALTER id DROP DEFAULT"
 sql "DROP EXTENSION idgen"
 preload auto_explain

@@ -42,7 +42,7 @@ async def a_setting_is_lost_when_a_connection_goes_back():
             await connection.execute("SET idgen.shard = 7")
             assert await shard(connection) == 7
         async with pool.acquire() as connection:
-            assert await shard(connection) == 5, "that of the database"
+            assert await shard(connection) == 5, "not the shard of the database"
 
 
 async def what_init_sets_is_lost_too():

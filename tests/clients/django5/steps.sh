@@ -1,4 +1,5 @@
-# Sourced by the programs `run` of either Django, with its packages in the PATH. Django writes migrations beside its models.
+# Sourced by the `run` of both versions of Django, with its packages in the PATH. Works in a copy of the folder, because
+# Django writes migrations beside the models.
 rm -rf "$IDGEN_CLIENT_DIR/work"
 cp -R ../django5 "$IDGEN_CLIENT_DIR/work"
 cd "$IDGEN_CLIENT_DIR/work"

@@ -28,7 +28,7 @@ with connection.cursor() as cursor:
     cursor.execute("SELECT pg_typeof(user_id)::text FROM gallery_photo LIMIT 1")
     assert cursor.fetchone() == ("bigint",)
 
-# A row that is saved again stays the same row.
+# Saving a row again updates it and inserts no other.
 photos[0].caption = "sunset"
 photos[0].save()
 assert Photo.objects.count() == 3000

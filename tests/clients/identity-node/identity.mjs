@@ -1,5 +1,5 @@
-// The promise: models of Sequelize whose key is declared as generated need no change where the database has the default;
-// those of TypeORM do, and what docs/cookbook.md says to write there is right.
+// Sequelize models whose key is declared as generated need no change once the database has the default. TypeORM models
+// do need the change that docs/cookbook.md describes.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { after, before, test } from "node:test";
@@ -19,7 +19,7 @@ after(() => client.end());
 const shards = async (table) =>
     (await client.query(`SELECT DISTINCT shard_of(id) AS shard FROM ${table}`)).rows.map((row) => row.shard);
 
-test("Sequelize's models stay as they are", async () => {
+test("Sequelize models need no change", async () => {
     const sequelize = new Sequelize(database, user, password, { dialect: "postgres", host, port, logging: false });
     const key = { type: DataTypes.BIGINT, autoIncrement: true, primaryKey: true };
     const Customer = sequelize.define("customer", { id: key, name: DataTypes.TEXT });
@@ -48,7 +48,7 @@ const typeorm = (key) => new DataSource({
 const plans = async (source) => (await source.driver.createSchemaBuilder().log()).upQueries.map(({ query }) => query);
 
 for (const [generated, planned] of [["increment", /SET DEFAULT nextval/], ["identity", /DROP DEFAULT/]]) {
-    test(`TypeORM's model with a key by ${generated} is put back`, async () => {
+    test(`TypeORM undoes the default of a model with a key by ${generated}`, async () => {
         const source = await typeorm({ generated });
         await source.synchronize();
         await source.query(giveDefaults);
@@ -61,7 +61,7 @@ for (const [generated, planned] of [["increment", /SET DEFAULT nextval/], ["iden
     });
 }
 
-test("TypeORM's model that says the default is left alone", async () => {
+test("TypeORM leaves a model alone that declares the default", async () => {
     const source = await typeorm({ default: () => "snowflake_next_id(5)" });
     await source.synchronize();
     assert.deepEqual(await plans(source), []);

@@ -1,4 +1,4 @@
-"""The statement of docs/cookbook.md that gives declared keys a default, for the schema public."""
+"""Adapts to the schema public the statement of docs/cookbook.md that gives declared keys a default."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The promise: models of Django whose key is a BigAutoField need no change where the database has the default."""
+"""Django models whose key is a BigAutoField need no change once the database has the default."""
 
 import io
 import json
@@ -32,7 +32,7 @@ invoices = Invoice.objects.bulk_create([Invoice(customer=ada) for _ in range(300
 assert sorted(i.pk for i in invoices) == sorted(Invoice.objects.values_list("pk", flat=True))
 assert len({i.pk for i in invoices}) == 3000 and all(shard_of(i.pk) == 5 for i in invoices)
 
-# A key that the client gives stays, by hand and in a fixture, and the next row has an id again.
+# A key that the client supplies stays, in a model or a fixture, and the next row gets an id again.
 assert Customer.objects.create(pk=7, name="Grace").pk == 7
 fixture = Path(os.environ["IDGEN_CLIENT_DIR"], "customers.json")
 fixture.write_text(json.dumps([{"model": "shop.customer", "pk": 8, "fields": {"name": "Joan"}}]))
@@ -40,7 +40,7 @@ call_command("loaddata", fixture, verbosity=0)
 assert Customer.objects.get(pk=8).name == "Joan"
 assert shard_of(Customer.objects.create(name="next").pk) == 5
 
-# What puts sequences right finds none.
+# The command that resets sequences finds none.
 statements = io.StringIO()
 call_command("sqlsequencereset", "shop", no_color=True, stdout=statements)
 with connection.cursor() as cursor:

@@ -1,5 +1,5 @@
-"""The promise: models of SQLAlchemy whose key is an identity or a serial column need no change where the database has
-the default, and Alembic finds nothing to do."""
+"""SQLAlchemy models whose key is an identity or a serial column need no change once the database has the default, and
+Alembic finds nothing to do."""
 
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata

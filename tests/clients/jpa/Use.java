@@ -33,20 +33,20 @@ public class Use {
             manager.createNativeQuery(sql).executeUpdate();
         manager.getTransaction().commit();
 
-        // What IDENTITY does: it asks for the last value of a sequence.
+        // IDENTITY asks for the last value of a sequence.
         manager.getTransaction().begin();
         Asked asked = new Asked();
         asked.name = "Ada";
         try {
             manager.persist(asked);
             manager.flush();
-            throw new AssertionError("IDENTITY was taken");
+            throw new AssertionError("IDENTITY was accepted");
         } catch (PersistenceException error) {
             check(error.getMessage().contains("lastval is not yet defined"), error.getMessage());
         }
         manager.getTransaction().rollback();
 
-        // Or it takes the value of some other sequence.
+        // It may also take the value of another sequence.
         manager = open();
         manager.createNativeQuery("CREATE SEQUENCE others START 42").executeUpdate();
         manager.createNativeQuery("SELECT nextval('others')").getSingleResult();
@@ -82,7 +82,7 @@ public class Use {
                 .setParameter("last", ids.get(499)).setMaxResults(100).getResultList().equals(ids.subList(500, 600)));
         check(manager.find(Photo.class, ids.get(7)).caption.equals("photo 7"));
 
-        // Where the sequence is said to give fifty at a time, it makes fifty of the one that was minted.
+        // If the sequence is declared to give fifty ids at a time, EclipseLink makes fifty out of the minted one.
         manager.persist(new Counted());
         Counted next = new Counted();
         manager.persist(next);

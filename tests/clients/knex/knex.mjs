@@ -1,4 +1,4 @@
-// What docs/orm.md says of Knex.
+// What docs/orm.md says about Knex.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import createKnex from "knex";
@@ -51,7 +51,7 @@ test("a page begins after an id, and a range of time is a range of ids", async (
     assert.deepEqual(found, ids);
 });
 
-test("a string as a default is text, which is no bigint", async () => {
+test("a string as a default becomes text, which is not a bigint", async () => {
     const table = knex.schema.createTable("wrong", (table) => {
         table.bigInteger("id").primary().defaultTo("snowflake_next_id(5)");
     });
@@ -59,16 +59,16 @@ test("a string as a default is text, which is no bigint", async () => {
     await assert.rejects(table, { code: "22P02" });
 });
 
-test("a shard that is set stays with the connection, for whoever comes next", async () => {
+test("a shard that is set stays with the connection, for its next user", async () => {
     const pool = createKnex({ client: "pg", connection: process.env.DATABASE_URL, pool: { min: 1, max: 1 } });
     const shardNow = async (knex) => (await knex.raw("SELECT current_setting('idgen.shard') AS shard")).rows[0].shard;
     await pool.raw("SET idgen.shard = 7");
     assert.equal(await shardNow(pool), "7");
     await pool.raw("RESET idgen.shard");
     const before = await shardNow(pool);
-    assert.equal(before, "5");    // that of the database
+    assert.equal(before, "5");    // the shard of the database
 
-    // In a transaction it ends with that.
+    // In a transaction, the setting ends with it.
     await pool.transaction(async (transaction) => {
         await transaction.raw("SELECT set_config('idgen.shard', ?, true)", ["7"]);
         assert.equal(await shardNow(transaction), "7");

@@ -1,4 +1,4 @@
-// What docs/orm.md says of Kysely.
+// What docs/orm.md says about Kysely.
 import assert from "node:assert/strict";
 import { promises as fs } from "node:fs";
 import path from "node:path";
@@ -74,7 +74,7 @@ test("relations made as JSON round ids", async () => {
     assert.equal(typeof found.photos[0].id, "number");
     const exact = new Set(await column("SELECT id FROM photos"));
     assert.ok(found.photos.some(({ id }) => !exact.has(String(id))));
-    // The keys of parents too.
+    // So are the keys of parents.
     const [photo] = await db.selectFrom("photos")
         .select((photos) => jsonObjectFrom(
             photos.selectFrom("users").select("users.id").whereRef("users.id", "=", "photos.user_id"),
@@ -109,7 +109,7 @@ test("relations made as JSON are exact with a parser that keeps long integers", 
     assert.deepEqual(found.photos, await rows("SELECT * FROM photos ORDER BY id"));
 });
 
-test("a string as a default is text, which is no bigint", async () => {
+test("a string as a default becomes text, which is not a bigint", async () => {
     const table = db.schema.createTable("wrong")
         .addColumn("id", "bigint", (column) => column.primaryKey().defaultTo("snowflake_next_id(5)"));
     assert.match(table.compile().sql, /default 'snowflake_next_id\(5\)'/);

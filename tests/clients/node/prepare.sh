@@ -1,5 +1,5 @@
-# Sourced by the `run` of a client in JavaScript, from its folder: goes to a copy of it, in which its packages are
-# and the programs may write. A lock file that names no registry is made so:
+# Sourced by the `run` of a client in JavaScript, from its folder. Changes to a copy of the folder, where the packages
+# are installed and programs may write. To make a lock file that names no registry:
 #     npm install --package-lock-only --omit-lockfile-registry-resolved
 set -euo pipefail
 node -e 'const [major, minor] = process.versions.node.split(".").map(Number);

@@ -1,4 +1,4 @@
-// What PostgreSQL itself says: every value as the text that it sent, whatever parsers a client has set.
+// Asks PostgreSQL directly. Every value is the text that the server sent, whatever parsers a client has set.
 import assert from "node:assert/strict";
 import { after } from "node:test";
 import pg from "pg";
@@ -11,13 +11,13 @@ after(() => client.end());
 export const rows = async (sql, ...values) => (await client.query(sql, values)).rows;
 export const column = async (sql, ...values) => (await rows(sql, ...values)).map((row) => Object.values(row)[0]);
 
-/** That these are all ids of a table, each exact: strings or BigInts, in whatever order. */
+/** Asserts that these are all ids of a table, each exact: strings or BigInts, in any order. */
 export async function assertAllIds(table, ids) {
     assert.ok(ids.every((id) => typeof id === "string" || typeof id === "bigint"));
     assert.deepEqual(ids.map(String).sort(), (await column(`SELECT id FROM ${table}`)).sort());
 }
 
-/** A span of time in which some rows of a table were made, and their ids. A millisecond has 1024 ids at most. */
+/** A span of time in which some rows of a table were inserted, and their ids. A millisecond has at most 1024 ids. */
 export async function span(table) {
     const times = await column(`SELECT DISTINCT snowflake_time(id) AS at FROM ${table} ORDER BY at`);
     assert.ok(times.length >= 3);
@@ -27,7 +27,7 @@ export async function span(table) {
     return { from: new Date(from), to: new Date(to), ids };
 }
 
-/** The ids of the page after an id. */
+/** The ids of the page that begins after an id. */
 export const page = (table, id, size) =>
     column(`SELECT id FROM ${table} WHERE id > $1 ORDER BY id LIMIT ${size}`, id);
 
@@ -35,7 +35,7 @@ export const page = (table, id, size) =>
 export const shard = async (table) =>
     (await column('SELECT shard FROM idgen_columns WHERE "table" = $1', table))[0];
 
-/** The same in the database of a URL. */
+/** Like `rows`, in the database of a URL. */
 export async function rowsOf(url, sql) {
     const other = new pg.Client({ connectionString: url, ...asText });
     await other.connect();
@@ -46,7 +46,7 @@ export async function rowsOf(url, sql) {
     }
 }
 
-/** Makes one more database, from a template, and returns its URL. */
+/** Creates another database from a template, and returns its URL. */
 export async function database(name, template) {
     const own = `${process.env.PGDATABASE}_${name}`;
     await rows(`CREATE DATABASE ${own} TEMPLATE ${template}`);
@@ -54,7 +54,7 @@ export async function database(name, template) {
     return process.env.DATABASE_URL.replace(/[^/]*$/, own);
 }
 
-/** One that has the tables already, whose keys are of this type. */
+/** Creates a database that already has the tables, with keys of this type. */
 export async function databaseWith(name, type) {
     const url = await database(name, "idgen_template");
     await rowsOf(url, `
@@ -64,7 +64,7 @@ export async function databaseWith(name, type) {
     return url;
 }
 
-/** What docs/orm.md says to write by hand where they are identities. */
+/** The statements that docs/orm.md says to write by hand if the keys are identities. */
 export const fromIdentity = `
     ALTER TABLE users ALTER id DROP IDENTITY, ALTER id SET DEFAULT snowflake_next_id(5);
     ALTER TABLE photos ALTER id DROP IDENTITY, ALTER id SET DEFAULT snowflake_next_id(5);

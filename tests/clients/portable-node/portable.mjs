@@ -1,5 +1,5 @@
-// portable/idgen.sql as it is, through what runs migrations in JavaScript. The promise: each makes the same as libpq's
-// protocol without parameters does, to the last character of every function and comment, and ids can be minted.
+// Sends portable/idgen.sql unchanged through the tools that run migrations in JavaScript. Each must create the same
+// functions and comments, to the last character, as libpq's protocol without parameters, and then be able to mint ids.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
@@ -86,7 +86,7 @@ const ways = {
     },
 };
 
-// All that the script makes, whose text a client could have changed.
+// Everything that the script creates whose text a client could have changed.
 const made = `
     SELECT string_agg(oid::regprocedure || ' ' || pg_get_functiondef(oid) || obj_description(oid, 'pg_proc'), '/'
                       ORDER BY oid::regprocedure::text)
@@ -96,7 +96,7 @@ const made = `
 
 let expected;
 for (const [name, way] of Object.entries(ways)) {
-    test(`${name} makes what the others make`, async () => {
+    test(`${name} creates what the others create`, async () => {
         await withClient("postgres", (client) => client.query(`CREATE DATABASE ${name}`));
         await way(name);
         await withClient(name, async (client) => {

@@ -1,5 +1,5 @@
-"""portable/idgen.sql as it is, through what runs migrations in Python. The promise: each makes the same as libpq,
-which is what psql is, to the last character of every function and comment, and ids can be minted."""
+"""Sends portable/idgen.sql unchanged through the tools that run migrations in Python. Each must create the same
+functions and comments, to the last character, as libpq (which psql uses), and then be able to mint ids."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 SQL = Path(os.environ["IDGEN_SCRIPT"]).read_text()
 SHARDS = "SELECT set_config('idgen.allowed_shards', '0-7', true)"
 
-# All that the script makes, whose text a client could have changed.
+# Everything that the script creates whose text a client could have changed.
 MADE = """
     SELECT string_agg(oid::regprocedure || ' ' || pg_get_functiondef(oid) || obj_description(oid, 'pg_proc'), '/'
                       ORDER BY oid::regprocedure::text)
@@ -132,7 +132,7 @@ def with_django_cursor(params):
 
 
 def look(database):
-    """What is there, once a client has run the script."""
+    """What exists after a client has run the script."""
     with psycopg.connect(dbname=database, autocommit=True) as connection:
         ids = connection.execute("SELECT shard_of(snowflake_next_id(5)) FROM generate_series(1, 10)").fetchall()
         assert ids == [(5,)] * 10, ids
@@ -173,5 +173,5 @@ for name, way in WAYS.items():
     way(database)
     made = look(database)
     expected = expected or made
-    assert made == expected, f"{name} has changed the script on its way"
+    assert made == expected, f"{name} changed the script on its way to the server"
     print(f"{name}: the same functions, views and comments")

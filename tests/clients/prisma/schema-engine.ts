@@ -1,5 +1,5 @@
-// Prisma's schema engine, the program behind `prisma migrate` and `prisma db push`. That program comes from no package
-// registry; this is the same one as WebAssembly, with calls of the same names.
+// Prisma's schema engine, the program behind `prisma migrate` and `prisma db push`. No package registry has it,
+// so this is its WebAssembly build, with functions of the same names.
 import { readFileSync } from "node:fs";
 import { PrismaPg } from "@prisma/adapter-pg";
 import { bindMigrationAwareSqlAdapterFactory } from "@prisma/driver-adapter-utils";
@@ -10,7 +10,7 @@ const { instance } = await WebAssembly.instantiate(code, { "./schema_engine_bg.j
 (engine as any).__wbg_set_wasm(instance.exports);
 (instance.exports as any).__wbindgen_start();
 
-// The adapter is made for the queries of clients, and knows no type "char", which catalogs have.
+// The adapter is made for the queries of clients and does not know the type "char" of the catalogs.
 const CHAR = 18, TEXT = 25;
 class CatalogAdapter extends PrismaPg {
     adapters: any[] = [];

@@ -1,4 +1,4 @@
-// What docs/orm.md says of Prisma before 7: relations by the strategy join round ids.
+// What docs/orm.md says about Prisma before 7: the strategy `join` rounds the ids of relations.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { PrismaPg } from "@prisma/adapter-pg";
@@ -8,7 +8,7 @@ import { assertAllIds, column, rows } from "./server.mjs";
 const prisma = new PrismaClient({ adapter: new PrismaPg({ connectionString: process.env.DATABASE_URL }) });
 after(() => prisma.$disconnect());
 
-test("the strategy join rounds ids, of parents too, and the strategy query does not", async () => {
+test("the strategy join rounds ids, also those of parents, and the strategy query does not", async () => {
     await rows("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), name text NOT NULL)");
     await rows(`CREATE TABLE photos (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5),
                                      user_id bigint NOT NULL REFERENCES users, caption text NOT NULL)`);

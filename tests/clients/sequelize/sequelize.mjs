@@ -1,4 +1,4 @@
-// What docs/orm.md says of Sequelize.
+// What docs/orm.md says about Sequelize.
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { DataTypes, Op, Sequelize } from "sequelize";
@@ -59,7 +59,7 @@ test("all ids are read back exactly", async () => {
     assert.equal(found.id, user.id);
     await assertAllIds("photos", found.photos.map(({ id }) => id));
     assert.ok(found.photos.every(({ user_id }) => user_id === user.id));
-    // And where the relation is read by a query of its own.
+    // The same holds if a query of its own reads the relation.
     const [{ photos }] = await User.findAll({ include: { model: Photo, separate: true } });
     await assertAllIds("photos", photos.map(({ id }) => id));
 });
@@ -77,7 +77,7 @@ test("a page begins after an id, and a range of time is a range of ids", async (
     assert.deepEqual(found.map(({ id }) => id), ids);
 });
 
-test("a default in the model is sent with each insert, and the shard of the table is not asked", async () => {
+test("a default in the model is sent with each insert and overrides the shard of the table", async () => {
     const Inlined = sequelize.define("photo_inlined", {
         id: { type: DataTypes.BIGINT, primaryKey: true, defaultValue: Sequelize.literal("snowflake_next_id(5)") },
         user_id: DataTypes.BIGINT,
@@ -102,7 +102,7 @@ test("a default in the model is sent with each insert, and the shard of the tabl
     }
 });
 
-test("a table is not made from such a model", async () => {
+test("a table cannot be created from such a model", async () => {
     const Unmade = sequelize.define("unmade", User.getAttributes());
     await assert.rejects(Unmade.sync(), { name: "SequelizeDatabaseError" });
 });

@@ -1,4 +1,4 @@
-"""What docs/orm.md warns of, each shown to be so, and its cure."""
+"""Shows each trap that docs/orm.md warns of, and its remedy."""
 
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -93,10 +93,10 @@ def a_setting_leaks_to_whoever_has_the_connection_next():
         session.execute(text("SET idgen.shard = 7"))
         session.commit()
     with Session(pool) as session:
-        assert shard(session) == 7, "somebody else's shard"
+        assert shard(session) == 7, "the shard of the session before should remain"
     pool.dispose()
 
-    # For a transaction.
+    # The shard can be set for a transaction.
     with Session(pool) as session:
         session.execute(select(func.set_config("idgen.shard", str(7), True)))
         session.add(User(name="Grace"))
@@ -104,10 +104,10 @@ def a_setting_leaks_to_whoever_has_the_connection_next():
         assert shard(session) == 7
         session.commit()
     with Session(pool) as session:
-        assert shard(session) == 5, "the shard of the database"
+        assert shard(session) == 5, "the shard should be that of the database"
     pool.dispose()
 
-    # For all of an engine's connections.
+    # It can also be set for all connections of an engine.
     pool = create_engine(url, connect_args={"options": "-c idgen.shard=7"})
     with Session(pool) as session:
         assert shard(session) == 7

@@ -35,7 +35,7 @@ with Session(engine) as session:
     session.commit()
 
 with Session(engine) as session:
-    # Each id is that of its row, to the last bit.
+    # Each row has its own id, exact to the last bit.
     assert {photo.id: photo.caption for photo in session.scalars(select(Photo))} == captions
     assert session.scalars(select(Photo.user_id).distinct()).all() == [first]
     assert session.get(Photo, ids[7]).user.name == "Ada"

@@ -86,7 +86,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         .get_result(connection)?;
     assert_eq!(count, 3000);
 
-    // A shard is an Integer. As a BigInt it finds no function.
+    // A shard is an Integer. With a BigInt there is no such function.
     let shard: i32 = diesel::select(shard_of(snowflake_next_id(7))).get_result(connection)?;
     assert_eq!(shard, 7);
     let long = diesel::select(diesel::dsl::sql::<BigInt>("snowflake_next_id(").bind::<BigInt, _>(7).sql(")"));

@@ -1,4 +1,4 @@
-"""What docs/orm.md warns of, each shown to be so, and its cure."""
+"""Shows each trap that docs/orm.md warns of, and its remedy."""
 
 import json
 
@@ -43,7 +43,7 @@ class Traps(TestCase):
         make(Label)
         label = Label.objects.bulk_create([Label(name="a")])[0]
         label.save()
-        # Up to 5.2 this is a second row.
+        # Up to Django 5.2 this inserts a second row.
         self.assertEqual(Label.objects.count(), 2 if django.VERSION < (6,) else 1)
 
         # A form and a serializer ask for the id.
@@ -114,7 +114,7 @@ class Cure(TransactionTestCase):
         photo = serializer.save()
         self.assertGreater(photo.id, ada.id)
         shown = json.loads(JSONRenderer().render(PhotoSerializer(photo).data))
-        self.assertEqual((shown["id"], shown["user"]), (str(photo.id), ada.id), "the number of a foreign key stays")
+        self.assertEqual((shown["id"], shown["user"]), (str(photo.id), ada.id), "a foreign key should stay a number")
         shown = json.loads(JSONRenderer().render(ExactPhotoSerializer(photo).data))
         self.assertEqual((shown["id"], shown["user"]), (str(photo.id), str(ada.id)))
         serializer = ExactPhotoSerializer(data={"user": str(ada.id), "caption": "harbour"})

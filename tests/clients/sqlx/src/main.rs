@@ -56,7 +56,8 @@ async fn rows(pool: &PgPool) -> sqlx::Result<()> {
 }
 
 async fn shards(pool: &PgPool, options: PgConnectOptions) -> sqlx::Result<()> {
-    // A shard is an i32. As an i64 it finds no function, on a connection that has not seen the statement with an i32.
+    // A shard is an i32. There is no such function of an i64, which shows on a connection that has not prepared the
+    // statement with an i32.
     let id: i64 = sqlx::query_scalar("SELECT snowflake_next_id($1)").bind(7i32).fetch_one(pool).await?;
     assert_eq!(id >> 10 & 8191, 7);
     let other = PgPool::connect_with(options.clone()).await?;
@@ -65,13 +66,13 @@ async fn shards(pool: &PgPool, options: PgConnectOptions) -> sqlx::Result<()> {
     let error = long.expect_err("a long was taken").into_database_error().expect("an error of the server");
     assert_eq!(error.code().as_deref(), Some("42883"));
 
-    // What a session sets, the next one finds: the pool gives the connection on as it is.
+    // What a session sets stays for the next one: the pool passes the connection on as it is.
     let one = PgPoolOptions::new().max_connections(1);
     let pool = one.clone().connect_with(options.clone()).await?;
     sqlx::query("SET idgen.shard = 7").execute(&pool).await?;
     assert_eq!(shard(&mut *pool.acquire().await?).await?, 7);
 
-    // For a transaction, or for all connections of a pool.
+    // The shard can be set for a transaction, or for all connections of a pool.
     let pool = one.clone().connect_with(options.clone()).await?;
     let mut connection = pool.acquire().await?;
     let mut transaction = connection.begin().await?;

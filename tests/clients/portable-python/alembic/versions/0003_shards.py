@@ -11,7 +11,7 @@ BLOCKS = re.findall(r"^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.
 
 
 def upgrade():
-    """A schema of docs/shards.md and its clones, from the page's own text."""
+    """The template schema of docs/shards.md and its clones, run from the text of the page."""
     with op.get_context().autocommit_block():
         for begin in ["CREATE SCHEMA template;", "DO $$\nDECLARE\n    template", "CREATE PROCEDURE on_each_shard"]:
             [block] = [block for block in BLOCKS if block.startswith(begin)]
