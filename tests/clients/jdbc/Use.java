@@ -88,7 +88,7 @@ public class Use {
             check((longs(next.executeQuery()).get(0) >> 10 & 8191) == 7);
             next.setLong(1, 7);
             next.executeQuery();
-            throw new AssertionError("a long was taken");
+            throw new AssertionError("a long was accepted");
         } catch (SQLException error) {
             check(error.getSQLState().equals("42883"), error);
         }

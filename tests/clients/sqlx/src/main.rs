@@ -63,7 +63,7 @@ async fn shards(pool: &PgPool, options: PgConnectOptions) -> sqlx::Result<()> {
     let other = PgPool::connect_with(options.clone()).await?;
     let long =
         sqlx::query_scalar::<_, i64>("SELECT snowflake_next_id($1)").bind(7i64).fetch_one(&other).await;
-    let error = long.expect_err("a long was taken").into_database_error().expect("an error of the server");
+    let error = long.expect_err("a long was accepted").into_database_error().expect("an error of the server");
     assert_eq!(error.code().as_deref(), Some("42883"));
 
     // What a session sets stays for the next one: the pool passes the connection on as it is.
