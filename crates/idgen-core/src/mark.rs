@@ -17,8 +17,9 @@ pub const CLAIM_MS: u64 = 100;
 /// between two readings.
 const STEP_MS: i64 = 10;
 
-/// A mark that standbys have not acknowledged is written again after this time, in milliseconds.
-const WRITE_AGAIN_MS: u64 = 1000;
+/// A mark that standbys have not acknowledged is written again after this time, in milliseconds. It is longer than a
+/// slow standby takes, which would otherwise have one more flush to do before it gets to the next mark.
+const WRITE_AGAIN_MS: u64 = 2000;
 
 /// The system clock and the time since boot, read together. Nobody can set the latter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -52,8 +53,8 @@ pub struct Mark {
     limit: Tick,
     acknowledged: Tick,
     written: Written,
-    /// When a mark was last written, in milliseconds since boot.
-    written_at_ms: u64,
+    /// When a mark was last written or flushed, in milliseconds since boot.
+    sent_at_ms: u64,
     raised: Tick,
     settled: Tick,
     claimed_until_ms: u64,
@@ -225,19 +226,25 @@ impl Mark {
 
     /// Records a mark that has been written, when that was, and whether `standbys` had to acknowledge it then.
     pub fn wrote(&mut self, mark: Written, standbys: bool, boot_ms: u64) {
-        self.written_at_ms = boot_ms;
+        self.sent(boot_ms);
         if mark.tick > self.written(standbys).tick {
             (self.written, self.written_for_standbys) = (mark, standbys);
         }
     }
 
+    /// Records that a mark was sent to standbys, which receive it when it has been flushed.
+    pub fn sent(&mut self, boot_ms: u64) {
+        self.sent_at_ms = boot_ms;
+    }
+
     /// Whether the caller, who waits for standbys to acknowledge the last mark, must write it again: a standby that
-    /// received it while it was not synchronous was not heard, and reports only when it receives something new. The
-    /// answer is true for one caller a second, however long calls wait and however many there are.
+    /// received it while it was not synchronous was not heard, and does not report again until it receives something
+    /// new or `wal_receiver_status_interval` has passed. The answer is true for one caller every two seconds, however
+    /// long calls wait and however many there are.
     pub fn write_again(&mut self, boot_ms: u64) -> bool {
-        let due = boot_ms.saturating_sub(self.written_at_ms) >= WRITE_AGAIN_MS;
+        let due = boot_ms.saturating_sub(self.sent_at_ms) >= WRITE_AGAIN_MS;
         if due {
-            self.written_at_ms = boot_ms;
+            self.sent(boot_ms);
         }
         due
     }

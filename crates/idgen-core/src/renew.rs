@@ -51,7 +51,7 @@ pub fn share_settled<V: Server>(server: &V, patience: &mut Patience) -> Result<(
         let boot_ms = server.boot_ms();
         server.with_mark(|mark| mark.wrote(written, true, boot_ms));
     }
-    server.flush(written.lsn);
+    flush(server, written.lsn);
     until_acknowledged(server, written, patience, || ())?;
     Ok(())
 }
@@ -148,7 +148,8 @@ fn renew<V: Server>(
         Plan::Write(tick) => {
             server.point(Point::BeforeWal);
             let written = Written { tick, lsn: server.write_mark(tick) };
-            server.with_mark(|mark| mark.wrote(written, rules.standbys, clocks.boot_ms));
+            let boot_ms = server.boot_ms();
+            server.with_mark(|mark| mark.wrote(written, rules.standbys, boot_ms));
             written
         }
     };
@@ -157,13 +158,22 @@ fn renew<V: Server>(
         server.flush_soon(written.lsn);
         return Ok(());
     }
-    server.flush(written.lsn);
+    flush(server, written.lsn);
     server.point(Point::AfterFlush);
     let acknowledged = until_acknowledged(server, written, patience, || claim.keep())?;
     server.point(Point::BeforePublish);
     let us = server.monotonic_us().saturating_sub(start);
     server.with_mark(|mark| mark.publish(written.tick, acknowledged, clocks, us));
     Ok(())
+}
+
+/// Flushes a mark, and records that standbys can have it from then on: a slow flush is no reason to write it again.
+fn flush(server: &impl Server, lsn: u64) {
+    if !server.flushed(lsn) {
+        server.flush(lsn);
+        let boot_ms = server.boot_ms();
+        server.with_mark(|mark| mark.sent(boot_ms));
+    }
 }
 
 /// Waits until synchronous standbys have a mark; returns false if none have to. The configuration is read again
@@ -184,7 +194,7 @@ fn until_acknowledged<V: Server>(
         // This comes before the check of the time, so that a call that may hardly wait does it, too.
         let boot_ms = server.boot_ms();
         if server.with_mark(|mark| mark.write_again(boot_ms)) {
-            server.flush(server.write_mark(written.tick));
+            flush(server, server.write_mark(written.tick));
         }
         let left_us = time_left_us(server, patience)?;
         at_work();
