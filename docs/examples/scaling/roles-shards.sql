@@ -1,5 +1,5 @@
 -- A shard for each role, and one for everybody else, with one definition of the table:
---     psql -d app -f roles.sql
+--     psql -d app -f roles-shards.sql
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
 CREATE EXTENSION IF NOT EXISTS idgen;
