@@ -191,6 +191,20 @@ fn warning(client: &mut Client) -> Option<String> {
 const IN_FUTURE: &str = "the high-water mark of ids lies in the future";
 const OTHER_EPOCH: &str = "the epoch of the high-water mark of ids differs from \"idgen.epoch\"";
 
+/// A slow standby or disk makes a mark reach up to 4 s ahead of the ids. A server that starts from such a mark does not
+/// warn, because calls wait for it and succeed.
+#[test]
+fn a_mark_that_calls_can_wait_for_is_not_in_the_future() {
+    let server = Server::start(&[]);
+    for (back, expected) in [(2.5, None), (60.0, Some(IN_FUTURE))] {
+        server.connect().query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
+        server.stop("immediate");
+        server.set_clock(-back);
+        server.up();
+        assert_eq!(warning(&mut server.reconnect()).as_deref(), expected, "set back by {back} s");
+    }
+}
+
 /// Restarts the server with this epoch.
 fn change_epoch(server: &Server, epoch: &str) {
     server.stop("fast");
