@@ -337,18 +337,13 @@ fn section(
         bench.start.elapsed().as_secs().div_ceil(60),
     ));
     line(&format!(
-        "The bars compare medians over the rounds, because a stall of the machine spoils only the round that it \
-         hits. The identity column is measured twice under two names, and the ratio of the two shows the noise. In \
+        "Each bar is for the {BARRED} % with idgen, divided by that with identity, as medians over the rounds: a stall \
+         of the machine spoils only the round that it hits. The identity column is measured twice under two names, and the ratio of the two shows the noise. In \
          the order of the bars it is {}.\n",
         inserts.iter().map(|scenario| format!("{:.3}", scenario.ratio(AGAIN))).collect::<Vec<_>>().join(", ")
     ));
-    let bars: Vec<_> = inserts
-        .iter()
-        .map(|scenario| {
-            let title = format!("{}: {BARRED} % with idgen, divided by that with identity", scenario.title());
-            Bar::at_most(&title, BAR, scenario.ratio(IDGEN))
-        })
-        .collect();
+    let bars: Vec<_> =
+        inserts.iter().map(|scenario| Bar::at_most(&scenario.title(), BAR, scenario.ratio(IDGEN))).collect();
     report::bars(&mut line, &bars);
     let heads: Vec<_> = PERCENTILES.map(percentile).to_vec();
     line("\nAll figures are in milliseconds:\n");

@@ -23,9 +23,25 @@ impl Bar {
         Bar(what.into(), format!("at least {bar}"), ratio(measured), measured >= bar)
     }
 
+    /// Figures of one kind, each of which may not be below the bar.
+    fn each_at_least(what: &str, bar: f64, measured: &[f64]) -> Bar {
+        let holds = measured.iter().all(|value| *value >= bar);
+        Bar(what.into(), format!("at least {bar}"), ratios(measured), holds)
+    }
+
+    /// Figures of one kind, none of which may be above the bar.
+    fn each_at_most(what: &str, bar: f64, measured: &[f64]) -> Bar {
+        let holds = measured.iter().all(|value| (0.0..=bar).contains(value));
+        Bar(what.into(), format!("at most {bar}"), ratios(measured), holds)
+    }
+
     pub fn within(what: &str, bar: &str, measured: String, holds: bool) -> Bar {
         Bar(what.into(), bar.into(), measured, holds)
     }
+}
+
+fn ratios(values: &[f64]) -> String {
+    values.iter().map(|value| ratio(*value)).collect::<Vec<_>>().join(", ")
 }
 
 fn ratio(value: f64) -> String {
@@ -392,6 +408,13 @@ fn core() -> Vec<(String, f64)> {
     parts
 }
 
+/// The numbers of backends, as in a sentence.
+fn listed(loads: &[Load]) -> String {
+    let all: Vec<_> = loads.iter().map(|load| load.backends.to_string()).collect();
+    let (last, others) = all.split_last().expect("a load");
+    format!("{} and {last}", others.join(", "))
+}
+
 fn demands(results: &Results, bulk: &str) -> Vec<Bar> {
     let call = |system: usize| results.calls.systems[system].ns.median;
     let calls = &results.calls;
@@ -409,32 +432,30 @@ fn demands(results: &Results, bulk: &str) -> Vec<Bar> {
             calls.round_robin.ns.median / call(IDGEN),
         ),
     ];
-    for load in &results.sustained {
-        bars.push(Bar::at_least(
-            &format!(
-                "one shard, `max_ahead = 0`, backends: {}; of the ceiling of {} ids/s",
-                load.backends,
-                number(CEILING)
-            ),
-            0.98,
-            load.ids_per_s.median / CEILING,
-        ));
-    }
-    for load in &results.sustained {
-        bars.push(Bar::at_most(
-            &format!("the same, CPU time of backends: {}; of all cores'", load.backends),
-            0.5,
-            load.cores.median / cores() as f64,
-        ));
-    }
-    for (place, load) in
-        results.loads[IDGEN].iter().enumerate().filter(|(_, load)| [2, 8].contains(&load.backends))
-    {
-        let of = |system: usize| load.ids_per_s.median / results.loads[system][place].ids_per_s.median;
-        let what = format!("ids/s of {} backends on one shard, of `nextval`'s", load.backends);
-        bars.push(Bar::at_least(&what, 4.0, of(NEXTVAL)));
-        bars.push(Bar::at_least("the same, of `nextval`'s with CACHE 100", 1.0, of(CACHED)));
-    }
+    let backends = listed(&results.sustained);
+    let of_all = |value: fn(&Load) -> f64, whole: f64| -> Vec<f64> {
+        results.sustained.iter().map(|load| value(load) / whole).collect()
+    };
+    bars.push(Bar::each_at_least(
+        &format!("ids/s of {backends} backends on one shard, of its ceiling"),
+        0.98,
+        &of_all(|load| load.ids_per_s.median, CEILING),
+    ));
+    bars.push(Bar::each_at_most(
+        "their CPU time, of all cores'",
+        0.5,
+        &of_all(|load| load.cores.median, cores() as f64),
+    ));
+    let few: Vec<_> = (0..results.loads[IDGEN].len())
+        .filter(|at| [2, 8].contains(&results.loads[IDGEN][*at].backends))
+        .collect();
+    let of = |system: usize| -> Vec<f64> {
+        let ids = |system: usize, at: usize| results.loads[system][at].ids_per_s.median;
+        few.iter().map(|at| ids(IDGEN, *at) / ids(system, *at)).collect()
+    };
+    let what = "ids/s of 2 and 8 backends on one shard, not held back, of `nextval`'s";
+    bars.push(Bar::each_at_least(what, 4.0, &of(NEXTVAL)));
+    bars.push(Bar::each_at_least("the same, of `nextval`'s with CACHE 100", 1.0, &of(CACHED)));
     let (first, last) = (&results.shards[0], &results.shards[results.shards.len() - 1]);
     let share = first.ids_per_s.median * cores().min(last.backends) as f64;
     bars.push(Bar::at_least(
@@ -474,18 +495,13 @@ fn demands(results: &Results, bulk: &str) -> Vec<Bar> {
         wal < 10_000.0,
     ));
     let readers = &results.readers;
-    for (name, ns) in [
-        ("snowflake_decode", readers.decode),
-        ("shard_of", readers.shard_of),
-        ("snowflake_time", readers.time),
-    ] {
-        bars.push(Bar::within(
-            &format!("`{name}(id)`, over an empty row"),
-            "at most 30 ns",
-            format!("{:.1} ns", ns.median),
-            (0.0..=30.0).contains(&ns.median),
-        ));
-    }
+    let all = [readers.decode, readers.shard_of, readers.time].map(|ns| ns.median);
+    bars.push(Bar::within(
+        "`snowflake_decode(id)`, `shard_of(id)` and `snowflake_time(id)`, over an empty row",
+        "at most 30 ns",
+        all.map(|ns| format!("{ns:.1} ns")).join(", "),
+        all.iter().all(|ns| (0.0..=30.0).contains(ns)),
+    ));
     bars.push(Bar::within(
         "shared memory, whatever the connections",
         "under 1 MiB",
