@@ -312,19 +312,14 @@ pub fn write(bench: &Bench, machine: &str, names: &[&str], results: &Results, to
 
 /// Puts the figures of the README between its markers.
 pub fn readme(text: &str, machine: &str, names: &[&str], results: &Results, bulk: &str) -> String {
-    let mut table = String::from("| what | median | least to greatest |\n|---|---|---|\n");
-    let mut row = |what: &str, Spread { median, least, greatest }: Spread, unit: &str| {
-        let (median, least, greatest) = (number(median), number(least), number(greatest));
-        table.push_str(&format!("| {what} | {median} {unit} | {least} to {greatest} |\n"));
+    let systems = [IDGEN, NEXTVAL, INSTAGRAM];
+    let mut table = format!("| | {} |\n|---|---|---|---|\n", systems.map(|place| names[place]).join(" | "));
+    let mut row = |what: &str, unit: &str, all: [Spread; 3]| {
+        table.push_str(&format!("| {what}, {unit} | {} |\n", all.map(spread).join(" | ")));
     };
-    for place in [IDGEN, NEXTVAL, INSTAGRAM] {
-        row(&format!("a call: {}", names[place]), results.calls.systems[place].ns, "ns");
-    }
-    row("a call: `clock_timestamp()`, reading the clock", results.calls.clock.ns, "ns");
+    row("a call", "ns", systems.map(|place| results.calls.systems[place].ns));
     for (what, inserts) in [("INSERT", &results.inserts), ("COPY", &results.copies)] {
-        for place in [IDGEN, NEXTVAL] {
-            row(&format!("`{what}` of {bulk} rows: {}", names[place]), inserts[place].seconds, "s");
-        }
+        row(&format!("`{what}` of {bulk} rows"), "s", systems.map(|place| inserts[place].seconds));
     }
     replaced(text, FIGURES, &format!("{}\n{table}", wrapped(machine)))
 }
