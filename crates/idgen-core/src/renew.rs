@@ -2,7 +2,7 @@
 //! that its guarantee requires.
 
 use crate::id::Tick;
-use crate::mark::{CLAIM_MS, Clocks, Plan, Rules, Unplanned, Written, runs_low};
+use crate::mark::{CLAIM_MS, Clocks, Mark, Plan, Rules, Unplanned, Written, runs_low};
 use crate::mint::{Error, Patience, QUEUE_MS};
 use crate::server::{Point, Server, Wait};
 
@@ -10,6 +10,8 @@ use crate::server::{Point, Server, Wait};
 const POLL_FROM_US: u64 = 500;
 /// Longest such interval, in microseconds.
 const POLL_TO_US: u64 = 20_000;
+/// A flush that takes this long, in milliseconds, counts when the time comes to write the mark again.
+const SLOW_FLUSH_MS: u64 = 1000;
 
 /// Loads the stored mark, once in a run of the server. Returns whether this call loaded it.
 ///
@@ -51,8 +53,8 @@ pub fn share_settled<V: Server>(server: &V, patience: &mut Patience) -> Result<(
         let boot_ms = server.boot_ms();
         server.with_mark(|mark| mark.wrote(written, true, boot_ms));
     }
-    flush(server, written.lsn);
-    until_acknowledged(server, written, patience, || ())?;
+    let late = flush(server, written.lsn);
+    until_acknowledged(server, written, late, patience, |_, _| ())?;
     Ok(())
 }
 
@@ -158,32 +160,34 @@ fn renew<V: Server>(
         server.flush_soon(written.lsn);
         return Ok(());
     }
-    flush(server, written.lsn);
+    let late = flush(server, written.lsn);
     server.point(Point::AfterFlush);
-    let acknowledged = until_acknowledged(server, written, patience, || claim.keep())?;
+    let acknowledged = until_acknowledged(server, written, late, patience, Mark::keep_claim)?;
     server.point(Point::BeforePublish);
     let us = server.monotonic_us().saturating_sub(start);
     server.with_mark(|mark| mark.publish(written.tick, acknowledged, clocks, us));
     Ok(())
 }
 
-/// Flushes a mark, and records that standbys can have it from then on: a slow flush is no reason to write it again.
-fn flush(server: &impl Server, lsn: u64) {
-    if !server.flushed(lsn) {
-        server.flush(lsn);
-        let boot_ms = server.boot_ms();
-        server.with_mark(|mark| mark.sent(boot_ms));
-    }
+/// Flushes a mark, and returns whether that took long. Standbys receive the mark only then.
+fn flush(server: &impl Server, lsn: u64) -> bool {
+    let start = server.boot_ms();
+    server.flush(lsn);
+    server.boot_ms().saturating_sub(start) >= SLOW_FLUSH_MS
 }
 
-/// Waits until synchronous standbys have a mark; returns false if none have to. The configuration is read again
-/// each time, because synchronous replication may begin or end during the wait. If it begins after the last check,
-/// nobody takes ids below a limit that was published unacknowledged.
+/// Waits until synchronous standbys have a mark; returns false if none have to. `flushed_late` says that they could not
+/// receive it before now. The configuration is read again each time, because synchronous replication may begin or end
+/// during the wait. If it begins after the last check, nobody takes ids below a limit that was published
+/// unacknowledged.
+///
+/// `at_work` is told the mark and the time since boot, in milliseconds, at each look.
 fn until_acknowledged<V: Server>(
     server: &V,
     written: Written,
+    mut flushed_late: bool,
     patience: &mut Patience,
-    mut at_work: impl FnMut(),
+    at_work: impl Fn(&mut Mark, u64),
 ) -> Result<bool, V::Error> {
     let mut poll_us = POLL_FROM_US;
     while server.standbys_must_acknowledge() {
@@ -191,13 +195,18 @@ fn until_acknowledged<V: Server>(
             return Ok(true);
         }
         server.point(Point::BeforeAcknowledge);
-        // This comes before the check of the time, so that a call that may hardly wait does it, too.
         let boot_ms = server.boot_ms();
-        if server.with_mark(|mark| mark.write_again(boot_ms)) {
-            flush(server, server.write_mark(written.tick));
-        }
+        let again = server.with_mark(|mark| {
+            at_work(mark, boot_ms);
+            if flushed_late {
+                // The flush is no reason to write the mark again.
+                mark.sent(boot_ms);
+            }
+            mark.write_again(boot_ms)
+        });
+        // This comes before the check of the time, so that a call that may hardly wait does it, too.
+        flushed_late = again && flush(server, server.write_mark(written.tick));
         let left_us = time_left_us(server, patience)?;
-        at_work();
         server.sleep(poll_us.min(left_us), Wait::Standby);
         poll_us = (poll_us * 2).min(POLL_TO_US);
     }
@@ -225,11 +234,6 @@ impl<V: Server> Claim<'_, V> {
         let (boot_ms, standbys) = (server.boot_ms(), server.standbys_must_acknowledge());
         // Construct a `Claim` only on success: dropping it would give up the claim of another backend.
         server.with_mark(|mark| needed(mark.limit(standbys)) && mark.claim(boot_ms)).then(|| Claim(server))
-    }
-
-    fn keep(&self) {
-        let boot_ms = self.0.boot_ms();
-        self.0.with_mark(|mark| mark.keep_claim(boot_ms));
     }
 }
 

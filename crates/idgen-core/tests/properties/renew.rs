@@ -395,7 +395,7 @@ fn the_mark_that_the_horizon_rests_on_is_shared() {
         assert_eq!(share_settled(&server, &mut Patience::default()), not_renewed(80));
         assert_eq!(server.written(), [NOW], "once");
     }
-    assert_eq!(server.steps().iter().filter(|step| **step == Step::Flush).count(), 1);
+    assert_eq!(server.steps().iter().filter(|step| **step == Step::Flush).count(), 2);
     server.acknowledge_us.set(Some(0));
     assert_eq!(share_settled(&server, &mut Patience::default()), Ok(()));
     assert_eq!(server.written(), [NOW]);
