@@ -1,4 +1,4 @@
-//! Keeps the durable high-water mark ahead of the ids: the steps around [`Mark`](crate::mark::Mark), in the order
+//! Keeps the durable high-water mark ahead of the ids: the steps around [`Mark`], in the order
 //! that its guarantee requires.
 
 use crate::id::Tick;
