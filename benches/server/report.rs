@@ -15,12 +15,12 @@ pub struct Bar(String, String, String, bool);
 impl Bar {
     /// A figure that may not be above the bar. One below 0 is noise: an empty scan that took longer.
     pub fn at_most(what: &str, bar: f64, measured: f64) -> Bar {
-        Bar(what.into(), format!("at most {bar}"), ratio(measured), (0.0..=bar).contains(&measured))
+        Bar::each_at_most(what, bar, &[measured])
     }
 
     /// A figure that may not be below the bar.
     fn at_least(what: &str, bar: f64, measured: f64) -> Bar {
-        Bar(what.into(), format!("at least {bar}"), ratio(measured), measured >= bar)
+        Bar::each_at_least(what, bar, &[measured])
     }
 
     /// Figures of one kind, each of which may not be below the bar.
