@@ -1,5 +1,5 @@
-//! Keeps the durable high-water mark ahead of the ids: the steps around [`Mark`], in the order
-//! that its guarantee requires.
+//! Keeps the durable high-water mark ahead of the ids: the steps around [`Mark`], in the order that its guarantee
+//! requires.
 
 use crate::id::Tick;
 use crate::mark::{CLAIM_MS, Clocks, Mark, Plan, Rules, Unplanned, Written, runs_low};
