@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::thread;
+use std::time::Duration;
 
 use postgres::Client;
 
@@ -175,6 +176,36 @@ fn a_backend_is_killed_while_minting() {
     assert_eq!(server.log().matches("was terminated by signal 9").count(), 3);
     assert_no_repeats(&ids);
     assert!(ids.iter().flatten().count() > 3 * 2000);
+}
+
+/// Promises 1 and 2: a timer of PostgreSQL that goes off at any point of a call does no harm. Its handler looks at the
+/// clock too.
+#[test]
+fn timers_go_off_in_calls() {
+    let server = Server::start(&["client_connection_check_interval = 1ms"]);
+    let mut client = server.connect();
+    let pid = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let query = "SELECT count(DISTINCT id), min(id), max(id) FROM
+                 (SELECT snowflake_next_id(5) AS id FROM generate_series(1, 300000) OFFSET 0) AS minted";
+    let minter = thread::spawn(move || {
+        let mut last = 0;
+        for _ in 0..20 {
+            let row = client.query_one(query, &[]).unwrap();
+            let (count, least, greatest): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+            assert_eq!(count, 300_000);
+            assert!(least > last, "{least} after {last}");
+            last = greatest;
+        }
+    });
+    let ends = (0..3000).any(|_| {
+        thread::sleep(Duration::from_millis(100));
+        minter.is_finished()
+    });
+    if !ends {
+        // A session that waits for its own lock answers to nothing else.
+        server.signal("KILL", pid);
+    }
+    minter.join().unwrap();
 }
 
 /// Minting is PARALLEL SAFE: workers take part, and none repeats an id.

@@ -614,7 +614,7 @@ struct Soak {
 
 impl Soak {
     fn new(rng: &mut Rng) -> Soak {
-        let server = Server::start_with_true_clock(&[
+        let server = Server::start(&[
             "idgen.allowed_shards = '0-8000'",
             "idgen.max_ahead = 20ms",
             "max_prepared_transactions = 10",

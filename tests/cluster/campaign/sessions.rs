@@ -311,7 +311,7 @@ impl Session {
         match self.rng.u8(..16) {
             0 => self.spread(client, "n % 16"),
             1 => self.spread(client, "n / 16"),
-            // Most ids come by these: the clock is read once for all of them, and libfaketime reads a file each time.
+            // Most ids come by these: one look at the clock, which takes a while here, serves for all of them.
             2..=5 => {
                 let (shard, count) = (self.rng.u16(..BULK_SHARDS), self.rng.u16(1..32_000));
                 let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, {count}) AS id");

@@ -1,0 +1,108 @@
+/*
+ * A clock that can be set, for servers that preload this. IDGEN_CLOCK names a file, which is the struct below.
+ * CLOCK_MONOTONIC and CLOCK_BOOTTIME stay correct, as when an administrator sets the clock. IDGEN_LOOK_NS is how long
+ * each look takes after the clock was read, at least, for faults that strike between the reading and what follows.
+ *
+ * libfaketime will not do. At each look at the clock it opens a file, and PostgreSQL looks at the clock in its handler
+ * of SIGALRM: a timer that goes off during another look breaks the heap, or the session waits for its own lock.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Nothing that is in use is overwritten, because a reader might see half of it. */
+struct clock
+{
+	int64_t		ahead_ns[256];	/* by how much the clock is ahead of the machine's */
+	uint8_t		current;		/* which of these is in use */
+};
+
+static const struct clock machine;
+static const struct clock *clock_set = &machine;
+static int64_t look_ns;
+
+static int	(*real) (clockid_t, struct timespec *);
+
+__attribute__((constructor)) static void
+open_clock(void)
+{
+	const char *path = getenv("IDGEN_CLOCK");
+	int			fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+
+	clock_set = mmap(NULL, sizeof *clock_set, PROT_READ, MAP_SHARED, fd, 0);
+	if (clock_set == MAP_FAILED)
+		_exit(99);				/* a test that lacks what it needs must not go on */
+	close(fd);
+	if (getenv("IDGEN_LOOK_NS") != NULL)
+		look_ns = atoll(getenv("IDGEN_LOOK_NS"));
+}
+
+static int64_t
+since_boot_ns(void)
+{
+	struct timespec now;
+
+	real(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+int
+clock_gettime(clockid_t clock, struct timespec *now)
+{
+	int			result;
+	int64_t		ns;
+
+	/* Libraries may call this before open_clock(). */
+	if (real == NULL)
+		real = dlsym(RTLD_NEXT, "clock_gettime");
+	result = real(clock, now);
+	if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+	{
+		ns = clock_set->ahead_ns[__atomic_load_n(&clock_set->current, __ATOMIC_ACQUIRE)];
+		now->tv_sec += ns / 1000000000;
+		now->tv_nsec += ns % 1000000000;
+		if (now->tv_nsec < 0)
+		{
+			now->tv_nsec += 1000000000;
+			now->tv_sec--;
+		}
+		else if (now->tv_nsec >= 1000000000)
+		{
+			now->tv_nsec -= 1000000000;
+			now->tv_sec++;
+		}
+		if (look_ns > 0)
+			for (ns = since_boot_ns() + look_ns; since_boot_ns() < ns;)
+				;
+	}
+	return result;
+}
+
+int
+gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+	struct timespec precise;
+
+	(void) zone;				/* which is obsolete */
+	clock_gettime(CLOCK_REALTIME, &precise);
+	now->tv_sec = precise.tv_sec;
+	now->tv_usec = precise.tv_nsec / 1000;
+	return 0;
+}
+
+time_t
+time(time_t *also)
+{
+	struct timespec precise;
+
+	clock_gettime(CLOCK_REALTIME, &precise);
+	if (also != NULL)
+		*also = precise.tv_sec;
+	return precise.tv_sec;
+}

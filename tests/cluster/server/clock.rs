@@ -1,0 +1,68 @@
+//! The clock that a server is shown.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+
+use crate::moment::Moment;
+use crate::server::Server;
+
+/// A moment at which a server's clock was set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockSet {
+    /// Before that; the server may show the new clock from here on.
+    pub from: Moment,
+    /// After that; it shows the new clock from here on.
+    pub to: Moment,
+    /// How many milliseconds after the real one it is set.
+    pub ahead_ms: i64,
+}
+
+/// How many entries the array of clock.c's struct has; which of them is in use follows them.
+const ENTRIES: usize = 256;
+
+impl Server {
+    /// The times at which its clock was set, for use after the server is gone.
+    pub fn clock_log(&self) -> Arc<Mutex<Vec<ClockSet>>> {
+        self.clock.clone()
+    }
+
+    /// The file that clock.c reads, made where there is none.
+    pub(super) fn clock_file(&self) -> PathBuf {
+        let file = self.sockets.join("clock");
+        if !file.exists() {
+            std::fs::write(&file, [0; ENTRIES * 8 + 1]).expect("a clock");
+            self.set_clock(0.0);
+        }
+        file
+    }
+
+    /// Sets the server's clock, running or not, to this many seconds after the real one.
+    pub fn set_clock(&self, seconds: f64) {
+        let file = OpenOptions::new().write(true).open(self.clock_file()).expect("a clock");
+        let mut log = self.clock.lock().expect("clock");
+        let ahead_ms = (seconds * 1000.0).round() as i64;
+        let current = log.len() % ENTRIES;
+        let from = Moment::now();
+        file.write_all_at(&(ahead_ms * 1_000_000).to_ne_bytes(), current as u64 * 8).expect("a clock");
+        file.write_all_at(&[current as u8], ENTRIES as u64 * 8).expect("a clock");
+        log.push(ClockSet { from, to: Moment::now(), ahead_ms });
+    }
+
+    /// Records that its ids are later or earlier by this much from now on, as if its clock had been set, for
+    /// readers of the log of its clock.
+    pub fn shift_ids(&self, ms: i64) {
+        let mut log = self.clock.lock().expect("clock");
+        let ahead_ms = log.last().map_or(0, |set| set.ahead_ms) + ms;
+        let now = Moment::now();
+        log.push(ClockSet { from: now, to: now, ahead_ms });
+    }
+
+    /// How many seconds after the real one its clock is set.
+    pub fn clock_ahead(&self) -> f64 {
+        self.clock.lock().expect("clock").last().map_or(0.0, |set| set.ahead_ms as f64 / 1000.0)
+    }
+}
