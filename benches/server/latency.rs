@@ -337,9 +337,9 @@ fn section(
         bench.start.elapsed().as_secs().div_ceil(60),
     ));
     line(&format!(
-        "Each bar is for the {BARRED} % with idgen, divided by that with identity, as medians over the rounds: a stall \
-         of the machine spoils only the round that it hits. The identity column is measured twice under two names, \
-         and the ratio of the two shows the noise. In the order of the bars it is {}.\n",
+        "Each target is for the {BARRED} % with idgen, divided by that with identity, as medians over the rounds: a \
+         stall of the machine spoils only the round that it hits. The identity column is measured twice under two \
+         names, and the ratio of the two shows the noise. In the order of the targets it is {}.\n",
         inserts.iter().map(|scenario| format!("{:.3}", scenario.ratio(AGAIN))).collect::<Vec<_>>().join(", ")
     ));
     let bars: Vec<_> =

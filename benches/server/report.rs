@@ -364,7 +364,7 @@ fn replaced(page: &str, place: (&str, &str), text: &str) -> String {
 
 /// A table of demands.
 pub fn bars(line: &mut impl FnMut(&str), bars: &[Bar]) {
-    line("| what | bar | measured | |\n|---|---|---|---|");
+    line("| what | target | measured | |\n|---|---|---|---|");
     for Bar(what, bar, measured, holds) in bars {
         let holds = if *holds { "holds" } else { "**does not hold**" };
         line(&format!("| {what} | {bar} | {measured} | {holds} |"));
