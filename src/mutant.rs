@@ -261,9 +261,9 @@ mod mutated {
                 }
                 let before = slot.counters.ids;
                 let result = f(slot);
-                if is(Mutation::LeaseBySetting) && self.max_lease() > 64 {
+                if is(Mutation::LeaseBySetting) && self.max_lease() != 64 {
                     let first = Position::first_of(0);
-                    let beyond = (slot.counters.ids - before).saturating_sub(64);
+                    let beyond = (slot.counters.ids - before).div_ceil(2);
                     slot.next = first.plus(slot.next.since(first) - beyond);
                 }
                 result

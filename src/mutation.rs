@@ -46,8 +46,7 @@ mutations! {
     NoStandbys = "no-standbys",
     /// Whether there are synchronous standbys is read only when a statement begins.
     StandbysOfStatement = "standbys-of-statement",
-    /// While `idgen.max_lease` is above 64, a session believes that it took that many ids, but the slot advances by
-    /// 64.
+    /// While `idgen.max_lease` is not 64, the slot advances by half of what a session takes.
     LeaseBySetting = "lease-by-setting",
     /// A shard whose next id is ahead of the clock restarts at the clock.
     FollowsClock = "follows-clock",
