@@ -44,12 +44,18 @@ open_clock(void)
 }
 
 static int64_t
+in_ns(const struct timespec *time)
+{
+	return time->tv_sec * INT64_C(1000000000) + time->tv_nsec;
+}
+
+static int64_t
 since_boot_ns(void)
 {
 	struct timespec now;
 
 	real(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+	return in_ns(&now);
 }
 
 int
@@ -64,19 +70,9 @@ clock_gettime(clockid_t clock, struct timespec *now)
 	result = real(clock, now);
 	if (result == 0 && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
 	{
-		ns = clock_set->ahead_ns[__atomic_load_n(&clock_set->current, __ATOMIC_ACQUIRE)];
-		now->tv_sec += ns / 1000000000;
-		now->tv_nsec += ns % 1000000000;
-		if (now->tv_nsec < 0)
-		{
-			now->tv_nsec += 1000000000;
-			now->tv_sec--;
-		}
-		else if (now->tv_nsec >= 1000000000)
-		{
-			now->tv_nsec -= 1000000000;
-			now->tv_sec++;
-		}
+		ns = in_ns(now) + clock_set->ahead_ns[__atomic_load_n(&clock_set->current, __ATOMIC_ACQUIRE)];
+		now->tv_sec = ns / 1000000000;
+		now->tv_nsec = ns % 1000000000;
 		if (look_ns > 0)
 			for (ns = since_boot_ns() + look_ns; since_boot_ns() < ns;)
 				;

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
 
 use postgres::Client;
 
+use crate::moment::within_seconds;
 use crate::server::Server;
 
 const CLIENTS: usize = 8;
@@ -197,11 +197,7 @@ fn timers_go_off_in_calls() {
             last = greatest;
         }
     });
-    let ends = (0..3000).any(|_| {
-        thread::sleep(Duration::from_millis(100));
-        minter.is_finished()
-    });
-    if !ends {
+    if within_seconds(300, || minter.is_finished().then_some(())).is_none() {
         // A session that waits for its own lock answers to nothing else.
         server.signal("KILL", pid);
     }

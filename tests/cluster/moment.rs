@@ -1,7 +1,8 @@
 //! Moments, by the true clock and by one that nobody sets.
 
 use std::sync::OnceLock;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,5 +22,17 @@ impl Moment {
         let us = FIRST.get_or_init(Instant::now).elapsed().as_micros() as u64;
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
         Moment { us, unix_us: unix.as_micros() as i64 }
+    }
+}
+
+/// A condition that is reached within this many seconds.
+pub fn within_seconds<T>(seconds: u64, mut find: impl FnMut() -> Option<T>) -> Option<T> {
+    let begun = Instant::now();
+    loop {
+        let found = find();
+        if found.is_some() || begun.elapsed() > Duration::from_secs(seconds) {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(2));
     }
 }

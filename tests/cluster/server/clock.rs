@@ -30,19 +30,14 @@ impl Server {
         self.clock.clone()
     }
 
-    /// The file that clock.c reads, made where there is none.
     pub(super) fn clock_file(&self) -> PathBuf {
-        let file = self.sockets.join("clock");
-        if !file.exists() {
-            std::fs::write(&file, [0; ENTRIES * 8 + 1]).expect("a clock");
-            self.set_clock(0.0);
-        }
-        file
+        self.sockets.join("clock")
     }
 
     /// Sets the server's clock, running or not, to this many seconds after the real one.
     pub fn set_clock(&self, seconds: f64) {
-        let file = OpenOptions::new().write(true).open(self.clock_file()).expect("a clock");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(self.clock_file());
+        let file = file.expect("a clock");
         let mut log = self.clock.lock().expect("clock");
         let ahead_ms = (seconds * 1000.0).round() as i64;
         let current = log.len() % ENTRIES;

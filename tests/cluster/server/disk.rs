@@ -41,11 +41,6 @@ impl Server {
         server.start_with_idgen(settings)
     }
 
-    /// Whether [`Server::trouble`] reaches its disk.
-    pub fn has_disk(&self) -> bool {
-        self.has_disk
-    }
-
     pub(super) fn disk_file(&self) -> PathBuf {
         self.sockets.join("disk")
     }

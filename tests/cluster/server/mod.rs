@@ -136,6 +136,7 @@ impl Server {
         let _ = fs::remove_dir_all(&server.sockets);
         DirBuilder::new().mode(0o700).create(&server.sockets).expect("a folder for sockets");
         give_to_servers(&server.sockets);
+        server.set_clock(0.0);
         server
     }
 

@@ -2,8 +2,9 @@
 
 use postgres::Client;
 
-use super::{CUT, Fault, Struck, always, has_fault_points, within_seconds};
+use super::{CUT, Fault, Struck, always, has_fault_points};
 use crate::campaign::world::World;
+use crate::moment::within_seconds;
 
 pub const FAULTS: &[Fault] = &[
     Fault { name: "kill of the postmaster", weight: 1, can: always, strike: kill, allows: &[CUT] },

@@ -6,35 +6,35 @@ use std::time::Duration;
 use nix::errno::Errno;
 
 use super::crash::{downtime_step, start_again};
-use super::{BAD_DISK, CUT, Fault, NOT_DURABLE, Struck, has_disk};
+use super::{BAD_DISK, CUT, Fault, NOT_DURABLE, Struck, always};
 use crate::campaign::world::World;
 use crate::server::{Server, Trouble};
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "loss of power", weight: 2, can: has_disk, strike: lose_power, allows: &[CUT] },
+    Fault { name: "loss of power", weight: 2, can: always, strike: lose_power, allows: &[CUT] },
     Fault {
         name: "loss of power of all servers",
         weight: 1,
-        can: has_disk,
+        can: always,
         strike: lose_all_power,
         allows: &[CUT, NOT_DURABLE],
     },
     Fault {
         name: "WAL not written",
         weight: 1,
-        can: has_disk,
+        can: always,
         strike: not_written,
         allows: &[CUT, NOT_DURABLE, BAD_DISK],
     },
     Fault {
         name: "WAL not flushed",
         weight: 1,
-        can: has_disk,
+        can: always,
         strike: not_flushed,
         allows: &[CUT, NOT_DURABLE, BAD_DISK],
     },
-    Fault { name: "stall of a disk", weight: 1, can: has_disk, strike: stall, allows: &[NOT_DURABLE] },
-    Fault { name: "slow disk", weight: 1, can: has_disk, strike: slow, allows: &[NOT_DURABLE] },
+    Fault { name: "stall of a disk", weight: 1, can: always, strike: stall, allows: &[NOT_DURABLE] },
+    Fault { name: "slow disk", weight: 1, can: always, strike: slow, allows: &[NOT_DURABLE] },
 ];
 
 fn lose_power(world: &mut World) -> Struck {

@@ -15,9 +15,6 @@ mod standbys;
 mod subscribers;
 mod transactions;
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use crate::campaign::world::World;
 use crate::server::Build;
 
@@ -119,21 +116,4 @@ fn is_synchronous(world: &World) -> bool {
 
 fn has_fault_points(world: &World) -> bool {
     world.primary.build() == Build::Faults
-}
-
-/// Whether the disk with the WAL can be affected.
-fn has_disk(world: &World) -> bool {
-    world.primary.has_disk()
-}
-
-/// A condition that is reached within this many seconds.
-fn within_seconds<T>(seconds: u64, mut find: impl FnMut() -> Option<T>) -> Option<T> {
-    let begun = Instant::now();
-    loop {
-        let found = find();
-        if found.is_some() || begun.elapsed() > Duration::from_secs(seconds) {
-            return found;
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
 }

@@ -3,9 +3,10 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous, within_seconds};
+use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous};
 use crate::campaign::sessions::Work;
 use crate::campaign::world::World;
+use crate::moment::within_seconds;
 use crate::server::processes::Process;
 
 const PROCESS: &str = "process stopped";

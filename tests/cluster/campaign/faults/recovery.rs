@@ -4,14 +4,14 @@ use std::thread;
 use std::time::Duration;
 
 use super::crash::{downtime_step, start_again};
-use super::{CUT, Fault, NOT_DURABLE, Struck, has_disk};
+use super::{CUT, Fault, NOT_DURABLE, Struck, always};
 use crate::campaign::world::World;
 use crate::server::{Server, Trouble};
 
 pub const FAULTS: &[Fault] = &[Fault {
     name: "crashes during recovery",
     weight: 2,
-    can: has_disk,
+    can: always,
     strike: die_recovering,
     allows: &[CUT, NOT_DURABLE],
 }];
