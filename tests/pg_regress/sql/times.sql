@@ -121,7 +121,14 @@ PREPARE span (timestamptz, timestamptz) AS
 EXPLAIN (COSTS OFF) EXECUTE span ('2025-01-10', '2025-01-11');
 EXECUTE span ('2025-01-10', '2025-01-11');
 EXECUTE span ('1970-01-01', '2025-01-01');
+-- A range that begins after the end is refused, unless the other bound is null, so that no row can be in it: then
+-- PostgreSQL need not compute this one.
+EXECUTE span ('2060-01-01', '2025-01-01');
+\echo :LAST_ERROR_SQLSTATE
 DEALLOCATE span;
+SELECT count(*) FROM events WHERE snowflake_between(id, '2060-01-01', '-infinity');
+\echo :LAST_ERROR_SQLSTATE
+SELECT count(*) FROM events WHERE snowflake_between(id, '2060-01-01', NULL);
 RESET plan_cache_mode;
 EXPLAIN (COSTS OFF)
 SELECT id FROM events WHERE snowflake_between(id, '1970-01-01', '1999-12-31');
@@ -154,6 +161,8 @@ SET plan_cache_mode = force_generic_plan;
 PREPARE span (timestamptz, timestamptz) AS
     SELECT value FROM measured WHERE snowflake_between(id, $1, $2) AND value > 0;
 EXPLAIN (COSTS OFF) EXECUTE span ('2025-02-03', '2025-02-04');
+EXECUTE span ('2060-01-01', '2025-01-01');
+\echo :LAST_ERROR_SQLSTATE
 DEALLOCATE span;
 RESET plan_cache_mode;
 -- Plain numbers are known to the planner: the plan has no other partition.
