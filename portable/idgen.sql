@@ -33,31 +33,39 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 -- What is there already ---------------------------------------------------------------------------
 
 IF current_setting('server_version_num')::integer < 140000 THEN
-    RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'idgen needs PostgreSQL 14 or later';
+    RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'idgen needs PostgreSQL 14 or later',
+        DETAIL = concat('This server is PostgreSQL ', current_setting('server_version'), '.'),
+        HINT = 'Upgrade the server.';
 ELSIF home IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '3F000', MESSAGE = 'no schema has been selected to create functions in',
+        DETAIL = 'The functions of idgen are created in the current schema.',
         HINT = 'Run this script with an existing schema first in the search_path.';
 ELSIF starts_with(home, 'pg_') THEN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat('cannot create functions in schema "', home, '"'),
+        DETAIL = 'Schemas of PostgreSQL are not for the functions of idgen.',
         HINT = 'Run this script with another schema first in the search_path.';
 ELSIF translate(home, '"$''' || chr(92), '') <> home THEN
     -- As CREATE EXTENSION does.
     RAISE EXCEPTION USING ERRCODE = '22023',
         MESSAGE = concat('the name of schema "', home, '" contains a quote, a dollar sign or a backslash'),
+        DETAIL = 'The script of idgen inserts the name into literals.',
         HINT = 'Run this script with another schema first in the search_path.';
 ELSIF EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') THEN
     RAISE EXCEPTION USING ERRCODE = '55000',
         MESSAGE = 'the extension idgen is installed in this database',
-        HINT = 'It does all that the portable edition does.';
+        DETAIL = 'It does all that the portable edition does.',
+        HINT = 'Use the extension.';
 ELSIF to_regclass('idgen_portable.moved') IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = '55000',
         MESSAGE = 'the extension idgen has since minted ids in this database',
+        DETAIL = 'The registers of the portable edition do not know of them.',
         HINT = 'Use DROP SCHEMA idgen_portable CASCADE, run this script, and call snowflake_advance for each shard.';
 END IF;
 owner := (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'idgen_portable');
 IF owner <> current_user THEN
     RAISE EXCEPTION USING ERRCODE = '42501',
         MESSAGE = concat('schema "idgen_portable" belongs to role "', owner, '"'),
+        DETAIL = 'Its owner could change what this script creates in it.',
         HINT = 'Run this script as that role, or drop the schema.';
 END IF;
 DECLARE
@@ -69,6 +77,7 @@ DECLARE
 BEGIN
     IF elsewhere IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = concat('idgen is in schema "', elsewhere, '"'),
+            DETAIL = 'Run again, this script replaces the functions there.',
             HINT = 'Run this script with that schema first in the search_path.';
     END IF;
 END;
@@ -87,7 +96,7 @@ others := (
 IF others IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = '42501',
         MESSAGE = 'objects with names of the portable edition belong to other roles',
-        DETAIL = others || '.',
+        DETAIL = concat('idgen would replace these: ', others, '.'),
         HINT = 'Drop them, or run this script with a schema of your own first in the search_path.';
 ELSIF pass = 2 THEN
     EXIT;
@@ -133,6 +142,7 @@ BEGIN
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22023',
         MESSAGE = concat('invalid value for parameter "', name, '": "', value, '"'),
+        DETAIL = 'The value is not a time that idgen accepts.',
         HINT = concat('Give a time between ', least_ms, ' and ', greatest_ms, ' ms. Valid units are "us", '
                       '"ms", "s", "min", "h", and "d".');
 END $$;
@@ -212,6 +222,7 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_null(argument text) RETURNS voi
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = concat('argument "', argument, '" must not be null'),
+        DETAIL = 'idgen accepts no null for this argument.',
         HINT = CASE argument WHEN 'shard' THEN 'Pass a shard, or call snowflake_next_id() without an '
                                                'argument, which uses "idgen.shard".'
                              ELSE 'Pass a value that is not null.' END;
@@ -222,7 +233,7 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_part(part text, value integer, 
     RETURNS void LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat(part, ' "', value, '" is out of range'),
-        DETAIL = concat('The ', part, ' of an id must be between 0 and ', greatest_value, '.'),
+        DETAIL = concat('The ', part, ' of an id of idgen must be between 0 and ', greatest_value, '.'),
         HINT = 'See the bit layout in the documentation of idgen.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_part(text, integer, integer) IS 'Raises 22023.';
@@ -380,7 +391,7 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_uncommitted(shard integer) RETU
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '55000',
         MESSAGE = concat('the register of shard "', shard, '" was created by this transaction'),
-        DETAIL = 'If the transaction is rolled back, the register is gone, and its ids would be minted again.',
+        DETAIL = 'If the transaction is rolled back, the register is gone, and idgen would mint its ids again.',
         HINT = 'Commit the transaction first.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_uncommitted(integer) IS 'Raises 55000.';
@@ -426,6 +437,7 @@ DECLARE
 BEGIN
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'cannot mint ids during recovery',
+            DETAIL = 'idgen mints on a primary only, because a server in recovery cannot advance a register.',
             HINT = 'Connect to the primary.';
     ELSIF (want BETWEEN 1 AND 2147483647 AND waited_ms >= 0 AND js IS NOT NULL) IS NOT TRUE THEN
         PERFORM idgen_portable.refuse_call(want, waited_ms, js);    -- Everybody may call this.
@@ -510,6 +522,7 @@ BEGIN
     ELSIF idgen_portable.blank(value) !~ '^ *-{0,1}[0-9]{1,9} *$' THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = concat('invalid value for parameter "idgen.shard": "', value, '"'),
+            DETAIL = 'The value is not an integer.',
             HINT = 'Give a shard between 0 and 8191.';
     END IF;
     RETURN value;
@@ -551,6 +564,7 @@ BEGIN
         PERFORM idgen_portable.refuse_null('count');
     ELSIF want < 0 THEN
         RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat('count "', want, '" is negative'),
+            DETAIL = 'snowflake_next_ids cannot mint fewer than 0 ids.',
             HINT = 'Ask for 0 or more ids.';
     END IF;
     IF NOT pg_is_in_recovery() AND pg_sequence_last_value('idgen_portable.last_id') IS NULL
@@ -620,6 +634,7 @@ BEGIN
     RETURN currval('idgen_portable.last_id');
 EXCEPTION WHEN object_not_in_prerequisite_state THEN
     RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'no id has been minted in this session yet',
+        DETAIL = 'snowflake_last_id() returns the last id that this session itself has minted.',
         HINT = 'Call snowflake_next_id first.';
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_last_id() IS
@@ -639,6 +654,7 @@ BEGIN
     END IF;
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION USING ERRCODE = '25006', MESSAGE = 'cannot mint ids during recovery',
+            DETAIL = 'idgen mints on a primary only, because a server in recovery cannot advance a register.',
             HINT = 'Connect to the primary.';
     ELSIF pg_sequence_last_value('idgen_portable.last_id') IS NULL AND idgen_portable.has_moved() THEN
         EXECUTE 'SELECT idgen_portable.advance($1, $2)' INTO id USING shard, past;
@@ -755,7 +771,7 @@ BEGIN
         RETURN epoch + since;
     END IF;
     RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'timestamp out of range',
-        DETAIL = 'Counted from this epoch, the id has no time that PostgreSQL can represent.',
+        DETAIL = 'Counted from the epoch given to snowflake_time, the id has no time that PostgreSQL can represent.',
         HINT = 'Pass the finite timestamp from which the milliseconds of the id are counted.';
 END $$;
 COMMENT ON FUNCTION @extschema@.snowflake_time(bigint, timestamptz) IS
@@ -883,7 +899,7 @@ BEGIN
     IF l.bits IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = concat('layout "', idgen_portable.excerpt(layout), '" does not exist'),
-            DETAIL = concat('The layouts are ', l.names, '.'),
+            DETAIL = concat('The layouts of snowflake_decode are ', l.names, '.'),
             HINT = 'The view snowflake_layouts describes them.';
     END IF;
     -- From the lowest bits up; the rest is the time.
@@ -902,8 +918,8 @@ BEGIN
                 IF part.width + shift < 63 AND id >> (part.width + shift) <> 0 THEN
                     RAISE EXCEPTION USING ERRCODE = '22023',
                         MESSAGE = concat('id "', id, '" is out of range for layout "', layout, '"'),
-                        DETAIL = concat('The ids of this layout are between 0 and ',
-                                        (1::bigint << (part.width + shift)) - 1, '.'),
+                        DETAIL = concat('snowflake_decode accepts ids between 0 and ',
+                                        (1::bigint << (part.width + shift)) - 1, ' for this layout.'),
                         HINT = 'The view snowflake_layouts describes the layouts.';
                 END IF;
                 value := (id >> shift) & ((1::bigint << (64 - shift)) - 1);
@@ -968,7 +984,8 @@ BEGIN
     END IF;
     IF read.problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22P02',
-            MESSAGE = concat('invalid short code: "', idgen_portable.excerpt(code), '"'), DETAIL = read.problem,
+            MESSAGE = concat('invalid short code: "', idgen_portable.excerpt(code), '"'),
+            DETAIL = concat('snowflake_from_shortcode cannot read it. ', read.problem),
             HINT = 'A short code has 1 to 11 of the characters A-Z, a-z, 0-9, "-" and "_". A private post has '
                    'a longer code; drop its last 28 characters, which are not part of the id.';
     END IF;
@@ -1000,7 +1017,8 @@ BEGIN
     SELECT * INTO read FROM idgen_portable.read_digits($1, '0123456789ABCDEFGHJKMNPQRSTVWXYZ', 13, 13);
     IF read.problem IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22P02',
-            MESSAGE = concat('invalid id text: "', idgen_portable.excerpt($1), '"'), DETAIL = read.problem,
+            MESSAGE = concat('invalid id text: "', idgen_portable.excerpt($1), '"'),
+            DETAIL = concat('snowflake_from_text cannot read it. ', read.problem),
             HINT = 'An id text has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not accepted: '
                    'use upper().';
     END IF;
@@ -1148,12 +1166,14 @@ BEGIN
             MESSAGE = concat('argument "', CASE WHEN target IS NULL THEN 'schema'
                                                 WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END,
                              '" must not be null'),
+            DETAIL = 'idgen accepts no null for this argument.',
             HINT = 'Pass a value that is not null.';
     ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
         PERFORM idgen_portable.refuse_part('shard', new_shard, 8191);
     ELSIF target_name IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = '3F000',
             MESSAGE = concat('schema with OID ', target::oid, ' does not exist'),
+            DETAIL = 'snowflake_assign_shard was given this OID.',
             HINT = 'Give the schema by its name.';
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'snowflake_assign_shard() must run in a READ COMMITTED transaction'
@@ -1174,7 +1194,7 @@ BEGIN
         IF list IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = '55006',
                 MESSAGE = concat('shard "', new_shard, '" is in use by another schema'),
-                DETAIL = concat('Columns of these schemas mint for it: ', list, '.'),
+                DETAIL = concat('Columns of these schemas mint for it with idgen: ', list, '.'),
                 HINT = 'Choose another shard or, if the schemas are to share it, pass share => true.';
         END IF;
     END IF;
@@ -1201,7 +1221,7 @@ BEGIN
     IF list IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '0A000',
             MESSAGE = concat('the shard in a default of schema "', target_name, '" cannot be read'),
-            DETAIL = concat('These defaults are not rewritten by guessing: ', list, '.'),
+            DETAIL = concat('snowflake_assign_shard does not rewrite these defaults by guessing: ', list, '.'),
             HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
     ELSIF found_columns = 0 THEN
         RAISE NOTICE USING

@@ -15,10 +15,12 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = '25001',
             MESSAGE = 'the schema of the extension was created after the snapshot of this transaction',
+            DETAIL = 'The update of idgen could not keep others from renaming it.',
             HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     ELSIF '@extschema@' <> (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
                          WHERE extname = 'idgen') THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension was renamed concurrently',
+            DETAIL = 'The update of idgen changed nothing.',
             HINT = 'Try again.';
     END IF;
 END $$;
@@ -274,14 +276,16 @@ BEGIN
     IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
         RAISE EXCEPTION 'argument "%" must not be null',
                 CASE WHEN target IS NULL THEN 'schema' WHEN new_shard IS NULL THEN 'shard' ELSE 'share' END
-            USING ERRCODE = '22004', HINT = 'Pass a value that is not null.';
+            USING ERRCODE = '22004', DETAIL = 'idgen accepts no null for this argument.',
+                  HINT = 'Pass a value that is not null.';
     ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
         RAISE EXCEPTION 'shard "%" is out of range', new_shard
-            USING ERRCODE = '22023', DETAIL = 'The shard of an id must be between 0 and 8191.',
+            USING ERRCODE = '22023', DETAIL = 'The shard of an id of idgen must be between 0 and 8191.',
                   HINT = 'See the bit layout in the documentation of idgen.';
     ELSIF target_name IS NULL THEN
         RAISE EXCEPTION 'schema with OID % does not exist', target::oid
-            USING ERRCODE = '3F000', HINT = 'Give the schema by its name.';
+            USING ERRCODE = '3F000', DETAIL = 'snowflake_assign_shard was given this OID.',
+                  HINT = 'Give the schema by its name.';
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION 'snowflake_assign_shard() must run in a READ COMMITTED transaction'
             USING ERRCODE = '25001',
@@ -293,7 +297,7 @@ BEGIN
     -- objects of these names.
     IF to_regnamespace('@extschema@') IS DISTINCT FROM (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') THEN
         RAISE EXCEPTION 'the schema of the extension has been renamed'
-            USING ERRCODE = '55000', DETAIL = 'Its name was @extschema@ when the extension was created.',
+            USING ERRCODE = '55000', DETAIL = 'The name of idgen''s schema was @extschema@ when the extension was created.',
                   HINT = 'Rename it back.';
     END IF;
 
@@ -326,7 +330,7 @@ BEGIN
         END IF;
         IF list IS NOT NULL THEN
             RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
-                USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it: %s.', list),
+                USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it with idgen: %s.', list),
                       HINT = 'Choose another shard or, if the schemas are to share it, pass share => true.';
         END IF;
     END IF;
@@ -353,7 +357,8 @@ BEGIN
           FROM @extschema@.idgen_columns() WHERE namespace = target) AS c;
     IF item.unreadable IS NOT NULL THEN
         RAISE EXCEPTION 'the shard in a default of schema "%" cannot be read', target_name
-            USING ERRCODE = '0A000', DETAIL = format('These defaults are not rewritten by guessing: %s.', item.unreadable),
+            USING ERRCODE = '0A000', DETAIL = format('snowflake_assign_shard does not rewrite these defaults by guessing: %s.',
+                                                     item.unreadable),
                   HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
     ELSIF item.count = 0 THEN
         RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name

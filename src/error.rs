@@ -7,7 +7,7 @@ use idgen_core::epoch::utc;
 use idgen_core::foreign::LAYOUTS;
 use idgen_core::id::SHARDS;
 use idgen_core::mint;
-use idgen_core::text::BadText;
+use idgen_core::text::{BadText, excerpt};
 use pgrx::PgSqlErrorCode as Code;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, function_name};
@@ -133,14 +133,6 @@ impl From<Error> for ErrorReport {
 /// If a correct clock is further behind than this, somebody has to act, because it will not catch up soon enough.
 const HOUR_MS: u64 = 3_600_000;
 
-/// The beginning of a text given by the user, in ASCII, so that it can be sent in any encoding and invisible
-/// characters are shown.
-fn excerpt(text: &str) -> String {
-    const CHARACTERS: usize = 50;
-    let dots = if text.chars().nth(CHARACTERS).is_some() { "..." } else { "" };
-    text.chars().take(CHARACTERS).flat_map(char::escape_default).chain(dots.chars()).collect()
-}
-
 /// A sentence about when a clock that is this far behind lets minting resume.
 fn goes_on(behind_ms: u64) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -188,26 +180,40 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons in the order of their numbers, with their names and the SQLSTATEs of their errors.
-    pub const ALL: [(Reason, &str, &str); 18] = [
-        (Reason::ShardFull, "shard_full", "55000"),
-        (Reason::BatchTooLarge, "batch_too_large", "22023"),
-        (Reason::ClockBehind, "clock_behind", "55000"),
-        (Reason::ClockBehindMark, "clock_behind_mark", "55000"),
-        (Reason::ClockLeapt, "clock_leapt", "55000"),
-        (Reason::ClockBeforeEpoch, "clock_before_epoch", "55000"),
-        (Reason::MarkNotDurable, "mark_not_durable", "55000"),
-        (Reason::OtherEpoch, "other_epoch", "55000"),
-        (Reason::NoOrigin, "no_origin", "53400"),
-        (Reason::RangeUsedUp, "range_used_up", "2200H"),
-        (Reason::SettingNotTaken, "setting_not_taken", "55000"),
-        (Reason::ShardNotAllowed, "shard_not_allowed", "55000"),
-        (Reason::ShardUnset, "shard_unset", "55000"),
-        (Reason::Recovery, "recovery", "25006"),
-        (Reason::PreparedTransactions, "prepared_transactions", "55000"),
-        (Reason::OneSnapshot, "one_snapshot", "25001"),
-        (Reason::NullArgument, "null_argument", "22004"),
-        (Reason::BadArgument, "bad_argument", "22023"),
+    pub const ALL: [(Reason, &str, Code); 18] = [
+        (Reason::ShardFull, "shard_full", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::BatchTooLarge, "batch_too_large", Code::ERRCODE_INVALID_PARAMETER_VALUE),
+        (Reason::ClockBehind, "clock_behind", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::ClockBehindMark, "clock_behind_mark", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::ClockLeapt, "clock_leapt", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::ClockBeforeEpoch, "clock_before_epoch", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::MarkNotDurable, "mark_not_durable", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::OtherEpoch, "other_epoch", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::NoOrigin, "no_origin", Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+        (Reason::RangeUsedUp, "range_used_up", Code::ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+        (Reason::SettingNotTaken, "setting_not_taken", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::ShardNotAllowed, "shard_not_allowed", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::ShardUnset, "shard_unset", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::Recovery, "recovery", Code::ERRCODE_READ_ONLY_SQL_TRANSACTION),
+        (
+            Reason::PreparedTransactions,
+            "prepared_transactions",
+            Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        ),
+        (Reason::OneSnapshot, "one_snapshot", Code::ERRCODE_ACTIVE_SQL_TRANSACTION),
+        (Reason::NullArgument, "null_argument", Code::ERRCODE_NULL_VALUE_NOT_ALLOWED),
+        (Reason::BadArgument, "bad_argument", Code::ERRCODE_INVALID_PARAMETER_VALUE),
     ];
+
+    fn code(self) -> Code {
+        Reason::ALL[self as usize].2
+    }
+}
+
+/// The five characters of an SQLSTATE, each of which PostgreSQL keeps in six bits.
+pub fn sqlstate(code: Code) -> String {
+    let bits = code as u32;
+    (0..5).map(|place| char::from((bits >> (6 * place) & 0x3F) as u8 + b'0')).collect()
 }
 
 const _: () = {
@@ -218,21 +224,29 @@ const _: () = {
     }
 };
 
+/// Whether calls that are refused with an error are counted. The reason has the SQLSTATE of those that are.
+enum Class {
+    Counted(Reason),
+    Uncounted(Code),
+}
+
+/// What the client gets. The message or the DETAIL names idgen or one of its functions, for readers of a log who do
+/// not know that it is installed.
 struct Text {
-    code: Code,
+    class: Class,
     message: String,
-    detail: Option<String>,
+    detail: String,
     hint: &'static str,
 }
 
 impl Error {
     fn text(&self) -> Text {
-        let object_state = Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
-        let (code, message, detail, hint) = match self {
+        use Class::{Counted, Uncounted};
+        let (class, message, detail, hint) = match self {
             Error::Null(argument) => (
-                Code::ERRCODE_NULL_VALUE_NOT_ALLOWED,
+                Counted(Reason::NullArgument),
                 format!("argument \"{argument}\" must not be null"),
-                None,
+                "idgen accepts no null for this argument.".into(),
                 if *argument == "shard" {
                     "Pass a shard, or call snowflake_next_id() without an argument, which uses \"idgen.shard\"."
                 } else {
@@ -240,116 +254,113 @@ impl Error {
                 },
             ),
             Error::Part(OutOfRange { part, value, max }) => (
-                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                Counted(Reason::BadArgument),
                 format!("{part} \"{value}\" is out of range"),
-                Some(format!("The {part} of an id must be between 0 and {max}.")),
+                format!("The {part} of an id of idgen must be between 0 and {max}."),
                 "See the bit layout in the documentation of idgen.",
             ),
             Error::NegativeCount(count) => (
-                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                Counted(Reason::BadArgument),
                 format!("count \"{count}\" is negative"),
-                None,
+                "snowflake_next_ids cannot mint fewer than 0 ids.".into(),
                 "Ask for 0 or more ids.",
             ),
             Error::Timestamp => (
-                Code::ERRCODE_DATETIME_FIELD_OVERFLOW,
+                Uncounted(Code::ERRCODE_DATETIME_FIELD_OVERFLOW),
                 "timestamp is outside the range of ids".into(),
-                Some("Ids cover the 2^40 milliseconds (34.8 years) that begin at \"idgen.epoch\".".into()),
+                "Ids cover the 2^40 milliseconds (34.8 years) that begin at \"idgen.epoch\".".into(),
                 "The columns epoch and ends_at of the view idgen_status show the range.",
             ),
             Error::EpochArgument => (
-                Code::ERRCODE_DATETIME_FIELD_OVERFLOW,
+                Uncounted(Code::ERRCODE_DATETIME_FIELD_OVERFLOW),
                 "timestamp out of range".into(),
-                Some("Counted from this epoch, the id has no time that PostgreSQL can represent.".into()),
+                "Counted from the epoch given to snowflake_time, the id has no time that PostgreSQL can \
+                 represent."
+                    .into(),
                 "Pass the finite timestamp from which the milliseconds of the id are counted.",
             ),
             Error::ShardUnset => (
-                object_state,
+                Counted(Reason::ShardUnset),
                 "no shard is set for this session".into(),
-                Some(
-                    "snowflake_next_id() without an argument mints for the shard in \"idgen.shard\".".into(),
-                ),
+                "snowflake_next_id() without an argument mints for the shard in \"idgen.shard\".".into(),
                 "Set \"idgen.shard\" with SET, ALTER DATABASE or ALTER ROLE, or call snowflake_next_id(shard).",
             ),
             Error::ShardNotAllowed { shard, allowed } => (
-                object_state,
+                Counted(Reason::ShardNotAllowed),
                 format!("this server may not mint ids for shard \"{shard}\""),
-                Some(format!("\"idgen.allowed_shards\" is \"{allowed}\".")),
+                format!("\"idgen.allowed_shards\" is \"{allowed}\"."),
                 "Connect to the server that holds the shard, or add the shard to the setting and reload \
                  the configuration once no other server mints for it.",
             ),
             Error::NoShardsBesideCitus => (
-                object_state,
+                Counted(Reason::ShardNotAllowed),
                 "\"idgen.allowed_shards\" must be set on a server that preloads Citus".into(),
-                Some(
-                    "Citus runs defaults and functions on any of its nodes, and two nodes that mint for the same \
-                     shard would produce the same ids. An empty list therefore allows no shard on this server."
-                        .into(),
-                ),
+                "Citus runs defaults and functions on any of its nodes, and two nodes that mint for the same \
+                 shard would produce the same ids. An empty list therefore allows no shard on this server."
+                    .into(),
                 "Give each node shards that no other node has, such as \"0-99\" and \"100-199\", or \"0-8191\" if \
                  there is only one node, and reload the configuration.",
             ),
             Error::NotPreloaded => (
-                object_state,
+                Uncounted(Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                 "\"idgen\" must be loaded via \"shared_preload_libraries\"".into(),
-                None,
+                "Minting and watching need shared memory, which idgen can allocate only when the server starts."
+                    .into(),
                 "Add idgen to shared_preload_libraries in postgresql.conf and restart the server.",
             ),
             Error::NoLastId => (
-                object_state,
+                Uncounted(Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                 "no id has been minted in this session yet".into(),
-                None,
+                "snowflake_last_id() returns the last id that this session itself has minted.".into(),
                 "Call snowflake_next_id first.",
             ),
             Error::BadSetting(name) => (
-                object_state,
+                Counted(Reason::SettingNotTaken),
                 format!("the value configured for \"{name}\" was not accepted"),
-                Some("PostgreSQL logged a warning and fell back to the default, which idgen refuses to use.".into()),
+                "PostgreSQL logged a warning and fell back to the default, which idgen refuses to use.".into(),
                 "Correct the setting in the configuration file and restart the server. It cannot be set for a \
                  database, a role or a session.",
             ),
             Error::NotTaken(name) => (
-                object_state,
+                Uncounted(Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                 format!("the configuration files contain a value for \"{name}\" that is not in effect"),
-                Some(
-                    "The server continues with the previous value. The view pg_file_settings shows the reason."
+                "The server continues with the previous value. The view pg_file_settings shows the reason."
                         .into(),
-                ),
                 "Correct the value and reload the configuration, or restart the server if the setting requires it.",
             ),
             Error::ClockBeforeEpoch { by_ms } => (
-                object_state,
+                Counted(Reason::ClockBeforeEpoch),
                 "the system clock is before \"idgen.epoch\"".into(),
-                Some(format!("The clock is {by_ms} ms before the epoch.")),
+                format!("The clock is {by_ms} ms before the epoch."),
                 "Check the system clock and the setting.",
             ),
             Error::Mint(mint::Error::BatchTooLarge { count, most }) => (
-                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                Counted(Reason::BatchTooLarge),
                 format!("count \"{count}\" is more ids than one call can mint"),
-                Some(format!(
+                format!(
                     "This shard can provide at most {most} now, as far as \"idgen.max_ahead\" lets it run ahead of the \
                      clock and \"idgen.max_wait\" lets a call wait. No id was minted."
-                )),
+                ),
                 "Ask for fewer ids at once, use several shards, or raise \"idgen.max_wait\".",
             ),
             Error::Mint(mint::Error::ShardFull { shard, max_ahead_ms, waited_ms }) => (
-                object_state,
+                Counted(Reason::ShardFull),
                 format!("shard \"{}\" has run out of ids for now", i32::from(*shard)),
-                Some(format!(
+                format!(
                     "Its ids are as far ahead of the clock as \"idgen.max_ahead\" ({max_ahead_ms} ms) allows. A shard \
                      has 1024 ids per millisecond (4096 per second for snowflake_next_id_js). The call waited \
                      {waited_ms} ms."
-                )),
+                ),
                 "Spread the load over more shards, ask for fewer ids, or raise \"idgen.max_wait\".",
             ),
             Error::Mint(mint::Error::ClockBehindMark { by_ms, max_ahead_ms, waited_ms }) => (
-                object_state,
+                Counted(Reason::ClockBehindMark),
                 "the system clock is behind the ids of an earlier run of the server".into(),
-                Some(format!(
+                format!(
                     "The high-water mark stored when the server started is {by_ms} ms ahead of the clock; \
                      \"idgen.max_ahead\" allows {max_ahead_ms} ms. The call waited {waited_ms} ms. {}",
                     goes_on(by_ms.saturating_sub(*max_ahead_ms))
-                )),
+                ),
                 if *by_ms > HOUR_MS {
                     "The clock is behind now, or it was ahead before the server stopped. Correct it if it is wrong. \
                      If it is right, the mark is wrong: see docs/operations.md. Restarting the server does not help."
@@ -359,217 +370,194 @@ impl Error {
                 },
             ),
             Error::Mint(mint::Error::ClockBehind { shard, by_ms, max_ahead_ms, waited_ms }) => (
-                object_state,
+                Counted(Reason::ClockBehind),
                 format!("the system clock is behind the ids of shard \"{}\"", i32::from(*shard)),
-                Some(format!(
+                format!(
                     "The next id is {by_ms} ms ahead of the clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. \
                      The call waited {waited_ms} ms. {}",
                     goes_on(by_ms.saturating_sub(*max_ahead_ms))
-                )),
+                ),
                 "If the clock was set back, check its synchronization. Do not restart the server: after that, all \
                  shards would have to wait for the clock, not only those in use.",
             ),
             Error::Mint(mint::Error::ClockLeapt { by_ms }) => (
-                object_state,
+                Counted(Reason::ClockLeapt),
                 "the system clock leapt forward".into(),
-                Some(format!(
+                format!(
                     "It moved {by_ms} ms ({}) further than the time since boot, which is more than \
                      \"idgen.max_clock_jump\" allows. No id was minted and nothing was written, because ids from \
                      the future cannot be taken back.",
                     duration(*by_ms)
-                )),
+                ),
                 "If the clock is wrong now, correct it. Do not restart the server, because that would accept the jump. \
                  If the clock was wrong and is right now, raise \"idgen.max_clock_jump\" above the size of the jump \
                  (-1 disables the check), reload the configuration, mint one id, and restore the setting.",
             ),
             Error::Mint(mint::Error::MarkNotRenewed { waited_ms }) => (
-                object_state,
+                Counted(Reason::MarkNotDurable),
                 "the high-water mark of ids could not be made durable in time".into(),
-                Some(format!(
+                format!(
                     "The call waited {waited_ms} ms (\"idgen.max_wait\") for the WAL to be flushed and, if \
                      \"synchronous_standby_names\" requires it, for synchronous standbys to acknowledge it."
-                )),
+                ),
                 "Check the disk that holds the WAL and the view pg_stat_replication.",
             ),
             Error::Mint(mint::Error::Recovery) => (
-                Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
+                Counted(Reason::Recovery),
                 "cannot mint ids during recovery".into(),
-                None,
+                "idgen mints on a primary only, because a server in recovery cannot write the high-water mark."
+                    .into(),
                 "Connect to the primary.",
             ),
             Error::OneSnapshot => (
-                Code::ERRCODE_ACTIVE_SQL_TRANSACTION,
+                Counted(Reason::OneSnapshot),
                 "snowflake_safe_horizon() must run in a READ COMMITTED transaction".into(),
-                Some(
-                    "This transaction reads from a single snapshot, which is older than the horizon would be, so \
-                     it might miss rows below the horizon."
-                        .into(),
-                ),
+                "This transaction reads from a single snapshot, which is older than the horizon would be, so \
+                 it might miss rows below the horizon."
+                    .into(),
                 "Call it in a transaction of its own, before the one that reads.",
             ),
             Error::Mint(mint::Error::Prepared { count }) => (
-                object_state,
+                Counted(Reason::PreparedTransactions),
                 "cannot determine the safe horizon while there are prepared transactions".into(),
-                Some(format!("This cluster has {count} of them, and there is no record of when they minted ids.")),
+                format!("This cluster has {count} of them, and idgen has no record of when they minted ids."),
                 "Use COMMIT PREPARED or ROLLBACK PREPARED to end those that pg_prepared_xacts lists.",
             ),
             Error::NoOrigin { needed } => (
-                Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+                Counted(Reason::NoOrigin),
                 "no replication origin is free for the high-water mark of ids".into(),
-                Some(format!(
+                format!(
                     "idgen needs one of those that \"max_replication_slots\" (from PostgreSQL 18 on, \
                      \"max_active_replication_origins\") allows, and all of them are in use. The setting must be at \
                      least {needed}."
-                )),
+                ),
                 "Raise the setting on every standby first, then on this server, and restart them: a standby without \
                  room for the mark goes down when it replays it.",
             ),
             Error::NoRoom { setting, room, needed } => (
-                Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+                Uncounted(Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
                 format!("\"{setting}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids"),
-                Some(
-                    "The mark takes one replication origin, in addition to all others in use. Without room for all \
-                     of them, no id is minted, recovery ends with FATAL when it comes to one too many, and a server \
-                     that has saved them all does not start."
-                        .into(),
-                ),
+                "The mark of idgen takes one replication origin, in addition to all others in use. Without room for \
+                 all of them, no id is minted, recovery ends with FATAL when it comes to one too many, and a server \
+                 that has saved them all does not start."
+                    .into(),
                 "Raise it on every standby first, then on the primary, and restart them.",
             ),
             Error::NotSuperuser(action) => (
-                Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
+                Uncounted(Code::ERRCODE_INSUFFICIENT_PRIVILEGE),
                 format!("must be superuser to {action}"),
-                None,
+                "The high-water mark of idgen protects the ids of all databases of the cluster.".into(),
                 "Privileges on the function are not sufficient: have a superuser call it.",
             ),
             Error::InRecovery(action) => (
-                Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
+                Uncounted(Code::ERRCODE_READ_ONLY_SQL_TRANSACTION),
                 format!("cannot {action} during recovery"),
-                None,
+                "The high-water mark of idgen can only be changed on a primary.".into(),
                 "Do it on the primary; the standbys follow.",
             ),
             Error::OtherEpoch => (
-                object_state,
+                Counted(Reason::OtherEpoch),
                 "the epoch of the high-water mark of ids differs from \"idgen.epoch\"".into(),
-                Some(
-                    "The ids that this cluster already has count from the epoch of the mark. With another epoch they \
-                     decode to wrong times, and new ids may lie years away from them. No id was minted."
-                        .into(),
-                ),
+                "The ids that this cluster already has count from the epoch of the mark. With another epoch they \
+                 decode to wrong times, and new ids may lie years away from them. No id was minted."
+                    .into(),
                 "Set \"idgen.epoch\" to its previous value, or to that of the primary, and restart the server. To \
                  change the epoch for good, see snowflake_accept_epoch in the documentation of idgen.",
             ),
             Error::NotTheEpoch => (
-                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                Uncounted(Code::ERRCODE_INVALID_PARAMETER_VALUE),
                 "the epoch to accept differs from \"idgen.epoch\"".into(),
-                Some("The view idgen_status shows the epoch in effect.".into()),
+                "The view idgen_status shows the epoch in effect.".into(),
                 "Set \"idgen.epoch\" to the new epoch on this server and every standby, restart them, and then \
                  accept it.",
             ),
             Error::MarkInFuture { by_ms } => (
-                object_state,
+                Uncounted(Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                 "the high-water mark of ids lies in the future".into(),
-                Some(format!(
+                format!(
                     "It is {} ahead of the system clock. No id is minted until it is within \"idgen.max_ahead\".",
                     duration(*by_ms)
-                )),
+                ),
                 "Check the system clock. Restarting the server does not help.",
             ),
             Error::AnyLeap => (
-                object_state,
+                Uncounted(Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                 "\"idgen.max_clock_jump\" is -1: ids would follow a clock that jumps into the future".into(),
-                None,
+                "With -1, idgen does not compare the system clock with the time since boot.".into(),
                 "Restore the setting once the jump for which it was changed has been accepted.",
             ),
             Error::StillPreloaded => (
-                object_state,
+                Uncounted(Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                 "cannot remove the mark of ids while \"idgen\" is preloaded".into(),
-                Some("The mark is what keeps this server from repeating ids.".into()),
+                "The mark is what keeps this server from repeating ids.".into(),
                 "Take idgen out of shared_preload_libraries, restart the server, and try again.",
             ),
             Error::Mint(mint::Error::AdvanceTooFar { by_ms, max_ahead_ms }) => (
-                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                Counted(Reason::BadArgument),
                 "the id to advance past lies in the future".into(),
-                Some(format!(
+                format!(
                     "It is {by_ms} ms ahead of the system clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms."
-                )),
+                ),
                 "Check the system clock, and that the id has this layout and epoch.",
             ),
             Error::Mint(mint::Error::Exhausted) => (
-                Code::ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED,
+                Counted(Reason::RangeUsedUp),
                 "the range of ids is used up".into(),
-                Some(format!(
+                format!(
                     "Ids of all {SHARDS} shards cover the 2^40 milliseconds (34.8 years) that begin at \
                      \"idgen.epoch\"."
-                )),
+                ),
                 "Check the system clock. A database that has truly reached the end needs a later \
                  \"idgen.epoch\" and new keys.",
             ),
             Error::NoLayout(name) => (
-                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                Uncounted(Code::ERRCODE_INVALID_PARAMETER_VALUE),
                 format!("layout \"{}\" does not exist", excerpt(name)),
-                Some(format!("The layouts are {}.", LAYOUTS.each_ref().map(|layout| layout.name).join(", "))),
+                format!(
+                    "The layouts of snowflake_decode are {}.",
+                    LAYOUTS.each_ref().map(|layout| layout.name).join(", ")
+                ),
                 "The view snowflake_layouts describes them.",
             ),
             Error::NotOfLayout { id, layout, max } => (
-                Code::ERRCODE_INVALID_PARAMETER_VALUE,
+                Uncounted(Code::ERRCODE_INVALID_PARAMETER_VALUE),
                 format!("id \"{id}\" is out of range for layout \"{layout}\""),
-                Some(format!("The ids of this layout are between 0 and {max}.")),
+                format!("snowflake_decode accepts ids between 0 and {max} for this layout."),
                 "The view snowflake_layouts describes the layouts.",
             ),
             Error::BadShortcode(text, why) => (
-                Code::ERRCODE_INVALID_TEXT_REPRESENTATION,
+                Uncounted(Code::ERRCODE_INVALID_TEXT_REPRESENTATION),
                 format!("invalid short code: \"{}\"", excerpt(text)),
-                Some(why.to_string()),
+                format!("snowflake_from_shortcode cannot read it. {why}"),
                 "A short code has 1 to 11 of the characters A-Z, a-z, 0-9, \"-\" and \"_\". A private post \
                  has a longer code; drop its last 28 characters, which are not part of the id.",
             ),
             Error::BadText(text, why) => (
-                Code::ERRCODE_INVALID_TEXT_REPRESENTATION,
+                Uncounted(Code::ERRCODE_INVALID_TEXT_REPRESENTATION),
                 format!("invalid id text: \"{}\"", excerpt(text)),
-                Some(why.to_string()),
+                format!("snowflake_from_text cannot read it. {why}"),
                 "An id text has 13 of the characters 0-9 and A-Z without I, L, O and U. Lower case is not accepted: \
                  use upper().",
             ),
         };
-        Text { code, message, detail, hint }
+        Text { class, message, detail, hint }
     }
 
     /// The reason for which a call with this error is refused; `None` for errors that are not counted.
     pub fn reason(&self) -> Option<Reason> {
-        use mint::Error as Minting;
-        Some(match self {
-            Error::Mint(why) => match why {
-                Minting::BatchTooLarge { .. } => Reason::BatchTooLarge,
-                Minting::ShardFull { .. } => Reason::ShardFull,
-                Minting::ClockBehindMark { .. } => Reason::ClockBehindMark,
-                Minting::ClockBehind { .. } => Reason::ClockBehind,
-                Minting::ClockLeapt { .. } => Reason::ClockLeapt,
-                Minting::MarkNotRenewed { .. } => Reason::MarkNotDurable,
-                Minting::Recovery => Reason::Recovery,
-                Minting::Prepared { .. } => Reason::PreparedTransactions,
-                Minting::AdvanceTooFar { .. } => Reason::BadArgument,
-                Minting::Exhausted => Reason::RangeUsedUp,
-            },
-            Error::Null(_) => Reason::NullArgument,
-            Error::Part(_) | Error::NegativeCount(_) => Reason::BadArgument,
-            Error::ShardUnset => Reason::ShardUnset,
-            Error::ShardNotAllowed { .. } | Error::NoShardsBesideCitus => Reason::ShardNotAllowed,
-            Error::BadSetting(_) => Reason::SettingNotTaken,
-            Error::ClockBeforeEpoch { .. } => Reason::ClockBeforeEpoch,
-            Error::OneSnapshot => Reason::OneSnapshot,
-            Error::NoOrigin { .. } => Reason::NoOrigin,
-            Error::OtherEpoch => Reason::OtherEpoch,
-            _ => return None,
-        })
+        match self.text().class {
+            Class::Counted(reason) => Some(reason),
+            Class::Uncounted(_) => None,
+        }
     }
 
     fn report(&self) -> ErrorReport {
-        let Text { code, message, detail, hint } = self.text();
-        let report = ErrorReport::new(code, message, function_name!()).set_hint(hint);
-        match detail {
-            Some(detail) => report.set_detail(detail),
-            None => report,
-        }
+        let Text { class, message, detail, hint } = self.text();
+        let code = match class {
+            Class::Counted(reason) => reason.code(),
+            Class::Uncounted(code) => code,
+        };
+        ErrorReport::new(code, message, function_name!()).set_detail(detail).set_hint(hint)
     }
 
     /// Writes the error to the server log, at a level below ERROR.

@@ -25,6 +25,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION USING ERRCODE = '25001',
             MESSAGE = 'the schema of the extension was created after the snapshot of this transaction',
+            DETAIL = 'CREATE EXTENSION idgen could not keep others from renaming it.',
             HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
     name := target::regnamespace;
@@ -32,10 +33,11 @@ BEGIN
     IF translate(name, '"$''' || chr(92), '') <> name THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = format('the name of schema "%s" contains a quote, a dollar sign or a backslash', name),
+            DETAIL = 'The scripts of idgen insert the name into literals.',
             HINT = 'Create the extension in another schema.';
     ELSIF has_schema_privilege(owner, target, 'CREATE') IS NOT TRUE THEN
         RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for schema %s', name),
-            DETAIL = format('Role "%s" may not create objects in it.', pg_get_userbyid(owner)),
+            DETAIL = format('Role "%s" may not create the objects of idgen in it.', pg_get_userbyid(owner)),
             HINT = 'Create the extension in another schema.';
     END IF;
 END $$;
@@ -72,6 +74,7 @@ BEGIN
     IF '@extschema@' <> (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
                          WHERE extname = 'idgen') THEN
         RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension was renamed concurrently',
+            DETAIL = 'CREATE EXTENSION idgen changed nothing.',
             HINT = 'Try again.';
     END IF;
     -- Overwrite whatever somebody may have put there, because its content is executed at the end. Empty means that
@@ -84,10 +87,12 @@ BEGIN
         -- The superuser would otherwise handle objects made by an ordinary role.
         RAISE EXCEPTION USING ERRCODE = '42501',
             MESSAGE = 'must be superuser to take over the portable edition of idgen',
+            DETAIL = 'The extension gives the functions of that edition to a superuser.',
             HINT = 'Have a superuser run CREATE EXTENSION idgen.';
     ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RAISE EXCEPTION USING ERRCODE = '25001',
             MESSAGE = 'the portable edition of idgen can be taken over only in a READ COMMITTED transaction',
+            DETAIL = 'An older snapshot might not show all of its objects.',
             HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
     -- The owner of the schema, of a function or of a view could change it at any moment, while this script refers
@@ -133,6 +138,7 @@ BEGIN
     LOOP
         RAISE EXCEPTION USING ERRCODE = '55000',
             MESSAGE = format('the portable edition of idgen is in schema %s', item.schema),
+            DETAIL = 'The extension replaces its functions in place.',
             HINT = format('Use CREATE EXTENSION idgen SCHEMA %s.', item.schema);
     END LOOP;
     -- The extension recreates what is dropped below; objects of others that depend on it are left for them to drop.
@@ -241,7 +247,8 @@ BEGIN
                              AND EXISTS (SELECT FROM pg_depend AS d
                                          WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND deptype = 'e')) THEN
                 RAISE EXCEPTION USING ERRCODE = '55000',
-                    MESSAGE = format('function %s was changed concurrently', item.name), HINT = 'Try again.';
+                    MESSAGE = format('function %s was changed concurrently', item.name),
+                    DETAIL = 'CREATE EXTENSION idgen changed nothing.', HINT = 'Try again.';
             END IF;
         END IF;
     END LOOP;

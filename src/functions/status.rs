@@ -17,7 +17,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{name, pg_extern};
 
 use crate::clock;
-use crate::error::{Error, Reason};
+use crate::error::{Error, Reason, sqlstate};
 use crate::mutant;
 use crate::pg::{backend, origin};
 use crate::room;
@@ -217,7 +217,7 @@ fn idgen_refusals() -> Result<
         'static,
         (
             name!(reason, &'static str),
-            name!(sqlstate, &'static str),
+            name!(sqlstate, String),
             name!(refused, i64),
             name!(stats_reset, Timestamptz),
         ),
@@ -225,8 +225,8 @@ fn idgen_refusals() -> Result<
     ErrorReport,
 > {
     let shared = shmem::shared()?;
-    Ok(TableIterator::new(Reason::ALL.into_iter().map(|(reason, name, sqlstate)| {
-        (name, sqlstate, shared.refused(reason).cast_signed(), shared.counted_since())
+    Ok(TableIterator::new(Reason::ALL.into_iter().map(|(reason, name, code)| {
+        (name, sqlstate(code), shared.refused(reason).cast_signed(), shared.counted_since())
     })))
 }
 

@@ -1,7 +1,9 @@
 //! Consistency between files of the project that no compiler checks: the dependencies between the modules of the
-//! extension, the names and numbers on the pages, the pictures, and the manifests. No server is needed.
+//! extension, the errors of SQL, the names and numbers on the pages, the pictures, and the manifests. No server is
+//! needed.
 
 mod arrows;
+mod errors;
 mod kubernetes;
 mod pages;
 mod pictures;

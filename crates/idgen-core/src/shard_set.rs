@@ -1,6 +1,7 @@
 //! A set of shards, as the setting `idgen.allowed_shards` writes it: `0-4095,5000`.
 
 use crate::id::{SHARDS, Shard};
+use crate::text::excerpt;
 
 /// A set of logical shards.
 ///
@@ -38,7 +39,7 @@ impl ShardSet {
                 None => (shard(entry, entry)?, shard(entry, entry)?),
             };
             if first > last {
-                return Err(format!("The range \"{entry}\" ends before it begins."));
+                return Err(format!("The range \"{}\" ends before it begins.", excerpt(entry)));
             }
             for index in first..=last {
                 set.0[index / 64] |= 1 << (index % 64);
@@ -55,9 +56,7 @@ impl ShardSet {
 }
 
 fn shard(text: &str, entry: &str) -> Result<usize, String> {
-    text.trim()
-        .parse::<usize>()
-        .ok()
-        .filter(|index| *index < SHARDS)
-        .ok_or_else(|| format!("\"{entry}\" is not a shard or range of shards between 0 and {}.", SHARDS - 1))
+    text.trim().parse::<usize>().ok().filter(|index| *index < SHARDS).ok_or_else(|| {
+        format!("\"{}\" is not a shard or range of shards between 0 and {}.", excerpt(entry), SHARDS - 1)
+    })
 }

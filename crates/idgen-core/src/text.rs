@@ -60,6 +60,14 @@ impl fmt::Display for BadText {
 
 impl std::error::Error for BadText {}
 
+/// The beginning of a text given by the user, in ASCII, so that it can be sent in any encoding and invisible
+/// characters are shown.
+pub fn excerpt(text: &str) -> String {
+    const CHARACTERS: usize = 50;
+    let dots = if text.chars().nth(CHARACTERS).is_some() { "..." } else { "" };
+    text.chars().take(CHARACTERS).flat_map(char::escape_default).chain(dots.chars()).collect()
+}
+
 impl Digits {
     fn write(&self, number: u64, length: usize) -> String {
         let mask = (1 << self.bits) - 1;

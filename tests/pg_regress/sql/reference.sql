@@ -115,7 +115,7 @@ CREATE TEMP TABLE states AS
 CREATE TEMP TABLE messages AS
     SELECT replace(found[3], '\"', '"') AS message
     FROM regexp_matches(pg_read_file(:'errors'),
-                        '(Code::ERRCODE_\w+|object_state),\s+(format!\()?"((\\"|[^"])*)"', 'g') AS found;
+                        'ounted\((Code|Reason)::\w+\),\s+(format!\()?"((\\"|[^"])*)"', 'g') AS found;
 SELECT (SELECT count(*) FROM states) > 17 AS errors,
        (SELECT count(*) FROM states) = (SELECT count(*) FROM messages) AS with_one_message_each;
 -- Functions in PL/pgSQL raise theirs themselves, with an SQLSTATE.

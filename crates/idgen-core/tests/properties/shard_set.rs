@@ -36,6 +36,12 @@ fn a_bad_list_is_told_in_a_sentence() {
     let why = |text| ShardSet::parse(text).unwrap_err();
     assert_eq!(why("1, 8192"), "\"8192\" is not a shard or range of shards between 0 and 8191.");
     assert_eq!(why("7 - 3"), "The range \"7 - 3\" ends before it begins.");
+    // In ASCII and bounded, whatever the encoding of the file and of the client, and however long the entry.
+    let long = format!("\u{fc}{}", "9".repeat(1000));
+    let shown = format!("\\u{{fc}}{}...", "9".repeat(49));
+    assert_eq!(why(&long), format!("\"{shown}\" is not a shard or range of shards between 0 and 8191."));
+    let (long, shown) = (format!("9{}-1", " ".repeat(100)), format!("9{}...", " ".repeat(49)));
+    assert_eq!(why(&long), format!("The range \"{shown}\" ends before it begins."));
 }
 
 #[test]
