@@ -485,7 +485,7 @@ BEGIN
         max_wait_ms := idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000);
         IF waited_ms >= max_wait_ms THEN
             IF (start >> bits) * unit_ms <= tick + idgen_portable.max_ahead_ms() + unit_ms THEN
-                RAISE EXCEPTION USING ERRCODE = '55000',
+                RAISE EXCEPTION USING ERRCODE = '40001',
                     MESSAGE = concat('shard "', shard, '" has run out of ids for now'),
                     DETAIL = concat('Its ids are as far ahead of the clock as "idgen.max_ahead" (',
                                     idgen_portable.max_ahead_ms(), ' ms) allows. A shard has 1024 ids per '
@@ -493,7 +493,7 @@ BEGIN
                                     waited_ms, ' ms.'),
                     HINT = 'Spread the load over more shards, ask for fewer ids, or raise "idgen.max_wait".';
             END IF;
-            RAISE EXCEPTION USING ERRCODE = '55000',
+            RAISE EXCEPTION USING ERRCODE = '40001',
                 MESSAGE = concat('the system clock is behind the ids of shard "', shard, '"'),
                 DETAIL = concat('The next id is ', (start >> bits) * unit_ms - tick, ' ms ahead of the clock; '
                                 '"idgen.max_ahead" allows ', idgen_portable.max_ahead_ms(), ' ms. The call '
@@ -535,7 +535,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS 
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(shard, 1);
 COMMENT ON FUNCTION @extschema@.snowflake_next_id(integer) IS
-'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this database has minted before. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 25006 on a standby or in a read-only transaction, 55000 shard not allowed on this server or clock behind, 2200H range of ids used up. Portable edition.';
+'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this database has minted before. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 25006 on a standby or in a read-only transaction, 40001 clock behind or shard out of ids for now, 55000 shard not allowed on this server, 2200H range of ids used up. Portable edition.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id() RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE

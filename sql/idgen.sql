@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS 
     AS 'MODULE_PATHNAME', 'snowflake_next_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_next_id(integer) IS
-'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this session has got before and, to the millisecond, greater than those of all other sessions. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 55000 shard not allowed on this server, clock behind or library not preloaded, 2200H range of ids used up.';
+'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this session has got before and, to the millisecond, greater than those of all other sessions. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 40001 clock behind, shard out of ids for now or mark not durable in time, 55000 shard not allowed on this server or library not preloaded, 2200H range of ids used up.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_of_session_wrapper'
@@ -44,7 +44,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_safe_horizon() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_safe_horizon_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.snowflake_safe_horizon() IS
-'Every id of snowflake_next_id and snowflake_next_ids below the result, of any shard, belongs to a finished transaction, and no more ids will be minted below it: the safe upper bound when tailing a table of this cluster. Call it in a statement of its own, before the one that reads the table, because a statement sees only what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted an id holds the horizon back. The horizon never goes back, not even across restarts and failovers to a synchronous standby. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 42501 without the privilege to list prepared transactions, 55000 while there are prepared transactions, while the mark that the horizon rests on may be missing on synchronous standbys that are gone, if the clock is before the epoch or if the library is not preloaded.';
+'Every id of snowflake_next_id and snowflake_next_ids below the result, of any shard, belongs to a finished transaction, and no more ids will be minted below it: the safe upper bound when tailing a table of this cluster. Call it in a statement of its own, before the one that reads the table, because a statement sees only what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted an id holds the horizon back. The horizon never goes back, not even across restarts and failovers to a synchronous standby. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 42501 without the privilege to list prepared transactions, 40001 while there are prepared transactions, or while the mark that the horizon rests on may be missing on synchronous standbys that are gone, 55000 if the clock is before the epoch or if the library is not preloaded.';
 
 -- Taking ids apart and building them --------------------------------------------------------------
 

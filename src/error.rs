@@ -18,13 +18,13 @@ pub enum Error {
     /// An error of the core; one line for each.
     ///
     /// 22023: a batch of more ids than the shard can provide within the time that a call may wait.
-    /// 55000: the shard is as far ahead of the system clock as it may be.
-    /// 55000: the system clock is behind the ids of an earlier run of the server.
-    /// 55000: it is behind those of this run.
+    /// 40001: the shard is as far ahead of the system clock as it may be.
+    /// 40001: the system clock is behind the ids of an earlier run of the server.
+    /// 40001: it is behind those of this run.
     /// 55000: it jumped forward by more than `idgen.max_clock_jump`.
-    /// 55000: the high-water mark did not become durable in time.
+    /// 40001: the high-water mark did not become durable in time.
     /// 25006: the server is in recovery.
-    /// 55000: there are prepared transactions.
+    /// 40001: there are prepared transactions.
     /// 22023: the id to advance past lies in the future.
     /// 2200H: the 2^40 ms since the epoch are used up.
     Mint(mint::Error),
@@ -180,14 +180,17 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons in the order of their numbers, with their names and the SQLSTATEs of their errors.
+    ///
+    /// 40001 is for what passes by itself: the call waited in vain, or a prepared transaction has yet to end. Clients
+    /// know it as a request to try the whole transaction again. 55000 is for what somebody has to change first.
     pub const ALL: [(Reason, &str, Code); 18] = [
-        (Reason::ShardFull, "shard_full", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::ShardFull, "shard_full", Code::ERRCODE_T_R_SERIALIZATION_FAILURE),
         (Reason::BatchTooLarge, "batch_too_large", Code::ERRCODE_INVALID_PARAMETER_VALUE),
-        (Reason::ClockBehind, "clock_behind", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-        (Reason::ClockBehindMark, "clock_behind_mark", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::ClockBehind, "clock_behind", Code::ERRCODE_T_R_SERIALIZATION_FAILURE),
+        (Reason::ClockBehindMark, "clock_behind_mark", Code::ERRCODE_T_R_SERIALIZATION_FAILURE),
         (Reason::ClockLeapt, "clock_leapt", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
         (Reason::ClockBeforeEpoch, "clock_before_epoch", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-        (Reason::MarkNotDurable, "mark_not_durable", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+        (Reason::MarkNotDurable, "mark_not_durable", Code::ERRCODE_T_R_SERIALIZATION_FAILURE),
         (Reason::OtherEpoch, "other_epoch", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
         (Reason::NoOrigin, "no_origin", Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
         (Reason::RangeUsedUp, "range_used_up", Code::ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
@@ -195,11 +198,7 @@ impl Reason {
         (Reason::ShardNotAllowed, "shard_not_allowed", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
         (Reason::ShardUnset, "shard_unset", Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
         (Reason::Recovery, "recovery", Code::ERRCODE_READ_ONLY_SQL_TRANSACTION),
-        (
-            Reason::PreparedTransactions,
-            "prepared_transactions",
-            Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-        ),
+        (Reason::PreparedTransactions, "prepared_transactions", Code::ERRCODE_T_R_SERIALIZATION_FAILURE),
         (Reason::OneSnapshot, "one_snapshot", Code::ERRCODE_ACTIVE_SQL_TRANSACTION),
         (Reason::NullArgument, "null_argument", Code::ERRCODE_NULL_VALUE_NOT_ALLOWED),
         (Reason::BadArgument, "bad_argument", Code::ERRCODE_INVALID_PARAMETER_VALUE),
@@ -421,7 +420,8 @@ impl Error {
                 Counted(Reason::PreparedTransactions),
                 "cannot determine the safe horizon while there are prepared transactions".into(),
                 format!("This cluster has {count} of them, and idgen has no record of when they minted ids."),
-                "Use COMMIT PREPARED or ROLLBACK PREPARED to end those that pg_prepared_xacts lists.",
+                "Try again. If pg_prepared_xacts lists one that nobody will end, use COMMIT PREPARED or ROLLBACK \
+                 PREPARED.",
             ),
             Error::NoOrigin { needed } => (
                 Counted(Reason::NoOrigin),

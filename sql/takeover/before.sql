@@ -73,7 +73,7 @@ DECLARE
 BEGIN
     IF '@extschema@' <> (SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
                          WHERE extname = 'idgen') THEN
-        RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = 'the schema of the extension was renamed concurrently',
+        RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = 'the schema of the extension was renamed concurrently',
             DETAIL = 'CREATE EXTENSION idgen changed nothing.',
             HINT = 'Try again.';
     END IF;
@@ -246,7 +246,7 @@ BEGIN
                              AND obj_description(p.oid, 'pg_proc') LIKE '% Portable edition.'
                              AND EXISTS (SELECT FROM pg_depend AS d
                                          WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND deptype = 'e')) THEN
-                RAISE EXCEPTION USING ERRCODE = '55000',
+                RAISE EXCEPTION USING ERRCODE = '40001',
                     MESSAGE = format('function %s was changed concurrently', item.name),
                     DETAIL = 'CREATE EXTENSION idgen changed nothing.', HINT = 'Try again.';
             END IF;

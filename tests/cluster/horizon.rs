@@ -160,14 +160,14 @@ fn the_horizon_never_goes_back_over_a_synchronous_failover() {
         }
         thread::sleep(Duration::from_millis(50));
     };
-    assert_eq!(error.code().unwrap().code(), "55000", "{error}");
+    assert_eq!(error.code().unwrap().code(), "40001", "{error}");
     primary.stop("immediate");
     primary.up();
     let mut client = primary.reconnect();
     // Should it wait as a commit does, it would wait for good.
     client.batch_execute("SET statement_timeout = '60s'").unwrap();
     let error = client.query_one(HORIZON, &[]).expect_err("the standby may not have the mark");
-    assert_eq!(error.code().unwrap().code(), "55000", "{error}");
+    assert_eq!(error.code().unwrap().code(), "40001", "{error}");
     standby.up();
     primary.wait_until("SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'");
     let now = horizon(&mut primary.connect());
@@ -196,7 +196,7 @@ fn the_horizon_waits_for_standbys_as_commits_do() {
         client.query_one(HORIZON, &[]).err()
     });
     let error = error.expect("no standby has the mark");
-    assert_eq!(error.code().unwrap().code(), "55000", "{error}");
+    assert_eq!(error.code().unwrap().code(), "40001", "{error}");
     let twin = server.standby("twin");
     // A standby that already has everything may report so only after ten seconds.
     let now = (0..1000).find_map(|_| client.query_one(HORIZON, &[]).ok());

@@ -341,7 +341,7 @@ fn one_of_two_standbys_has_each_mark() {
     name_standbys(&primary, r#""c-2","c-3","c-1""#);
     pass();
     let error = client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap_err();
-    assert_eq!(error.code().map(|code| code.code()), Some("55000"), "{error}");
+    assert_eq!(error.code().map(|code| code.code()), Some("40001"), "{error}");
     third.up();
     let clients = Clients::start(4, &primary);
     clients.wait_for_ids(3000);

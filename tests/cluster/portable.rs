@@ -82,7 +82,7 @@ fn the_server_crashes_under_clients_that_commit() {
         client.batch_execute("SET idgen.max_wait = '100ms'").unwrap();
         if round % 3 != 2 {
             let error = client.query_one("SELECT snowflake_next_id(2)", &[]).expect_err("no id");
-            assert_eq!(error.code().unwrap().code(), "55000", "{error}");
+            assert_eq!(error.code().unwrap().code(), "40001", "{error}");
         }
         server.set_clock(0.0);
         clients.wait_for_ids(1500);
@@ -112,7 +112,7 @@ fn the_clock_steps_under_clients() {
         clients.finish(&mut ledger);
         assert_eq!(ledger.refused_for_the_clock() > before, refuses, "{step}: {:?}", ledger.errors);
     }
-    assert!(ledger.errors.keys().all(|error| error.starts_with("55000 ")), "{:?}", ledger.errors);
+    assert!(ledger.errors.keys().all(|error| error.starts_with("40001 ")), "{:?}", ledger.errors);
     // The limit that is documented: nothing guards against a leap forward, and the ids stay there.
     server.set_clock(0.0);
     let error = server.connect().query_one("SELECT snowflake_next_id(1)", &[]).expect_err("no id");
@@ -183,7 +183,7 @@ fn a_synchronous_standby_is_promoted() {
     standby.promote();
     let mut client = standby.reconnect();
     let error = client.query_one("SELECT snowflake_next_id(2)", &[]).expect_err("no id");
-    assert_eq!(error.code().unwrap().code(), "55000", "{error}");
+    assert_eq!(error.code().unwrap().code(), "40001", "{error}");
     standby.set_clock(0.0);
     clients.wait_for_ids(2000);
     clients.finish(&mut ledger);

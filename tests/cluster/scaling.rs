@@ -550,7 +550,7 @@ fn horizons_of_citus() {
     // too.
     let mut writer = two.connect();
     writer.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
-    assert_eq!(code(one, "CALL safe_horizon_of_all_nodes(NULL, '0 s')"), "55000");
+    assert_eq!(code(one, "CALL safe_horizon_of_all_nodes(NULL, '0 s')"), "40001");
     writer.batch_execute("COMMIT").unwrap();
     assert!(ids(&mut client, horizon).unwrap()[0] > settled.last().copied().unwrap_or(0));
 }

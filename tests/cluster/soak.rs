@@ -464,7 +464,7 @@ impl Session {
         self.client.batch_execute("BEGIN")?;
         self.ids(&format!("SELECT snowflake_next_id({LEASED})"))?;
         self.client.batch_execute(&format!("PREPARE TRANSACTION '{name}'"))?;
-        assert_eq!(self.fails("SELECT snowflake_safe_horizon()"), "55000");
+        assert_eq!(self.fails("SELECT snowflake_safe_horizon()"), "40001");
         self.refused("prepared_transactions", 1);
         self.client.batch_execute(&format!("ROLLBACK PREPARED '{name}'"))
     }

@@ -45,7 +45,7 @@ fn an_asynchronous_standby_is_promoted() {
     clients.move_to(&standby);
     standby.promote();
     let mut client = standby.reconnect();
-    assert_eq!(code(&mut client), "55000", "an hour behind the mark it has replayed");
+    assert_eq!(code(&mut client), "40001", "an hour behind the mark it has replayed");
     standby.set_clock(0.0);
     clients.wait_for_ids(3000);
     clients.finish(&mut ledger);
@@ -94,12 +94,12 @@ fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
         }
         assert!(start.elapsed() < Duration::from_secs(20), "the old primary goes on without its standby");
     };
-    assert_eq!(refusal.code().unwrap().code(), "55000", "{refusal}");
+    assert_eq!(refusal.code().unwrap().code(), "40001", "{refusal}");
     ledger.add(&last);
 
     // With its clock an hour behind, the new primary refuses; a little behind, it waits and continues.
     let mut client = standby.connect();
-    assert_eq!(code(&mut client), "55000");
+    assert_eq!(code(&mut client), "40001");
     standby.make_asynchronous();
     standby.set_clock(-1.5);
     let new = Clients::start(6, &standby);
@@ -122,7 +122,7 @@ fn the_synchronous_standby_is_gone() {
     thread::sleep(Duration::from_millis(2500));
 
     let start = Instant::now();
-    assert_eq!(code(&mut client), "55000");
+    assert_eq!(code(&mut client), "40001");
     assert!((400..5000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
     client.batch_execute("SET statement_timeout = '100ms'; SET idgen.max_wait = '20s'").unwrap();
     for _ in 0..3 {
@@ -183,13 +183,13 @@ fn synchronous_replication_begins_under_a_long_statement() {
     let mut ledger = Ledger::default();
     match primary.connect().query(sql, &[]) {
         Ok(rows) => ledger.add(&rows.iter().map(|row| row.get(0)).collect::<Vec<_>>()),
-        Err(error) => assert_eq!(error.code().map(|code| code.code()), Some("55000"), "{error}"),
+        Err(error) => assert_eq!(error.code().map(|code| code.code()), Some("40001"), "{error}"),
     }
     let rows = standby.connect().query(sql, &[]).unwrap();
     ledger.add(&rows.iter().map(|row| row.get(0)).collect::<Vec<_>>());
     assert_eq!(ledger.len(), 300_000, "the old primary goes on without its standby");
     let ended = minting.join().unwrap().expect_err("the statement comes to that end too");
-    assert_eq!(ended.code().map(|code| code.code()), Some("55000"), "{ended}");
+    assert_eq!(ended.code().map(|code| code.code()), Some("40001"), "{ended}");
 }
 
 /// Calls that fail because the standby is gone do not write a record each: later calls wait for the mark that is
@@ -213,7 +213,7 @@ fn failed_renewals_write_one_mark() {
     };
     let (before, start) = (position(&mut client), Instant::now());
     for _ in 0..CALLS {
-        assert_eq!(code(&mut client), "55000");
+        assert_eq!(code(&mut client), "40001");
     }
     let sql = "SELECT (pg_current_wal_insert_lsn() - $1::text::pg_lsn)::bigint";
     let bytes: i64 = client.query_one(sql, &[&before]).unwrap().get(0);
@@ -229,7 +229,7 @@ fn failed_renewals_write_one_mark() {
     for count in 1..=CALLS {
         let error =
             client.query_one("SELECT snowflake_next_ids(1, $1)", &[&(count as i32 * 5000)]).unwrap_err();
-        assert_eq!(error.code().map(|code| code.code()), Some("55000"), "{error}");
+        assert_eq!(error.code().map(|code| code.code()), Some("40001"), "{error}");
     }
     let bytes: i64 = client.query_one(sql, &[&before]).unwrap().get(0);
     let most = 48 * (start.elapsed().as_secs() as i64 + 20);
@@ -374,7 +374,7 @@ fn a_base_backup_is_restored() {
     primary.stop("immediate");
     restored.set_clock(-HOUR);
     restored.up();
-    assert_eq!(code(&mut restored.reconnect()), "55000");
+    assert_eq!(code(&mut restored.reconnect()), "40001");
     restored.set_clock(0.0);
     clients.move_to(&restored);
     clients.wait_for_ids(1500);

@@ -212,7 +212,7 @@ fn the_schema_stays_while_a_script_runs() {
             waiting.join().unwrap()
         });
         if let Err(error) = result {
-            assert_eq!(code(error), "55000", "{script}");
+            assert_eq!(code(error), "40001", "{script}");
         }
         assert_eq!(texts(&mut creator, open), [""; 0], "{script}");
         creator.batch_execute("DROP EXTENSION IF EXISTS idgen").unwrap();

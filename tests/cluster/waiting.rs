@@ -40,12 +40,12 @@ fn waits_end() {
 
     client.batch_execute("SET statement_timeout = 0; SET idgen.max_wait = '400ms'").unwrap();
     let (code, detail, took) = fails(&mut client);
-    assert_eq!(code, SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "idgen.max_wait");
+    assert_eq!(code, SqlState::T_R_SERIALIZATION_FAILURE, "idgen.max_wait");
     assert!(detail.contains("ahead of the clock; \"idgen.max_ahead\" allows 0 ms"), "{detail}");
     assert!(took >= Duration::from_millis(400) && took < Duration::from_secs(5), "{took:?}");
 
     client.batch_execute("SET idgen.max_wait = 0").unwrap();
-    assert_eq!(fails(&mut client).0, SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, "no wait at all");
+    assert_eq!(fails(&mut client).0, SqlState::T_R_SERIALIZATION_FAILURE, "no wait at all");
 
     let mut waiting = server.connect();
     let waiter = thread::spawn(move || fails(&mut waiting));
@@ -172,7 +172,7 @@ fn a_shard_at_its_ceiling_is_named() {
     let error = server.connect().batch_execute(sql).unwrap_err();
     let error = error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone();
     assert_eq!(error.message(), "shard \"7\" has run out of ids for now", "{error:?}");
-    assert_eq!(error.code(), &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE);
+    assert_eq!(error.code(), &SqlState::T_R_SERIALIZATION_FAILURE);
 }
 
 /// Promise 4: however short the window, a batch does not need a long series of renewals, for which a cancel would

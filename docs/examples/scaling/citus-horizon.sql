@@ -23,7 +23,7 @@ BEGIN
         COMMIT;
         EXIT WHEN missing IS NULL;
         IF clock_timestamp() > until THEN
-            RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
                 MESSAGE = 'the horizons of all nodes are not to be had', DETAIL = missing;
         END IF;
     END LOOP;
@@ -41,7 +41,7 @@ BEGIN
         COMMIT;
         EXIT WHEN missing IS NULL;
         IF clock_timestamp() > until THEN
-            RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            RAISE EXCEPTION USING ERRCODE = 'serialization_failure',
                 MESSAGE = 'transactions do not end', DETAIL = missing;
         END IF;
     END LOOP;

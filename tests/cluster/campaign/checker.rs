@@ -20,8 +20,8 @@ const SKEW_MS: i64 = 1;
 /// The beginnings of messages of refusals because of the clock; whether they are due depends on the time that it
 /// shows.
 const FOR_THE_CLOCK: [&str; 4] = [
-    "55000 the system clock is behind",
-    "55000 shard",
+    "40001 the system clock is behind",
+    "40001 shard",
     "22023 count",
     "55000 the high-water mark of ids lies in the future",
 ];
@@ -756,11 +756,11 @@ mod tests {
     #[test]
     fn a_refusal_for_a_clock_that_is_right_is_found() {
         let words = Some("a refusal that no promise allows");
-        let why = "55000 the system clock is behind the ids of shard";
+        let why = "40001 the system clock is behind the ids of shard";
         assert_found(vec![refused(5_000, 6_000, why)], &[clock(0, 1, 0)], words);
         let back = [clock(0, 1, 0), clock(100, 101, -3000), clock(200, 201, 0)];
         assert_found(vec![refused(150, 160, why)], &back, None);
-        assert_found(vec![refused(150, 160, "55000 the high-water mark")], &back, words);
+        assert_found(vec![refused(150, 160, "40001 the high-water mark")], &back, words);
         assert_found(vec![refused(5_000, 6_000, why)], &back, words);
         let forth = [clock(0, 1, 0), clock(100, 101, 3000), clock(200, 201, 0)];
         assert_found(vec![refused(300, 400, why)], &forth, None);

@@ -126,6 +126,10 @@ CREATE TEMP TABLE raised AS
 SELECT proname AS raises_without_sqlstate
 FROM pg_proc AS p JOIN functions USING (oid), regexp_split_to_table(prosrc, ';') AS statement
 WHERE statement ~ 'RAISE EXCEPTION' AND statement !~ 'ERRCODE = ''\w{5}''';
+-- What is counted has the SQLSTATE that idgen_refusals shows, so 40001 and 55000 are told apart here too.
+SELECT reason AS reason_missing, sqlstate FROM idgen_refusals
+WHERE NOT EXISTS (SELECT FROM rows WHERE row LIKE '%| `' || reason || '` |%')
+   OR EXISTS (SELECT FROM rows WHERE row LIKE '%| `' || reason || '` |%' AND row NOT LIKE '| `' || sqlstate || '` |%');
 INSERT INTO messages SELECT message FROM raised;
 INSERT INTO states SELECT state FROM raised;
 SELECT state AS sqlstate_missing FROM (SELECT DISTINCT state FROM states) AS s

@@ -30,7 +30,7 @@ pub const FAULTS: &[Fault] = &[
 
 const OTHER_EPOCH: Refusals = &["55000 the epoch of the high-water mark of ids differs"];
 /// The ids that were minted by the earlier epoch are ahead of the clock by the later one.
-const FOR_THE_CLOCK: Refusals = &["55000 the system clock is behind", "55000 shard", "22023 count"];
+const FOR_THE_CLOCK: Refusals = &["40001 the system clock is behind", "40001 shard", "22023 count"];
 
 /// 2024-01-01, the epoch of worlds.
 const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;

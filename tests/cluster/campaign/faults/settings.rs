@@ -16,7 +16,7 @@ pub const FAULTS: &[Fault] = &[
 ];
 
 /// Calls may wait less than usual, or there is less room for a batch.
-const IMPATIENT: Refusals = &["55000 ", "22023 count"];
+const IMPATIENT: Refusals = &["40001 ", "55000 the system clock leapt", "22023 count"];
 
 /// The settings with values that differ from the world's, in the form in which SHOW shows them.
 const VALUES: &[(&str, &[&str])] = &[

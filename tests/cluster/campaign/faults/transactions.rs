@@ -17,7 +17,7 @@ pub const FAULTS: &[Fault] = &[
     Fault { name: "prepared transactions", weight: 3, can: always, strike: prepare, allows: &[PREPARED] },
 ];
 
-const PREPARED: Refusals = &["55000 cannot determine the safe horizon"];
+const PREPARED: Refusals = &["40001 cannot determine the safe horizon"];
 
 /// How long another fault may be in the way of this one.
 const PATIENCE: Duration = Duration::from_secs(5);
