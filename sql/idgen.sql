@@ -270,6 +270,12 @@ COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'Shard that the default min
 COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain.';
 GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
+CREATE OR REPLACE FUNCTION @extschema@.idgen_allows(shard integer) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'idgen_allows_wrapper'
+    LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.idgen_allows(integer) IS
+'Tests whether idgen.allowed_shards lets this server mint for a shard. Finds the columns of idgen_columns for which it may not.';
+
 CREATE OR REPLACE FUNCTION @extschema@.idgen_has_integer(expression pg_node_tree, number integer) RETURNS boolean
     AS 'MODULE_PATHNAME', 'idgen_has_integer_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
