@@ -19,7 +19,7 @@ use pgrx::{name, pg_extern};
 use crate::clock;
 use crate::error::{Error, Reason, sqlstate};
 use crate::mutant;
-use crate::pg::{backend, origin};
+use crate::pg::{backend, origin, standbys};
 use crate::room;
 use crate::server::{Postgres, accept_epoch, counted, problem, server};
 use crate::settings;
@@ -78,13 +78,16 @@ fn idgen_status() -> Result<
     let years_left = now.map(|now| MAX_TICK.saturating_sub(now) as f64 / YEAR_MS);
     // A problem that takes the server down comes before one that keeps it from minting. A run that has loaded the
     // mark goes by its own ids.
-    let problem = room::check(room::origins())
-        .err()
-        .or_else(|| problem(kept.filter(|_| !state.loaded())))
-        .or_else(|| trouble(server, &state, clocks?));
-    let warning = problem.map(|problem| problem.message()).or_else(|| {
+    let problem = room::check(room::origins()).err().or_else(|| problem(kept.filter(|_| !state.loaded())));
+    let trouble = || trouble(server, &state, clocks?);
+    let warning = problem.map(|problem| problem.message()).or_else(trouble).or_else(|| {
         if now.is_some_and(|now| state.floor().max(furthest) > now + settings::max_ahead_ms() + QUEUE_MS) {
             return Some("the system clock is behind the ids already minted".into());
+        }
+        if origin::mark_has_name() {
+            return Some(format!(
+                "replication origin {MARK_ORIGIN}, which keeps the mark of ids, has a name"
+            ));
         }
         if let Err(not_taken) = settings::check_files() {
             return Some(not_taken.message());
@@ -118,16 +121,19 @@ fn idgen_status() -> Result<
 /// How long standbys may take to acknowledge a mark before the view warns, in milliseconds.
 const AWAITED_MS: u64 = 1000;
 
-/// A problem that keeps the mark from being renewed: a jump of the clock, or standbys that do not acknowledge the
-/// last mark written.
-fn trouble(server: Postgres, state: &Mark, clocks: Clocks) -> Option<Error> {
+/// A warning of what keeps the mark from being renewed: a jump of the clock, too few standbys, or standbys that do
+/// not acknowledge the last mark written.
+fn trouble(server: Postgres, state: &Mark, clocks: Clocks) -> Option<String> {
     if let Some(by_ms) = state.leap(clocks, settings::max_clock_jump_ms()) {
-        return Some(mint::Error::ClockLeapt { by_ms }.into());
+        return Some(Error::from(mint::Error::ClockLeapt { by_ms }).message());
     }
-    server
-        .awaited_ms(state)
-        .filter(|ms| *ms > AWAITED_MS)
-        .map(|_| mint::Error::MarkNotRenewed { waited_ms: 0 }.into())
+    // A standby's own list of standbys counts once it is promoted, and the runbooks empty it first.
+    let counts = server.standbys_must_acknowledge() && !server.in_recovery();
+    if let Some((streaming, needed)) = standbys::too_few().filter(|_| counts) {
+        return Some(format!("too few synchronous standbys are streaming: {streaming} of {needed}"));
+    }
+    let awaited = server.awaited_ms(state).filter(|ms| *ms > AWAITED_MS);
+    awaited.map(|_| Error::from(mint::Error::MarkNotRenewed { waited_ms: 0 }).message())
 }
 
 /// The ticks of the last positions of the shards in use.

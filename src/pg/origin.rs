@@ -38,6 +38,13 @@ pub fn write_mark(mark: Progress, refuse: fn(Error) -> Error) -> u64 {
     .execute()
 }
 
+/// Whether the origin of the mark has a name, under which it could be moved or dropped.
+pub fn mark_has_name() -> bool {
+    let mut name = ptr::null_mut();
+    // SAFETY: looks the number up in the catalog, and allocates the name in the current memory context.
+    unsafe { pg_sys::replorigin_by_oid(MARK_ORIGIN, true, &mut name) }
+}
+
 /// The number of replication origins that have progress in this run of the server. Raises PostgreSQL's errors.
 pub fn in_use() -> usize {
     let show = pg_sys::pg_show_replication_origin_status;

@@ -1,6 +1,7 @@
-//! Synchronous standbys: whether there are any, and how much WAL they have acknowledged.
+//! Synchronous standbys: whether there are any, whether there are enough, and how much WAL they have acknowledged.
 
 use std::cell::Cell;
+use std::ptr;
 use std::sync::atomic::{self, Ordering};
 
 use pgrx::pg_sys;
@@ -47,6 +48,20 @@ pub fn must_acknowledge() -> bool {
 pub fn named_in_session() -> bool {
     // SAFETY: the setting, null or a C string.
     unsafe { !pg_sys::SyncRepStandbyNames.is_null() && *pg_sys::SyncRepStandbyNames != 0 }
+}
+
+/// If too few standbys are streaming for a commit to be acknowledged, how many there are, and how many it takes,
+/// according to the configuration that this backend has read. They are counted by the function by which WAL senders
+/// decide whether to release a commit: a standby that is still catching up does not count.
+pub fn too_few() -> Option<(usize, usize)> {
+    let mut standbys = ptr::null_mut();
+    // SAFETY: the configuration is null or what this backend has read. The function allocates the list in the
+    // current memory context, and looks at each WAL sender under its own spinlock.
+    let (streaming, needed) = unsafe {
+        let config = pg_sys::SyncRepConfig.as_ref()?;
+        (pg_sys::SyncRepGetCandidateStandbys(&mut standbys), config.num_sync)
+    };
+    (streaming < needed).then_some((streaming as usize, needed as usize))
 }
 
 /// Interprets the status of synchronous standbys; `None` until the checkpointer has read the setting.

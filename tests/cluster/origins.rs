@@ -246,12 +246,17 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     let standby = primary.standby("twin");
     let mut client = primary.connect();
     client.batch_execute("CREATE DATABASE second").unwrap();
-    client
-        .batch_execute(
-            "SET allow_system_table_mods = on;
-             INSERT INTO pg_replication_origin VALUES (65534, 'by hand')",
-        )
-        .unwrap();
+    let name = "INSERT INTO pg_replication_origin VALUES (65534, 'by hand')";
+    client.batch_execute(&format!("SET allow_system_table_mods = on; {name}")).unwrap();
+    let warning = |client: &mut Client| -> Option<String> {
+        client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
+    };
+    let named = "replication origin 65534, which keeps the mark of ids, has a name";
+    assert_eq!(warning(&mut client).as_deref(), Some(named));
+    // As docs/security.md says.
+    client.batch_execute("DELETE FROM pg_replication_origin WHERE roident = 65534").unwrap();
+    assert_eq!(warning(&mut client), None);
+    client.batch_execute(name).unwrap();
     add_origin(&mut client);
     standby.configure(&["shared_preload_libraries = ''"]);
     standby.stop("fast");

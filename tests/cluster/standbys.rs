@@ -119,6 +119,10 @@ fn the_synchronous_standby_is_gone() {
     client.batch_execute("SET synchronous_commit = off").unwrap();
     ledger.mint(&mut client);
     standby.stop("fast");
+    // Before any call has to wait.
+    let too_few = "SELECT warning IS NOT DISTINCT FROM 'too few synchronous standbys are streaming: 0 of 1'
+                   FROM idgen_status";
+    primary.wait_until(too_few);
     thread::sleep(Duration::from_millis(2500));
 
     let start = Instant::now();
@@ -130,17 +134,7 @@ fn the_synchronous_standby_is_gone() {
     }
     let status = client.query_one("SELECT window_left_ms, renewals FROM idgen_status", &[]).unwrap();
     assert_eq!(status.get::<_, i64>(0), 0, "nothing is published");
-    // Also while calls continue, each of which may write a new mark.
-    let not_durable = "the high-water mark of ids could not be made durable in time";
-    let warned = format!("SELECT warning IS NOT DISTINCT FROM '{not_durable}' FROM idgen_status");
-    let mut watcher = primary.connect();
-    while !watcher.query_one(&warned, &[]).unwrap().get::<_, bool>(0) {
-        assert_eq!(code(&mut client), "57014", "a cancel");
-    }
-    for _ in 0..15 {
-        assert_eq!(code(&mut client), "57014", "a cancel");
-        assert!(watcher.query_one(&warned, &[]).unwrap().get::<_, bool>(0), "not for a moment only");
-    }
+    assert!(primary.answer::<bool>(too_few));
     let renewals: i64 = status.get(1);
 
     client.batch_execute("SET statement_timeout = 0").unwrap();
@@ -155,6 +149,59 @@ fn the_synchronous_standby_is_gone() {
     primary.make_asynchronous();
     thread::sleep(Duration::from_millis(1200));
     ledger.mint(&mut primary.connect());
+}
+
+/// There is a warning if the synchronous standbys are connected and do not acknowledge, while calls wait, and only
+/// if: neither while one that is to spare is gone, nor once enough of them do.
+#[test]
+fn a_warning_tells_what_synchronous_standbys_lack() {
+    const NOT_DURABLE: &str = "the high-water mark of ids could not be made durable in time";
+    let primary = Server::start(&["idgen.max_wait = 20s"]);
+    let links = [(); 3].map(|()| Link::to(&primary));
+    let standbys: Vec<_> = links
+        .iter()
+        .zip(["a", "b", "c"])
+        .map(|(link, name)| primary.standby_by(&link.host(), name))
+        .collect();
+    for names in ["ANY 2 (a, b, c)", "FIRST 2 (a, b, c)"] {
+        primary.make_synchronous_as(names, &["a", "b", "c"]);
+        let mut watcher = primary.connect();
+        let mut warning = || -> Option<String> {
+            watcher.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
+        };
+        let mut client = primary.connect();
+        client.batch_execute("SELECT snowflake_next_id(1)").unwrap();
+        assert_eq!(warning(), None, "{names}");
+        standbys[0].stop("fast");
+        primary.wait_until("SELECT count(*) = 2 FROM pg_stat_replication WHERE sync_state <> 'async'");
+        client.batch_execute("SELECT snowflake_next_id(1)").unwrap();
+        assert_eq!(warning(), None, "one is to spare, with {names}");
+
+        links[1].set_flow(Direction::ToStandby, Flow::Held);
+        client.batch_execute("SET statement_timeout = '100ms'").unwrap();
+        while warning().as_deref() != Some(NOT_DURABLE) {
+            drop(client.execute("SELECT snowflake_next_id(1)", &[]));
+        }
+        // Also while calls continue, each of which may write a new mark.
+        for _ in 0..15 {
+            assert_eq!(code(&mut client), "57014", "a cancel");
+            assert_eq!(warning().as_deref(), Some(NOT_DURABLE), "not for a moment only");
+        }
+        links[1].set_flow(Direction::ToStandby, Flow::Passes);
+        client.batch_execute("SET statement_timeout = 0; SELECT snowflake_next_id(1)").unwrap();
+        assert_eq!(warning(), None, "{names}");
+
+        standbys[1].stop("fast");
+        let too_few = "warning IS NOT DISTINCT FROM 'too few synchronous standbys are streaming: 1 of 2'";
+        primary.wait_until(&format!("SELECT {too_few} FROM idgen_status"));
+        // A standby's own list, like its primary's, does not count.
+        standbys[2].configure(&["synchronous_standby_names = 'd'"]);
+        standbys[2].reload("synchronous_standby_names", "d");
+        standbys[2].connect().batch_execute("CHECKPOINT").unwrap();
+        assert_eq!(standbys[2].answer::<Option<String>>("SELECT warning FROM idgen_status"), None);
+        standbys[..2].iter().for_each(Server::up);
+        primary.wait_until("SELECT warning IS NULL FROM idgen_status");
+    }
 }
 
 /// Promise 1: a statement that mints began before the standby became synchronous, and has not read the
