@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::Client;
+use postgres::{Client, NoTls, SimpleQueryMessage};
 
 use crate::process::{client_program, release_bin, run, skipped, test_library};
 use crate::server::Server;
+use crate::server::processes::Process;
 use crate::standbys::synchronous;
 
 /// Writers keep their transactions open for a while after minting, so that rows become visible in another order
@@ -210,22 +211,101 @@ fn the_horizon_waits_for_standbys_as_commits_do() {
     assert!(then >= now, "the failover takes the horizon back from {now} to {then}");
 }
 
+/// What the recipe of docs/cookbook.md for a reader on a standby asks the primary for.
+fn position_to_replay(client: &mut Client) -> String {
+    const POSITION: &str = "pg_logical_emit_message(false, 'follow', '')";
+    assert!(include_str!("../../docs/cookbook.md").contains(&format!("SELECT {POSITION} AS position")));
+    client.query_one(&format!("SELECT {POSITION}::text"), &[]).unwrap().get(0)
+}
+
 /// A reader on a standby, by the recipe of docs/cookbook.md: rows are visible on the primary, and below the
 /// horizon, before the record of their commit has left the buffers of the WAL.
 #[test]
 fn a_reader_on_a_standby_misses_nothing() {
-    const POSITION: &str = "pg_current_wal_insert_lsn()";
-    assert!(include_str!("../../docs/cookbook.md").contains(&format!("SELECT {POSITION} AS position")));
     let primary = Server::start(&["synchronous_commit = off", "wal_writer_delay = 1s"]);
     let standby = primary.standby("reader");
     let mut client = primary.connect();
     client.batch_execute(OUTBOX).unwrap();
     for count in 1..=5 {
         let upto = horizon_past_a_row(&mut client);
-        let position: String = client.query_one(&format!("SELECT {POSITION}::text"), &[]).unwrap().get(0);
+        let position = position_to_replay(&mut client);
         standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{position}'"));
         assert_eq!(rows(&mut standby.connect(), 0, upto).len(), count, "a row is not there yet");
     }
+}
+
+/// The same while the primary is idle at the start of a page, as after a switch for `archive_timeout`: its insert
+/// position contains the header of that page, which no standby replays until somebody writes.
+#[test]
+fn a_reader_on_a_standby_of_an_idle_primary_waits_for_nobody() {
+    let primary = Server::start(&["autovacuum = off"]);
+    let standby = primary.standby("reader");
+    let mut client = primary.connect();
+    client.batch_execute(&format!("{OUTBOX}; CREATE ROLE reader LOGIN")).unwrap();
+    let upto = horizon_past_a_row(&mut client);
+    // These write now and then by themselves, which ends the state.
+    let writers =
+        "SELECT pid FROM pg_stat_activity WHERE backend_type IN ('background writer', 'checkpointer')";
+    let writers: Vec<Process> =
+        client.query(writers, &[]).unwrap().iter().filter_map(|row| Process::find(row.get(0))).collect();
+    assert!(writers.len() == 2 && writers.iter().all(Process::stop), "{writers:?}");
+
+    // The query may write when it is run for the first time, because it reads the catalog.
+    let place = "SELECT pg_current_wal_insert_lsn()::text,
+                        (pg_current_wal_insert_lsn() - '0/0')::bigint % current_setting('wal_block_size')::integer";
+    let idle = (0..100).find_map(|_| {
+        client.batch_execute("SELECT pg_switch_wal()").unwrap();
+        let row = client.query_one(place, &[]).unwrap();
+        let header: i64 = row.get::<_, Option<_>>(1).unwrap();
+        (header > 0 && header <= 40).then(|| (row.get::<_, String>(0), header))
+    });
+    let (insert, header) = idle.expect("the start of a page");
+    standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{insert}'::pg_lsn - {header}::numeric"));
+    let there: bool = standby.answer(&format!("SELECT pg_last_wal_replay_lsn() >= '{insert}'"));
+    assert!(!there, "this state does not tell one position from the other");
+
+    // Any role may ask.
+    let mut reader =
+        Client::connect(&primary.target("postgres").replace("user=postgres", "user=reader"), NoTls).unwrap();
+    reader.batch_execute("SET default_transaction_read_only = on").unwrap();
+    let position = position_to_replay(&mut reader);
+    standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{position}'"));
+    assert_eq!(rows(&mut standby.connect(), 0, upto).len(), 1);
+    writers.iter().for_each(Process::go_on);
+}
+
+/// A reader that waits for a table that is being rewritten sees its rows if it asks by a plain statement, or by one
+/// that the driver has prepared. With SQL's EXECUTE its snapshot is from before, as docs/cookbook.md warns.
+#[test]
+fn a_reader_waits_for_a_table_that_is_rewritten() {
+    const COUNT: &str = "SELECT count(*) FROM outbox";
+    fn count(client: &mut Client, statement: &str) -> i64 {
+        let said = client.simple_query(statement).unwrap();
+        let count = said.iter().find_map(|said| match said {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        });
+        count.expect("a row").parse().unwrap()
+    }
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client
+        .batch_execute(&format!(
+            "{OUTBOX}; INSERT INTO outbox SELECT snowflake_next_id(5) FROM generate_series(1, 100)"
+        ))
+        .unwrap();
+    let [mut plain, mut by_driver, mut by_sql] = [(); 3].map(|()| server.connect());
+    let prepared = by_driver.prepare(COUNT).unwrap();
+    by_sql.batch_execute(&format!("PREPARE counted AS {COUNT}")).unwrap();
+
+    client.batch_execute("BEGIN; ALTER TABLE outbox ALTER id TYPE numeric").unwrap();
+    let plain = thread::spawn(move || count(&mut plain, COUNT));
+    let by_driver = thread::spawn(move || by_driver.query_one(&prepared, &[]).unwrap().get::<_, i64>(0));
+    let by_sql = thread::spawn(move || count(&mut by_sql, "EXECUTE counted"));
+    server.wait_until("SELECT count(*) = 3 FROM pg_locks WHERE NOT granted");
+    client.batch_execute("COMMIT").unwrap();
+    let counts = [plain, by_driver, by_sql].map(|reader| reader.join().unwrap());
+    assert_eq!(counts, [100, 100, 0]);
 }
 
 /// Makes a table into which nothing is committed before this session lets go of an advisory lock.
