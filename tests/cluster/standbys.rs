@@ -427,3 +427,25 @@ fn a_base_backup_is_restored() {
     clients.wait_for_ids(1500);
     clients.finish(&mut ledger);
 }
+
+/// A restored backup does not know of ids that were only passed over since, nor of the mark above them, as
+/// docs/guarantees.md warns.
+#[test]
+fn a_restored_backup_forgets_an_advance() {
+    let primary = Server::start(&["idgen.max_ahead = 10min"]);
+    primary.connect().query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
+    let restored = primary.base_backup();
+    let mut client = primary.connect();
+    let past: i64 = client.query_one("SELECT snowflake_max_id(now() + '5min')", &[]).unwrap().get(0);
+    let advance = format!("SELECT snowflake_advance(1, {past})");
+    let mint =
+        |client: &mut Client| -> i64 { client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap().get(0) };
+    client.batch_execute(&advance).unwrap();
+    assert!(mint(&mut client) > past);
+    primary.stop("fast");
+    restored.up();
+    let mut client = restored.reconnect();
+    assert!(mint(&mut client) < past);
+    client.batch_execute(&advance).unwrap();
+    assert!(mint(&mut client) > past);
+}
