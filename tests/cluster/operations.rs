@@ -7,6 +7,7 @@ use crate::clients::{Clients, Ledger, ROWS};
 use crate::moves::{Meddler, move_with, run_until_killed};
 use crate::process::{client_program, major_version, run};
 use crate::runbook::{Runbook, sections};
+use crate::server::link::{Direction, Flow, Link};
 use crate::server::{Build, Server};
 use crate::shards::{TABLES, refusal};
 
@@ -578,6 +579,56 @@ fn failover_from_a_primary_that_is_alive_and_switch_back() {
     pair.switch_back();
     let mut client = pair.one.connect();
     pair.finish(&mut client, 3);
+}
+
+/// Of several synchronous standbys, only one has acknowledged the last marks, and the other one would mint ids of the
+/// old primary again. The runbook tells them apart, and then the old primary, still running, has none acknowledged.
+#[test]
+fn the_standby_that_has_everything_is_promoted() {
+    for names in ["FIRST 1 (two, three)", "ANY 1 (two, three)"] {
+        let one = Server::start(&["idgen.max_wait = 300ms", "idgen.max_ahead = 1h"]);
+        let link = Link::to(&one);
+        let (two, three) = (one.standby("two"), one.standby_by(&link.host(), "three"));
+        one.make_synchronous_as(names, &["two", "three"]);
+        let mut client = one.connect();
+        let mut mint =
+            || client.query_one("SELECT snowflake_next_id(5)", &[]).map(|row| row.get::<_, i64>(0));
+        mint().unwrap();
+        let mark: i64 = one.answer("SELECT mark FROM idgen_status");
+        three.wait_until(&format!("SELECT mark IS NOT DISTINCT FROM {mark} FROM idgen_status"));
+        link.set_flow(Direction::ToStandby, Flow::Held);
+        let repeated = (0..).map(|_| mint().unwrap()).find(|id| id >> 23 >= mark).unwrap();
+
+        let servers = [("the standby", &two), ("the standby", &three)];
+        let said = Runbook::of("Which standby to promote", &servers).run();
+        let received: Vec<&str> =
+            said.lines().map(str::trim).filter(|line| line.contains('/') && !line.contains(' ')).collect();
+        let &[by_two, by_three] = received.as_slice() else { panic!("{said}") };
+        let more = format!("SELECT '{by_two}'::pg_lsn > '{by_three}'");
+        assert!(one.answer::<bool>(&more), "with {names}: {said}");
+        let last = std::iter::repeat_with(&mut mint).map_while(Result::ok).last().unwrap_or(repeated);
+
+        // With clocks that are behind, each begins at the mark that it has.
+        for standby in [&two, &three] {
+            standby.set_clock(-0.5 * HOUR);
+            standby.promote();
+        }
+        let first: i64 = two.answer("SELECT snowflake_next_id(5)");
+        assert!(first > last, "with {names}: {first} {last}");
+        let batch = format!(
+            "SELECT count(*) FILTER (WHERE id = {repeated}), max(id) FROM snowflake_next_ids(5, 10000) AS id"
+        );
+        let mut client = three.reconnect();
+        let mut count = 0;
+        loop {
+            let row = client.query_one(&batch, &[]).unwrap();
+            count += row.get::<_, i64>(0);
+            if row.get::<_, i64>(1) > repeated {
+                break;
+            }
+        }
+        assert_eq!(count, 1, "with {names}, the other standby repeats nothing, so the test shows nothing");
+    }
 }
 
 /// Objects that depend on idgen are shown, and kept; then idgen and its mark are removed, on the standby too, and
