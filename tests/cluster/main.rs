@@ -11,6 +11,7 @@ mod counters;
 mod crashes;
 mod fuzz;
 mod horizon;
+mod install;
 mod kubernetes;
 mod minting;
 mod moment;

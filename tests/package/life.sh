@@ -34,9 +34,14 @@ promise "without a preload, it says what to do"
 sql "CREATE EXTENSION idgen"
 refused '"idgen" must be loaded via "shared_preload_libraries"' "SELECT snowflake_next_id(5)"
 
-promise "with the preload, it mints ids for the requested shard"
-sql "ALTER SYSTEM SET shared_preload_libraries = idgen"
+promise "set up as README.Debian says, beside the libraries that were there, it mints ids for the requested shard"
+sql "DROP EXTENSION idgen"
+sql "ALTER SYSTEM SET shared_preload_libraries = pg_stat_statements"
 server restart
+sudo() { if [ "$1" = -u ]; then runuser -u "$2" -- "${@:3}"; else "$@"; fi; }
+eval "$(zcat -f "/usr/share/doc/postgresql-$nn-idgen/README.Debian"* |
+    awk '/^    / { print; found = 1; next } found { exit }' | sed 's/mydb/postgres/')"
+same "libraries" "pg_stat_statements, idgen" "$(sql "SHOW shared_preload_libraries")"
 begin_minting
 
 promise "its SQL tests pass"
@@ -96,11 +101,12 @@ install=$(echo /root/idgen-"$version"-pg"$nn"-*/install)
 export PG_CONFIG=/usr/lib/postgresql/$nn/bin/pg_config
 printf '#!/bin/sh\necho "PostgreSQL 1%s.4"\n' "$nn" > /root/pg_config
 chmod +x /root/pg_config
-! PG_CONFIG=/root/pg_config "$install" 2>/dev/null || die "it was installed for another version of PostgreSQL"
+fails "this package is for PostgreSQL $nn" env PG_CONFIG=/root/pg_config "$install"
+fails "such as: PG_CONFIG=$PG_CONFIG $install" env -u PG_CONFIG "$install"
+fails "you may not write to" runuser -u postgres -- sh <"$install"
 "$install"
-sql "ALTER SYSTEM SET shared_preload_libraries = idgen"
+runuser -u postgres -- psql -X <"${install%/*}/docs/examples/enable.sql"
 server restart
-sql "CREATE EXTENSION idgen"
 sql "ALTER TABLE minted ALTER id SET DEFAULT snowflake_next_id(5)"
 mint
 

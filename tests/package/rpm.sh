@@ -97,11 +97,11 @@ done
 promise "with the preload, it mints ids for the requested shard, by the library in $prefix"
 install -d -o postgres -g postgres /var/lib/pgsql "/var/lib/pgsql/$nn" /run/postgresql
 runuser -u postgres -- initdb -D "$data" -A trust >/dev/null
-printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '/run/postgresql'" \
-    "shared_preload_libraries = 'idgen'" >>"$data/postgresql.conf"
+printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '/run/postgresql'" >>"$data/postgresql.conf"
 server start
+runuser -u postgres -- psql -X -f "/usr/share/doc/idgen_$nn/docs/examples/enable.sql"
+server restart
 same "library" "$prefix/lib/idgen.so" "$(mapped)"
-sql "CREATE EXTENSION idgen"
 begin_minting
 
 promise "its SQL tests pass"
@@ -126,7 +126,7 @@ refused 'could not access file "idgen"' "INSERT INTO minted (n) VALUES (1)"
 server stop
 fails '' server start
 grep -q 'FATAL:  could not access file "idgen"' "$log" || die "the log does not say why"
-sed -i '/^shared_preload_libraries/d' "$data/postgresql.conf"
+sed -i '/^shared_preload_libraries/d' "$data/postgresql.auto.conf"
 server start
 same "rows" "$minted" "$(sql "SELECT count(*) FROM minted")"
 

@@ -1,0 +1,87 @@
+-- Prepares a server, and one of its databases, for idgen. Once the files of idgen are installed, run it as a superuser:
+--
+--     psql -d mydb -f enable.sql
+--
+-- Then restart the server. This creates the extension in a schema of its own, appends that to the search_path of the
+-- database, and adds idgen to the libraries that the server preloads. What is there already stays, so it may be run
+-- again. On a standby it only adds the library.
+
+\set ON_ERROR_STOP on
+\set AUTOCOMMIT on
+\set QUIET on
+\set SHOW_CONTEXT never
+\pset tuples_only on
+SET search_path = pg_catalog;    -- otherwise functions and operators of whoever owns the database could be called
+
+-- A server does not start if it is to preload a library that it cannot load.
+DO $$
+BEGIN
+    LOAD 'idgen';
+EXCEPTION WHEN OTHERS THEN
+    RAISE 'this server cannot load the library of idgen' USING
+        DETAIL = format('In "%s": %s.', (SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'), sqlerrm),
+        HINT = format('Nothing was changed. Install idgen with PG_CONFIG=%s/pg_config, and try again.',
+                      (SELECT setting FROM pg_config WHERE name = 'BINDIR'));
+END $$;
+
+-- The list as the next start reads it. It has the form of an array: with commas, and quotes where needed.
+SELECT source = 'command line' AS is_fixed, NOT 'idgen' = ANY (libraries) AS is_new, libraries
+FROM pg_settings, LATERAL (SELECT format('{%s}', CASE source WHEN 'command line' THEN setting ELSE
+    (SELECT f.setting FROM pg_file_settings AS f WHERE lower(f.name) = pg_settings.name ORDER BY seqno DESC LIMIT 1)
+    END)::text[]) AS next (libraries)
+WHERE name = 'shared_preload_libraries' \gset
+SELECT :'is_new' AND :'is_fixed' AS is_out_of_reach \gset
+\if :is_out_of_reach
+    DO $$
+    BEGIN
+        RAISE 'the command line of the server sets "shared_preload_libraries"' USING
+            HINT = 'Nothing was changed. Add idgen to the list there, restart the server, and try again.';
+    END $$;
+\endif
+
+SELECT NOT pg_is_in_recovery() AS is_primary,
+       NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') AS lacks_extension,
+       NOT EXISTS (SELECT FROM pg_namespace
+                   WHERE nspname = 'idgen' AND pg_get_userbyid(nspowner) = current_user) AS lacks_own_schema \gset
+\if :is_primary
+    \if :lacks_extension
+        BEGIN;
+        \if :lacks_own_schema
+            CREATE SCHEMA idgen;    -- fails if it is somebody else's
+        \endif
+        GRANT USAGE ON SCHEMA idgen TO PUBLIC;
+        CREATE EXTENSION idgen SCHEMA idgen;
+        COMMIT;
+    \endif
+
+    SELECT quote_ident(nspname) AS schema, d.oid AS database
+    FROM pg_database AS d, pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+    WHERE datname = current_database() AND extname = 'idgen' \gset
+    -- The path of new sessions: that of the database, of all databases, or of the server.
+    SELECT concat_ws(', ', nullif(path, ''), :'schema') AS path,
+           NOT :'schema' = ANY (regexp_split_to_array(path, ' *, *')) AS lacks_schema
+    FROM coalesce(
+        (SELECT substr(setting, 13) FROM pg_db_role_setting, unnest(setconfig) AS setting
+         WHERE setdatabase IN (0, :database) AND setrole = 0 AND starts_with(setting, 'search_path=')
+         ORDER BY setdatabase DESC LIMIT 1),
+        (SELECT setting FROM pg_file_settings WHERE lower(name) = 'search_path' ORDER BY seqno DESC LIMIT 1),
+        (SELECT boot_val FROM pg_settings WHERE name = 'search_path')) AS path \gset
+    \if :lacks_schema
+        -- The text of the path is taken as it is. Only this statement runs with that path.
+        SELECT set_config('search_path', :'path', false) \g /dev/null
+        ALTER DATABASE :"DBNAME" SET search_path FROM CURRENT;
+        SET search_path = pg_catalog;
+    \endif
+    SELECT format('The role %s has a search_path of its own, %s: append %s to it.', setrole::regrole, path, :'schema')
+    FROM pg_db_role_setting, unnest(setconfig) AS setting, substr(setting, 13) AS path
+    WHERE setdatabase IN (0, :database) AND setrole <> 0 AND starts_with(setting, 'search_path=')
+        AND NOT :'schema' = ANY (regexp_split_to_array(path, ' *, *'));
+\endif
+
+-- Last, when all else has succeeded.
+\if :is_new
+    SELECT 'ALTER SYSTEM SET shared_preload_libraries = ' || string_agg(quote_literal(library), ', ')
+    FROM unnest(:'libraries' || '{idgen}'::text[]) AS library \gexec
+\endif
+SELECT 'Now restart the server.'
+WHERE NOT 'idgen' = ANY (format('{%s}', current_setting('shared_preload_libraries'))::text[]);

@@ -1,0 +1,268 @@
+//! The blocks of the pages that put idgen into a server, run as they stand there, and docs/examples/enable.sql, which
+//! all of them run.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use crate::process::{example, top};
+use crate::server::{Build, Server};
+
+/// The blocks of a page that run enable.sql. They run it where it stands, because no package is installed here.
+fn blocks(page: &str) -> Vec<String> {
+    let text = fs::read_to_string(top().join(page)).expect("a page");
+    let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let local = |word: &str| match word.find("docs/examples/") {
+        Some(start) if word.starts_with("/usr/share/doc/") => word[start..].to_owned(),
+        _ => word.to_owned(),
+    };
+    let blocks: Vec<_> = blocks
+        .filter(|block| block.contains("enable.sql"))
+        .map(|block| block.split(' ').map(local).collect::<Vec<_>>().join(" "))
+        .collect();
+    assert!(!blocks.is_empty(), "{page} has no block with enable.sql");
+    blocks
+}
+
+fn block_of_the_readme() -> String {
+    blocks("README.md").remove(0)
+}
+
+fn all_blocks() -> Vec<String> {
+    ["README.md", "docs/install.md"].iter().flat_map(|page| blocks(page)).collect()
+}
+
+/// enable.sql alone.
+const ENABLE: &str = "psql -d mydb -f docs/examples/enable.sql";
+
+/// A machine on which people paste such a block, with programs in place of those that install packages and restart
+/// servers.
+struct Machine {
+    server: Server,
+}
+
+impl Machine {
+    /// A machine whose server has the database of the blocks.
+    fn new(build: Build, settings: &[&str]) -> Machine {
+        let server = Server::start_empty(build, settings);
+        server.connect().batch_execute("CREATE DATABASE mydb").unwrap();
+        Machine::of(server)
+    }
+
+    fn of(server: Server) -> Machine {
+        let machine = Machine { server };
+        let restart = "#!/bin/sh\necho >>restarts\nexec pg_ctl restart --silent -m fast\n";
+        for (name, text) in [
+            ("sudo", "#!/bin/sh\n[ \"$1\" != -u ] || shift 2\nexec \"$@\"\n"),
+            ("make", "#!/bin/sh\n[ \"$*\" != \"$FAILS\" ]\n"),
+            ("apt", "#!/bin/sh\n"),
+            ("dnf", "#!/bin/sh\n"),
+            ("systemctl", restart),
+            ("pg_ctlcluster", restart),
+        ] {
+            let program = machine.folder().join("bin").join(name);
+            fs::create_dir_all(program.parent().unwrap()).unwrap();
+            fs::write(&program, text).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let examples = machine.folder().join("docs/examples");
+        fs::create_dir_all(&examples).unwrap();
+        fs::copy(example("enable.sql"), examples.join("enable.sql")).unwrap();
+        machine
+    }
+
+    /// The working folder of those who paste.
+    fn folder(&self) -> PathBuf {
+        self.server.host().into()
+    }
+
+    /// Pastes a block into a shell that goes on after a failure, as an interactive one does. Whether it succeeds, and
+    /// what it prints.
+    fn paste(&self, block: &str) -> (bool, String) {
+        self.paste_where_make_fails("never", block)
+    }
+
+    fn paste_where_make_fails(&self, target: &str, block: &str) -> (bool, String) {
+        let mut shell = self.server.shell(&format!("set +eu +o pipefail\n{block}"));
+        let output = shell.env("FAILS", target).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        println!("{block}\n{said}");
+        (output.status.success(), said)
+    }
+
+    fn restarts(&self) -> usize {
+        fs::read_to_string(self.folder().join("restarts")).map_or(0, |text| text.lines().count())
+    }
+
+    /// The answer of a new session in a database.
+    fn answer_in(&self, database: &str, query: &str) -> String {
+        let row = self.server.connect_to(database).query_one(query, &[]);
+        row.unwrap_or_else(|error| panic!("{query}: {error}")).get(0)
+    }
+
+    fn answer(&self, query: &str) -> String {
+        self.answer_in("mydb", query)
+    }
+
+    fn libraries(&self) -> String {
+        self.answer("SHOW shared_preload_libraries")
+    }
+
+    /// What a block that stops may not change.
+    fn state(&self) -> String {
+        self.answer(
+            "SELECT concat(pg_read_file('postgresql.auto.conf'), pg_postmaster_start_time(),
+                (SELECT json_agg(s) FROM pg_db_role_setting s), (SELECT json_agg(nspname) FROM pg_namespace))",
+        )
+    }
+}
+
+const MINT: &str = "SELECT shard_of(snowflake_next_id(5))::text";
+
+/// The lists of libraries and of schemas that were there stay as they are, and a second time changes nothing. The
+/// roles whose own path hides the functions are named.
+#[test]
+fn each_block_adds_idgen_to_what_is_there() {
+    for block in all_blocks() {
+        let list = "Shared_Preload_Libraries = 'pg_stat_statements , $libdir/auto_explain'";
+        let machine = Machine::new(Build::Release, &[list, "search_path = 'unused'"]);
+        let settings = r#"ALTER DATABASE mydb SET search_path = "App", public;
+            CREATE ROLE reader; ALTER ROLE reader IN DATABASE mydb SET search_path = app"#;
+        machine.server.connect().batch_execute(settings).unwrap();
+        let mut files = Vec::new();
+        for restarts in 1..=2 {
+            let (done, said) = machine.paste(&block);
+            assert!(done, "{said}");
+            assert_eq!(machine.restarts(), restarts);
+            assert!(said.contains("role reader has a search_path of its own, app: append idgen"), "{said}");
+            assert_eq!(said.contains("Now restart the server."), restarts == 1, "{said}");
+            assert_eq!(machine.libraries(), r#"pg_stat_statements, "$libdir/auto_explain", idgen"#);
+            assert_eq!(machine.answer("SHOW search_path"), r#""App", public, idgen"#);
+            assert_eq!(machine.answer(MINT), "5");
+            assert_eq!(machine.answer("SELECT coalesce(warning, 'none') FROM idgen_status"), "none");
+            files.push(machine.answer("SELECT pg_read_file('postgresql.auto.conf')"));
+        }
+        assert_eq!(files[0], files[1]);
+    }
+}
+
+/// A list that waits for a restart is kept. So is the path that a database has from the server or from ALTER ROLE ALL,
+/// and an extension in another schema.
+#[test]
+fn what_is_in_effect_later_or_from_elsewhere_is_kept() {
+    let machine = Machine::new(Build::Release, &["search_path = 'first, public'"]);
+    let mut admin = machine.server.connect();
+    admin.batch_execute("ALTER SYSTEM SET shared_preload_libraries = auto_explain").unwrap();
+    assert!(machine.paste(&block_of_the_readme()).0);
+    assert_eq!(machine.libraries(), "auto_explain, idgen");
+    assert_eq!(machine.answer("SHOW search_path"), "first, public, idgen");
+
+    let mut admin = machine.server.connect();
+    admin.batch_execute("CREATE DATABASE other").unwrap();
+    admin.batch_execute(r#"ALTER ROLE ALL SET search_path = "$user", x"#).unwrap();
+    let mut other = machine.server.connect_to("other");
+    other.batch_execute(r#"CREATE SCHEMA "Ids"; CREATE EXTENSION idgen SCHEMA "Ids""#).unwrap();
+    assert!(machine.paste("psql -d other -f docs/examples/enable.sql").0);
+    assert_eq!(machine.answer_in("other", "SHOW search_path"), r#""$user", x, "Ids""#);
+}
+
+/// With the library in its list, the server would not start.
+#[test]
+fn without_the_files_nothing_changes() {
+    for block in all_blocks() {
+        let machine = Machine::new(Build::Bare, &[]);
+        let before = machine.state();
+        let (done, said) = machine.paste(&block);
+        assert!(!done && said.contains("this server cannot load the library of idgen"), "{said}");
+        assert!(said.contains("/pg_config, and try again."), "{said}");
+        assert_eq!((machine.restarts(), machine.state()), (0, before));
+    }
+}
+
+#[test]
+fn after_a_failure_of_make_nothing_changes() {
+    let machine = Machine::new(Build::Release, &[]);
+    let before = machine.state();
+    for target in ["setup", "", "install"] {
+        let (done, said) = machine.paste_where_make_fails(target, &block_of_the_readme());
+        assert!(!done && said.is_empty(), "{said}");
+        assert_eq!((machine.restarts(), &machine.state()), (0, &before));
+    }
+}
+
+/// `ALTER SYSTEM` would have no effect.
+#[test]
+fn a_list_on_the_command_line_is_left_alone() {
+    let machine = Machine::new(Build::Release, &[]);
+    let start = |list: &str| {
+        let restart = format!("pg_ctl restart --silent -o '-c shared_preload_libraries={list}'");
+        assert!(machine.paste(&restart).0);
+    };
+    start("auto_explain");
+    let before = machine.state();
+    let (done, said) = machine.paste(&block_of_the_readme());
+    assert!(!done && said.contains("Add idgen to the list there"), "{said}");
+    assert_eq!((machine.restarts(), machine.state()), (0, before));
+    start("auto_explain,idgen");
+    assert!(machine.paste(ENABLE).0);
+    assert_eq!(machine.answer(MINT), "5");
+}
+
+/// The README has the lines up to the restart run on each standby before they run on the primary.
+#[test]
+fn a_standby_only_preloads_the_library() {
+    let primary = Machine::new(Build::Release, &[]);
+    let standby = Machine::of(primary.server.standby("two"));
+    let database = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = 'mydb')";
+    standby.server.wait_until(database);
+    let block = block_of_the_readme();
+    let (lines, last) = block.rsplit_once(" &&\n").unwrap();
+    assert!(lines.contains("restart") && last.contains("idgen_status"), "{block}");
+    let (done, said) = standby.paste(lines);
+    assert!(done, "{said}");
+    assert_eq!((standby.libraries().as_str(), standby.restarts()), ("idgen", 1));
+    let (done, said) = primary.paste(&block);
+    assert!(done, "{said}");
+    assert_eq!(primary.answer(MINT), "5");
+    // And mints when it is promoted.
+    let here = primary.answer("SELECT pg_current_wal_flush_lsn()::text");
+    standby.server.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{here}'"));
+    primary.server.kill();
+    standby.server.promote();
+    assert_eq!(standby.answer(MINT), "5");
+}
+
+/// The owner of the database has functions and an operator that make them a superuser, before PostgreSQL's own in the
+/// path that they gave to the database, and a schema with the name of ours.
+#[test]
+fn nothing_of_the_owner_of_the_database_is_called() {
+    let machine = Machine::new(Build::Release, &[]);
+    let owner = "CREATE ROLE mallory; ALTER DATABASE mydb OWNER TO mallory";
+    machine.server.connect().batch_execute(owner).unwrap();
+    let mut mallory = machine.server.connect_to("mydb");
+    mallory.batch_execute("SET ROLE mallory; CREATE SCHEMA trap").unwrap();
+    let functions = "SELECT format('CREATE FUNCTION trap.%I(%s) RETURNS %s LANGUAGE plpgsql AS
+                ''BEGIN ALTER ROLE mallory SUPERUSER; RETURN NULL; END''', proname,
+                pg_get_function_identity_arguments(oid), pg_get_function_result(oid))
+        FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY ('{quote_ident, quote_literal,
+            set_config, current_setting, pg_is_in_recovery, substr, starts_with, regexp_split_to_array,
+            current_database, pg_get_userbyid, texteq, nameeqtext}')";
+    let rows = mallory.query(functions, &[]).unwrap();
+    assert!(rows.len() >= 12, "{}", rows.len());
+    for row in rows {
+        mallory.batch_execute(row.get(0)).unwrap();
+    }
+    let operator = "CREATE OPERATOR trap.= (FUNCTION = trap.texteq, LEFTARG = text, RIGHTARG = text);
+        CREATE SCHEMA idgen; ALTER DATABASE mydb SET search_path = trap, pg_catalog";
+    mallory.batch_execute(operator).unwrap();
+    drop(mallory);
+    let (done, said) = machine.paste(ENABLE);
+    assert!(!done && said.contains("schema \"idgen\" already exists"), "{said}");
+    machine.server.connect_to("mydb").batch_execute("DROP SCHEMA idgen").unwrap();
+    let (done, said) = machine.paste(ENABLE);
+    assert!(done, "{said}");
+    assert_eq!(machine.answer("SHOW search_path"), "trap, pg_catalog, idgen");
+    let rights =
+        "SELECT rolsuper::pg_catalog.text FROM pg_roles WHERE rolname OPERATOR(pg_catalog.=) 'mallory'";
+    assert_eq!(machine.answer(rights), "false");
+}
