@@ -80,7 +80,8 @@ find_pg_config() {
 PG_MAJOR=$PG_DEFAULT
 PG_SOURCE=$(find_pg_config)
 if [ -n "$PG_SOURCE" ]; then
-    PG_VERSION_TEXT=$("$PG_SOURCE" --version)
+    PG_VERSION_TEXT=$("$PG_SOURCE" --version) ||
+        die "$PG_SOURCE does not run: install that PostgreSQL first, or set PG_CONFIG to the pg_config of another"
     PG_MAJOR=$(printf %s "$PG_VERSION_TEXT" | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
     [[ " ${PG_VERSIONS[*]} " == *" $PG_MAJOR "* ]] ||
         die "$PG_SOURCE is of $PG_VERSION_TEXT; idgen supports only ${PG_VERSIONS[*]}: set PG_CONFIG"

@@ -1,12 +1,13 @@
 //! Consistency between files of the project that no compiler checks: the dependencies between the modules of the
-//! extension, the errors of SQL, the names and numbers on the pages, the pictures, and the manifests. No server is
-//! needed.
+//! extension, the errors of SQL, the names and numbers on the pages, the pictures, the manifests, and what programs say
+//! that install. No server is needed.
 
 mod arrows;
 mod errors;
 mod kubernetes;
 mod pages;
 mod pictures;
+mod programs;
 mod text;
 mod workflows;
 

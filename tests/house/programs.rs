@@ -1,0 +1,121 @@
+//! What the programs that install say where something is missing, and that they change nothing then.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{files, read, top};
+
+/// Whether a command succeeds, and what it says.
+fn run(command: &mut Command) -> (bool, String) {
+    let output = command.output().expect("a program");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn a_postgresql_that_is_not_there_is_named() {
+    for target in ["setup", "build", "install", "deb"] {
+        let mut make = Command::new("make");
+        make.args(["--no-print-directory", target, "PG_CONFIG=/nowhere/bin/pg_config"]).current_dir(top());
+        let (done, said) = run(&mut make);
+        assert!(!done && said.contains("error: /nowhere/bin/pg_config does not run: install"), "{said}");
+    }
+}
+
+/// An unpacked tarball for PostgreSQL 0, and a server of that version.
+struct Machine(PathBuf);
+
+impl Machine {
+    fn new(name: &str) -> Machine {
+        let machine = Machine(std::env::temp_dir().join(format!("idgen-{name}-{}", std::process::id())));
+        let arch = run(Command::new("uname").arg("-m")).1;
+        let install =
+            read("packaging/tarball/install").replace("PGVERSION", "0").replace("PGARCH", arch.trim());
+        let pg_config = "#!/bin/sh\ncase $1 in
+            --version) echo PostgreSQL 0.1 ;;
+            --*dir) echo ${0%/bin/*}/server/${1#--} ;;
+            esac";
+        for (path, text) in [
+            ("tarball/install", install.as_str()),
+            ("tarball/lib/idgen.so", "library"),
+            ("tarball/share/extension/idgen.control", "control"),
+            ("bin/pg_config", pg_config),
+            ("bin/sudo", "#!/bin/sh\necho sudo: not for you\nexit 1"),
+            ("server/pkglibdir/plpgsql.so", ""),
+            ("server/sharedir/extension/plpgsql.control", ""),
+        ] {
+            let path = machine.0.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("mkdir");
+            fs::write(&path, text).expect("write");
+            fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("chmod");
+        }
+        machine
+    }
+
+    fn installer(&self, argument: &[&str]) -> Command {
+        let mut install = Command::new(self.0.join("tarball/install"));
+        install.args(argument).current_dir("/");
+        for name in ["PG_CONFIG", "PKGLIBDIR", "SHAREDIR", "DESTDIR"] {
+            install.env_remove(name);
+        }
+        let path = std::env::var("PATH").unwrap_or_default();
+        install.env("PATH", format!("{}:{path}", self.0.join("bin").display()));
+        install
+    }
+
+    fn pg_config(&self) -> String {
+        self.0.join("bin/pg_config").display().to_string()
+    }
+
+    /// The files of the server, without those that were there at first.
+    fn installed(&self) -> Vec<String> {
+        let found = files(&self.0.join("server").display().to_string(), "");
+        found.into_iter().filter(|path| !path.contains("plpgsql")).collect()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The first pg_config on the path may be another server's.
+#[test]
+fn the_tarball_wants_its_server_named() {
+    let machine = Machine::new("named");
+    for argument in [&[][..], &["remove"]] {
+        let (done, said) = run(&mut machine.installer(argument));
+        let wanted = format!("such as: PG_CONFIG={} ", machine.pg_config());
+        assert!(!done && said.contains(&wanted), "{said}");
+        assert_eq!(machine.installed(), [""; 0]);
+    }
+    let (done, said) = run(machine.installer(&[]).env("PG_CONFIG", machine.pg_config()));
+    assert!(done && machine.installed().len() == 2, "{said}");
+    let (done, said) = run(machine.installer(&["remove"]).env("PG_CONFIG", machine.pg_config()));
+    assert!(done && machine.installed().is_empty(), "{said}");
+}
+
+#[test]
+fn the_tarball_looks_for_its_rights_first() {
+    const NOBODY: u32 = 65534;
+    let machine = Machine::new("rights");
+    let folders = ["server/pkglibdir", "server/sharedir/extension"].map(|folder| machine.0.join(folder));
+    let allow =
+        |folder: &Path, mode| fs::set_permissions(folder, Permissions::from_mode(mode)).expect("chmod");
+    folders.iter().for_each(|folder| allow(folder, 0o555));
+    for argument in [&[][..], &["remove"]] {
+        let mut install = machine.installer(argument);
+        install.env("PG_CONFIG", machine.pg_config());
+        if nix::unistd::geteuid().is_root() {
+            install.uid(NOBODY);
+        }
+        let (done, said) = run(&mut install);
+        assert!(!done && said.contains("error: you may not write to "), "{said}");
+        assert!(!said.contains("idgen.so"), "{said}");
+    }
+    folders.iter().for_each(|folder| allow(folder, 0o755));
+}
