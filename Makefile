@@ -3,7 +3,7 @@ SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-arm \
     reproduce pgxn-zip workflows demo record psql clean-demo pictures test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
-    bench bench-latency bench-scale clean
+    bench bench-latency bench-scale deb clean
 
 all: build
 
@@ -25,8 +25,11 @@ uninstall: ## delete the files that install copies
 installcheck: ## run SQL tests on a running server: PGHOST=... PGPORT=... PGUSER=...
 	scripts/test installcheck
 
-package: ## make a Debian package, a tarball and an RPM package for this PostgreSQL, in .build/dist
+package: ## make the next three, for this PostgreSQL, in .build/dist
 	scripts/package
+
+deb: ## make a Debian package for this PostgreSQL and this Debian, in .build/dist
+	scripts/deb
 
 tarball: ## make the tarball for this PostgreSQL and the GNU C library from 2.28 on; ARCH=aarch64 for ARM
 	scripts/tarball $(ARCH)
