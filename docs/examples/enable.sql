@@ -20,7 +20,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     RAISE 'this server cannot load the library of idgen' USING
         DETAIL = format('In "%s": %s.', (SELECT setting FROM pg_config WHERE name = 'PKGLIBDIR'), sqlerrm),
-        HINT = format('Nothing was changed. Install idgen with PG_CONFIG=%s/pg_config, and try again.',
+        HINT = format('Nothing was changed. Install idgen for this server (PG_CONFIG=%s/pg_config), and try again.',
                       (SELECT setting FROM pg_config WHERE name = 'BINDIR'));
 END $$;
 

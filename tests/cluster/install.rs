@@ -174,7 +174,7 @@ fn without_the_files_nothing_changes() {
         let before = machine.state();
         let (done, said) = machine.paste(&block);
         assert!(!done && said.contains("this server cannot load the library of idgen"), "{said}");
-        assert!(said.contains("/pg_config, and try again."), "{said}");
+        assert!(said.contains("/pg_config), and try again."), "{said}");
         assert_eq!((machine.restarts(), machine.state()), (0, before));
     }
 }
