@@ -1071,10 +1071,11 @@ BEGIN ATOMIC
         FROM minting
     ),
     -- A column without a default of its own uses that of its domain. PostgreSQL raises an error for an expression that
-    -- is nested too deeply, which one table's owner could so do to everybody.
+    -- is nested too deeply, which one table's owner could so do to everybody. A
+    -- default has no columns; with its relation, PostgreSQL would wait for whoever has locked it.
     defaults AS (
         SELECT DISTINCT d.adrelid AS relation, d.adnum AS number,
-               CASE WHEN octet_length(d.adbin::text) <= 10000 THEN pg_get_expr(d.adbin, d.adrelid)
+               CASE WHEN octet_length(d.adbin::text) <= 10000 THEN pg_get_expr(d.adbin, 0)
                     ELSE concat('/* not read: ', octet_length(d.adbin::text), ' bytes as stored */') END AS expression
         FROM minting JOIN pg_depend AS use
                  ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid

@@ -156,7 +156,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS 'Returns the id t
 -- nothing but calls, text and a few types of PostgreSQL is ever in a template. Constants of other types would also
 -- depend on settings such as DateStyle.
 CREATE FUNCTION @extschema@.idgen_read_default(
-        "default" pg_node_tree, relation oid,
+        "default" pg_node_tree,
         OUT shard integer, OUT expression text, OUT template text, OUT max_shard integer)
     RETURNS record
     LANGUAGE plpgsql STABLE PARALLEL SAFE
@@ -186,7 +186,8 @@ BEGIN
         expression := '/* not a default */';
         RETURN;
     END IF;
-    expression := pg_get_expr("default", relation);
+    -- A default has no columns. With the relation, PostgreSQL would wait for whoever has locked it.
+    expression := pg_get_expr("default", 0);
     SELECT count(call) > 0 AND bool_and(call IS NOT NULL OR part[1] NOT IN (next_id, next_id_js)),
            count(call) > 0 AND bool_and(call IS NOT NULL OR part[1] ~ known),
            min(part[3]) FILTER (WHERE call IS NOT NULL),
@@ -205,8 +206,8 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idgen_read_default(pg_node_tree, oid) IS
-'Reads one default for idgen_columns: the default of a column of a relation, as stored in pg_attrdef, or that of a domain, as stored in pg_type, with 0 for the relation. Returns its text; the shard for which its calls of snowflake_next_id or snowflake_next_id_js mint, null if there is none or more than one; the text with %1$s in place of the shard, for format(), null if it is not of a form that snowflake_assign_shard changes; and the greatest shard that the calls allow. Of an expression longer than 10,000 bytes as stored, or that is not a default, it returns only a comment in place of the text.';
+COMMENT ON FUNCTION @extschema@.idgen_read_default(pg_node_tree) IS
+'Reads one default for idgen_columns: the default of a column, as stored in pg_attrdef, or that of a domain, as stored in pg_type. Returns its text; the shard for which its calls of snowflake_next_id or snowflake_next_id_js mint, null if there is none or more than one; the text with %1$s in place of the shard, for format(), null if it is not of a form that snowflake_assign_shard changes; and the greatest shard that the calls allow. Of an expression longer than 10,000 bytes as stored, or that is not a default, it returns only a comment in place of the text.';
 
 CREATE FUNCTION @extschema@.idgen_columns(
         OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
@@ -225,7 +226,7 @@ BEGIN ATOMIC
          JOIN pg_class AS c ON c.oid = place.objid AND c.relpersistence <> 't'
          JOIN pg_attrdef AS own ON own.adrelid = c.oid
          JOIN pg_attribute AS a ON a.attrelid = own.adrelid AND a.attnum = own.adnum
-         CROSS JOIN LATERAL @extschema@.idgen_read_default(own.adbin, c.oid) AS d
+         CROSS JOIN LATERAL @extschema@.idgen_read_default(own.adbin) AS d
     WHERE (
         SELECT true FROM pg_depend AS use
         WHERE use.classid = 'pg_attrdef'::regclass AND use.objid = own.oid AND use.refclassid = 'pg_proc'::regclass
@@ -243,7 +244,7 @@ BEGIN ATOMIC
          JOIN pg_class AS c ON c.oid = place.objid AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p', 'f', 'v')
          JOIN pg_attribute AS a ON a.attrelid = c.oid AND NOT a.atthasdef AND NOT a.attisdropped
          JOIN pg_type AS t ON t.oid = a.atttypid AND t.typdefaultbin IS NOT NULL
-         CROSS JOIN LATERAL @extschema@.idgen_read_default(t.typdefaultbin, '0'::oid) AS d
+         CROSS JOIN LATERAL @extschema@.idgen_read_default(t.typdefaultbin) AS d
     WHERE (
         SELECT true FROM pg_depend AS use
         WHERE use.classid = 'pg_type'::regclass AND use.objid = t.oid AND use.refclassid = 'pg_proc'::regclass
@@ -410,7 +411,7 @@ BEGIN
                                           AND own.deptype = 'e' AND own.refclassid = 'pg_extension'::regclass
                  JOIN pg_extension AS e ON e.oid = own.refobjid AND e.extname = 'idgen'
             WHERE d.adrelid = item.relation AND a.attname = item.column
-              AND pg_get_expr(d.adbin, d.adrelid) = item.new_expression) THEN
+              AND pg_get_expr(d.adbin, 0) = item.new_expression) THEN
             RAISE EXCEPTION 'a table or schema was renamed concurrently'
                 USING ERRCODE = '40001',
                       DETAIL = format('Column %I.%I did not get its default.', item.table, item.column),

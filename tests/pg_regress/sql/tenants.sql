@@ -107,6 +107,19 @@ SELECT * FROM snowflake_assign_shard('neighbor', 21);
 \set VERBOSITY sqlstate
 SELECT * FROM snowflake_assign_shard('mallory', 7);
 \set VERBOSITY default
+DROP TABLE mallory.photos;
+
+-- What the rule of CONTRIBUTING.md relies on: to plan a query evaluates the constant parts of an index, and COPY does not
+-- plan one.
+SET ROLE regress_idgen_mallory;
+CREATE FUNCTION mallory.constant() RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN mallory.trap(); END $$;
+CREATE TABLE mallory.indexed (id bigint DEFAULT public.snowflake_next_id(7), CHECK (mallory.trap() OR id > 0));
+CREATE INDEX ON mallory.indexed (mallory.constant());
+RESET ROLE;
+COPY mallory.indexed (id) TO STDOUT;
+SELECT snowflake_assign_shard('mallory', 8);
+SELECT rolsuper FROM pg_roles WHERE rolname = 'regress_idgen_mallory';
+SELECT max(id) FROM mallory.indexed;
 SELECT rolsuper FROM pg_roles WHERE rolname = 'regress_idgen_mallory';
 
 DROP FUNCTION attack;
@@ -130,7 +143,6 @@ CREATE FUNCTION internal_errors(OUT expressions bigint, OUT failed text) LANGUAG
 DECLARE
     item record;
     tree pg_node_tree;
-    relation oid;
 BEGIN
     expressions := 0;
     failed := '';
@@ -138,18 +150,16 @@ BEGIN
                 WHERE atttypid = 'pg_node_tree'::regtype AND relkind = 'r' AND relnamespace = 'pg_catalog'::regnamespace
     LOOP
         FOR tree IN EXECUTE format('SELECT %I FROM %s WHERE %1$I IS NOT NULL', item.attname, item.catalog) LOOP
-            FOREACH relation IN ARRAY ARRAY[0, 1, 'narrow'::regclass, 'wide'::regclass]::oid[] LOOP
-                expressions := expressions + 1;
-                BEGIN
-                    PERFORM idgen_read_default(tree, relation);
-                EXCEPTION WHEN OTHERS THEN
-                    IF strpos(failed, sqlstate) = 0 THEN failed := concat(failed, ' ', sqlstate); END IF;
-                END;
-            END LOOP;
+            expressions := expressions + 1;
+            BEGIN
+                PERFORM idgen_read_default(tree);
+            EXCEPTION WHEN OTHERS THEN
+                IF strpos(failed, sqlstate) = 0 THEN failed := concat(failed, ' ', sqlstate); END IF;
+            END;
         END LOOP;
     END LOOP;
 END $$;
-SELECT expressions > 500 AS expressions, failed FROM internal_errors();
+SELECT expressions > 100 AS expressions, failed FROM internal_errors();
 DROP FUNCTION internal_errors, body, preset;
 DROP VIEW wide_view;
 DROP TABLE wide, narrow;
