@@ -5,6 +5,7 @@ mod arrows;
 mod kubernetes;
 mod pages;
 mod pictures;
+mod strangers;
 mod text;
 mod workflows;
 
