@@ -402,16 +402,18 @@ BEGIN
         EXECUTE format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I SET DEFAULT %s',
                        target_name, item.table, item.column, item.new_expression);
         -- The statement names schemas, the table and the function. They could have been renamed before it locked them.
-        IF NOT EXISTS (
-            SELECT FROM pg_attrdef AS d
-                 JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
-                 JOIN pg_depend AS use ON use.classid = 'pg_attrdef'::regclass AND use.objid = d.oid
-                                          AND use.refclassid = 'pg_proc'::regclass
-                 JOIN pg_depend AS own ON own.classid = 'pg_proc'::regclass AND own.objid = use.refobjid
-                                          AND own.deptype = 'e' AND own.refclassid = 'pg_extension'::regclass
-                 JOIN pg_extension AS e ON e.oid = own.refobjid AND e.extname = 'idgen'
-            WHERE d.adrelid = item.relation AND a.attname = item.column
-              AND pg_get_expr(d.adbin, 0) = item.new_expression) THEN
+        -- Of the table's defaults only this one is printed: others may be nested too deeply.
+        IF pg_get_expr((
+               SELECT d.adbin
+               FROM pg_attrdef AS d JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+               WHERE d.adrelid = item.relation AND a.attname = item.column AND EXISTS (
+                   SELECT FROM pg_depend AS use
+                        JOIN pg_depend AS own ON own.classid = 'pg_proc'::regclass AND own.objid = use.refobjid
+                        JOIN pg_extension AS e ON e.oid = own.refobjid AND e.extname = 'idgen'
+                   WHERE use.classid = 'pg_attrdef'::regclass AND use.objid = d.oid
+                     AND use.refclassid = 'pg_proc'::regclass
+                     AND own.refclassid = 'pg_extension'::regclass AND own.deptype = 'e')
+               ), 0) IS DISTINCT FROM item.new_expression THEN
             RAISE EXCEPTION 'a table or schema was renamed concurrently'
                 USING ERRCODE = '40001',
                       DETAIL = format('Column %I.%I did not get its default.', item.table, item.column),

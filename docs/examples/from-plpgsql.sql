@@ -198,7 +198,7 @@ BEGIN
                CASE WHEN octet_length(d.adbin::text) <= 10000 THEN pg_get_expr(d.adbin, 0)
                     ELSE '(too long to be printed)' END AS expression
         FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
-             JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+             JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND attgenerated = ''
              JOIN pg_class AS c ON c.oid = d.adrelid AND relpersistence <> 't'
         WHERE refclassid = 'pg_proc'::regclass AND refobjid = function
     LOOP

@@ -113,7 +113,13 @@ DROP TABLE mallory.photos;
 -- plan one.
 SET ROLE regress_idgen_mallory;
 CREATE FUNCTION mallory.constant() RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN mallory.trap(); END $$;
-CREATE TABLE mallory.indexed (id bigint DEFAULT public.snowflake_next_id(7007), CHECK (mallory.trap() OR id > 0));
+CREATE TABLE mallory.indexed (
+    id bigint DEFAULT public.snowflake_next_id(7007), CHECK (mallory.trap() OR id > 0), deep bigint,
+    generated bigint GENERATED ALWAYS AS (id + mallory.constant()::integer) STORED
+);
+DO $$ BEGIN
+    EXECUTE format('ALTER TABLE mallory.indexed ALTER deep SET DEFAULT %s 5 %s', repeat('abs(', 3000), repeat(')', 3000));
+END $$;
 CREATE INDEX ON mallory.indexed (mallory.constant());
 RESET ROLE;
 COPY mallory.indexed (id) TO STDOUT;
