@@ -238,7 +238,7 @@ fn names_change_while_a_shard_is_assigned() {
         )
         .unwrap();
     let waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'relation'";
-    let mut during = |locked: &str, change: &str| {
+    let during = |locked: &str, change: &str| {
         let mut holder = server.connect();
         let mut holder = holder.transaction().unwrap();
         holder.batch_execute(locked).unwrap();
