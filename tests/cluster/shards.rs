@@ -496,7 +496,7 @@ fn a_function_is_replaced_beside_hostile_tables() {
              CREATE INDEX ON mallory.indexed (mallory.trap());
              CREATE TABLE mallory.nested (id bigint);
              DO $$ BEGIN EXECUTE format('ALTER TABLE mallory.nested ALTER id SET DEFAULT %s insta5.next_id() %s',
-                                        repeat('abs(', 3000), repeat(')', 3000)); END $$;
+                                        repeat('abs(', 1000), repeat(')', 1000)); END $$;
              RESET ROLE;
              CREATE TABLE mallory.of_superuser (id bigint DEFAULT insta5.next_id());",
         )
@@ -511,7 +511,7 @@ fn a_function_is_replaced_beside_hostile_tables() {
     let mut informed = take_over(&server);
     informed.args(["-v", &format!("past={past}")]);
     let said = String::from_utf8(run(informed).stderr).unwrap();
-    assert!(said.contains("not changed: mallory.nested.id"), "{said}");
+    assert!(said.contains("mallory.nested.id DEFAULT (too long to be printed)"), "{said}");
     assert!(client.query_one("SELECT insta5.next_id()", &[]).unwrap().get::<_, i64>(0) > past);
     assert!(!server.answer::<bool>("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"));
     assert_eq!(

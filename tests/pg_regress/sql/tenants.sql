@@ -118,7 +118,7 @@ CREATE TABLE mallory.indexed (
     generated bigint GENERATED ALWAYS AS (id + mallory.constant()::integer) STORED
 );
 DO $$ BEGIN
-    EXECUTE format('ALTER TABLE mallory.indexed ALTER deep SET DEFAULT %s 5 %s', repeat('abs(', 3000), repeat(')', 3000));
+    EXECUTE format('ALTER TABLE mallory.indexed ALTER deep SET DEFAULT %s 5 %s', repeat('abs(', 1000), repeat(')', 1000));
 END $$;
 CREATE INDEX ON mallory.indexed (mallory.constant());
 RESET ROLE;
