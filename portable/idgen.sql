@@ -1057,6 +1057,11 @@ END $$;
 -- find the shard in it. With this search_path PostgreSQL writes the name of a function in only one way, so that a
 -- name stands for one function. The text is read token by token, so that a literal that looks like a call is not
 -- taken for one.
+--
+-- The template becomes part of a statement, perhaps of a superuser for tables of others. PostgreSQL's parser runs the
+-- input function of the type of a literal, and with it the CHECK of a domain, even one inside an array or a row. So
+-- nothing but calls, text and a few types of PostgreSQL is ever in a template. Constants of other types would also
+-- depend on settings such as DateStyle.
 CREATE OR REPLACE FUNCTION idgen_portable.columns(
         OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
         OUT template text, OUT relation oid, OUT max_shard integer, OUT namespace oid)
@@ -1079,18 +1084,24 @@ BEGIN ATOMIC
         SELECT array_agg(DISTINCT name) AS names,
                '((([A-Za-z0-9_$.]|"[^"]*")+)[(]((shard|"shard") => ){0,1}([0-9]*)[)]'
                '|(''[^'']*'')+|([A-Za-z0-9_$.]|"[^"]*")+|.)' AS token,
+               '^(''.*|text|"text"|numeric|character|varying|[(): |])$' AS known,
                chr(37) AS percent
         FROM minting
     ),
-    -- A column without a default of its own uses that of its domain.
+    -- A column without a default of its own uses that of its domain. PostgreSQL raises an error for an expression that
+    -- is nested too deeply, which one table's owner could so do to everybody. A
+    -- default has no columns; with its relation, PostgreSQL would wait for whoever has locked it.
     defaults AS (
         SELECT DISTINCT d.adrelid AS relation, d.adnum AS number,
-               pg_get_expr(d.adbin, d.adrelid) AS expression
+               CASE WHEN octet_length(d.adbin::text) <= 10000 THEN pg_get_expr(d.adbin, 0)
+                    ELSE concat('/* not read: ', octet_length(d.adbin::text), ' bytes as stored */') END AS expression
         FROM minting JOIN pg_depend AS use
                  ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
              JOIN pg_attrdef AS d ON use.classid = 'pg_attrdef'::regclass AND use.objid = d.oid
         UNION ALL
-        SELECT DISTINCT a.attrelid, a.attnum, pg_get_expr(t.typdefaultbin, 0)
+        SELECT DISTINCT a.attrelid, a.attnum,
+               CASE WHEN octet_length(t.typdefaultbin::text) <= 10000 THEN pg_get_expr(t.typdefaultbin, 0)
+                    ELSE concat('/* not read: ', octet_length(t.typdefaultbin::text), ' bytes as stored */') END
         FROM minting JOIN pg_depend AS use
                  ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
              JOIN pg_type AS t ON use.classid = 'pg_type'::regclass AND use.objid = t.oid
@@ -1100,7 +1111,7 @@ BEGIN ATOMIC
     SELECT n.nspname::text, c.relname::text, a.attname::text,
            CASE WHEN read.all_of_it AND read.least = read.greatest THEN nullif(read.least, '')::integer END,
            d.expression,
-           CASE WHEN read.all_of_it THEN read.template END,
+           CASE WHEN read.writable THEN read.template END,
            c.oid,
            read.max_shard,
            n.oid
@@ -1111,6 +1122,7 @@ BEGIN ATOMIC
          CROSS JOIN grammar
          CROSS JOIN LATERAL (
              SELECT count(call) > 0 AND count(*) FILTER (WHERE part[1] = ANY (names)) = 0 AS all_of_it,
+                    count(call) > 0 AND bool_and(call IS NOT NULL OR part[1] ~ known) AS writable,
                     min(part[6]) FILTER (WHERE call IS NOT NULL) AS least,
                     max(part[6]) FILTER (WHERE call IS NOT NULL) AS greatest,
                     string_agg(replace(coalesce(call, part[1]), percent, percent || percent)
@@ -1123,7 +1135,7 @@ BEGIN ATOMIC
          ) AS read;
 END;
 COMMENT ON FUNCTION idgen_portable.columns() IS
-'Returns the rows of the view idgen_columns, with more columns: template is the default with a placeholder for its shard, for format(), null if not every call could be read; relation and namespace are the OIDs of the table and its schema, and a condition on them is found by an index; max_shard is the greatest shard that the calls allow.';
+'Returns the rows of the view idgen_columns, with more columns: template is the default with a placeholder for its shard, for format(), null if it is not of a form that snowflake_assign_shard changes; relation and namespace are the OIDs of the table and its schema, and a condition on them is found by an index; max_shard is the greatest shard that the calls allow.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_columns(
         OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
@@ -1134,7 +1146,7 @@ BEGIN ATOMIC
     SELECT * FROM idgen_portable.columns();
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
-'Returns the rows of the view idgen_columns, with more columns: template is the default with a placeholder for its shard, for format(), null if not every call could be read; relation and namespace are the OIDs of the table and its schema, and a condition on them is found by an index; max_shard is the greatest shard that the calls allow. Portable edition.';
+'Returns the rows of the view idgen_columns, with more columns: template is the default with a placeholder for its shard, for format(), null if it is not of a form that snowflake_assign_shard changes; relation and namespace are the OIDs of the table and its schema, and a condition on them is found by an index; max_shard is the greatest shard that the calls allow. Portable edition.';
 
 CREATE OR REPLACE VIEW @extschema@.idgen_columns AS
     SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
@@ -1143,7 +1155,7 @@ COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'Schema of the table.';
 COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'Name of the table, partition, child, foreign table or view.';
 COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'Name of the column.';
 COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'Shard that the default mints for. Null for snowflake_next_id(), which uses the shard of the session, and if the shard is not a constant or there is more than one.';
-COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain.';
+COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain. A comment in place of one longer than 10,000 bytes as stored.';
 GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(
@@ -1159,6 +1171,7 @@ DECLARE
     target_name CONSTANT name := (SELECT nspname FROM pg_namespace WHERE oid = target);
     found_columns bigint;
     list text;
+    place text;
     item record;
 BEGIN
     IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
@@ -1214,15 +1227,20 @@ BEGIN
 
     SELECT count(*),
            string_agg(concat(quote_ident(c.table), '.', quote_ident(c.column), ' DEFAULT ', c.expression), '; '
-                      ORDER BY c.relation, c.column COLLATE "C") FILTER (WHERE c.template IS NULL)
-    INTO found_columns, list
+                      ORDER BY c.relation, c.column COLLATE "C") FILTER (WHERE other),
+           min(concat(quote_ident(c.schema), '.', quote_ident(c.table), ' ALTER COLUMN ', quote_ident(c.column))
+               COLLATE "C") FILTER (WHERE other)
+    INTO found_columns, list, place
     FROM idgen_portable.columns() AS c
+         CROSS JOIN LATERAL (SELECT c.template IS NULL AND c.shard IS DISTINCT FROM new_shard AS other) AS o
     WHERE c.namespace = target;
     IF list IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '0A000',
-            MESSAGE = concat('the shard in a default of schema "', target_name, '" cannot be read'),
-            DETAIL = concat('snowflake_assign_shard does not rewrite these defaults by guessing: ', list, '.'),
-            HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
+            MESSAGE = concat('schema "', target_name, '" has a default that cannot be rewritten'),
+            DETAIL = concat('snowflake_assign_shard rewrites only calls with a number, alone, joined to text, or cast to '
+                            'text, varchar or numeric, because anything else could run code of others. These are '
+                            'not: ', list, '.'),
+            HINT = concat('The owner of the table can give it the shard: ALTER TABLE ONLY ', place, ' SET DEFAULT.');
     ELSIF found_columns = 0 THEN
         RAISE NOTICE USING
             MESSAGE = concat('schema "', target_name, '" has no column whose default calls snowflake_next_id'),
@@ -1258,7 +1276,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner. Portable edition.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a default that is more than a call with a number, 42501 not the owner. Portable edition.';
 
 -- Watching --------------------------------------------------------------------------------------
 

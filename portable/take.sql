@@ -27,12 +27,16 @@ SELECT $query$
     WHERE relkind NOT IN ('S', 'i') AND relnamespace = 'idgen_portable'::regnamespace
        OR obj_description(oid, 'pg_class') LIKE '% Portable edition.' AND relname ~ '^(snowflake_|idgen_)'
     OFFSET 0    -- or a condition on what it gives would be asked of every function there is
-$query$ AS parts, :'DBNAME' AS app \gset
-\connect :fresh
+$query$ AS parts \gset
+-- By its name alone, a database could say which server to connect to.
+SELECT max(target) FILTER (WHERE place = 'app') AS app, max(target) FILTER (WHERE place = 'fresh') AS fresh
+FROM (VALUES ('app', :'DBNAME'), ('fresh', :'fresh')) AS databases (place, name),
+     concat('dbname=''', replace(replace(name, chr(92), repeat(chr(92), 2)), '''', concat(chr(92), '''')), '''') AS target \gset
+\connect -reuse-previous=on :fresh
 SET ROLE NONE;
 SET search_path = pg_catalog, pg_temp;
 SELECT json_object_agg(name, definition) AS ours FROM (:parts) AS parts \gset
-\connect :app
+\connect -reuse-previous=on :app
 SET ROLE NONE;
 SET search_path = pg_catalog, pg_temp;
 SET client_min_messages = warning;

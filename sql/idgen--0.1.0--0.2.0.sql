@@ -152,8 +152,13 @@ COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS 'Returns the id t
 -- find the shard in it. With this search_path PostgreSQL writes the name of a function in only one way, so that a
 -- name stands for one function. The text is read token by token, so that a literal that looks like a call is not
 -- taken for one.
+--
+-- The template becomes part of a statement, perhaps of a superuser for tables of others. PostgreSQL's parser runs the
+-- input function of the type of a literal, and with it the CHECK of a domain, even one inside an array or a row. So
+-- nothing but calls, text and a few types of PostgreSQL is ever in a template. Constants of other types would also
+-- depend on settings such as DateStyle.
 CREATE FUNCTION @extschema@.idgen_read_default(
-        "default" pg_node_tree, relation oid,
+        "default" pg_node_tree,
         OUT shard integer, OUT expression text, OUT template text, OUT max_shard integer)
     RETURNS record
     LANGUAGE plpgsql STABLE PARALLEL SAFE
@@ -168,29 +173,43 @@ DECLARE
     token CONSTANT text :=
         '(((?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+)[(](?:(?:shard|"shard") => )?([0-9]*)[)]'
         '|''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)';
+    known CONSTANT text := '^(''.*|"?text"?|numeric|character|varying|[(): |])$';
     readable boolean;
+    writable boolean;
     least text;
     greatest text;
 BEGIN
-    expression := pg_get_expr("default", relation);
+    -- PostgreSQL raises an error for an expression that is nested too deeply, which one table's owner could so do to
+    -- everybody, and for one that is not a default. This is a subtransaction less than catching the error.
+    IF octet_length("default"::text) > 10000 THEN
+        expression := format('/* not read: %s bytes as stored */', octet_length("default"::text));
+        RETURN;
+    ELSIF strpos("default"::text, '{VAR ') + strpos("default"::text, '{QUERY ') > 0 THEN
+        expression := '/* not a default */';
+        RETURN;
+    END IF;
+    -- A default has no columns. With the relation, PostgreSQL would wait for whoever has locked it.
+    expression := pg_get_expr("default", 0);
     SELECT count(call) > 0 AND bool_and(call IS NOT NULL OR part[1] NOT IN (next_id, next_id_js)),
+           count(call) > 0 AND bool_and(call IS NOT NULL OR part[1] ~ known),
            min(part[3]) FILTER (WHERE call IS NOT NULL),
            max(part[3]) FILTER (WHERE call IS NOT NULL),
            string_agg(replace(coalesce(call, part[1]), '%', '%%')
                       || CASE WHEN call IS NULL THEN '' ELSE '(%1$s)' END, '' ORDER BY place),
            min(CASE call WHEN next_id THEN 8191 WHEN next_id_js THEN 255 END)
-    INTO readable, least, greatest, template, max_shard
+    INTO readable, writable, least, greatest, template, max_shard
     FROM regexp_matches(expression, token, 'g') WITH ORDINALITY AS tokens (part, place)
          CROSS JOIN LATERAL (SELECT CASE WHEN part[2] IN (next_id, next_id_js) THEN part[2] END AS call) AS ours;
-    IF NOT readable THEN
-        template := NULL;
-    ELSIF least = greatest THEN
+    IF readable AND least = greatest THEN
         shard := nullif(least, '')::integer;
+    END IF;
+    IF NOT writable THEN
+        template := NULL;
     END IF;
 END
 $$;
-COMMENT ON FUNCTION @extschema@.idgen_read_default(pg_node_tree, oid) IS
-'Reads one default for idgen_columns: the default of a column of a relation, as stored in pg_attrdef, or that of a domain, as stored in pg_type, with 0 for the relation. Returns its text; the shard for which its calls of snowflake_next_id or snowflake_next_id_js mint, null if there is none or more than one; the text with %1$s in place of the shard, for format(), null if not every call could be read; and the greatest shard that the calls allow.';
+COMMENT ON FUNCTION @extschema@.idgen_read_default(pg_node_tree) IS
+'Reads one default for idgen_columns: the default of a column, as stored in pg_attrdef, or that of a domain, as stored in pg_type. Returns its text; the shard for which its calls of snowflake_next_id or snowflake_next_id_js mint, null if there is none or more than one; the text with %1$s in place of the shard, for format(), null if it is not of a form that snowflake_assign_shard changes; and the greatest shard that the calls allow. Of an expression longer than 10,000 bytes as stored, or that is not a default, it returns only a comment in place of the text.';
 
 CREATE FUNCTION @extschema@.idgen_columns(
         OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
@@ -209,7 +228,7 @@ BEGIN ATOMIC
          JOIN pg_class AS c ON c.oid = place.objid AND c.relpersistence <> 't'
          JOIN pg_attrdef AS own ON own.adrelid = c.oid
          JOIN pg_attribute AS a ON a.attrelid = own.adrelid AND a.attnum = own.adnum
-         CROSS JOIN LATERAL @extschema@.idgen_read_default(own.adbin, c.oid) AS d
+         CROSS JOIN LATERAL @extschema@.idgen_read_default(own.adbin) AS d
     WHERE (
         SELECT true FROM pg_depend AS use
         WHERE use.classid = 'pg_attrdef'::regclass AND use.objid = own.oid AND use.refclassid = 'pg_proc'::regclass
@@ -227,7 +246,7 @@ BEGIN ATOMIC
          JOIN pg_class AS c ON c.oid = place.objid AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p', 'f', 'v')
          JOIN pg_attribute AS a ON a.attrelid = c.oid AND NOT a.atthasdef AND NOT a.attisdropped
          JOIN pg_type AS t ON t.oid = a.atttypid AND t.typdefaultbin IS NOT NULL
-         CROSS JOIN LATERAL @extschema@.idgen_read_default(t.typdefaultbin, '0'::oid) AS d
+         CROSS JOIN LATERAL @extschema@.idgen_read_default(t.typdefaultbin) AS d
     WHERE (
         SELECT true FROM pg_depend AS use
         WHERE use.classid = 'pg_type'::regclass AND use.objid = t.oid AND use.refclassid = 'pg_proc'::regclass
@@ -237,7 +256,7 @@ BEGIN ATOMIC
         LIMIT 1);
 END;
 COMMENT ON FUNCTION @extschema@.idgen_columns() IS
-'Returns the rows of the view idgen_columns, with more columns: template is the default with %1$s in place of its shard, for format(), null if not every call could be read; relation and namespace are the OIDs of the table and its schema, and a condition on them is found by an index; max_shard is the greatest shard that the calls allow.';
+'Returns the rows of the view idgen_columns, with more columns: template is the default with %1$s in place of its shard, for format(), null if it is not of a form that snowflake_assign_shard changes; relation and namespace are the OIDs of the table and its schema, and a condition on them is found by an index; max_shard is the greatest shard that the calls allow.';
 
 CREATE VIEW @extschema@.idgen_columns AS
     SELECT "schema", "table", "column", shard, expression FROM @extschema@.idgen_columns();
@@ -246,7 +265,7 @@ COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'Schema of the table.';
 COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'Name of the table, partition, child, foreign table or view.';
 COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'Name of the column.';
 COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'Shard that the default mints for. Null for snowflake_next_id(), which uses the shard of the session, and if the shard is not a constant or there is more than one.';
-COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain.';
+COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain. A comment in place of one longer than 10,000 bytes as stored.';
 GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
 CREATE FUNCTION @extschema@.idgen_allows(shard integer) RETURNS boolean
@@ -299,19 +318,18 @@ BEGIN
                   HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 
-    -- The names below were resolved when the extension was created. If the schema was renamed since, others may own
-    -- objects of these names.
+    -- Only one call at a time in a database, so that two calls that assign one shard to two schemas see each other,
+    -- and two calls for one schema do not wait for each other's tables.
+    PERFORM pg_advisory_xact_lock('pg_extension'::regclass::oid::integer, oid::integer)
+    FROM pg_extension WHERE extname = 'idgen';
+
+    -- The names below were written when the extension was created. If the schema was renamed since, others may own
+    -- objects of these names. It could also be renamed while this call waits for a lock.
     IF to_regnamespace('@extschema@') IS DISTINCT FROM (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') THEN
         RAISE EXCEPTION 'the schema of the extension has been renamed'
             USING ERRCODE = '55000', DETAIL = 'The name of idgen''s schema was @extschema@ when the extension was created.',
                   HINT = 'Rename it back.';
     END IF;
-
-    -- Only one call at a time in a database, so that two calls that assign one shard to two schemas see each other,
-    -- and two calls for one schema do not wait for each other's tables.
-    PERFORM pg_advisory_xact_lock(
-        'pg_proc'::regclass::oid::integer,
-        '@extschema@.snowflake_assign_shard(regnamespace,integer,boolean)'::regprocedure::oid::integer);
 
     IF NOT share THEN
         -- Among thousands of tables, examine only those with the number in a default that mints. If it is in the
@@ -353,19 +371,28 @@ BEGIN
         EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', target_name, item.table);
     END LOOP;
 
+    IF to_regnamespace('@extschema@') IS DISTINCT FROM (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen') THEN
+        RAISE EXCEPTION 'the schema of the extension has been renamed'
+            USING ERRCODE = '55000', DETAIL = 'The name of idgen''s schema was @extschema@ when the extension was created.',
+                  HINT = 'Rename it back.';
+    END IF;
+
     SELECT count(*),
-           string_agg(c.what, '; ' ORDER BY c.relation, c.column COLLATE "C")
-               FILTER (WHERE c.template IS NULL) AS unreadable,
+           string_agg(c.what, '; ' ORDER BY c.relation, c.column COLLATE "C") FILTER (WHERE c.other) AS other,
+           min(format('%I.%I ALTER COLUMN %I', c.schema, c.table, c.column) COLLATE "C") FILTER (WHERE c.other) AS place,
            string_agg(c.what, '; ' ORDER BY c.relation, c.column COLLATE "C")
                FILTER (WHERE c.max_shard < new_shard) AS narrow
     INTO item
-    FROM (SELECT *, format('%I.%I DEFAULT %s', "table", "column", expression) AS what
+    FROM (SELECT *, format('%I.%I DEFAULT %s', "table", "column", expression) AS what,
+                 template IS NULL AND shard IS DISTINCT FROM new_shard AS other
           FROM @extschema@.idgen_columns() WHERE namespace = target) AS c;
-    IF item.unreadable IS NOT NULL THEN
-        RAISE EXCEPTION 'the shard in a default of schema "%" cannot be read', target_name
-            USING ERRCODE = '0A000', DETAIL = format('snowflake_assign_shard does not rewrite these defaults by guessing: %s.',
-                                                     item.unreadable),
-                  HINT = 'Change them with ALTER TABLE ... ALTER COLUMN ... SET DEFAULT first.';
+    IF item.other IS NOT NULL THEN
+        RAISE EXCEPTION 'schema "%" has a default that cannot be rewritten', target_name
+            USING ERRCODE = '0A000',
+                  DETAIL = format('snowflake_assign_shard rewrites only calls with a number, alone, joined to text, or cast to '
+                                  'text, varchar or numeric, because anything else could run code of others. These are '
+                                  'not: %s.', item.other),
+                  HINT = format('The owner of the table can give it the shard: ALTER TABLE ONLY %s SET DEFAULT.', item.place);
     ELSIF item.count = 0 THEN
         RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name
             USING HINT = 'Calls in triggers, or by way of another function, are not detected.';
@@ -378,13 +405,31 @@ BEGIN
     END IF;
 
     FOR item IN
-        SELECT c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
+        SELECT c.relation, c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
         FROM @extschema@.idgen_columns() AS c
         WHERE c.namespace = target AND c.shard IS DISTINCT FROM new_shard
         ORDER BY c.relation, c.column COLLATE "C"
     LOOP
         EXECUTE format('ALTER TABLE ONLY %I.%I ALTER COLUMN %I SET DEFAULT %s',
                        target_name, item.table, item.column, item.new_expression);
+        -- The statement names schemas, the table and the function. They could have been renamed before it locked them.
+        -- Of the table's defaults only this one is printed: others may be nested too deeply.
+        IF pg_get_expr((
+               SELECT d.adbin
+               FROM pg_attrdef AS d JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+               WHERE d.adrelid = item.relation AND a.attname = item.column AND EXISTS (
+                   SELECT FROM pg_depend AS use
+                        JOIN pg_depend AS own ON own.classid = 'pg_proc'::regclass AND own.objid = use.refobjid
+                        JOIN pg_extension AS e ON e.oid = own.refobjid AND e.extname = 'idgen'
+                   WHERE use.classid = 'pg_attrdef'::regclass AND use.objid = d.oid
+                     AND use.refclassid = 'pg_proc'::regclass
+                     AND own.refclassid = 'pg_extension'::regclass AND own.deptype = 'e')
+               ), 0) IS DISTINCT FROM item.new_expression THEN
+            RAISE EXCEPTION 'a table or schema was renamed concurrently'
+                USING ERRCODE = '40001',
+                      DETAIL = format('snowflake_assign_shard did not give column %I.%I its default.', item.table, item.column),
+                      HINT = 'Try again.';
+        END IF;
         "table" := item.table;
         "column" := item.column;
         old_default := item.expression;
@@ -394,7 +439,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a call whose shard is not written as a number, 42501 not the owner.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a default that is more than a call with a number, 40001 a table or schema renamed meanwhile, 42501 not the owner, 55000 schema of the extension renamed.';
 
 -- Watching --------------------------------------------------------------------------------------
 

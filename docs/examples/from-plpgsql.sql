@@ -17,6 +17,11 @@
 -- Before the script changes anything, it calls the function once and checks that the call moved the sequence, that the
 -- id has the shard and the epoch, and that every role that inserts has the privileges to mint with idgen. All other
 -- properties of the function stay: its owner and grants, SECURITY DEFINER, SET, PARALLEL and the like.
+--
+-- The script calls the function with the rights of your session. So it refuses one that belongs to a role with fewer
+-- rights, or is in the schema of one: connect as that role, after GRANT EXECUTE ON FUNCTION snowflake_advance. For the
+-- same reason it does not read the tables of such roles. If any has the function as default, read the greatest id in each
+-- as its owner, and pass the greatest of all with -v past=ID; it counts if the clock was set back.
 
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
@@ -25,8 +30,10 @@ SET search_path = pg_catalog;
 SET client_min_messages = notice;
 SELECT nspname AS idgen FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
 WHERE extname = 'idgen' \gset
+\if :{?past} \else \set past '' \endif
 SELECT set_config('migrate.function', :'function', false), set_config('migrate.sequence', :'sequence', false),
-       set_config('migrate.shard', :'shard', false), set_config('migrate.idgen', :'idgen', false) \g /dev/null
+       set_config('migrate.shard', :'shard', false), set_config('migrate.past', :'past', false),
+       set_config('migrate.idgen', :'idgen', false) \g /dev/null
 
 -- 1. The change, in one transaction.
 BEGIN ISOLATION LEVEL READ COMMITTED;
@@ -38,9 +45,15 @@ DECLARE
     shard CONSTANT integer := current_setting('migrate.shard');
     idgen CONSTANT regnamespace := quote_ident(current_setting('migrate.idgen'));
     mint CONSTANT regprocedure := format('%s.snowflake_next_id(integer)', idgen);
+    -- Roles that may not do all that this session may. The owner of a schema can put another object in the place of one.
+    strangers CONSTANT oid[] := ARRAY(SELECT oid FROM pg_roles WHERE NOT pg_has_role(oid, session_user, 'MEMBER'));
+    their_schemas CONSTANT oid[] := ARRAY(
+        SELECT n.oid FROM pg_namespace AS n JOIN pg_database ON datname = current_database()
+        WHERE CASE nspowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE nspowner END = ANY (strangers));
     old record;
     used regclass[];
     lacking text;
+    unread text;
     definition text;
     id bigint;
     id_shard integer;
@@ -61,6 +74,21 @@ BEGIN
     IF old.prosrc ~ 'snowflake_next_id' THEN
         RAISE NOTICE 'function % already mints ids with idgen', function;
         RETURN;
+    ELSIF old.proowner = ANY (strangers) OR old.pronamespace = ANY (their_schemas)
+          OR (SELECT relowner = ANY (strangers) OR relnamespace = ANY (their_schemas) FROM pg_class WHERE oid = sequence) THEN
+        RAISE 'function %, sequence % or their schemas belong to a role that may not do all that you may',
+                function, sequence
+            USING HINT = 'Connect as that role, after GRANT EXECUTE ON FUNCTION snowflake_advance.';
+    END IF;
+    SELECT string_agg(DISTINCT d.adrelid::regclass::text, ', ') INTO unread
+    FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
+         JOIN pg_class AS c ON c.oid = d.adrelid
+    WHERE refclassid = 'pg_proc'::regclass AND refobjid = function AND relkind IN ('r', 'f') AND relpersistence <> 't'
+      AND (relowner = ANY (strangers) OR relnamespace = ANY (their_schemas));
+    IF unread IS NOT NULL AND current_setting('migrate.past') = '' THEN
+        RAISE 'these tables belong to roles that may not do all that you may: %', unread
+            USING DETAIL = 'To read them could run code of these roles with your rights, by an index for example.',
+                  HINT = 'Read the greatest id in each as its owner, and pass the greatest of all with -v past=ID.';
     END IF;
 
     -- A SECURITY DEFINER function calls idgen as its owner; the new defaults call it as the role that inserts.
@@ -123,15 +151,20 @@ BEGIN
     EXECUTE format('ALTER SEQUENCE %s MAXVALUE %s', sequence, last);
 
     -- A client may have got an id that is in no table yet. It is of this millisecond at the latest, so ids continue
-    -- after this millisecond, and after the greatest id in a table, in case the clock has been set back.
+    -- after this millisecond, and after the greatest id in a table, in case the clock has been set back. A view would
+    -- run what its owner likes, and so would a child or partition of another owner.
     EXECUTE format('SELECT %s.snowflake_max_id(clock_timestamp())', idgen) INTO past;
+    past := greatest(past, nullif(current_setting('migrate.past'), '')::bigint);
     FOR item IN
         SELECT DISTINCT d.adrelid::regclass AS relation, a.attname
         FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
              JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+             JOIN pg_class AS c ON c.oid = d.adrelid
         WHERE refclassid = 'pg_proc'::regclass AND refobjid = function AND atttypid = 'bigint'::regtype
+          AND relkind IN ('r', 'f') AND relpersistence <> 't'
+          AND relowner <> ALL (strangers) AND relnamespace <> ALL (their_schemas)
     LOOP
-        EXECUTE format('SELECT greatest(max(%I), %s) FROM %s', item.attname, past, item.relation) INTO past;
+        EXECUTE format('SELECT greatest(max(%I), %s) FROM ONLY %s', item.attname, past, item.relation) INTO past;
     END LOOP;
     PERFORM pg_sleep(0.002);
     EXECUTE format('SELECT %s.snowflake_advance($1, $2)', idgen) USING shard, past;
@@ -162,9 +195,11 @@ DECLARE
 BEGIN
     FOR item IN
         SELECT DISTINCT d.adrelid::regclass AS relation, a.attname,
-               pg_get_expr(d.adbin, d.adrelid) AS expression
+               CASE WHEN octet_length(d.adbin::text) <= 10000 THEN pg_get_expr(d.adbin, 0)
+                    ELSE '(too long to be printed)' END AS expression
         FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
-             JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum
+             JOIN pg_attribute AS a ON a.attrelid = d.adrelid AND a.attnum = d.adnum AND attgenerated = ''
+             JOIN pg_class AS c ON c.oid = d.adrelid AND relpersistence <> 't'
         WHERE refclassid = 'pg_proc'::regclass AND refobjid = function
     LOOP
         IF item.expression <> function || '()' THEN

@@ -215,9 +215,56 @@ fn a_shard_is_assigned_to_one_schema_only() {
     reader.query("SELECT FROM one.a", &[]).unwrap();
     client.batch_execute("SET lock_timeout = '100ms'").unwrap();
     assert_eq!(code(&mut client, "SELECT snowflake_assign_shard('one', 8)"), "55P03");
-    reader.commit().unwrap();
+    // To look at the columns takes no lock of their tables.
+    reader.batch_execute("LOCK TABLE one.a").unwrap();
     let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = 'one'";
+    client.query_one(shards, &[]).unwrap();
+    reader.commit().unwrap();
     assert_eq!(client.query_one(shards, &[]).unwrap().get::<_, i32>(0), 7);
+}
+
+/// While the call waits for a table, the schema of the extension is renamed, and somebody creates another one of that
+/// name: nothing in it is called. While it waits for a view, another one takes its place: nothing is changed.
+#[test]
+fn names_change_while_a_shard_is_assigned() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client
+        .batch_execute(
+            "DROP EXTENSION idgen; CREATE SCHEMA ids; CREATE EXTENSION idgen SCHEMA ids; CREATE ROLE mallory;
+             CREATE SCHEMA insta5; CREATE TABLE insta5.users (id bigint DEFAULT ids.snowflake_next_id(5));
+             CREATE VIEW insta5.names AS SELECT * FROM insta5.users;
+             ALTER VIEW insta5.names ALTER id SET DEFAULT ids.snowflake_next_id(5)",
+        )
+        .unwrap();
+    let waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'relation'";
+    let during = |locked: &str, change: &str| {
+        let mut holder = server.connect();
+        let mut holder = holder.transaction().unwrap();
+        holder.batch_execute(locked).unwrap();
+        let mut caller = server.connect();
+        let caller =
+            thread::spawn(move || code(&mut caller, "SELECT ids.snowflake_assign_shard('insta5', 7)"));
+        server.wait_until(waiting);
+        holder.batch_execute(change).unwrap();
+        holder.commit().unwrap();
+        caller.join().unwrap()
+    };
+    let another =
+        "ALTER VIEW insta5.names RENAME TO others; CREATE VIEW insta5.names AS SELECT bigint '1' AS id";
+    assert_eq!(during(another, ""), "40001");
+    let shards = "SELECT DISTINCT shard FROM ids.idgen_columns";
+    assert_eq!(client.query_one(shards, &[]).unwrap().get::<_, i32>(0), 5);
+
+    client.batch_execute("DROP VIEW insta5.names, insta5.others").unwrap();
+    let another =
+        "ALTER SCHEMA ids RENAME TO moved; CREATE SCHEMA ids AUTHORIZATION mallory; SET LOCAL ROLE mallory;
+                   CREATE FUNCTION ids.idgen_columns(
+                       OUT \"schema\" text, OUT \"table\" text, OUT \"column\" text, OUT shard integer,
+                       OUT expression text, OUT template text, OUT relation oid, OUT max_shard integer,
+                       OUT namespace oid) RETURNS SETOF record LANGUAGE plpgsql AS
+                       'BEGIN RAISE ''called by %'', current_user; END'";
+    assert_eq!(during("LOCK TABLE ONLY insta5.users", another), "55000");
 }
 
 /// A schema gets another shard under clients that write: no id is there twice, and once the call is over no
@@ -425,6 +472,54 @@ fn a_function_is_replaced_beside_hostile_operators() {
     run(take_over(&server));
 }
 
+/// Others may have the function as the default of a view, a table with an index, or a table that they put in the place
+/// of another. Reading them would run their code as a superuser, so the greatest id is asked for.
+#[test]
+fn a_function_is_replaced_beside_hostile_tables() {
+    let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.max_ahead = 1h"]);
+    let mut client = server.connect();
+    client.batch_execute(OLD_FUNCTION).unwrap();
+    client
+        .batch_execute(
+            "CREATE ROLE mallory; CREATE SCHEMA mallory AUTHORIZATION mallory; GRANT USAGE ON SCHEMA insta5 TO mallory;
+             GRANT USAGE ON SEQUENCE insta5.table_id_seq TO mallory; SET ROLE mallory;
+             CREATE FUNCTION mallory.steal() RETURNS bigint LANGUAGE plpgsql AS
+                 'BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+                            ALTER ROLE mallory SUPERUSER;
+                        END IF;
+                        RETURN 1; END';
+             CREATE FUNCTION mallory.trap() RETURNS bigint IMMUTABLE LANGUAGE plpgsql AS
+                 'BEGIN RETURN mallory.steal(); END';
+             CREATE VIEW mallory.view AS SELECT mallory.trap() AS id;
+             ALTER VIEW mallory.view ALTER id SET DEFAULT insta5.next_id();
+             CREATE TABLE mallory.indexed (id bigint DEFAULT insta5.next_id());
+             CREATE INDEX ON mallory.indexed (mallory.trap());
+             CREATE TABLE mallory.nested (id bigint);
+             DO $$ BEGIN EXECUTE format('ALTER TABLE mallory.nested ALTER id SET DEFAULT %s insta5.next_id() %s',
+                                        repeat('abs(', 1000), repeat(')', 1000)); END $$;
+             RESET ROLE;
+             CREATE TABLE mallory.of_superuser (id bigint DEFAULT insta5.next_id());",
+        )
+        .unwrap();
+    let refused = refusal(take_over(&server));
+    assert!(
+        refused.contains("all that you may: mallory.indexed, mallory.nested, mallory.of_superuser"),
+        "{refused}"
+    );
+    let past =
+        client.query_one("SELECT insta5.next_id() + (60000::bigint << 23)", &[]).unwrap().get::<_, i64>(0);
+    let mut informed = take_over(&server);
+    informed.args(["-v", &format!("past={past}")]);
+    let said = String::from_utf8(run(informed).stderr).unwrap();
+    assert!(said.contains("mallory.nested.id DEFAULT (too long to be printed)"), "{said}");
+    assert!(client.query_one("SELECT insta5.next_id()", &[]).unwrap().get::<_, i64>(0) > past);
+    assert!(!server.answer::<bool>("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"));
+    assert_eq!(
+        server.answer::<i64>("SELECT count(*) FROM idgen_columns WHERE schema = 'mallory' AND shard = 5"),
+        3
+    );
+}
+
 /// Everything but the body of the function stays: others of its name, its privileges, and what its owner has set
 /// for it.
 #[test]
@@ -443,14 +538,19 @@ fn a_replaced_function_keeps_what_it_is() {
              ALTER FUNCTION insta5.next_id() OWNER TO app;
              REVOKE EXECUTE ON FUNCTION insta5.next_id() FROM PUBLIC;
              GRANT EXECUTE ON FUNCTION insta5.next_id() TO inserts;
-             GRANT USAGE ON SCHEMA insta5 TO app, inserts;
-             GRANT USAGE ON SEQUENCE insta5.table_id_seq TO app",
+             GRANT USAGE ON SCHEMA insta5 TO inserts;
+             ALTER ROLE app LOGIN; ALTER SCHEMA insta5 OWNER TO app; ALTER SEQUENCE insta5.table_id_seq OWNER TO app",
         )
         .unwrap();
     let what = "SELECT to_jsonb(p) - 'prosrc' FROM pg_proc AS p WHERE oid = 'insta5.next_id()'::regprocedure";
     let what = format!("SELECT ({what})::text");
     let before: String = client.query_one(&what, &[]).unwrap().get(0);
-    run(take_over(&server));
+    // The script calls the function, so a superuser does not run it.
+    assert!(refusal(take_over(&server)).contains("belong to a role that may not do all that you may"));
+    client.batch_execute("GRANT EXECUTE ON FUNCTION snowflake_advance TO app").unwrap();
+    let mut as_owner = take_over(&server);
+    as_owner.args(["-d", &server.target("postgres").replace("user=postgres", "user=app")]);
+    run(as_owner);
     assert_eq!(client.query_one(&what, &[]).unwrap().get::<_, String>(0), before);
     client.batch_execute("SET ROLE inserts").unwrap();
     let shard = client.query_one("SELECT (insta5.next_id() >> 10 & 8191)::integer", &[]).unwrap();

@@ -76,7 +76,7 @@ const VIEWS: [(usize, &str); 9] = [
     (2, "SELECT count(*) > 1 FROM idgen_dependents WHERE $1 <> ''"),
     (
         50,
-        "SELECT bool_and(idgen_has_integer(adbin, (idgen_read_default(adbin, adrelid)).shard) AND NOT idgen_allows(8001))
+        "SELECT bool_and(idgen_has_integer(adbin, (idgen_read_default(adbin)).shard) AND NOT idgen_allows(8001))
           FROM pg_attrdef WHERE adrelid = to_regclass($1 || '_assigned.rows')",
     ),
     (50, "SELECT NOT snowflake_accept_epoch('2025-01-01T00:00:00Z') WHERE $1 <> ''"),

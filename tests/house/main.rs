@@ -8,6 +8,7 @@ mod kubernetes;
 mod pages;
 mod pictures;
 mod programs;
+mod strangers;
 mod text;
 mod workflows;
 

@@ -12,8 +12,8 @@ WITH answers AS (
             'allowed_shards', current_setting('idgen.allowed_shards', true),
             'shard', current_setting('idgen.shard', true))
         FROM (SELECT count(*) = 1 AS preloaded
-              FROM pg_settings WHERE name = 'idgen.epoch' AND context = 'postmaster') AS here
-    $$) JOIN pg_dist_node USING (nodeid)
+              FROM pg_catalog.pg_settings WHERE name = 'idgen.epoch' AND context = 'postmaster') AS here
+    $$) JOIN pg_catalog.pg_dist_node USING (nodeid)
 ), nodes AS (
     SELECT node, result, answer.*
     FROM answers, LATERAL json_to_record(CASE WHEN success THEN result::json END) AS answer (

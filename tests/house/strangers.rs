@@ -1,0 +1,158 @@
+//! What a superuser runs over objects of others runs nothing of theirs: as much of the rule in CONTRIBUTING.md as can be
+//! seen in a line of a script.
+
+use std::collections::BTreeMap;
+
+use crate::{assert_none, files, read};
+
+/// Findings that are right, or that are known, by file and kind.
+const KNOWN: [(&str, &str, usize); 7] = [
+    // It commits, which a procedure with a setting of its own may not.
+    ("docs/examples/scaling/citus-horizon.sql", BODY, 1),
+    // The last value of a sequence, tables and a function, whose owners have at least the rights of the session.
+    ("docs/examples/from-plpgsql.sql", READS, 3),
+    ("docs/examples/move-shard.sh", CONNECTS, 1),
+    ("docs/examples/move-shard.sh", EVALUATES, 1),
+    ("docs/examples/move-shard.sh", READS, 3),
+    ("docs/examples/move-shard.sh", SPLITS, 2),
+    ("docs/operations.md", READS, 2),
+];
+
+const PATH: &str = "reads a catalog before it has set the search_path to pg_catalog";
+const READS: &str =
+    "reads a table by its name, and so runs its view, its indexes or its policies; COPY does not";
+const CONNECTS: &str = "connects to a database by its name, which may say another server";
+const EVALUATES: &str = "evaluates a text";
+const SPLITS: &str = "splits a line, in which names may contain the separator";
+const BODY: &str = "a function whose body is parsed when it is called has no search_path of its own";
+
+/// The files that administrators run, each with its text. The parts of the install script are one.
+fn scripts() -> Vec<(String, String)> {
+    let paths = files("docs/examples", ".sql").into_iter().chain(files("docs/examples", ".sh"));
+    let paths = paths
+        .chain(["portable/idgen.sql", "portable/take.sql"].map(String::from))
+        .chain(files("sql", ".sql"));
+    let mut scripts: Vec<_> = paths
+        .filter(|path| !path.starts_with("sql/takeover/"))
+        .map(|path| (path.clone(), read(&path)))
+        .collect();
+    for (_, text) in scripts.iter_mut().filter(|(path, _)| path == "sql/idgen.sql") {
+        *text = [&read("sql/takeover/before.sql"), text, &read("sql/takeover/after.sql")]
+            .map(String::as_str)
+            .concat();
+    }
+    scripts
+}
+
+/// The runbooks: the lines of operations.md in blocks of code.
+fn runbooks() -> String {
+    let mut inside = false;
+    let page = read("docs/operations.md");
+    let lines = page.lines().filter(|line| {
+        let fence = line.starts_with("```");
+        inside ^= fence;
+        inside && !fence
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What follows each occurrence of a text in a line.
+fn after<'a>(line: &'a str, text: &'a str) -> impl Iterator<Item = &'a str> {
+    line.match_indices(text).map(move |(place, _)| &line[place + text.len()..])
+}
+
+/// What is wrong with a line wherever it stands.
+fn of_line(line: &str) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    let inserted = |rest: &str| rest.trim_start_matches("ONLY ").starts_with('%');
+    if !line.contains("REVOKE") && after(line, "FROM ").any(inserted) {
+        found.push(READS);
+    }
+    let connects = ["\\connect ", "\\c "].iter().flat_map(|command| after(line, command));
+    if connects.into_iter().any(|to| to.contains([':', '$']) && !to.starts_with("-reuse-previous=on ")) {
+        found.push(CONNECTS);
+    }
+    if line.split_whitespace().any(|word| word == "eval") {
+        found.push(EVALUATES);
+    }
+    if after(line, "IFS=").any(|separators| !separators.starts_with(' ')) {
+        found.push(SPLITS);
+    }
+    found
+}
+
+/// Whether a line reads a catalog by a name without a schema.
+fn reads_catalog(line: &str) -> bool {
+    let names = ["FROM ", "JOIN ", "UPDATE ", "TABLE "];
+    names.iter().flat_map(|word| after(line, word)).any(|name| {
+        let name: String =
+            name.chars().take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | '(')).collect();
+        name.starts_with("pg_") && !name.starts_with("pg_catalog.") && !name.starts_with("pg_temp.")
+    })
+}
+
+fn is_comment(line: &str) -> bool {
+    ["--", "#"].iter().any(|mark| line.trim_start().starts_with(mark))
+}
+
+fn findings(path: &str, text: &str) -> Vec<&'static str> {
+    let lines = || text.lines().filter(|line| !is_comment(line));
+    let mut found: Vec<_> = lines().flat_map(of_line).collect();
+    if !path.ends_with(".md") {
+        let sets = |line: &str| line.replace(' ', "").contains("search_path=pg_catalog");
+        found.extend(lines().take_while(|line| !sets(line)).any(reads_catalog).then_some(PATH));
+    }
+    // A statement is taken to end at the next one of these, which keeps bodies whole.
+    let code = lines().flat_map(|line| ["\n", line]).collect::<String>().replace("\nDO $", "\nCREATE DO $");
+    for create in
+        code.split("\nCREATE ").filter(|create| create.contains("FUNCTION ") || create.contains("PROCEDURE "))
+    {
+        let late = create.contains("LANGUAGE plpgsql") || create.contains("SECURITY DEFINER");
+        if late && !create.starts_with("DO $") && !create.contains("SET search_path = pg_catalog, pg_temp") {
+            found.push(BODY);
+        }
+    }
+    found
+}
+
+#[test]
+fn nothing_of_others_runs() {
+    let mut counts: BTreeMap<(String, &str), usize> = BTreeMap::new();
+    for (path, text) in scripts().into_iter().chain([("docs/operations.md".into(), runbooks())]) {
+        for found in findings(&path, &text) {
+            *counts.entry((path.clone(), found)).or_default() += 1;
+        }
+    }
+    for (path, what, count) in KNOWN {
+        let left = counts.remove(&(path.into(), what)).unwrap_or(0);
+        counts.extend((left != count).then_some(((format!("{path} (KNOWN says {count})"), what), left)));
+    }
+    let complaints: Vec<_> =
+        counts.iter().map(|((path, what), count)| format!("{path}: {what}, {count} times")).collect();
+    assert_none(&complaints);
+}
+
+/// Each kind of finding is one, and its safe form is none.
+#[test]
+fn what_would_run_is_found() {
+    for (line, found, safe) in [
+        ("FROM pg_class", PATH, "FROM pg_catalog.pg_class"),
+        (
+            "EXECUTE format('SELECT max(%I) FROM ONLY %s', c, t)",
+            READS,
+            "EXECUTE format('COPY %s (%I) TO STDOUT', t, c)",
+        ),
+        ("\\connect :name", CONNECTS, "\\connect -reuse-previous=on :name"),
+        ("psql <<<\"\\connect $name\"", CONNECTS, "psql -d \"$target\""),
+        ("eval \"$command\"", EVALUATES, "retrieval=1"),
+        ("while IFS=$'\\t' read -r name columns", SPLITS, "while IFS= read -r line"),
+        (
+            "\nCREATE FUNCTION f() LANGUAGE plpgsql AS",
+            BODY,
+            "\nCREATE FUNCTION f() LANGUAGE sql BEGIN ATOMIC",
+        ),
+    ] {
+        assert_eq!(findings("a.sql", line), [found], "{line}");
+        assert_eq!(findings("a.sql", safe), [""; 0], "{safe}");
+    }
+}
