@@ -5,10 +5,12 @@
 #     move-shard.sh 'host=old dbname=app' 'host=new dbname=app' insta5 5
 #
 # SOURCE and TARGET are connection strings for superusers, to the servers themselves and not to a pooler. psql and
-# pg_dump must be on the PATH. Keep passwords in ~/.pgpass: every user of the machine sees the arguments of a command.
+# pg_dump must be on the PATH. Every user of the machine sees the arguments of a command, so leave passwords out: they
+# are read from ~/.pgpass, or asked for once.
 #
 #     --source-standby CONNECTION    a standby of the source; one option for each
 #     --target-standby CONNECTION    a standby of the target; one option for each
+#     --target-owner CONNECTION      the target, as the owner of the schema, if that is not a superuser: see below
 #     --set-list PROGRAM             sets idgen.allowed_shards: see below
 #     --undo                         gives the shard back to the source after a move that was interrupted
 #     --finish                       continues such a move
@@ -31,6 +33,12 @@
 # changes it there. It is called with two arguments, "source" or "target" and the list, and must set the list on the
 # standbys too. The move continues once every server shows the list.
 #
+# A restore runs what others have written: a CHECK constraint, for example, can call a function of its owner. So the
+# schema is restored as a superuser only if it and all that it uses, directly or not, belong to superusers, and only
+# superusers can create objects in the schemas of the target that it refers to. For any other schema, --target-owner
+# connects as a role that can create schemas there and may own what is in the schema, and what is in the schema runs
+# with the rights of that role.
+#
 # Requirements: the same idgen.epoch on both servers; a list on the target without the shard (an empty list means every
 # shard, and only one server may mint for this one); nothing outside the schema that uses objects in it; one move at a
 # time on either server.
@@ -42,7 +50,8 @@ set -euo pipefail
 shopt -s inherit_errexit
 # A role or a database may have other values.
 for setting in search_path=pg_catalog client_min_messages=warning synchronous_commit=on datestyle=ISO timezone=UTC \
-    track_activities=on idle_session_timeout=0 statement_timeout=0 lock_timeout=0 default_transaction_read_only=off; do
+    track_activities=on idle_session_timeout=0 idle_in_transaction_session_timeout=0 statement_timeout=0 \
+    lock_timeout=0 default_transaction_read_only=off standard_conforming_strings=on; do
     PGOPTIONS="${PGOPTIONS-} -c $setting"
 done
 export PGOPTIONS PGCONNECT_TIMEOUT=10
@@ -53,7 +62,7 @@ say() { printf '%s  %s\n' "$(date -u +%T.%3N)" "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | sed '$d' >&2; exit 2; }
 
-declare -A connection
+declare -A connection password
 apart=()
 source=('the source') target=('the target') resume='' set_list=''
 while [ $# -gt 4 ] || [[ "${1-}" == --* ]]; do
@@ -61,6 +70,7 @@ while [ $# -gt 4 ] || [[ "${1-}" == --* ]]; do
         --undo | --finish) resume=${1#--} ;;
         --source-standby) source+=("standby ${#source[@]} of the source") connection[${source[-1]}]=${2-} && shift ;;
         --target-standby) target+=("standby ${#target[@]} of the target") connection[${target[-1]}]=${2-} && shift ;;
+        --target-owner) connection['the owner']=${2-} && shift ;;
         --set-list) set_list=${2-} && shift ;;
         *) usage ;;
     esac
@@ -73,11 +83,20 @@ case $shard in *[!0-9]* | '') die "the shard is not a number: $shard" ;; esac
 [ ${#shard} -le 9 ] || die "the shard is out of range: $shard"
 shard=$((10#$shard))
 
+# db SERVER [ARGUMENT]...: psql. The environment of a process is hidden from other users, its arguments are not.
+db() {
+    local options=$PGOPTIONS
+    # Only a superuser may set this.
+    [ "$1" != 'the owner' ] || options=${options/-c track_activities=on/}
+    PGOPTIONS=$options PGPASSWORD=${password[$1]-${PGPASSWORD-}} \
+        "${apart[@]}" psql -X -q -w -d "${connection[$1]}" "${@:2}"
+}
+
 # on SERVER SQL: prints the result of the SQL, run in a session of its own.
 on() {
     local code=0
-    "${apart[@]}" psql -X -q -At -d "${connection[$1]}" -v ON_ERROR_STOP=1 -v schema="$schema" -v moving="$moving" \
-        -v moved="$moved" -v shard="$shard" -v idgen="${idgen-}" -v past="${past-}" <<<"$2" || code=$?
+    db "$1" -At -v ON_ERROR_STOP=1 -v schema="$schema" -v moving="$moving" -v moved="$moved" -v shard="$shard" \
+        -v idgen="${idgen-}" -v past="${past-}" -v database="${database-}" <<<"$2" || code=$?
     # psql exits with 2 if the connection could not be made, or was lost.
     [ "$code" != 2 ] || printf 'error: %s cannot be reached\n' "$1" >&2
     return "$code"
@@ -185,8 +204,10 @@ open_lock() {
     [ -z "$pid" ] || wait "$pid" || true
     [ -z "$lock_pid" ] || on 'the source' "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                                            WHERE pid = $lock_pid AND application_name = '$PGAPPNAME'" >/dev/null || true
-    coproc lock { exec "${own[@]}" psql -X -q -At -d "${connection['the source']}" -v schema="$schema" -v moving="$moving" \
-        -v moved="$moved"; }
+    coproc lock {
+        PGPASSWORD=${password['the source']-${PGPASSWORD-}} exec "${own[@]}" psql -X -q -w -At \
+            -d "${connection['the source']}" -v schema="$schema" -v moving="$moving" -v moved="$moved"
+    }
     in_lock "SELECT pg_backend_pid();" || return
     [[ "$answer" =~ ^[0-9]+$ ]] || return
     lock_pid=$answer
@@ -217,7 +238,8 @@ undo() {
     trap '' INT TERM HUP PIPE
     ! command -v setsid >/dev/null || apart=(setsid -w)
     # A COMMIT that waits for standbys could still happen.
-    if { in_lock 'SELECT;' || open_lock; } && end_others 'the source' && [ "$(state_of 'the source')" != ' schema' ]; then
+    if { in_lock 'SET client_min_messages = error; ROLLBACK;' || open_lock; } && end_others 'the source' &&
+        [ "$(state_of 'the source')" != ' schema' ]; then
         in_lock "BEGIN;
             SELECT format('COMMENT ON SCHEMA %I IS %L', nspname, $comment_of) FROM pg_namespace
             WHERE nspname = :'moving' \\gexec
@@ -298,18 +320,93 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM HUP PIPE
 
+# Values are read by COPY of ordinary tables. It runs no view, and plans no query, which would evaluate constant
+# expressions of indexes with the rights of whoever reads.
+leaves="LATERAL (SELECT t.oid AS leaf WHERE t.relkind = 'r' UNION
+                 SELECT relid FROM pg_partition_tree(t.oid) JOIN pg_class AS c ON c.oid = relid WHERE c.relkind = 'r')
+            AS leaves"
+
+# columns_of SERVER HEX: prints the rows of a table's columns, given in JSON.
+columns_of() {
+    PGCLIENTENCODING=UTF8 on "$1" "
+        SELECT format('COPY %s (%s) TO STDOUT', leaf::regclass,
+                      (SELECT string_agg(quote_ident(name), ', ' ORDER BY n)
+                       FROM json_array_elements_text(wanted->'columns') WITH ORDINALITY AS c (name, n)))
+        FROM (SELECT convert_from(decode('$2', 'hex'), 'UTF8')::json AS wanted) AS w
+             JOIN pg_namespace AS n ON nspname = wanted->>'schema'
+             JOIN pg_class AS t ON relnamespace = n.oid AND relname = wanted->>'table', $leaves
+        \\gexec"
+}
+
+# used NAME: begins a query with the objects that the schema in that variable of psql consists of, or uses.
+used() {
+    cat <<END
+WITH RECURSIVE this AS (SELECT oid AS schema FROM pg_namespace WHERE nspname = :'$1'),
+used (classid, objid) AS (
+    SELECT 'pg_namespace'::regclass::oid, schema FROM this
+    UNION
+    SELECT next.*
+    FROM this, used, LATERAL (
+        SELECT refclassid, refobjid FROM pg_depend AS d WHERE d.classid = used.classid AND d.objid = used.objid
+        UNION ALL
+        SELECT d.classid, d.objid FROM pg_depend AS d
+        WHERE d.refclassid = used.classid AND d.refobjid = used.objid
+          AND (d.deptype IN ('a', 'i', 'P', 'S')
+               OR used.classid = 'pg_namespace'::regclass AND used.objid = this.schema)) AS next (classid, objid)
+    WHERE next.classid <> 'pg_extension'::regclass)
+END
+}
+
+# look_at NAME: begins a transaction in the session that holds the lock, checks what the schema in that variable uses,
+# and sets snapshot. The dump reads this very snapshot, so nobody can add something in between.
+look_at() {
+    in_lock "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_export_snapshot();" || die "the lock of the move is gone"
+    snapshot=$answer
+    [ "$restorer" = 'the target' ] || return 0
+    in_lock "$(used "$1")
+        SELECT string_agg(what, ', ')
+        FROM (SELECT DISTINCT translate(format('%s of %s', pg_describe_object(classid, objid, 0), rolname),
+                                        E'\\n\\r\\t', '   ')
+              FROM this, used JOIN pg_shdepend AS s USING (classid, objid) JOIN pg_roles AS r ON r.oid = s.refobjid
+              WHERE s.deptype = 'o' AND NOT rolsuper
+                AND s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+                AND (classid <> 'pg_namespace'::regclass OR objid = this.schema)
+              LIMIT 5) AS found (what);" || die "cannot find out what the schema uses"
+    [ -z "$answer" ] || die "a superuser must not restore what others may have written: $answer. If the schema" \
+        "belongs to one of them, give --target-owner. Otherwise, give all that it uses to superusers"
+}
+# dump NAME [OPTION]...
+dump() {
+    PGPASSWORD=${password['the source']-${PGPASSWORD-}} exec pg_dump -w -d "${connection['the source']}" \
+        --snapshot="$snapshot" -n "$(quoted "$1")" "${@:2}"
+}
+
 # --- Checks while clients keep working. Nothing is changed.
 
 # An undo needs only the source.
 needed=("${source[@]}" "${target[@]}")
 [ "$resume" != undo ] || needed=('the source')
-for server in "${needed[@]}"; do on "$server" "SELECT" >/dev/null || exit; done
+for server in "${source[@]}" "${target[@]}" ${connection['the owner']+'the owner'}; do
+    said=$(LC_ALL=C on "$server" "SELECT" 2>&1) && continue
+    if [[ "$said" == *'no password supplied'* ]]; then
+        # psql would ask for each session.
+        read -rsp "password for $server: " "password[$server]" 2>/dev/tty </dev/tty || exit
+        echo >/dev/tty
+        said=$(on "$server" "SELECT" 2>&1) && continue
+    fi
+    printf '%s\n' "$said" >&2
+    [ "$resume" = undo ] && [[ " ${needed[*]} " != *"$server"* ]] || exit 1
+done
 for server in 'the source' 'the target'; do
     [[ " ${needed[*]} " != *"$server"* ]] || [ "$(on "$server" "SELECT pg_is_in_recovery()")" = f ] ||
         die "$server is a standby, which cannot take part"
 done
 [ "$(on 'the source' "SELECT octet_length(:'moving')")" -le 63 ] ||
     die "the name of the schema is too long for _moving to be appended"
+
+# Older ones let a name with a line break, or a hostile server, run commands of psql.
+[[ "$(pg_dump --help)" == *--restrict-key* ]] ||
+    die "pg_dump must be of 13.22, 14.19, 15.14, 16.10, 17.6 or later: $(pg_dump --version)"
 
 # One run at a time. A session on the target stays open as long as the one with the lock. All sessions of this program
 # have the same application_name.
@@ -326,9 +423,9 @@ open_lock || die "another run is at work on $schema, or its lock cannot be taken
                      WHERE locktype = 'advisory' AND granted AND objsubid = 2
                        AND classid::bigint = hashtext('move-shard')::bigint & 4294967295")"
 in_lock 'SET lock_timeout = 0;'
-hold_pid=0
+restorer='the target' hold_pid=0
 if [[ " ${needed[*]} " == *'the target'* ]]; then
-    exec {hold}> >(exec psql -X -q -d "${connection['the target']}" >/dev/null)
+    exec {hold}> >(db 'the target' >/dev/null)
     for try in {1..100}; do
         hold_pid=$(on 'the target' "SELECT coalesce(max(pid), 0) FROM pg_stat_activity
             WHERE application_name = '$PGAPPNAME' AND pid <> pg_backend_pid() AND query = '' AND state = 'idle'")
@@ -336,6 +433,14 @@ if [[ " ${needed[*]} " == *'the target'* ]]; then
         sleep 0.1
     done
     [ "$hold_pid" != 0 ] || die "cannot keep a session open on the target"
+fi
+if [ -n "${connection['the owner']-}" ] && [ "$resume" != undo ]; then
+    restorer='the owner'
+    where="SELECT current_setting('application_name'), current_setting('search_path'), current_database(),
+                  pg_postmaster_start_time()"
+    [ "$(on "$restorer" "$where")" = "$(on 'the target' "$where")" ] ||
+        die "--target-owner must connect to the same database as the target, and not set options or application_name"
+    [ "$(on "$restorer" "SHOW is_superuser")" = off ] || die "--target-owner must not connect as a superuser"
 fi
 # Two moves would read the same list, and each would write it without the change of the other.
 for server in "${needed[@]}"; do
@@ -379,20 +484,22 @@ if [ "$resume" = undo ]; then
             die "the target may mint for shard $shard: take it out of its list first, if nobody has minted there"
         allowed=$(list 'the source' with) withdrawn=yes
         named=$(on 'the source' "$senders" | grep -c . || true)
-        [ "$named" -lt ${#source[@]} ] || say "the source has standbys that were not named, whose lists stay as they are"
         undo || exit
+        [ "$named" -lt ${#source[@]} ] ||
+            die "the source has standbys that were not named. Still to be done there: $(list_by_hand "$allowed")"
     elif [[ "$at_source" == *' schema'* ]]; then
-        if may_mint 'the source'; then
-            say "the source has nothing to undo"
-        else
-            say "the source has the schema. It may not mint for shard $shard. If no other server does:" \
-                "$(list_by_hand "$(list 'the source' with)")"
-        fi
         drop_copy
+        may_mint 'the source' ||
+            die "the source has the schema. It may not mint for shard $shard. If no other server does:" \
+                "$(list_by_hand "$(list 'the source' with)")"
+        left=''
+        for server in "${source[@]:1}"; do may_mint "$server" || left+=${left:+, }$server; done
+        [ -z "$left" ] || allow_all source "$allowed" || die "not undone on all of: $left"
+        say "the source has nothing ${left:+more }to undo"
     elif [[ "$at_source" == *' moved'* ]]; then
         die "the target may mint already: --finish is the only way"
     else
-        die "the source has no schema $schema"
+        die "the source has no schema $schema. Are source and target the right way round?"
     fi
     exit 0
 fi
@@ -437,6 +544,7 @@ case "$at_source/$at_target/$resume" in
     ' schema/ moved'*)
         die "the target has $moved, from an earlier move. Once you no longer need it:" \
             "DROP SCHEMA $(quoted "$moved") CASCADE;" ;;
+    '/ '*) die "the source has no schema $schema, but the target has. Are source and target the right way round?" ;;
     *' m'*/* | */*' m'*) die "there is more than a move leaves behind:$at_source on the source,$at_target on the target" ;;
     */*' schema'*) die "the target already has a schema $schema" ;;
     *) die "the source has no schema $schema" ;;
@@ -506,12 +614,17 @@ fi
 
 # Only commands that can mint for the shard count: those in databases with the extension, or that cannot be checked.
 databases=''
+# A name may contain anything, so psql gets it in a variable, as a connection string whose quotes and backslashes are
+# escaped.
 answer=$(on 'the source' "
-    SELECT quote_ident(datname) || E'\t' || quote_literal(datname) FROM pg_database WHERE datallowconn")
-while IFS=$'\t' read -r name literal; do
-    there=$(on 'the source' "\\connect $name
+    SELECT oid, encode(convert_to(format('dbname=''%s''', regexp_replace(datname, '([''\\\\])', '\\\\\\1', 'g')),
+                                  getdatabaseencoding()), 'hex')
+    FROM pg_database WHERE datallowconn")
+while IFS='|' read -r oid database; do
+    printf -v database '%b' "$(sed 's/../\\x&/g' <<<"$database")"
+    there=$(on 'the source' "\\connect -reuse-previous=on :database
         SELECT count(*) FROM pg_extension WHERE extname = 'idgen'" 2>/dev/null || echo unknown)
-    [ "$there" = 0 ] || databases+="${databases:+, }$literal"
+    [ "$there" = 0 ] || databases+="${databases:+, }$oid"
 done <<<"$answer"
 
 # wait_for_commands WHY: waits until the commands running now have ended. A backend reads the configuration between two
@@ -530,7 +643,7 @@ wait_for_commands() {
                        WHEN query_start IS NOT NULL THEN extract(epoch FROM query_start) < $began
                        ELSE pid IN (SELECT pid FROM pg_locks
                                     WHERE virtualxid = virtualtransaction AND virtualtransaction = ANY ('$open')) END
-              AND datname IN ($databases) AND backend_type <> 'autovacuum worker'
+              AND datid IN ($databases) AND backend_type <> 'autovacuum worker'
               AND pid NOT IN (SELECT pid FROM pg_stat_replication WHERE state <> 'startup')")
         [ -n "$pids" ] || return 0
         [ $SECONDS -lt $deadline ] || die "commands that began before $1 are still running: $pids"
@@ -617,37 +730,75 @@ if [ -z "$resume" ]; then
         WHERE schemaname = :'schema'")
     [ -z "$others" ] || say "publications are not moved: $others"
 
+    look_at schema
+    if [ "$restorer" = 'the target' ]; then
+        # Each name outside the schema, which the target may find something else by.
+        names=$(on 'the source' "$(used schema)
+            SELECT encode(convert_to(coalesce(json_agg(DISTINCT jsonb_build_array(nspname, name)), '[]')::text, 'UTF8'),
+                          'hex')
+            FROM this, used, LATERAL (
+                SELECT pronamespace, proname FROM pg_proc WHERE classid = 'pg_proc'::regclass AND oid = objid
+                UNION ALL
+                SELECT typnamespace, typname FROM pg_type WHERE classid = 'pg_type'::regclass AND oid = objid
+                UNION ALL
+                SELECT oprnamespace, oprname FROM pg_operator WHERE classid = 'pg_operator'::regclass AND oid = objid
+                UNION ALL
+                SELECT relnamespace, relname FROM pg_class WHERE classid = 'pg_class'::regclass AND oid = objid
+            ) AS named (namespace, name) JOIN pg_namespace AS n ON n.oid = namespace
+            WHERE namespace <> this.schema AND nspname <> 'pg_toast'")
+        others=$(on 'the target' "
+            SELECT string_agg(DISTINCT what, ', ')
+            FROM json_array_elements(convert_from(decode('$names', 'hex'), 'UTF8')::json) AS name
+                 JOIN pg_namespace AS n ON nspname = name->>0, LATERAL (
+                SELECT format('schema %I, in which %I may create objects', nspname, rolname) FROM pg_roles
+                WHERE NOT rolsuper AND rolname <> 'pg_database_owner' AND has_schema_privilege(oid, n.oid, 'CREATE')
+                UNION ALL
+                SELECT format('%I.%I of %I', nspname, found, rolname)
+                FROM (SELECT proname, proowner FROM pg_proc WHERE pronamespace = n.oid
+                      UNION ALL SELECT typname, typowner FROM pg_type WHERE typnamespace = n.oid
+                      UNION ALL SELECT oprname, oprowner FROM pg_operator WHERE oprnamespace = n.oid
+                      UNION ALL SELECT relname, relowner FROM pg_class WHERE relnamespace = n.oid) AS o (found, owner)
+                     JOIN pg_roles AS r ON r.oid = owner
+                WHERE found = name->>1 AND NOT rolsuper) AS found (what)")
+        [ -z "$others" ] || die "a superuser must not restore what may use objects of others on the target: $others." \
+            "Give them to superusers, and REVOKE CREATE ON SCHEMA. Or give the schema to an ordinary role, and use" \
+            "--target-owner"
+    fi
+
     # Only the definitions, in a transaction that is rolled back: this shows what the target lacks.
     say "rehearsing the definitions on the target"
     {
         echo "BEGIN; SET LOCAL lock_timeout = '2s';"
-        pg_dump -d "${connection['the source']}" --schema-only --lock-wait-timeout=2s -n "$(quoted "$schema")"
+        (dump "$schema" --schema-only --lock-wait-timeout=2s)
         echo "ROLLBACK;"
-    } | psql -X -q -d "${connection['the target']}" -v ON_ERROR_STOP=1 >/dev/null ||
+    } | db "$restorer" -v ON_ERROR_STOP=1 >/dev/null ||
         die "the target does not accept the definitions: see above. Nothing was changed"
+    in_lock 'COMMIT;' || die "the session that holds the lock of this move is gone"
 
     # The rows also need the rows outside the schema that their foreign keys reference.
+    side() {
+        cat <<END
+(SELECT encode(convert_to(json_build_object('schema', nspname, 'table', relname, 'columns', columns)::text, 'UTF8'), 'hex')
+ FROM pg_class AS t JOIN pg_namespace AS n ON n.oid = t.relnamespace,
+      (SELECT json_agg(attname ORDER BY n) FROM unnest($2) WITH ORDINALITY AS key (attnum, n)
+            JOIN pg_attribute AS a USING (attnum) WHERE attrelid = $1) AS c (columns)
+ WHERE t.oid = $1)
+END
+    }
     answer=$(on 'the source' "
-        SELECT concat_ws(E'\t', k.conname,
-            format('%s FROM %s', (SELECT string_agg(quote_ident(attname), ', ' ORDER BY n)
-                                  FROM unnest(confkey) WITH ORDINALITY AS key (attnum, n)
-                                       JOIN pg_attribute AS a USING (attnum) WHERE attrelid = confrelid),
-                   confrelid::regclass),
-            format('%s FROM %s WHERE NOT (%s)', columns, conrelid::regclass, nulls))
+        SELECT $(side conrelid conkey), $(side confrelid confkey), trim(to_json(conname)::text, '\"')
         FROM pg_constraint AS k
              JOIN pg_class AS c ON c.oid = conrelid
              JOIN pg_class AS r ON r.oid = confrelid AND r.relnamespace <> c.relnamespace
-             JOIN pg_namespace AS s ON s.oid = c.relnamespace,
-             LATERAL (SELECT string_agg(quote_ident(attname), ', ' ORDER BY n) AS columns,
-                             string_agg(quote_ident(attname) || ' IS NULL', ' OR ') AS nulls
-                      FROM unnest(conkey) WITH ORDINALITY AS key (attnum, n)
-                           JOIN pg_attribute AS a USING (attnum) WHERE attrelid = conrelid) AS own
+             JOIN pg_namespace AS s ON s.oid = c.relnamespace
         WHERE s.nspname = :'schema' AND contype = 'f' AND conparentid = 0 AND k.convalidated")
-    while IFS=$'\t' read -r name columns keys; do
-        [ -n "$name" ] || continue
-        missing=$(on 'the source' "COPY (SELECT DISTINCT $keys) TO STDOUT" | psql -X -q -At -v ON_ERROR_STOP=1 \
-            -d "${connection['the target']}" -c "CREATE TEMP TABLE k AS SELECT $columns LIMIT 0" \
-            -c "COPY k FROM STDIN" -c "SELECT count(*) FROM (TABLE k EXCEPT SELECT $columns) AS missing")
+    while IFS='|' read -r from to name; do
+        [ -n "$from" ] || continue
+        keys=$(columns_of 'the source' "$from" |
+            awk -F'\t' '{ for (i = 1; i <= NF; i++) if ($i == "\\N") next; print }' | LC_ALL=C sort -u)
+        [ -n "$keys" ] || continue
+        missing=$(columns_of 'the target' "$to" | LC_ALL=C sort -u |
+            LC_ALL=C comm -13 - <(printf '%s\n' "$keys") | wc -l)
         [ "$missing" = 0 ] || die "foreign key $name: the target lacks $missing of the rows that it references"
     done <<<"$answer"
 fi
@@ -655,20 +806,48 @@ fi
 # greatest SERVER: prints the greatest of the ids that the source may have minted and of those in the rows on SERVER,
 # because ids from elsewhere may be greater than the mark.
 greatest() {
-    local mark rows
-    mark=$(on 'the source' 'SELECT coalesce(:"idgen".snowflake_max_id(mark_at), 0) FROM :"idgen".idgen_status') || return
-    rows=$(on "$1" "
-        SELECT format('SELECT max(%I) FROM %I.%I', c.\"column\", c.\"schema\", c.\"table\")
-        FROM :\"idgen\".idgen_columns() AS c
-             JOIN pg_attribute AS a ON a.attrelid = c.relation AND a.attname = c.\"column\"
-        WHERE c.\"schema\" IN (:'schema', :'moving') AND a.atttypid = 'bigint'::regtype \gexec") || return
-    printf '%s\n' "$mark" "$rows" | sort -n | tail -n1
+    {
+        on 'the source' 'SELECT coalesce(:"idgen".snowflake_max_id(mark_at), 0) FROM :"idgen".idgen_status' || return
+        on "$1" "
+            SELECT DISTINCT format('COPY %s (%I) TO STDOUT', leaf::regclass, c.\"column\")
+            FROM :\"idgen\".idgen_columns() AS c
+                 JOIN pg_attribute AS a ON a.attrelid = c.relation AND a.attname = c.\"column\"
+                 JOIN pg_class AS t ON t.oid = c.relation, $leaves
+            WHERE c.\"schema\" IN (:'schema', :'moving') AND a.atttypid = 'bigint'::regtype \gexec" || return
+    } | LC_ALL=C awk '/^[0-9]/ && (length($0) > length(max) || length($0) == length(max) && $0 "" > max "") { max = $0 }
+                      END { print max }'    # awk would round numbers
 }
 past=$(greatest 'the source')
-[ "$(on 'the target' "SELECT :past < :\"idgen\".snowflake_max_id(
-        clock_timestamp() + current_setting('idgen.max_ahead')::interval + '20 s')")" = t ] ||
-    die "the clock of the target is too far behind the ids of the source. The greatest id, or the mark, is from" \
-        "$(on 'the source' 'SELECT :"idgen".snowflake_time(:past)')"
+# Clients would wait for a clock that is behind. The mark is up to 4 s ahead of the source's clock, whenever it mints.
+has_js="EXISTS (SELECT FROM :\"idgen\".idgen_shard_stats WHERE shard = :shard AND layout = 'js53')
+       OR EXISTS (SELECT FROM :\"idgen\".idgen_columns
+                  WHERE \"schema\" IN (:'schema', :'moving', :'moved') AND expression LIKE '%snowflake_next_id_js%')"
+latest=$(on 'the source' "SELECT extract(epoch FROM greatest(clock_timestamp(), :\"idgen\".snowflake_time(:past)))")
+has_js_now=$(on 'the source' "SELECT $has_js")
+behind=$(on 'the target' "
+    SELECT round(behind, 1)
+    FROM (SELECT $latest - extract(epoch FROM clock_timestamp() + CASE WHEN '$has_js_now' THEN interval '-1 s'
+                                              ELSE current_setting('idgen.max_ahead')::interval END)) AS b (behind)
+    WHERE behind > 6")
+[ -z "$behind" ] ||
+    die "the clock of the target is too far behind the ids of the source: clients would wait $behind s. Set the clocks"
+
+# Nothing ends the wait of a commit for a synchronous standby that is down.
+for server in 'the source' 'the target'; do
+    on "$server" "SELECT pg_logical_emit_message(true, 'move-shard', '')" >/dev/null 2>&1 &
+    for try in {1..100}; do
+        kill -0 "$!" 2>/dev/null || break
+        sleep 0.1
+    done
+    if kill -0 "$!" 2>/dev/null; then
+        on "$server" "
+            SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE application_name = '$PGAPPNAME' AND query LIKE '%emit_message%' AND pid <> pg_backend_pid()" >/dev/null
+        die "a commit on $server did not end in 10 s. Are its synchronous standbys running?" \
+            "synchronous_standby_names = '$(on "$server" "SHOW synchronous_standby_names")'"
+    fi
+    wait "$!" || die "cannot commit on $server"
+done
 
 # blockers MILLISECONDS: prints the sessions that use the schema's tables in transactions older than that.
 blockers() {
@@ -779,15 +958,16 @@ if [ "$at_source" != ' moved' ]; then
         SELECT pg_size_pretty(coalesce(sum(pg_total_relation_size(c.oid)), 0))
         FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
         WHERE nspname = :'moving' AND relkind IN ('r', 'm')")"
+    look_at moving
     # In a process group of its own, so that all of it can be ended.
     set -m
     {
         {
             echo "BEGIN;"
             # No COMMIT unless the dump is complete.
-            pg_dump -d "${connection['the source']}" -n "$(quoted "$moving")" || exit
+            (dump "$moving") || exit
             echo "COMMENT ON SCHEMA $(quoted "$moving") IS '$PGAPPNAME'; COMMIT;"
-        } | psql -X -q -d "${connection['the target']}" -v ON_ERROR_STOP=1 >/dev/null
+        } | db "$restorer" -v ON_ERROR_STOP=1 >/dev/null
     } {hold}>&- &
     copy=$!
     set +m
@@ -801,6 +981,7 @@ if [ "$at_source" != ' moved' ]; then
     done
     wait "$copy" || die "the rows were not copied: see above"
     copy=''
+    in_lock 'COMMIT;' || die "the session that holds the lock of this move is gone"
 fi
 
 # Every id that the source has minted is below its mark. A clock that is behind needs a moment to catch up.
@@ -815,10 +996,7 @@ done
 
 # Ids of snowflake_next_id_js are not advanced: they begin with the second that the target's clock shows.
 js_from=$(on 'the source' "
-    SELECT extract(epoch FROM mark_at) + 1 FROM :\"idgen\".idgen_status
-    WHERE EXISTS (SELECT FROM :\"idgen\".idgen_shard_stats WHERE shard = :shard AND layout = 'js53')
-       OR EXISTS (SELECT FROM :\"idgen\".idgen_columns
-                  WHERE \"schema\" IN (:'moving', :'moved') AND expression LIKE '%snowflake_next_id_js%')")
+    SELECT extract(epoch FROM mark_at) + 1 FROM :\"idgen\".idgen_status WHERE $has_js")
 if [ -n "$js_from" ]; then
     say "waiting until the target's clock has passed the last second of the source"
     on 'the target' "SELECT pg_sleep($js_from - extract(epoch FROM clock_timestamp()))" >/dev/null
