@@ -509,6 +509,14 @@ COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
 'Resets the counters ids, leases, waits and waited_ms of idgen_shard_stats, for all shards, and those of idgen_refusals. Not executable by PUBLIC. Error: 55000 if the library is not preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;
 
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_check() RETURNS timestamptz
+    AS 'MODULE_PATHNAME', 'snowflake_check_wrapper'
+    LANGUAGE C VOLATILE PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_check() IS
+'Checks whether this server mints ids, without minting one: does what snowflake_next_id does except for taking an id, and raises its error if the reason concerns more than one shard. Like a call for an id it may wait, and renews the mark if that is due. Returns the time up to which ids can be minted before the mark must be renewed. Counts as no refusal. For members of pg_monitor. Errors: 2200H range of ids used up, 25006 during recovery, 53400 no free replication origin, 55000 otherwise.';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_check() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.snowflake_check() TO pg_monitor;
+
 -- What DROP EXTENSION idgen CASCADE drops besides the extension, found by the dependencies in the catalog as
 -- PostgreSQL does: an object is dropped with whatever it depends on, and an internal part of another object (of a
 -- table, or of another extension) takes that object along.
@@ -650,3 +658,10 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_accept_epoch(epoch timestamptz)
 COMMENT ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) IS
 'Makes the ids of this cluster count from another epoch from now on: the given one, to which idgen.epoch must have been set before. Until it is accepted, no ids are minted. Returns whether there was anything to accept. Ids minted earlier then decode to wrong times, but none of them is repeated. For superusers only. Errors: 42501 not a superuser, 55000 library not preloaded or configured idgen.epoch not accepted, 22023 epoch differs from idgen.epoch, 25006 during recovery, 2200H the mark is the last possible one.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_accept_clock() RETURNS interval
+    AS 'MODULE_PATHNAME', 'snowflake_accept_clock_wrapper'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_accept_clock() IS
+'Accepts the system clock of this server as it is now, after a leap forward for which idgen mints nothing. Returns how far it had leapt, or zero if it had not. The next leap is measured from here. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 42501 not a superuser, 25006 during recovery, 55000 library not preloaded, configured idgen.epoch not accepted, or clock before it, 2200H clock past the range of ids.';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_clock() FROM PUBLIC;

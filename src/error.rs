@@ -21,6 +21,7 @@ pub enum Error {
     /// 55000: the shard is as far ahead of the system clock as it may be.
     /// 55000: the system clock is behind the ids of an earlier run of the server.
     /// 55000: it is behind those of this run.
+    /// 55000: it is behind those of some shard.
     /// 55000: it jumped forward by more than `idgen.max_clock_jump`.
     /// 55000: the high-water mark did not become durable in time.
     /// 25006: the server is in recovery.
@@ -369,6 +370,17 @@ impl Error {
                 "If the clock was set back, check its synchronization. Do not restart the server: after that, all \
                  shards would have to wait for the clock, not only those in use.",
             ),
+            Error::Mint(mint::Error::ClockBehindIds { by_ms, max_ahead_ms, waited_ms }) => (
+                object_state,
+                "the system clock is behind the ids already minted".into(),
+                Some(format!(
+                    "The furthest of them is {by_ms} ms ahead of the clock; \"idgen.max_ahead\" allows {max_ahead_ms} \
+                     ms. The call waited {waited_ms} ms. {}",
+                    goes_on(by_ms.saturating_sub(*max_ahead_ms))
+                )),
+                "If the clock was set back, check its synchronization. Do not restart the server: after that, all \
+                 shards would have to wait for the clock, not only those in use.",
+            ),
             Error::Mint(mint::Error::ClockLeapt { by_ms }) => (
                 object_state,
                 "the system clock leapt forward".into(),
@@ -379,8 +391,7 @@ impl Error {
                     duration(*by_ms)
                 )),
                 "If the clock is wrong now, correct it. Do not restart the server, because that would accept the jump. \
-                 If the clock was wrong and is right now, raise \"idgen.max_clock_jump\" above the size of the jump \
-                 (-1 disables the check), reload the configuration, mint one id, and restore the setting.",
+                 If the clock was wrong and is right now, call snowflake_accept_clock() as a superuser.",
             ),
             Error::Mint(mint::Error::MarkNotRenewed { waited_ms }) => (
                 object_state,
@@ -542,7 +553,7 @@ impl Error {
                 Minting::BatchTooLarge { .. } => Reason::BatchTooLarge,
                 Minting::ShardFull { .. } => Reason::ShardFull,
                 Minting::ClockBehindMark { .. } => Reason::ClockBehindMark,
-                Minting::ClockBehind { .. } => Reason::ClockBehind,
+                Minting::ClockBehind { .. } | Minting::ClockBehindIds { .. } => Reason::ClockBehind,
                 Minting::ClockLeapt { .. } => Reason::ClockLeapt,
                 Minting::MarkNotRenewed { .. } => Reason::MarkNotDurable,
                 Minting::Recovery => Reason::Recovery,

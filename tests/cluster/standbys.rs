@@ -65,7 +65,9 @@ fn a_standby_of_another_epoch_mints_nothing() {
     standby.up();
     standby.wait_until(&format!("SELECT warning IS NOT DISTINCT FROM '{OTHER_EPOCH}' FROM idgen_status"));
     let accept = "SELECT snowflake_accept_epoch(epoch) FROM idgen_status";
-    assert_eq!(standby.connect().execute(accept, &[]).unwrap_err().code().unwrap().code(), "25006");
+    for refused in [accept, "SELECT snowflake_accept_clock()", "SELECT snowflake_check()"] {
+        assert_eq!(standby.connect().execute(refused, &[]).unwrap_err().code().unwrap().code(), "25006");
+    }
     primary.kill();
     standby.promote();
     let mut client = standby.reconnect();
@@ -132,6 +134,8 @@ fn the_synchronous_standby_is_gone() {
     assert_eq!(status.get::<_, i64>(0), 0, "nothing is published");
     // Also while calls continue, each of which may write a new mark.
     let not_durable = "the high-water mark of ids could not be made durable in time";
+    let check = primary.connect().query_one("SELECT snowflake_check()", &[]).unwrap_err();
+    assert_eq!(check.as_db_error().unwrap().message(), not_durable);
     let warned = format!("SELECT warning IS NOT DISTINCT FROM '{not_durable}' FROM idgen_status");
     let mut watcher = primary.connect();
     while !watcher.query_one(&warned, &[]).unwrap().get::<_, bool>(0) {

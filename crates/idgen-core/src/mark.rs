@@ -212,6 +212,17 @@ impl Mark {
         (by_ms > max_jump? && by_ms >= STEP_MS.unsigned_abs()).then_some(by_ms)
     }
 
+    /// Accepts that the clock is ahead, so that the next jump is measured from here. Returns how far it has jumped, in
+    /// milliseconds; 0 if it has not.
+    pub fn accept(&mut self, clocks: Clocks) -> u64 {
+        let by_ms = self.leap(clocks, Some(0)).unwrap_or(0);
+        if by_ms > 0 {
+            self.look(clocks);
+            self.furthest = clocks;
+        }
+        by_ms
+    }
+
     /// The last mark that this run has written and that is worth waiting for; 0 if there is none. If `standbys`
     /// have to acknowledge it, a mark written before they had to does not count: a standby that already has it
     /// reports so only when it receives something new.

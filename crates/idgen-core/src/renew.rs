@@ -13,6 +13,30 @@ const POLL_TO_US: u64 = 20_000;
 /// A flush that takes this long, in milliseconds, counts when the time comes to write the mark again.
 const SLOW_FLUSH_MS: u64 = 1000;
 
+/// How often both clocks are read at most, for a machine so slow that no two readings are ever close.
+const READINGS: usize = 10;
+
+/// Reads both clocks for one moment. A process that is suspended between two readings would see a step that there was
+/// not, so it reads them again, and in the end goes by those that were closest.
+///
+/// # Errors
+/// That of [`Server::now`].
+pub fn clocks<V: Server>(server: &V) -> Result<Clocks, V::Error> {
+    let mut closest = (u64::MAX, Clocks::default());
+    for _ in 0..READINGS {
+        let boot_ms = server.boot_ms();
+        let now = server.now()?;
+        let apart_ms = server.boot_ms().saturating_sub(boot_ms);
+        if apart_ms < closest.0 {
+            closest = (apart_ms, Clocks { now, boot_ms });
+        }
+        if apart_ms <= 1 {
+            break;
+        }
+    }
+    Ok(closest.1)
+}
+
 /// Loads the stored mark, once in a run of the server. Returns whether this call loaded it.
 ///
 /// # Errors
@@ -129,7 +153,7 @@ fn renew<V: Server>(
     patience: &mut Patience,
 ) -> Result<(), V::Error> {
     let server = claim.0;
-    let clocks = Clocks { now: server.now()?, boot_ms: server.boot_ms() };
+    let clocks = clocks(server)?;
     let rules = Rules {
         // Calls that queue for a full shard may be that much further ahead.
         max_ahead: server.max_ahead_ms() + QUEUE_MS,

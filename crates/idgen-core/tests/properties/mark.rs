@@ -170,6 +170,40 @@ fn a_clock_set_right_again_is_no_leap() {
     assert!(mark.plan(at(1_000_201, 200), 0, no_leap_over(0)).is_ok());
 }
 
+/// A leap is accepted once, from where the clock is: neither the next one, nor that of a clock set back since, unless
+/// it is the way back to where it was.
+#[test]
+fn a_leap_is_accepted_once() {
+    let mut mark = Mark::default();
+    let at = |now, boot_ms| Clocks { now, boot_ms };
+    assert_eq!(mark.accept(at(9_000_000, 0)), 0, "there is no renewal to measure from");
+    mark.publish(1, false, at(1_000_000, 0), 0);
+    assert_eq!(mark.accept(at(1_000_109, 100)), 0, "the time between two readings");
+    assert_eq!(mark.accept(at(400_000, 100)), 0, "set back");
+    assert_eq!(mark.plan(at(1_000_161, 100), 0, no_leap_over(60)), Err(Unplanned::Leap { by_ms: 61 }));
+    let before = mark.limit(false);
+    assert_eq!(mark.accept(at(3_000_200, 200)), 2_000_000);
+    assert_eq!(mark.accept(at(3_000_200, 200)), 0, "it has been");
+    assert_eq!((mark.limit(false), mark.renewals, mark.steps_forward), (before, 1, 1));
+    assert!(mark.plan(at(3_000_300, 300), 0, no_leap_over(60)).is_ok());
+    assert_eq!(mark.plan(at(3_000_361, 300), 0, no_leap_over(60)), Err(Unplanned::Leap { by_ms: 61 }));
+    mark.publish(2, false, at(400_000, 400), 0);
+    assert!(mark.plan(at(3_000_500, 500), 0, no_leap_over(60)).is_ok());
+}
+
+/// What was refused as a leap is none once the clock is right again, whether it leapt or a pause made it seem so.
+#[test]
+fn a_clock_that_is_corrected_heals() {
+    let mut mark = Mark::default();
+    let at = |now, boot_ms| Clocks { now, boot_ms };
+    mark.publish(1, false, at(1_000_000, 0), 0);
+    for leapt in [150, 1_000_000_000] {
+        let leap = mark.plan(at(1_000_100 + leapt, 100), 0, no_leap_over(50));
+        assert_eq!(leap, Err(Unplanned::Leap { by_ms: leapt }));
+        assert!(mark.plan(at(1_000_200, 200), 0, no_leap_over(50)).is_ok());
+    }
+}
+
 /// The next jump is measured from one that was accepted: small jumps do not add up to one that is refused, and
 /// neither do jumps that were undone in between.
 #[test]

@@ -524,8 +524,8 @@ impl World {
                 behind && next + unit > reach + QUEUE_MS && waited_ms >= settings.max_wait
             }
             Error::ClockLeapt { by_ms } => {
-                let set = backend.shared.forward.get() + backend.shared.apart.get().cast_signed();
-                let set = set / MS.cast_signed() + 2;
+                // Both clocks are truncated, and may be read 1 ms apart.
+                let set = backend.shared.forward.get() / MS.cast_signed() + 3;
                 settings.max_clock_jump.is_some_and(|jump| by_ms > jump) && by_ms.cast_signed() <= set
             }
             Error::MarkNotRenewed { waited_ms } => {
@@ -537,6 +537,7 @@ impl World {
             Error::Prepared { .. } => self.plan.prepares,
             // The caller knows.
             Error::AdvanceTooFar { .. } => true,
+            Error::ClockBehindIds { .. } => false,
             Error::Exhausted => false,
         }
     }

@@ -66,7 +66,8 @@ pub enum Place {
     Ask,
 }
 
-const PLACES: [Place; 19] = [
+const PLACES: [Place; 20] = [
+    Place::Clock,
     Place::Limit,
     Place::Flag,
     Place::Floor,
