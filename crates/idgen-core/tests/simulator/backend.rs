@@ -266,7 +266,7 @@ impl Server for Process<'_> {
     }
 
     fn boot_ms(&self) -> u64 {
-        self.step(Place::Clock);
+        self.step(Place::Boot);
         self.backend.host().clocks.boot_ms(self.backend.world.now.get())
     }
 
