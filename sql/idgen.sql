@@ -442,7 +442,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.mark_at IS 'The mark as a timestamp; 
 COMMENT ON COLUMN @extschema@.idgen_status.mark_kept_in IS 'Where PostgreSQL keeps the mark: WAL-logged, checkpointed and replicated.';
 COMMENT ON COLUMN @extschema@.idgen_status.window_left_ms IS 'Milliseconds of ids that can be minted before the mark must be renewed; 0 before the first id since the server started, and on a standby.';
 COMMENT ON COLUMN @extschema@.idgen_status.renewals IS 'Number of times the mark was renewed since the server started.';
-COMMENT ON COLUMN @extschema@.idgen_status.flush_ms IS 'Total time, in milliseconds, spent writing and flushing the mark and waiting for synchronous standbys to acknowledge it.';
+COMMENT ON COLUMN @extschema@.idgen_status.flush_ms IS 'Total time, in milliseconds, from the writing of marks until they were durable, also on synchronous standbys. Of a mark that was found durable, at most 250 ms count.';
 COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Number of backward steps of the system clock, of 10 ms or more, detected since the server started: when the mark is renewed, and when this view is read.';
 COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Number of forward steps of the system clock, of 10 ms or more, detected since the server started: when the mark is renewed, and when this view is read.';
 COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond in which ids can be minted: 2^40 - 1 milliseconds after the epoch. The next one would make them negative.';

@@ -39,6 +39,8 @@ pub struct Written {
     pub tick: Tick,
     /// Where its WAL record ends.
     pub lsn: u64,
+    /// When it was written, in microseconds since some moment.
+    pub at_us: u64,
 }
 
 /// The state of the mark, in shared memory behind a lock of its own. All zero at start.
@@ -64,7 +66,7 @@ pub struct Mark {
     furthest: Clocks,
     /// Number of renewals since the server started.
     pub renewals: u64,
-    /// Total time spent writing, flushing and waiting for acknowledgment, in microseconds.
+    /// Total time from the writing of marks until they were durable, in microseconds.
     pub flush_us: u64,
     /// Number of backward steps of the clock detected.
     pub steps_back: u64,

@@ -50,7 +50,7 @@ proptest! {
                             prop_assert!(new <= now + max_ahead + reserve_ahead, "never further than ids may be");
                             let enough = tick.max(mark.limit(standbys));
                             prop_assert!(mark.written(standbys).tick <= enough, "needed");
-                            let written = Written { tick: new, lsn: all_written.len() as u64 };
+                            let written = Written { tick: new, lsn: all_written.len() as u64, at_us: 0 };
                             mark.wrote(written, standbys, 0);
                             prop_assert!(mark.written(standbys).tick >= new);
                             all_written.push((written, standbys));
@@ -240,12 +240,12 @@ fn a_limit_that_was_not_acknowledged_ends_where_synchronous_replication_begins()
     let mut mark = Mark::default();
     let clocks = Clocks { now: 100, boot_ms: 0 };
     assert_eq!(mark.plan(clocks, 100, ANY), Ok(Plan::Write(110)));
-    mark.wrote(Written { tick: 110, lsn: 7 }, false, 0);
+    mark.wrote(Written { tick: 110, lsn: 7, at_us: 0 }, false, 0);
     mark.publish(110, false, clocks, 0);
     assert_eq!((mark.limit(false), mark.limit(true)), (110, 0));
     let synchronous = Rules { standbys: true, ..ANY };
     assert_eq!(mark.plan(clocks, 95, synchronous), Ok(Plan::Write(110)));
-    let written = Written { tick: 110, lsn: 8 };
+    let written = Written { tick: 110, lsn: 8, at_us: 0 };
     mark.wrote(written, true, 0);
     assert_eq!(mark.plan(clocks, 95, synchronous), Ok(Plan::Await(written)), "a call that failed left it");
     mark.publish(110, true, clocks, 0);
@@ -259,7 +259,7 @@ fn a_limit_that_was_not_acknowledged_ends_where_synchronous_replication_begins()
 fn the_furthest_mark_is_awaited_from_where_it_is_written_first() {
     let mut mark = Mark::default();
     for (tick, lsn, awaited) in [(110, 7, 7), (110, 9, 7), (105, 10, 7), (111, 12, 12)] {
-        mark.wrote(Written { tick, lsn }, false, 0);
+        mark.wrote(Written { tick, lsn, at_us: 0 }, false, 0);
         assert_eq!(mark.written(false).lsn, awaited);
     }
 }

@@ -428,6 +428,31 @@ fn renewals_are_counted_with_their_time() {
     assert_eq!((renewals, flush_us), (2, 2900));
 }
 
+/// A mark that others make durable counts from its writing, whoever publishes it, and so does one that a call has given
+/// up waiting for. Time in which nobody looked, because there was no call, does not count as long as that.
+#[test]
+fn the_time_of_a_mark_begins_with_its_writing() {
+    let flush_us = |server: &Scripted| server.with_mark(|mark| mark.flush_us);
+    for (idle_us, counted) in [(0, 230_000), (240_000, 250_000)] {
+        let server = with_standbys(0, Some(0));
+        server.id(0, shard(5)).unwrap();
+        assert_eq!(flush_us(&server), 0);
+        server.acknowledge_us.set(Some(230_000));
+        server.pass_us(500_000);
+        server.id(0, shard(5)).unwrap();
+        server.pass_us(230_000 + idle_us);
+        server.id(0, shard(5)).unwrap();
+        assert_eq!((server.limit(), flush_us(&server)), (NOW + 1500, counted));
+    }
+    let server = with_standbys(0, None);
+    server.max_wait.set(30);
+    assert_eq!(server.id(0, shard(5)), not_renewed(30));
+    server.pass_us(500_000);
+    server.after(10_000, |server| server.acknowledge_us.set(Some(0)));
+    server.id(0, shard(5)).unwrap();
+    assert!((540_000..560_000).contains(&flush_us(&server)), "{}", flush_us(&server));
+}
+
 /// The horizon rests on what standbys have: the mark of earlier runs is written once more for them, and all readers
 /// wait for that one.
 #[test]
