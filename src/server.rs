@@ -202,7 +202,7 @@ impl Server for Postgres {
         settings::max_clock_jump_ms()
     }
 
-    fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
+    fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
         self.shared.with_mark(f)
     }
 

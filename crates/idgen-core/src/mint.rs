@@ -378,8 +378,7 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
     /// wait, even without other callers. If the shard has nothing to provide in that time, [`Turn::take`] reports
     /// the reason.
     fn check_room(&self, count: u64) -> Result<(), V::Error> {
-        // A limit implies that the stored mark has been loaded. Asking the mark itself would write to its cache
-        // line, which every call of every backend reads.
+        // A limit implies that the stored mark has been loaded. Asking the mark itself would take its lock.
         if self.server.limit() == 0 {
             renew::load(self.server)?;
         }

@@ -389,7 +389,7 @@ impl Server for Scripted {
         self.max_jump.get()
     }
 
-    fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
+    fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
         self.asked();
         let mut mark = self.mark.borrow_mut();
         let before = mark.limit(false);

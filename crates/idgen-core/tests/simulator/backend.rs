@@ -312,7 +312,7 @@ impl Server for Process<'_> {
         self.backend.configuration.borrow().settings.max_clock_jump
     }
 
-    fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
+    fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
         self.step(Place::Mark);
         let backend = self.backend;
         if backend.dead.get() {
