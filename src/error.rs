@@ -489,7 +489,7 @@ impl Error {
                 object_state,
                 "\"idgen.max_clock_jump\" is -1: ids would follow a clock that jumps into the future".into(),
                 None,
-                "Restore the setting once the jump for which it was changed has been accepted.",
+                "Set a limit. To accept a single jump, call snowflake_accept_clock() as a superuser.",
             ),
             Error::StillPreloaded => (
                 object_state,
