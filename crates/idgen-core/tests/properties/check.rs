@@ -3,7 +3,7 @@ use idgen_core::mint::{Error, QUEUE_MS};
 use idgen_core::server::{Server, Slots, Wait};
 use idgen_core::slot::Slot;
 
-use crate::server::{NOW, Refused, Scripted};
+use crate::server::{Event, NOW, Refused, Scripted};
 use crate::shard;
 
 /// It renews the mark if a call for an id would, and takes no id.
@@ -25,6 +25,8 @@ fn a_check_renews_the_mark_and_mints_nothing() {
     assert_eq!(server.slot(shard(5)), Slot::default());
     assert_eq!(server.oldest_start(), u64::MAX, "no reader of the horizon waits for it");
     assert_eq!(server.sleeps(), []);
+    server.pass_us(1_000_000);
+    assert_eq!(server.check(0), Ok(NOW + 12_100 + 1000), "no id is of the limit");
 }
 
 /// It fails where every call for an id fails, by the same error, and after the same wait.
@@ -93,4 +95,48 @@ fn a_check_fails_while_the_clock_is_behind_the_ids() {
     // As far ahead as calls go that queue for a full shard.
     assert!(server.check(server.tick() + 10 + QUEUE_MS).is_ok());
     assert_eq!(server.sleeps(), []);
+}
+
+/// A call that does not wait renews the mark nevertheless, and goes by the clock as it is when the wait is over.
+#[test]
+fn a_check_without_patience_does_what_it_can() {
+    let server = Scripted::new(NOW - 5);
+    server.max_wait.set(0);
+    assert_eq!(server.check(0), Ok(NOW + 1000));
+    let ahead = |ms| server.check(server.tick() + ms + QUEUE_MS);
+    let error = Error::ClockBehindIds { by_ms: 5, max_ahead_ms: 0, waited_ms: 0 };
+    assert_eq!(ahead(5), Err(Refused::Mint(error)));
+    let behind = server.tick() + 5 + QUEUE_MS;
+    server.after_clock.borrow_mut().push_back(Box::new(|server| server.pass_us(5000)));
+    assert!(server.check(behind).is_ok());
+    let server = Scripted::new(NOW + 10);
+    server.max_wait.set(0);
+    server.max_ahead.set(10);
+    let error = Error::ClockBehindIds { by_ms: 11, max_ahead_ms: 10, waited_ms: 0 };
+    assert_eq!(server.check(NOW + 11 + QUEUE_MS), Err(Refused::Mint(error)), "the mark is no trouble");
+    let server = Scripted::new(0);
+    server.set_clock(MAX_TICK);
+    assert_eq!(server.check(0), Ok(MAX_TICK + 1), "the last one");
+}
+
+/// It ends although the clock is set back whenever it would renew the mark: the third look begins to wait.
+#[test]
+fn a_check_ends_under_a_clock_that_does_not_rest() {
+    let server = Scripted::new(0);
+    server.max_jump.set(None);
+    server.with_mark(|mark| mark.load(0));
+    for _ in 0..10 {
+        let events: [Event; 2] = [
+            Box::new(|server| {
+                server.step_clock(-10_000);
+                server.pass_us(30_000);
+            }),
+            Box::new(|server| server.step_clock(10_000)),
+        ];
+        server.after_clock.borrow_mut().extend(events);
+    }
+    let end = server.us() + 6 * 30_000;
+    let error = Error::MarkNotRenewed { waited_ms: 90 };
+    assert_eq!(server.check(0), Err(Refused::Mint(error)));
+    assert_eq!((server.us(), server.written()), (end, vec![]));
 }

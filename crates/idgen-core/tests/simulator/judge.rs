@@ -189,14 +189,20 @@ impl Judge {
     }
 
     /// A host's clock was set.
-    pub fn clock_set(&self, host: &Host, now: Time) {
+    pub fn clock_set(&self, host: &Host, now: Time, max_lease: u64) {
         let tick = host.clocks.tick(now);
-        for order in self.orders[host.index].borrow_mut().iter_mut().flatten() {
+        let mut orders = self.orders[host.index].borrow_mut();
+        for order in orders.iter_mut().flatten() {
             order.set_back(tick);
         }
         for backend in host.backends.borrow().iter().flatten() {
             if let Some(call) = backend.call.get() {
-                backend.call.set(Some(Call { least: call.least.min(tick), ..call }));
+                let mut call = Call { least: call.least.min(tick), ..call };
+                // A call that has not read the clock yet may find its lease good again.
+                if call.kind == Kind::Plain && max_lease > 1 {
+                    (call.bound, call.passed) = (orders[0][call.shard].least, (0, 0));
+                }
+                backend.call.set(Some(call));
             }
         }
     }
