@@ -16,6 +16,7 @@ mod position;
 mod renew;
 mod server;
 mod shard_set;
+mod shared;
 mod slot;
 mod text;
 mod tree;
