@@ -453,7 +453,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.mark IS 'The durable high-water mark:
 COMMENT ON COLUMN @extschema@.idgen_status.mark_kept_in IS 'Where PostgreSQL keeps the mark: WAL-logged, checkpointed and replicated.';
 COMMENT ON COLUMN @extschema@.idgen_status.window_left_ms IS 'Milliseconds of ids that can be minted before the mark must be renewed; 0 before the first id since the server started, and on a standby.';
 COMMENT ON COLUMN @extschema@.idgen_status.renewals IS 'Number of times the mark was renewed since the server started.';
-COMMENT ON COLUMN @extschema@.idgen_status.flush_ms IS 'Total time, in milliseconds, spent writing and flushing the mark and waiting for synchronous standbys to acknowledge it.';
+COMMENT ON COLUMN @extschema@.idgen_status.flush_ms IS 'Total time, in milliseconds, from the writing of marks until they were durable, also on synchronous standbys. Of a mark that was found durable, at most 250 ms count.';
 COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond in which ids can be minted: 2^40 - 1 milliseconds after the epoch. The next one would make them negative.';
 COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until ends_at.';
 COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 means unset.';
@@ -517,6 +517,14 @@ CREATE FUNCTION @extschema@.snowflake_stats_reset() RETURNS void
 COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
 'Resets the counters ids, leases, waits and waited_ms of idgen_shard_stats, for all shards, and those of idgen_refusals. Not executable by PUBLIC. Error: 55000 if the library is not preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.snowflake_check() RETURNS timestamptz
+    AS 'MODULE_PATHNAME', 'snowflake_check_wrapper'
+    LANGUAGE C VOLATILE PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_check() IS
+'Checks whether this server mints ids, without minting one: does what snowflake_next_id does except for taking an id, and raises its error if the reason concerns more than one shard. Like a call for an id it may wait, and renews the mark if that is due. Returns the time up to which ids can be minted before the mark must be renewed. Counts as no refusal. For members of pg_monitor. Errors: 2200H range of ids used up, 25006 during recovery, 53400 no free replication origin, 55000 otherwise.';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_check() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.snowflake_check() TO pg_monitor;
 
 -- What DROP EXTENSION idgen CASCADE drops besides the extension, found by the dependencies in the catalog as
 -- PostgreSQL does: an object is dropped with whatever it depends on, and an internal part of another object (of a
@@ -659,6 +667,13 @@ CREATE FUNCTION @extschema@.snowflake_accept_epoch(epoch timestamptz) RETURNS bo
 COMMENT ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) IS
 'Makes the ids of this cluster count from another epoch from now on: the given one, to which idgen.epoch must have been set before. Until it is accepted, no ids are minted. Returns whether there was anything to accept. Ids minted earlier then decode to wrong times, but none of them is repeated. For superusers only. Errors: 42501 not a superuser, 55000 library not preloaded or configured idgen.epoch not accepted, 22023 epoch differs from idgen.epoch, 25006 during recovery, 2200H the mark is the last possible one.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.snowflake_accept_clock() RETURNS interval
+    AS 'MODULE_PATHNAME', 'snowflake_accept_clock_wrapper'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_accept_clock() IS
+'Accepts the system clock of this server as it is now, after a leap forward for which idgen mints nothing. Returns how far it had leapt, or zero if it had not. The next leap is measured from here. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 42501 not a superuser, 25006 during recovery, 55000 library not preloaded, configured idgen.epoch not accepted, or clock before it, 2200H clock past the range of ids.';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_clock() FROM PUBLIC;
 
 COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'The worst problem that may take the server down or keep ids from being minted, in this order: too few replication origins for the mark, a configured value that was not accepted, no list of shards on a server that preloads Citus, a clock before the epoch, a mark that counts from another epoch or is too far ahead of the clock (on a standby, one that would keep it from minting after a promotion), a forward jump of the clock, standbys that do not acknowledge the mark, a clock behind the ids, a value in the configuration files that is not in effect, the end of the range within 5 years, or idgen.max_clock_jump left at -1. Null if there is none.';
 COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Number of backward steps of the system clock, of 10 ms or more, detected since the server started: when the mark is renewed, and when this view is read.';

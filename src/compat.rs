@@ -67,47 +67,47 @@ pub fn most_origins() -> (&'static str, usize) {
 }
 
 /// A tranche for the LWLocks of idgen, whose name `pg_stat_activity` shows while a backend waits for one.
-#[cfg(not(feature = "pg19"))]
+#[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18"))]
 pub fn new_tranche(_name: &'static CStr) -> i32 {
     // SAFETY: takes a number under PostgreSQL's own lock.
     unsafe { pg_sys::LWLockNewTrancheId() }
 }
 
 /// A tranche for the LWLocks of idgen, whose name `pg_stat_activity` shows while a backend waits for one.
-#[cfg(feature = "pg19")]
+#[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18")))]
 pub fn new_tranche(name: &'static CStr) -> i32 {
     // SAFETY: PostgreSQL copies the name into shared memory.
     unsafe { pg_sys::LWLockNewTrancheId(name.as_ptr()) }
 }
 
 /// Registers the name of a tranche in this process: before PostgreSQL 19, each process has names of its own.
-#[cfg(not(feature = "pg19"))]
+#[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18"))]
 pub fn name_tranche(tranche: i32, name: &'static CStr) {
     // SAFETY: PostgreSQL keeps the pointer to the name, which lives as long as the process.
     unsafe { pg_sys::LWLockRegisterTranche(tranche, name.as_ptr()) }
 }
 
 /// Does nothing: all processes have the name from shared memory.
-#[cfg(feature = "pg19")]
+#[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18")))]
 pub fn name_tranche(_tranche: i32, _name: &'static CStr) {}
 
 /// The level from which this process writes to the server log.
-#[cfg(not(feature = "pg19"))]
+#[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18"))]
 pub fn log_level() -> *mut i32 {
     &raw mut pg_sys::log_min_messages
 }
 
 /// The level from which this process writes to the server log; every type of process has its own.
-#[cfg(feature = "pg19")]
+#[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18")))]
 pub fn log_level() -> *mut i32 {
     // SAFETY: the array covers all types of processes; the first one is for a process that has no type yet.
     unsafe { (&raw mut pg_sys::log_min_messages).cast::<i32>().add(pg_sys::MyBackendType as usize) }
 }
 
 /// The flag for a checkpoint at once, not spread over time.
-#[cfg(not(feature = "pg19"))]
+#[cfg(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18"))]
 pub const CHECKPOINT_FAST: u32 = pg_sys::CHECKPOINT_IMMEDIATE;
 
 /// The flag for a checkpoint at once, not spread over time.
-#[cfg(feature = "pg19")]
+#[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18")))]
 pub const CHECKPOINT_FAST: u32 = pg_sys::CHECKPOINT_FAST;

@@ -21,6 +21,7 @@ pub enum Error {
     /// 40001: the shard is as far ahead of the system clock as it may be.
     /// 40001: the system clock is behind the ids of an earlier run of the server.
     /// 40001: it is behind those of this run.
+    /// 40001: it is behind those of some shard.
     /// 55000: it jumped forward by more than `idgen.max_clock_jump`.
     /// 40001: the high-water mark did not become durable in time.
     /// 25006: the server is in recovery.
@@ -379,6 +380,17 @@ impl Error {
                 "If the clock was set back, check its synchronization. Do not restart the server: after that, all \
                  shards would have to wait for the clock, not only those in use.",
             ),
+            Error::Mint(mint::Error::ClockBehindIds { by_ms, max_ahead_ms, waited_ms }) => (
+                Counted(Reason::ClockBehind),
+                "the system clock is behind the ids already minted".into(),
+                format!(
+                    "The furthest of them is {by_ms} ms ahead of the clock; \"idgen.max_ahead\" allows {max_ahead_ms} \
+                     ms. The call waited {waited_ms} ms. {}",
+                    goes_on(by_ms.saturating_sub(*max_ahead_ms))
+                ),
+                "If the clock was set back, check its synchronization. Do not restart the server: after that, all \
+                 shards would have to wait for the clock, not only those in use.",
+            ),
             Error::Mint(mint::Error::ClockLeapt { by_ms }) => (
                 Counted(Reason::ClockLeapt),
                 "the system clock leapt forward".into(),
@@ -389,8 +401,7 @@ impl Error {
                     duration(*by_ms)
                 ),
                 "If the clock is wrong now, correct it. Do not restart the server, because that would accept the jump. \
-                 If the clock was wrong and is right now, raise \"idgen.max_clock_jump\" above the size of the jump \
-                 (-1 disables the check), reload the configuration, mint one id, and restore the setting.",
+                 If the clock was wrong and is right now, call snowflake_accept_clock() as a superuser.",
             ),
             Error::Mint(mint::Error::MarkNotRenewed { waited_ms }) => (
                 Counted(Reason::MarkNotDurable),
@@ -484,7 +495,7 @@ impl Error {
                 Uncounted(Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                 "\"idgen.max_clock_jump\" is -1: ids would follow a clock that jumps into the future".into(),
                 "With -1, idgen does not compare the system clock with the time since boot.".into(),
-                "Restore the setting once the jump for which it was changed has been accepted.",
+                "Set a limit. To accept a single jump, call snowflake_accept_clock() as a superuser.",
             ),
             Error::StillPreloaded => (
                 Uncounted(Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

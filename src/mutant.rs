@@ -121,7 +121,7 @@ mod mutated {
             if is(Mutation::NoWait) { 0 } else { self.0.max_wait_ms() }
         }
 
-        fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
+        fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
             self.0.with_mark(f)
         }
 

@@ -76,7 +76,8 @@ mod tests {
                 Minting::ClockBehindMark { .. } => {
                     Minting::ClockBehind { shard, by_ms, max_ahead_ms, waited_ms }
                 }
-                Minting::ClockBehind { .. } => Minting::ClockLeapt { by_ms },
+                Minting::ClockBehind { .. } => Minting::ClockBehindIds { by_ms, max_ahead_ms, waited_ms },
+                Minting::ClockBehindIds { .. } => Minting::ClockLeapt { by_ms },
                 Minting::ClockLeapt { .. } => Minting::MarkNotRenewed { waited_ms },
                 Minting::MarkNotRenewed { .. } => Minting::Recovery,
                 Minting::Recovery => Minting::Prepared { count: 1 },

@@ -8,7 +8,7 @@ use idgen_core::mint::{self, MOST_LATE_REACH_MS, QUEUE_MS};
 use idgen_core::origins::Progress;
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::slot::Slot;
-use idgen_core::{Shard, Tick};
+use idgen_core::{Shard, Tick, renew};
 
 use crate::clock;
 use crate::error::Error;
@@ -19,7 +19,11 @@ use crate::shmem::{self, Shared};
 
 /// This server, with its shared memory.
 #[derive(Clone, Copy)]
-pub struct Postgres(&'static Shared);
+pub struct Postgres {
+    shared: &'static Shared,
+    /// Counts the refusal, or not: for [`origin::write_mark`], which raises its error itself.
+    refuse: fn(Error) -> Error,
+}
 
 /// This server.
 ///
@@ -27,7 +31,15 @@ pub struct Postgres(&'static Shared);
 /// 55000 if the library was not preloaded.
 #[inline]
 pub fn server() -> Result<Postgres, Error> {
-    Ok(Postgres(shmem::shared()?))
+    Ok(Postgres { shared: shmem::shared()?, refuse: counted })
+}
+
+/// This server, for calls that count as no refusal.
+///
+/// # Errors
+/// As [`server`].
+pub fn uncounted() -> Result<Postgres, Error> {
+    Ok(Postgres { shared: shmem::shared()?, refuse: |error| error })
 }
 
 /// Counts a call that is refused with this error.
@@ -99,11 +111,32 @@ pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
     }
 }
 
+/// Accepts the system clock as it is, if it has leapt forward. Returns how far, in milliseconds; 0 if it has not.
+///
+/// # Errors
+/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if the library was not preloaded or has no epoch, or
+/// if the clock is before it; 2200H if the clock is past the range of ids.
+pub fn accept_clock() -> Result<u64, Error> {
+    const ACTION: &str = "accept the system clock";
+    if !backend::superuser() {
+        return Err(Error::NotSuperuser(ACTION));
+    }
+    if backend::in_recovery() {
+        return Err(Error::InRecovery(ACTION));
+    }
+    let server = server()?;
+    let clocks = renew::clocks(&server)?;
+    if clocks.now > MAX_TICK {
+        return Err(mint::Error::Exhausted.into());
+    }
+    Ok(server.with_mark(|mark| mark.accept(clocks)))
+}
+
 impl Postgres {
     /// How long a written mark has been waiting for the acknowledgment of standbys, in milliseconds; `None` if none
     /// is waiting.
     pub fn awaited_ms(self, state: &Mark) -> Option<u64> {
-        self.awaits(state).then(|| clock::boot_ms().saturating_sub(self.0.awaited_since()))
+        self.awaits(state).then(|| clock::boot_ms().saturating_sub(self.shared.awaited_since()))
     }
 
     fn awaits(self, state: &Mark) -> bool {
@@ -169,37 +202,37 @@ impl Server for Postgres {
         settings::max_clock_jump_ms()
     }
 
-    fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
-        self.0.with_mark(f)
+    fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
+        self.shared.with_mark(f)
     }
 
     #[inline]
     fn floor(&self) -> Tick {
-        self.0.published().floor()
+        self.shared.published().floor()
     }
 
     fn run_floor(&self) -> Tick {
-        self.0.published().run_floor()
+        self.shared.published().run_floor()
     }
 
     // The cache line of PostgreSQL that this may read is written only while synchronous replication is on, when
     // limits are acknowledged. So it stays in the cache of every processor.
     #[inline]
     fn limit(&self) -> Tick {
-        self.0.published().limit(standbys::must_acknowledge)
+        self.shared.published().limit(standbys::must_acknowledge)
     }
 
     #[inline]
     fn awaited(&self) -> u64 {
-        self.0.published().awaited()
+        self.shared.published().awaited()
     }
 
     fn publish_start(&self, tick: Tick) {
-        self.0.publish_start(tick);
+        self.shared.publish_start(tick);
     }
 
     fn oldest_start(&self) -> Tick {
-        self.0.oldest_start()
+        self.shared.oldest_start()
     }
 
     fn in_recovery(&self) -> bool {
@@ -215,9 +248,9 @@ impl Server for Postgres {
         let epoch = settings::epoch().unwrap_or_else(|error| error.raise());
         // If a mark is already awaited, its time stays: under load a new mark is written every second.
         if !self.awaits(&self.with_mark(|mark| *mark)) {
-            self.0.await_from(clock::boot_ms());
+            self.shared.await_from(clock::boot_ms());
         }
-        origin::write_mark(Progress::new(mark, epoch), counted)
+        origin::write_mark(Progress::new(mark, epoch), self.refuse)
     }
 
     fn flush(&self, lsn: u64) {
@@ -251,11 +284,11 @@ impl Server for Postgres {
     }
 
     fn wait_for_mark(&self, ms: u64, done: impl FnOnce() -> bool) {
-        self.0.wait_for_mark(ms, done);
+        self.shared.wait_for_mark(ms, done);
     }
 
     fn wake_waiting(&self) {
-        self.0.wake_waiting();
+        self.shared.wake_waiting();
     }
 
     fn check_for_interrupts(&self) {
@@ -271,21 +304,21 @@ impl Server for Postgres {
 impl Slots<Shard> for Postgres {
     #[inline]
     fn with_slot<T>(&self, shard: Shard, f: impl FnOnce(&mut Slot<Shard>) -> T) -> T {
-        self.0.slots[shard.index()].change(f)
+        self.shared.slots[shard.index()].change(f)
     }
 
     fn slot(&self, shard: Shard) -> Slot<Shard> {
-        self.0.slots[shard.index()].copy()
+        self.shared.slots[shard.index()].copy()
     }
 }
 
 impl Slots<JsShard> for Postgres {
     #[inline]
     fn with_slot<T>(&self, shard: JsShard, f: impl FnOnce(&mut Slot<JsShard>) -> T) -> T {
-        self.0.js_slots[Shard::from(shard).index()].change(f)
+        self.shared.js_slots[Shard::from(shard).index()].change(f)
     }
 
     fn slot(&self, shard: JsShard) -> Slot<JsShard> {
-        self.0.js_slots[Shard::from(shard).index()].copy()
+        self.shared.js_slots[Shard::from(shard).index()].copy()
     }
 }

@@ -191,11 +191,18 @@ unsafe fn locked<T>(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type, f
 
 impl Shared {
     /// Runs `f` on the state of the high-water mark under its lock, and publishes it. `f` must not sleep, flush,
-    /// allocate or raise an error.
-    pub fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
+    /// allocate or raise an error. It runs on a copy under the shared lock first, and if it leaves that as it was, as
+    /// most readers of the horizon do, nothing else is done.
+    pub fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
         let SharedMark { published, guarded, .. } = &self.mark;
-        // SAFETY: the exclusive lock makes this the only reference to the state.
+        // SAFETY: the shared lock keeps writers out, and the exclusive lock makes this the only reference to the state.
         unsafe {
+            let before = locked(guarded.lock.get(), pg_sys::LWLockMode::LW_SHARED, || *guarded.mark.get());
+            let mut copy = before;
+            let result = f(&mut copy);
+            if copy == before {
+                return result;
+            }
             locked(guarded.lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || {
                 let mark = &mut *guarded.mark.get();
                 let result = f(mark);

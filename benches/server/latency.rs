@@ -83,9 +83,8 @@ struct Scenario {
     what: &'static str,
     clients: usize,
     subjects: Vec<(&'static str, Latencies)>,
-    /// Renewals of the mark meanwhile, and what one took, in milliseconds.
+    /// Renewals of the mark meanwhile.
     renewals: i64,
-    renewal_ms: f64,
 }
 
 impl Scenario {
@@ -143,9 +142,8 @@ pub fn run(quick: bool, server: String, start_standby: &str) {
 }
 
 impl Bench {
-    fn renewals(&mut self) -> (i64, f64) {
-        let row = self.control.query_one("SELECT renewals, flush_ms FROM idgen_status", &[]).expect("a row");
-        (row.get(0), row.get(1))
+    fn renewals(&mut self) -> i64 {
+        self.control.query_one("SELECT renewals FROM idgen_status", &[]).expect("a row").get(0)
     }
 
     /// All subjects take turns in each round, which each begins with another one; the first round only warms up.
@@ -185,9 +183,7 @@ impl Bench {
                 latencies.at(100.0)
             );
         }
-        let renewals = after.0 - before.0;
-        let renewal_ms = (after.1 - before.1) / renewals.max(1) as f64;
-        Scenario { what, clients, subjects: taken, renewals, renewal_ms }
+        Scenario { what, clients, subjects: taken, renewals: after - before }
     }
 
     /// An insert after a pause in which the window of the mark has run out, in milliseconds.
@@ -364,10 +360,9 @@ fn section(
         }
     }
     let renewals = Spread::of(scenarios().map(|scenario| scenario.renewals as f64).collect());
-    let renewal_ms = Spread::of(scenarios().map(|scenario| scenario.renewal_ms).collect());
     line(&format!(
-        "\nThe mark was renewed {} to {} times in each of these runs, in {:.3} to {:.3} ms on average.",
-        renewals.least, renewals.greatest, renewal_ms.least, renewal_ms.greatest
+        "\nThe mark was renewed {} to {} times in each of these runs.",
+        renewals.least, renewals.greatest
     ));
     line(
         "\nEvery insert waits for its commit to be flushed, with an identity column as with idgen. The worst case of \

@@ -1,8 +1,7 @@
 //! The functions behind the views `idgen_status`, `idgen_shard_stats` and `idgen_refusals`, the safe horizon, the
-//! reset of the counters, the removal of the mark, and the acceptance of another epoch.
+//! reset of the counters, the removal of the mark, the acceptance of another epoch or of the clock, and the check.
 
 use idgen_core::epoch::{Epoch, Timestamptz};
-use idgen_core::horizon;
 use idgen_core::id::MAX_TICK;
 use idgen_core::js::JsShard;
 use idgen_core::mark::{Clocks, Mark};
@@ -11,17 +10,17 @@ use idgen_core::origins::{MARK_ORIGIN, Progress};
 use idgen_core::position::Grid;
 use idgen_core::server::{Server, Slots};
 use idgen_core::slot::Counters;
-use idgen_core::{Shard, Tick};
+use idgen_core::{Shard, Tick, check, horizon, renew};
+use pgrx::datum::Interval;
 use pgrx::iter::TableIterator;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{name, pg_extern};
 
-use crate::clock;
 use crate::error::{Error, Reason, sqlstate};
 use crate::mutant;
 use crate::pg::{backend, origin, standbys};
 use crate::room;
-use crate::server::{Postgres, accept_epoch, counted, problem, server};
+use crate::server::{Postgres, accept_clock, accept_epoch, counted, problem, server, uncounted};
 use crate::settings;
 use crate::shmem;
 
@@ -57,18 +56,12 @@ fn idgen_status() -> Result<
     ErrorReport,
 > {
     let server = server()?;
-    let (mut in_use, mut furthest) = (0, 0);
-    for tick in last_ticks(server, Shard::all()).chain(last_ticks(server, JsShard::all())) {
-        in_use += 1;
-        furthest = furthest.max(tick);
-    }
-    let boot_ms = clock::boot_ms();
-    let now = clock::now().ok();
-    let clocks = now.map(|now| Clocks { now, boot_ms });
-    // A process that was suspended between the two readings would see a step.
-    let at_once = clock::boot_ms().saturating_sub(boot_ms) <= 1;
+    let (in_use, furthest) =
+        all_last_ticks(server).fold((0, 0), |(in_use, furthest), tick| (in_use + 1, furthest.max(tick)));
+    let clocks = renew::clocks(&server).ok();
+    let now = clocks.map(|clocks| clocks.now);
     let state = server.with_mark(|mark| {
-        clocks.filter(|_| at_once).inspect(|clocks| mark.look(*clocks));
+        clocks.inspect(|clocks| mark.look(*clocks));
         *mark
     });
     let limit = server.limit();
@@ -136,7 +129,12 @@ fn trouble(server: Postgres, state: &Mark, clocks: Clocks) -> Option<String> {
     awaited.map(|_| Error::from(mint::Error::MarkNotRenewed { waited_ms: 0 }).message())
 }
 
-/// The ticks of the last positions of the shards in use.
+/// The ticks of the last positions of the shards in use, in both layouts.
+fn all_last_ticks(server: Postgres) -> impl Iterator<Item = Tick> {
+    last_ticks(server, Shard::all()).chain(last_ticks(server, JsShard::all()))
+}
+
+/// Those of one layout.
 fn last_ticks<S: Grid>(server: Postgres, shards: impl Iterator<Item = S>) -> impl Iterator<Item = Tick>
 where
     Postgres: Slots<S>,
@@ -250,6 +248,21 @@ fn snowflake_remove_mark() -> Result<bool, ErrorReport> {
 #[pg_extern(sql = false)]
 fn snowflake_accept_epoch(epoch: Timestamptz) -> Result<bool, ErrorReport> {
     Ok(accept_epoch(epoch)?)
+}
+
+#[pg_extern(sql = false)]
+fn snowflake_accept_clock() -> Result<Interval, ErrorReport> {
+    const DAY_MS: u64 = 86_400_000;
+    let by_ms = accept_clock()?;
+    let (days, rest_us) = ((by_ms / DAY_MS) as i32, (by_ms % DAY_MS * 1000).cast_signed());
+    Ok(Interval::new(0, days, rest_us).expect("no mixed signs"))
+}
+
+#[pg_extern(sql = false)]
+fn snowflake_check() -> Result<Timestamptz, ErrorReport> {
+    let server = uncounted()?;
+    let limit = check::check(&server, all_last_ticks(server).max().unwrap_or(0))?;
+    Ok(settings::epoch()?.timestamp_of(limit))
 }
 
 #[pg_extern(sql = false)]

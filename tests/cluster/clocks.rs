@@ -75,15 +75,17 @@ fn the_clock_steps_under_minting_clients() {
     server.set_clock(0.0);
     let behind = ms_in(refused(&mut client).detail());
     assert!((3_590_000..3_602_000).contains(&behind), "{behind}");
+    let check = client.query_one("SELECT snowflake_check()", &[]).unwrap_err();
+    assert_eq!(check.as_db_error().map(DbError::message), warning(&mut client).as_deref());
     let refusal = |error: &String| error.starts_with("40001 ") || error.starts_with("55000 ");
     assert!(ledger.errors.keys().all(refusal), "{:?}", ledger.errors);
 }
 
-/// Guard: a jump of ten years is refused before anything is written, and can be accepted by the documented
-/// procedure. No harm is done: once the clock is right again, minting continues at once.
+/// Guard: a jump of ten years is refused before anything is written, and can be accepted, once, without a shard or a
+/// setting. No harm is done: once the clock is right again, minting continues at once.
 #[test]
 fn a_leap_forward_is_refused_and_can_be_accepted() {
-    let server = Server::start(&[]);
+    let server = Server::start(&["idgen.allowed_shards = '1-9'"]);
     let mut ledger = Ledger::default();
     let mut client = server.connect();
     ledger.mint(&mut client);
@@ -93,7 +95,13 @@ fn a_leap_forward_is_refused_and_can_be_accepted() {
     let error = refused(&mut client);
     assert_eq!((error.code().code(), error.message()), ("55000", "the system clock leapt forward"));
     assert!((ms_in(error.detail()) as f64 / 1000.0 - 10.0 * YEAR).abs() < 60.0, "{error:?}");
-    assert!(error.hint().unwrap().contains("max_clock_jump"));
+    assert!(error.hint().unwrap().contains("snowflake_accept_clock"));
+    let counted = "SELECT refused FROM idgen_refusals WHERE reason = 'clock_leapt'";
+    let counted = |client: &mut Client| client.query_one(counted, &[]).unwrap().get::<_, i64>(0);
+    let refusals = counted(&mut client);
+    let check = client.query_one("SELECT snowflake_check()", &[]).unwrap_err();
+    assert_eq!(check.as_db_error().unwrap().message(), error.message());
+    assert_eq!(counted(&mut client), refusals, "a check is no refused call");
     assert_eq!(mark(&mut client), before, "nothing is written");
     assert_eq!(warning(&mut client).as_deref(), Some("the system clock leapt forward"));
 
@@ -102,13 +110,17 @@ fn a_leap_forward_is_refused_and_can_be_accepted() {
     ledger.mint(&mut client);
 
     server.set_clock(10.0 * YEAR);
-    client.batch_execute("ALTER SYSTEM SET idgen.max_clock_jump = -1").unwrap();
-    server.reload("idgen.max_clock_jump", "-1");
-    let mut client = server.connect();
+    let accept = "SELECT round(extract(epoch FROM snowflake_accept_clock()))::float8";
+    let accept = |client: &mut Client| client.query_one(accept, &[]).unwrap().get::<_, f64>(0);
+    assert!((accept(&mut client) - 10.0 * YEAR).abs() < 2.0);
+    assert_eq!(mark(&mut client), before, "accepted, and nothing minted yet");
+    assert_eq!((accept(&mut client), warning(&mut client)), (0.0, None), "it has been");
     let id = ledger.mint(&mut client);
-    client.batch_execute("ALTER SYSTEM RESET idgen.max_clock_jump").unwrap();
-    server.reload("idgen.max_clock_jump", "1h");
+    server.set_clock(10.0 * YEAR + 2.0 * HOUR);
+    assert_eq!(refused(&mut client).message(), "the system clock leapt forward", "the next one");
+    server.set_clock(10.0 * YEAR);
     assert!(ledger.mint(&mut server.connect()) > id, "accepted once, accepted for good");
+    client.query_one("SELECT snowflake_check()", &[]).unwrap();
 }
 
 /// A clock set back by a day while the server is down: the same error, not a repeated id. Promise 5:
@@ -229,6 +241,8 @@ fn another_epoch_is_refused() {
         assert_eq!(advance.unwrap_err().as_db_error().unwrap().message(), OTHER_EPOCH);
         let horizon = client.execute("SELECT snowflake_safe_horizon()", &[]);
         assert_eq!(horizon.unwrap_err().as_db_error().unwrap().message(), OTHER_EPOCH);
+        let check = client.execute("SELECT snowflake_check()", &[]);
+        assert_eq!(check.unwrap_err().as_db_error().unwrap().message(), OTHER_EPOCH);
         let row =
             client.query_one("SELECT warning, mark > 0, mark_at IS NULL FROM idgen_status", &[]).unwrap();
         assert_eq!((row.get(0), row.get(1), row.get(2)), (Some(OTHER_EPOCH), true, true));

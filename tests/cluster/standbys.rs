@@ -65,7 +65,9 @@ fn a_standby_of_another_epoch_mints_nothing() {
     standby.up();
     standby.wait_until(&format!("SELECT warning IS NOT DISTINCT FROM '{OTHER_EPOCH}' FROM idgen_status"));
     let accept = "SELECT snowflake_accept_epoch(epoch) FROM idgen_status";
-    assert_eq!(standby.connect().execute(accept, &[]).unwrap_err().code().unwrap().code(), "25006");
+    for refused in [accept, "SELECT snowflake_accept_clock()", "SELECT snowflake_check()"] {
+        assert_eq!(standby.connect().execute(refused, &[]).unwrap_err().code().unwrap().code(), "25006");
+    }
     primary.kill();
     standby.promote();
     let mut client = standby.reconnect();
@@ -135,6 +137,9 @@ fn the_synchronous_standby_is_gone() {
     let status = client.query_one("SELECT window_left_ms, renewals FROM idgen_status", &[]).unwrap();
     assert_eq!(status.get::<_, i64>(0), 0, "nothing is published");
     assert!(primary.answer::<bool>(too_few));
+    let not_durable = "the high-water mark of ids could not be made durable in time";
+    let check = primary.connect().query_one("SELECT snowflake_check()", &[]).unwrap_err();
+    assert_eq!(check.as_db_error().unwrap().message(), not_durable);
     let renewals: i64 = status.get(1);
 
     client.batch_execute("SET statement_timeout = 0").unwrap();

@@ -23,11 +23,12 @@
 //! | [`slot`], [`lease`], [`mark`] | the state machines |
 //! | [`shared`] | the words that processes share without a lock |
 //! | [`server`] | what the protocol needs from a server: one trait |
-//! | [`mint`], [`renew`], [`horizon`] | the path to an id, the renewal of the mark, and the safe horizon |
+//! | [`mint`], [`renew`], [`horizon`], [`check`] | the path to an id, the mark, the safe horizon, a probe |
 //! | [`origins`] | the replication origin that keeps the mark, and the room that origins need |
 //! | [`tree`] | the text in which PostgreSQL stores an expression |
 #![forbid(unsafe_code)]
 
+pub mod check;
 pub mod epoch;
 pub mod foreign;
 pub mod horizon;

@@ -39,6 +39,8 @@ pub struct Written {
     pub tick: Tick,
     /// Where its WAL record ends.
     pub lsn: u64,
+    /// When it was written, in microseconds since some moment.
+    pub at_us: u64,
 }
 
 /// The state of the mark, in shared memory behind a lock of its own. All zero at start.
@@ -64,7 +66,7 @@ pub struct Mark {
     furthest: Clocks,
     /// Number of renewals since the server started.
     pub renewals: u64,
-    /// Total time spent writing, flushing and waiting for acknowledgment, in microseconds.
+    /// Total time from the writing of marks until they were durable, in microseconds.
     pub flush_us: u64,
     /// Number of backward steps of the clock detected.
     pub steps_back: u64,
@@ -210,6 +212,17 @@ impl Mark {
     pub fn leap(&self, clocks: Clocks, max_jump: Option<u64>) -> Option<u64> {
         let by_ms = u64::try_from(self.step_ms(self.furthest, clocks)).ok()?;
         (by_ms > max_jump? && by_ms >= STEP_MS.unsigned_abs()).then_some(by_ms)
+    }
+
+    /// Accepts that the clock is ahead, so that the next jump is measured from here. Returns how far it has jumped, in
+    /// milliseconds; 0 if it has not.
+    pub fn accept(&mut self, clocks: Clocks) -> u64 {
+        let by_ms = self.leap(clocks, Some(0)).unwrap_or(0);
+        if by_ms > 0 {
+            self.look(clocks);
+            self.furthest = clocks;
+        }
+        by_ms
     }
 
     /// The last mark that this run has written and that is worth waiting for; 0 if there is none. If `standbys`

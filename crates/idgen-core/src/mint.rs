@@ -12,7 +12,7 @@ use crate::server::{Server, Slots, Wait};
 use crate::slot::{Bounds, Refusal};
 
 /// The longest sleep before a waiting call reads the clock again, which may have been corrected.
-const LOOK_AGAIN_US: u64 = 50_000;
+pub(crate) const LOOK_AGAIN_US: u64 = 50_000;
 
 /// How far a mark reaches at most after one that was late, in milliseconds. The next run begins there, and has to mint
 /// within the default of `idgen.max_wait`; and a suspended process must not write a mark hours ahead.
@@ -56,6 +56,15 @@ pub enum Error {
         /// The shard asked for.
         shard: Shard,
         /// How far the next id is ahead of the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The furthest id minted lies too far ahead of the clock, and waiting did not help.
+    ClockBehindIds {
+        /// How far the id is ahead of the clock, in milliseconds.
         by_ms: u64,
         /// What `idgen.max_ahead` allows, in milliseconds.
         max_ahead_ms: u64,
@@ -369,8 +378,7 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
     /// wait, even without other callers. If the shard has nothing to provide in that time, [`Turn::take`] reports
     /// the reason.
     fn check_room(&self, count: u64) -> Result<(), V::Error> {
-        // A limit implies that the stored mark has been loaded. Asking the mark itself would write to its cache
-        // line, which every call of every backend reads.
+        // A limit implies that the stored mark has been loaded. Asking the mark itself would take its lock.
         if self.server.limit() == 0 {
             renew::load(self.server)?;
         }

@@ -78,8 +78,8 @@ pub trait Server {
     fn max_clock_jump_ms(&self) -> Option<u64>;
 
     /// Runs `f` on the state of the mark under its lock, and publishes the mark. `f` must not sleep, flush,
-    /// allocate or raise an error.
-    fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T;
+    /// allocate or raise an error. It may run twice, the first time on a copy.
+    fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T;
     /// [`crate::shared::Published::floor`].
     fn floor(&self) -> Tick;
     /// [`crate::shared::Published::run_floor`].

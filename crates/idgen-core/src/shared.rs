@@ -86,12 +86,23 @@ pub struct Published<M: Memory = Real> {
 impl<M: Memory> Published<M> {
     /// Publishes a mark. Only one process at a time does so, under the lock of the mark.
     pub fn publish(&self, mark: &Mark) {
+        let words = [
+            (&self.floor, mark.floor()),
+            (&self.run_floor, mark.run_floor()),
+            (&self.acknowledged, mark.limit(true)),
+            (&self.awaited, mark.awaited()),
+            (&self.limit, mark.limit(false)),
+        ];
+        // A store takes the line away from every call.
+        if words.iter().all(|(word, value)| word.load(Ordering::Relaxed) == *value) {
+            return;
+        }
         // The floor first: a process that sees the first limit of this run must see the floor too.
-        self.floor.store(mark.floor(), Ordering::Relaxed);
-        self.run_floor.store(mark.run_floor(), Ordering::Relaxed);
-        self.acknowledged.store(mark.limit(true), Ordering::Relaxed);
-        self.awaited.store(mark.awaited(), Ordering::Relaxed);
-        self.limit.store(mark.limit(false), M::LIMIT_WRITTEN);
+        let [before @ .., (limit, value)] = words;
+        for (word, value) in before {
+            word.store(value, Ordering::Relaxed);
+        }
+        limit.store(value, M::LIMIT_WRITTEN);
     }
 
     /// [`Mark::floor`].

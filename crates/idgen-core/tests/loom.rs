@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use idgen_core::mark::{Clocks, Mark};
 use idgen_core::shared::{Memory, Published, Start, Word};
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, fence};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 /// A word that loom watches.
@@ -124,6 +124,42 @@ fn start_and_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static
     assert!(minted >= horizon || seen == minted, "{BROKEN}: {minted} is below {horizon}, and not seen");
 }
 
+/// The same for a reader that finds the floor raised by another one, and writes nothing.
+fn start_and_second_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
+    const CLOCK_OF_MINTER: u64 = 3;
+    const CLOCK_OF_READERS: u64 = 5;
+    let mut mark = Mark::default();
+    mark.load(0);
+    mark.publish(9, true, Clocks::default(), 0);
+    let mark = Arc::new(Mutex::new(mark));
+    let published = Arc::new(Published::<M>::default());
+    let start = Arc::new(Start::<M>::new(Watched(AtomicU64::new(u64::MAX))));
+    let minting = {
+        let (published, start) = (published.clone(), start.clone());
+        thread::spawn(move || {
+            start.publish(CLOCK_OF_MINTER);
+            CLOCK_OF_MINTER.max(published.floor())
+        })
+    };
+    let first = {
+        let (published, mark) = (published.clone(), mark.clone());
+        thread::spawn(move || {
+            let mut mark = mark.lock().unwrap();
+            mark.raise_floor(CLOCK_OF_READERS, false);
+            published.publish(&mark);
+        })
+    };
+    let before = *mark.lock().unwrap();
+    let mut copy = before;
+    let reached = copy.raise_floor(CLOCK_OF_READERS, false);
+    let horizon = reached.min(Start::oldest([&*start]));
+    let minted = minting.join().unwrap();
+    first.join().unwrap();
+    if copy == before {
+        assert!(minted >= horizon, "{BROKEN}: {minted} is below {horizon}");
+    }
+}
+
 /// Promise 1: no run of the server mints an id that the previous one has minted.
 #[test]
 fn who_sees_a_limit_sees_its_floor() {
@@ -134,6 +170,7 @@ fn who_sees_a_limit_sees_its_floor() {
 #[test]
 fn a_start_or_the_floor_is_seen() {
     assert!(holds(start_and_horizon::<Whole>));
+    assert!(holds(start_and_second_horizon::<Whole>));
 }
 
 /// Each order and each fence is needed: left out, one of the two does not hold.
@@ -145,4 +182,6 @@ fn each_order_counts() {
     assert!(!holds(start_and_horizon::<StartReadRelaxed>));
     assert!(!holds(start_and_horizon::<NoFenceAfterStart>));
     assert!(!holds(start_and_horizon::<NoFenceBeforeStarts>));
+    assert!(!holds(start_and_second_horizon::<NoFenceAfterStart>));
+    assert!(!holds(start_and_second_horizon::<NoFenceBeforeStarts>));
 }

@@ -14,6 +14,8 @@ ORDER BY n;
 
 SELECT snowflake_next_id(5);
 \echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_check();
+\echo :LAST_ERROR_SQLSTATE
 SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status;
 
 -- Nothing that depends on the epoch is guessed; everything else works.

@@ -21,6 +21,8 @@ SELECT * FROM snowflake_next_ids(5, 10);
 SET idgen.shard = 5;
 SELECT snowflake_next_id();
 \echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_check();
+\echo :LAST_ERROR_SQLSTATE
 -- The epoch is right: ids are taken apart.
 SELECT * FROM snowflake_decode(11637205501278089);
 
@@ -29,7 +31,7 @@ ALTER SYSTEM SET idgen.allowed_shards = '0-9';
 SELECT pg_reload_conf();
 \c -
 SELECT allowed_shards, warning FROM idgen_status;
-SELECT shard_of(snowflake_next_id(5));
+SELECT shard_of(snowflake_next_id(5)), snowflake_check() > now() AS minting;
 SELECT snowflake_next_id(10);
 \echo :LAST_ERROR_SQLSTATE
 SELECT reason, sqlstate FROM idgen_refusals WHERE refused > 0;

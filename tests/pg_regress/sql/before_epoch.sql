@@ -34,5 +34,13 @@ SELECT * FROM snowflake_decode(11637205501278089);
 SELECT shard_of(11637205501278089), snowflake_min_id('2100-01-01T00:00:00.001Z');
 SELECT snowflake_min_id(now()), snowflake_max_id(now());
 DROP FUNCTION refused;
-SELECT reason, sqlstate FROM idgen_refusals WHERE refused > 0;
+SELECT reason, sqlstate, refused FROM idgen_refusals WHERE refused > 0;
+-- A check is no refused call. Nor can such a clock be accepted.
+\set VERBOSITY terse
+SELECT snowflake_check();
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_accept_clock();
+\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY default
+SELECT reason, sqlstate, refused FROM idgen_refusals WHERE refused > 0;
 DROP EXTENSION idgen;

@@ -37,5 +37,11 @@ SELECT shard_of(9223372036854775807), snowflake_max_id('infinity'),
 SELECT snowflake_max_id(now());
 SELECT snowflake_min_id(now());
 \echo :LAST_ERROR_SQLSTATE
-SELECT reason, sqlstate FROM idgen_refusals WHERE refused > 0;
+SELECT reason, sqlstate, refused FROM idgen_refusals WHERE refused > 0;
+-- A check is no refused call. Nor can such a clock be accepted.
+SELECT snowflake_check();
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_accept_clock();
+\echo :LAST_ERROR_SQLSTATE
+SELECT reason, sqlstate, refused FROM idgen_refusals WHERE refused > 0;
 DROP EXTENSION idgen;

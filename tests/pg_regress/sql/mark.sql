@@ -44,6 +44,17 @@ ROLLBACK;
 SELECT mark > :mark_before AS mark, div(remote_lsn - '80000000/0', 4194304) = mark AS kept, renewals - :renewals_before AS renewals
 FROM pg_replication_origin_status, idgen_status;
 
+-- A check renews it as a call for an id does, and mints none.
+SELECT pg_sleep(1.2);
+SELECT mark AS mark_before, renewals AS renewals_before FROM idgen_status \gset
+SELECT sum(ids) AS ids_before FROM idgen_shard_stats \gset
+BEGIN READ ONLY;
+SELECT snowflake_check() AS until \gset
+ROLLBACK;
+SELECT mark_at = :'until' AS until_the_mark, mark > :mark_before AS mark, renewals - :renewals_before AS renewals,
+       (SELECT sum(ids) FROM idgen_shard_stats) - :ids_before AS ids
+FROM idgen_status;
+
 -- A parallel worker may be the one that renews.
 SELECT pg_sleep(1.2);
 SELECT set_config(name, 'on', false)

@@ -20,6 +20,11 @@ SELECT snowflake_advance(5, 0);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_last_id();
 \echo :LAST_ERROR_SQLSTATE
+-- A check says so too, and is no refused call.
+SELECT refused AS refused_before FROM idgen_refusals WHERE reason = 'no_origin' \gset
+SELECT snowflake_check();
+\echo :LAST_ERROR_SQLSTATE
+SELECT refused - :refused_before AS counted FROM idgen_refusals WHERE reason = 'no_origin';
 -- A batch of none needs no mark.
 SELECT count(*) FROM snowflake_next_ids(5, 0);
 

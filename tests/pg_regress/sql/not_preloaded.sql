@@ -45,6 +45,10 @@ SELECT snowflake_next_id_js(5);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_stats_reset();
 \echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_check();
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_accept_clock();
+\echo :LAST_ERROR_SQLSTATE
 -- Wrong arguments are said to be wrong first.
 SELECT snowflake_next_id(8192);
 \echo :LAST_ERROR_SQLSTATE

@@ -51,6 +51,11 @@ SELECT snowflake_stats_reset();
 -- Nor remove the mark.
 SELECT snowflake_remove_mark();
 \echo :LAST_ERROR_SQLSTATE
+-- Nor accept the clock, nor make the server renew the mark without an id.
+SELECT snowflake_accept_clock();
+\echo :LAST_ERROR_SQLSTATE
+SELECT snowflake_check();
+\echo :LAST_ERROR_SQLSTATE
 -- Nor give another shard to tables of others, wherever they are.
 SELECT snowflake_assign_shard('closed', 5);
 \echo :LAST_ERROR_SQLSTATE
@@ -87,6 +92,7 @@ DROP FUNCTION state_of;
 SET ROLE regress_idgen_watcher;
 SELECT shard, ids > 0 AS ids FROM idgen_shard_stats WHERE shard IN (500, 501) ORDER BY shard;
 SELECT count(*) > 0 AS rows FROM idgen_shard_stats();
+SELECT snowflake_check() > now() AS minting;
 -- To watch is not to move on or to reset; that takes a grant of its own.
 \set VERBOSITY terse
 SELECT snowflake_advance(500, 0);
@@ -120,6 +126,16 @@ REVOKE EXECUTE ON FUNCTION snowflake_accept_epoch FROM regress_idgen_user;
 SELECT snowflake_accept_epoch(epoch), snowflake_accept_epoch(NULL) FROM idgen_status;
 SELECT snowflake_accept_epoch('infinity');
 \echo :LAST_ERROR_SQLSTATE
+
+-- And a clock that has leapt. This one has not.
+GRANT EXECUTE ON FUNCTION snowflake_accept_clock TO regress_idgen_user;
+SET ROLE regress_idgen_user;
+SELECT snowflake_accept_clock();
+\echo :LAST_ERROR_SQLSTATE
+RESET ROLE;
+REVOKE EXECUTE ON FUNCTION snowflake_accept_clock FROM regress_idgen_user;
+SELECT snowflake_accept_clock() = '0' AS nothing_to_accept;
+
 
 -- All grants there are, "-" being PUBLIC. A function without a list is everybody's to call.
 SELECT objid::regprocedure AS function, acl.grantee::regrole::text, acl.privilege_type

@@ -118,6 +118,8 @@ FROM unnest(string_to_array($$SELECT ids.snowflake_advance(510, 0)
 SELECT ids.snowflake_stats_reset()
 SELECT ids.snowflake_remove_mark()
 SELECT ids.snowflake_accept_epoch(now())
+SELECT ids.snowflake_accept_clock()
+SELECT ids.snowflake_check()
 SELECT * FROM ids.idgen_shard_stats
 SELECT * FROM ids.idgen_shard_stats()
 SELECT * FROM ids.idgen_refusals

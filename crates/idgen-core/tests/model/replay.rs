@@ -254,7 +254,7 @@ impl Server for Replay<'_> {
         None
     }
 
-    fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
+    fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
         if self.ended.get() {
             return f(&mut Mark::default());
         }

@@ -2,6 +2,7 @@
 //! the promise of docs/guarantees.md that it guards.
 #![allow(clippy::unwrap_used)]
 
+mod check;
 mod epoch;
 mod foreign;
 mod horizon;
@@ -15,6 +16,7 @@ mod position;
 mod renew;
 mod server;
 mod shard_set;
+mod shared;
 mod slot;
 mod text;
 mod tree;

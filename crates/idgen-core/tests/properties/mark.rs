@@ -50,7 +50,7 @@ proptest! {
                             prop_assert!(new <= now + max_ahead + reserve_ahead, "never further than ids may be");
                             let enough = tick.max(mark.limit(standbys));
                             prop_assert!(mark.written(standbys).tick <= enough, "needed");
-                            let written = Written { tick: new, lsn: all_written.len() as u64 };
+                            let written = Written { tick: new, lsn: all_written.len() as u64, at_us: 0 };
                             mark.wrote(written, standbys, 0);
                             prop_assert!(mark.written(standbys).tick >= new);
                             all_written.push((written, standbys));
@@ -170,6 +170,40 @@ fn a_clock_set_right_again_is_no_leap() {
     assert!(mark.plan(at(1_000_201, 200), 0, no_leap_over(0)).is_ok());
 }
 
+/// A leap is accepted once, from where the clock is: neither the next one, nor that of a clock set back since, unless
+/// it is the way back to where it was.
+#[test]
+fn a_leap_is_accepted_once() {
+    let mut mark = Mark::default();
+    let at = |now, boot_ms| Clocks { now, boot_ms };
+    assert_eq!(mark.accept(at(9_000_000, 0)), 0, "there is no renewal to measure from");
+    mark.publish(1, false, at(1_000_000, 0), 0);
+    assert_eq!(mark.accept(at(1_000_109, 100)), 0, "the time between two readings");
+    assert_eq!(mark.accept(at(400_000, 100)), 0, "set back");
+    assert_eq!(mark.plan(at(1_000_161, 100), 0, no_leap_over(60)), Err(Unplanned::Leap { by_ms: 61 }));
+    let before = mark.limit(false);
+    assert_eq!(mark.accept(at(3_000_200, 200)), 2_000_000);
+    assert_eq!(mark.accept(at(3_000_200, 200)), 0, "it has been");
+    assert_eq!((mark.limit(false), mark.renewals, mark.steps_forward), (before, 1, 1));
+    assert!(mark.plan(at(3_000_300, 300), 0, no_leap_over(60)).is_ok());
+    assert_eq!(mark.plan(at(3_000_361, 300), 0, no_leap_over(60)), Err(Unplanned::Leap { by_ms: 61 }));
+    mark.publish(2, false, at(400_000, 400), 0);
+    assert!(mark.plan(at(3_000_500, 500), 0, no_leap_over(60)).is_ok());
+}
+
+/// What was refused as a leap is none once the clock is right again, whether it leapt or a pause made it seem so.
+#[test]
+fn a_clock_that_is_corrected_heals() {
+    let mut mark = Mark::default();
+    let at = |now, boot_ms| Clocks { now, boot_ms };
+    mark.publish(1, false, at(1_000_000, 0), 0);
+    for leapt in [150, 1_000_000_000] {
+        let leap = mark.plan(at(1_000_100 + leapt, 100), 0, no_leap_over(50));
+        assert_eq!(leap, Err(Unplanned::Leap { by_ms: leapt }));
+        assert!(mark.plan(at(1_000_200, 200), 0, no_leap_over(50)).is_ok());
+    }
+}
+
 /// The next jump is measured from one that was accepted: small jumps do not add up to one that is refused, and
 /// neither do jumps that were undone in between.
 #[test]
@@ -206,12 +240,12 @@ fn a_limit_that_was_not_acknowledged_ends_where_synchronous_replication_begins()
     let mut mark = Mark::default();
     let clocks = Clocks { now: 100, boot_ms: 0 };
     assert_eq!(mark.plan(clocks, 100, ANY), Ok(Plan::Write(110)));
-    mark.wrote(Written { tick: 110, lsn: 7 }, false, 0);
+    mark.wrote(Written { tick: 110, lsn: 7, at_us: 0 }, false, 0);
     mark.publish(110, false, clocks, 0);
     assert_eq!((mark.limit(false), mark.limit(true)), (110, 0));
     let synchronous = Rules { standbys: true, ..ANY };
     assert_eq!(mark.plan(clocks, 95, synchronous), Ok(Plan::Write(110)));
-    let written = Written { tick: 110, lsn: 8 };
+    let written = Written { tick: 110, lsn: 8, at_us: 0 };
     mark.wrote(written, true, 0);
     assert_eq!(mark.plan(clocks, 95, synchronous), Ok(Plan::Await(written)), "a call that failed left it");
     mark.publish(110, true, clocks, 0);
@@ -225,7 +259,7 @@ fn a_limit_that_was_not_acknowledged_ends_where_synchronous_replication_begins()
 fn the_furthest_mark_is_awaited_from_where_it_is_written_first() {
     let mut mark = Mark::default();
     for (tick, lsn, awaited) in [(110, 7, 7), (110, 9, 7), (105, 10, 7), (111, 12, 12)] {
-        mark.wrote(Written { tick, lsn }, false, 0);
+        mark.wrote(Written { tick, lsn, at_us: 0 }, false, 0);
         assert_eq!(mark.written(false).lsn, awaited);
     }
 }

@@ -1,9 +1,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use idgen_core::id::{IDS_PER_TICK, MAX_TICK};
-use idgen_core::mark::CLAIM_MS;
+use idgen_core::mark::{CLAIM_MS, Clocks};
 use idgen_core::mint::{Error, Patience, QUEUE_MS};
-use idgen_core::renew::{load, renew_early, reserve, share_settled};
+use idgen_core::renew::{clocks, load, renew_early, reserve, share_settled};
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::slot::Counters;
 use idgen_core::{decode, min_id};
@@ -43,6 +43,52 @@ fn the_steps_of_a_renewal_are_in_order() {
     let acknowledged = [Step::At(Point::BeforeAcknowledge); 2];
     assert_eq!(server.steps(), [&until_flushed[..], &acknowledged, &published].concat());
     assert_eq!(server.sleeps(), [(500, Wait::Standby), (1000, Wait::Standby)]);
+}
+
+/// Guard: a process that is suspended between its readings of the two clocks sees neither a leap nor a step. In the
+/// first renewal it would be the measure of all later ones.
+#[test]
+fn a_pause_between_two_clocks_is_no_leap() {
+    for first in [true, false] {
+        let server = Scripted::new(0);
+        server.max_jump.set(Some(50));
+        load(&server).unwrap();
+        if !first {
+            reserve(&server, NOW, NOW, &mut Patience::default()).unwrap();
+            server.pass_us(1_000_000);
+        }
+        let now = server.tick();
+        server.after_clock.borrow_mut().push_back(Box::new(|server| server.pass_us(150_000)));
+        reserve(&server, now, now, &mut Patience::default()).unwrap();
+        for _ in 0..3 {
+            server.pass_us(1_200_000);
+            assert!(server.id(0, shard(5)).is_ok(), "first: {first}");
+        }
+        let steps = server.with_mark(|mark| (mark.steps_back, mark.steps_forward));
+        assert_eq!(steps, (0, 0), "first: {first}");
+    }
+}
+
+/// Where every two readings are apart, those that are least apart count.
+#[test]
+fn the_closest_readings_count() {
+    let server = Scripted::new(0);
+    assert_eq!(clocks(&server), Ok(Clocks { now: NOW, boot_ms: 5000 }));
+    for ms in [20, 9, 30, 40, 2, 50, 60, 70, 3, 80] {
+        server.after_clock.borrow_mut().push_back(Box::new(move |server| server.pass_us(ms * 1000)));
+    }
+    let passed = 20 + 9 + 30 + 40;
+    assert_eq!(clocks(&server), Ok(Clocks { now: NOW + passed, boot_ms: 5000 + passed }));
+    assert!(server.after_clock.borrow().is_empty());
+    // Both are truncated: they may seem 1 ms apart.
+    for ms in [1, 100] {
+        server.after_clock.borrow_mut().push_back(Box::new(move |server| server.pass_us(ms * 1000)));
+    }
+    let now = server.us() / 1000;
+    assert_eq!(clocks(&server).unwrap().boot_ms, now);
+    server.after_clock.take();
+    server.step_clock(-100_000_000);
+    assert_eq!(clocks(&server), Err(Refused::Clock));
 }
 
 /// Standbys are polled soon at first, and then less and less often.
@@ -380,6 +426,31 @@ fn renewals_are_counted_with_their_time() {
     server.id(0, shard(5)).unwrap();
     let (renewals, flush_us) = server.with_mark(|mark| (mark.renewals, mark.flush_us));
     assert_eq!((renewals, flush_us), (2, 2900));
+}
+
+/// A mark that others make durable counts from its writing, whoever publishes it, and so does one that a call has given
+/// up waiting for. Time in which nobody looked, because there was no call, does not count as long as that.
+#[test]
+fn the_time_of_a_mark_begins_with_its_writing() {
+    let flush_us = |server: &Scripted| server.with_mark(|mark| mark.flush_us);
+    for (idle_us, counted) in [(0, 230_000), (240_000, 250_000)] {
+        let server = with_standbys(0, Some(0));
+        server.id(0, shard(5)).unwrap();
+        assert_eq!(flush_us(&server), 0);
+        server.acknowledge_us.set(Some(230_000));
+        server.pass_us(500_000);
+        server.id(0, shard(5)).unwrap();
+        server.pass_us(230_000 + idle_us);
+        server.id(0, shard(5)).unwrap();
+        assert_eq!((server.limit(), flush_us(&server)), (NOW + 1500, counted));
+    }
+    let server = with_standbys(0, None);
+    server.max_wait.set(30);
+    assert_eq!(server.id(0, shard(5)), not_renewed(30));
+    server.pass_us(500_000);
+    server.after(10_000, |server| server.acknowledge_us.set(Some(0)));
+    server.id(0, shard(5)).unwrap();
+    assert!((540_000..560_000).contains(&flush_us(&server)), "{}", flush_us(&server));
 }
 
 /// The horizon rests on what standbys have: the mark of earlier runs is written once more for them, and all readers

@@ -3,7 +3,7 @@
 //! meantime.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::resume_unwind;
 
 use idgen_core::js::JsShard;
@@ -13,7 +13,7 @@ use idgen_core::position::Grid;
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::shared::{Published, Start};
 use idgen_core::slot::Slot;
-use idgen_core::{Shard, Tick, horizon};
+use idgen_core::{Shard, Tick, check, horizon};
 
 use crate::shard;
 
@@ -93,6 +93,8 @@ pub struct Scripted {
     pub before_starts: RefCell<Option<Event>>,
     /// What happens right before a call visits a slot.
     pub before_slot: RefCell<Option<Event>>,
+    /// What happens right after somebody has read the clock, each time.
+    pub after_clock: RefCell<VecDeque<Event>>,
     /// How often somebody has asked for the time that cannot be set.
     pub monotonic_asked: Cell<usize>,
     /// Whether somebody has asked the backend to stop.
@@ -138,6 +140,7 @@ impl Scripted {
             prepared: Cell::new(0),
             before_starts: RefCell::default(),
             before_slot: RefCell::default(),
+            after_clock: RefCell::default(),
             monotonic_asked: Cell::new(0),
             cancelled: Cell::new(false),
             mark: RefCell::default(),
@@ -265,6 +268,12 @@ impl Scripted {
         horizon::safe_horizon(self)
     }
 
+    /// Whether ids can be minted, as far as the ids of all shards are known.
+    pub fn check(&self, furthest: Tick) -> Result<Tick, Refused> {
+        self.asked.set(0);
+        check::check(self, furthest)
+    }
+
     /// The state of a backend.
     pub fn session(&self, backend: usize) -> &Session {
         &self.sessions[backend]
@@ -326,7 +335,12 @@ impl Server for Scripted {
 
     fn now(&self) -> Result<Tick, Refused> {
         self.asked();
-        u64::try_from(self.clock_us.get()).map(|us| us / 1000).map_err(|_| Refused::Clock)
+        let read = self.clock_us.get();
+        let event = self.after_clock.borrow_mut().pop_front();
+        if let Some(event) = event {
+            event(self);
+        }
+        u64::try_from(read).map(|us| us / 1000).map_err(|_| Refused::Clock)
     }
 
     fn boot_ms(&self) -> u64 {
@@ -375,7 +389,7 @@ impl Server for Scripted {
         self.max_jump.get()
     }
 
-    fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
+    fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
         self.asked();
         let mut mark = self.mark.borrow_mut();
         let before = mark.limit(false);

@@ -57,7 +57,6 @@ pub struct Backend {
     /// The greatest and the last that the clock has shown to the call.
     pub read: Cell<Tick>,
     pub last_read: Cell<Tick>,
-    read_at: Cell<Time>,
     /// The least id of its open transaction.
     pub least: Cell<Option<i64>>,
     /// Its last id of each shard, of both kinds.
@@ -101,7 +100,6 @@ impl Backend {
             call: Cell::default(),
             read: Cell::default(),
             last_read: Cell::default(),
-            read_at: Cell::default(),
             least: Cell::default(),
             last: [none(), none()],
             run: Cell::default(),
@@ -264,17 +262,12 @@ impl Server for Process<'_> {
             backend.read.set(tick);
         }
         backend.last_read.set(tick);
-        backend.read_at.set(now);
         Ok(tick)
     }
 
     fn boot_ms(&self) -> u64 {
-        self.step(Place::Clock);
-        let now = self.backend.world.now.get();
-        // Both are read for one moment.
-        let apart = &self.backend.shared.apart;
-        apart.set(apart.get().max(now - self.backend.read_at.get()));
-        self.backend.host().clocks.boot_ms(now)
+        self.step(Place::Boot);
+        self.backend.host().clocks.boot_ms(self.backend.world.now.get())
     }
 
     fn monotonic_us(&self) -> u64 {
@@ -319,7 +312,7 @@ impl Server for Process<'_> {
         self.backend.configuration.borrow().settings.max_clock_jump
     }
 
-    fn with_mark<T>(&self, f: impl FnOnce(&mut Mark) -> T) -> T {
+    fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
         self.step(Place::Mark);
         let backend = self.backend;
         if backend.dead.get() {

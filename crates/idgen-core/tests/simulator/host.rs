@@ -184,8 +184,6 @@ pub struct Shared {
     pub mixed: Cell<bool>,
     /// How far it was set forward in this run, at most, in nanoseconds.
     pub forward: Cell<i64>,
-    /// How much later than the system clock the time since boot was read, at most.
-    pub apart: Cell<Time>,
 }
 
 impl Shared {
@@ -203,7 +201,6 @@ impl Shared {
             relived: Cell::default(),
             mixed: Cell::default(),
             forward: Cell::default(),
-            apart: Cell::default(),
         })
     }
 }

@@ -189,14 +189,20 @@ impl Judge {
     }
 
     /// A host's clock was set.
-    pub fn clock_set(&self, host: &Host, now: Time) {
+    pub fn clock_set(&self, host: &Host, now: Time, max_lease: u64) {
         let tick = host.clocks.tick(now);
-        for order in self.orders[host.index].borrow_mut().iter_mut().flatten() {
+        let mut orders = self.orders[host.index].borrow_mut();
+        for order in orders.iter_mut().flatten() {
             order.set_back(tick);
         }
         for backend in host.backends.borrow().iter().flatten() {
             if let Some(call) = backend.call.get() {
-                backend.call.set(Some(Call { least: call.least.min(tick), ..call }));
+                let mut call = Call { least: call.least.min(tick), ..call };
+                // A call that has not read the clock yet may find its lease good again.
+                if call.kind == Kind::Plain && max_lease > 1 {
+                    (call.bound, call.passed) = (orders[0][call.shard].least, (0, 0));
+                }
+                backend.call.set(Some(call));
             }
         }
     }
@@ -524,8 +530,8 @@ impl World {
                 behind && next + unit > reach + QUEUE_MS && waited_ms >= settings.max_wait
             }
             Error::ClockLeapt { by_ms } => {
-                let set = backend.shared.forward.get() + backend.shared.apart.get().cast_signed();
-                let set = set / MS.cast_signed() + 2;
+                // Both clocks are truncated, and may be read 1 ms apart.
+                let set = backend.shared.forward.get() / MS.cast_signed() + 3;
                 settings.max_clock_jump.is_some_and(|jump| by_ms > jump) && by_ms.cast_signed() <= set
             }
             Error::MarkNotRenewed { waited_ms } => {
@@ -537,6 +543,7 @@ impl World {
             Error::Prepared { .. } => self.plan.prepares,
             // The caller knows.
             Error::AdvanceTooFar { .. } => true,
+            Error::ClockBehindIds { .. } => false,
             Error::Exhausted => false,
         }
     }

@@ -44,6 +44,7 @@ pub enum Broken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Clock,
+    Boot,
     Limit,
     Flag,
     Floor,
@@ -66,7 +67,9 @@ pub enum Place {
     Ask,
 }
 
-const PLACES: [Place; 19] = [
+const PLACES: [Place; 21] = [
+    Place::Clock,
+    Place::Boot,
     Place::Limit,
     Place::Flag,
     Place::Floor,
