@@ -11,25 +11,38 @@ pub struct Section {
     pub title: String,
     /// The messages of the server: the quoted lines.
     pub messages: Vec<String>,
-    /// The blocks to run, of `sql` and `sh`. A test cannot run a block of `text`, or it is not a command.
+    /// The blocks to run, of `sh`. A test cannot run a block of `text`, or it is not a command.
     pub blocks: Vec<Block>,
 }
 
 /// A block of code.
 #[derive(Clone)]
 pub struct Block {
-    is_sql: bool,
     text: String,
     /// Where it is run, according to its first comment.
     place: Option<String>,
 }
 
 /// The page for this version of PostgreSQL: names for other versions in parentheses are applied.
-pub fn sections() -> Vec<Section> {
-    let mut page = std::fs::read_to_string(top().join("docs/operations.md")).expect("the page");
+fn page() -> String {
+    let page = std::fs::read_to_string(top().join("docs/operations.md")).expect("the page");
     if major_version() >= 18 {
-        page = page.replace("max_replication_slots", "max_active_replication_origins");
+        return page.replace("max_replication_slots", "max_active_replication_origins");
     }
+    page
+}
+
+/// What the page has pasted before any of its blocks.
+fn before_all() -> String {
+    let page = page();
+    let (head, _) = page.split_once("\n## ").expect("sections");
+    let (_, rest) = head.split_once("```sh\n").expect("a block");
+    rest.split("```").next().expect("its end").to_owned()
+}
+
+/// Its sections.
+pub fn sections() -> Vec<Section> {
+    let page = page();
     let section = |text: &str| {
         let mut section = Section { title: String::new(), messages: Vec::new(), blocks: Vec::new() };
         let mut lines = text.lines();
@@ -41,17 +54,10 @@ pub fn sections() -> Vec<Section> {
                     .take_while(|line| line.trim_start() != "```")
                     .map(str::trim_start)
                     .collect();
-                let comment = if language == "sql" { "-- on " } else { "# on " };
-                let place = text.first().and_then(|first| first.strip_prefix(comment));
+                let place = text.first().and_then(|first| first.strip_prefix("# on "));
                 let place = place.and_then(|rest| rest.split([',', ':']).next()).map(str::to_owned);
                 match language {
-                    "sql" | "sh" => {
-                        section.blocks.push(Block {
-                            is_sql: language == "sql",
-                            text: text.join("\n"),
-                            place,
-                        });
-                    }
+                    "sh" => section.blocks.push(Block { text: text.join("\n"), place }),
                     "text" => {}
                     other => panic!("{}: a block of {other:?}", section.title),
                 }
@@ -83,6 +89,8 @@ pub struct Runbook<'a> {
     blocks: Vec<Block>,
     /// The messages still to come from the server.
     unseen: Vec<String>,
+    /// What the administrator sets.
+    variables: Vec<(String, String)>,
 }
 
 impl<'a> Runbook<'a> {
@@ -91,7 +99,24 @@ impl<'a> Runbook<'a> {
     pub fn of(title: &str, servers: &'a [(&'a str, &'a Server)]) -> Runbook<'a> {
         let section = sections().into_iter().find(|section| section.title == title);
         let section = section.unwrap_or_else(|| panic!("no section {title}"));
-        Runbook { servers, blocks: section.blocks.clone(), unseen: section.messages.clone(), section }
+        let (blocks, unseen) = (section.blocks.clone(), section.messages.clone());
+        Runbook { section, servers, blocks, unseen, variables: Vec::new() }
+    }
+
+    /// The administrator sets a variable for the blocks to come.
+    pub fn set(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// The administrator needs no block any more.
+    pub fn leave(mut self) {
+        self.blocks.clear();
+        self.unseen.clear();
+    }
+
+    /// A block that is not needed.
+    pub fn skip(&mut self) {
+        self.blocks.remove(0);
     }
 
     /// The server has said this: the page must quote it.
@@ -151,19 +176,14 @@ impl<'a> Runbook<'a> {
     fn run_on(&self, server: &Server, block: &Block) -> (bool, String) {
         let folder = server.host();
         let folder = Path::new(&folder);
-        let script = if block.is_sql {
-            std::fs::write(folder.join("block.sql"), &block.text).expect("write");
-            "psql -X -v ON_ERROR_STOP=1 -f block.sql"
-        } else {
-            // The user of the servers may be unable to read the folder of this project.
-            for name in block.text.split_whitespace().filter(|word| word.starts_with("docs/examples/")) {
-                let copy = folder.join(name);
-                std::fs::create_dir_all(copy.parent().expect("a folder")).expect("mkdir");
-                std::fs::copy(top().join(name), copy).expect("copy");
-            }
-            &block.text
-        };
-        let mut shell = server.shell(script);
+        // The user of the servers may be unable to read the folder of this project.
+        for name in block.text.split_whitespace().filter(|word| word.starts_with("docs/examples/")) {
+            let copy = folder.join(name);
+            std::fs::create_dir_all(copy.parent().expect("a folder")).expect("mkdir");
+            std::fs::copy(top().join(name), copy).expect("copy");
+        }
+        // As a prompt does, the shell goes on after an error.
+        let mut shell = server.shell(&format!("set +eu +o pipefail\n{}\n{}", before_all(), block.text));
         let mut others: Vec<&Server> = Vec::new();
         for (_, server) in self.servers {
             if !others.iter().any(|other| other.host() == server.host()) {
@@ -173,6 +193,7 @@ impl<'a> Runbook<'a> {
         for (name, server) in ["one", "two"].iter().zip(others) {
             shell.env(name, server.target("postgres"));
         }
+        shell.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let output = shell.output().expect("bash");
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     }

@@ -288,11 +288,11 @@ fn what_others_own_is_not_taken_over() {
     superuser.batch_execute("CREATE EXTENSION idgen SCHEMA public").unwrap();
 }
 
-/// The statement of docs/operations.md for the old server. It prints a statement for the new one.
-fn carries_the_mark() -> &'static str {
+/// The query of docs/operations.md for the old server. It prints the mark.
+fn prints_the_mark() -> String {
     let page = include_str!("../../docs/operations.md");
-    let (_, statement) = page.split_once("-Ato mark.sql -c \"").expect("the statement");
-    statement.split('"').next().expect("its end")
+    let (before, _) = page.split_once("\" >mark ").expect("the query");
+    before.rsplit('"').next().expect("its beginning").replace(":ids.", "")
 }
 
 /// A server that has minted for a database of the oldest version, and what must not be minted again after
@@ -333,7 +333,8 @@ impl Moving {
         clients.wait_for_ids(10_000);
         clients.finish(&mut ledger);
         let last = an_id_of_each(&mut other);
-        let statement = texts(&mut old.connect(), carries_the_mark()).concat();
+        let mark: i64 = old.connect().query_one(&prints_the_mark(), &[]).unwrap().get(0);
+        let statement = format!("SELECT snowflake_advance(0, {mark})");
         Moving { old, ledger, last, statement }
     }
 

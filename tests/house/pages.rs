@@ -441,3 +441,103 @@ fn one_script_changes_what_a_server_preloads() {
         assert!(read(page).contains("examples/enable.sql"), "{page}");
     }
 }
+
+/// Pages with blocks that an administrator pastes into a shell.
+const RUNBOOKS: [&str; 3] = ["docs/operations.md", "docs/kubernetes.md", "docs/scaling.md"];
+
+/// Whether a block of the shell, pasted into a prompt, would go on after a command that fails. It does not if it is a
+/// subshell that ends then, the definition of a function, a single command, or several with `&&` between them.
+fn goes_on(block: &[&str]) -> bool {
+    let block: Vec<&str> = block.iter().filter(|line| !line.starts_with('#')).copied().collect();
+    let [first, inner @ .., last] = &block[..] else {
+        // Outside of quotes.
+        return block.iter().any(|line| line.split('"').step_by(2).any(|part| part.contains(';')));
+    };
+    let of_one = |line: &&str| {
+        let code = line.split("    #").next().unwrap_or_default().trim_end();
+        code.ends_with("&&") || code.ends_with('\\') || code.ends_with('|')
+    };
+    let is_subshell = *last == ")" && (first.starts_with("(set -eu") || *first == "sql() (");
+    let is_text = *last == "END" && first.ends_with("<<'END'") && !inner.contains(&"END");
+    !is_subshell && !is_text && !block[..block.len() - 1].iter().all(of_one)
+}
+
+/// What is wrong with the blocks of a page that are for an administrator.
+fn blocks_that_do_harm(path: &str, page: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (number, language, block) in code_blocks(page) {
+        if language == "sh" && goes_on(&block) {
+            complaints.push(format!("{path}:{number}: the block goes on after an error"));
+        }
+        if path != RUNBOOKS[0] {
+            continue;
+        }
+        if !matches!(language, "sh" | "text") {
+            complaints.push(format!("{path}:{number}: a block for psql goes on after an error"));
+        }
+        // A plain psql, and names without a schema, find what the owner of a database has planted there.
+        let text = block.join("\n");
+        let is_safe =
+            text.contains("export PGOPTIONS='-c search_path=pg_catalog'") || text.contains(" -f docs/");
+        if text.contains("psql ") && !is_safe {
+            complaints.push(format!("{path}:{number}: psql has the search_path of the database"));
+        }
+        for name in ["snowflake_", "idgen_", "shard_of("] {
+            if text.match_indices(name).any(|(at, _)| !text[..at].ends_with(":ids.")) {
+                complaints.push(format!("{path}:{number}: {name} without a schema"));
+            }
+        }
+    }
+    complaints
+}
+
+#[test]
+fn blocks_for_administrators_do_no_harm() {
+    let complaints: Vec<String> =
+        RUNBOOKS.iter().flat_map(|path| blocks_that_do_harm(path, &read(path))).collect();
+    assert_none(&complaints);
+}
+
+#[test]
+fn a_block_that_does_harm_is_found() {
+    let harmless = r#"
+```sh
+# on one
+(set -eu
+pg_rewind
+pg_ctl start
+)
+```
+```sh
+sql <<'END'
+ALTER SYSTEM SET a = 1;
+SELECT :ids.snowflake_check();
+END
+```
+```sh
+pg_ctl stop &&    # so
+    mv a \
+        b
+```
+```sh
+sql <<<"ALTER SYSTEM SET a = 1; SELECT pg_reload_conf()"
+```
+```sh
+psql -X -f docs/examples/a.sql
+```
+"#;
+    assert_eq!(blocks_that_do_harm(RUNBOOKS[0], harmless), [""; 0]);
+    for (block, complaint) in [
+        ("pg_rewind\npg_ctl start", "goes on"),
+        ("pg_rewind; pg_ctl start", "goes on"),
+        ("(set -eu\npg_rewind\n)\npg_ctl start", "goes on"),
+        ("sql <<'END'\nSELECT 1\nEND\nsql <<'END'\nSELECT 2\nEND", "goes on"),
+        ("psql -c 'SELECT 1'", "search_path"),
+        ("sql <<<'SELECT snowflake_check()'", "snowflake_ without"),
+        ("sql <<<'TABLE public.idgen_status'", "idgen_ without"),
+    ] {
+        let found = blocks_that_do_harm(RUNBOOKS[0], &format!("```sh\n# on one\n{block}\n```"));
+        assert!(found.len() == 1 && found[0].contains(complaint), "{block}: {found:?}");
+    }
+    assert_eq!(blocks_that_do_harm(RUNBOOKS[0], "```sql\nSELECT 1\n```").len(), 1);
+}
