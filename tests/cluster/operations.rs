@@ -669,7 +669,11 @@ impl Pair {
             book.fails();
             assert!(self.one.running().is_none(), "it runs, as a second primary");
             book.skip();
+            book.set("two", "host=/nowhere");
+            book.fails();
+            book.set("two", &self.two.target("postgres"));
             book.run();
+            run(self.one.shell("rm -r \"$PGDATA.old\""));
         }
         self.clients.wait_for_ids(300);
         book.run();
