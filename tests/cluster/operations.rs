@@ -95,6 +95,18 @@ fn the_clocks_are_looked_at() {
     assert!(wrong[0].as_str() <= "00:00:02" && wrong[1].as_str() > "22:00:00", "{wrong:?}");
 }
 
+/// Where the extension is older than its files, it takes a word of the administrator to go on.
+#[test]
+fn an_update_waits_for_a_restart() {
+    let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    server.connect().batch_execute("CREATE EXTENSION idgen VERSION '0.1.0'").unwrap();
+    let servers = [("the primary", &server)];
+    let mut book = Runbook::of("First rule: look at the clocks, do not restart", &servers);
+    assert!(book.fails().contains("run ALTER EXTENSION idgen UPDATE"));
+    book.set("ids", "public");
+    book.run();
+}
+
 /// A forward jump writes nothing, and correcting the clock is enough. If the clock is right because it was slow
 /// before, this jump is accepted, and no other.
 #[test]
