@@ -443,7 +443,8 @@ fn one_script_changes_what_a_server_preloads() {
 }
 
 /// Pages with blocks that an administrator pastes into a shell.
-const RUNBOOKS: [&str; 3] = ["docs/operations.md", "docs/kubernetes.md", "docs/scaling.md"];
+const RUNBOOKS: [&str; 5] =
+    ["docs/operations.md", "README.md", "docs/install.md", "docs/kubernetes.md", "docs/scaling.md"];
 
 /// Whether a block of the shell, pasted into a prompt, would go on after a command that fails. It does not if it is a
 /// subshell that ends then, the definition of a function, a single command, or several with `&&` between them.
