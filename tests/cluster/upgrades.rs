@@ -397,7 +397,7 @@ fn a_dump_goes_into_another_schema() {
     let (section, _) = section.split_once("\n## ").expect("its end");
     let blocks: Vec<_> =
         section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    let [create, dump, convert] = blocks[..] else { panic!("{} blocks", blocks.len()) };
+    let [dump, convert] = blocks[..] else { panic!("{} blocks", blocks.len()) };
 
     let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
     let mut admin = server.connect();
@@ -429,7 +429,7 @@ fn a_dump_goes_into_another_schema() {
     server.connect_to("old").batch_execute("CREATE EXTENSION idgen").unwrap();
     server.connect_to("old").batch_execute(&tables("insta6", "public")).unwrap();
 
-    run(server.shell(create));
+    run(server.psql_in("app", "enable.sql", &[]));
     let mut client = server.connect_to("app");
     // The function is found by the path of the database, and in a session without one.
     assert!(client.query_one("SELECT snowflake_next_id(5) > 0", &[]).unwrap().get::<_, bool>(0));
