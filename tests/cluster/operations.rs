@@ -243,7 +243,7 @@ fn a_mark_that_is_not_made_durable() {
         book.says(&warning(&primary).unwrap());
         // It may have acknowledged the next mark before.
         let mut client = primary.connect();
-        let mut error = || client.query_one("SELECT snowflake_next_id(8191)", &[]).err();
+        let mut error = || client.query_one("SELECT snowflake_next_id(9)", &[]).err();
         let error = std::iter::repeat_with(&mut error).flatten().next().unwrap();
         book.says(error.as_db_error().unwrap().message());
     };
