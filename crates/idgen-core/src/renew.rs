@@ -164,6 +164,7 @@ fn renew<V: Server>(
     server.point(Point::AfterFlush);
     let acknowledged = until_acknowledged(server, written, late, patience, Mark::keep_claim)?;
     server.point(Point::BeforePublish);
+    assert!(server.flushed(written.lsn), "a mark is to be published that is not on disk");
     let us = server.monotonic_us().saturating_sub(start);
     server.with_mark(|mark| mark.publish(written.tick, acknowledged, clocks, us));
     Ok(())

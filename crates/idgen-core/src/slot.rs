@@ -95,6 +95,7 @@ impl<S: Grid> Slot<S> {
         let end_unit = ((last / S::UNIT_MS).max(start.unit()).min(MAX_TICK / S::UNIT_MS) + 1).min(limit);
         let end = Position::first_of(end_unit).min(start.plus(want.max(1)));
         let run = Run { start, end };
+        debug_assert!(start < end && end.previous().is_some_and(|last| last.tick() < bounds.limit));
         self.next = end;
         self.counters.ids += run.count();
         self.counters.leases += 1;

@@ -347,7 +347,8 @@ impl Server for Replay<'_> {
     fn flush_soon(&self, _lsn: u64) {}
 
     fn flushed(&self, lsn: u64) -> bool {
-        self.flag(false, |node| node.flushed >= lsn)
+        let broken = self.world.broken == Some(Broken::NotFlushed);
+        self.flag(false, |node| broken || node.flushed >= lsn)
     }
 
     fn standbys_must_acknowledge(&self) -> bool {

@@ -433,7 +433,7 @@ impl Server for Process<'_> {
 
     fn flushed(&self, lsn: u64) -> bool {
         self.step(Place::Flush);
-        self.backend.host().wal.borrow().flushed >= lsn
+        self.broken(Broken::NotFlushed) || self.backend.host().wal.borrow().flushed >= lsn
     }
 
     fn standbys_must_acknowledge(&self) -> bool {
