@@ -21,6 +21,7 @@ pub enum Error {
     /// 55000: the shard is as far ahead of the system clock as it may be.
     /// 55000: the system clock is behind the ids of an earlier run of the server.
     /// 55000: it is behind those of this run.
+    /// 55000: the system clock stands still.
     /// 55000: it jumped forward by more than `idgen.max_clock_jump`.
     /// 55000: the high-water mark did not become durable in time.
     /// 25006: the server is in recovery.
@@ -369,6 +370,15 @@ impl Error {
                 "If the clock was set back, check its synchronization. Do not restart the server: after that, all \
                  shards would have to wait for the clock, not only those in use.",
             ),
+            Error::Mint(mint::Error::ClockStands { waited_ms }) => (
+                object_state,
+                "the system clock stands still".into(),
+                Some(format!(
+                    "The shard is advanced. Until the clock moves on, sessions may still mint ids that they took \
+                     before. The call waited {waited_ms} ms."
+                )),
+                "Check the clock, then call the function again.",
+            ),
             Error::Mint(mint::Error::ClockLeapt { by_ms }) => (
                 object_state,
                 "the system clock leapt forward".into(),
@@ -542,7 +552,7 @@ impl Error {
                 Minting::BatchTooLarge { .. } => Reason::BatchTooLarge,
                 Minting::ShardFull { .. } => Reason::ShardFull,
                 Minting::ClockBehindMark { .. } => Reason::ClockBehindMark,
-                Minting::ClockBehind { .. } => Reason::ClockBehind,
+                Minting::ClockBehind { .. } | Minting::ClockStands { .. } => Reason::ClockBehind,
                 Minting::ClockLeapt { .. } => Reason::ClockLeapt,
                 Minting::MarkNotRenewed { .. } => Reason::MarkNotDurable,
                 Minting::Recovery => Reason::Recovery,

@@ -62,6 +62,11 @@ pub enum Error {
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
     },
+    /// The system clock does not leave a millisecond, and waiting did not help.
+    ClockStands {
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
     /// The system clock jumped forward by more than `idgen.max_clock_jump`.
     ClockLeapt {
         /// How far, in milliseconds.
@@ -308,8 +313,13 @@ pub fn advance<V: Slots<Shard>>(
         slot.next
     });
     // Leases granted earlier may hold lower positions, and live until the end of their millisecond.
-    let granted = server.now()?;
+    let (granted, since) = (server.now()?, server.monotonic_us());
     while server.now()? == granted {
+        // The rest of the millisecond is part of any call.
+        let stands = server.monotonic_us().saturating_sub(since) > 2000;
+        if stands && patience.left_us(server).is_none() {
+            return Err(Error::ClockStands { waited_ms: patience.waited_ms(server) }.into());
+        }
         server.sleep(100, Wait::Clock);
     }
     Ok(shard.id(next))

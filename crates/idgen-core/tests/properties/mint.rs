@@ -765,6 +765,22 @@ fn an_advance_too_far_is_refused() {
     assert_eq!(server.advance(0, shard(5), past(THEN + 51)), refused(too_far));
 }
 
+/// Promise 4: if the clock stands still, an advance waits for as long as a call may, and no longer. What it has done
+/// stays.
+#[test]
+fn an_advance_does_not_wait_without_end() {
+    let server = running();
+    server.max_ahead.set(50);
+    server.stands.set(true);
+    let past = min_id(THEN + 20);
+    assert_eq!(server.advance(0, shard(5), past), refused(Error::ClockStands { waited_ms: 80 }));
+    server.after(50_000, |server| server.stands.set(false));
+    assert_eq!(server.advance(0, shard(5), past), Ok(past | 5 << 10));
+    // The rest of a millisecond is no wait.
+    server.max_wait.set(0);
+    assert!(server.advance(0, shard(5), past).is_ok());
+}
+
 /// Promise 4: a process that was suspended after it had read the clock is not refused because of that reading.
 #[test]
 fn a_call_is_not_refused_for_an_old_reading_of_the_clock() {

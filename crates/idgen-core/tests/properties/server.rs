@@ -87,6 +87,8 @@ pub struct Scripted {
     pub flush_us: Cell<u64>,
     /// The time after which another process does a requested flush; `None` if nobody does.
     pub flush_soon_us: Cell<Option<u64>>,
+    /// Whether the system clock stands still.
+    pub stands: Cell<bool>,
     pub recovery: Cell<bool>,
     pub prepared: Cell<usize>,
     /// An event right before a reader reads the starts of transactions.
@@ -134,6 +136,7 @@ impl Scripted {
             unheard: Cell::new(0),
             flush_us: Cell::new(0),
             flush_soon_us: Cell::new(Some(200_000)),
+            stands: Cell::new(false),
             recovery: Cell::new(false),
             prepared: Cell::new(0),
             before_starts: RefCell::default(),
@@ -194,7 +197,9 @@ impl Scripted {
             let next = events.iter().map(|(at, _)| *at).min().filter(|at| *at <= end);
             let passed = next.unwrap_or(end).saturating_sub(self.us.get());
             self.us.set(self.us.get() + passed);
-            self.clock_us.set(self.clock_us.get() + passed as i64);
+            if !self.stands.get() {
+                self.clock_us.set(self.clock_us.get() + passed as i64);
+            }
             let Some(next) = next else { break };
             let place = events.iter().position(|(at, _)| *at == next).unwrap();
             let (_, event) = events.remove(place);

@@ -533,6 +533,7 @@ impl World {
                 waited_ms >= settings.max_wait
                     && (settings.max_wait < 300 || !calm || self.waits_for_nobody(host))
             }
+            Error::ClockStands { waited_ms } => behind && waited_ms >= settings.max_wait,
             Error::Recovery => host.state.get() == State::Standby || self.calm_for(host) < 50 * MS,
             Error::Prepared { .. } => self.plan.prepares,
             // The caller knows.
