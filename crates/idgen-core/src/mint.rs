@@ -325,10 +325,12 @@ pub fn advance<V: Slots<Shard>>(
     Ok(shard.id(next))
 }
 
-/// The remaining time that a call may wait, counted from its first wait.
+/// The remaining time that a call may wait, counted from its first wait. The flushes of two renewals do not count.
 #[derive(Debug, Default)]
 pub struct Patience {
     since_us: Option<u64>,
+    /// How many renewals the call has needed, counted up to three.
+    renewals: u8,
 }
 
 impl Patience {
@@ -337,6 +339,27 @@ impl Patience {
         let now = server.monotonic_us();
         let waited = now.saturating_sub(*self.since_us.get_or_insert(now));
         (server.max_wait_ms() * 1000).checked_sub(waited).filter(|left| *left > 0)
+    }
+
+    /// Records that the call needs a renewal of the mark. That is part of any call, and so is a second one if the first
+    /// took long. More than that counts as waiting, or a call might never end. Returns whether it does.
+    pub(crate) fn renewal_counts(&mut self) -> bool {
+        self.renewals = (self.renewals + 1).min(3);
+        self.counts_flushes()
+    }
+
+    /// Whether flushes count.
+    pub(crate) fn counts_flushes(&self) -> bool {
+        self.renewals == 3
+    }
+
+    /// Runs `flush`, a flush of the mark or a wait for another backend's, whose time does not count.
+    pub(crate) fn except<T>(&mut self, server: &impl Server, flush: impl FnOnce() -> T) -> T {
+        let Some(since) = self.since_us.as_mut().filter(|_| self.renewals < 3) else { return flush() };
+        let start = server.monotonic_us();
+        let result = flush();
+        *since += server.monotonic_us().saturating_sub(start);
+        result
     }
 
     /// How many milliseconds in advance the call may queue.
@@ -363,16 +386,14 @@ struct Turn<'a, S: Grid, V: Slots<S>> {
     session: &'a Session,
     shard: S,
     patience: Patience,
-    /// How often it had to request a new mark, counted up to two.
-    renewals: u8,
-    /// How long the last request took, in milliseconds.
+    /// How long the last request for a new mark took, in milliseconds.
     renewal_ms: u64,
 }
 
 impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
     fn new(server: &'a V, session: &'a Session, shard: S) -> Result<Turn<'a, S, V>, V::Error> {
         server.check_allowed(shard.into())?;
-        Ok(Turn { server, session, shard, patience: Patience::default(), renewals: 0, renewal_ms: 0 })
+        Ok(Turn { server, session, shard, patience: Patience::default(), renewal_ms: 0 })
     }
 
     /// Refuses a batch before any of it is taken if the shard could not provide it within the time that a call may
@@ -423,13 +444,6 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
                 // The slot has not seen the floor of this run yet.
                 Err(Refusal::Limit { .. }) if renew::load(self.server)? => {}
                 Err(Refusal::Limit { tick }) => {
-                    // Renewing the mark is part of any call, and so is a second renewal if the first took long.
-                    // More than that counts as waiting.
-                    if self.renewals == 2 {
-                        renew::time_left_us(self.server, &mut self.patience)?;
-                    } else {
-                        self.renewals += 1;
-                    }
                     // Reserve as far as the batch reaches at once, not one window at a time. If a mark took longer to
                     // become durable than it reaches ahead, the clock has passed it: the next one reaches beyond
                     // that time.
