@@ -10,7 +10,7 @@ use idgen_core::{Tick, decode};
 
 use crate::backend::Backend;
 use crate::host::{Host, State};
-use crate::plan::{MS, Plan, Time};
+use crate::plan::{MS, Names, Plan, Time};
 use crate::world::World;
 
 /// Which promise is broken.
@@ -158,6 +158,8 @@ pub struct Judge {
     pub calls: Cell<u64>,
     pub refused: Cell<u64>,
     pub horizons: Cell<u64>,
+    /// Whether there are no leases, so that ids are in strict order.
+    strict: bool,
     /// The violations to look for; all of them if empty.
     only: Option<Promise>,
     pub failure: RefCell<Option<Failure>>,
@@ -176,6 +178,7 @@ impl Judge {
             calls: Cell::default(),
             refused: Cell::default(),
             horizons: Cell::default(),
+            strict: plan.settings.max_lease == 1,
             only,
             failure: RefCell::default(),
         }
@@ -196,7 +199,11 @@ impl Judge {
         }
         for backend in host.backends.borrow().iter().flatten() {
             if let Some(call) = backend.call.get() {
-                backend.call.set(Some(Call { least: call.least.min(tick), ..call }));
+                // It may have a lease of a millisecond that comes once more.
+                let strict = call.kind == Kind::Js || self.strict;
+                let least = self.orders[host.index].borrow()[call.kind as usize][call.shard].least;
+                let (bound, passed) = if strict { (call.bound, call.passed) } else { (least, (0, 0)) };
+                backend.call.set(Some(Call { least: call.least.min(tick), bound, passed, ..call }));
             }
         }
     }
@@ -256,7 +263,7 @@ impl World {
         let tick = backend.host().clocks.tick(now);
         let orders = self.judge.orders[backend.host].borrow();
         let order = &orders[kind as usize][shard];
-        let strict = kind == Kind::Js || self.plan.settings.max_lease == 1;
+        let strict = kind == Kind::Js || self.judge.strict;
         let (before, passed) = match () {
             () if strict => (order.next, order.passed),
             // A lease is good again in a millisecond that comes once more.
@@ -530,8 +537,10 @@ impl World {
             }
             Error::MarkNotRenewed { waited_ms } => {
                 let calm = self.calm_for(host) > (self.now.get() - call.begun) + 300 * MS;
+                let names = host.file.borrow().names != Names::None;
                 waited_ms >= settings.max_wait
-                    && (settings.max_wait < 300 || !calm || self.waits_for_nobody(host))
+                    // On a disk in order, a flush is no reason.
+                    && (settings.max_wait < 300 && names || !calm || self.waits_for_nobody(host))
             }
             Error::ClockStands { waited_ms } => behind && waited_ms >= settings.max_wait,
             Error::Recovery => host.state.get() == State::Standby || self.calm_for(host) < 50 * MS,
