@@ -1,5 +1,6 @@
 //! The server trait of the core, implemented on PostgreSQL.
 
+use idgen_core::batch::Batch;
 use idgen_core::epoch::Timestamptz;
 use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
 use idgen_core::js::JsShard;
@@ -200,6 +201,14 @@ impl Server for Postgres {
 
     fn oldest_start(&self) -> Tick {
         self.0.oldest_start()
+    }
+
+    fn batches(&self) -> &[Batch] {
+        self.0.batches()
+    }
+
+    fn own_batch(&self) -> Option<&Batch> {
+        self.0.own_batch()
     }
 
     fn in_recovery(&self) -> bool {

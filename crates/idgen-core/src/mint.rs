@@ -1,8 +1,10 @@
 //! The one path from a call to an id.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 
-use crate::id::{Shard, Tick};
+use crate::batch::{self, Batch};
+use crate::id::{IDS_PER_TICK, Shard, Tick};
 use crate::js::JsShard;
 use crate::lease::Lease;
 use crate::mark::runs_low;
@@ -21,6 +23,10 @@ pub const MOST_LATE_REACH_MS: u64 = 4000;
 /// How many milliseconds of a shard waiting calls may take in advance: enough for a thousand backends with leases
 /// of 64. It is bounded because a canceled call loses what it has taken.
 pub const QUEUE_MS: u64 = 64;
+
+/// How many milliseconds of a shard a waiting batch takes in advance, so that none is lost if its process wakes late, or
+/// between one batch and the next. Single calls may have to wait as much longer.
+const EARLY_MS: u64 = 16;
 
 /// Why there is no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,7 +252,7 @@ pub fn next_ids<V: Slots<Shard>>(
     session.drop_lease();
     let mut turn = Turn::new(server, session, shard)?;
     if count > 0 {
-        turn.check_room(count)?;
+        turn.admit(count)?;
     }
     let mut runs = Vec::new();
     let mut left = count;
@@ -388,33 +394,24 @@ struct Turn<'a, S: Grid, V: Slots<S>> {
     patience: Patience,
     /// How long the last request for a new mark took, in milliseconds.
     renewal_ms: u64,
+    /// Its batch, if it has one in the queue.
+    batch: Option<&'a Batch>,
+    /// What the batch has taken in advance.
+    early: VecDeque<Run<S>>,
 }
 
 impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
     fn new(server: &'a V, session: &'a Session, shard: S) -> Result<Turn<'a, S, V>, V::Error> {
         server.check_allowed(shard.into())?;
-        Ok(Turn { server, session, shard, patience: Patience::default(), renewal_ms: 0 })
-    }
-
-    /// Refuses a batch before any of it is taken if the shard could not provide it within the time that a call may
-    /// wait, even without other callers. If the shard has nothing to provide in that time, [`Turn::take`] reports
-    /// the reason.
-    fn check_room(&self, count: u64) -> Result<(), V::Error> {
-        // A limit implies that the stored mark has been loaded. Asking the mark itself would write to its cache
-        // line, which every call of every backend reads.
-        if self.server.limit() == 0 {
-            renew::load(self.server)?;
-        }
-        let bounds = bounds::<S>(self.server, self.server.now()?, 0);
-        let (slot, wait) = (self.server.slot(self.shard), self.server.max_wait_ms());
-        // Leave an eighth of the wait for sleeps that take longer than requested, unless the shard has nothing
-        // before that.
-        let most =
-            [wait / 8 * 7, wait].map(|wait| slot.room(&bounds, wait)).into_iter().find(|most| *most > 0);
-        match most {
-            Some(most) if count > most => Err(Error::BatchTooLarge { count, most }.into()),
-            _ => Ok(()),
-        }
+        Ok(Turn {
+            server,
+            session,
+            shard,
+            patience: Patience::default(),
+            renewal_ms: 0,
+            batch: None,
+            early: VecDeque::new(),
+        })
     }
 
     /// Takes up to `want` positions, waiting if the shard is as far ahead of the clock as it may be, or if the
@@ -426,9 +423,11 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
             }
             let bounds = bounds::<S>(self.server, now, self.patience.queue(self.server));
             let max_ahead = bounds.max_ahead;
-            match self.server.with_slot(self.shard, |slot| slot.take(want, &bounds)) {
-                Ok(run) if run.due(max_ahead) <= now => return Ok((now, run)),
+            let early = self.early.pop_front();
+            match early.map_or_else(|| self.visit(want, &bounds), Ok) {
+                Ok(run) if early.is_none() && run.due(max_ahead) <= now => return Ok((now, run)),
                 Ok(run) => {
+                    self.take_early(want - run.count(), &bounds);
                     let tick = run.start.tick();
                     while now < run.due(max_ahead) {
                         self.wait(tick, max_ahead)?;
@@ -466,6 +465,30 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
         }
     }
 
+    /// Takes up to `want` positions from the slot.
+    fn visit(&self, want: u64, bounds: &Bounds) -> Result<Run<S>, Refusal> {
+        self.server.with_slot(self.shard, |slot| {
+            let run = slot.take(want, bounds)?;
+            if let Some(batch) = self.batch {
+                batch.took(run.count());
+            }
+            Ok(run)
+        })
+    }
+
+    /// Takes up to `want` positions after those that a batch waits for.
+    fn take_early(&mut self, want: u64, bounds: &Bounds) {
+        let bounds = Bounds { queue: bounds.queue.min(EARLY_MS), ..*bounds };
+        let mut left = want - self.early.iter().map(Run::count).sum::<u64>();
+        while self.batch.is_some()
+            && left > 0
+            && let Ok(run) = self.visit(left, &bounds)
+        {
+            left -= run.count();
+            self.early.push_back(run);
+        }
+    }
+
     /// Sleeps until the clock lets `tick` be issued, or for a part of that time.
     fn wait(&mut self, tick: Tick, max_ahead: u64) -> Result<(), V::Error> {
         let Some(left_us) = self.patience.left_us(self.server) else {
@@ -499,8 +522,72 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
     }
 }
 
+impl<'a, V: Slots<Shard>> Turn<'a, Shard, V> {
+    /// Refuses a batch before any of it is taken if the shard could not provide it within the time that a call may
+    /// wait, after the batches before it and without other callers. If the shard has nothing to provide in that time,
+    /// [`Turn::take`] reports the reason.
+    ///
+    /// Otherwise the batch joins the queue, unless it has no more ids than a millisecond: then it competes like a
+    /// single call.
+    fn admit(&mut self, count: u64) -> Result<(), V::Error> {
+        let (server, shard) = (self.server, self.shard);
+        // A limit implies that the stored mark has been loaded. Asking the mark itself would write to its cache
+        // line, which every call of every backend reads.
+        if server.limit() == 0 {
+            renew::load(server)?;
+        }
+        let bounds = bounds::<Shard>(server, server.now()?, 0);
+        let wait = server.max_wait_ms();
+        let batch = server.own_batch().filter(|_| count > IDS_PER_TICK);
+        let ahead = server.with_slot(shard, |slot| {
+            let queue = server.batches();
+            let ahead = batch.map_or(0, |_| batch::left(queue, shard));
+            // Leave an eighth of the wait for single calls and for sleeps that take longer than requested, unless the
+            // shard has nothing before that.
+            let room =
+                [wait / 8 * 7, wait].map(|wait| slot.room(&bounds, wait)).into_iter().find(|room| *room > 0);
+            match room.map(|room| room.saturating_sub(ahead)) {
+                Some(most) if count > most => return Err(Error::BatchTooLarge { count, most }),
+                _ => {}
+            }
+            if let Some(batch) = batch {
+                batch.join(queue, shard, count);
+            }
+            Ok(ahead)
+        })?;
+        self.batch = batch;
+        if ahead > 0 { self.let_pass() } else { Ok(()) }
+    }
+
+    /// Sleeps while the batches before this one take their ids. If positions lie idle at the same place for two looks,
+    /// nobody is at work there, for example because a process was stopped, and the batch goes on. It also does when it
+    /// may wait no longer, because it may not have to.
+    fn let_pass(&mut self) -> Result<(), V::Error> {
+        let server = self.server;
+        let Some(batch) = self.batch else { return Ok(()) };
+        let mut idle_before = None;
+        loop {
+            let bounds = bounds::<Shard>(server, server.now()?, 0);
+            let (ahead, idle) = server.with_slot(self.shard, |slot| {
+                let idle = (slot.idle(&bounds) > QUEUE_MS).then_some(slot.next);
+                (batch.ahead(server.batches(), self.shard), idle)
+            });
+            if ahead == 0 || idle.is_some() && idle == idle_before {
+                return Ok(());
+            }
+            let Some(left_us) = self.patience.left_us(server) else { return Ok(()) };
+            let us = if idle.is_some() { LOOK_AGAIN_US } else { ahead * 1000 / IDS_PER_TICK };
+            server.sleep(us.clamp(1000, LOOK_AGAIN_US).min(left_us), Wait::Clock);
+            idle_before = idle;
+        }
+    }
+}
+
 impl<S: Grid, V: Slots<S>> Drop for Turn<'_, S, V> {
     fn drop(&mut self) {
+        if let Some(batch) = self.batch {
+            batch.leave();
+        }
         if let Some(us) = self.patience.waited_us(self.server) {
             self.server.with_slot(self.shard, |slot| {
                 slot.counters.waits += 1;

@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use idgen_core::batch::Batch;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{self, Session};
 use idgen_core::server::{Point, Server, Slots, Wait};
@@ -314,6 +315,14 @@ impl Server for Replay<'_> {
     fn oldest_start(&self) -> Tick {
         // They are read one by one.
         (0..2).map(|b| self.number(true, |node| node.starts[b])).min().unwrap()
+    }
+
+    fn batches(&self) -> &[Batch] {
+        &[]
+    }
+
+    fn own_batch(&self) -> Option<&Batch> {
+        None
     }
 
     fn in_recovery(&self) -> bool {

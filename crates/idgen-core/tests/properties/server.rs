@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 
+use idgen_core::batch::Batch;
 use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{self, Error, Kept, Session};
@@ -105,6 +106,7 @@ pub struct Scripted {
     js_slots: RefCell<BTreeMap<JsShard, Slot<JsShard>>>,
     sessions: [Session; BACKENDS],
     starts: [Start; BACKENDS],
+    batches: [Batch; BACKENDS],
     /// The backend that runs.
     current: Cell<usize>,
     /// The mark that the server has begun with.
@@ -149,6 +151,7 @@ impl Scripted {
             js_slots: RefCell::default(),
             sessions: [const { Session::new(Kept::NOTHING) }; BACKENDS],
             starts: [const { Start::none() }; BACKENDS],
+            batches: [const { Batch::none() }; BACKENDS],
             current: Cell::new(0),
             stored,
             wal: RefCell::default(),
@@ -418,6 +421,14 @@ impl Server for Scripted {
             event(self);
         }
         Start::oldest(&self.starts)
+    }
+
+    fn batches(&self) -> &[Batch] {
+        &self.batches
+    }
+
+    fn own_batch(&self) -> Option<&Batch> {
+        self.batches.get(self.current.get())
     }
 
     fn in_recovery(&self) -> bool {

@@ -3,10 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use idgen_core::batch;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{Error, QUEUE_MS};
 use idgen_core::position::{Grid, Position};
-use idgen_core::{Tick, decode};
+use idgen_core::{Shard, Tick, decode};
 
 use crate::backend::Backend;
 use crate::host::{Host, State};
@@ -360,7 +361,9 @@ impl World {
         let end = end.since(Position::FIRST);
         let start = Position::<S>::FIRST.plus(end - count).tick();
         let waits = start > backend.last_read.get() + backend.configuration.borrow().settings.max_ahead;
-        backend.queued.set(waits.then_some((end - count, end)));
+        // A batch takes several runs in advance.
+        let from = backend.queued.get().map_or(end - count, |(from, _)| from);
+        backend.queued.set(waits.then_some((from, end)));
     }
 
     /// A run up to this end was taken, below a limit that was read while commits waited for standbys.
@@ -520,9 +523,14 @@ impl World {
                 let from = backend.shared.slots[call.shard].get().next.since(Position::FIRST);
                 let first = (backend.last_read.get().max(mark.floor()) << 10).max(from) + 255;
                 let end = (reach + settings.max_wait / 8 * 7 + 1) << 10;
-                first + count > end
+                let shard = Shard::try_from(call.shard as i32).unwrap();
+                let ahead = if count > 1024 { batch::left(&backend.shared.batches, shard) } else { 0 };
+                first + ahead + count > end
             }
-            Error::ShardFull { waited_ms, .. } => next + unit > reach && waited_ms >= settings.max_wait,
+            // Batches alone leave nobody without: what cannot be had is refused at once.
+            Error::ShardFull { waited_ms, .. } => {
+                next + unit > reach && waited_ms >= settings.max_wait && self.plan.batches == 0
+            }
             Error::ClockBehindMark { waited_ms, .. } => {
                 let floor = mark.run_floor().next_multiple_of(unit);
                 floor > reach && waited_ms >= settings.max_wait
