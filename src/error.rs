@@ -18,10 +18,12 @@ pub enum Error {
     /// An error of the core; one line for each.
     ///
     /// 22023: a batch of more ids than the shard can provide within the time that a call may wait.
+    /// 40001: a batch that the shard could provide if it had not to provide others before.
     /// 40001: the shard is as far ahead of the system clock as it may be.
     /// 40001: the system clock is behind the ids of an earlier run of the server.
     /// 40001: it is behind those of this run.
     /// 40001: it is behind those of some shard.
+    /// 40001: the system clock stands still.
     /// 55000: it jumped forward by more than `idgen.max_clock_jump`.
     /// 40001: the high-water mark did not become durable in time.
     /// 25006: the server is in recovery.
@@ -343,6 +345,15 @@ impl Error {
                 ),
                 "Ask for fewer ids at once, use several shards, or raise \"idgen.max_wait\".",
             ),
+            Error::Mint(mint::Error::BatchesBefore { shard, count, ahead }) => (
+                Counted(Reason::ShardFull),
+                format!("shard \"{}\" has other batches to mint first", i32::from(*shard)),
+                format!(
+                    "They have still to take {ahead} ids, after which it is too late for {count} more within \
+                     \"idgen.max_wait\". No id was minted."
+                ),
+                "Try again, ask for fewer ids at once, use several shards, or raise \"idgen.max_wait\".",
+            ),
             Error::Mint(mint::Error::ShardFull { shard, max_ahead_ms, waited_ms }) => (
                 Counted(Reason::ShardFull),
                 format!("shard \"{}\" has run out of ids for now", i32::from(*shard)),
@@ -390,6 +401,15 @@ impl Error {
                 ),
                 "If the clock was set back, check its synchronization. Do not restart the server: after that, all \
                  shards would have to wait for the clock, not only those in use.",
+            ),
+            Error::Mint(mint::Error::ClockStands { waited_ms }) => (
+                Counted(Reason::ClockBehind),
+                "the system clock stands still".into(),
+                format!(
+                    "snowflake_advance has advanced the shard. Until the clock moves on, sessions may still mint ids \
+                     that they took before. The call waited {waited_ms} ms."
+                ),
+                "Check the clock, then call the function again.",
             ),
             Error::Mint(mint::Error::ClockLeapt { by_ms }) => (
                 Counted(Reason::ClockLeapt),

@@ -11,6 +11,7 @@ pub use mutated::{advance, next_id, server};
 mod mutated {
     use std::cell::Cell;
 
+    use idgen_core::batch::Batch;
     use idgen_core::mark::{Clocks, Mark};
     use idgen_core::mint::{self, Session};
     use idgen_core::origins::Progress;
@@ -79,6 +80,8 @@ mod mutated {
             run_floor() -> Tick;
             awaited() -> u64;
             oldest_start() -> Tick;
+            batches() -> &[Batch];
+            own_batch() -> Option<&Batch>;
             wake_waiting();
             check_for_interrupts();
             point(point: Point);

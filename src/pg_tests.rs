@@ -71,13 +71,15 @@ mod tests {
             Error::BadShortcode(..) => Error::BadText(String::new(), BadText::TooGreat),
             Error::BadText(..) => Minting::BatchTooLarge { count: 1, most: 0 }.into(),
             Error::Mint(why) => match why {
-                Minting::BatchTooLarge { .. } => Minting::ShardFull { shard, max_ahead_ms, waited_ms },
+                Minting::BatchTooLarge { .. } => Minting::BatchesBefore { shard, count: 1, ahead: 1 },
+                Minting::BatchesBefore { .. } => Minting::ShardFull { shard, max_ahead_ms, waited_ms },
                 Minting::ShardFull { .. } => Minting::ClockBehindMark { by_ms, max_ahead_ms, waited_ms },
                 Minting::ClockBehindMark { .. } => {
                     Minting::ClockBehind { shard, by_ms, max_ahead_ms, waited_ms }
                 }
                 Minting::ClockBehind { .. } => Minting::ClockBehindIds { by_ms, max_ahead_ms, waited_ms },
-                Minting::ClockBehindIds { .. } => Minting::ClockLeapt { by_ms },
+                Minting::ClockBehindIds { .. } => Minting::ClockStands { waited_ms },
+                Minting::ClockStands { .. } => Minting::ClockLeapt { by_ms },
                 Minting::ClockLeapt { .. } => Minting::MarkNotRenewed { waited_ms },
                 Minting::MarkNotRenewed { .. } => Minting::Recovery,
                 Minting::Recovery => Minting::Prepared { count: 1 },

@@ -1,5 +1,6 @@
 //! The server trait of the core, implemented on PostgreSQL.
 
+use idgen_core::batch::Batch;
 use idgen_core::epoch::Timestamptz;
 use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
 use idgen_core::js::JsShard;
@@ -233,6 +234,14 @@ impl Server for Postgres {
 
     fn oldest_start(&self) -> Tick {
         self.shared.oldest_start()
+    }
+
+    fn batches(&self) -> &[Batch] {
+        self.shared.batches()
+    }
+
+    fn own_batch(&self) -> Option<&Batch> {
+        self.shared.own_batch()
     }
 
     fn in_recovery(&self) -> bool {

@@ -17,6 +17,10 @@ pub fn drop_lease() {
 pub fn transaction_ended() {
     if let Ok(shared) = shmem::shared() {
         shared.clear_start();
+        // A backend that is terminated while its batch waits does not come back to withdraw it.
+        if let Some(batch) = shared.own_batch() {
+            batch.leave();
+        }
     }
     SESSION.transaction_ended();
 }

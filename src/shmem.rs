@@ -1,11 +1,12 @@
 //! Shared memory: the slots of all shards, each with its own LWLock; the state of the high-water mark, with another
-//! LWLock; and the starts of transactions.
+//! LWLock; and of each backend, the start of its transaction and its batch.
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use std::{ptr, slice};
 
+use idgen_core::batch::Batch;
 use idgen_core::epoch::Timestamptz;
 use idgen_core::id::SHARDS;
 use idgen_core::js::{JS_SHARDS, JsShard};
@@ -71,7 +72,7 @@ struct Guarded {
 #[repr(C, align(64))]
 struct Refusals([AtomicU64; Reason::ALL.len()]);
 
-/// Everything that idgen keeps in shared memory, except for the starts of transactions. Initially all zero.
+/// Everything that idgen keeps in shared memory, except for what belongs to a backend. Initially all zero.
 #[repr(C)]
 pub struct Shared {
     mark: SharedMark,
@@ -88,6 +89,7 @@ const SIZE: usize = size_of::<Shared>();
 const TRANCHE: &CStr = c"idgen";
 
 static STARTS: AtomicPtr<Start> = AtomicPtr::new(ptr::null_mut());
+static BATCHES: AtomicPtr<Batch> = AtomicPtr::new(ptr::null_mut());
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 static mut PREVIOUS_REQUEST_HOOK: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP_HOOK: pg_sys::shmem_startup_hook_type = None;
@@ -112,6 +114,7 @@ unsafe extern "C-unwind" fn request() {
         }
         pg_sys::RequestAddinShmemSpace(SIZE);
         pg_sys::RequestAddinShmemSpace(backend::most() * size_of::<Start>());
+        pg_sys::RequestAddinShmemSpace(backend::most() * size_of::<Batch>());
     }
 }
 
@@ -126,11 +129,14 @@ unsafe extern "C-unwind" fn startup() {
         if let Some(previous) = PREVIOUS_STARTUP_HOOK {
             previous();
         }
-        let (mut found, mut starts_found) = (false, false);
+        let (mut found, mut starts_found, mut batches_found) = (false, false, false);
         let shared: *mut Shared = pg_sys::ShmemInitStruct(c"idgen".as_ptr(), SIZE, &mut found).cast();
         let size = backend::most() * size_of::<Start>();
         let starts: *mut Start =
             pg_sys::ShmemInitStruct(c"idgen transactions".as_ptr(), size, &mut starts_found).cast();
+        let size = backend::most() * size_of::<Batch>();
+        let batches: *mut Batch =
+            pg_sys::ShmemInitStruct(c"idgen batches".as_ptr(), size, &mut batches_found).cast();
         if !found {
             shared.write_bytes(0, 1);
             let tranche = new_tranche(TRANCHE);
@@ -150,8 +156,12 @@ unsafe extern "C-unwind" fn startup() {
                 starts.add(number).write(Start::none());
             }
         }
+        if !batches_found {
+            batches.write_bytes(0, backend::most());
+        }
         name_tranche((*(*shared).mark.guarded.lock.get()).tranche.into(), TRANCHE);
         STARTS.store(starts, Ordering::Relaxed);
+        BATCHES.store(batches, Ordering::Relaxed);
         SHARED.store(shared, Ordering::Relaxed);
     }
 }
@@ -282,6 +292,17 @@ impl Shared {
     /// Lower bound of the ticks of the ids of all open transactions.
     pub fn oldest_start(&self) -> Tick {
         Start::oldest(self.starts())
+    }
+
+    /// The batches of all backends.
+    pub fn batches(&self) -> &'static [Batch] {
+        // SAFETY: as in starts().
+        unsafe { slice::from_raw_parts(BATCHES.load(Ordering::Relaxed), backend::most()) }
+    }
+
+    /// The batch of this backend.
+    pub fn own_batch(&self) -> Option<&'static Batch> {
+        self.batches().get(backend::number()?)
     }
 
     /// Wakes the backends that wait for the mark to be renewed.

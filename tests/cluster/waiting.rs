@@ -150,6 +150,68 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     assert_eq!(row.get::<_, i64>(0), 1_100_000);
 }
 
+/// Asks for a batch of shard 7, and tells the SQLSTATE and the message of the error, if there is one.
+fn batch(client: &mut Client, count: i32) -> Option<String> {
+    let sql = "SELECT count(*) FROM snowflake_next_ids(7, $1)";
+    let error = client.query_one(sql, &[&count]).err()?;
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{error}"));
+    Some(format!("{} {}", error.code().code(), error.message()))
+}
+
+const BATCHES_BEFORE: &str = "40001 shard \"7\" has other batches to mint first";
+
+/// Promise 4: sessions that ask for more than a shard has are given their batches one after the other, and those for
+/// which there is no time are refused at once. If all shared the shard, each of these eight would need 20 seconds.
+#[test]
+fn batches_that_compete_are_given_whole_or_refused_at_once() {
+    const COUNT: i32 = 2_600_000;
+    let server = Server::start(&["idgen.max_wait = 12s"]);
+    let sessions: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = server.connect();
+            thread::spawn(move || batch(&mut client, COUNT))
+        })
+        .collect();
+    let ends: Vec<_> = sessions.into_iter().map(|session| session.join().unwrap()).collect();
+    let given = ends.iter().filter(|end| end.is_none()).count();
+    assert!(ends.iter().flatten().all(|refusal| refusal.starts_with(BATCHES_BEFORE)), "{ends:?}");
+    // Of 11.5 seconds, 2.5 for each.
+    assert!(given >= 4, "{ends:?}");
+    let sql = "SELECT ids FROM idgen_shard_stats WHERE shard = 7";
+    let ids: i64 = server.connect().query_one(sql, &[]).unwrap().get(0);
+    assert_eq!(ids, given as i64 * i64::from(COUNT), "no ids are lost");
+}
+
+/// A batch that is canceled while it waits, or whose session is terminated, leaves its place.
+#[test]
+fn a_batch_that_is_given_up_leaves_the_queue() {
+    let server = Server::start(&["idgen.max_wait = 1h"]);
+    let [mut first, mut next] = [(); 2].map(|()| server.connect());
+    let before = thread::spawn(move || batch(&mut first, 2_000_000_000));
+    server.wait_until("SELECT count(*) > 0 FROM idgen_shard_stats WHERE shard = 7 AND ids > 0");
+    // This much cannot be had after both of the others, and can be had after one.
+    const COUNT: i32 = 1_000_000_000;
+    for sql in ["SELECT pg_cancel_backend($1)", "SELECT pg_terminate_backend($1)"] {
+        let mut second = server.connect();
+        let pid: i32 = second.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+        let waiting =
+            thread::spawn(move || second.query_one("SELECT snowflake_next_ids(7, 1200000000)", &[]).is_err());
+        let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND pid =";
+        server.wait_until(&format!("{waits} {pid}"));
+        assert!(batch(&mut next, COUNT).is_some_and(|refusal| refusal.starts_with(BATCHES_BEFORE)));
+        next.query_one(sql, &[&pid]).unwrap();
+        assert!(waiting.join().unwrap());
+        next.batch_execute("SET statement_timeout = '100ms'").unwrap();
+        let end = batch(&mut next, COUNT);
+        assert!(end.is_some_and(|refusal| refusal.starts_with("57014")), "it waits, and is not refused");
+        next.batch_execute("SET statement_timeout = 0").unwrap();
+    }
+    let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+                  WHERE query ~ 'snowflake_next_ids' AND pid <> pg_backend_pid()";
+    next.batch_execute(cancel).unwrap();
+    before.join().unwrap();
+}
+
 /// A shard with more demand than ids reports that, and does not blame the clock.
 #[test]
 fn a_shard_at_its_ceiling_is_named() {

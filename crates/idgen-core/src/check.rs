@@ -12,7 +12,6 @@ use crate::server::{Server, Wait};
 /// Those of [`crate::mint::next_id`], except that a single shard has run out of ids or may not be minted for.
 pub fn check<V: Server>(server: &V, furthest: Tick) -> Result<Tick, V::Error> {
     let mut patience = Patience::default();
-    let mut renewals = 0;
     loop {
         let now = server.now()?;
         server.check_any_allowed()?;
@@ -41,12 +40,6 @@ pub fn check<V: Server>(server: &V, furthest: Tick) -> Result<Tick, V::Error> {
             renew::renew_early(server, tick, &mut patience);
             return Ok(server.limit());
         } else {
-            // As in a call for an id, two renewals are part of it, and more than that count as waiting.
-            if renewals == 2 {
-                renew::time_left_us(server, &mut patience)?;
-            } else {
-                renewals += 1;
-            }
             renew::reserve(server, tick, tick, &mut patience)?;
             server.check_for_interrupts();
         }

@@ -23,6 +23,7 @@ pub const TICK_BITS: u32 = 41;
 pub const SHARD_BITS: u32 = 13;
 /// Width of the sequence in an id.
 pub const SEQUENCE_BITS: u32 = 10;
+const _: () = assert!(TICK_BITS + SHARD_BITS + SEQUENCE_BITS == i64::BITS);
 
 /// Number of logical shards: 8192.
 pub const SHARDS: usize = 1 << SHARD_BITS;

@@ -20,7 +20,7 @@
 //! |---|---|
 //! | [`id`], [`position`], [`epoch`], [`shard_set`] | the bits, positions in time, the epoch, lists of shards |
 //! | [`foreign`], [`text`], [`js`] | other systems' ids, texts, JavaScript-safe ids |
-//! | [`slot`], [`lease`], [`mark`] | the state machines |
+//! | [`slot`], [`lease`], [`batch`], [`mark`] | the state machines |
 //! | [`shared`] | the words that processes share without a lock |
 //! | [`server`] | what the protocol needs from a server: one trait |
 //! | [`mint`], [`renew`], [`horizon`], [`check`] | the path to an id, the mark, the safe horizon, a probe |
@@ -28,6 +28,7 @@
 //! | [`tree`] | the text in which PostgreSQL stores an expression |
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod check;
 pub mod epoch;
 pub mod foreign;

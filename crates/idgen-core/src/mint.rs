@@ -1,8 +1,10 @@
 //! The one path from a call to an id.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 
-use crate::id::{Shard, Tick};
+use crate::batch::{self, Batch};
+use crate::id::{IDS_PER_TICK, Shard, Tick};
 use crate::js::JsShard;
 use crate::lease::Lease;
 use crate::mark::runs_low;
@@ -22,6 +24,10 @@ pub const MOST_LATE_REACH_MS: u64 = 4000;
 /// of 64. It is bounded because a canceled call loses what it has taken.
 pub const QUEUE_MS: u64 = 64;
 
+/// How many milliseconds of a shard a waiting batch takes in advance, so that none is lost if its process wakes late, or
+/// between one batch and the next. Single calls may have to wait as much longer.
+const EARLY_MS: u64 = 16;
+
 /// Why there is no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
@@ -31,6 +37,15 @@ pub enum Error {
         count: u64,
         /// The most that the shard can provide now.
         most: u64,
+    },
+    /// A batch that the shard could provide within that time, if it had not to provide others before.
+    BatchesBefore {
+        /// The shard asked for.
+        shard: Shard,
+        /// How many ids were asked for.
+        count: u64,
+        /// How many ids the batches before have still to take.
+        ahead: u64,
     },
     /// The shard is as far ahead of the system clock as it may be, because of demand for more ids than it has.
     ShardFull {
@@ -68,6 +83,11 @@ pub enum Error {
         by_ms: u64,
         /// What `idgen.max_ahead` allows, in milliseconds.
         max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The system clock does not leave a millisecond, and waiting did not help.
+    ClockStands {
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
     },
@@ -250,7 +270,7 @@ pub fn next_ids<V: Slots<Shard>>(
     session.drop_lease();
     let mut turn = Turn::new(server, session, shard)?;
     if count > 0 {
-        turn.check_room(count)?;
+        turn.admit(count)?;
     }
     let mut runs = Vec::new();
     let mut left = count;
@@ -317,17 +337,24 @@ pub fn advance<V: Slots<Shard>>(
         slot.next
     });
     // Leases granted earlier may hold lower positions, and live until the end of their millisecond.
-    let granted = server.now()?;
+    let (granted, since) = (server.now()?, server.monotonic_us());
     while server.now()? == granted {
+        // The rest of the millisecond is part of any call.
+        let stands = server.monotonic_us().saturating_sub(since) > 2000;
+        if stands && patience.left_us(server).is_none() {
+            return Err(Error::ClockStands { waited_ms: patience.waited_ms(server) }.into());
+        }
         server.sleep(100, Wait::Clock);
     }
     Ok(shard.id(next))
 }
 
-/// The remaining time that a call may wait, counted from its first wait.
+/// The remaining time that a call may wait, counted from its first wait. The flushes of two renewals do not count.
 #[derive(Debug, Default)]
 pub struct Patience {
     since_us: Option<u64>,
+    /// How many renewals the call has needed, counted up to three.
+    renewals: u8,
 }
 
 impl Patience {
@@ -336,6 +363,27 @@ impl Patience {
         let now = server.monotonic_us();
         let waited = now.saturating_sub(*self.since_us.get_or_insert(now));
         (server.max_wait_ms() * 1000).checked_sub(waited).filter(|left| *left > 0)
+    }
+
+    /// Records that the call needs a renewal of the mark. That is part of any call, and so is a second one if the first
+    /// took long. More than that counts as waiting, or a call might never end. Returns whether it does.
+    pub(crate) fn renewal_counts(&mut self) -> bool {
+        self.renewals = (self.renewals + 1).min(3);
+        self.counts_flushes()
+    }
+
+    /// Whether flushes count.
+    pub(crate) fn counts_flushes(&self) -> bool {
+        self.renewals == 3
+    }
+
+    /// Runs `flush`, a flush of the mark or a wait for another backend's, whose time does not count.
+    pub(crate) fn except<T>(&mut self, server: &impl Server, flush: impl FnOnce() -> T) -> T {
+        let Some(since) = self.since_us.as_mut().filter(|_| self.renewals < 3) else { return flush() };
+        let start = server.monotonic_us();
+        let result = flush();
+        *since += server.monotonic_us().saturating_sub(start);
+        result
     }
 
     /// How many milliseconds in advance the call may queue.
@@ -362,36 +410,26 @@ struct Turn<'a, S: Grid, V: Slots<S>> {
     session: &'a Session,
     shard: S,
     patience: Patience,
-    /// How often it had to request a new mark, counted up to two.
-    renewals: u8,
-    /// How long the last request took, in milliseconds.
+    /// How long the last request for a new mark took, in milliseconds.
     renewal_ms: u64,
+    /// Its batch, if it has one in the queue.
+    batch: Option<&'a Batch>,
+    /// What the batch has taken in advance.
+    early: VecDeque<Run<S>>,
 }
 
 impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
     fn new(server: &'a V, session: &'a Session, shard: S) -> Result<Turn<'a, S, V>, V::Error> {
         server.check_allowed(shard.into())?;
-        Ok(Turn { server, session, shard, patience: Patience::default(), renewals: 0, renewal_ms: 0 })
-    }
-
-    /// Refuses a batch before any of it is taken if the shard could not provide it within the time that a call may
-    /// wait, even without other callers. If the shard has nothing to provide in that time, [`Turn::take`] reports
-    /// the reason.
-    fn check_room(&self, count: u64) -> Result<(), V::Error> {
-        // A limit implies that the stored mark has been loaded. Asking the mark itself would take its lock.
-        if self.server.limit() == 0 {
-            renew::load(self.server)?;
-        }
-        let bounds = bounds::<S>(self.server, self.server.now()?, 0);
-        let (slot, wait) = (self.server.slot(self.shard), self.server.max_wait_ms());
-        // Leave an eighth of the wait for sleeps that take longer than requested, unless the shard has nothing
-        // before that.
-        let most =
-            [wait / 8 * 7, wait].map(|wait| slot.room(&bounds, wait)).into_iter().find(|most| *most > 0);
-        match most {
-            Some(most) if count > most => Err(Error::BatchTooLarge { count, most }.into()),
-            _ => Ok(()),
-        }
+        Ok(Turn {
+            server,
+            session,
+            shard,
+            patience: Patience::default(),
+            renewal_ms: 0,
+            batch: None,
+            early: VecDeque::new(),
+        })
     }
 
     /// Takes up to `want` positions, waiting if the shard is as far ahead of the clock as it may be, or if the
@@ -403,9 +441,11 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
             }
             let bounds = bounds::<S>(self.server, now, self.patience.queue(self.server));
             let max_ahead = bounds.max_ahead;
-            match self.server.with_slot(self.shard, |slot| slot.take(want, &bounds)) {
-                Ok(run) if run.due(max_ahead) <= now => return Ok((now, run)),
+            let early = self.early.pop_front();
+            match early.map_or_else(|| self.visit(want, &bounds), Ok) {
+                Ok(run) if early.is_none() && run.due(max_ahead) <= now => return Ok((now, run)),
                 Ok(run) => {
+                    self.take_early(want - run.count(), &bounds);
                     let tick = run.start.tick();
                     while now < run.due(max_ahead) {
                         self.wait(tick, max_ahead)?;
@@ -421,13 +461,6 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
                 // The slot has not seen the floor of this run yet.
                 Err(Refusal::Limit { .. }) if renew::load(self.server)? => {}
                 Err(Refusal::Limit { tick }) => {
-                    // Renewing the mark is part of any call, and so is a second renewal if the first took long.
-                    // More than that counts as waiting.
-                    if self.renewals == 2 {
-                        renew::time_left_us(self.server, &mut self.patience)?;
-                    } else {
-                        self.renewals += 1;
-                    }
                     // Reserve as far as the batch reaches at once, not one window at a time. If a mark took longer to
                     // become durable than it reaches ahead, the clock has passed it: the next one reaches beyond
                     // that time.
@@ -447,6 +480,30 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
                 Err(Refusal::Exhausted) => return Err(Error::Exhausted.into()),
             }
             now = self.server.now()?;
+        }
+    }
+
+    /// Takes up to `want` positions from the slot.
+    fn visit(&self, want: u64, bounds: &Bounds) -> Result<Run<S>, Refusal> {
+        self.server.with_slot(self.shard, |slot| {
+            let run = slot.take(want, bounds)?;
+            if let Some(batch) = self.batch {
+                batch.took(run.count());
+            }
+            Ok(run)
+        })
+    }
+
+    /// Takes up to `want` positions after those that a batch waits for.
+    fn take_early(&mut self, want: u64, bounds: &Bounds) {
+        let bounds = Bounds { queue: bounds.queue.min(EARLY_MS), ..*bounds };
+        let mut left = want - self.early.iter().map(Run::count).sum::<u64>();
+        while self.batch.is_some()
+            && left > 0
+            && let Ok(run) = self.visit(left, &bounds)
+        {
+            left -= run.count();
+            self.early.push_back(run);
         }
     }
 
@@ -483,8 +540,74 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
     }
 }
 
+impl<'a, V: Slots<Shard>> Turn<'a, Shard, V> {
+    /// Refuses a batch before any of it is taken if the shard could not provide it within the time that a call may
+    /// wait, after the batches before it and without other callers. If the shard has nothing to provide in that time,
+    /// [`Turn::take`] reports the reason.
+    ///
+    /// Otherwise the batch joins the queue, unless it has no more ids than a millisecond: then it competes like a
+    /// single call.
+    fn admit(&mut self, count: u64) -> Result<(), V::Error> {
+        let (server, shard) = (self.server, self.shard);
+        // A limit implies that the stored mark has been loaded. Asking the mark itself would take its lock.
+        if server.limit() == 0 {
+            renew::load(server)?;
+        }
+        let bounds = bounds::<Shard>(server, server.now()?, 0);
+        let wait = server.max_wait_ms();
+        let batch = server.own_batch().filter(|_| count > IDS_PER_TICK);
+        let ahead = server.with_slot(shard, |slot| {
+            let queue = server.batches();
+            let ahead = batch.map_or(0, |_| batch::left(queue, shard));
+            // Leave an eighth of the wait for single calls and for sleeps that take longer than requested, unless the
+            // shard has nothing before that.
+            let room =
+                [wait / 8 * 7, wait].map(|wait| slot.room(&bounds, wait)).into_iter().find(|room| *room > 0);
+            match room {
+                Some(most) if count > most => return Err(Error::BatchTooLarge { count, most }),
+                Some(room) if count > room.saturating_sub(ahead) => {
+                    return Err(Error::BatchesBefore { shard, count, ahead });
+                }
+                _ => {}
+            }
+            if let Some(batch) = batch {
+                batch.join(queue, shard, count);
+            }
+            Ok(ahead)
+        })?;
+        self.batch = batch;
+        if ahead > 0 { self.let_pass() } else { Ok(()) }
+    }
+
+    /// Sleeps while the batches before this one take their ids. If positions lie idle at the same place for two looks,
+    /// nobody is at work there, for example because a process was stopped, and the batch goes on. It also does when it
+    /// may wait no longer, because it may not have to.
+    fn let_pass(&mut self) -> Result<(), V::Error> {
+        let server = self.server;
+        let Some(batch) = self.batch else { return Ok(()) };
+        let mut idle_before = None;
+        loop {
+            let bounds = bounds::<Shard>(server, server.now()?, 0);
+            let (ahead, idle) = server.with_slot(self.shard, |slot| {
+                let idle = (slot.idle(&bounds) > QUEUE_MS).then_some(slot.next);
+                (batch.ahead(server.batches(), self.shard), idle)
+            });
+            if ahead == 0 || idle.is_some() && idle == idle_before {
+                return Ok(());
+            }
+            let Some(left_us) = self.patience.left_us(server) else { return Ok(()) };
+            let us = if idle.is_some() { LOOK_AGAIN_US } else { ahead * 1000 / IDS_PER_TICK };
+            server.sleep(us.clamp(1000, LOOK_AGAIN_US).min(left_us), Wait::Clock);
+            idle_before = idle;
+        }
+    }
+}
+
 impl<S: Grid, V: Slots<S>> Drop for Turn<'_, S, V> {
     fn drop(&mut self) {
+        if let Some(batch) = self.batch {
+            batch.leave();
+        }
         if let Some(us) = self.patience.waited_us(self.server) {
             self.server.with_slot(self.shard, |slot| {
                 slot.counters.waits += 1;

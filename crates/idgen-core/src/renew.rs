@@ -80,7 +80,7 @@ pub fn share_settled<V: Server>(server: &V, patience: &mut Patience) -> Result<(
         let boot_ms = server.boot_ms();
         server.with_mark(|mark| mark.wrote(written, true, boot_ms));
     }
-    let late = flush(server, written.lsn);
+    let late = flush(server, written.lsn, patience);
     until_acknowledged(server, written, late, patience, |_, _| ())?;
     Ok(())
 }
@@ -100,12 +100,23 @@ pub fn reserve<V: Server>(
         // The slot must see the new floor, with which the tick may be too far ahead of the clock.
         return Ok(());
     }
+    if patience.renewal_counts() {
+        time_left_us(server, patience)?;
+    }
     while server.limit() <= tick {
         if let Some(claim) = Claim::take(server, |limit| limit <= tick) {
             return renew(&claim, tick, wanted, true, patience);
         }
-        let ms = (time_left_us(server, patience)? / 1000).clamp(1, CLAIM_MS);
-        server.wait_for_mark(ms, || server.limit() > tick);
+        // What another backend waits for counts as if it were the caller itself: standbys, but not the flush.
+        let awaited = server.awaited();
+        if awaited != 0 && server.flushed(awaited) && server.standbys_must_acknowledge()
+            || patience.counts_flushes()
+        {
+            let ms = (time_left_us(server, patience)? / 1000).clamp(1, CLAIM_MS);
+            server.wait_for_mark(ms, || server.limit() > tick);
+        } else {
+            patience.except(server, || server.wait_for_mark(POLL_TO_US / 1000, || server.limit() > tick));
+        }
     }
     Ok(())
 }
@@ -188,10 +199,11 @@ fn renew<V: Server>(
         server.flush_soon(written.lsn);
         return Ok(());
     }
-    let late = flush(server, written.lsn);
+    let late = flush(server, written.lsn, patience);
     server.point(Point::AfterFlush);
     let acknowledged = until_acknowledged(server, written, late, patience, Mark::keep_claim)?;
     server.point(Point::BeforePublish);
+    assert!(server.flushed(written.lsn), "a mark is to be published that is not on disk");
     let us = server.monotonic_us().saturating_sub(written.at_us);
     let us = if found_durable { us.min(MOST_UNSEEN_US) } else { us };
     server.with_mark(|mark| mark.publish(written.tick, acknowledged, clocks, us));
@@ -204,9 +216,9 @@ fn write(server: &impl Server, tick: Tick) -> Written {
 }
 
 /// Flushes a mark, and returns whether that took long. Standbys receive the mark only then.
-fn flush(server: &impl Server, lsn: u64) -> bool {
+fn flush(server: &impl Server, lsn: u64, patience: &mut Patience) -> bool {
     let start = server.boot_ms();
-    server.flush(lsn);
+    patience.except(server, || server.flush(lsn));
     server.boot_ms().saturating_sub(start) >= SLOW_FLUSH_MS
 }
 
@@ -239,7 +251,7 @@ fn until_acknowledged<V: Server>(
             mark.write_again(boot_ms)
         });
         // This comes before the check of the time, so that a call that may hardly wait does it, too.
-        flushed_late = again && flush(server, server.write_mark(written.tick));
+        flushed_late = again && flush(server, server.write_mark(written.tick), patience);
         let left_us = time_left_us(server, patience)?;
         server.sleep(poll_us.min(left_us), Wait::Standby);
         poll_us = (poll_us * 2).min(POLL_TO_US);

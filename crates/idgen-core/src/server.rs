@@ -1,5 +1,6 @@
 //! What minting needs from the server in which it runs: PostgreSQL, or a model of it.
 
+use crate::batch::Batch;
 use crate::id::{Shard, Tick};
 use crate::mark::Mark;
 use crate::mint::Error;
@@ -92,6 +93,10 @@ pub trait Server {
     fn publish_start(&self, tick: Tick);
     /// [`crate::shared::Start::oldest`].
     fn oldest_start(&self) -> Tick;
+    /// The batches of all backends.
+    fn batches(&self) -> &[Batch];
+    /// The one of these that belongs to this backend; `None` if there is no room for it.
+    fn own_batch(&self) -> Option<&Batch>;
 
     /// Whether the server is in recovery.
     fn in_recovery(&self) -> bool;

@@ -95,6 +95,7 @@ impl<S: Grid> Slot<S> {
         let end_unit = ((last / S::UNIT_MS).max(start.unit()).min(MAX_TICK / S::UNIT_MS) + 1).min(limit);
         let end = Position::first_of(end_unit).min(start.plus(want.max(1)));
         let run = Run { start, end };
+        debug_assert!(start < end && end.previous().is_some_and(|last| last.tick() < bounds.limit));
         self.next = end;
         self.counters.ids += run.count();
         self.counters.leases += 1;
@@ -116,6 +117,13 @@ impl<S: Grid> Slot<S> {
         let last = (bounds.now + bounds.max_ahead + wait) / S::UNIT_MS;
         let end = Position::first_of(last.min(MAX_TICK / S::UNIT_MS) + 1);
         self.start(bounds).map_or(0, |start| end.since(start))
+    }
+
+    /// How many ticks of positions the shard could hand out at once. They are there if nobody wants them, or if those
+    /// who do are not at work.
+    pub fn idle(&self, bounds: &Bounds) -> u64 {
+        let end = (bounds.now + bounds.max_ahead).min(bounds.limit);
+        self.start(bounds).map_or(0, |start| end.saturating_sub(start.tick()))
     }
 
     /// The position after which none has been handed out since the server started; `None` if the shard has not been

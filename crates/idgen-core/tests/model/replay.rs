@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use idgen_core::batch::Batch;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{self, Session};
 use idgen_core::server::{Point, Server, Slots, Wait};
@@ -316,6 +317,14 @@ impl Server for Replay<'_> {
         (0..2).map(|b| self.number(true, |node| node.starts[b])).min().unwrap()
     }
 
+    fn batches(&self) -> &[Batch] {
+        &[]
+    }
+
+    fn own_batch(&self) -> Option<&Batch> {
+        None
+    }
+
     fn in_recovery(&self) -> bool {
         false
     }
@@ -347,7 +356,8 @@ impl Server for Replay<'_> {
     fn flush_soon(&self, _lsn: u64) {}
 
     fn flushed(&self, lsn: u64) -> bool {
-        self.flag(false, |node| node.flushed >= lsn)
+        let broken = self.world.broken == Some(Broken::NotFlushed);
+        self.flag(false, |node| broken || node.flushed >= lsn)
     }
 
     fn standbys_must_acknowledge(&self) -> bool {

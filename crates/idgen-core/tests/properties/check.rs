@@ -1,5 +1,7 @@
 use idgen_core::id::MAX_TICK;
+use idgen_core::mark::{Clocks, Written};
 use idgen_core::mint::{Error, QUEUE_MS};
+use idgen_core::renew::load;
 use idgen_core::server::{Server, Slots, Wait};
 use idgen_core::slot::Slot;
 
@@ -42,15 +44,21 @@ fn a_check_fails_as_a_call_for_an_id_does() {
             server.standbys.set(true);
             server.acknowledge_us.set(None);
         }),
-        ("another one that renews", |server| {
+        ("another one that waits for standbys", |server| {
+            server.standbys.set(true);
+            server.acknowledge_us.set(None);
+            load(server).unwrap();
             let forever = server.boot_ms() + 3_600_000;
-            server.with_mark(|mark| assert!(mark.claim(forever)));
+            let written = Written { tick: NOW + 1000, lsn: server.write_mark(NOW + 1000), at_us: 0 };
+            server.flush(written.lsn);
+            server.with_mark(|mark| {
+                assert!(mark.claim(forever));
+                mark.wrote(written, true, forever);
+            });
         }),
         ("a leap", |server| {
             server.max_jump.set(Some(500));
-            server.with_mark(|mark| {
-                mark.publish(0, false, idgen_core::mark::Clocks { now: NOW - 1000, boot_ms: 5000 }, 0)
-            });
+            server.with_mark(|mark| mark.publish(0, false, Clocks { now: NOW - 1000, boot_ms: 5000 }, 0));
         }),
         ("the clock behind the mark", |server| server.set_clock(NOW - 500)),
     ];

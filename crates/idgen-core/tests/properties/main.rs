@@ -2,6 +2,7 @@
 //! the promise of docs/guarantees.md that it guards.
 #![allow(clippy::unwrap_used)]
 
+mod batch;
 mod check;
 mod epoch;
 mod foreign;

@@ -1,12 +1,13 @@
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use idgen_core::batch;
 use idgen_core::id::{IDS_PER_TICK, MAX_TICK};
 use idgen_core::js::JsShard;
 use idgen_core::mint::{Error, QUEUE_MS};
 use idgen_core::position::{Grid, Position};
-use idgen_core::server::{Slots, Wait};
-use idgen_core::slot::Counters;
+use idgen_core::server::{Server, Slots, Wait};
+use idgen_core::slot::{Bounds, Counters, Slot};
 use idgen_core::{Shard, Tick, decode, min_id};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -81,6 +82,7 @@ fn to_be_expected(refused: Refused) -> bool {
             | ShardFull { .. }
             | AdvanceTooFar { .. }
             | BatchTooLarge { .. }
+            | BatchesBefore { .. }
     )
 }
 
@@ -159,6 +161,7 @@ proptest! {
                 }
             };
             prop_assert!(!server.claimed(), "a task that is not given up");
+            prop_assert_eq!(batch::left(server.batches(), of), 0, "a batch that does not leave");
             match answer {
                 Ok(ids) => for id in ids {
                     let tick = decode(id).tick;
@@ -500,6 +503,89 @@ fn a_batch_that_cannot_be_had_takes_nothing() {
     assert_eq!(server.ids(0, shard(5), 1).map(|ids| ids.len()), Ok(1));
 }
 
+/// A batch of another backend that is on its way, with so many ids still to take.
+fn join(server: &Scripted, backend: usize, count: u64) {
+    server.batches()[backend].join(server.batches(), shard(5), count);
+}
+
+/// Promise 4: a batch that could not be had in time behind those before is refused at once. One of a single millisecond
+/// does not queue, nor does one of another shard.
+#[test]
+fn a_batch_behind_others_that_cannot_be_had_takes_nothing() {
+    let server = running();
+    join(&server, 2, 30 * IDS_PER_TICK);
+    join(&server, 3, 20 * IDS_PER_TICK);
+    let count = 21 * IDS_PER_TICK + 1;
+    let behind = Error::BatchesBefore { shard: shard(5), count, ahead: 50 * IDS_PER_TICK };
+    assert_eq!(server.ids(0, shard(5), count), refused(behind));
+    let (count, most) = (71 * IDS_PER_TICK + 1, 71 * IDS_PER_TICK);
+    assert_eq!(server.ids(0, shard(5), count), refused(Error::BatchTooLarge { count, most }));
+    assert_eq!(server.slot(shard(5)).counters, Counters::default());
+    assert_eq!(batch::left(server.batches(), shard(5)), 50 * IDS_PER_TICK, "it has not joined");
+    join(&server, 2, 1000 * IDS_PER_TICK);
+    let count = IDS_PER_TICK + 1;
+    let behind = Error::BatchesBefore { shard: shard(5), count, ahead: 1020 * IDS_PER_TICK };
+    assert_eq!(server.ids(0, shard(5), count), refused(behind));
+    assert_eq!(server.ids(0, shard(5), IDS_PER_TICK).map(|ids| ids.len()), Ok(1024));
+    assert_eq!(server.ids(0, shard(6), 5 * IDS_PER_TICK).map(|ids| ids.len()), Ok(5120));
+}
+
+/// A batch lets those before pass, and takes nothing before they are about to end.
+#[test]
+fn batches_take_their_ids_in_the_order_in_which_they_asked() {
+    let server = running();
+    server.ids(3, shard(5), IDS_PER_TICK).unwrap();
+    join(&server, 2, 10 * IDS_PER_TICK);
+    // As the batch before would do it, a millisecond at a time.
+    for ms in 0..10 {
+        server.after(ms * 1000, move |server| {
+            let bounds =
+                Bounds { now: server.tick(), floor: 0, max_ahead: 0, queue: QUEUE_MS, limit: server.limit() };
+            server.with_slot(shard(5), |slot: &mut Slot<Shard>| slot.take(IDS_PER_TICK, &bounds)).unwrap();
+            server.batches()[2].took(IDS_PER_TICK);
+            assert_eq!(counters(server, shard(5)).ids, (ms + 2) * IDS_PER_TICK, "nobody else takes any");
+        });
+    }
+    server.max_wait.set(400);
+    let ids = server.ids(0, shard(5), 3 * IDS_PER_TICK).unwrap();
+    assert_eq!(server.sleeps()[0], (10_000, Wait::Clock), "until nothing is left");
+    assert!(ids.is_sorted());
+    assert_eq!(counters(&server, shard(5)).ids, 14 * IDS_PER_TICK);
+}
+
+/// A batch joins the queue at once, and leaves it however it ends.
+#[test]
+fn a_batch_leaves_the_queue_however_it_ends() {
+    let left = |server: &Scripted| batch::left(server.batches(), shard(5));
+    let server = running();
+    // One of 40 milliseconds is taken, and 16 in advance.
+    server.after(1, move |server| assert_eq!(left(server), 23 * IDS_PER_TICK));
+    server.ids(0, shard(5), 40 * IDS_PER_TICK).unwrap();
+    assert_eq!(left(&server), 0);
+    server.after(1500, |server| server.cancelled.set(true));
+    assert!(catch_unwind(AssertUnwindSafe(|| server.ids(0, shard(5), 9 * IDS_PER_TICK))).is_err());
+    assert_eq!(left(&server), 0);
+    server.after(10, |server| server.step_clock(-1_000));
+    assert!(server.ids(0, shard(5), 9 * IDS_PER_TICK).is_err());
+    assert_eq!(left(&server), 0);
+}
+
+/// A backend that was stopped, or one that is not allowed to wait, keeps no batch behind it from ids that lie there.
+#[test]
+fn a_batch_goes_on_where_those_before_are_not_at_work() {
+    let server = running();
+    server.max_ahead.set(1000);
+    join(&server, 3, 500 * IDS_PER_TICK);
+    assert_eq!(server.ids(0, shard(5), 100 * IDS_PER_TICK).map(|ids| ids.len()), Ok(102_400));
+    assert_eq!(server.sleeps(), [(50_000, Wait::Clock)], "looked at twice");
+    let server = running();
+    server.max_ahead.set(1000);
+    server.max_wait.set(0);
+    join(&server, 3, 500 * IDS_PER_TICK);
+    assert_eq!(server.ids(0, shard(5), 100 * IDS_PER_TICK).map(|ids| ids.len()), Ok(102_400));
+    assert_eq!(server.sleeps(), []);
+}
+
 /// A jump of the clock stops minting if the setting says so, and is accepted otherwise.
 #[test]
 fn a_leap_of_the_clock_is_refused_or_accepted() {
@@ -763,6 +849,22 @@ fn an_advance_too_far_is_refused() {
     server.set_clock(THEN);
     let too_far = Error::AdvanceTooFar { by_ms: 51, max_ahead_ms: 50 };
     assert_eq!(server.advance(0, shard(5), past(THEN + 51)), refused(too_far));
+}
+
+/// Promise 4: if the clock stands still, an advance waits for as long as a call may, and no longer. What it has done
+/// stays.
+#[test]
+fn an_advance_does_not_wait_without_end() {
+    let server = running();
+    server.max_ahead.set(50);
+    server.stands.set(true);
+    let past = min_id(THEN + 20);
+    assert_eq!(server.advance(0, shard(5), past), refused(Error::ClockStands { waited_ms: 80 }));
+    server.after(50_000, |server| server.stands.set(false));
+    assert_eq!(server.advance(0, shard(5), past), Ok(past | 5 << 10));
+    // The rest of a millisecond is no wait.
+    server.max_wait.set(0);
+    assert!(server.advance(0, shard(5), past).is_ok());
 }
 
 /// Promise 4: a process that was suspended after it had read the clock is not refused because of that reading.

@@ -1,7 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use idgen_core::id::{IDS_PER_TICK, MAX_TICK};
-use idgen_core::mark::{CLAIM_MS, Clocks};
+use idgen_core::mark::{CLAIM_MS, Clocks, Written};
 use idgen_core::mint::{Error, Patience, QUEUE_MS};
 use idgen_core::renew::{clocks, load, renew_early, reserve, share_settled};
 use idgen_core::server::{Point, Server, Slots, Wait};
@@ -290,10 +290,12 @@ fn only_one_renews_early() {
     assert_eq!(server.written().len(), 2, "a tick that is too far after the clock");
 }
 
-/// A call that needs the mark while another one renews it waits to be woken, and does not renew again.
+/// Promise 4: a call that needs the mark while another one renews it waits to be woken, and does not renew again. Like
+/// its own flush, that of the other one does not count.
 #[test]
 fn those_who_need_the_mark_wait_for_the_one_who_renews_it() {
     let server = Scripted::new(0);
+    server.max_wait.set(0);
     load(&server).unwrap();
     assert!(server.with_mark(|mark| mark.claim(server.boot_ms())));
     server.after(30_000, |server| {
@@ -302,9 +304,25 @@ fn those_who_need_the_mark_wait_for_the_one_who_renews_it() {
     });
     let id = server.id(0, shard(5)).unwrap();
     assert_eq!(decode(id).tick, NOW + 30);
-    assert_eq!(server.sleeps(), [(30_000, Wait::Mark)]);
+    assert_eq!(server.sleeps(), [(20_000, Wait::Mark), (10_000, Wait::Mark)]);
     assert_eq!(server.written().len(), 1);
-    assert_eq!(server.slot(shard(5)).counters, Counters { ids: 1, leases: 1, waits: 1, waited_us: 30_000 });
+    assert_eq!(server.slot(shard(5)).counters, Counters { ids: 1, leases: 1, waits: 0, waited_us: 0 });
+}
+
+/// The same for a call that has waited before.
+#[test]
+fn a_flush_does_not_count_after_a_wait_either() {
+    let server = Scripted::new(0);
+    server.max_wait.set(10);
+    load(&server).unwrap();
+    let mut patience = Patience::default();
+    assert_eq!(patience.left_us(&server), Some(10_000));
+    server.pass_us(1000);
+    assert!(server.with_mark(|mark| mark.claim(server.boot_ms())));
+    server.after(30_000, |server| server.with_mark(|mark| mark.release()));
+    server.flush_us.set(50_000);
+    reserve(&server, NOW, NOW, &mut patience).unwrap();
+    assert_eq!((server.us(), patience.left_us(&server)), (5_000_000 + 1000 + 40_000 + 50_000, Some(9000)));
 }
 
 /// A backend that died during a renewal keeps others off until its claim expires; a live one keeps them off for as
@@ -316,7 +334,8 @@ fn a_claim_ends_by_itself_where_nobody_keeps_it() {
     load(&server).unwrap();
     assert!(server.with_mark(|mark| mark.claim(server.boot_ms())));
     server.id(0, shard(5)).unwrap();
-    assert_eq!(server.sleeps(), [(CLAIM_MS * 1000, Wait::Mark)]);
+    assert_eq!(server.sleeps(), [(20_000, Wait::Mark); 5]);
+    assert_eq!(server.us() - 5_000_000, CLAIM_MS * 1000);
 
     let server = with_standbys(0, Some(2 * CLAIM_MS * 1000));
     server.max_wait.set(500);
@@ -332,21 +351,24 @@ fn a_limit_that_is_reached_is_waited_for() {
     server.id(3, shard(9)).unwrap();
     server.pass_us(1_000_000);
     assert!(server.with_mark(|mark| mark.claim(server.boot_ms())));
-    assert_eq!(server.id(0, shard(5)), not_renewed(80));
-    assert_eq!(server.sleeps(), [(80_000, Wait::Mark)]);
+    assert!(server.id(0, shard(5)).is_ok());
+    assert_eq!(server.sleeps(), [(20_000, Wait::Mark); 5]);
 }
 
-/// Promise 4: a call waits for another backend's renewal for `idgen.max_wait`, even if that is a fraction of the
-/// claim's time.
+/// Promise 4: what another backend waits for counts as if the call waited for it itself: standbys do, their mark's
+/// flush does not.
 #[test]
 fn a_wait_for_anothers_renewal_ends() {
-    let server = Scripted::new(0);
+    let server = with_standbys(0, None);
     server.max_wait.set(30);
     load(&server).unwrap();
     assert!(server.with_mark(|mark| mark.claim(server.boot_ms())));
+    let written = Written { tick: NOW + 1000, lsn: server.write_mark(NOW + 1000), at_us: 0 };
+    server.with_mark(|mark| mark.wrote(written, true, server.boot_ms()));
+    server.after(45_000, move |server| server.flush(written.lsn));
     assert_eq!(server.id(0, shard(5)), not_renewed(30));
-    assert_eq!(server.sleeps(), [(30_000, Wait::Mark)]);
-    assert_eq!(server.written(), []);
+    assert_eq!(server.sleeps(), [20_000, 20_000, 20_000, 30_000].map(|us| (us, Wait::Mark)));
+    assert_eq!(server.written(), [NOW + 1000]);
 }
 
 /// A renewal that is cancelled gives the task up and wakes the others, and its mark is awaited by the next call.

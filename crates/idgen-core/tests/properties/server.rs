@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::resume_unwind;
 
+use idgen_core::batch::Batch;
 use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{self, Error, Kept, Session};
@@ -87,6 +88,8 @@ pub struct Scripted {
     pub flush_us: Cell<u64>,
     /// The time after which another process does a requested flush; `None` if nobody does.
     pub flush_soon_us: Cell<Option<u64>>,
+    /// Whether the system clock stands still.
+    pub stands: Cell<bool>,
     pub recovery: Cell<bool>,
     pub prepared: Cell<usize>,
     /// An event right before a reader reads the starts of transactions.
@@ -105,6 +108,7 @@ pub struct Scripted {
     js_slots: RefCell<BTreeMap<JsShard, Slot<JsShard>>>,
     sessions: [Session; BACKENDS],
     starts: [Start; BACKENDS],
+    batches: [Batch; BACKENDS],
     /// The backend that runs.
     current: Cell<usize>,
     /// The mark that the server has begun with.
@@ -136,6 +140,7 @@ impl Scripted {
             unheard: Cell::new(0),
             flush_us: Cell::new(0),
             flush_soon_us: Cell::new(Some(200_000)),
+            stands: Cell::new(false),
             recovery: Cell::new(false),
             prepared: Cell::new(0),
             before_starts: RefCell::default(),
@@ -149,6 +154,7 @@ impl Scripted {
             js_slots: RefCell::default(),
             sessions: [const { Session::new(Kept::NOTHING) }; BACKENDS],
             starts: [const { Start::none() }; BACKENDS],
+            batches: [const { Batch::none() }; BACKENDS],
             current: Cell::new(0),
             stored,
             wal: RefCell::default(),
@@ -197,7 +203,9 @@ impl Scripted {
             let next = events.iter().map(|(at, _)| *at).min().filter(|at| *at <= end);
             let passed = next.unwrap_or(end).saturating_sub(self.us.get());
             self.us.set(self.us.get() + passed);
-            self.clock_us.set(self.clock_us.get() + passed as i64);
+            if !self.stands.get() {
+                self.clock_us.set(self.clock_us.get() + passed as i64);
+            }
             let Some(next) = next else { break };
             let place = events.iter().position(|(at, _)| *at == next).unwrap();
             let (_, event) = events.remove(place);
@@ -427,6 +435,14 @@ impl Server for Scripted {
             event(self);
         }
         Start::oldest(&self.starts)
+    }
+
+    fn batches(&self) -> &[Batch] {
+        &self.batches
+    }
+
+    fn own_batch(&self) -> Option<&Batch> {
+        self.batches.get(self.current.get())
     }
 
     fn in_recovery(&self) -> bool {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use corosensei::Yielder;
 use fastrand::Rng;
+use idgen_core::batch::Batch;
 use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{self, Kept, Session};
@@ -63,7 +64,7 @@ pub struct Backend {
     pub last: [Vec<Cell<u64>>; 2],
     /// The ids that it was given last, one after the other.
     pub run: Cell<Run>,
-    /// The beginning and the end of the run that it took last, if it had to wait for it.
+    /// The beginning and the end of the runs that it took last, if it had to wait for them.
     pub queued: Cell<Option<(u64, u64)>>,
     /// How many calls have given it ids.
     pub served: Cell<u64>,
@@ -125,6 +126,7 @@ impl Backend {
     /// The backend's transaction has ended, and others have been told.
     pub fn forget_start(&self) {
         self.start().clear();
+        self.shared.batches[self.index].leave();
         self.session.transaction_ended();
         self.late_start.set(None);
     }
@@ -384,6 +386,14 @@ impl Server for Process<'_> {
         Start::oldest(self.backend.shared.starts.iter().inspect(|_| self.step(Place::Starts)))
     }
 
+    fn batches(&self) -> &[Batch] {
+        if self.broken(Broken::BatchesCompete) { &[] } else { &self.backend.shared.batches }
+    }
+
+    fn own_batch(&self) -> Option<&Batch> {
+        self.backend.shared.batches.get(self.backend.index)
+    }
+
     fn in_recovery(&self) -> bool {
         self.backend.host().state.get() != State::Primary
     }
@@ -426,7 +436,7 @@ impl Server for Process<'_> {
 
     fn flushed(&self, lsn: u64) -> bool {
         self.step(Place::Flush);
-        self.backend.host().wal.borrow().flushed >= lsn
+        self.broken(Broken::NotFlushed) || self.backend.host().wal.borrow().flushed >= lsn
     }
 
     fn standbys_must_acknowledge(&self) -> bool {

@@ -99,6 +99,11 @@ fn draw(backend: &Backend) -> Statement {
     let plan = &backend.world.plan;
     backend.draw(|rng| {
         let shard = rng.usize(..plan.shards);
+        if backend.index < plan.singles {
+            return Statement::Ids { shard, count: 1000, pause: 10 * US };
+        } else if plan.batches > 0 {
+            return Statement::Batch { shard, count: plan.batches };
+        }
         if plan.horizons && rng.u8(..if backend.index == 0 { 2 } else { 40 }) == 0 {
             return Statement::Horizon;
         }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use idgen_core::batch::Batch;
 use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
 use idgen_core::shared::{Published, Start};
@@ -170,6 +171,7 @@ pub struct Shared {
     pub slots: Vec<Cell<Slot<Shard>>>,
     pub js_slots: Vec<Cell<Slot<JsShard>>>,
     pub starts: Vec<Start>,
+    pub batches: Vec<Batch>,
     /// Whether commits wait for synchronous standbys, once the checkpointer has read the setting.
     pub standbys: Cell<Option<bool>>,
     /// How far synchronous standbys have flushed the WAL.
@@ -194,6 +196,7 @@ impl Shared {
             slots: (0..plan.shards).map(|_| Cell::default()).collect(),
             js_slots: (0..plan.shards).map(|_| Cell::default()).collect(),
             starts: (0..plan.backends).map(|_| Start::none()).collect(),
+            batches: (0..plan.backends).map(|_| Batch::none()).collect(),
             standbys: Cell::default(),
             acknowledged: Cell::default(),
             marks: Cell::default(),

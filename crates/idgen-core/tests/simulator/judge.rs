@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use idgen_core::batch;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{Error, QUEUE_MS};
 use idgen_core::position::{Grid, Position};
@@ -10,7 +11,7 @@ use idgen_core::{Tick, decode};
 
 use crate::backend::Backend;
 use crate::host::{Host, State};
-use crate::plan::{MS, Plan, Time};
+use crate::plan::{MS, Names, Plan, Time};
 use crate::world::World;
 
 /// Which promise is broken.
@@ -158,6 +159,8 @@ pub struct Judge {
     pub calls: Cell<u64>,
     pub refused: Cell<u64>,
     pub horizons: Cell<u64>,
+    /// Whether there are no leases, so that ids are in strict order.
+    strict: bool,
     /// The violations to look for; all of them if empty.
     only: Option<Promise>,
     pub failure: RefCell<Option<Failure>>,
@@ -176,6 +179,7 @@ impl Judge {
             calls: Cell::default(),
             refused: Cell::default(),
             horizons: Cell::default(),
+            strict: plan.settings.max_lease == 1,
             only,
             failure: RefCell::default(),
         }
@@ -189,7 +193,7 @@ impl Judge {
     }
 
     /// A host's clock was set.
-    pub fn clock_set(&self, host: &Host, now: Time, max_lease: u64) {
+    pub fn clock_set(&self, host: &Host, now: Time) {
         let tick = host.clocks.tick(now);
         let mut orders = self.orders[host.index].borrow_mut();
         for order in orders.iter_mut().flatten() {
@@ -197,12 +201,11 @@ impl Judge {
         }
         for backend in host.backends.borrow().iter().flatten() {
             if let Some(call) = backend.call.get() {
-                let mut call = Call { least: call.least.min(tick), ..call };
-                // A call that has not read the clock yet may find its lease good again.
-                if call.kind == Kind::Plain && max_lease > 1 {
-                    (call.bound, call.passed) = (orders[0][call.shard].least, (0, 0));
-                }
-                backend.call.set(Some(call));
+                // It may have a lease of a millisecond that comes once more.
+                let strict = call.kind == Kind::Js || self.strict;
+                let least = orders[call.kind as usize][call.shard].least;
+                let (bound, passed) = if strict { (call.bound, call.passed) } else { (least, (0, 0)) };
+                backend.call.set(Some(Call { least: call.least.min(tick), bound, passed, ..call }));
             }
         }
     }
@@ -262,7 +265,7 @@ impl World {
         let tick = backend.host().clocks.tick(now);
         let orders = self.judge.orders[backend.host].borrow();
         let order = &orders[kind as usize][shard];
-        let strict = kind == Kind::Js || self.plan.settings.max_lease == 1;
+        let strict = kind == Kind::Js || self.judge.strict;
         let (before, passed) = match () {
             () if strict => (order.next, order.passed),
             // A lease is good again in a millisecond that comes once more.
@@ -359,7 +362,9 @@ impl World {
         let end = end.since(Position::FIRST);
         let start = Position::<S>::FIRST.plus(end - count).tick();
         let waits = start > backend.last_read.get() + backend.configuration.borrow().settings.max_ahead;
-        backend.queued.set(waits.then_some((end - count, end)));
+        // A batch takes several runs in advance.
+        let from = backend.queued.get().map_or(end - count, |(from, _)| from);
+        backend.queued.set(waits.then_some((from, end)));
     }
 
     /// A run up to this end was taken, below a limit that was read while commits waited for standbys.
@@ -513,15 +518,23 @@ impl World {
         let reach = backend.last_read.get() + settings.max_ahead;
         let behind = backend.shared.behind.get();
         match error {
-            Error::BatchTooLarge { count, .. } => {
+            Error::BatchTooLarge { count, .. } | Error::BatchesBefore { count, .. } => {
                 // The time that the clock reaches within most of the wait, from an unknown point within the
                 // millisecond.
                 let from = backend.shared.slots[call.shard].get().next.since(Position::FIRST);
                 let first = (backend.last_read.get().max(mark.floor()) << 10).max(from) + 255;
                 let end = (reach + settings.max_wait / 8 * 7 + 1) << 10;
-                first + count > end
+                let ahead = if let Error::BatchesBefore { shard, .. } = error {
+                    batch::left(&backend.shared.batches, shard)
+                } else {
+                    0
+                };
+                first + ahead + count > end
             }
-            Error::ShardFull { waited_ms, .. } => next + unit > reach && waited_ms >= settings.max_wait,
+            // Batches alone leave nobody without: what cannot be had is refused at once.
+            Error::ShardFull { waited_ms, .. } => {
+                next + unit > reach && waited_ms >= settings.max_wait && self.plan.batches == 0
+            }
             Error::ClockBehindMark { waited_ms, .. } => {
                 let floor = mark.run_floor().next_multiple_of(unit);
                 floor > reach && waited_ms >= settings.max_wait
@@ -536,9 +549,12 @@ impl World {
             }
             Error::MarkNotRenewed { waited_ms } => {
                 let calm = self.calm_for(host) > (self.now.get() - call.begun) + 300 * MS;
+                let names = host.file.borrow().names != Names::None;
                 waited_ms >= settings.max_wait
-                    && (settings.max_wait < 300 || !calm || self.waits_for_nobody(host))
+                    // On a disk in order, a flush is no reason.
+                    && (settings.max_wait < 300 && names || !calm || self.waits_for_nobody(host))
             }
+            Error::ClockStands { waited_ms } => behind && waited_ms >= settings.max_wait,
             Error::Recovery => host.state.get() == State::Standby || self.calm_for(host) < 50 * MS,
             Error::Prepared { .. } => self.plan.prepares,
             // The caller knows.

@@ -207,3 +207,65 @@ fn a_backend_that_is_stopped_sees_no_leap() {
         assert!(failure.is_none(), "{seed}: {failure:?}");
     }
 }
+
+/// A world without faults. Backends ask for batches of so many ids of one shard, and some of them for single ids.
+fn batches(seed: u64, backends: usize, singles: usize, batches: u64, max_ahead: u64, max_wait: u64) -> Plan {
+    Plan {
+        hosts: 1,
+        backends,
+        shards: 1,
+        batches,
+        singles,
+        settings: Settings { max_ahead, max_wait, max_lease: 64, reserve_ahead: 1000, max_clock_jump: None },
+        names: Names::None,
+        drift_ppm: vec![0],
+        lulls: 0,
+        disk: 50 * US,
+        think: MS,
+        end: 40 * batches / 1024 * MS,
+        horizons: false,
+        prepares: false,
+        heals: false,
+        events: vec![],
+        ..Plan::draw(seed, None)
+    }
+}
+
+const COMPETING: [(u64, u64, u64); 3] = [(20_000, 0, 50), (20_000, 1000, 50), (200_000, 5, 2000)];
+
+/// Promise 4: of batches that compete, each is refused at once or succeeds, and together they are given no fewer than
+/// one backend alone, except that one may be on its way at the end.
+#[test]
+fn batches_that_compete_succeed() {
+    for seed in 0..10 {
+        for (count, max_ahead, max_wait) in COMPETING {
+            let [alone, together] = [1, 8].map(|backends| {
+                let plan = batches(seed, backends, 0, count, max_ahead, max_wait);
+                let outcome = live_through(&plan, None, false);
+                assert!(outcome.failure.is_none(), "{seed}: {:?}", outcome.failure);
+                outcome.ids / count
+            });
+            assert!(alone > 30 && together + 1 >= alone, "{together} instead of {alone}");
+        }
+    }
+}
+
+/// The same beside calls that take a tenth of the ids, each of which succeeds too.
+#[test]
+fn batches_and_single_calls_succeed() {
+    for seed in 0..10 {
+        for (count, max_ahead, max_wait) in COMPETING {
+            let plan = batches(seed, 9, 1, count, max_ahead, max_wait);
+            let outcome = live_through(&plan, None, false);
+            assert!(outcome.failure.is_none(), "{seed}: {:?}", outcome.failure);
+        }
+    }
+}
+
+/// This rests on the queue.
+#[test]
+fn batches_that_do_not_queue_are_found() {
+    let plan = Plan { broken: Some(Broken::BatchesCompete), ..batches(0, 8, 0, 20_000, 0, 50) };
+    let found = live_through(&plan, None, false).failure;
+    assert!(found.is_some_and(|failure| failure.promise == Promise::Availability));
+}

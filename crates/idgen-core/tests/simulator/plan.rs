@@ -38,6 +38,8 @@ pub enum Broken {
     FloorNotRaised,
     /// The reader relies on a floor that standbys may not have.
     FloorNotShared,
+    /// Batches do not know of each other.
+    BatchesCompete,
 }
 
 /// A place at which a backend can be met.
@@ -313,6 +315,10 @@ pub struct Plan {
     pub end: Time,
     pub horizons: bool,
     pub prepares: bool,
+    /// Backends ask for nothing but batches of so many ids, if not 0.
+    pub batches: u64,
+    /// In such a world, so many of them ask for single ids instead.
+    pub singles: usize,
     /// In the end everything is repaired, and every backend must get ids.
     pub heals: bool,
     pub events: Vec<Event>,
@@ -431,6 +437,8 @@ impl Plan {
             end: 0,
             horizons: rng.bool(),
             prepares: rng.u8(..4) == 0,
+            batches: 0,
+            singles: 0,
             heals: rng.u8(..4) == 0,
             events: Vec::new(),
             broken,

@@ -235,7 +235,7 @@ impl World {
         if moved < 0 {
             shared.behind.set(true);
             shared.relived.set(shared.relived.get().max(shown));
-            self.judge.clock_set(host, now, self.plan.settings.max_lease);
+            self.judge.clock_set(host, now);
         } else {
             shared.forward.set(shared.forward.get() + moved);
         }
@@ -511,7 +511,7 @@ impl Living {
         host.state.set(State::Down);
         host.life.set(host.life.get() + 1);
         self.world.unlink(host);
-        self.world.judge.clock_set(host, 0, self.world.plan.settings.max_lease);
+        self.world.judge.clock_set(host, 0);
     }
 
     fn start(&mut self, host: &Host, state: State) {
