@@ -134,7 +134,7 @@ fn a_task_given_up_by_another_is_found() {
 #[ignore = "takes a minute"]
 fn each_step_to_the_horizon_counts() {
     assert_found(Broken::StartPublishedLate, Promise::Settled, 5000);
-    assert_found(Broken::StartNotPublishedAnew, Promise::Settled, 5000);
+    assert_found(Broken::StartNotPublishedAnew, Promise::Settled, 20000);
     assert_found(Broken::FloorNotRaised, Promise::Settled, 1000);
     assert_found(Broken::FloorNotShared, Promise::NeverBack, 10000);
 }
