@@ -1088,25 +1088,32 @@ BEGIN ATOMIC
                chr(37) AS percent
         FROM minting
     ),
-    -- A column without a default of its own uses that of its domain. PostgreSQL raises an error for an expression that
-    -- is nested too deeply, which one table's owner could so do to everybody. A
-    -- default has no columns; with its relation, PostgreSQL would wait for whoever has locked it.
-    defaults AS (
-        SELECT DISTINCT d.adrelid AS relation, d.adnum AS number,
-               CASE WHEN octet_length(d.adbin::text) <= 10000 THEN pg_get_expr(d.adbin, 0)
-                    ELSE concat('/* not read: ', octet_length(d.adbin::text), ' bytes as stored */') END AS expression
+    -- A column without a default of its own uses that of its domain.
+    stored AS (
+        SELECT DISTINCT ON (d.adrelid, d.adnum) d.adrelid AS relation, d.adnum AS number, d.adbin AS tree
         FROM minting JOIN pg_depend AS use
                  ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
              JOIN pg_attrdef AS d ON use.classid = 'pg_attrdef'::regclass AND use.objid = d.oid
         UNION ALL
-        SELECT DISTINCT a.attrelid, a.attnum,
-               CASE WHEN octet_length(t.typdefaultbin::text) <= 10000 THEN pg_get_expr(t.typdefaultbin, 0)
-                    ELSE concat('/* not read: ', octet_length(t.typdefaultbin::text), ' bytes as stored */') END
+        SELECT DISTINCT ON (a.attrelid, a.attnum) a.attrelid, a.attnum, t.typdefaultbin
         FROM minting JOIN pg_depend AS use
                  ON use.refclassid = 'pg_proc'::regclass AND use.refobjid = minting.oid
              JOIN pg_type AS t ON use.classid = 'pg_type'::regclass AND use.objid = t.oid
              JOIN pg_attribute AS a ON a.atttypid = t.oid AND NOT a.atthasdef AND NOT a.attisdropped
              JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f', 'v')
+    ),
+    -- PostgreSQL raises an error for an expression that is nested too deeply, and prints a constant of a few bytes,
+    -- such as a numeric or an array of rows, as hundreds of megabytes. So one table's owner could keep everybody from
+    -- reading the view. A default has no columns; with its relation, PostgreSQL would wait for whoever has locked it.
+    defaults AS (
+        SELECT relation, number,
+               CASE WHEN octet_length(tree::text) <= 10000
+                         AND NOT EXISTS (
+                             SELECT FROM regexp_matches(tree::text, 'consttype ([0-9]+)', 'g') AS constant (type)
+                             WHERE type[1]::oid <> ALL ('{boolean,"char",name,bigint,smallint,integer,text,oid,real,double precision,unknown,character,character varying,date,time,timestamp,timestamptz,interval,timetz,regclass,uuid}'::regtype[]::oid[]))
+                    THEN pg_get_expr(tree, 0)
+                    ELSE '/* not read: it could be too long */' END AS expression
+        FROM stored
     )
     SELECT n.nspname::text, c.relname::text, a.attname::text,
            CASE WHEN read.all_of_it AND read.least = read.greatest THEN nullif(read.least, '')::integer END,
@@ -1155,7 +1162,7 @@ COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'Schema of the table.';
 COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'Name of the table, partition, child, foreign table or view.';
 COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'Name of the column.';
 COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'Shard that the default mints for. Null for snowflake_next_id(), which uses the shard of the session, and if the shard is not a constant or there is more than one.';
-COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain. A comment in place of one longer than 10,000 bytes as stored.';
+COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain. A comment in place of one of more than 10,000 bytes as stored, or with a constant of a type that could be long, such as numeric or an array.';
 GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_assign_shard(

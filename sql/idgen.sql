@@ -195,15 +195,20 @@ DECLARE
         '(((?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+)[(](?:(?:shard|"shard") => )?([0-9]*)[)]'
         '|''(?:[^'']|'''')*''|(?:[A-Za-z0-9_$.]|"(?:[^"]|"")*")+|.)';
     known CONSTANT text := '^(''.*|"?text"?|numeric|character|varying|[(): |])$';
+    short CONSTANT regtype[] := '{boolean,"char",name,bigint,smallint,integer,text,oid,real,double precision,unknown,character,'
+        'character varying,date,time,timestamp,timestamptz,interval,timetz,regclass,uuid}';
     readable boolean;
     writable boolean;
     least text;
     greatest text;
 BEGIN
-    -- PostgreSQL raises an error for an expression that is nested too deeply, which one table's owner could so do to
-    -- everybody, and for one that is not a default. This is a subtransaction less than catching the error.
-    IF octet_length("default"::text) > 10000 THEN
-        expression := format('/* not read: %s bytes as stored */', octet_length("default"::text));
+    -- PostgreSQL raises an error for an expression that is nested too deeply, and for one that is not a default. It
+    -- prints a constant of a few bytes, such as a numeric or an array of rows, as hundreds of megabytes. So one table's
+    -- owner could keep everybody from reading the view. This is a subtransaction less than catching the error.
+    IF octet_length("default"::text) > 10000
+       OR EXISTS (SELECT FROM regexp_matches("default"::text, 'consttype ([0-9]+)', 'g') AS constant (type)
+                  WHERE type[1]::oid <> ALL (short::oid[])) THEN
+        expression := '/* not read: it could be too long */';
         RETURN;
     ELSIF strpos("default"::text, '{VAR ') + strpos("default"::text, '{QUERY ') > 0 THEN
         expression := '/* not a default */';
@@ -230,7 +235,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION @extschema@.idgen_read_default(pg_node_tree) IS
-'Reads one default for idgen_columns: the default of a column, as stored in pg_attrdef, or that of a domain, as stored in pg_type. Returns its text; the shard for which its calls of snowflake_next_id or snowflake_next_id_js mint, null if there is none or more than one; the text with %1$s in place of the shard, for format(), null if it is not of a form that snowflake_assign_shard changes; and the greatest shard that the calls allow. Of an expression longer than 10,000 bytes as stored, or that is not a default, it returns only a comment in place of the text.';
+'Reads one default for idgen_columns: the default of a column, as stored in pg_attrdef, or that of a domain, as stored in pg_type. Returns its text; the shard for which its calls of snowflake_next_id or snowflake_next_id_js mint, null if there is none or more than one; the text with %1$s in place of the shard, for format(), null if it is not of a form that snowflake_assign_shard changes; and the greatest shard that the calls allow. Of an expression that could be too long or is not a default, it returns only a comment in place of the text.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_columns(
         OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
@@ -286,7 +291,7 @@ COMMENT ON COLUMN @extschema@.idgen_columns.schema IS 'Schema of the table.';
 COMMENT ON COLUMN @extschema@.idgen_columns.table IS 'Name of the table, partition, child, foreign table or view.';
 COMMENT ON COLUMN @extschema@.idgen_columns.column IS 'Name of the column.';
 COMMENT ON COLUMN @extschema@.idgen_columns.shard IS 'Shard that the default mints for. Null for snowflake_next_id(), which uses the shard of the session, and if the shard is not a constant or there is more than one.';
-COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain. A comment in place of one longer than 10,000 bytes as stored.';
+COMMENT ON COLUMN @extschema@.idgen_columns.expression IS 'The default: that of the column or, if it has none, that of its domain. A comment in place of one of more than 10,000 bytes as stored, or with a constant of a type that could be long, such as numeric or an array.';
 GRANT SELECT ON @extschema@.idgen_columns TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_allows(shard integer) RETURNS boolean

@@ -4,7 +4,7 @@
 --
 -- Then restart the server. This creates the extension in a schema of its own, appends that to the search_path of the
 -- database, and adds idgen to the libraries that the server preloads. What is there already stays, so it may be run
--- again. On a standby it only adds the library.
+-- again, and after the restart it shows the state of the server. On a standby it only adds the library.
 
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
@@ -12,6 +12,7 @@
 \set SHOW_CONTEXT never
 \pset tuples_only on
 SET search_path = pg_catalog;    -- otherwise functions and operators of whoever owns the database could be called
+SET ROLE NONE;                   -- the database may have another role set
 
 -- A server does not start if it is to preload a library that it cannot load.
 DO $$
@@ -39,15 +40,31 @@ SELECT :'is_new' AND :'is_fixed' AS is_out_of_reach \gset
     END $$;
 \endif
 
+-- In a schema that others may change, an administrator could find an object of theirs in the place of one of idgen's.
+DO $$
+DECLARE
+    theirs regnamespace;
+BEGIN
+    SELECT n.oid INTO theirs
+    FROM pg_namespace AS n LEFT JOIN pg_extension ON extnamespace = n.oid AND extname = 'idgen'
+    WHERE (nspname = 'idgen' OR extname IS NOT NULL) AND EXISTS (
+        SELECT FROM pg_roles AS r WHERE NOT rolsuper AND r.oid <> 'pg_database_owner'::regrole
+            AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER')));
+    IF FOUND THEN
+        RAISE 'roles that are not superusers may create objects in schema % or rename it', theirs USING
+            DETAIL = 'The functions and views of idgen that a superuser calls there could be replaced by theirs.',
+            HINT = 'Nothing was changed. Give the schema to a superuser, and revoke CREATE on it; or drop it.';
+    END IF;
+END $$;
+
 SELECT NOT pg_is_in_recovery() AS is_primary,
        NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') AS lacks_extension,
-       NOT EXISTS (SELECT FROM pg_namespace
-                   WHERE nspname = 'idgen' AND pg_get_userbyid(nspowner) = current_user) AS lacks_own_schema \gset
+       NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'idgen') AS lacks_own_schema \gset
 \if :is_primary
     \if :lacks_extension
         BEGIN;
         \if :lacks_own_schema
-            CREATE SCHEMA idgen;    -- fails if it is somebody else's
+            CREATE SCHEMA idgen;
         \endif
         GRANT USAGE ON SCHEMA idgen TO PUBLIC;
         CREATE EXTENSION idgen SCHEMA idgen;
@@ -83,5 +100,12 @@ SELECT NOT pg_is_in_recovery() AS is_primary,
     SELECT 'ALTER SYSTEM SET shared_preload_libraries = ' || string_agg(quote_literal(library), ', ')
     FROM unnest(:'libraries' || '{idgen}'::text[]) AS library \gexec
 \endif
-SELECT 'Now restart the server.'
-WHERE NOT 'idgen' = ANY (format('{%s}', current_setting('shared_preload_libraries'))::text[]);
+SELECT NOT 'idgen' = ANY (format('{%s}', current_setting('shared_preload_libraries'))::text[]) AS needs_restart,
+       EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') AS has_extension \gset
+\if :needs_restart
+    \echo Now restart the server.
+\elif :has_extension
+    SELECT nspname AS schema FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace WHERE extname = 'idgen' \gset
+    \pset tuples_only off
+    SELECT * FROM :"schema".idgen_status \gx
+\endif
