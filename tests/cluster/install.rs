@@ -256,11 +256,31 @@ fn nothing_of_the_owner_of_the_database_is_called() {
         CREATE SCHEMA idgen; ALTER DATABASE mydb SET search_path = trap, pg_catalog";
     mallory.batch_execute(operator).unwrap();
     drop(mallory);
-    let (done, said) = machine.paste(ENABLE);
-    assert!(!done && said.contains("schema \"idgen\" already exists"), "{said}");
-    machine.server.connect_to("mydb").batch_execute("DROP SCHEMA idgen").unwrap();
+    let before = machine.state();
+    let refused = |schema: &str| {
+        let (done, said) = machine.paste(&block_of_the_readme());
+        assert!(
+            !done && said.contains(&format!("may create objects in schema {schema} or rename it")),
+            "{said}"
+        );
+        assert_eq!(machine.restarts(), 0);
+    };
+    refused("idgen");
+    assert_eq!(machine.state(), before);
+    let mut admin = machine.server.connect_to("mydb");
+    admin.batch_execute("DROP SCHEMA idgen; SET ROLE mallory; CREATE EXTENSION idgen SCHEMA trap").unwrap();
+    refused("trap");
+    admin
+        .batch_execute(
+            "DROP EXTENSION idgen; RESET ROLE; CREATE SCHEMA idgen; GRANT CREATE ON SCHEMA idgen TO PUBLIC",
+        )
+        .unwrap();
+    refused("idgen");
+    admin.batch_execute("DROP SCHEMA idgen; ALTER DATABASE mydb SET role = 'mallory'").unwrap();
+    drop(admin);
     let (done, said) = machine.paste(ENABLE);
     assert!(done, "{said}");
+    machine.server.connect().batch_execute("ALTER DATABASE mydb RESET role").unwrap();
     assert_eq!(machine.answer("SHOW search_path"), "trap, pg_catalog, idgen");
     let rights =
         "SELECT rolsuper::pg_catalog.text FROM pg_roles WHERE rolname OPERATOR(pg_catalog.=) 'mallory'";

@@ -437,8 +437,8 @@ fn a_function_that_does_not_fit_is_left_alone() {
     client.query_one("SELECT insta5.next_id()", &[]).unwrap();
 }
 
-/// A role that may create objects in the schema of the extension cannot make the script, which a superuser runs,
-/// call its operators: an exact match of the types would take precedence over PostgreSQL's own.
+/// The script, which a superuser runs, refuses a schema of the extension in which others may create objects. Nor does it
+/// call operators that they have left there: an exact match of the types would take precedence over PostgreSQL's own.
 #[test]
 fn a_function_is_replaced_beside_hostile_operators() {
     let server = Server::start(&["idgen.epoch = 1314220021721"]);
@@ -469,6 +469,10 @@ fn a_function_is_replaced_beside_hostile_operators() {
             .unwrap();
     }
     client.batch_execute("RESET ROLE").unwrap();
+    let refused = take_over(&server).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("can create objects in schema public of idgen"), "{said}");
+    client.batch_execute("REVOKE CREATE ON SCHEMA public FROM mallory").unwrap();
     run(take_over(&server));
 }
 
