@@ -95,6 +95,9 @@ fn the_clocks_are_looked_at() {
     assert!(wrong[0].as_str() <= "00:00:02" && wrong[1].as_str() > "22:00:00", "{wrong:?}");
 }
 
+/// What the page's `sql` says where it cannot trust idgen's schema, or finds none.
+const REFUSES: &str = "ids: see the text above";
+
 /// Where the extension is older than its files, it takes a word of the administrator to go on.
 #[test]
 fn an_update_waits_for_a_restart() {
@@ -102,7 +105,7 @@ fn an_update_waits_for_a_restart() {
     server.connect().batch_execute("CREATE EXTENSION idgen VERSION '0.1.0'").unwrap();
     let servers = [("the primary", &server)];
     let mut book = Runbook::of("First rule: look at the clocks, do not restart", &servers);
-    assert!(book.fails().contains("run ALTER EXTENSION idgen UPDATE"));
+    assert!(book.fails().contains(REFUSES));
     book.set("ids", "public");
     book.run();
 }
@@ -381,7 +384,9 @@ fn a_backup_and_a_dump() {
     const INSERT: &str = "INSERT INTO rows VALUES (DEFAULT) RETURNING id";
     let old = Server::start(&["idgen.max_wait = 300ms", LIST_OF_THE_README]);
     old.connect()
-        .batch_execute("CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(1))")
+        .batch_execute(
+            "CREATE DOMAIN key AS bigint; CREATE TABLE rows (id key PRIMARY KEY DEFAULT snowflake_next_id(1))",
+        )
         .unwrap();
     old.connect().batch_execute(INSERT).unwrap();
     let mut ledger = Ledger::default();
@@ -400,8 +405,11 @@ fn a_backup_and_a_dump() {
         ("the server that was restored", &forgotten),
     ];
     let mut book = Runbook::of("Backup, recovery, dump and pg_upgrade", &servers);
-    book.fails();
-    assert!(restored.running().is_none(), "it starts with the shards of its original");
+    for shards in ["", " "] {
+        book.set("shards", shards);
+        book.fails();
+        assert!(restored.running().is_none(), "it starts with the shards of its original, or with all");
+    }
     book.set("shards", "5000-5001");
     book.run();
     let mut client = restored.reconnect();
@@ -414,7 +422,7 @@ fn a_backup_and_a_dump() {
     let last: i64 = old.connect().query_one(INSERT, &[]).unwrap().get(0);
     ledger.add(&[last]);
     book.set("PGDATABASE", "template1");
-    assert!(book.fails().contains("set PGDATABASE"), "a database without idgen has no mark");
+    assert!(book.fails().contains(REFUSES), "a database without idgen has no mark");
     book.set("PGDATABASE", "postgres");
     book.run();
     for server in [&new, &forgotten] {
@@ -429,6 +437,12 @@ fn a_backup_and_a_dump() {
     let said = book.fails();
     let error = said.lines().find_map(|line| line.split_once("ERROR:  ")).expect("an error");
     book.says(error.1);
+    let mut astray = Runbook::of("Backup, recovery, dump and pg_upgrade", &servers);
+    astray.skip();
+    astray.skip();
+    astray.set("PGHOST", &old.host());
+    assert!(astray.fails().contains("PGHOST and PGPORT do not lead to the server of PGDATA"));
+    astray.leave();
     assert_eq!(new.postmaster(), first, "it goes on after an error");
     for server in [&new, &forgotten] {
         server.configure(&["idgen.max_ahead = 2min"]);
@@ -436,12 +450,8 @@ fn a_backup_and_a_dump() {
     }
     assert!(book.run().ends_with("\ncarried\n"));
     let said = book.run();
-    let raised: Vec<bool> = said
-        .lines()
-        .filter_map(|line| line.rsplit_once(" | "))
-        .filter(|(_, last)| last.trim() != "restart_the_server")
-        .map(|(_, last)| !last.trim().is_empty())
-        .collect();
+    let rows = said.split("restart_the_server").skip(1).map(|rest| rest.lines().nth(2).unwrap());
+    let raised: Vec<bool> = rows.map(|row| !row.trim_end().ends_with('|')).collect();
     assert_eq!(raised, [false, false, true], "{said}");
     book.run();
     for server in [&new, &forgotten] {
@@ -461,15 +471,16 @@ struct Trap<'a> {
 }
 
 impl Trap<'_> {
-    fn set<'a>(server: &'a Server, database: &str, version: &str) -> Trap<'a> {
+    /// The schema of idgen is called `ids`, and has this owner.
+    fn set<'a>(server: &'a Server, database: &str, owner: &str) -> Trap<'a> {
         let mut admin = server.connect();
         let roles = "DO $$ BEGIN CREATE ROLE mallory; EXCEPTION WHEN duplicate_object THEN END $$";
         admin.batch_execute(roles).unwrap();
         admin.batch_execute(&format!("CREATE DATABASE \"{database}\" OWNER mallory")).unwrap();
         let trap = Trap { server, database: database.to_owned() };
         let planted = [
-            "SET ROLE mallory; CREATE SCHEMA den; CREATE SCHEMA ids",
-            &format!("RESET ROLE; CREATE EXTENSION idgen SCHEMA ids VERSION '{version}'; SET ROLE mallory"),
+            &format!("CREATE SCHEMA ids AUTHORIZATION {owner}; GRANT USAGE ON SCHEMA ids TO PUBLIC"),
+            "CREATE EXTENSION idgen SCHEMA ids; SET ROLE mallory; CREATE SCHEMA den",
             // An immutable function may change something by way of another one.
             "CREATE FUNCTION den.strike() RETURNS void LANGUAGE plpgsql AS
                  'BEGIN ALTER ROLE mallory SUPERUSER; EXCEPTION WHEN insufficient_privilege THEN END'",
@@ -490,6 +501,8 @@ impl Trap<'_> {
             "CREATE TABLE den.rows (id bigint DEFAULT ids.snowflake_next_id(1), name text);
              INSERT INTO den.rows DEFAULT VALUES;
              CREATE INDEX ON den.rows ((den.trap()))",
+            "CREATE TABLE den.texts (id text DEFAULT ids.snowflake_text(ids.snowflake_next_id(1)));
+             INSERT INTO den.texts VALUES (9223372036854775807)",
             "CREATE VIEW den.shown AS SELECT id FROM den.rows WHERE den.trap();
              ALTER VIEW den.shown ALTER id SET DEFAULT ids.snowflake_next_id(1)",
             &format!("ALTER DATABASE \"{database}\" SET search_path = den, ids, pg_catalog"),
@@ -522,7 +535,7 @@ impl Trap<'_> {
 #[test]
 fn nothing_that_a_tenant_has_planted_is_run() {
     let server = Server::start(&[]);
-    let trap = Trap::set(&server, "a\n\\! touch planted;'b$(touch planted) host=x", "0.2.0");
+    let trap = Trap::set(&server, "a\n\\! touch planted;'b$(touch planted) host=x", "postgres");
     // It would be, without what the page does against it.
     for sql in ["SELECT * FROM pg_extension", "SET search_path = pg_catalog; SELECT max(id) FROM den.rows"] {
         trap.connect().batch_execute(sql).unwrap();
@@ -546,9 +559,16 @@ fn nothing_that_a_tenant_has_planted_is_run() {
     book.skip();
     book.run();
     book.run();
+    let mut tenant = trap.connect();
+    tenant.batch_execute("SET ROLE mallory; INSERT INTO den.rows VALUES (9223372036854775807)").unwrap();
+    assert!(book.fails().contains("the range of ids is used up"));
+    tenant.batch_execute("DELETE FROM den.rows WHERE id = 9223372036854775807").unwrap();
     let said = book.run();
     trap.was_not_sprung();
     assert!(said.contains("restart_the_server") && said.contains("(1 row)"), "{said}");
+    for not_read in ["texts", "shown"] {
+        assert!(said.contains(&format!(" den    | {not_read} | id\n")), "{said}");
+    }
     book.leave();
     let mut book = Runbook::of("Removal", &servers);
     let said = book.run();
@@ -560,20 +580,25 @@ fn nothing_that_a_tenant_has_planted_is_run() {
     book.leave();
     trap.was_not_sprung();
 
-    // An older version lacks the view, so that its owner can put another one in its place.
-    let older = Trap::set(&server, "older", "0.1.0");
-    older
-        .connect()
-        .batch_execute(
-            "SET ROLE mallory; CREATE VIEW ids.idgen_dependents AS
-        SELECT 'a' AS kind, 'b' AS object, 'c' AS data, 1 AS bytes, 'd' AS depends_on WHERE den.trap()",
-        )
-        .unwrap();
-    let mut book = Runbook::of("Removal", &servers);
-    let said = book.fails();
-    older.was_not_sprung();
-    assert!(said.contains("run ALTER EXTENSION idgen UPDATE"), "{said}");
+    // The owner of idgen's schema can put another one in its place between two sessions.
+    let owned = Trap::set(&server, "owned", "mallory");
+    let swap = "SET ROLE mallory; CREATE SCHEMA other;
+        CREATE VIEW other.idgen_status AS SELECT 'none' AS warning WHERE den.trap()";
+    owned.connect().batch_execute(swap).unwrap();
+    let mut book = Runbook::of("Is it minting?", &servers);
+    book.set("PGDATABASE", &owned.database);
+    assert!(book.fails().contains(REFUSES));
+    book.skip();
+    assert!(book.fails().contains(REFUSES));
+    owned.was_not_sprung();
+    book.set("ids", "other");
+    book.run();
+    assert!(owned.was_sprung());
     book.leave();
+    let mut book = Runbook::of("Removal", &servers);
+    assert!(book.fails().contains(REFUSES));
+    book.leave();
+    owned.was_not_sprung();
 }
 
 /// Another epoch is refused, on a standby as soon as it has it, and then restored or accepted.
@@ -595,6 +620,10 @@ fn another_epoch() {
     change(&standby, "2024-01-01T00:00:00Z");
     standby.wait_until("SELECT warning IS NOT NULL FROM idgen_status");
     book.says(&warning(&standby).unwrap());
+    let mut unset = Runbook::of("Another epoch", &servers);
+    unset.set("one", "");
+    unset.fails();
+    unset.leave();
     book.run();
     standby.wait_until("SELECT warning IS NULL AND mark_at IS NOT NULL FROM idgen_status");
 
@@ -709,6 +738,13 @@ impl Pair {
         book.set("one", &one.target("postgres"));
         book.set("two", &two.target("postgres"));
         assert!(book.run().contains("the same"));
+        // Too early, with a position that was received long ago.
+        let mut early = Runbook::of("Switch back", &servers);
+        early.skip();
+        early.skip();
+        early.set("position", "0/1");
+        assert!(early.fails().contains("stop two first"));
+        early.leave();
         let stopped = position(&book.run());
         book.set("position", "FFFFFFFF/0");
         assert!(book.fails().contains("one has not received everything"));

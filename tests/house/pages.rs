@@ -470,14 +470,22 @@ fn blocks_that_do_harm(path: &str, page: &str) -> Vec<String> {
         if language == "sh" && goes_on(&block) {
             complaints.push(format!("{path}:{number}: the block goes on after an error"));
         }
+        let text = block.join("\n");
         if path != RUNBOOKS[0] {
+            let given = text.matches("options=-csearch_path=pg_catalog").count();
+            if text.matches("cnpg psql").count() != given {
+                complaints.push(format!("{path}:{number}: psql has the search_path of the database"));
+            }
             continue;
+        }
+        let variable = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphabetic());
+        if language == "sh" && !text.contains("(set -eu") && text.split("\"$").skip(1).any(variable) {
+            complaints.push(format!("{path}:{number}: a variable may be unset"));
         }
         if !matches!(language, "sh" | "text") {
             complaints.push(format!("{path}:{number}: a block for psql goes on after an error"));
         }
         // A plain psql, and names without a schema, find what the owner of a database has planted there.
-        let text = block.join("\n");
         let is_safe =
             text.contains("export PGOPTIONS='-c search_path=pg_catalog'") || text.contains(" -f docs/");
         if text.contains("psql ") && !is_safe {
@@ -532,8 +540,11 @@ psql -X -f docs/examples/a.sql
         ("pg_rewind\npg_ctl start", "goes on"),
         ("pg_rewind; pg_ctl start", "goes on"),
         ("(set -eu\npg_rewind\n)\npg_ctl start", "goes on"),
+        // The shell ignores set -e before `&&`.
+        ("(set -eu\npg_rewind\npg_ctl start\n) && unset one", "goes on"),
         ("sql <<'END'\nSELECT 1\nEND\nsql <<'END'\nSELECT 2\nEND", "goes on"),
         ("psql -c 'SELECT 1'", "search_path"),
+        ("sql -d \"$one\"", "unset"),
         ("sql <<<'SELECT snowflake_check()'", "snowflake_ without"),
         ("sql <<<'TABLE public.idgen_status'", "idgen_ without"),
     ] {
@@ -541,4 +552,8 @@ psql -X -f docs/examples/a.sql
         assert!(found.len() == 1 && found[0].contains(complaint), "{block}: {found:?}");
     }
     assert_eq!(blocks_that_do_harm(RUNBOOKS[0], "```sql\nSELECT 1\n```").len(), 1);
+    assert_eq!(
+        blocks_that_do_harm("docs/kubernetes.md", "```sh\nkubectl cnpg psql one -- app\n```").len(),
+        1
+    );
 }
