@@ -850,7 +850,8 @@ past=$(greatest 'the source')
 has_js="EXISTS (SELECT FROM :\"idgen\".idgen_shard_stats WHERE shard = :shard AND layout = 'js53')
        OR EXISTS (SELECT FROM :\"idgen\".idgen_columns
                   WHERE \"schema\" IN (:'schema', :'moving', :'moved') AND expression LIKE '%snowflake_next_id_js%')"
-latest=$(on 'the source' "SELECT extract(epoch FROM greatest(clock_timestamp(), :\"idgen\".snowflake_time(:past::bigint)))")
+latest=$(on 'the source' "
+    SELECT extract(epoch FROM greatest(clock_timestamp(), :\"idgen\".snowflake_time(:past::bigint)))")
 has_js_now=$(on 'the source' "SELECT $has_js")
 behind=$(on 'the target' "
     SELECT round(behind, 1)
