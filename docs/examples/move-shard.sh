@@ -39,7 +39,8 @@
 # connects as a role that can create schemas there and may own what is in the schema, and what is in the schema runs
 # with the rights of that role.
 #
-# Requirements: the same idgen.epoch on both servers; a list on the target without the shard (an empty list means every
+# Requirements: the same idgen.epoch on both servers; the extension in schemas of the same name, which belong to
+# superusers, who alone can create objects there; a list on the target without the shard (an empty list means every
 # shard, and only one server may mint for this one); nothing outside the schema that uses objects in it; one move at a
 # time on either server.
 #
@@ -55,11 +56,14 @@ for setting in search_path=pg_catalog client_min_messages=warning synchronous_co
     PGOPTIONS="${PGOPTIONS-} -c $setting"
 done
 export PGOPTIONS PGCONNECT_TIMEOUT=10
+# PostgreSQL 16 and earlier do not have this setting. pg_dump resets it itself.
+no_timeout="SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout' \\g /dev/null"$'\n'
 CLOSE_TIMEOUT=${CLOSE_TIMEOUT:-60}        # s, for the transactions that use the schema to leave a gap
 COMMAND_TIMEOUT=${COMMAND_TIMEOUT:-30}    # s, for the commands that began before the shard was withdrawn
 
-say() { printf '%s  %s\n' "$(date -u +%T.%3N)" "$*"; }
-die() { printf 'error: %s\n' "$*" >&2; exit 1; }
+# Names that others chose could control the terminal, or forge a line.
+say() { printf '%s  %s\n' "$(date -u +%T.%3N)" "${*//[[:cntrl:]]/ }"; }
+die() { printf 'error: %s\n' "${*//[[:cntrl:]]/ }" >&2; exit 1; }
 usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | sed '$d' >&2; exit 2; }
 
 declare -A connection password
@@ -96,7 +100,7 @@ db() {
 on() {
     local code=0
     db "$1" -At -v ON_ERROR_STOP=1 -v schema="$schema" -v moving="$moving" -v moved="$moved" -v shard="$shard" \
-        -v idgen="${idgen-}" -v past="${past-}" -v database="${database-}" <<<"$2" || code=$?
+        -v idgen="${idgen-}" -v past="${past-}" -v database="${database-}" <<<"$no_timeout$2" || code=$?
     # psql exits with 2 if the connection could not be made, or was lost.
     [ "$code" != 2 ] || printf 'error: %s cannot be reached\n' "$1" >&2
     return "$code"
@@ -174,13 +178,18 @@ allow_all() {
     return "$failed"
 }
 
-# end_others SERVER: ends sessions of an earlier run, such as a restore that could still commit.
+# Anybody may give a session the name of ours. Ours are those of superusers, except a restore by the owner.
+by_superuser='usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)'
+
+# end_others SERVER: ends sessions of an earlier run, such as a restore that could still commit. It does not wait for
+# sessions of ordinary roles that begin later: somebody could begin one after the other.
 end_others() {
-    local pids='' try
+    local pids='' try began
+    began=$(on "$1" "SELECT clock_timestamp()") || return
     for try in {1..300}; do
         pids=$(on "$1" "
             SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
-            WHERE application_name = '$PGAPPNAME'
+            WHERE application_name = '$PGAPPNAME' AND ($by_superuser OR backend_start < '$began')
               AND pid NOT IN (pg_backend_pid(), $([ "$1" = 'the source' ] && echo "$lock_pid" || echo "$hold_pid"))") ||
             return
         [ -n "$pids" ] || return 0
@@ -208,7 +217,7 @@ open_lock() {
         PGPASSWORD=${password['the source']-${PGPASSWORD-}} exec "${own[@]}" psql -X -q -w -At \
             -d "${connection['the source']}" -v schema="$schema" -v moving="$moving" -v moved="$moved"
     }
-    in_lock "SELECT pg_backend_pid();" || return
+    in_lock "${no_timeout}SELECT pg_backend_pid();" || return
     [[ "$answer" =~ ^[0-9]+$ ]] || return
     lock_pid=$answer
     in_lock "SET lock_timeout = '5s'; SELECT pg_advisory_lock(hashtext('move-shard'), hashtext(:'schema'));"
@@ -218,13 +227,25 @@ open_lock() {
 # answer to the last line of the output. A mark of its own ends each output, because an earlier call may have been
 # interrupted. The array of the coprocess disappears with the session.
 in_lock() {
-    local line='' state='' mark="done $RANDOM$RANDOM" from=${lock[0]-} to=${lock[1]-}
+    local line='' part='' sqlstate='' code who mark="done $RANDOM$RANDOM" from=${lock[0]-} to=${lock[1]-}
     answer=''
     trap '' PIPE
     [ -n "$from" ] && [ -n "$to" ] || return
     { cat >&"$to"; } 2>/dev/null <<<"$1"$'\n\\echo :SQLSTATE\n\\echo '"$mark" || return
-    while read -r line 2>/dev/null <&"$from" && [ "$line" != "$mark" ]; do answer=$state state=$line; done
-    [ "$line" = "$mark" ] && [ "$state" = 00000 ]
+    while true; do
+        code=0
+        IFS= read -r -t 10 part 2>/dev/null <&"$from" || code=$?
+        line+=$part    # of which only a part may have come in time
+        if [ "$code" -gt 128 ]; then
+            who=$(on 'the source' "SELECT array_to_string(pg_blocking_pids(${lock_pid:-0}), ', ')" 2>/dev/null) || true
+            say "waiting for the session that holds the lock on the source${who:+. It waits for pid $who}"
+            continue
+        fi
+        [ "$code" = 0 ] || return
+        [ "$line" != "$mark" ] || break
+        answer=$sqlstate sqlstate=$line line=''
+    done
+    [ "$sqlstate" = 00000 ]
 }
 
 # While a schema moves, the first line of its comment on the source names the shard; its own comment follows.
@@ -428,7 +449,8 @@ if [[ " ${needed[*]} " == *'the target'* ]]; then
     exec {hold}> >(db 'the target' >/dev/null)
     for try in {1..100}; do
         hold_pid=$(on 'the target' "SELECT coalesce(max(pid), 0) FROM pg_stat_activity
-            WHERE application_name = '$PGAPPNAME' AND pid <> pg_backend_pid() AND query = '' AND state = 'idle'")
+            WHERE application_name = '$PGAPPNAME' AND $by_superuser
+              AND pid <> pg_backend_pid() AND query = '' AND state = 'idle'")
         [ "$hold_pid" = 0 ] || break
         sleep 0.1
     done
@@ -446,7 +468,7 @@ fi
 for server in "${needed[@]}"; do
     others=$(on "$server" "
         SELECT string_agg(DISTINCT format('%s, in %s', application_name, datname), '; ') FROM pg_stat_activity
-        WHERE application_name LIKE 'move-shard %' AND application_name <> '$PGAPPNAME'")
+        WHERE application_name LIKE 'move-shard %' AND application_name <> '$PGAPPNAME' AND $by_superuser")
     [ -z "$others" ] || die "another move is at work on $server: $others"
 done
 
@@ -591,7 +613,8 @@ check_standbys source
 check_standbys target
 for server in "${source[@]}" "${target[@]}"; do
     [ -z "$set_list" ] || break
-    [ "$(on "$server" "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'Patroni%'")" = 0 ] ||
+    [ "$(on "$server" "SELECT count(*) FROM pg_stat_activity
+                       WHERE application_name LIKE 'Patroni%' AND $by_superuser")" = 0 ] ||
         die "$server is run by Patroni, whose configuration ALTER SYSTEM would permanently override: see --set-list"
     [ "$(on "$server" "SELECT source FROM pg_settings WHERE name = 'idgen.allowed_shards'")" != 'command line' ] ||
         die "idgen.allowed_shards of $server is set on its command line, where it cannot be changed"
@@ -773,7 +796,7 @@ if [ -z "$resume" ]; then
     # Only the definitions, in a transaction that is rolled back: this shows what the target lacks.
     say "rehearsing the definitions on the target"
     {
-        echo "BEGIN; SET LOCAL lock_timeout = '2s';"
+        echo "${no_timeout}BEGIN; SET LOCAL lock_timeout = '2s';"
         (dump "$schema" --schema-only --lock-wait-timeout=2s)
         echo "ROLLBACK;"
     } | db "$restorer" -v ON_ERROR_STOP=1 >/dev/null ||
@@ -827,7 +850,8 @@ past=$(greatest 'the source')
 has_js="EXISTS (SELECT FROM :\"idgen\".idgen_shard_stats WHERE shard = :shard AND layout = 'js53')
        OR EXISTS (SELECT FROM :\"idgen\".idgen_columns
                   WHERE \"schema\" IN (:'schema', :'moving', :'moved') AND expression LIKE '%snowflake_next_id_js%')"
-latest=$(on 'the source' "SELECT extract(epoch FROM greatest(clock_timestamp(), :\"idgen\".snowflake_time(:past)))")
+latest=$(on 'the source' "
+    SELECT extract(epoch FROM greatest(clock_timestamp(), :\"idgen\".snowflake_time(:past::bigint)))")
 has_js_now=$(on 'the source' "SELECT $has_js")
 behind=$(on 'the target' "
     SELECT round(behind, 1)
@@ -922,7 +946,7 @@ show_progress() {
     local where
     where=$(on 'the source' "
         SELECT format('copying %s: row %s', relid::regclass, tuples_processed) FROM pg_stat_progress_copy
-        JOIN pg_stat_activity USING (pid) WHERE application_name = '$PGAPPNAME'" 2>/dev/null) || true
+        JOIN pg_stat_activity USING (pid) WHERE application_name = '$PGAPPNAME' AND $by_superuser" 2>/dev/null) || true
     [ -n "$where" ] || where=$(on 'the target' "
         SELECT format('on the target: %s', left(query, 60)) FROM pg_stat_activity
         WHERE application_name = '$PGAPPNAME' AND state = 'active' AND pid <> pg_backend_pid()" 2>/dev/null) || true
@@ -968,7 +992,7 @@ if [ "$at_source" != ' moved' ]; then
     set -m
     {
         {
-            echo "BEGIN;"
+            echo "${no_timeout}BEGIN;"
             # No COMMIT unless the dump is complete.
             (dump "$moving") || exit
             echo "COMMENT ON SCHEMA $(quoted "$moving") IS '$PGAPPNAME'; COMMIT;"
@@ -994,7 +1018,7 @@ past=$(greatest 'the target')
 say "advancing the shard on the target past $past"
 for try in {1..30}; do
     if answer=$(on 'the target' '\set VERBOSITY verbose
-            SELECT :"idgen".snowflake_advance(:shard, :past)' 2>&1); then break; fi
+            SELECT :"idgen".snowflake_advance(:shard::integer, :past::bigint)' 2>&1); then break; fi
     [[ "$answer" == *' 22023: '* ]] && [ "$try" -lt 30 ] || die "$answer"
     sleep 1
 done

@@ -4,8 +4,9 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postgres::{Client, NoTls};
 
@@ -871,6 +872,47 @@ fn a_move_that_is_interrupted_is_undone() {
     assert_eq!(one::<String>(&target, comment), "of Ada\nand others");
 }
 
+/// A signal while the session that holds the lock has to wait: what it waits for is said, and the move is undone.
+#[test]
+fn a_move_that_is_interrupted_while_it_waits_is_undone() {
+    let (source, target) = two_servers();
+    let before = (place(&source), place(&target), rows(&source));
+    let meddler = Meddler::new();
+    let said = meddler.0.join("said");
+    // What the schema uses cannot be looked up then. Sessions of psql need nothing of that catalog.
+    let mut holder = source.connect();
+    let pid: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let (closed, held) = (meddler.0.join("closed"), meddler.0.join("held"));
+    let action = format!("touch {}; until [ -e {} ]; do sleep 0.1; done", closed.display(), held.display());
+    let mut script = meddler.at(&move_with(&[], &source, &target), "after", "LOCK TABLE ONLY", &action);
+    let output = fs::File::create(&said).unwrap();
+    script.stdout(output.try_clone().unwrap()).stderr(output);
+    let mut script = script.spawn().unwrap();
+    let read = || fs::read_to_string(&said).unwrap();
+    let mut until = |what: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !what() {
+            assert!(script.try_wait().unwrap().is_none(), "{}", read());
+            assert!(begin.elapsed() < Duration::from_secs(100), "{}", read());
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    until(&|| closed.exists());
+    holder.batch_execute("BEGIN; LOCK TABLE pg_shdepend IN ACCESS EXCLUSIVE MODE").unwrap();
+    fs::write(held, "").unwrap();
+    until(&|| {
+        read().contains(&format!("for the session that holds the lock on the source. It waits for pid {pid}"))
+    });
+    assert!(Command::new("kill").arg(script.id().to_string()).status().unwrap().success());
+    while !read().contains("undoing what was done") && script.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    holder.batch_execute("COMMIT").unwrap();
+    assert!(!script.wait().unwrap().success());
+    assert!(read().contains("undone: the source has the shard"), "{}", read());
+    assert_eq!((place(&source), place(&target), rows(&source)), before);
+}
+
 /// A schema that somebody else has created in the meantime is not taken for the one that moved.
 #[test]
 fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
@@ -1087,25 +1129,26 @@ fn a_superuser_restores_nothing_of_strangers() {
     client.batch_execute("DROP TABLE insta5.t; DROP DOMAIN public.d").unwrap();
 
     // The target finds something else by the name.
-    let accepted = "CREATE FUNCTION public.accepted(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true'";
-    client.batch_execute(accepted).unwrap();
+    let accepted = "CREATE FUNCTION shared.accepted(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true'";
+    for server in [&source, &target] {
+        server.connect().batch_execute(&format!("CREATE SCHEMA shared; {accepted}")).unwrap();
+    }
     client
         .batch_execute(
-            "CREATE TABLE insta5.t (n integer CHECK (public.accepted(n))); INSERT INTO insta5.t VALUES (1)",
+            "CREATE TABLE insta5.t (n integer CHECK (shared.accepted(n))); INSERT INTO insta5.t VALUES (1)",
         )
         .unwrap();
-    target.connect().batch_execute(accepted).unwrap();
-    target.connect().batch_execute("GRANT CREATE ON SCHEMA public TO mallory").unwrap();
-    refused("schema public, in which mallory may create objects");
+    target.connect().batch_execute("GRANT ALL ON SCHEMA shared TO mallory").unwrap();
+    refused("schema shared, in which mallory may create objects");
     let mut there = session_of(&target, "mallory");
     there
         .batch_execute(
-            "CREATE FUNCTION public.accepted(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'",
+            "CREATE FUNCTION shared.accepted(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'",
         )
         .unwrap();
-    target.connect().batch_execute("REVOKE CREATE ON SCHEMA public FROM mallory").unwrap();
-    refused("public.accepted of mallory");
-    there.batch_execute("DROP FUNCTION public.accepted(integer)").unwrap();
+    target.connect().batch_execute("REVOKE CREATE ON SCHEMA shared FROM mallory").unwrap();
+    refused("shared.accepted of mallory");
+    there.batch_execute("DROP FUNCTION shared.accepted(integer)").unwrap();
 
     // After the checks, while the schema is closed.
     let meddler = Meddler::new();
@@ -1254,4 +1297,109 @@ fn a_password_is_asked_for_once() {
     assert_eq!(said.to_lowercase().matches("password").count(), 2, "{said}");
     assert!(!said.contains("a secret") || said.starts_with("a secret"), "{said}");
     assert_eq!(place(&target).0, "insta5");
+}
+
+/// Nothing is read from a schema of the extension that its owner, here that of the database, may rename.
+#[test]
+fn the_extension_must_be_where_only_superusers_create() {
+    let (source, target) = two_servers();
+    let before = (place(&source), place(&target));
+    for (server, why) in [
+        (&target, "the target does not have the extension idgen in schema public, where only superusers"),
+        (&source, "the source has no extension idgen, or not in a schema where only superusers"),
+    ] {
+        let mut client = server.connect();
+        client.batch_execute("CREATE ROLE tenant; ALTER DATABASE postgres OWNER TO tenant").unwrap();
+        let said = refusal(move_with(&[], &source, &target));
+        assert!(said.contains(why), "{said}");
+        assert_eq!((place(&source), place(&target)), before);
+        client.batch_execute("ALTER DATABASE postgres OWNER TO postgres").unwrap();
+    }
+    run(move_with(&[], &source, &target));
+}
+
+/// A shard that has no id yet moves by the functions of the extension, even if others take smaller numbers.
+#[test]
+fn a_shard_without_ids_moves() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    for server in [&source, &target] {
+        server
+            .connect()
+            .batch_execute(
+                "CREATE FUNCTION snowflake_time(integer) RETURNS timestamptz LANGUAGE plpgsql
+                     AS 'BEGIN RAISE EXCEPTION $$not this one$$; END';
+                 CREATE FUNCTION snowflake_advance(integer, integer) RETURNS void LANGUAGE plpgsql
+                     AS 'BEGIN RAISE EXCEPTION $$not this one$$; END'",
+            )
+            .unwrap();
+    }
+    source
+        .connect()
+        .batch_execute(
+            "CREATE SCHEMA insta5; CREATE TABLE insta5.users (id bigint DEFAULT snowflake_next_id(5))",
+        )
+        .unwrap();
+    run(move_with(&[], &source, &target));
+    assert_eq!(place(&target).0, "insta5");
+}
+
+/// Whoever may connect can name a session like those of a move or of Patroni. That keeps no move from its end, even if
+/// there is always one.
+#[test]
+fn names_of_strangers_sessions_do_not_matter() {
+    let (source, target) = two_servers();
+    for server in [&source, &target] {
+        server.connect().batch_execute("CREATE ROLE mallory LOGIN").unwrap();
+    }
+    let named = |server: &Server, name: &str| {
+        let connection = server.target("postgres").replace("user=postgres", "user=mallory");
+        Client::connect(&format!("{connection} application_name='{name}'"), NoTls).unwrap()
+    };
+    let _held = [&source, &target]
+        .map(|server| ["move-shard 6 of 1/1", "Patroni heartbeat"].map(|name| named(server, name)));
+    let sysid: String = one(&source, "SELECT system_identifier::text FROM pg_control_system()");
+    let oid: u32 = one(&source, "SELECT oid FROM pg_database WHERE datname = current_database()");
+    let name = format!("move-shard 5 of {sysid}/{oid}");
+
+    let meddler = Meddler::new();
+    let breaks_off = |at: &str| {
+        run_until_killed(meddler.at(&move_with(&[], &source, &target), "after", at, "kill -9 $TOOL"))
+    };
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for server in [&source, &source, &target, &target] {
+            let (stop, name) = (&stop, &name);
+            scope.spawn(move || {
+                while !stop.load(Relaxed) {
+                    let mut client = named(server, name);
+                    while !stop.load(Relaxed) && client.batch_execute("SELECT 1").is_ok() {
+                        thread::sleep(Duration::from_millis(10));
+                    }
+                }
+            });
+        }
+        let moved = std::panic::catch_unwind(|| {
+            breaks_off("LOCK TABLE ONLY");
+            run(move_with(&["--undo"], &source, &target));
+            breaks_off("snowflake_advance");
+            run(move_with(&["--finish"], &source, &target));
+        });
+        stop.store(true, Relaxed);
+        moved.unwrap();
+    });
+    assert_eq!(place(&target).0, "insta5");
+}
+
+/// The name of an object neither controls the terminal nor forges a line.
+#[test]
+fn names_are_shown_without_control_characters() {
+    let (source, target) = two_servers();
+    source
+        .connect()
+        .batch_execute("CREATE VIEW public.\"x\x1b]0;y\x07\nforged\" AS SELECT * FROM insta5.users")
+        .unwrap();
+    let said = refusal(move_with(&[], &source, &target));
+    assert!(said.contains("]0;y  forged"), "{said}");
+    assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{said:?}");
 }
