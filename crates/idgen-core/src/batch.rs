@@ -47,6 +47,11 @@ impl Batch {
         self.left.store(self.left.load(Ordering::Relaxed).saturating_sub(count), Ordering::Relaxed);
     }
 
+    /// Records that so many of the ids that it has taken are lost. The caller holds the shard's lock.
+    pub fn lost(&self, count: u64) {
+        self.left.store(self.left.load(Ordering::Relaxed).saturating_add(count), Ordering::Relaxed);
+    }
+
     /// Withdraws the batch.
     pub fn leave(&self) {
         if self.of.load(Ordering::Relaxed) != 0 {
