@@ -488,7 +488,11 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
 
     /// Takes up to `want` positions from the slot.
     fn visit(&self, want: u64, bounds: &Bounds) -> Result<Run<S>, Refusal> {
+        let boot_ms = self.batch.map_or(0, |_| self.server.boot_ms());
         self.server.with_slot(self.shard, |slot| {
+            if let Some(batch) = self.batch {
+                batch.looks(boot_ms);
+            }
             let run = slot.take(want, bounds)?;
             if let Some(batch) = self.batch {
                 batch.took(run.count());
@@ -559,9 +563,10 @@ impl<'a, V: Slots<Shard>> Turn<'a, Shard, V> {
         let bounds = bounds::<Shard>(server, server.now()?, 0);
         let wait = server.max_wait_ms();
         let batch = server.own_batch().filter(|_| count > IDS_PER_TICK);
+        let boot_ms = batch.map_or(0, |_| server.boot_ms());
         let (batch, ahead) = server.with_slot(shard, |slot| {
             let queue = server.batches();
-            let ahead = batch.map_or(0, |_| batch::left(queue, shard));
+            let ahead = batch.map_or(0, |_| batch::left(queue, shard, boot_ms));
             // Leave an eighth of the wait for single calls and for sleeps that take longer than requested, unless the
             // shard has nothing before that.
             let room =
@@ -576,7 +581,7 @@ impl<'a, V: Slots<Shard>> Turn<'a, Shard, V> {
             // A batch for which there is nothing keeps no others from joining.
             let batch = batch.filter(|_| room.is_some());
             if let Some(batch) = batch {
-                batch.join(queue, shard, count);
+                batch.join(queue, shard, count, boot_ms);
             }
             Ok((batch, ahead))
         })?;
@@ -595,7 +600,9 @@ impl<'a, V: Slots<Shard>> Turn<'a, Shard, V> {
         let mut flush = 0;
         loop {
             let bounds = bounds::<Shard>(server, server.now()?, 0);
+            let boot_ms = server.boot_ms();
             let (ahead, room) = server.with_slot(self.shard, |slot| {
+                batch.looks(boot_ms);
                 (batch.ahead(server.batches(), self.shard), slot.room(&bounds, 0))
             });
             let now_us = server.monotonic_us();

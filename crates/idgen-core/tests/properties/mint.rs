@@ -162,7 +162,7 @@ proptest! {
                 }
             };
             prop_assert!(!server.claimed(), "a task that is not given up");
-            prop_assert_eq!(batch::left(server.batches(), of), 0, "a batch that does not leave");
+            prop_assert_eq!(batch::left(server.batches(), of, server.boot_ms()), 0, "a batch that does not leave");
             match answer {
                 Ok(ids) => for id in ids {
                     let tick = decode(id).tick;
@@ -506,7 +506,7 @@ fn a_batch_that_cannot_be_had_takes_nothing() {
 
 /// A batch of another backend that is on its way, with so many ids still to take.
 fn join(server: &Scripted, backend: usize, count: u64) {
-    server.batches()[backend].join(server.batches(), shard(5), count);
+    server.batches()[backend].join(server.batches(), shard(5), count, server.boot_ms());
 }
 
 /// Promise 4: a batch that could not be had in time behind those before is refused at once. One of a single millisecond
@@ -522,7 +522,11 @@ fn a_batch_behind_others_that_cannot_be_had_takes_nothing() {
     let (count, most) = (71 * IDS_PER_TICK + 1, 71 * IDS_PER_TICK);
     assert_eq!(server.ids(0, shard(5), count), refused(Error::BatchTooLarge { count, most }));
     assert_eq!(server.slot(shard(5)).counters, Counters::default());
-    assert_eq!(batch::left(server.batches(), shard(5)), 50 * IDS_PER_TICK, "it has not joined");
+    assert_eq!(
+        batch::left(server.batches(), shard(5), server.boot_ms()),
+        50 * IDS_PER_TICK,
+        "it has not joined"
+    );
     join(&server, 2, 1000 * IDS_PER_TICK);
     let count = IDS_PER_TICK + 1;
     let behind = Error::BatchesBefore { shard: shard(5), count, ahead: 1020 * IDS_PER_TICK };
@@ -557,7 +561,7 @@ fn batches_take_their_ids_in_the_order_in_which_they_asked() {
 /// A batch joins the queue at once, and leaves it however it ends.
 #[test]
 fn a_batch_leaves_the_queue_however_it_ends() {
-    let left = |server: &Scripted| batch::left(server.batches(), shard(5));
+    let left = |server: &Scripted| batch::left(server.batches(), shard(5), server.boot_ms());
     let server = running();
     // One of 40 milliseconds is taken, and 16 in advance.
     server.after(1, move |server| assert_eq!(left(server), 23 * IDS_PER_TICK));
@@ -606,6 +610,30 @@ fn a_batch_goes_on_without_ids_that_gather() {
     assert_eq!(server.tick(), THEN + 204);
 }
 
+/// A batch of a process that was stopped for a second is no reason to refuse others. One that waits is at work.
+#[test]
+fn a_batch_is_not_refused_because_of_one_that_is_stopped() {
+    let server = running();
+    server.max_wait.set(5000);
+    let count = 1200 * IDS_PER_TICK;
+    for ms in [500, 1050] {
+        server.after(ms * 1000, move |server| {
+            let ahead = batch::left(server.batches(), shard(5), server.boot_ms());
+            assert!(ahead > 0 && ahead < count, "{ms}: {ahead}");
+        });
+    }
+    server.ids(0, shard(5), count).unwrap();
+    join(&server, 3, 4000 * IDS_PER_TICK);
+    server.pass_us(1_000_000);
+    let ahead = 4000 * IDS_PER_TICK;
+    assert_eq!(
+        server.ids(0, shard(5), count),
+        refused(Error::BatchesBefore { shard: shard(5), count, ahead })
+    );
+    server.pass_us(1000);
+    assert_eq!(server.ids(0, shard(5), count).map(|ids| ids.len()), Ok(count as usize));
+}
+
 /// Promise 4: a batch that waits for those before it does not count two flushes of the mark that those wait for.
 #[test]
 fn a_batch_does_not_count_the_flush_that_those_before_wait_for() {
@@ -639,7 +667,7 @@ fn a_batch_does_not_count_the_flush_that_those_before_wait_for() {
 /// taken takes it once more.
 #[test]
 fn the_queue_counts_what_a_batch_is_still_to_take() {
-    let left = |server: &Scripted| batch::left(server.batches(), shard(5));
+    let left = |server: &Scripted| batch::left(server.batches(), shard(5), server.boot_ms());
     let server = Scripted::new(NOW + 5000);
     server.after(10_000, move |server| assert_eq!(left(server), 0));
     assert!(server.ids(0, shard(5), 1_000_000).is_err());
