@@ -608,6 +608,17 @@ fn a_batch_goes_on_without_ids_that_gather() {
     }
     server.ids(0, shard(5), 5 * IDS_PER_TICK).unwrap();
     assert_eq!(server.tick(), THEN + 204);
+    // It counts as long as it waits.
+    let server = running();
+    server.max_wait.set(5000);
+    join(&server, 3, 1100 * IDS_PER_TICK);
+    for ms in 1..=1100 {
+        server.after(ms * 1000, |server| server.batches()[3].took(IDS_PER_TICK));
+    }
+    server.after(1_050_500, |server| {
+        assert_eq!(batch::left(server.batches(), shard(5), server.boot_ms()), 5 * IDS_PER_TICK);
+    });
+    server.ids(0, shard(5), 5 * IDS_PER_TICK).unwrap();
 }
 
 /// A batch of a process that was stopped for a second is no reason to refuse others. One that waits is at work.
@@ -656,7 +667,9 @@ fn a_batch_does_not_count_the_flush_that_those_before_wait_for() {
             server.with_mark(|mark| mark.publish(NOW + 2000, false, clocks, 0));
             server.batches()[2].leave();
         });
-        server.ids(0, shard(5), 3 * IDS_PER_TICK).map(|_| server.us() - 6_000_000)
+        let ids = server.ids(0, shard(5), 3 * IDS_PER_TICK);
+        assert!(marks == 3 || server.sleeps().iter().all(|(_, wait)| *wait == Wait::Clock), "it goes on");
+        ids.map(|_| server.us() - 6_000_000)
     };
     assert!(wait(1).is_ok_and(|us| us > 300_000), "{:?}", wait(1));
     assert!(wait(2).is_ok_and(|us| us > 600_000), "{:?}", wait(2));
