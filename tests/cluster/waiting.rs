@@ -212,6 +212,26 @@ fn a_batch_that_is_given_up_leaves_the_queue() {
     before.join().unwrap();
 }
 
+/// Promise 4: a session whose process is stopped keeps the batches of others neither waiting nor out, even where ids may
+/// not run ahead of the clock and so do not gather meanwhile.
+#[test]
+fn a_batch_of_a_stopped_process_keeps_nobody_waiting() {
+    let server = Server::start(&["idgen.max_ahead = 0", "idgen.max_wait = 1min"]);
+    let mut first = server.connect();
+    let pid: i32 = first.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let stopped =
+        thread::spawn(move || first.query_one("SELECT snowflake_next_ids(7, 52000000)", &[]).is_err());
+    server.wait_until("SELECT count(*) > 0 FROM idgen_shard_stats WHERE shard = 7 AND ids > 0");
+    server.signal("STOP", pid);
+    thread::sleep(Duration::from_millis(1500));
+    let mut next = server.connect();
+    // There is no time for this many after those of the other session.
+    assert_eq!(batch(&mut next, 4_000_000), None);
+    server.signal("CONT", pid);
+    next.query_one("SELECT pg_cancel_backend($1)", &[&pid]).unwrap();
+    stopped.join().unwrap();
+}
+
 /// A shard with more demand than ids reports that, and does not blame the clock.
 #[test]
 fn a_shard_at_its_ceiling_is_named() {

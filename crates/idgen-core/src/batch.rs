@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::id::Shard;
 
+/// After this time, in milliseconds, a batch whose owner has not looked is no reason to refuse others: it may be
+/// stopped.
+const AT_WORK_MS: u64 = 1000;
+
 /// The batch of a backend. It changes only under the lock of its shard's slot, except that it may be withdrawn at any
 /// time. All zero if there is none.
 #[derive(Debug, Default)]
@@ -19,32 +23,51 @@ pub struct Batch {
     place: AtomicU64,
     /// How many ids it has still to take.
     left: AtomicU64,
+    /// When its owner last looked, in milliseconds since boot.
+    looked_ms: AtomicU64,
 }
 
 impl Batch {
     /// No batch.
     #[must_use]
     pub const fn none() -> Batch {
-        Batch { of: AtomicU64::new(0), place: AtomicU64::new(0), left: AtomicU64::new(0) }
+        Batch {
+            of: AtomicU64::new(0),
+            place: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            looked_ms: AtomicU64::new(0),
+        }
     }
 
     /// Puts a batch of `count` ids at the end of the queue of a shard, whose lock the caller holds.
-    pub fn join(&self, queue: &[Batch], shard: Shard, count: u64) {
-        let last = places(queue, shard).map(|(place, _)| place).max().unwrap_or(0);
+    pub fn join(&self, queue: &[Batch], shard: Shard, count: u64, boot_ms: u64) {
+        let last = of_shard(queue, shard).map(|batch| batch.place.load(Ordering::Relaxed)).max().unwrap_or(0);
         self.place.store(last + 1, Ordering::Relaxed);
         self.left.store(count, Ordering::Relaxed);
+        self.looks(boot_ms);
         self.of.store(of(shard), Ordering::Relaxed);
     }
 
     /// How many ids the batches of its shard before this one have still to take. The caller holds the shard's lock.
     pub fn ahead(&self, queue: &[Batch], shard: Shard) -> u64 {
         let own = self.place.load(Ordering::Relaxed);
-        places(queue, shard).filter(|(place, _)| *place < own).map(|(_, left)| left).sum()
+        let before = of_shard(queue, shard).filter(|batch| batch.place.load(Ordering::Relaxed) < own);
+        before.map(|batch| batch.left.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Records that its owner is at work. The caller holds the shard's lock.
+    pub fn looks(&self, boot_ms: u64) {
+        self.looked_ms.store(boot_ms, Ordering::Relaxed);
     }
 
     /// Records that the batch has taken so many of its ids. The caller holds the shard's lock.
     pub fn took(&self, count: u64) {
         self.left.store(self.left.load(Ordering::Relaxed).saturating_sub(count), Ordering::Relaxed);
+    }
+
+    /// Records that so many of the ids that it has taken are lost. The caller holds the shard's lock.
+    pub fn lost(&self, count: u64) {
+        self.left.store(self.left.load(Ordering::Relaxed).saturating_add(count), Ordering::Relaxed);
     }
 
     /// Withdraws the batch.
@@ -55,19 +78,20 @@ impl Batch {
     }
 }
 
-/// How many ids the batches of a shard have still to take. The caller holds the shard's lock.
-pub fn left(queue: &[Batch], shard: Shard) -> u64 {
-    places(queue, shard).map(|(_, left)| left).sum()
+/// How many ids the batches of a shard have still to take whose owners are at work. The caller holds the shard's lock.
+pub fn left(queue: &[Batch], shard: Shard, boot_ms: u64) -> u64 {
+    let looked_ms = |batch: &&Batch| batch.looked_ms.load(Ordering::Relaxed);
+    let at_work =
+        of_shard(queue, shard).filter(|batch| boot_ms.saturating_sub(looked_ms(batch)) <= AT_WORK_MS);
+    at_work.map(|batch| batch.left.load(Ordering::Relaxed)).sum()
 }
 
 fn of(shard: Shard) -> u64 {
     shard.index() as u64 + 1
 }
 
-/// The places of a shard's batches, and how many ids each has still to take. A batch of another shard may change
-/// meanwhile, but it does not become one of this shard without the lock.
-fn places(queue: &[Batch], shard: Shard) -> impl Iterator<Item = (u64, u64)> + '_ {
-    let of_shard = move |batch: &&Batch| batch.of.load(Ordering::Relaxed) == of(shard);
-    let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-    queue.iter().filter(of_shard).map(move |batch| (load(&batch.place), load(&batch.left)))
+/// A shard's batches. One of another shard may change meanwhile, but it does not become one of this shard without the
+/// lock.
+fn of_shard(queue: &[Batch], shard: Shard) -> impl Iterator<Item = &Batch> {
+    queue.iter().filter(move |batch| batch.of.load(Ordering::Relaxed) == of(shard))
 }

@@ -456,6 +456,9 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
                     if (floor::<S>(self.server)..limit).contains(&tick) {
                         return Ok((run.due(max_ahead), run));
                     }
+                    if let Some(batch) = self.batch {
+                        self.server.with_slot(self.shard, |_| batch.lost(run.count()));
+                    }
                 }
                 Err(Refusal::Ahead { tick }) => self.wait(tick, max_ahead)?,
                 // The slot has not seen the floor of this run yet.
@@ -485,7 +488,11 @@ impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
 
     /// Takes up to `want` positions from the slot.
     fn visit(&self, want: u64, bounds: &Bounds) -> Result<Run<S>, Refusal> {
+        let boot_ms = self.batch.map_or(0, |_| self.server.boot_ms());
         self.server.with_slot(self.shard, |slot| {
+            if let Some(batch) = self.batch {
+                batch.looks(boot_ms);
+            }
             let run = slot.take(want, bounds)?;
             if let Some(batch) = self.batch {
                 batch.took(run.count());
@@ -556,9 +563,10 @@ impl<'a, V: Slots<Shard>> Turn<'a, Shard, V> {
         let bounds = bounds::<Shard>(server, server.now()?, 0);
         let wait = server.max_wait_ms();
         let batch = server.own_batch().filter(|_| count > IDS_PER_TICK);
-        let ahead = server.with_slot(shard, |slot| {
+        let boot_ms = batch.map_or(0, |_| server.boot_ms());
+        let (batch, ahead) = server.with_slot(shard, |slot| {
             let queue = server.batches();
-            let ahead = batch.map_or(0, |_| batch::left(queue, shard));
+            let ahead = batch.map_or(0, |_| batch::left(queue, shard, boot_ms));
             // Leave an eighth of the wait for single calls and for sleeps that take longer than requested, unless the
             // shard has nothing before that.
             let room =
@@ -570,35 +578,52 @@ impl<'a, V: Slots<Shard>> Turn<'a, Shard, V> {
                 }
                 _ => {}
             }
+            // A batch for which there is nothing keeps no others from joining.
+            let batch = batch.filter(|_| room.is_some());
             if let Some(batch) = batch {
-                batch.join(queue, shard, count);
+                batch.join(queue, shard, count, boot_ms);
             }
-            Ok(ahead)
+            Ok((batch, ahead))
         })?;
         self.batch = batch;
         if ahead > 0 { self.let_pass() } else { Ok(()) }
     }
 
-    /// Sleeps while the batches before this one take their ids. If positions lie idle at the same place for two looks,
-    /// nobody is at work there, for example because a process was stopped, and the batch goes on. It also does when it
-    /// may wait no longer, because it may not have to.
+    /// Sleeps while the batches before this one take their ids. If they take none for a while although the shard has
+    /// some and no mark is awaited, nobody is at work there, for example because a process was stopped, and the batch
+    /// goes on. It also does when it may wait no longer, because it may not have to.
     fn let_pass(&mut self) -> Result<(), V::Error> {
         let server = self.server;
         let Some(batch) = self.batch else { return Ok(()) };
-        let mut idle_before = None;
+        // How many ids they had left when the shard's were first found to lie there, and when that was.
+        let mut lie: Option<(u64, u64)> = None;
+        let mut flush = 0;
         loop {
             let bounds = bounds::<Shard>(server, server.now()?, 0);
-            let (ahead, idle) = server.with_slot(self.shard, |slot| {
-                let idle = (slot.idle(&bounds) > QUEUE_MS).then_some(slot.next);
-                (batch.ahead(server.batches(), self.shard), idle)
+            let boot_ms = server.boot_ms();
+            let (ahead, room) = server.with_slot(self.shard, |slot| {
+                batch.looks(boot_ms);
+                (batch.ahead(server.batches(), self.shard), slot.room(&bounds, 0))
             });
-            if ahead == 0 || idle.is_some() && idle == idle_before {
+            let now_us = server.monotonic_us();
+            let lies = room > 0 && !renew::is_awaited(server);
+            lie = lies.then(|| lie.filter(|(left, _)| *left == ahead).unwrap_or((ahead, now_us)));
+            if ahead == 0 || lie.is_some_and(|(_, since_us)| now_us - since_us >= LOOK_AGAIN_US) {
                 return Ok(());
             }
             let Some(left_us) = self.patience.left_us(server) else { return Ok(()) };
-            let us = if idle.is_some() { LOOK_AGAIN_US } else { ahead * 1000 / IDS_PER_TICK };
-            server.sleep(us.clamp(1000, LOOK_AGAIN_US).min(left_us), Wait::Clock);
-            idle_before = idle;
+            let us = (ahead * 1000 / IDS_PER_TICK).clamp(1000, LOOK_AGAIN_US).min(left_us);
+            let awaited = server.awaited();
+            if room > 0 && !server.flushed(awaited) {
+                // They wait for a flush of the mark, which counts as if this batch waited for it itself.
+                if flush != awaited {
+                    flush = awaited;
+                    self.patience.renewal_counts();
+                }
+                self.patience.except(server, || server.sleep(us, Wait::Clock));
+            } else {
+                server.sleep(us, Wait::Clock);
+            }
         }
     }
 }

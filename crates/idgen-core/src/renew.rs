@@ -80,7 +80,7 @@ pub fn share_settled<V: Server>(server: &V, patience: &mut Patience) -> Result<(
         let boot_ms = server.boot_ms();
         server.with_mark(|mark| mark.wrote(written, true, boot_ms));
     }
-    let late = flush(server, written.lsn, patience);
+    let late = patience.except(server, || flush(server, written.lsn));
     until_acknowledged(server, written, late, patience, |_, _| ())?;
     Ok(())
 }
@@ -101,7 +101,7 @@ pub fn reserve<V: Server>(
         return Ok(());
     }
     if patience.renewal_counts() {
-        time_left_us(server, patience)?;
+        time_left_us(server, patience, || server.limit() > tick)?;
     }
     while server.limit() <= tick {
         if let Some(claim) = Claim::take(server, |limit| limit <= tick) {
@@ -112,8 +112,9 @@ pub fn reserve<V: Server>(
         if awaited != 0 && server.flushed(awaited) && server.standbys_must_acknowledge()
             || patience.counts_flushes()
         {
-            let ms = (time_left_us(server, patience)? / 1000).clamp(1, CLAIM_MS);
-            server.wait_for_mark(ms, || server.limit() > tick);
+            let is_there = || server.limit() > tick;
+            let ms = (time_left_us(server, patience, is_there)? / 1000).clamp(1, CLAIM_MS);
+            server.wait_for_mark(ms, is_there);
         } else {
             patience.except(server, || server.wait_for_mark(POLL_TO_US / 1000, || server.limit() > tick));
         }
@@ -199,7 +200,7 @@ fn renew<V: Server>(
         server.flush_soon(written.lsn);
         return Ok(());
     }
-    let late = flush(server, written.lsn, patience);
+    let late = patience.except(server, || flush(server, written.lsn));
     server.point(Point::AfterFlush);
     let acknowledged = until_acknowledged(server, written, late, patience, Mark::keep_claim)?;
     server.point(Point::BeforePublish);
@@ -216,9 +217,9 @@ fn write(server: &impl Server, tick: Tick) -> Written {
 }
 
 /// Flushes a mark, and returns whether that took long. Standbys receive the mark only then.
-fn flush(server: &impl Server, lsn: u64, patience: &mut Patience) -> bool {
+fn flush(server: &impl Server, lsn: u64) -> bool {
     let start = server.boot_ms();
-    patience.except(server, || server.flush(lsn));
+    server.flush(lsn);
     server.boot_ms().saturating_sub(start) >= SLOW_FLUSH_MS
 }
 
@@ -250,22 +251,30 @@ fn until_acknowledged<V: Server>(
             }
             mark.write_again(boot_ms)
         });
-        // This comes before the check of the time, so that a call that may hardly wait does it, too.
-        flushed_late = again && flush(server, server.write_mark(written.tick), patience);
-        let left_us = time_left_us(server, patience)?;
+        // This comes before the check of the time, so that a call that may hardly wait does it, too. It is part of the
+        // wait, which may thus begin here: otherwise the call could go on as long as nobody acknowledges the mark.
+        patience.left_us(server);
+        flushed_late = again && flush(server, server.write_mark(written.tick));
+        let left_us = time_left_us(server, patience, || server.acknowledged(written.lsn))?;
         server.sleep(poll_us.min(left_us), Wait::Standby);
         poll_us = (poll_us * 2).min(POLL_TO_US);
     }
     Ok(false)
 }
 
-/// The remaining time that a call may wait for the mark, in microseconds.
+/// The remaining time that a call may wait for the mark, in microseconds, and at least 1 if the mark `is_there`: time
+/// may have passed since the caller looked.
 ///
 /// # Errors
 /// [`Error::MarkNotRenewed`] if no time is left.
-pub(crate) fn time_left_us<V: Server>(server: &V, patience: &mut Patience) -> Result<u64, V::Error> {
+fn time_left_us<V: Server>(
+    server: &V,
+    patience: &mut Patience,
+    is_there: impl FnOnce() -> bool,
+) -> Result<u64, V::Error> {
     match patience.left_us(server) {
         Some(left_us) => Ok(left_us),
+        None if is_there() => Ok(1),
         None => Err(Error::MarkNotRenewed { waited_ms: patience.waited_ms(server) }.into()),
     }
 }

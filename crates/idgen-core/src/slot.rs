@@ -119,13 +119,6 @@ impl<S: Grid> Slot<S> {
         self.start(bounds).map_or(0, |start| end.since(start))
     }
 
-    /// How many ticks of positions the shard could hand out at once. They are there if nobody wants them, or if those
-    /// who do are not at work.
-    pub fn idle(&self, bounds: &Bounds) -> u64 {
-        let end = (bounds.now + bounds.max_ahead).min(bounds.limit);
-        self.start(bounds).map_or(0, |start| end.saturating_sub(start.tick()))
-    }
-
     /// The position after which none has been handed out since the server started; `None` if the shard has not been
     /// used.
     pub fn last(&self) -> Option<Position<S>> {

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use idgen_core::batch;
 use idgen_core::id::{IDS_PER_TICK, MAX_TICK};
 use idgen_core::js::JsShard;
+use idgen_core::mark::{Clocks, Written};
 use idgen_core::mint::{Error, QUEUE_MS};
 use idgen_core::position::{Grid, Position};
 use idgen_core::server::{Server, Slots, Wait};
@@ -161,7 +162,7 @@ proptest! {
                 }
             };
             prop_assert!(!server.claimed(), "a task that is not given up");
-            prop_assert_eq!(batch::left(server.batches(), of), 0, "a batch that does not leave");
+            prop_assert_eq!(batch::left(server.batches(), of, server.boot_ms()), 0, "a batch that does not leave");
             match answer {
                 Ok(ids) => for id in ids {
                     let tick = decode(id).tick;
@@ -505,7 +506,7 @@ fn a_batch_that_cannot_be_had_takes_nothing() {
 
 /// A batch of another backend that is on its way, with so many ids still to take.
 fn join(server: &Scripted, backend: usize, count: u64) {
-    server.batches()[backend].join(server.batches(), shard(5), count);
+    server.batches()[backend].join(server.batches(), shard(5), count, server.boot_ms());
 }
 
 /// Promise 4: a batch that could not be had in time behind those before is refused at once. One of a single millisecond
@@ -521,7 +522,11 @@ fn a_batch_behind_others_that_cannot_be_had_takes_nothing() {
     let (count, most) = (71 * IDS_PER_TICK + 1, 71 * IDS_PER_TICK);
     assert_eq!(server.ids(0, shard(5), count), refused(Error::BatchTooLarge { count, most }));
     assert_eq!(server.slot(shard(5)).counters, Counters::default());
-    assert_eq!(batch::left(server.batches(), shard(5)), 50 * IDS_PER_TICK, "it has not joined");
+    assert_eq!(
+        batch::left(server.batches(), shard(5), server.boot_ms()),
+        50 * IDS_PER_TICK,
+        "it has not joined"
+    );
     join(&server, 2, 1000 * IDS_PER_TICK);
     let count = IDS_PER_TICK + 1;
     let behind = Error::BatchesBefore { shard: shard(5), count, ahead: 1020 * IDS_PER_TICK };
@@ -556,7 +561,7 @@ fn batches_take_their_ids_in_the_order_in_which_they_asked() {
 /// A batch joins the queue at once, and leaves it however it ends.
 #[test]
 fn a_batch_leaves_the_queue_however_it_ends() {
-    let left = |server: &Scripted| batch::left(server.batches(), shard(5));
+    let left = |server: &Scripted| batch::left(server.batches(), shard(5), server.boot_ms());
     let server = running();
     // One of 40 milliseconds is taken, and 16 in advance.
     server.after(1, move |server| assert_eq!(left(server), 23 * IDS_PER_TICK));
@@ -584,6 +589,111 @@ fn a_batch_goes_on_where_those_before_are_not_at_work() {
     join(&server, 3, 500 * IDS_PER_TICK);
     assert_eq!(server.ids(0, shard(5), 100 * IDS_PER_TICK).map(|ids| ids.len()), Ok(102_400));
     assert_eq!(server.sleeps(), []);
+}
+
+/// The same where ids may not run ahead, so that none gather while nobody takes them.
+#[test]
+fn a_batch_goes_on_without_ids_that_gather() {
+    let server = running();
+    server.max_wait.set(400);
+    join(&server, 3, 20 * IDS_PER_TICK);
+    assert_eq!(server.ids(0, shard(5), 50 * IDS_PER_TICK).map(|ids| ids.len()), Ok(51_200));
+    assert_eq!(server.sleeps()[..4], [20_000, 20_000, 20_000, 1000].map(|us| (us, Wait::Clock)));
+    // Not while others take what there is.
+    let server = running();
+    server.max_wait.set(400);
+    join(&server, 3, 200 * IDS_PER_TICK);
+    for ms in 1..=200 {
+        server.after(ms * 1000, |server| server.batches()[3].took(IDS_PER_TICK));
+    }
+    server.ids(0, shard(5), 5 * IDS_PER_TICK).unwrap();
+    assert_eq!(server.tick(), THEN + 204);
+    // It counts as long as it waits.
+    let server = running();
+    server.max_wait.set(5000);
+    join(&server, 3, 1100 * IDS_PER_TICK);
+    for ms in 1..=1100 {
+        server.after(ms * 1000, |server| server.batches()[3].took(IDS_PER_TICK));
+    }
+    server.after(1_050_500, |server| {
+        assert_eq!(batch::left(server.batches(), shard(5), server.boot_ms()), 5 * IDS_PER_TICK);
+    });
+    server.ids(0, shard(5), 5 * IDS_PER_TICK).unwrap();
+}
+
+/// A batch of a process that was stopped for a second is no reason to refuse others. One that waits is at work.
+#[test]
+fn a_batch_is_not_refused_because_of_one_that_is_stopped() {
+    let server = running();
+    server.max_wait.set(5000);
+    let count = 1200 * IDS_PER_TICK;
+    for ms in [500, 1050] {
+        server.after(ms * 1000, move |server| {
+            let ahead = batch::left(server.batches(), shard(5), server.boot_ms());
+            assert!(ahead > 0 && ahead < count, "{ms}: {ahead}");
+        });
+    }
+    server.ids(0, shard(5), count).unwrap();
+    join(&server, 3, 4000 * IDS_PER_TICK);
+    server.pass_us(1_000_000);
+    let ahead = 4000 * IDS_PER_TICK;
+    assert_eq!(
+        server.ids(0, shard(5), count),
+        refused(Error::BatchesBefore { shard: shard(5), count, ahead })
+    );
+    server.pass_us(1000);
+    assert_eq!(server.ids(0, shard(5), count).map(|ids| ids.len()), Ok(count as usize));
+}
+
+/// Promise 4: a batch that waits for those before it does not count two flushes of the mark that those wait for.
+#[test]
+fn a_batch_does_not_count_the_flush_that_those_before_wait_for() {
+    let wait = |marks: u64| {
+        let server = running();
+        server.max_wait.set(200);
+        server.pass_us(999_000);
+        join(&server, 2, 10 * IDS_PER_TICK);
+        assert!(server.with_mark(|mark| mark.claim(server.boot_ms() + 10_000)));
+        for mark in 0..marks {
+            server.after(mark * 300_000, move |server| {
+                let tick = NOW + 2000 + mark;
+                let written = Written { tick, lsn: server.write_mark(tick), at_us: server.us() };
+                server.with_mark(|mark| mark.wrote(written, false, server.boot_ms()));
+            });
+        }
+        server.after(marks * 300_000, |server| {
+            server.flush(server.awaited());
+            let clocks = Clocks { now: server.tick(), boot_ms: server.boot_ms() };
+            server.with_mark(|mark| mark.publish(NOW + 2000, false, clocks, 0));
+            server.batches()[2].leave();
+        });
+        let ids = server.ids(0, shard(5), 3 * IDS_PER_TICK);
+        assert!(marks == 3 || server.sleeps().iter().all(|(_, wait)| *wait == Wait::Clock), "it goes on");
+        ids.map(|_| server.us() - 6_000_000)
+    };
+    assert!(wait(1).is_ok_and(|us| us > 300_000), "{:?}", wait(1));
+    assert!(wait(2).is_ok_and(|us| us > 600_000), "{:?}", wait(2));
+    assert!(wait(3).is_err(), "{:?}", wait(3));
+}
+
+/// A batch for which there is nothing within the whole wait has no place in the queue, and one that loses what it has
+/// taken takes it once more.
+#[test]
+fn the_queue_counts_what_a_batch_is_still_to_take() {
+    let left = |server: &Scripted| batch::left(server.batches(), shard(5), server.boot_ms());
+    let server = Scripted::new(NOW + 5000);
+    server.after(10_000, move |server| assert_eq!(left(server), 0));
+    assert!(server.ids(0, shard(5), 1_000_000).is_err());
+    assert!(server.us() > 5_010_000);
+
+    let server = running();
+    server.max_wait.set(400);
+    // The limit is void until the standbys have a mark.
+    server.after(100, |server| server.standbys.set(true));
+    server.acknowledge_us.set(Some(30_000));
+    server.after(500, move |server| assert_eq!(left(server), 23 * IDS_PER_TICK));
+    server.after(20_000, move |server| assert_eq!(left(server), 39 * IDS_PER_TICK));
+    assert_eq!(server.ids(0, shard(5), 40 * IDS_PER_TICK).map(|ids| ids.len()), Ok(40_960));
 }
 
 /// A jump of the clock stops minting if the setting says so, and is accepted otherwise.

@@ -268,6 +268,39 @@ fn a_mark_that_was_not_heard_of_is_written_once_more() {
     }
 }
 
+/// Promise 4: a mark that is written again and again is flushed as often, and only the first of these flushes is not
+/// counted.
+#[test]
+fn a_mark_that_is_written_again_does_not_prolong_a_wait() {
+    let server = with_standbys(0, None);
+    server.flush_us.set(900_000);
+    server.max_wait.set(10_000);
+    assert!(server.id(0, shard(5)).is_err());
+    assert!(server.written().len() > 3);
+    assert!(server.us() <= 5_000_000 + 10_000_000 + 2 * 900_000, "{}", server.us());
+}
+
+/// Promise 4: no call is refused for want of a mark that is there.
+#[test]
+fn a_mark_that_is_there_takes_no_time() {
+    let server = Scripted::new(0);
+    server.max_wait.set(0);
+    server.id(0, shard(5)).unwrap();
+    let patience = &mut Patience::default();
+    for _ in 0..4 {
+        assert_eq!(reserve(&server, NOW, NOW, patience), Ok(()));
+    }
+    // Acknowledged while it is flushed once more.
+    let server = with_standbys(0, None);
+    server.reserve_ahead.set(5000);
+    assert_eq!(server.id(0, shard(5)), not_renewed(80));
+    server.pass_us(2_000_000);
+    server.flush_us.set(500_000);
+    server.after(600_000, |server| server.acknowledge_us.set(Some(0)));
+    assert_eq!(server.id(0, shard(5)).map(|id| decode(id).tick), Ok(server.tick()));
+    assert_eq!(server.written()[..2], [NOW + 5000; 2]);
+}
+
 /// A call does not renew if it need not: neither if half of the window is left, nor if another backend renews.
 #[test]
 fn only_one_renews_early() {

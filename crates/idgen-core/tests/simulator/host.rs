@@ -72,11 +72,12 @@ impl Clocks {
 
     /// They continue: clocks that stood still are behind by that time.
     pub fn go_on(&self, now: Time, real: bool, boot: bool) {
+        let stood = self.real_ns(now);
         let Some(since) = self.stopped.take() else { return };
         let time = now - since;
         self.monotonic.set(self.monotonic.get() + time);
         if real {
-            self.step(-time.cast_signed());
+            self.step(stood - self.real_ns(now));
         }
         if boot {
             self.boot.set(self.boot.get() + time);

@@ -525,7 +525,7 @@ impl World {
                 let first = (backend.last_read.get().max(mark.floor()) << 10).max(from) + 255;
                 let end = (reach + settings.max_wait / 8 * 7 + 1) << 10;
                 let ahead = if let Error::BatchesBefore { shard, .. } = error {
-                    batch::left(&backend.shared.batches, shard)
+                    batch::left(&backend.shared.batches, shard, host.clocks.boot_ms(self.now.get()))
                 } else {
                     0
                 };
@@ -548,11 +548,15 @@ impl World {
                 settings.max_clock_jump.is_some_and(|jump| by_ms > jump) && by_ms.cast_signed() <= set
             }
             Error::MarkNotRenewed { waited_ms } => {
-                let calm = self.calm_for(host) > (self.now.get() - call.begun) + 300 * MS;
+                let took = self.now.get() - call.begun;
+                let calm = self.calm_for(host) > took + 300 * MS;
                 let names = host.file.borrow().names != Names::None;
+                // Two renewals whose windows end before the call comes to use them are no wait, a third one is. The
+                // first mark may be older than the call, the second is not.
+                let dawdles = self.plan.lulls > 0 && took > settings.reserve_ahead * MS;
                 waited_ms >= settings.max_wait
                     // On a disk in order, a flush is no reason.
-                    && (settings.max_wait < 300 && names || !calm || self.waits_for_nobody(host))
+                    && (settings.max_wait < 300 && (names || dawdles) || !calm || self.waits_for_nobody(host))
             }
             Error::ClockStands { waited_ms } => behind && waited_ms >= settings.max_wait,
             Error::Recovery => host.state.get() == State::Standby || self.calm_for(host) < 50 * MS,

@@ -596,13 +596,12 @@ impl Living {
 
     fn go_on(&self, host: &Host, real: bool, boot: bool) {
         let world = &self.world;
-        let before = host.clocks.tick(world.now.get());
+        let before = host.clocks.real_ns(world.now.get());
         host.clocks.go_on(world.now.get(), real, boot);
         host.paused.set(0);
         if boot && !real {
-            let after = host.clocks.tick(world.now.get());
             let forward = &host.shared().forward;
-            forward.set(forward.get() + ((after - before) * MS).cast_signed());
+            forward.set(forward.get() + host.clocks.real_ns(world.now.get()) - before);
         }
     }
 
