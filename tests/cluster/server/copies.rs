@@ -1,5 +1,7 @@
 //! Servers made from others: backups, standbys and upgrades, and which server follows which.
 
+use std::fs;
+
 use postgres::Client;
 use postgres::error::SqlState;
 
@@ -49,8 +51,11 @@ impl Server {
     /// The same with a choice of the build, and with these lines in the configuration.
     pub fn upgraded_to(&self, build: Build, settings: &[&str]) -> Server {
         let new = Server::new(build);
-        // From 18 on the default, and both must have them.
-        initdb(new.build, &new.dir, &["--data-checksums"]);
+        // Both must have the same size of a segment, and checksums, which are the default from 18 on.
+        let mut segments = fs::read_dir(self.dir.join("pg_wal")).expect("a folder").flatten();
+        let segment = segments.find(|file| file.file_name().len() == 24).expect("a segment");
+        let megabytes = segment.metadata().expect("a file").len() >> 20;
+        initdb(new.build, &new.dir, &["--data-checksums", &format!("--wal-segsize={megabytes}")]);
         new.configure(&["listen_addresses = ''"]);
         new.configure(settings);
         new.own_sockets();
