@@ -49,11 +49,12 @@ BEGIN
     FROM pg_namespace AS n LEFT JOIN pg_extension ON extnamespace = n.oid AND extname = 'idgen'
     WHERE (nspname = 'idgen' OR extname IS NOT NULL) AND EXISTS (
         SELECT FROM pg_roles AS r WHERE NOT rolsuper AND r.oid <> 'pg_database_owner'::regrole
-            AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER')));
+            AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER')
+                 OR pg_has_role(r.oid, extowner, 'MEMBER')));
     IF FOUND THEN
-        RAISE 'roles that are not superusers may create objects in schema % or rename it', theirs USING
+        RAISE 'roles that are not superusers may change schema %, or the extension in it', theirs USING
             DETAIL = 'The functions and views of idgen that a superuser calls there could be replaced by theirs.',
-            HINT = 'Nothing was changed. Give the schema to a superuser, and revoke CREATE on it; or drop it.';
+            HINT = 'Nothing was changed. Have a superuser own both (REASSIGN OWNED), and revoke CREATE on the schema.';
     END IF;
 END $$;
 
@@ -101,7 +102,8 @@ SELECT NOT pg_is_in_recovery() AS is_primary,
     FROM unnest(:'libraries' || '{idgen}'::text[]) AS library \gexec
 \endif
 SELECT NOT 'idgen' = ANY (format('{%s}', current_setting('shared_preload_libraries'))::text[]) AS needs_restart,
-       EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen') AS has_extension \gset
+       EXISTS (SELECT FROM pg_extension JOIN pg_roles AS r ON r.oid = extowner
+               WHERE extname = 'idgen' AND rolsuper) AS has_extension \gset
 \if :needs_restart
     \echo Now restart the server.
 \elif :has_extension

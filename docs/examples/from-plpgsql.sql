@@ -81,11 +81,12 @@ BEGIN
             USING HINT = 'Connect as that role, after GRANT EXECUTE ON FUNCTION snowflake_advance.';
     END IF;
     -- Or they could put objects of their own in the place of those that are called below.
-    IF EXISTS (SELECT FROM pg_roles AS r JOIN pg_namespace AS n ON n.oid = idgen
-               WHERE r.oid = ANY (strangers) AND r.oid <> 'pg_database_owner'::regrole
-                 AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER'))) THEN
-        RAISE 'roles that may not do all that you may can create objects in schema % of idgen', idgen
-            USING HINT = 'Revoke CREATE on the schema from them, or connect as the owner of the database.';
+    IF EXISTS (SELECT FROM pg_roles AS r, pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+               WHERE extname = 'idgen' AND r.oid = ANY (strangers) AND r.oid <> 'pg_database_owner'::regrole
+                 AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER')
+                      OR pg_has_role(r.oid, extowner, 'MEMBER'))) THEN
+        RAISE 'roles that may not do all that you may can change schema % of idgen, or the extension', idgen
+            USING HINT = 'Have a superuser own both (REASSIGN OWNED), and revoke CREATE on the schema.';
     END IF;
     SELECT string_agg(DISTINCT d.adrelid::regclass::text, ', ') INTO unread
     FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid

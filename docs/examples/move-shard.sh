@@ -472,16 +472,17 @@ for server in "${needed[@]}"; do
     [ -z "$others" ] || die "another move is at work on $server: $others"
 done
 
-# idgen_of SERVER: prints the schema of the extension, unless others may create objects in it or rename it: they could
-# put a view of their own in the place of one that is read below.
+# idgen_of SERVER: prints the schema of the extension, unless others may create objects in it or rename it, or drop the
+# extension: they could put a view of their own in the place of one that is read below.
 idgen_of() {
     on "$1" "SELECT nspname FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
              WHERE extname = 'idgen' AND NOT EXISTS (
                  SELECT FROM pg_roles AS r WHERE NOT rolsuper AND r.oid <> 'pg_database_owner'::regrole
-                     AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER')))"
+                     AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER')
+                          OR pg_has_role(r.oid, extowner, 'MEMBER')))"
 }
 idgen=$(idgen_of 'the source')
-[ -n "$idgen" ] || die "the source has no extension idgen, or not in a schema where only superusers can create objects"
+[ -n "$idgen" ] || die "the source has no extension idgen, or one that others than superusers own or can create objects beside"
 others=$(on 'the source' "
     SELECT string_agg(DISTINCT shard::text, ', ') FROM :\"idgen\".idgen_columns
     WHERE shard <> :shard AND \"schema\" IN (:'schema', :'moving', :'moved')")
@@ -531,7 +532,7 @@ if [ "$resume" = undo ]; then
 fi
 
 [ "$(idgen_of 'the target')" = "$idgen" ] || die "the target does not have the extension idgen in schema" \
-    "$idgen, where only superusers can create objects"
+    "$idgen, or others than superusers own it or can create objects beside it"
 epoch='SELECT extract(epoch FROM epoch) FROM :"idgen".idgen_status'
 source_epoch=$(on 'the source' "$epoch")
 target_epoch=$(on 'the target' "$epoch")

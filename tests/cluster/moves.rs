@@ -1305,8 +1305,11 @@ fn the_extension_must_be_where_only_superusers_create() {
     let (source, target) = two_servers();
     let before = (place(&source), place(&target));
     for (server, why) in [
-        (&target, "the target does not have the extension idgen in schema public, where only superusers"),
-        (&source, "the source has no extension idgen, or not in a schema where only superusers"),
+        (
+            &target,
+            "the target does not have the extension idgen in schema public, or others than superusers own it",
+        ),
+        (&source, "the source has no extension idgen, or one that others than superusers own"),
     ] {
         let mut client = server.connect();
         client.batch_execute("CREATE ROLE tenant; ALTER DATABASE postgres OWNER TO tenant").unwrap();
