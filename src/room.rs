@@ -5,7 +5,8 @@ use idgen_core::origins::{Origins, SAVED_IN};
 
 use crate::compat::most_origins;
 use crate::error::Error;
-use crate::pg::{backend, origin};
+use crate::pg::origin;
+use crate::server::check_administrator;
 use crate::shmem;
 
 /// The replication origins that the last checkpoint saved, as far as they can be read. The server starts with
@@ -42,13 +43,7 @@ pub fn check(origins: Origins) -> Result<(), Error> {
 /// the server could continue to mint below a limit that is no longer stored; 53400 if PostgreSQL has left the mark
 /// on disk for lack of room, from where it would come back.
 pub fn remove_mark() -> Result<bool, Error> {
-    const ACTION: &str = "remove the mark of ids";
-    if !backend::superuser() {
-        return Err(Error::NotSuperuser(ACTION));
-    }
-    if backend::in_recovery() {
-        return Err(Error::InRecovery(ACTION));
-    }
+    check_administrator("remove the mark of ids")?;
     if shmem::shared().is_ok() {
         return Err(Error::StillPreloaded);
     }

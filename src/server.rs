@@ -78,6 +78,20 @@ fn known(mark: Option<Progress>) -> Result<Tick, Error> {
     }
 }
 
+/// Checks that the user may change the mark, and that this server can, for messages such as "must be superuser to ...".
+///
+/// # Errors
+/// 42501 if the user is not a superuser; 25006 in recovery.
+pub fn check_administrator(action: &'static str) -> Result<(), Error> {
+    if !backend::superuser() {
+        return Err(Error::NotSuperuser(action));
+    }
+    if backend::in_recovery() {
+        return Err(Error::InRecovery(action));
+    }
+    Ok(())
+}
+
 /// Makes the stored mark count from `idgen.epoch`, which must equal `epoch`. Returns whether the mark counted from
 /// another epoch before. The mark stays the same tick, so no id is repeated, whichever way the epoch has moved.
 ///
@@ -85,13 +99,7 @@ fn known(mark: Option<Progress>) -> Result<Tick, Error> {
 /// 42501 if the user is not a superuser; 25006 in recovery; 55000 if the library was not preloaded or has no epoch;
 /// 22023 for another epoch; 2200H if the mark is the last possible one.
 pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
-    const ACTION: &str = "accept another epoch";
-    if !backend::superuser() {
-        return Err(Error::NotSuperuser(ACTION));
-    }
-    if backend::in_recovery() {
-        return Err(Error::InRecovery(ACTION));
-    }
+    check_administrator("accept another epoch")?;
     shmem::shared()?;
     let ours = settings::epoch()?;
     if ours.timestamp() != epoch {
@@ -118,13 +126,7 @@ pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
 /// 42501 if the user is not a superuser; 25006 in recovery; 55000 if the library was not preloaded or has no epoch, or
 /// if the clock is before it; 2200H if the clock is past the range of ids.
 pub fn accept_clock() -> Result<u64, Error> {
-    const ACTION: &str = "accept the system clock";
-    if !backend::superuser() {
-        return Err(Error::NotSuperuser(ACTION));
-    }
-    if backend::in_recovery() {
-        return Err(Error::InRecovery(ACTION));
-    }
+    check_administrator("accept the system clock")?;
     let server = server()?;
     let clocks = renew::clocks(&server)?;
     if clocks.now > MAX_TICK {
