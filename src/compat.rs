@@ -3,7 +3,7 @@
 
 use std::ffi::CStr;
 
-use idgen_core::server::Wait;
+use idgen_core::host::Wait;
 use pgrx::pg_sys;
 
 /// The first minor release, as `server_version_num` counts, in which the status of synchronous standbys in shared

@@ -1,12 +1,12 @@
 //! Points at which tests make a backend die or fail. A release contains none of this.
 
-use idgen_core::server::Point;
+use idgen_core::host::Point;
 
 /// Does what the setting `idgen.fault` asks for at this point: "POINT kill", "POINT terminate" (as
 /// pg_terminate_backend does), "POINT stop" until it is told to continue, or "POINT error".
 #[cfg(feature = "pg_test")]
 pub fn point(point: Point) {
-    use idgen_core::server::Wait;
+    use idgen_core::host::Wait;
     use nix::sys::signal::{Signal, raise};
 
     let name = match point {

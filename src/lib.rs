@@ -7,8 +7,8 @@
 //! |---|---|
 //! | `functions` | the SQL entry points, a few lines each; `sql/idgen.sql` declares them |
 //! | `room` | whether PostgreSQL has room for the mark, and its removal |
-//! | `mutant` | the server that mints ids, in tests a wrong one |
-//! | `server` | the server trait of the core, implemented on PostgreSQL |
+//! | `mutant` | the host in which ids are minted in tests, which may be wrong |
+//! | `host` | the host of the core, implemented on PostgreSQL |
 //! | `fault` | the points at which tests make a backend die |
 //! | `clock` | reading the clock |
 //! | `settings` | all settings, with the reasons for their defaults |
@@ -23,8 +23,13 @@
 
 mod functions;
 mod room;
+#[cfg(not(feature = "pg_test"))]
+use host as minting_host;
+#[cfg(feature = "pg_test")]
 mod mutant;
-mod server;
+#[cfg(feature = "pg_test")]
+use mutant as minting_host;
+mod host;
 mod fault;
 mod clock;
 mod settings;
@@ -63,7 +68,7 @@ pub extern "C-unwind" fn _PG_init() {
 /// database down. Without room for the mark, PostgreSQL may end the server in a moment, so that is logged now.
 fn log_problems() {
     let origins = room::saved_origins();
-    for problem in room::check(origins).err().into_iter().chain(server::problem(origins.mark)) {
+    for problem in room::check(origins).err().into_iter().chain(host::check_minting(origins.mark).err()) {
         problem.log(pgrx::PgLogLevel::WARNING);
     }
 }

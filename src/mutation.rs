@@ -52,15 +52,11 @@ mutations! {
     FollowsClock = "follows-clock",
     /// The clock is not read for every id.
     OldClock = "old-clock",
-    /// Ids run ahead of the clock as far as they like.
-    FarAhead = "far-ahead",
     /// All shards are allowed.
     AnyShard = "any-shard",
-    /// Some ids are of the next shard.
-    OtherShard = "other-shard",
     /// The slot of a shard is changed without its lock.
     NoLock = "no-lock",
-    /// An advance is forgotten in a crash, and does not wait for leases to end.
+    /// An advance leaves the slot as it is.
     AdvanceForgotten = "advance-forgotten",
     /// The horizon does not look at prepared transactions.
     NoPrepared = "no-prepared",
@@ -72,8 +68,6 @@ mutations! {
     ClaimForever = "claim-forever",
     /// A session that has waited for standbys for a while no longer checks them.
     GivesUp = "gives-up",
-    /// No call waits.
-    NoWait = "no-wait",
     /// A session that began in recovery stays there.
     StaysInRecovery = "stays-in-recovery",
 }

@@ -32,7 +32,8 @@ mod tests {
     fn settings_are_read() {
         Spi::run("SET idgen.shard = 77; SET idgen.max_lease = 5; SET idgen.max_wait = '2s'").expect("SET");
         assert_eq!(settings::shard().map(i32::from), Ok(77));
-        assert_eq!((settings::max_lease(), settings::max_wait_ms()), (5, 2000));
+        let current = settings::current().expect("an epoch");
+        assert_eq!((current.max_lease, current.max_wait_ms), (5, 2000));
         assert_eq!(get::<i32>("SELECT shard_of(snowflake_next_id())"), 77);
         assert_eq!(SESSION.last_id(), Some(get::<i64>("SELECT snowflake_last_id()")));
     }

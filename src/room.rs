@@ -6,7 +6,7 @@ use idgen_core::origins::{Origins, SAVED_IN};
 use crate::compat::most_origins;
 use crate::error::Error;
 use crate::pg::origin;
-use crate::server::check_administrator;
+use crate::host::check_administrator;
 use crate::shmem;
 
 /// The replication origins that the last checkpoint saved, as far as they can be read. The server starts with
@@ -44,7 +44,7 @@ pub fn check(origins: Origins) -> Result<(), Error> {
 /// on disk for lack of room, from where it would come back.
 pub fn remove_mark() -> Result<bool, Error> {
     check_administrator("remove the mark of ids")?;
-    if shmem::shared().is_ok() {
+    if shmem::segment().is_ok() {
         return Err(Error::StillPreloaded);
     }
     let origins = origins();

@@ -1,12 +1,12 @@
 //! The state that a backend keeps between calls.
 
-use idgen_core::mint::{Kept, Session};
+use idgen_core::mint::Session;
 
-use crate::pg::backend::Local;
+use crate::pg::backend::{self, Local};
 use crate::shmem;
 
 /// The state of this backend. It is empty at fork.
-pub static SESSION: Local<Session> = Local::new(Session::new(Kept::NOTHING));
+pub static SESSION: Local<Session> = Local::new(Session::new());
 
 /// Forgets the lease, so that the next call visits its shard.
 pub fn drop_lease() {
@@ -14,13 +14,14 @@ pub fn drop_lease() {
 }
 
 /// Marks the ids of this transaction as settled. Call it when its rows are visible to others, or gone.
+///
+/// A parallel worker runs small transactions of its own when it starts; their end says nothing about the transaction
+/// of its leader, whose floor the worker publishes.
 pub fn transaction_ended() {
-    if let Ok(shared) = shmem::shared() {
-        shared.clear_start();
-        // A backend that is terminated while its batch waits does not come back to withdraw it.
-        if let Some(batch) = shared.own_batch() {
-            batch.leave();
-        }
+    if let Ok(segment) = shmem::segment()
+        && let Some(own) = backend::number().and_then(|number| segment.backends().get(number))
+    {
+        own.transaction_ended();
     }
     SESSION.transaction_ended();
 }

@@ -3,10 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
 
-use idgen_core::Shard;
-use idgen_core::epoch::Epoch;
-use idgen_core::id::{IDS_PER_TICK, SHARDS};
-use idgen_core::shard_set::ShardSet;
+use idgen_core::settings::Settings;
+use idgen_ids::id::{IDS_PER_TICK, SHARDS};
+use idgen_ids::shard_set::ShardSet;
+use idgen_ids::{Epoch, Shard};
 use pgrx::guc::{GucContext, GucFlags, GucSetting};
 
 use crate::error::Error;
@@ -43,8 +43,8 @@ static MAX_LEASE: Local<Cell<i32>> = Local::new(Cell::new(64));
 /// One second: two small WAL records per second under load, and only a second of ids is skipped after a crash.
 static RESERVE_AHEAD_MS: Local<Cell<i32>> = Local::new(Cell::new(1000));
 
-/// Three seconds. A run of the server begins at the mark that the previous one left, up to this far ahead of the ids,
-/// or [`idgen_core::mint::MOST_LATE_REACH_MS`] after a late mark. Waiting for it must not take longer than the default
+/// Three seconds. An incarnation of the server begins at the mark that the previous one left, up to this far ahead of the ids,
+/// or [`idgen_core::mark::MOST_LATE_REACH_MS`] after a late mark. Waiting for it must not take longer than the default
 /// of `idgen.max_wait`, even for ids that count in seconds, or every call would fail for a while after each start.
 const MAX_RESERVE_AHEAD_MS: i32 = 3000;
 
@@ -273,14 +273,15 @@ pub fn check_allowed_shards() -> Result<(), Error> {
 /// Whether this server may mint for a shard.
 #[inline]
 pub fn allows(shard: Shard) -> bool {
+    #[cfg(feature = "pg_test")]
+    if mutation::is(mutation::Mutation::AnyShard) {
+        return true;
+    }
     !BAD_ALLOWED_SHARDS.get() && ALLOWED.borrow().contains(shard)
 }
 
 /// Checks that this server may mint for a shard.
-///
-/// # Errors
-/// 55000 if it may not.
-pub fn check_allowed(shard: Shard) -> Result<(), Error> {
+fn check_allowed(shard: Shard) -> Result<(), Error> {
     if allows(shard) {
         return Ok(());
     }
@@ -297,29 +298,35 @@ pub fn check_files() -> Result<(), Error> {
     setting::not_taken("idgen.").next().map_or(Ok(()), |name| Err(Error::NotTaken(name)))
 }
 
-/// How many milliseconds ids may run ahead of the clock.
-pub fn max_ahead_ms() -> u64 {
-    MAX_AHEAD_MS.get().unsigned_abs().into()
+/// The settings for a call that mints no ids, or for many shards.
+///
+/// # Errors
+/// 55000 if the configured epoch was not accepted.
+pub fn current() -> Result<Settings, Error> {
+    let unsigned = |value: &Local<Cell<i32>>| u64::from(value.get().unsigned_abs());
+    Ok(Settings {
+        epoch: epoch()?,
+        max_ahead_ms: unsigned(&MAX_AHEAD_MS),
+        max_wait_ms: unsigned(&MAX_WAIT_MS),
+        max_lease: unsigned(&MAX_LEASE),
+        reserve_ahead_ms: unsigned(&RESERVE_AHEAD_MS),
+        max_clock_jump_ms: u64::try_from(MAX_CLOCK_JUMP_MS.get()).ok(),
+    })
 }
 
-/// How many milliseconds a call may wait.
-pub fn max_wait_ms() -> u64 {
-    MAX_WAIT_MS.get().unsigned_abs().into()
+/// The settings for a call that mints ids of a shard.
+///
+/// # Errors
+/// 55000 if the configured epoch was not accepted, or if this server may not mint for the shard.
+pub fn for_shard(shard: Shard) -> Result<Settings, Error> {
+    let settings = current()?;
+    check_allowed(shard)?;
+    Ok(settings)
 }
 
-/// The longest lease.
-pub fn max_lease() -> u64 {
-    MAX_LEASE.get().unsigned_abs().into()
-}
-
-/// How far ahead of the ids the durable mark is written, in milliseconds.
-pub fn reserve_ahead_ms() -> u64 {
-    RESERVE_AHEAD_MS.get().unsigned_abs().into()
-}
-
-/// The forward jump of the clock, in milliseconds, that stops minting; `None` if any is allowed.
-pub fn max_clock_jump_ms() -> Option<u64> {
-    u64::try_from(MAX_CLOCK_JUMP_MS.get()).ok()
+/// As [`for_shard`], without a reason.
+pub fn if_allowed(shard: Shard) -> Option<Settings> {
+    if allows(shard) { current().ok() } else { None }
 }
 
 /// The point at which tests want a backend to die or fail.

@@ -1,96 +1,74 @@
-//! Shared memory: the slots of all shards, each with its own LWLock; the state of the high-water mark, with another
-//! LWLock; and of each backend, the start of its transaction and its batch.
+//! Shared memory: the state of the protocol, which the core lays out, behind LWLocks; the counters of refused calls;
+//! and the part of each backend.
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use std::{ptr, slice};
 
-use idgen_core::batch::Batch;
-use idgen_core::epoch::Timestamptz;
-use idgen_core::id::SHARDS;
-use idgen_core::js::{JS_SHARDS, JsShard};
-use idgen_core::mark::Mark;
-use idgen_core::position::Grid;
-use idgen_core::server::Wait;
-use idgen_core::shared::{Published, Start};
+use idgen_core::host::Wait;
+use idgen_core::shared::{Backend, Guarded, Locks, Shared, Slotted};
 use idgen_core::slot::Slot;
-use idgen_core::{Shard, Tick};
+use idgen_ids::epoch::Timestamptz;
+use idgen_ids::{JsShard, Shard};
 use pgrx::pg_sys;
 
 use crate::compat::{name_tranche, new_tranche, wait_event};
 use crate::error::{Error, Reason};
 use crate::pg::backend;
 
-/// A slot and its lock on one cache line. A visit writes only this line, and shards never contend with each other.
-#[repr(C, align(64))]
-pub struct LockedSlot<S> {
-    lock: UnsafeCell<pg_sys::LWLock>,
-    slot: UnsafeCell<Slot<S>>,
+/// PostgreSQL's LWLocks.
+pub struct LwLocks;
+
+impl Locks for LwLocks {
+    type Of<T: Copy> = Locked<T>;
+    type Many<T: Copy, const N: usize> = [Locked<T>; N];
 }
 
-const _: () = assert!(size_of::<LockedSlot<Shard>>() == 64 && size_of::<LockedSlot<JsShard>>() == 64);
+/// A value and its lock. A slot and its lock are on one cache line: a visit writes only this line, and shards never
+/// contend with each other.
+#[repr(C, align(64))]
+pub struct Locked<T> {
+    lock: UnsafeCell<pg_sys::LWLock>,
+    value: UnsafeCell<T>,
+}
 
-impl<S: Grid> LockedSlot<S> {
-    /// Runs `f` on the slot under its lock. `f` must not sleep, flush, allocate or raise an error.
+const _: () = assert!(size_of::<Locked<Slot<Shard>>>() == 64 && size_of::<Locked<Slot<JsShard>>>() == 64);
+
+impl<T: Copy> Guarded<T> for Locked<T> {
     #[inline]
-    pub fn change<T>(&self, f: impl FnOnce(&mut Slot<S>) -> T) -> T {
-        let LockedSlot { lock, slot } = self;
-        // SAFETY: the exclusive lock makes this the only reference to the slot.
-        unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || f(&mut *slot.get())) }
+    fn change<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        let Locked { lock, value } = self;
+        // SAFETY: the exclusive lock makes this the only reference to the value.
+        unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || f(&mut *value.get())) }
     }
 
-    /// A copy of the slot.
-    pub fn copy(&self) -> Slot<S> {
-        let LockedSlot { lock, slot } = self;
+    fn copy(&self) -> T {
+        let Locked { lock, value } = self;
         // SAFETY: the shared lock keeps writers out.
-        unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_SHARED, || *slot.get()) }
+        unsafe { locked(lock.get(), pg_sys::LWLockMode::LW_SHARED, || *value.get()) }
     }
 }
-
-/// The state of the high-water mark. The first cache line is read for every id and written at a renewal; the rest
-/// is accessed only at a renewal.
-#[repr(C, align(64))]
-struct SharedMark {
-    published: Published,
-    /// When the counters began. It is here because there is room on the line, and it is rarely written.
-    counted_since: AtomicI64,
-    /// The time since which a mark has been awaited, if one is, in milliseconds since boot. It is here for the same
-    /// reason.
-    awaited_since_ms: AtomicU64,
-    guarded: Guarded,
-}
-
-#[repr(C, align(64))]
-struct Guarded {
-    lock: UnsafeCell<pg_sys::LWLock>,
-    mark: UnsafeCell<Mark>,
-    renewed: UnsafeCell<pg_sys::ConditionVariable>,
-}
-
-/// The number of calls refused for each [`Reason`].
-#[repr(C, align(64))]
-struct Refusals([AtomicU64; Reason::ALL.len()]);
 
 /// Everything that idgen keeps in shared memory, except for what belongs to a backend. Initially all zero.
 #[repr(C)]
-pub struct Shared {
-    mark: SharedMark,
-    /// A slot for each shard.
-    pub slots: [LockedSlot<Shard>; SHARDS],
-    /// A slot for each shard of JavaScript-safe ids.
-    pub js_slots: [LockedSlot<JsShard>; JS_SHARDS],
-    refusals: Refusals,
+pub struct Segment {
+    /// The state on which the protocol works. Its first cache line is read for every id, and written at a renewal.
+    pub shared: Shared<LwLocks>,
+    renewed: UnsafeCell<pg_sys::ConditionVariable>,
+    /// When the counters began.
+    counted_since: AtomicI64,
+    /// The number of calls refused for each [`Reason`].
+    refusals: [AtomicU64; Reason::ALL.len()],
 }
 
-/// The size of shared memory in bytes: 528 KiB for the slots, 256 bytes for the mark, and 192 for refused calls.
-const SIZE: usize = size_of::<Shared>();
+/// The size of shared memory in bytes: 528 KiB for the slots, and less than a KiB for the rest.
+const SIZE: usize = size_of::<Segment>();
 
 const TRANCHE: &CStr = c"idgen";
 
-static STARTS: AtomicPtr<Start> = AtomicPtr::new(ptr::null_mut());
-static BATCHES: AtomicPtr<Batch> = AtomicPtr::new(ptr::null_mut());
-static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
+static BACKENDS: AtomicPtr<Backend> = AtomicPtr::new(ptr::null_mut());
+static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(ptr::null_mut());
 static mut PREVIOUS_REQUEST_HOOK: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP_HOOK: pg_sys::shmem_startup_hook_type = None;
 
@@ -113,8 +91,7 @@ unsafe extern "C-unwind" fn request() {
             previous();
         }
         pg_sys::RequestAddinShmemSpace(SIZE);
-        pg_sys::RequestAddinShmemSpace(backend::most() * size_of::<Start>());
-        pg_sys::RequestAddinShmemSpace(backend::most() * size_of::<Batch>());
+        pg_sys::RequestAddinShmemSpace(backend::most() * size_of::<Backend>());
     }
 }
 
@@ -124,45 +101,34 @@ unsafe extern "C-unwind" fn request() {
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn startup() {
     // SAFETY: called by PostgreSQL as its shmem_startup_hook. The memory is as large as requested and aligned to
-    // PG_CACHE_LINE_SIZE, which is at least the 64 bytes that a LockedSlot requires.
+    // PG_CACHE_LINE_SIZE, which is at least the 64 bytes that a Locked value requires.
     unsafe {
         if let Some(previous) = PREVIOUS_STARTUP_HOOK {
             previous();
         }
-        let (mut found, mut starts_found, mut batches_found) = (false, false, false);
-        let shared: *mut Shared = pg_sys::ShmemInitStruct(c"idgen".as_ptr(), SIZE, &mut found).cast();
-        let size = backend::most() * size_of::<Start>();
-        let starts: *mut Start =
-            pg_sys::ShmemInitStruct(c"idgen transactions".as_ptr(), size, &mut starts_found).cast();
-        let size = backend::most() * size_of::<Batch>();
-        let batches: *mut Batch =
-            pg_sys::ShmemInitStruct(c"idgen batches".as_ptr(), size, &mut batches_found).cast();
+        let (mut found, mut backends_found) = (false, false);
+        let segment: *mut Segment = pg_sys::ShmemInitStruct(c"idgen".as_ptr(), SIZE, &mut found).cast();
+        let size = backend::most() * size_of::<Backend>();
+        let backends: *mut Backend =
+            pg_sys::ShmemInitStruct(c"idgen backends".as_ptr(), size, &mut backends_found).cast();
         if !found {
-            shared.write_bytes(0, 1);
+            segment.write_bytes(0, 1);
             let tranche = new_tranche(TRANCHE);
-            (*shared).mark.counted_since.store(backend::timestamp(), Ordering::Relaxed);
-            let guarded = &(*shared).mark.guarded;
-            pg_sys::LWLockInitialize(guarded.lock.get(), tranche);
-            pg_sys::ConditionVariableInit(guarded.renewed.get());
-            for locked in &(*shared).slots {
-                pg_sys::LWLockInitialize(locked.lock.get(), tranche);
-            }
-            for locked in &(*shared).js_slots {
-                pg_sys::LWLockInitialize(locked.lock.get(), tranche);
-            }
+            let Segment { shared, renewed, counted_since, .. } = &*segment;
+            counted_since.store(backend::timestamp(), Ordering::Relaxed);
+            pg_sys::ConditionVariableInit(renewed.get());
+            pg_sys::LWLockInitialize(shared.mark.lock.get(), tranche);
+            Shard::all().for_each(|shard| pg_sys::LWLockInitialize(shard.slot(shared).lock.get(), tranche));
+            JsShard::all().for_each(|shard| pg_sys::LWLockInitialize(shard.slot(shared).lock.get(), tranche));
         }
-        if !starts_found {
+        if !backends_found {
             for number in 0..backend::most() {
-                starts.add(number).write(Start::none());
+                backends.add(number).write(Backend::new());
             }
         }
-        if !batches_found {
-            batches.write_bytes(0, backend::most());
-        }
-        name_tranche((*(*shared).mark.guarded.lock.get()).tranche.into(), TRANCHE);
-        STARTS.store(starts, Ordering::Relaxed);
-        BATCHES.store(batches, Ordering::Relaxed);
-        SHARED.store(shared, Ordering::Relaxed);
+        name_tranche((*(*segment).shared.mark.lock.get()).tranche.into(), TRANCHE);
+        BACKENDS.store(backends, Ordering::Relaxed);
+        SEGMENT.store(segment, Ordering::Relaxed);
     }
 }
 
@@ -170,10 +136,11 @@ unsafe extern "C-unwind" fn startup() {
 ///
 /// # Errors
 /// 55000 if the library was not preloaded.
-pub fn shared() -> Result<&'static Shared, Error> {
-    let shared = SHARED.load(Ordering::Relaxed);
+#[inline]
+pub fn segment() -> Result<&'static Segment, Error> {
+    let segment = SEGMENT.load(Ordering::Relaxed);
     // SAFETY: if it is not null, startup() has initialized it, and shared memory outlives the process.
-    unsafe { shared.as_ref() }.ok_or(Error::NotPreloaded)
+    unsafe { segment.as_ref() }.ok_or(Error::NotPreloaded)
 }
 
 unsafe extern "C-unwind" {
@@ -199,122 +166,48 @@ unsafe fn locked<T>(lock: *mut pg_sys::LWLock, mode: pg_sys::LWLockMode::Type, f
     }
 }
 
-impl Shared {
-    /// Runs `f` on the state of the high-water mark under its lock, and publishes it. `f` must not sleep, flush,
-    /// allocate or raise an error. It runs on a copy under the shared lock first, and if it leaves that as it was, as
-    /// most readers of the horizon do, nothing else is done.
-    pub fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
-        let SharedMark { published, guarded, .. } = &self.mark;
-        // SAFETY: the shared lock keeps writers out, and the exclusive lock makes this the only reference to the state.
-        unsafe {
-            let before = locked(guarded.lock.get(), pg_sys::LWLockMode::LW_SHARED, || *guarded.mark.get());
-            let mut copy = before;
-            let result = f(&mut copy);
-            if copy == before {
-                return result;
-            }
-            locked(guarded.lock.get(), pg_sys::LWLockMode::LW_EXCLUSIVE, || {
-                let mark = &mut *guarded.mark.get();
-                let result = f(mark);
-                published.publish(mark);
-                result
-            })
-        }
-    }
-
-    /// The published part of the mark.
-    #[inline]
-    pub fn published(&self) -> &Published {
-        &self.mark.published
-    }
-
+impl Segment {
     /// When the counters began: at the start of the server, or the last reset.
     pub fn counted_since(&self) -> Timestamptz {
-        self.mark.counted_since.load(Ordering::Relaxed)
-    }
-
-    /// Records that a mark is being written now, in milliseconds since boot, and that none was awaited.
-    pub fn await_from(&self, boot_ms: u64) {
-        self.mark.awaited_since_ms.store(boot_ms, Ordering::Relaxed);
-    }
-
-    /// The time recorded by [`Shared::await_from`].
-    pub fn awaited_since(&self) -> u64 {
-        self.mark.awaited_since_ms.load(Ordering::Relaxed)
+        self.counted_since.load(Ordering::Relaxed)
     }
 
     /// Counts a refused call.
     pub fn count_refusal(&self, reason: Reason) {
-        self.refusals.0[reason as usize].fetch_add(1, Ordering::Relaxed);
+        self.refusals[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The number of calls refused for that reason.
     pub fn refused(&self, reason: Reason) -> u64 {
-        self.refusals.0[reason as usize].load(Ordering::Relaxed)
+        self.refusals[reason as usize].load(Ordering::Relaxed)
     }
 
     /// Resets the counters of all slots, and those of refused calls.
     pub fn reset_counters(&self) {
-        self.mark.counted_since.store(backend::timestamp(), Ordering::Relaxed);
-        for slot in &self.slots {
-            slot.change(Slot::reset_counters);
-        }
-        for slot in &self.js_slots {
-            slot.change(Slot::reset_counters);
-        }
-        for refused in &self.refusals.0 {
+        self.counted_since.store(backend::timestamp(), Ordering::Relaxed);
+        Shard::all().for_each(|shard| shard.slot(&self.shared).change(Slot::reset_counters));
+        JsShard::all().for_each(|shard| shard.slot(&self.shared).change(Slot::reset_counters));
+        for refused in &self.refusals {
             refused.store(0, Ordering::Relaxed);
         }
     }
 
-    /// The starts of the open transactions of all backends.
-    fn starts(&self) -> &'static [Start] {
+    /// The state that each backend shares with the others.
+    pub fn backends(&self) -> &'static [Backend] {
         // SAFETY: startup() has initialized them, and shared memory outlives the process.
-        unsafe { slice::from_raw_parts(STARTS.load(Ordering::Relaxed), backend::most()) }
-    }
-
-    /// Publishes that the open transaction mints ids of `tick` or later.
-    pub fn publish_start(&self, tick: Tick) {
-        if let Some(start) = backend::transaction_owner().and_then(|owner| self.starts().get(owner)) {
-            start.publish(tick);
-        }
-    }
-
-    /// Withdraws what this backend's transaction, including its parallel workers, has published. A parallel worker
-    /// runs small transactions of its own when it starts; their end says nothing about the transaction of its
-    /// leader.
-    pub fn clear_start(&self) {
-        if let Some(start) = backend::number().and_then(|owner| self.starts().get(owner)) {
-            start.clear();
-        }
-    }
-
-    /// Lower bound of the ticks of the ids of all open transactions.
-    pub fn oldest_start(&self) -> Tick {
-        Start::oldest(self.starts())
-    }
-
-    /// The batches of all backends.
-    pub fn batches(&self) -> &'static [Batch] {
-        // SAFETY: as in starts().
-        unsafe { slice::from_raw_parts(BATCHES.load(Ordering::Relaxed), backend::most()) }
-    }
-
-    /// The batch of this backend.
-    pub fn own_batch(&self) -> Option<&'static Batch> {
-        self.batches().get(backend::number()?)
+        unsafe { slice::from_raw_parts(BACKENDS.load(Ordering::Relaxed), backend::most()) }
     }
 
     /// Wakes the backends that wait for the mark to be renewed.
     pub fn wake_waiting(&self) {
         // SAFETY: initialized in startup().
-        unsafe { pg_sys::ConditionVariableBroadcast(self.mark.guarded.renewed.get()) }
+        unsafe { pg_sys::ConditionVariableBroadcast(self.renewed.get()) }
     }
 
-    /// Sleeps until `done` is true, until [`Shared::wake_waiting`], or for `ms` milliseconds. Raises the error of a
+    /// Sleeps until `done` is true, until [`Segment::wake_waiting`], or for `ms` milliseconds. Raises the error of a
     /// cancel, of statement_timeout or of a shutdown.
     pub fn wait_for_mark(&self, ms: u64, done: impl FnOnce() -> bool) {
-        let renewed = self.mark.guarded.renewed.get();
+        let renewed = self.renewed.get();
         let event = wait_event(Wait::Mark);
         // SAFETY: initialized in startup(). Preparing before evaluating `done` ensures that no wake-up is missed.
         // After an error, the abort of the transaction cancels the sleep.

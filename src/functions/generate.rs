@@ -2,16 +2,16 @@
 
 use std::vec;
 
-use idgen_core::js::JsShard;
-use idgen_core::position::{Grid, Run};
-use idgen_core::{OutOfRange, Shard, mint};
+use idgen_core::mint;
+use idgen_core::position::{LayoutShard, Run};
+use idgen_ids::{JsShard, OutOfRange, Shard};
 use pgrx::pg_extern;
 use pgrx::pg_sys::panic::ErrorReport;
 
 use crate::error::Error;
-use crate::mutant::{self, server};
+use crate::host::count_refusal;
+use crate::minting_host::host;
 use crate::pg::call::{Call, hot_entry};
-use crate::server::counted;
 use crate::session::SESSION;
 use crate::settings;
 
@@ -21,31 +21,37 @@ fn shard_argument<S: TryFrom<i32, Error = OutOfRange>>(shard: Option<i32>) -> Re
 
 hot_entry!(
     snowflake_next_id_wrapper,
-    |call: Call| mint::at_once(&server().ok()?, &SESSION, Shard::try_from(call.int4(0)?).ok()?),
-    |call: Call| shard_argument(call.int4(0)).and_then(next_id).map_err(counted)
+    |call: Call| at_once(Shard::try_from(call.int4(0)?).ok()?),
+    |call: Call| shard_argument(call.int4(0)).and_then(next_id).map_err(count_refusal)
 );
 
 hot_entry!(
     snowflake_next_id_of_session_wrapper,
-    |_| mint::at_once(&server().ok()?, &SESSION, settings::shard().ok()?),
+    |_| at_once(settings::shard().ok()?),
     |_| {
         // Report a missing preload first, whatever else is missing.
-        server().and_then(|_| next_id(settings::shard()?)).map_err(counted)
+        host().and_then(|_| next_id(settings::shard()?)).map_err(count_refusal)
     }
 );
 
+#[inline]
+fn at_once(shard: Shard) -> Option<i64> {
+    mint::at_once(&host().ok()?, &SESSION, shard, || settings::if_allowed(shard))
+}
+
 fn next_id(shard: Shard) -> Result<i64, Error> {
-    mutant::next_id(&server()?, &SESSION, shard)
+    mint::next_id(&host()?, &settings::for_shard(shard)?, &SESSION, shard)
 }
 
 hot_entry!(snowflake_next_ids_wrapper, |call: Call| call.next_of_set::<Batch>(), |call: Call| call
-    .begin_or_end_set(|| next_ids(call).map_err(counted)));
+    .begin_or_end_set(|| next_ids(call).map_err(count_refusal)));
 
 fn next_ids(call: Call) -> Result<Batch, Error> {
     let shard = shard_argument(call.int4(0))?;
     let count = call.int4(1).ok_or(Error::Null("count"))?;
     let count = u64::try_from(count).map_err(|_| Error::NegativeCount(count))?;
-    Ok(Batch::new(shard, mint::next_ids(&server()?, &SESSION, shard, count)?))
+    let host = host()?;
+    Ok(Batch::new(shard, mint::next_ids(&host, &settings::for_shard(shard)?, &SESSION, shard, count)?))
 }
 
 /// The ids of some runs, one after the other.
@@ -76,8 +82,10 @@ impl Iterator for Batch {
 
 #[pg_extern(sql = false)]
 fn snowflake_next_id_js(shard: Option<i32>) -> Result<i64, ErrorReport> {
-    let mint = |shard: JsShard| mint::next_id_js(&server()?, &SESSION, shard);
-    Ok(shard_argument(shard).and_then(mint).map_err(counted)?)
+    let mint = |shard: JsShard| {
+        mint::next_id_js(&host()?, &settings::for_shard(shard.into())?, &SESSION, shard)
+    };
+    Ok(shard_argument(shard).and_then(mint).map_err(count_refusal)?)
 }
 
 #[pg_extern(sql = false)]
@@ -87,6 +95,10 @@ fn snowflake_last_id() -> Result<i64, ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn snowflake_advance(shard: Option<i32>, past: Option<i64>) -> Result<i64, ErrorReport> {
-    let advance = |shard| mutant::advance(&server()?, &SESSION, shard, past.ok_or(Error::Null("past"))?);
-    Ok(shard_argument(shard).and_then(advance).map_err(counted)?)
+    let advance = |shard| {
+        let (host, past) = (host()?, past.ok_or(Error::Null("past"))?);
+        settings::check_allowed_shards()?;
+        mint::advance(&host, &settings::current()?, &SESSION, shard, past)
+    };
+    Ok(shard_argument(shard).and_then(advance).map_err(count_refusal)?)
 }

@@ -1,26 +1,26 @@
 //! The functions behind the views `idgen_status`, `idgen_shard_stats` and `idgen_refusals`, the safe horizon, the
 //! reset of the counters, the removal of the mark, the acceptance of another epoch or of the clock, and the check.
 
-use idgen_core::epoch::{Epoch, Timestamptz};
-use idgen_core::id::MAX_TICK;
-use idgen_core::js::JsShard;
-use idgen_core::mark::{Clocks, Mark};
-use idgen_core::mint::{self, QUEUE_MS};
-use idgen_core::origins::{MARK_ORIGIN, Progress};
-use idgen_core::position::Grid;
-use idgen_core::server::{Server, Slots};
+use idgen_core::host::Host;
+use idgen_core::mark::{Clocks, MarkState, Progress, renewal};
+use idgen_core::position::LayoutShard;
+use idgen_core::settings::{QUEUE_MS, Settings};
+use idgen_core::shared::{Guarded, Slotted};
 use idgen_core::slot::Counters;
-use idgen_core::{Shard, Tick, check, horizon, renew};
+use idgen_core::{check, horizon};
+use idgen_ids::epoch::Timestamptz;
+use idgen_ids::id::MAX_TICK;
+use idgen_ids::{Epoch, JsShard, Shard, Tick};
 use pgrx::datum::Interval;
 use pgrx::iter::TableIterator;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{name, pg_extern};
 
 use crate::error::{Error, Reason, sqlstate};
-use crate::mutant;
+use crate::host::{Postgres, accept_clock, accept_epoch, check_minting, count_refusal, host, uncounted};
+use crate::minting_host;
 use crate::pg::{backend, origin, standbys};
 use crate::room;
-use crate::server::{Postgres, accept_clock, accept_epoch, counted, problem, server, uncounted};
 use crate::settings;
 use crate::shmem;
 
@@ -55,26 +55,31 @@ fn idgen_status() -> Result<
     >,
     ErrorReport,
 > {
-    let server = server()?;
+    let host = host()?;
+    let settings = settings::current().ok();
     let (in_use, furthest) =
-        all_last_ticks(server).fold((0, 0), |(in_use, furthest), tick| (in_use + 1, furthest.max(tick)));
-    let clocks = renew::clocks(&server).ok();
+        all_last_ticks(host).fold((0, 0), |(in_use, furthest), tick| (in_use + 1, furthest.max(tick)));
+    let clocks = renewal::clocks(&host).ok();
     let now = clocks.map(|clocks| clocks.now);
-    let state = server.with_mark(|mark| {
-        clocks.inspect(|clocks| mark.look(*clocks));
+    let state = host.with_mark(|mark| {
+        clocks.inspect(|clocks| mark.observe(*clocks));
         *mark
     });
-    let limit = server.limit();
+    let limit = host.limit();
     let kept = origin::load_mark();
     let mark = kept.map(Progress::mark);
-    let epoch = settings::epoch().ok();
+    let epoch = settings.map(|settings| settings.epoch);
     let years_left = now.map(|now| MAX_TICK.saturating_sub(now) as f64 / YEAR_MS);
-    // A problem that takes the server down comes before one that keeps it from minting. A run that has loaded the
-    // mark goes by its own ids.
-    let problem = room::check(room::origins()).err().or_else(|| problem(kept.filter(|_| !state.loaded())));
-    let trouble = || trouble(server, &state, clocks?);
-    let warning = problem.map(|problem| problem.message()).or_else(trouble).or_else(|| {
-        if now.is_some_and(|now| state.floor().max(furthest) > now + settings::max_ahead_ms() + QUEUE_MS) {
+    // What takes the server down comes before what keeps it from minting. A server that has loaded the mark goes by
+    // the ids that it has minted since.
+    let stored = kept.filter(|_| !state.loaded());
+    let refused = room::check(room::origins()).and_then(|()| check_minting(stored)).err();
+    let unrenewed = || unrenewed(host, &state, clocks?, &settings?);
+    let warning = refused.map(|error| error.message()).or_else(unrenewed).or_else(|| {
+        let behind = |(now, settings): (Tick, Settings)| {
+            state.floor().max(furthest) > now + settings.max_ahead_ms + QUEUE_MS
+        };
+        if now.zip(settings).is_some_and(behind) {
             return Some("the system clock is behind the ids already minted".into());
         }
         if origin::mark_has_name() {
@@ -87,7 +92,7 @@ fn idgen_status() -> Result<
         }
         let years = years_left.filter(|years| *years < WARN_YEARS);
         let ends = years.map(|years| format!("the range of ids ends in {years:.1} years"));
-        ends.or_else(|| settings::max_clock_jump_ms().is_none().then(|| Error::AnyLeap.message()))
+        ends.or_else(|| settings?.max_clock_jump_ms.is_none().then(|| Error::AnyLeap.message()))
     });
     Ok(TableIterator::once((
         epoch.map(Epoch::timestamp),
@@ -116,30 +121,28 @@ const AWAITED_MS: u64 = 1000;
 
 /// A warning of what keeps the mark from being renewed: a jump of the clock, too few standbys, or standbys that do
 /// not acknowledge the last mark written.
-fn trouble(server: Postgres, state: &Mark, clocks: Clocks) -> Option<String> {
-    if let Some(by_ms) = state.leap(clocks, settings::max_clock_jump_ms()) {
-        return Some(Error::from(mint::Error::ClockLeapt { by_ms }).message());
+fn unrenewed(host: Postgres, state: &MarkState, clocks: Clocks, settings: &Settings) -> Option<String> {
+    if let Some(by_ms) = state.leap(clocks, settings.max_clock_jump_ms) {
+        return Some(Error::from(idgen_core::error::Error::ClockLeapt { by_ms }).message());
     }
     // A standby's own list of standbys counts once it is promoted, and the runbooks empty it first.
-    let counts = server.standbys_must_acknowledge() && !server.in_recovery();
+    let counts = host.standbys_must_acknowledge() && !host.in_recovery();
     if let Some((streaming, needed)) = standbys::too_few().filter(|_| counts) {
         return Some(format!("too few synchronous standbys are streaming: {streaming} of {needed}"));
     }
-    let awaited = server.awaited_ms(state).filter(|ms| *ms > AWAITED_MS);
-    awaited.map(|_| Error::from(mint::Error::MarkNotRenewed { waited_ms: 0 }).message())
+    let awaited = renewal::awaited_ms(&host, state).filter(|ms| *ms > AWAITED_MS);
+    awaited.map(|_| Error::from(idgen_core::error::Error::MarkNotRenewed { waited_ms: 0 }).message())
 }
 
 /// The ticks of the last positions of the shards in use, in both layouts.
-fn all_last_ticks(server: Postgres) -> impl Iterator<Item = Tick> {
-    last_ticks(server, Shard::all()).chain(last_ticks(server, JsShard::all()))
+fn all_last_ticks(host: Postgres) -> impl Iterator<Item = Tick> {
+    last_ticks(host, Shard::all()).chain(last_ticks(host, JsShard::all()))
 }
 
 /// Those of one layout.
-fn last_ticks<S: Grid>(server: Postgres, shards: impl Iterator<Item = S>) -> impl Iterator<Item = Tick>
-where
-    Postgres: Slots<S>,
-{
-    shards.filter_map(move |shard| server.slot(shard).last()).map(|last| last.tick())
+fn last_ticks<S: Slotted>(host: Postgres, shards: impl Iterator<Item = S>) -> impl Iterator<Item = Tick> {
+    let slot = move |shard: S| shard.slot(&host.segment.shared).copy();
+    shards.filter_map(move |shard| slot(shard).last()).map(|last| last.tick())
 }
 
 /// The function that a database has until `ALTER EXTENSION idgen UPDATE` from 0.1.0, with the columns of that
@@ -178,11 +181,11 @@ fn idgen_shard_stats_0_2() -> Result<
     >,
     ErrorReport,
 > {
-    let server = server()?;
-    let since = shmem::shared()?.counted_since();
+    let host = host()?;
+    let since = host.segment.counted_since();
     // There is no rate if the clock has been set back since.
     let seconds = Some(backend::timestamp() - since).filter(|us| *us > 0).map(|us| us as f64 / 1e6);
-    let all = counters(server, "idgen", Shard::all()).chain(counters(server, "js53", JsShard::all()));
+    let all = counters(host, "idgen", Shard::all()).chain(counters(host, "js53", JsShard::all()));
     let used = all.filter(|(.., counters, last_id)| last_id.is_some() || counters.waits > 0);
     Ok(TableIterator::new(used.map(move |(layout, shard, counters, last_id)| {
         (
@@ -200,16 +203,13 @@ fn idgen_shard_stats_0_2() -> Result<
 }
 
 /// The counters of shards, and their last ids.
-fn counters<S: Grid>(
-    server: Postgres,
+fn counters<S: Slotted>(
+    host: Postgres,
     layout: &'static str,
     shards: impl Iterator<Item = S>,
-) -> impl Iterator<Item = (&'static str, Shard, Counters, Option<i64>)>
-where
-    Postgres: Slots<S>,
-{
+) -> impl Iterator<Item = (&'static str, Shard, Counters, Option<i64>)> {
     shards.map(move |shard| {
-        let slot = server.slot(shard);
+        let slot = shard.slot(&host.segment.shared).copy();
         (layout, shard.into(), slot.counters, slot.last().map(|last| shard.id(last)))
     })
 }
@@ -228,15 +228,15 @@ fn idgen_refusals() -> Result<
     >,
     ErrorReport,
 > {
-    let shared = shmem::shared()?;
+    let segment = shmem::segment()?;
     Ok(TableIterator::new(Reason::ALL.into_iter().map(|(reason, name, code)| {
-        (name, sqlstate(code), shared.refused(reason).cast_signed(), shared.counted_since())
+        (name, sqlstate(code), segment.refused(reason).cast_signed(), segment.counted_since())
     })))
 }
 
 #[pg_extern(sql = false)]
 fn snowflake_stats_reset() -> Result<(), ErrorReport> {
-    shmem::shared()?.reset_counters();
+    shmem::segment()?.reset_counters();
     Ok(())
 }
 
@@ -260,16 +260,21 @@ fn snowflake_accept_clock() -> Result<Interval, ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn snowflake_check() -> Result<Timestamptz, ErrorReport> {
-    let server = uncounted()?;
-    let limit = check::check(&server, all_last_ticks(server).max().unwrap_or(0))?;
-    Ok(settings::epoch()?.timestamp_of(limit))
+    let host = uncounted()?;
+    settings::check_allowed_shards()?;
+    let settings = settings::current()?;
+    let limit = check::check(&host, &settings, all_last_ticks(host).max().unwrap_or(0))?;
+    Ok(settings.epoch.timestamp_of(limit))
 }
 
 #[pg_extern(sql = false)]
 fn snowflake_safe_horizon() -> Result<i64, ErrorReport> {
     let horizon = || {
-        let server = mutant::server()?;
-        if backend::one_snapshot() { Err(Error::OneSnapshot) } else { horizon::safe_horizon(&server) }
+        let host = minting_host::host()?;
+        if backend::one_snapshot() {
+            return Err(Error::OneSnapshot);
+        }
+        horizon::safe_horizon(&host, &settings::current()?)
     };
-    Ok(horizon().map_err(counted)?)
+    Ok(horizon().map_err(count_refusal)?)
 }

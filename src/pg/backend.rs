@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::ptr;
 
 use idgen_core::epoch::Timestamptz;
-use idgen_core::server::Wait;
+use idgen_core::host::Wait;
 use nix::libc;
 use pgrx::pg_sys;
 

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::id::Shard;
+use idgen_ids::Shard;
 
 /// After this time, in milliseconds, a batch whose owner has not looked is no reason to refuse others: it may be
 /// stopped.
@@ -40,7 +40,7 @@ impl Batch {
     }
 
     /// Puts a batch of `count` ids at the end of the queue of a shard, whose lock the caller holds.
-    pub fn join(&self, queue: &[Batch], shard: Shard, count: u64, boot_ms: u64) {
+    pub fn join<'a>(&self, queue: impl Iterator<Item = &'a Batch>, shard: Shard, count: u64, boot_ms: u64) {
         let last = of_shard(queue, shard).map(|batch| batch.place.load(Ordering::Relaxed)).max().unwrap_or(0);
         self.place.store(last + 1, Ordering::Relaxed);
         self.left.store(count, Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl Batch {
     }
 
     /// How many ids the batches of its shard before this one have still to take. The caller holds the shard's lock.
-    pub fn ahead(&self, queue: &[Batch], shard: Shard) -> u64 {
+    pub fn ahead<'a>(&self, queue: impl Iterator<Item = &'a Batch>, shard: Shard) -> u64 {
         let own = self.place.load(Ordering::Relaxed);
         let before = of_shard(queue, shard).filter(|batch| batch.place.load(Ordering::Relaxed) < own);
         before.map(|batch| batch.left.load(Ordering::Relaxed)).sum()
@@ -79,7 +79,7 @@ impl Batch {
 }
 
 /// How many ids the batches of a shard have still to take whose owners are at work. The caller holds the shard's lock.
-pub fn left(queue: &[Batch], shard: Shard, boot_ms: u64) -> u64 {
+pub fn left<'a>(queue: impl Iterator<Item = &'a Batch>, shard: Shard, boot_ms: u64) -> u64 {
     let looked_ms = |batch: &&Batch| batch.looked_ms.load(Ordering::Relaxed);
     let at_work =
         of_shard(queue, shard).filter(|batch| boot_ms.saturating_sub(looked_ms(batch)) <= AT_WORK_MS);
@@ -92,6 +92,9 @@ fn of(shard: Shard) -> u64 {
 
 /// A shard's batches. One of another shard may change meanwhile, but it does not become one of this shard without the
 /// lock.
-fn of_shard(queue: &[Batch], shard: Shard) -> impl Iterator<Item = &Batch> {
-    queue.iter().filter(move |batch| batch.of.load(Ordering::Relaxed) == of(shard))
+fn of_shard<'a>(
+    queue: impl Iterator<Item = &'a Batch>,
+    shard: Shard,
+) -> impl Iterator<Item = &'a Batch> {
+    queue.filter(move |batch| batch.of.load(Ordering::Relaxed) == of(shard))
 }

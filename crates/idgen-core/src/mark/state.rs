@@ -1,4 +1,4 @@
-//! The durable high-water mark: which ticks may be issued, and what must happen before more may be.
+//! The state of renewals: which ticks may be issued, and what must happen before more may be.
 //!
 //! A mark is written to the WAL, flushed, and acknowledged by synchronous standbys before it is published as the
 //! limit. Hence `issued < limit <= durable` at every moment, and a server that starts from the stored mark repeats
@@ -6,7 +6,10 @@
 //! separately: it ceases to be valid at the moment when commits begin to wait. The caller does the writing. This is
 //! only the state that it works on, so that every order of steps can be model-checked.
 
-use crate::id::{MAX_TICK, Tick};
+use idgen_ids::Tick;
+use idgen_ids::id::MAX_TICK;
+
+use crate::settings::{QUEUE_MS, Settings};
 
 /// How long a backend that renews the mark keeps others from doing the same, in milliseconds, unless it extends its
 /// claim. Renewing twice at once is safe, only wasteful. Because the claim expires, a backend that dies during a
@@ -46,17 +49,20 @@ pub struct Written {
 /// The state of the mark, in shared memory behind a lock of its own. All zero at start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
-pub struct Mark {
+pub struct MarkState {
     loaded: bool,
     renewed: bool,
     /// Whether standbys had to acknowledge marks when `written` was written.
     written_for_standbys: bool,
-    floor: Tick,
+    /// The mark left by earlier incarnations of the server.
+    recovered: Tick,
     limit: Tick,
     acknowledged: Tick,
     written: Written,
     /// When a mark was last written or flushed, in milliseconds since boot.
     sent_at_ms: u64,
+    /// When the first of the marks was written that standbys have not acknowledged, in milliseconds since boot.
+    awaited_since_ms: u64,
     raised: Tick,
     settled: Tick,
     claimed_until_ms: u64,
@@ -72,19 +78,6 @@ pub struct Mark {
     pub steps_back: u64,
     /// Number of forward steps of the clock detected.
     pub steps_forward: u64,
-}
-
-/// The settings that govern the mark.
-#[derive(Clone, Copy, Debug)]
-pub struct Rules {
-    /// How many ticks an id may be ahead of the clock.
-    pub max_ahead: u64,
-    /// How many ticks a mark reaches beyond the ids.
-    pub reserve_ahead: u64,
-    /// Renewals stop if the clock jumps forward by more than this many milliseconds; `None` disables the check.
-    pub max_jump: Option<u64>,
-    /// Whether synchronous standbys have to acknowledge a mark.
-    pub standbys: bool,
 }
 
 /// What a renewal has to do.
@@ -110,47 +103,47 @@ pub enum Unplanned {
     },
 }
 
-impl Mark {
+impl MarkState {
     /// Whether the stored mark has been loaded.
     pub fn loaded(&self) -> bool {
         self.loaded
     }
 
-    /// No tick before this one may be issued, because earlier runs of the server may have issued it.
-    pub fn run_floor(&self) -> Tick {
-        self.floor
+    /// No tick before this one may be issued, because earlier incarnations of the server may have issued it.
+    pub fn recovered(&self) -> Tick {
+        self.recovered
     }
 
-    /// No tick before this one may be issued for ids covered by the horizon, because earlier runs may have issued
-    /// it, or because a reader relies on it.
+    /// No tick before this one may be issued for ids covered by the horizon, because earlier incarnations may have
+    /// issued it, or because a reader relies on it.
     pub fn floor(&self) -> Tick {
-        self.floor.max(self.raised)
+        self.recovered.max(self.raised)
     }
 
-    /// The exclusive end of the ticks that may be issued; 0 until this run's first renewal. If `standbys` have to
+    /// The exclusive end of the ticks that may be issued; 0 until this incarnation's first renewal. If `standbys` have to
     /// acknowledge marks, it is the end of what they have acknowledged.
     pub fn limit(&self, standbys: bool) -> Tick {
         if standbys { self.acknowledged } else { self.limit }
     }
 
-    /// Loads the mark left by earlier runs. Only the first call of a run has an effect: a later reading may already
-    /// be a mark of this run, and a floor raised by failed attempts would run away from the clock.
+    /// Loads the mark left by earlier incarnations. Only the first call has an effect: a later reading may already be
+    /// a mark of this incarnation, and a floor raised by failed attempts would run away from the clock.
     pub fn load(&mut self, stored: Tick) {
         if !self.loaded {
             self.loaded = true;
-            self.floor = stored;
-            // All ids of earlier runs, and everything that they found settled, lie below their limits and therefore
-            // below this mark. None of their transactions is still open, except prepared ones, which are checked
+            self.recovered = stored;
+            // All ids of earlier incarnations, and everything that they found settled, lie below their limits and
+            // therefore below this mark. None of their transactions is still open, except prepared ones, which are checked
             // for.
             self.settled = stored;
         }
     }
 
     /// Forbids all ticks before the clock, and returns the tick below which none will be issued. It goes no further
-    /// than ids may have got, because the clock may be wrong: ids of this run are below the limit, and ids of
-    /// earlier runs below the floor. If `standbys` have to acknowledge marks, it is their limit that counts.
+    /// than ids may have got, because the clock may be wrong: ids of this incarnation are below the limit, and ids of
+    /// earlier ones below the recovered mark. If `standbys` have to acknowledge marks, it is their limit that counts.
     pub fn raise_floor(&mut self, now: Tick, standbys: bool) -> Tick {
-        let reached = now.min(self.limit(standbys).max(self.floor));
+        let reached = now.min(self.limit(standbys).max(self.recovered));
         self.raised = self.raised.max(reached);
         reached
     }
@@ -186,25 +179,35 @@ impl Mark {
         self.claimed_until_ms = 0;
     }
 
-    /// The mark to write so that `tick` and the `reserve_ahead` ticks after it may be issued, or the mark already
-    /// written if it is enough for `tick`.
+    /// The mark to write so that the ticks up to `wanted`, and those of `idgen.reserve_ahead` after it, may be issued, or
+    /// the mark already written if it is enough for `tick`: `wanted` makes a mark reach further, but is no reason to
+    /// write one while another is awaited. `standbys` says whether they have to acknowledge it.
     ///
     /// # Errors
-    /// A stale tick, or a jump of the clock by more than `max_jump`: a mark raised by a broken clock could not be
-    /// lowered again. The jump is measured from the renewal at which the clock was furthest ahead, so that a clock
+    /// A stale tick, or a jump of the clock by more than `idgen.max_clock_jump`: a mark raised by a broken clock could
+    /// not be lowered again. The jump is measured from the renewal at which the clock was furthest ahead, so that a clock
     /// that was set back may be corrected.
-    pub fn plan(&self, clocks: Clocks, tick: Tick, rules: Rules) -> Result<Plan, Unplanned> {
-        if tick < self.floor || tick > clocks.now + rules.max_ahead {
+    pub fn plan(
+        &self,
+        clocks: Clocks,
+        tick: Tick,
+        wanted: Tick,
+        standbys: bool,
+        settings: &Settings,
+    ) -> Result<Plan, Unplanned> {
+        // Calls that queue for a full shard may be that much further ahead.
+        if tick < self.recovered || tick > clocks.now + settings.max_ahead_ms + QUEUE_MS {
             return Err(Unplanned::Stale);
         }
-        if let Some(by_ms) = self.leap(clocks, rules.max_jump) {
+        if let Some(by_ms) = self.leap(clocks, settings.max_clock_jump_ms) {
             return Err(Unplanned::Leap { by_ms });
         }
-        let written = self.written(rules.standbys);
-        Ok(if written.tick > tick.max(self.limit(rules.standbys)) {
+        let written = self.written(standbys);
+        Ok(if written.tick > tick.max(self.limit(standbys)) {
             Plan::Await(written)
         } else {
-            Plan::Write((clocks.now.max(tick) + rules.reserve_ahead).min(MAX_TICK + 1))
+            let end = clocks.now.max(tick) + settings.reserve_ahead_ms + (wanted - tick);
+            Plan::Write(end.min(MAX_TICK + 1))
         })
     }
 
@@ -219,30 +222,39 @@ impl Mark {
     pub fn accept(&mut self, clocks: Clocks) -> u64 {
         let by_ms = self.leap(clocks, Some(0)).unwrap_or(0);
         if by_ms > 0 {
-            self.look(clocks);
+            self.observe(clocks);
             self.furthest = clocks;
         }
         by_ms
     }
 
-    /// The last mark that this run has written and that is worth waiting for; 0 if there is none. If `standbys`
+    /// The last mark that this incarnation has written and that is worth waiting for; 0 if there is none. If `standbys`
     /// have to acknowledge it, a mark written before they had to does not count: a standby that already has it
     /// reports so only when it receives something new.
     pub fn written(&self, standbys: bool) -> Written {
         if standbys && !self.written_for_standbys { Written::default() } else { self.written }
     }
 
-    /// The end of the WAL record of a mark that this run has written but not published yet; 0 if there is none.
+    /// The end of the WAL record of a mark that this incarnation has written but not published yet; 0 if there is none.
     pub fn awaited(&self) -> u64 {
         if self.written.tick > self.limit(self.written_for_standbys) { self.written.lsn } else { 0 }
     }
 
-    /// Records a mark that has been written, when that was, and whether `standbys` had to acknowledge it then.
-    pub fn wrote(&mut self, mark: Written, standbys: bool, boot_ms: u64) {
+    /// Records a mark that has been written, when that was, and whether `standbys` had to acknowledge it then. If
+    /// another mark was `awaited` before, the time since then stays: under load a new mark is written every second.
+    pub fn wrote(&mut self, mark: Written, standbys: bool, boot_ms: u64, awaited: bool) {
         self.sent(boot_ms);
+        if !awaited {
+            self.awaited_since_ms = boot_ms;
+        }
         if mark.tick > self.written(standbys).tick {
             (self.written, self.written_for_standbys) = (mark, standbys);
         }
+    }
+
+    /// The time since which marks have been awaited, if the last one is, in milliseconds since boot.
+    pub fn awaited_since_ms(&self) -> u64 {
+        self.awaited_since_ms
     }
 
     /// Records that a mark was sent to standbys, which receive it when it has been flushed.
@@ -265,11 +277,12 @@ impl Mark {
     /// Lets ticks below `mark` be issued. The mark must be durable before this is called. If synchronous standbys
     /// have not `acknowledged` it, its ticks may be issued only while none are configured.
     pub fn publish(&mut self, mark: Tick, acknowledged: bool, clocks: Clocks, flush_us: u64) {
-        self.look(clocks);
+        self.observe(clocks);
         if !self.renewed || self.step_ms(self.furthest, clocks) > 0 {
             self.furthest = clocks;
         }
         self.renewed = true;
+        debug_assert!(self.loaded && mark >= self.recovered, "a limit below the mark of earlier incarnations");
         self.limit = self.limit.max(mark);
         if acknowledged {
             self.acknowledged = self.acknowledged.max(mark);
@@ -280,7 +293,7 @@ impl Mark {
 
     /// Counts a step of the clock since the last reading, once there has been a renewal. A reading older than the
     /// last one, because others have read the clocks in the meantime, is ignored.
-    pub fn look(&mut self, clocks: Clocks) {
+    pub fn observe(&mut self, clocks: Clocks) {
         if clocks.boot_ms < self.last.boot_ms {
             return;
         }

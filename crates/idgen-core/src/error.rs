@@ -1,0 +1,96 @@
+//! Why a call fails.
+
+use idgen_ids::Shard;
+
+/// Why there is no id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// A batch of more ids than the shard can provide within the time that a call may wait.
+    BatchTooLarge {
+        /// How many ids were asked for.
+        count: u64,
+        /// The most that the shard can provide now.
+        most: u64,
+    },
+    /// A batch that the shard could provide within that time, if it had not to provide others before.
+    BatchesBefore {
+        /// The shard asked for.
+        shard: Shard,
+        /// How many ids were asked for.
+        count: u64,
+        /// How many ids the batches before have still to take.
+        ahead: u64,
+    },
+    /// The shard is as far ahead of the system clock as it may be, because of demand for more ids than it has.
+    ShardFull {
+        /// The shard asked for.
+        shard: Shard,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// Ids of earlier incarnations of the server may lie too far ahead of the system clock, and waiting did not help.
+    ClockBehindMark {
+        /// How far the mark left by them is ahead of the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The next id would lie too far ahead of the system clock, which was set back or is behind the ids of this
+    /// incarnation for another reason, and waiting did not help.
+    ClockBehind {
+        /// The shard asked for.
+        shard: Shard,
+        /// How far the next id is ahead of the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The furthest id minted lies too far ahead of the clock, and waiting did not help.
+    ClockBehindIds {
+        /// How far the id is ahead of the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The system clock does not leave a millisecond, and waiting did not help.
+    ClockStands {
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The system clock jumped forward by more than `idgen.max_clock_jump`.
+    ClockLeapt {
+        /// How far, in milliseconds.
+        by_ms: u64,
+    },
+    /// The high-water mark did not become durable in time.
+    MarkNotRenewed {
+        /// How long the call waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The server is in recovery.
+    Recovery,
+    /// The stored mark counts from another epoch.
+    OtherEpoch,
+    /// The horizon was requested while there are prepared transactions.
+    Prepared {
+        /// How many there are.
+        count: usize,
+    },
+    /// The id to advance past lies in the future.
+    AdvanceTooFar {
+        /// How far the id is ahead of the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+    },
+    /// The 2^40 ms since the epoch are used up.
+    Exhausted,
+}

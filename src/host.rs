@@ -1,0 +1,208 @@
+//! The host of the core, implemented on PostgreSQL, and what is asked of it besides ids.
+
+use idgen_core::host::{Host, Point, Wait};
+use idgen_core::mark::{Progress, renewal, stored};
+use idgen_core::shared::{Backend, Shared};
+use idgen_ids::Tick;
+use idgen_ids::epoch::Timestamptz;
+use idgen_ids::id::MAX_TICK;
+
+use crate::clock;
+use crate::error::Error;
+use crate::fault;
+use crate::pg::{backend, origin, standbys};
+use crate::settings;
+use crate::shmem::{self, LwLocks, Segment};
+
+/// This server, with its shared memory.
+#[derive(Clone, Copy)]
+pub struct Postgres {
+    pub segment: &'static Segment,
+    /// Counts the refusal, or not: for [`origin::write_mark`], which raises its error itself.
+    refuse: fn(Error) -> Error,
+}
+
+/// This server.
+///
+/// # Errors
+/// 55000 if the library was not preloaded.
+#[inline]
+pub fn host() -> Result<Postgres, Error> {
+    Ok(Postgres { segment: shmem::segment()?, refuse: count_refusal })
+}
+
+/// This server, for calls that count as no refusal.
+///
+/// # Errors
+/// As [`host`].
+pub fn uncounted() -> Result<Postgres, Error> {
+    Ok(Postgres { segment: shmem::segment()?, refuse: |error| error })
+}
+
+/// Counts a call that is refused with this error, and returns the error.
+#[cold]
+pub fn count_refusal(error: Error) -> Error {
+    if let (Some(reason), Ok(segment)) = (error.reason(), shmem::segment()) {
+        segment.count_refusal(reason);
+    }
+    error
+}
+
+/// Checks that nothing keeps ids of all shards from being minted above this stored mark: the clock, the mark, or a
+/// setting that is invalid or missing.
+///
+/// # Errors
+/// What does.
+pub fn check_minting(stored: Option<Progress>) -> Result<(), Error> {
+    settings::check_allowed_shards()?;
+    let now = clock::now()?;
+    if now > MAX_TICK {
+        return Err(idgen_core::error::Error::Exhausted.into());
+    }
+    let settings = settings::current()?;
+    let stored = stored::tick_of(stored, settings.epoch)?;
+    match stored::too_far_ahead(stored, now, &settings) {
+        Some(by_ms) => Err(Error::MarkInFuture { by_ms }),
+        None => Ok(()),
+    }
+}
+
+/// Checks that the user may change the mark, and that this server can, for messages such as "must be superuser to ...".
+///
+/// # Errors
+/// 42501 if the user is not a superuser; 25006 in recovery.
+pub fn check_administrator(action: &'static str) -> Result<(), Error> {
+    if !backend::superuser() {
+        return Err(Error::NotSuperuser(action));
+    }
+    if backend::in_recovery() {
+        return Err(Error::InRecovery(action));
+    }
+    Ok(())
+}
+
+/// Makes the stored mark count from `idgen.epoch`, which must equal `epoch`. Returns whether the mark counted from
+/// another epoch before.
+///
+/// # Errors
+/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if the library was not preloaded or has no epoch;
+/// 22023 for another epoch; 2200H if the mark is the last possible one.
+pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
+    check_administrator("accept another epoch")?;
+    let host = host()?;
+    let ours = settings::epoch()?;
+    if ours.timestamp() != epoch {
+        return Err(Error::NotTheEpoch);
+    }
+    renewal::accept_epoch(&host, ours)
+}
+
+/// Accepts the system clock as it is, if it has leapt forward. Returns how far, in milliseconds; 0 if it has not.
+///
+/// # Errors
+/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if the library was not preloaded or has no epoch, or
+/// if the clock is before it; 2200H if the clock is past the range of ids.
+pub fn accept_clock() -> Result<u64, Error> {
+    check_administrator("accept the system clock")?;
+    renewal::accept_clock(&host()?)
+}
+
+impl Host for Postgres {
+    type Error = Error;
+    type Locks = LwLocks;
+
+    #[inline]
+    fn shared(&self) -> &Shared<LwLocks> {
+        &self.segment.shared
+    }
+
+    fn backends(&self) -> &[Backend] {
+        self.segment.backends()
+    }
+
+    fn backend(&self) -> Option<usize> {
+        backend::number()
+    }
+
+    fn transaction_owner(&self) -> Option<usize> {
+        backend::transaction_owner()
+    }
+
+    #[inline]
+    fn now(&self) -> Result<Tick, Error> {
+        clock::now()
+    }
+
+    fn boot_ms(&self) -> u64 {
+        clock::boot_ms()
+    }
+
+    fn monotonic_us(&self) -> u64 {
+        clock::monotonic_us()
+    }
+
+    fn us_until(&self, tick: Tick) -> Result<u64, Error> {
+        clock::us_until(tick)
+    }
+
+    fn in_recovery(&self) -> bool {
+        backend::in_recovery()
+    }
+
+    fn load_mark(&self) -> Option<Progress> {
+        origin::load_mark()
+    }
+
+    fn write_mark(&self, mark: Progress) -> u64 {
+        origin::write_mark(mark, self.refuse)
+    }
+
+    fn flush(&self, lsn: u64) {
+        origin::flush_wal(lsn);
+    }
+
+    fn flush_soon(&self, lsn: u64) {
+        origin::flush_wal_soon(lsn);
+    }
+
+    fn flushed(&self, lsn: u64) -> bool {
+        origin::is_flushed(lsn)
+    }
+
+    // The cache line of PostgreSQL that this reads is written only while synchronous replication is on, when limits are
+    // acknowledged. So it stays in the cache of every processor.
+    fn standbys_must_acknowledge(&self) -> bool {
+        standbys::must_acknowledge()
+    }
+
+    // A backend checks this itself instead of calling SyncRepWaitForLSN, which would turn a cancel into a warning
+    // and obey the session's synchronous_commit, although the mark concerns all sessions.
+    fn acknowledged(&self, lsn: u64) -> bool {
+        standbys::acknowledged(lsn)
+    }
+
+    fn prepared_transactions(&self) -> usize {
+        backend::prepared_transactions()
+    }
+
+    fn sleep(&self, us: u64, wait: Wait) {
+        backend::sleep(us, wait);
+    }
+
+    fn wait_for_mark(&self, ms: u64, done: impl FnOnce() -> bool) {
+        self.segment.wait_for_mark(ms, done);
+    }
+
+    fn wake_waiting(&self) {
+        self.segment.wake_waiting();
+    }
+
+    fn check_for_interrupts(&self) {
+        backend::check_for_interrupts();
+    }
+
+    #[inline]
+    fn point(&self, point: Point) {
+        fault::point(point);
+    }
+}
