@@ -5,8 +5,8 @@ use idgen_core::origins::{Origins, SAVED_IN};
 
 use crate::compat::most_origins;
 use crate::error::Error;
-use crate::pg::origin;
 use crate::host::check_administrator;
+use crate::pg::origin;
 use crate::shmem;
 
 /// The replication origins that the last checkpoint saved, as far as they can be read. The server starts with

@@ -9,8 +9,9 @@ use std::{ptr, slice};
 use idgen_core::host::Wait;
 use idgen_core::shared::{Backend, Guarded, Locks, Shared, Slotted};
 use idgen_core::slot::Slot;
+use idgen_ids::Shard;
 use idgen_ids::epoch::Timestamptz;
-use idgen_ids::{JsShard, Shard};
+use idgen_ids::js::JsShard;
 use pgrx::pg_sys;
 
 use crate::compat::{name_tranche, new_tranche, wait_event};

@@ -4,7 +4,8 @@ use std::vec;
 
 use idgen_core::mint;
 use idgen_core::position::{LayoutShard, Run};
-use idgen_ids::{JsShard, OutOfRange, Shard};
+use idgen_ids::js::JsShard;
+use idgen_ids::{OutOfRange, Shard};
 use pgrx::pg_extern;
 use pgrx::pg_sys::panic::ErrorReport;
 
@@ -25,14 +26,10 @@ hot_entry!(
     |call: Call| shard_argument(call.int4(0)).and_then(next_id).map_err(count_refusal)
 );
 
-hot_entry!(
-    snowflake_next_id_of_session_wrapper,
-    |_| at_once(settings::shard().ok()?),
-    |_| {
-        // Report a missing preload first, whatever else is missing.
-        host().and_then(|_| next_id(settings::shard()?)).map_err(count_refusal)
-    }
-);
+hot_entry!(snowflake_next_id_of_session_wrapper, |_| at_once(settings::shard().ok()?), |_| {
+    // Report a missing preload first, whatever else is missing.
+    host().and_then(|_| next_id(settings::shard()?)).map_err(count_refusal)
+});
 
 #[inline]
 fn at_once(shard: Shard) -> Option<i64> {
@@ -82,9 +79,8 @@ impl Iterator for Batch {
 
 #[pg_extern(sql = false)]
 fn snowflake_next_id_js(shard: Option<i32>) -> Result<i64, ErrorReport> {
-    let mint = |shard: JsShard| {
-        mint::next_id_js(&host()?, &settings::for_shard(shard.into())?, &SESSION, shard)
-    };
+    let mint =
+        |shard: JsShard| mint::next_id_js(&host()?, &settings::for_shard(shard.into())?, &SESSION, shard);
     Ok(shard_argument(shard).and_then(mint).map_err(count_refusal)?)
 }
 

@@ -92,9 +92,6 @@ fn of(shard: Shard) -> u64 {
 
 /// A shard's batches. One of another shard may change meanwhile, but it does not become one of this shard without the
 /// lock.
-fn of_shard<'a>(
-    queue: impl Iterator<Item = &'a Batch>,
-    shard: Shard,
-) -> impl Iterator<Item = &'a Batch> {
+fn of_shard<'a>(queue: impl Iterator<Item = &'a Batch>, shard: Shard) -> impl Iterator<Item = &'a Batch> {
     queue.filter(move |batch| batch.of.load(Ordering::Relaxed) == of(shard))
 }

@@ -1,52 +1,34 @@
-//! The ids of **idgen**: their bits, and the protocol that mints each id only once. No PostgreSQL, no `unsafe`.
+//! The protocol that mints each id of **idgen** only once. No PostgreSQL, no `unsafe`.
 //!
-//! An application that decodes ids, or a router, needs only the items at the top of the crate: [`shard_of`],
-//! [`decode`], [`Epoch`], [`text`] and [`foreign`].
+//! It is for the extension, and may change with every version of it. What an application or a router needs is in the
+//! crate [`idgen_ids`].
 //!
-//! ```
-//! use idgen_core::{Epoch, decode, shard_of, text};
-//!
-//! let id = 11_637_205_501_278_089;
-//! assert_eq!(i32::from(shard_of(id)), 1341);
-//! assert_eq!(text::shortcode(id), "pV_oMFPeJ");
-//!
-//! let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
-//! assert_eq!(epoch.unix_ms_of(decode(id).tick), 1_315_607_284_721);    // 2011-09-09 22:28:04.721 UTC
-//! ```
-//!
-//! The rest is for the extension, and may change with every version of it.
-//!
-//! | module | content |
+//! | module | content; each uses only those above it |
 //! |---|---|
-//! | [`id`], [`position`], [`epoch`], [`shard_set`] | the bits, positions in time, the epoch, lists of shards |
-//! | [`foreign`], [`text`], [`js`] | other systems' ids, texts, JavaScript-safe ids |
-//! | [`slot`], [`lease`], [`batch`], [`mark`] | the state machines |
-//! | [`shared`] | the words that processes share without a lock |
-//! | [`server`] | what the protocol needs from a server: one trait |
-//! | [`mint`], [`renew`], [`horizon`], [`check`] | the path to an id, the mark, the safe horizon, a probe |
+//! | [`settings`], [`error`] | the settings of a call, and why it fails |
+//! | [`position`] | positions in time, and the layouts that are minted |
+//! | [`slot`], [`lease`], [`batch`], [`mark`] | the state machines, and the stored form of the mark |
+//! | [`shared`] | the state that processes share, over a small trait for locks |
+//! | [`host`] | the effects that the protocol needs: clock, WAL, standbys, sleep, interrupts |
+//! | [`deadline`] | how long a call may still wait |
+//! | [`mark::renewal`] | the steps that keep the mark ahead of the ids |
+//! | [`mint`], [`horizon`], [`check`] | the path to an id, the safe horizon, a probe |
 //! | [`origins`] | the replication origin that keeps the mark, and the room that origins need |
 //! | [`tree`] | the text in which PostgreSQL stores an expression |
 #![forbid(unsafe_code)]
 
 pub mod batch;
 pub mod check;
-pub mod epoch;
-pub mod foreign;
+pub mod deadline;
+pub mod error;
 pub mod horizon;
-pub mod id;
-pub mod js;
+pub mod host;
 pub mod lease;
 pub mod mark;
 pub mod mint;
 pub mod origins;
 pub mod position;
-pub mod renew;
-pub mod server;
-pub mod shard_set;
+pub mod settings;
 pub mod shared;
 pub mod slot;
-pub mod text;
 pub mod tree;
-
-pub use epoch::Epoch;
-pub use id::{OutOfRange, Parts, Sequence, Shard, Tick, decode, make_id, max_id, min_id, shard_of};

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 
 use idgen_ids::id::IDS_PER_TICK;
-use idgen_ids::{JsShard, Shard, Tick};
+use idgen_ids::js::JsShard;
+use idgen_ids::{Shard, Tick};
 
 use crate::batch::{self, Batch};
 use crate::deadline::{Deadline, LOOK_AGAIN_US};

@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use idgen_ids::id::SHARDS;
-use idgen_ids::js::JS_SHARDS;
-use idgen_ids::{JsShard, Shard, Tick};
+use idgen_ids::js::{JS_SHARDS, JsShard};
+use idgen_ids::{Shard, Tick};
 
 use crate::batch::Batch;
 use crate::mark::MarkState;

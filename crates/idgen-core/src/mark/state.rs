@@ -282,7 +282,10 @@ impl MarkState {
             self.furthest = clocks;
         }
         self.renewed = true;
-        debug_assert!(self.loaded && mark >= self.recovered, "a limit below the mark of earlier incarnations");
+        debug_assert!(
+            self.loaded && mark >= self.recovered,
+            "a limit below the mark of earlier incarnations"
+        );
         self.limit = self.limit.max(mark);
         if acknowledged {
             self.acknowledged = self.acknowledged.max(mark);
