@@ -6,18 +6,18 @@ use std::rc::Rc;
 
 use corosensei::Yielder;
 use fastrand::Rng;
-use idgen_core::batch::Batch;
-use idgen_core::mark::Mark;
-use idgen_core::mint::{self, Kept, Session};
-use idgen_core::server::{Point, Server, Slots, Wait};
-use idgen_core::shared::Start;
+use idgen_core::error::Error;
+use idgen_core::host::{Host as _, Point, Wait};
+use idgen_core::mark::{MarkState, Progress};
+use idgen_core::mint::Session;
+use idgen_core::settings::Settings;
+use idgen_core::shared::{self, Guarded, SingleThread, Slotted, TxnFloor};
 use idgen_core::slot::Slot;
-use idgen_ids::js::JsShard;
-use idgen_ids::{Shard, Tick};
+use idgen_ids::Tick;
 
 use crate::host::{Configuration, Host, Record, Shared, State};
 use crate::judge::{Call, Run};
-use crate::plan::{Broken, MS, Place, Time, US};
+use crate::plan::{Broken, EPOCH, MS, Place, Time, US};
 use crate::world::World;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub struct Backend {
     pub remembered: Cell<bool>,
     reading: Cell<bool>,
     early_floor: Cell<Option<(Tick, Tick)>>,
-    late_start: Cell<Option<Tick>>,
+    late_floor: Cell<Option<Tick>>,
     still: Cell<Option<(Tick, Time)>>,
 }
 
@@ -86,7 +86,7 @@ impl Backend {
             host: host.index,
             index,
             shared: host.shared(),
-            session: Session::new(Kept::NOTHING),
+            session: Session::new(),
             configuration: RefCell::new(host.file.borrow().clone()),
             rng: RefCell::new(Rng::with_seed(seed)),
             left: Cell::new(1),
@@ -110,7 +110,7 @@ impl Backend {
             remembered: Cell::default(),
             reading: Cell::default(),
             early_floor: Cell::default(),
-            late_start: Cell::default(),
+            late_floor: Cell::default(),
             still: Cell::default(),
         })
     }
@@ -119,23 +119,27 @@ impl Backend {
         &self.world.hosts[self.host]
     }
 
-    fn start(&self) -> &Start {
-        &self.shared.starts[self.index]
+    fn own(&self) -> &shared::Backend {
+        &self.shared.backends[self.index]
     }
 
-    /// The backend's transaction has ended, and others have been told.
-    pub fn forget_start(&self) {
-        self.start().clear();
-        self.shared.batches[self.index].leave();
+    /// The backend's transaction has ended, and it withdraws what it has published.
+    pub fn withdraw(&self) {
+        self.own().transaction_ended();
         self.session.transaction_ended();
-        self.late_start.set(None);
+        self.late_floor.set(None);
     }
 
-    /// A transaction whose start is to be published late.
-    fn start_late(&self) {
-        if let Some(tick) = self.late_start.take() {
-            self.start().publish(tick);
+    /// Publishes the floor of a transaction that is to be published late.
+    fn publish_late(&self) {
+        if let Some(tick) = self.late_floor.take() {
+            self.own().txn_floor.publish(tick);
         }
+    }
+
+    /// The settings that the backend has read.
+    pub fn settings(&self) -> Settings {
+        self.configuration.borrow().settings
     }
 
     /// Whether commits wait for standbys.
@@ -146,7 +150,7 @@ impl Backend {
 
     /// Ends the call, as the server sees it.
     pub fn call_ended(&self) {
-        self.start_late();
+        self.publish_late();
         self.early_floor.set(None);
     }
 
@@ -245,11 +249,29 @@ impl Process<'_> {
     }
 }
 
-impl Server for Process<'_> {
-    type Error = mint::Error;
+impl idgen_core::host::Host for Process<'_> {
+    type Error = Error;
+    type Locks = SingleThread;
+
+    fn shared(&self) -> &shared::Shared<SingleThread> {
+        &self.backend.shared.state
+    }
+
+    fn backends(&self) -> &[shared::Backend] {
+        &self.backend.shared.backends
+    }
+
+    fn backend(&self) -> Option<usize> {
+        // A batch that is in no queue competes.
+        Some(self.backend.index).filter(|_| !self.broken(Broken::BatchesCompete))
+    }
+
+    fn transaction_owner(&self) -> Option<usize> {
+        Some(self.backend.index)
+    }
 
     #[inline]
-    fn now(&self) -> Result<Tick, mint::Error> {
+    fn now(&self) -> Result<Tick, Error> {
         self.step(Place::Clock);
         let backend = self.backend;
         let now = backend.world.now.get();
@@ -276,61 +298,25 @@ impl Server for Process<'_> {
         self.backend.host().clocks.monotonic_us(self.backend.world.now.get())
     }
 
-    fn us_until(&self, tick: Tick) -> Result<u64, mint::Error> {
+    fn us_until(&self, tick: Tick) -> Result<u64, Error> {
         self.step(Place::Clock);
         let now = self.backend.host().clocks.real_ns(self.backend.world.now.get()) / 1000;
         Ok((tick * 1000).cast_signed().saturating_sub(now).max(0).cast_unsigned())
     }
 
-    fn allows(&self, _shard: Shard) -> bool {
-        true
-    }
-
-    fn check_allowed(&self, _shard: Shard) -> Result<(), mint::Error> {
-        Ok(())
-    }
-
-    fn check_any_allowed(&self) -> Result<(), mint::Error> {
-        Ok(())
-    }
-
-    fn max_ahead_ms(&self) -> u64 {
-        self.backend.configuration.borrow().settings.max_ahead
-    }
-
-    fn max_wait_ms(&self) -> u64 {
-        self.backend.configuration.borrow().settings.max_wait
-    }
-
-    fn max_lease(&self) -> u64 {
-        self.backend.configuration.borrow().settings.max_lease
-    }
-
-    fn reserve_ahead_ms(&self) -> u64 {
-        self.backend.configuration.borrow().settings.reserve_ahead
-    }
-
-    fn max_clock_jump_ms(&self) -> Option<u64> {
-        self.backend.configuration.borrow().settings.max_clock_jump
-    }
-
-    fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
+    fn with_mark<T>(&self, f: impl Fn(&mut MarkState) -> T) -> T {
         self.step(Place::Mark);
-        let backend = self.backend;
-        if backend.dead.get() {
-            return f(&mut Mark::default());
+        let Backend { world, shared, dead, reading, .. } = self.backend;
+        let state = &shared.state;
+        let before = state.mark.copy();
+        if dead.get() || self.broken(Broken::FloorNotRaised) && reading.get() {
+            return f(&mut before.clone());
         }
-        let before = backend.shared.mark.get();
-        let mut mark = before;
-        let result = f(&mut mark);
-        if self.broken(Broken::ClaimGivenUp) && mark == before {
-            mark.release();
+        let result = state.with_mark(f);
+        if self.broken(Broken::ClaimGivenUp) && state.mark.copy() == before {
+            state.with_mark(MarkState::release);
         }
-        if !(self.broken(Broken::FloorNotRaised) && backend.reading.get()) {
-            backend.shared.mark.set(mark);
-            backend.shared.published.publish(&mark);
-            backend.world.mark_changed(backend, &before, &mark);
-        }
+        world.mark_changed(self.backend, &before, &state.mark.copy());
         result
     }
 
@@ -340,21 +326,21 @@ impl Server for Process<'_> {
             return floor;
         }
         self.step(Place::Floor);
-        self.backend.shared.published.floor()
+        self.shared().published.floor()
     }
 
-    fn run_floor(&self) -> Tick {
+    fn recovered(&self) -> Tick {
         if let Some((_, floor)) = self.backend.early_floor.take() {
             return floor;
         }
         self.step(Place::Floor);
-        self.backend.shared.published.run_floor()
+        self.shared().published.recovered()
     }
 
     fn limit(&self) -> Tick {
-        let published = &self.backend.shared.published;
+        let published = &self.shared().published;
         if self.broken(Broken::FloorReadFirst) {
-            self.backend.early_floor.set(Some((published.floor(), published.run_floor())));
+            self.backend.early_floor.set(Some((published.floor(), published.recovered())));
         }
         self.step(Place::Limit);
         let limit = published.limit(|| {
@@ -367,45 +353,40 @@ impl Server for Process<'_> {
 
     fn awaited(&self) -> u64 {
         self.step(Place::Limit);
-        self.backend.shared.published.awaited()
+        self.shared().published.awaited()
     }
 
-    fn publish_start(&self, tick: Tick) {
+    fn publish_floor(&self, tick: Tick) {
         if self.broken(Broken::StartPublishedLate) {
-            self.backend.late_start.set(Some(tick));
+            self.backend.late_floor.set(Some(tick));
             return;
         }
         let first = self.backend.session.last_id().is_none_or(|_| self.backend.least.get().is_none());
         if first || !self.broken(Broken::StartNotPublishedAnew) {
-            self.backend.start().publish(tick);
+            self.backend.own().txn_floor.publish(tick);
         }
         self.step(Place::Start);
     }
 
-    fn oldest_start(&self) -> Tick {
-        Start::oldest(self.backend.shared.starts.iter().inspect(|_| self.step(Place::Starts)))
-    }
-
-    fn batches(&self) -> &[Batch] {
-        if self.broken(Broken::BatchesCompete) { &[] } else { &self.backend.shared.batches }
-    }
-
-    fn own_batch(&self) -> Option<&Batch> {
-        self.backend.shared.batches.get(self.backend.index)
+    fn oldest_floor(&self) -> Tick {
+        let backends = self.backends().iter().inspect(|_| self.step(Place::Starts));
+        TxnFloor::oldest(backends.map(|backend| &backend.txn_floor))
     }
 
     fn in_recovery(&self) -> bool {
         self.backend.host().state.get() != State::Primary
     }
 
-    fn load_mark(&self) -> Result<Tick, mint::Error> {
+    fn load_mark(&self) -> Option<Progress> {
         self.step(Place::Load);
         let stored = self.backend.host().wal.borrow().stored;
-        Ok(if self.broken(Broken::FloorOfZero) { 0 } else { stored })
+        let stored = Some(stored).filter(|stored| *stored > 0 && !self.broken(Broken::FloorOfZero));
+        stored.map(|stored| Progress::new(stored, EPOCH))
     }
 
-    fn write_mark(&self, mark: Tick) -> u64 {
+    fn write_mark(&self, mark: Progress) -> u64 {
         self.step(Place::Write);
+        let mark = mark.mark();
         let shared = &self.backend.shared;
         shared.marks.set(shared.marks.get() + 1);
         self.backend.world.trace(|| format!("{} writes the mark {mark}", self.name()));
@@ -503,54 +484,25 @@ impl Server for Process<'_> {
         // An error.
         self.interrupts();
     }
-}
 
-impl Slots<Shard> for Process<'_> {
     #[inline]
-    fn with_slot<T>(&self, shard: Shard, f: impl FnOnce(&mut Slot<Shard>) -> T) -> T {
+    fn with_slot<S: Slotted, T>(&self, shard: S, f: impl FnOnce(&mut Slot<S>) -> T) -> T {
         self.step(Place::Slot);
-        self.change(&self.backend.shared.slots[shard.index()], f)
-    }
-
-    fn slot(&self, shard: Shard) -> Slot<Shard> {
-        self.step(Place::Slot);
-        self.backend.shared.slots[shard.index()].get()
-    }
-}
-
-impl Slots<JsShard> for Process<'_> {
-    fn with_slot<T>(&self, shard: JsShard, f: impl FnOnce(&mut Slot<JsShard>) -> T) -> T {
-        self.step(Place::Slot);
-        self.change(&self.backend.shared.js_slots[Shard::from(shard).index()], f)
-    }
-
-    fn slot(&self, shard: JsShard) -> Slot<JsShard> {
-        self.step(Place::Slot);
-        self.backend.shared.js_slots[Shard::from(shard).index()].get()
-    }
-}
-
-impl Process<'_> {
-    #[inline]
-    fn change<S: Copy + idgen_core::position::LayoutShard, T>(
-        &self,
-        cell: &Cell<Slot<S>>,
-        f: impl FnOnce(&mut Slot<S>) -> T,
-    ) -> T {
-        if self.backend.dead.get() {
-            return f(&mut Slot::default());
+        let Backend { world, waits, dead, .. } = self.backend;
+        let cell = shard.slot(self.shared());
+        if dead.get() {
+            return f(&mut cell.copy());
         }
-        let mut slot = cell.get();
-        let (before, ids) = (slot.next, slot.counters.ids);
-        let result = f(&mut slot);
-        cell.set(slot);
-        if slot.counters.ids > ids {
-            self.backend.world.queued(self.backend, slot.next, slot.counters.ids - ids);
+        let before = cell.copy();
+        let result = cell.change(f);
+        let slot = cell.copy();
+        if slot.counters.ids > before.counters.ids {
+            world.queued(self.backend, slot.next, slot.counters.ids - before.counters.ids);
         }
-        if self.backend.waits.get() && slot.next > before {
-            self.backend.world.taken(self.backend, slot.next);
+        if waits.get() && slot.next > before.next {
+            world.taken(self.backend, slot.next);
         }
-        self.backend.start_late();
+        self.backend.publish_late();
         result
     }
 }

@@ -3,8 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use corosensei::Yielder;
+use idgen_core::error::Error;
 use idgen_core::horizon;
-use idgen_core::mint::{self, Error};
+use idgen_core::host::Host as _;
+use idgen_core::mint;
 use idgen_core::position::LayoutShard;
 use idgen_ids::Shard;
 use idgen_ids::js::JsShard;
@@ -81,7 +83,7 @@ fn reload(backend: &Backend) {
         // The effect of the assign hooks of the settings.
         let same = {
             let before = &backend.configuration.borrow().settings;
-            before.max_ahead == file.settings.max_ahead && before.max_lease == file.settings.max_lease
+            before.max_ahead_ms == file.settings.max_ahead_ms && before.max_lease == file.settings.max_lease
         };
         if !same {
             backend.session.drop_lease();
@@ -117,7 +119,7 @@ fn draw(backend: &Backend) -> Statement {
             25 => Statement::Batch { shard, count: rng.u64(0..=5000) },
             26..29 => Statement::Js { shard, count: rng.u64(1..=20) },
             29 => {
-                let ahead = plan.settings.max_ahead.cast_signed();
+                let ahead = plan.settings.max_ahead_ms.cast_signed();
                 Statement::Advance { shard, by_ms: rng.i64(-20..=ahead + 2) }
             }
             _ => Statement::Ids { shard, count: 3, pause: 0 },
@@ -125,7 +127,11 @@ fn draw(backend: &Backend) -> Statement {
     })
 }
 
-fn shard_of(index: usize) -> Shard {
+pub fn js_shard_of(index: usize) -> JsShard {
+    JsShard::try_from(index as i32).unwrap()
+}
+
+pub fn shard_of(index: usize) -> Shard {
     Shard::try_from(index as i32).unwrap()
 }
 
@@ -133,6 +139,7 @@ fn shard_of(index: usize) -> Shard {
 fn run(process: &Process, statement: Statement) -> bool {
     let backend = process.backend;
     let world = &backend.world;
+    let settings = backend.settings();
     world.trace(|| format!("{}: {statement:?}", process.name()));
     match statement {
         Statement::Ids { shard, count, pause } => {
@@ -142,7 +149,7 @@ fn run(process: &Process, statement: Statement) -> bool {
                 }
                 if pause > 0 {
                     process.doze(pause);
-                    idgen_core::server::Server::check_for_interrupts(process);
+                    process.check_for_interrupts();
                 }
             }
             true
@@ -150,7 +157,7 @@ fn run(process: &Process, statement: Statement) -> bool {
         Statement::Batch { shard, count } => {
             world.begin(backend, Kind::Plain, shard);
             let shard = shard_of(shard);
-            judged(backend, mint::next_ids(process, &backend.session, shard, count), |runs| {
+            judged(backend, mint::next_ids(process, &settings, &backend.session, shard, count), |runs| {
                 for run in &runs {
                     world.given(backend, shard.id(run.start), run.count());
                 }
@@ -159,8 +166,8 @@ fn run(process: &Process, statement: Statement) -> bool {
         }
         Statement::Js { shard, count } => (0..count).all(|_| {
             world.begin(backend, Kind::Js, shard);
-            let shard = JsShard::try_from(shard as i32).unwrap();
-            judged(backend, mint::next_id_js(process, &backend.session, shard), |id| {
+            let shard = js_shard_of(shard);
+            judged(backend, mint::next_id_js(process, &settings, &backend.session, shard), |id| {
                 world.given(backend, id, 1);
                 world.ended(backend);
             })
@@ -171,12 +178,12 @@ fn run(process: &Process, statement: Statement) -> bool {
             let tick = backend.host().clocks.tick(world.now.get()).saturating_add_signed(by_ms);
             let sequence = backend.draw(|rng| rng.i64(0..1024));
             let past = tick.cast_signed() << 23 | (shard as i64) << 10 | sequence;
-            let result = mint::advance(process, &backend.session, shard_of(shard), past);
+            let result = mint::advance(process, &settings, &backend.session, shard_of(shard), past);
             judged(backend, result, |next| world.advanced(backend, past, next))
         }
         Statement::Horizon => {
             world.begin(backend, Kind::Plain, 0);
-            judged(backend, process.reading(|| horizon::safe_horizon(process)), |horizon| {
+            judged(backend, process.reading(|| horizon::safe_horizon(process, &settings)), |horizon| {
                 world.horizon_given(backend, horizon);
             })
         }
@@ -189,10 +196,10 @@ fn next_id(process: &Process, index: usize) -> bool {
     let backend = process.backend;
     let world = &backend.world;
     world.begin(backend, Kind::Plain, index);
-    let shard = shard_of(index);
-    let id = match mint::at_once(process, &backend.session, shard) {
+    let (settings, shard) = (backend.settings(), shard_of(index));
+    let id = match mint::at_once(process, &backend.session, shard, || Some(settings)) {
         Some(id) => Ok(id),
-        None => mint::next_id(process, &backend.session, shard),
+        None => mint::next_id(process, &settings, &backend.session, shard),
     };
     judged(backend, id, |id| {
         world.given(backend, id, 1);
@@ -216,7 +223,7 @@ fn judged<T>(backend: &Backend, result: Result<T, Error>, give: impl FnOnce(T)) 
 /// The transaction's rows are gone, and others are told.
 fn roll_back(backend: &Backend) {
     backend.least.set(None);
-    backend.forget_start();
+    backend.withdraw();
 }
 
 /// Commits, mostly; or leaves the transaction open for the next statement.
@@ -241,7 +248,7 @@ fn end_transaction(process: &Process) {
         backend.least.set(None);
         process.step(Place::Commit);
     }
-    backend.forget_start();
+    backend.withdraw();
 }
 
 fn prepare(process: &Process) {
@@ -255,5 +262,5 @@ fn prepare(process: &Process) {
         backend.least.set(None);
         process.step(Place::Prepare);
     }
-    backend.forget_start();
+    backend.withdraw();
 }

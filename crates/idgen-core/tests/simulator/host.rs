@@ -4,15 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use idgen_core::batch::Batch;
-use idgen_core::mark::Mark;
-use idgen_core::shared::{Published, Start};
+use idgen_core::settings::Settings;
+use idgen_core::shared::{Guarded, SingleThread, Slotted};
 use idgen_core::slot::Slot;
-use idgen_ids::js::JsShard;
-use idgen_ids::{Shard, Tick};
+use idgen_ids::Tick;
 
 use crate::backend::Backend;
-use crate::plan::{MS, Names, Plan, Settings, Time};
+use crate::plan::{MS, Names, Plan, Time};
 
 /// The time of the clocks when a world begins.
 const BEGIN: i64 = 5_000_000 * MS as i64;
@@ -165,19 +163,15 @@ impl Wal {
     }
 }
 
-/// The state that the processes of a server share while it runs.
+/// The state that the processes of a server share while it runs, and what is known of it.
 pub struct Shared {
-    pub mark: Cell<Mark>,
-    pub published: Published,
-    pub slots: Vec<Cell<Slot<Shard>>>,
-    pub js_slots: Vec<Cell<Slot<JsShard>>>,
-    pub starts: Vec<Start>,
-    pub batches: Vec<Batch>,
+    pub state: idgen_core::shared::Shared<SingleThread>,
+    pub backends: Vec<idgen_core::shared::Backend>,
     /// Whether commits wait for synchronous standbys, once the checkpointer has read the setting.
     pub standbys: Cell<Option<bool>>,
     /// How far synchronous standbys have flushed the WAL.
     pub acknowledged: Cell<u64>,
-    /// How many marks this run has written.
+    /// How many marks this incarnation has written.
     pub marks: Cell<u64>,
     /// Whether the clock was set back in this run, or stood still; or ids were allowed further ahead of it before.
     pub behind: Cell<bool>,
@@ -192,12 +186,8 @@ pub struct Shared {
 impl Shared {
     pub fn new(plan: &Plan) -> Rc<Shared> {
         Rc::new(Shared {
-            mark: Cell::default(),
-            published: Published::default(),
-            slots: (0..plan.shards).map(|_| Cell::default()).collect(),
-            js_slots: (0..plan.shards).map(|_| Cell::default()).collect(),
-            starts: (0..plan.backends).map(|_| Start::none()).collect(),
-            batches: (0..plan.backends).map(|_| Batch::none()).collect(),
+            state: idgen_core::shared::Shared::new(plan.shards, plan.shards),
+            backends: (0..plan.backends).map(|_| idgen_core::shared::Backend::new()).collect(),
             standbys: Cell::default(),
             acknowledged: Cell::default(),
             marks: Cell::default(),
@@ -206,6 +196,12 @@ impl Shared {
             mixed: Cell::default(),
             forward: Cell::default(),
         })
+    }
+}
+
+impl Shared {
+    pub fn slot<S: Slotted>(&self, shard: S) -> Slot<S> {
+        shard.slot(&self.state).copy()
     }
 }
 
@@ -271,7 +267,7 @@ pub struct Host {
 impl Host {
     pub fn new(index: usize, plan: &Plan) -> Host {
         let configuration = Rc::new(Configuration {
-            settings: plan.settings.clone(),
+            settings: plan.settings,
             names: plan.names.clone(),
             since: 0,
             version: 0,

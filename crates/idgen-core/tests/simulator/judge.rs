@@ -4,12 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use idgen_core::batch;
-use idgen_core::mark::Mark;
-use idgen_core::mint::{Error, QUEUE_MS};
+use idgen_core::error::Error;
+use idgen_core::mark::MarkState;
 use idgen_core::position::{LayoutShard, Position};
+use idgen_core::settings::QUEUE_MS;
 use idgen_ids::{Tick, decode};
 
 use crate::backend::Backend;
+use crate::client::{js_shard_of, shard_of};
 use crate::host::{Host, State};
 use crate::plan::{MS, Names, Plan, Time};
 use crate::world::World;
@@ -319,7 +321,7 @@ impl World {
         let (passed, ahead) = call.passed;
         // A backend that was allowed to pass over more at once may have done so while this one waited for its run.
         let queued = backend.queued.get().is_some_and(|(from, to)| (from..to).contains(&start))
-            && backend.configuration.borrow().settings.max_ahead < ahead;
+            && backend.configuration.borrow().settings.max_ahead_ms < ahead;
         if start < passed && !queued {
             fail(Promise::Order, "not after what was passed over, up to place", passed);
         }
@@ -327,11 +329,11 @@ impl World {
         if tick < call.least / unit * unit {
             fail(Promise::Time, "before its call, which began at", call.least);
         }
-        let latest = backend.read.get() + backend.configuration.borrow().settings.max_ahead;
+        let latest = backend.read.get() + backend.configuration.borrow().settings.max_ahead_ms;
         if last_tick > latest {
             fail(Promise::Time, "too far ahead: not after", latest);
         }
-        let limit = backend.shared.mark.get().limit(false);
+        let limit = backend.shared.state.mark.get().limit(false);
         if last_tick >= limit {
             fail(Promise::Limit, "not below the limit", limit);
         }
@@ -361,7 +363,7 @@ impl World {
         }
         let end = end.since(Position::FIRST);
         let start = Position::<S>::FIRST.plus(end - count).tick();
-        let waits = start > backend.last_read.get() + backend.configuration.borrow().settings.max_ahead;
+        let waits = start > backend.last_read.get() + backend.configuration.borrow().settings.max_ahead_ms;
         // A batch takes several runs in advance.
         let from = backend.queued.get().map_or(end - count, |(from, _)| from);
         backend.queued.set(waits.then_some((from, end)));
@@ -369,7 +371,8 @@ impl World {
 
     /// A run up to this end was taken, below a limit that was read while commits waited for standbys.
     pub fn taken<S: LayoutShard>(&self, backend: &Backend, end: Position<S>) {
-        let (limit, last) = (backend.shared.mark.get().limit(true), end.previous().map_or(0, Position::tick));
+        let (limit, last) =
+            (backend.shared.state.mark.get().limit(true), end.previous().map_or(0, Position::tick));
         let passes = backend.call.get().is_some_and(|call| call.passes);
         if last >= limit && !passes {
             self.fail(Promise::Limit, || {
@@ -401,7 +404,7 @@ impl World {
             self.fail(Promise::Order, || format!("advanced past {past}, next is {next}"));
         }
         let order = &mut self.judge.orders[backend.host].borrow_mut()[0][call.shard];
-        order.passed = order.passed.max((place + 1, backend.configuration.borrow().settings.max_ahead));
+        order.passed = order.passed.max((place + 1, backend.configuration.borrow().settings.max_ahead_ms));
         self.trace(|| format!("host {} backend {} passes over {tick}", backend.host, backend.index));
         self.took(backend, &call);
         backend.call_ended();
@@ -437,7 +440,7 @@ impl World {
     }
 
     /// The mark was visited.
-    pub fn mark_changed(&self, backend: &Backend, before: &Mark, after: &Mark) {
+    pub fn mark_changed(&self, backend: &Backend, before: &MarkState, after: &MarkState) {
         let host = backend.host();
         let moved = [false, true].map(|standbys| after.limit(standbys) > before.limit(standbys));
         let durable = host.wal.borrow().durable;
@@ -477,7 +480,7 @@ impl World {
     /// A call took its time.
     fn took(&self, backend: &Backend, call: &Call) {
         let took = self.now.get() - call.begun;
-        let wait = backend.configuration.borrow().settings.max_wait * MS;
+        let wait = backend.configuration.borrow().settings.max_wait_ms * MS;
         if took > wait + 300 * MS && self.calm_for(backend.host()) > took + 300 * MS {
             self.fail(Promise::Availability, || {
                 format!("host {} backend {}: {call:?} took {} ms", backend.host, backend.index, took / MS)
@@ -498,7 +501,7 @@ impl World {
                     "host {} backend {}: {error:?} without need; {call:?}, slot {:?}, settings {:?}",
                     backend.host,
                     backend.index,
-                    backend.shared.slots[call.shard].get(),
+                    backend.shared.slot(shard_of(call.shard)),
                     backend.configuration.borrow().settings
                 )
             });
@@ -510,22 +513,26 @@ impl World {
         let host = backend.host();
         let settings = backend.configuration.borrow().settings.clone();
         let (unit, slot) = match call.kind {
-            Kind::Plain => (1, backend.shared.slots[call.shard].get().next.tick()),
-            Kind::Js => (1000, backend.shared.js_slots[call.shard].get().next.tick()),
+            Kind::Plain => (1, backend.shared.slot(shard_of(call.shard)).next.tick()),
+            Kind::Js => (1000, backend.shared.slot(js_shard_of(call.shard)).next.tick()),
         };
-        let mark = backend.shared.mark.get();
+        let mark = backend.shared.state.mark.get();
         let next = slot.max(mark.floor());
-        let reach = backend.last_read.get() + settings.max_ahead;
+        let reach = backend.last_read.get() + settings.max_ahead_ms;
         let behind = backend.shared.behind.get();
         match error {
             Error::BatchTooLarge { count, .. } | Error::BatchesBefore { count, .. } => {
                 // The time that the clock reaches within most of the wait, from an unknown point within the
                 // millisecond.
-                let from = backend.shared.slots[call.shard].get().next.since(Position::FIRST);
+                let from = backend.shared.slot(shard_of(call.shard)).next.since(Position::FIRST);
                 let first = (backend.last_read.get().max(mark.floor()) << 10).max(from) + 255;
-                let end = (reach + settings.max_wait / 8 * 7 + 1) << 10;
+                let end = (reach + settings.max_wait_ms / 8 * 7 + 1) << 10;
                 let ahead = if let Error::BatchesBefore { shard, .. } = error {
-                    batch::left(&backend.shared.batches, shard, host.clocks.boot_ms(self.now.get()))
+                    batch::left(
+                        backend.shared.backends.iter().map(|backend| &backend.batch),
+                        shard,
+                        host.clocks.boot_ms(self.now.get()),
+                    )
                 } else {
                     0
                 };
@@ -533,19 +540,19 @@ impl World {
             }
             // Batches alone leave nobody without: what cannot be had is refused at once.
             Error::ShardFull { waited_ms, .. } => {
-                next + unit > reach && waited_ms >= settings.max_wait && self.plan.batches == 0
+                next + unit > reach && waited_ms >= settings.max_wait_ms && self.plan.batches == 0
             }
             Error::ClockBehindMark { waited_ms, .. } => {
-                let floor = mark.run_floor().next_multiple_of(unit);
-                floor > reach && waited_ms >= settings.max_wait
+                let floor = mark.recovered().next_multiple_of(unit);
+                floor > reach && waited_ms >= settings.max_wait_ms
             }
             Error::ClockBehind { waited_ms, .. } => {
-                behind && next + unit > reach + QUEUE_MS && waited_ms >= settings.max_wait
+                behind && next + unit > reach + QUEUE_MS && waited_ms >= settings.max_wait_ms
             }
             Error::ClockLeapt { by_ms } => {
                 // Both clocks are truncated, and may be read 1 ms apart.
                 let set = backend.shared.forward.get() / MS.cast_signed() + 3;
-                settings.max_clock_jump.is_some_and(|jump| by_ms > jump) && by_ms.cast_signed() <= set
+                settings.max_clock_jump_ms.is_some_and(|jump| by_ms > jump) && by_ms.cast_signed() <= set
             }
             Error::MarkNotRenewed { waited_ms } => {
                 let took = self.now.get() - call.begun;
@@ -553,18 +560,18 @@ impl World {
                 let names = host.file.borrow().names != Names::None;
                 // Two renewals whose windows end before the call comes to use them are no wait, a third one is. The
                 // first mark may be older than the call, the second is not.
-                let dawdles = self.plan.lulls > 0 && took > settings.reserve_ahead * MS;
-                waited_ms >= settings.max_wait
+                let dawdles = self.plan.lulls > 0 && took > settings.reserve_ahead_ms * MS;
+                waited_ms >= settings.max_wait_ms
                     // On a disk in order, a flush is no reason.
-                    && (settings.max_wait < 300 && (names || dawdles) || !calm || self.waits_for_nobody(host))
+                    && (settings.max_wait_ms < 300 && (names || dawdles) || !calm || self.waits_for_nobody(host))
             }
-            Error::ClockStands { waited_ms } => behind && waited_ms >= settings.max_wait,
+            Error::ClockStands { waited_ms } => behind && waited_ms >= settings.max_wait_ms,
             Error::Recovery => host.state.get() == State::Standby || self.calm_for(host) < 50 * MS,
             Error::Prepared { .. } => self.plan.prepares,
             // The caller knows.
             Error::AdvanceTooFar { .. } => true,
             Error::ClockBehindIds { .. } => false,
-            Error::Exhausted => false,
+            Error::Exhausted | Error::OtherEpoch => false,
         }
     }
 

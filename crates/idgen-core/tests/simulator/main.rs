@@ -19,8 +19,9 @@ mod shrink;
 mod world;
 
 use campaign::{Budget, campaign};
+use idgen_core::settings::Settings;
 use judge::Promise;
-use plan::{Broken, Event, Fault, MS, Names, Place, Plan, Settings, US};
+use plan::{Broken, EPOCH, Event, Fault, MS, Names, Place, Plan, US};
 use world::live_through;
 
 /// Promises 1, 2, 3, 4 and 6, in the same worlds each time.
@@ -152,11 +153,12 @@ fn ids_are_passed_over_on_standbys_too() {
             drift_ppm: vec![0, 0],
             names: Names::First(vec![1]),
             settings: Settings {
-                max_ahead: 1000,
-                max_wait: 50,
+                epoch: EPOCH,
+                max_ahead_ms: 1000,
+                max_wait_ms: 50,
                 max_lease: 8,
-                reserve_ahead: 1000,
-                max_clock_jump: None,
+                reserve_ahead_ms: 1000,
+                max_clock_jump_ms: None,
             },
             disk: 50 * US,
             network: 20 * US,
@@ -192,11 +194,12 @@ fn a_backend_that_is_stopped_sees_no_leap() {
             drift_ppm: vec![0],
             names: Names::None,
             settings: Settings {
-                max_ahead: 1000,
-                max_wait: 2000,
+                epoch: EPOCH,
+                max_ahead_ms: 1000,
+                max_wait_ms: 2000,
                 max_lease: 1,
-                reserve_ahead: 10,
-                max_clock_jump: Some(30),
+                reserve_ahead_ms: 10,
+                max_clock_jump_ms: Some(30),
             },
             think: 20 * MS,
             end: 1000 * MS,
@@ -209,14 +212,28 @@ fn a_backend_that_is_stopped_sees_no_leap() {
 }
 
 /// A world without faults. Backends ask for batches of so many ids of one shard, and some of them for single ids.
-fn batches(seed: u64, backends: usize, singles: usize, batches: u64, max_ahead: u64, max_wait: u64) -> Plan {
+fn batches(
+    seed: u64,
+    backends: usize,
+    singles: usize,
+    batches: u64,
+    max_ahead_ms: u64,
+    max_wait_ms: u64,
+) -> Plan {
     Plan {
         hosts: 1,
         backends,
         shards: 1,
         batches,
         singles,
-        settings: Settings { max_ahead, max_wait, max_lease: 64, reserve_ahead: 1000, max_clock_jump: None },
+        settings: Settings {
+            epoch: EPOCH,
+            max_ahead_ms,
+            max_wait_ms,
+            max_lease: 64,
+            reserve_ahead_ms: 1000,
+            max_clock_jump_ms: None,
+        },
         names: Names::None,
         drift_ppm: vec![0],
         lulls: 0,

@@ -4,9 +4,17 @@
 use std::fmt;
 
 use fastrand::Rng;
+use idgen_core::settings::Settings;
+use idgen_ids::Epoch;
 
 /// Virtual time, in nanoseconds from the beginning of a world.
 pub type Time = u64;
+
+/// The epoch of all hosts.
+pub const EPOCH: Epoch = match Epoch::from_unix_ms(0) {
+    Ok(epoch) => epoch,
+    Err(_) => unreachable!(),
+};
 
 pub const US: Time = 1000;
 pub const MS: Time = 1000 * US;
@@ -112,16 +120,6 @@ impl Names {
             Names::First(hosts) | Names::Any(hosts) => hosts,
         }
     }
-}
-
-/// The settings of a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    pub max_ahead: u64,
-    pub max_wait: u64,
-    pub max_lease: u64,
-    pub reserve_ahead: u64,
-    pub max_clock_jump: Option<u64>,
 }
 
 /// What happens when a paused host continues.
@@ -331,11 +329,12 @@ fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
 
 fn settings(rng: &mut Rng) -> Settings {
     Settings {
-        max_ahead: pick(rng, &[0, 1, 5, 20, 100, 1000]),
-        max_wait: pick(rng, &[0, 5, 50, 400, 2000]),
+        epoch: EPOCH,
+        max_ahead_ms: pick(rng, &[0, 1, 5, 20, 100, 1000]),
+        max_wait_ms: pick(rng, &[0, 5, 50, 400, 2000]),
         max_lease: pick(rng, &[1, 2, 8, 64, 64, 1024]),
-        reserve_ahead: pick(rng, &[10, 10, 15, 30, 100, 1000]),
-        max_clock_jump: pick(rng, &[None, Some(30), Some(300), Some(3_600_000)]),
+        reserve_ahead_ms: pick(rng, &[10, 10, 15, 30, 100, 1000]),
+        max_clock_jump_ms: pick(rng, &[None, Some(30), Some(300), Some(3_600_000)]),
     }
 }
 
@@ -357,8 +356,8 @@ fn clock_step(rng: &mut Rng, settings: &Settings) -> i64 {
     let length = match rng.u8(..6) {
         0 | 1 => rng.u64(1..=3),
         2 => rng.u64(1..=30),
-        3 => settings.reserve_ahead + rng.u64(..20),
-        4 => settings.max_ahead + rng.u64(..10),
+        3 => settings.reserve_ahead_ms + rng.u64(..20),
+        4 => settings.max_ahead_ms + rng.u64(..10),
         _ => rng.u64(1..=2000),
     }
     .cast_signed();

@@ -254,7 +254,7 @@ impl World {
                 file.names = Names::None;
             }
         }
-        if file.settings.max_ahead != host.file.borrow().settings.max_ahead {
+        if file.settings.max_ahead_ms != host.file.borrow().settings.max_ahead_ms {
             host.shared().mixed.set(true);
         }
         let other = host.guard.borrow().as_ref().is_some_and(|guard| guard.names != file.names);
