@@ -6,11 +6,11 @@ use std::hint::black_box;
 use std::time::{Duration, SystemTime};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use idgen_core::id::MAX_TICK;
 use idgen_core::lease::Lease;
-use idgen_core::position::{Grid, Position};
+use idgen_core::position::{LayoutShard, Position};
 use idgen_core::slot::{Bounds, Slot};
-use idgen_core::{Shard, decode};
+use idgen_ids::id::MAX_TICK;
+use idgen_ids::{Shard, decode};
 
 const NOW: u64 = 60_000_000_000;
 const BOUNDS: Bounds = Bounds { now: NOW, floor: 0, max_ahead: MAX_TICK, queue: 0, limit: MAX_TICK + 1 };

@@ -1,6 +1,6 @@
 //! Reading the system clock, at every call, because an id may never be older than its call.
 
-use idgen_core::Tick;
+use idgen_ids::Tick;
 use nix::libc::{CLOCK_BOOTTIME, CLOCK_MONOTONIC, CLOCK_REALTIME};
 
 use crate::error::Error;

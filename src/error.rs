@@ -2,12 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use idgen_core::OutOfRange;
-use idgen_core::epoch::utc;
-use idgen_core::foreign::LAYOUTS;
-use idgen_core::id::SHARDS;
 use idgen_core::mint;
-use idgen_core::text::{BadText, excerpt};
+use idgen_ids::OutOfRange;
+use idgen_ids::epoch::utc;
+use idgen_ids::foreign::LAYOUTS;
+use idgen_ids::id::SHARDS;
+use idgen_ids::text::{BadText, excerpt};
 use pgrx::PgSqlErrorCode as Code;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{PgLogLevel, function_name};
@@ -546,7 +546,7 @@ impl Error {
                 format!("layout \"{}\" does not exist", excerpt(name)),
                 format!(
                     "The layouts of snowflake_decode are {}.",
-                    LAYOUTS.each_ref().map(|layout| layout.name).join(", ")
+                    LAYOUTS.iter().map(|layout| layout.name).collect::<Vec<_>>().join(", ")
                 ),
                 "The view snowflake_layouts describes them.",
             ),

@@ -1,7 +1,7 @@
 //! **idgen** mints unique, time-sorted 64-bit shard ids inside PostgreSQL.
 //!
-//! The format of ids and the protocol that mints them are in the crate `idgen-core`, without PostgreSQL and without
-//! `unsafe`. This crate connects it to PostgreSQL. Its modules, from the top down; none uses one above it:
+//! The format of ids is in the crate `idgen-ids`, and the protocol that mints them in `idgen-core`, both without
+//! PostgreSQL and without `unsafe`. This crate connects it to PostgreSQL. Its modules, from the top down; none uses one above it:
 //!
 //! | module | purpose |
 //! |---|---|

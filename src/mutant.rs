@@ -15,10 +15,10 @@ mod mutated {
     use idgen_core::mark::{Clocks, Mark};
     use idgen_core::mint::{self, Session};
     use idgen_core::origins::Progress;
-    use idgen_core::position::{Grid, Position};
+    use idgen_core::position::{LayoutShard, Position};
     use idgen_core::server::{Point, Server, Slots, Wait};
     use idgen_core::slot::Slot;
-    use idgen_core::{Shard, Tick};
+    use idgen_ids::{Shard, Tick};
 
     use crate::clock;
     use crate::error::Error;
@@ -244,7 +244,7 @@ mod mutated {
     static ASKED: Local<Cell<u32>> = Local::new(Cell::new(0));
     static BEGAN_IN_RECOVERY: Local<Cell<bool>> = Local::new(Cell::new(false));
 
-    impl<S: Grid> Slots<S> for Mutant
+    impl<S: LayoutShard> Slots<S> for Mutant
     where
         Postgres: Slots<S>,
     {

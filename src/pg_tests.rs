@@ -2,8 +2,8 @@
 
 #[pgrx::pg_schema]
 mod tests {
-    use idgen_core::text::BadText;
-    use idgen_core::{OutOfRange, Shard};
+    use idgen_ids::text::BadText;
+    use idgen_ids::{OutOfRange, Shard};
     use pgrx::pg_sys::panic::ErrorReport;
     use pgrx::prelude::*;
 

@@ -1,15 +1,16 @@
 //! The server trait of the core, implemented on PostgreSQL.
 
 use idgen_core::batch::Batch;
-use idgen_core::epoch::Timestamptz;
-use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
-use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{self, MOST_LATE_REACH_MS, QUEUE_MS};
 use idgen_core::origins::Progress;
+use idgen_core::renew;
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::slot::Slot;
-use idgen_core::{Shard, Tick, renew};
+use idgen_ids::epoch::Timestamptz;
+use idgen_ids::id::{MAX_STORED_TICK, MAX_TICK};
+use idgen_ids::js::JsShard;
+use idgen_ids::{Shard, Tick};
 
 use crate::clock;
 use crate::error::Error;

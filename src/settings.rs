@@ -3,10 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
 
-use idgen_core::Shard;
-use idgen_core::epoch::Epoch;
-use idgen_core::id::{IDS_PER_TICK, SHARDS};
-use idgen_core::shard_set::ShardSet;
+use idgen_ids::Shard;
+use idgen_ids::epoch::Epoch;
+use idgen_ids::id::{IDS_PER_TICK, SHARDS};
+use idgen_ids::shard_set::ShardSet;
 use pgrx::guc::{GucContext, GucFlags, GucSetting};
 
 use crate::error::Error;

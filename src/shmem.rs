@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use std::{ptr, slice};
 
 use idgen_core::batch::Batch;
-use idgen_core::epoch::Timestamptz;
-use idgen_core::id::SHARDS;
-use idgen_core::js::{JS_SHARDS, JsShard};
 use idgen_core::mark::Mark;
-use idgen_core::position::Grid;
+use idgen_core::position::LayoutShard;
 use idgen_core::server::Wait;
 use idgen_core::shared::{Published, Start};
 use idgen_core::slot::Slot;
-use idgen_core::{Shard, Tick};
+use idgen_ids::epoch::Timestamptz;
+use idgen_ids::id::SHARDS;
+use idgen_ids::js::{JS_SHARDS, JsShard};
+use idgen_ids::{Shard, Tick};
 use pgrx::pg_sys;
 
 use crate::compat::{name_tranche, new_tranche, wait_event};
@@ -31,7 +31,7 @@ pub struct LockedSlot<S> {
 
 const _: () = assert!(size_of::<LockedSlot<Shard>>() == 64 && size_of::<LockedSlot<JsShard>>() == 64);
 
-impl<S: Grid> LockedSlot<S> {
+impl<S: LayoutShard> LockedSlot<S> {
     /// Runs `f` on the slot under its lock. `f` must not sleep, flush, allocate or raise an error.
     #[inline]
     pub fn change<T>(&self, f: impl FnOnce(&mut Slot<S>) -> T) -> T {

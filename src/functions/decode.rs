@@ -1,7 +1,7 @@
 //! Decoding ids, and building them from parts.
 
-use idgen_core::epoch::Timestamptz;
-use idgen_core::{Sequence, Shard, decode, make_id, shard_of};
+use idgen_ids::epoch::Timestamptz;
+use idgen_ids::{Sequence, Shard, decode, make_id, shard_of};
 use pgrx::pg_extern;
 use pgrx::pg_sys::panic::ErrorReport;
 

@@ -1,6 +1,6 @@
 //! Other forms of an id.
 
-use idgen_core::text;
+use idgen_ids::text;
 use pgrx::pg_extern;
 use pgrx::pg_sys::panic::ErrorReport;
 

@@ -2,9 +2,10 @@
 
 use std::vec;
 
-use idgen_core::js::JsShard;
-use idgen_core::position::{Grid, Run};
-use idgen_core::{OutOfRange, Shard, mint};
+use idgen_core::mint;
+use idgen_core::position::{LayoutShard, Run};
+use idgen_ids::js::JsShard;
+use idgen_ids::{OutOfRange, Shard};
 use pgrx::pg_extern;
 use pgrx::pg_sys::panic::ErrorReport;
 

@@ -1,7 +1,7 @@
 //! Ids of other systems.
 
-use idgen_core::epoch::{Epoch, Timestamptz};
-use idgen_core::foreign::{LAYOUTS, Layout};
+use idgen_ids::epoch::{Epoch, Timestamptz};
+use idgen_ids::foreign::{ForeignLayout, LAYOUTS};
 use pgrx::iter::TableIterator;
 use pgrx::{name, pg_extern};
 
@@ -16,7 +16,7 @@ hot_entry!(snowflake_decode_layout_wrapper, |_| None::<i64>, |call: Call| {
 });
 
 fn columns(id: i64, name: &str) -> Result<[Column; 4], Error> {
-    let layout = Layout::find(name).ok_or_else(|| Error::NoLayout(name.into()))?;
+    let layout = ForeignLayout::find(name).ok_or_else(|| Error::NoLayout(name.into()))?;
     let fields =
         layout.fields(id).ok_or(Error::NotOfLayout { id, layout: layout.name, max: layout.max_id() })?;
     let created_at = fields.created_at(layout.epoch.map_or_else(settings::epoch, Ok)?);

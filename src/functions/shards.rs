@@ -1,6 +1,7 @@
 //! Which columns mint for which shard.
 
-use idgen_core::{Shard, tree};
+use idgen_core::tree;
+use idgen_ids::Shard;
 use pgrx::pg_extern;
 
 use crate::settings;

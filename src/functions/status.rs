@@ -1,16 +1,17 @@
 //! The functions behind the views `idgen_status`, `idgen_shard_stats` and `idgen_refusals`, the safe horizon, the
 //! reset of the counters, the removal of the mark, the acceptance of another epoch or of the clock, and the check.
 
-use idgen_core::epoch::{Epoch, Timestamptz};
-use idgen_core::id::MAX_TICK;
-use idgen_core::js::JsShard;
 use idgen_core::mark::{Clocks, Mark};
 use idgen_core::mint::{self, QUEUE_MS};
 use idgen_core::origins::{MARK_ORIGIN, Progress};
-use idgen_core::position::Grid;
+use idgen_core::position::LayoutShard;
 use idgen_core::server::{Server, Slots};
 use idgen_core::slot::Counters;
-use idgen_core::{Shard, Tick, check, horizon, renew};
+use idgen_core::{check, horizon, renew};
+use idgen_ids::epoch::{Epoch, Timestamptz};
+use idgen_ids::id::MAX_TICK;
+use idgen_ids::js::JsShard;
+use idgen_ids::{Shard, Tick};
 use pgrx::datum::Interval;
 use pgrx::iter::TableIterator;
 use pgrx::pg_sys::panic::ErrorReport;
@@ -135,7 +136,7 @@ fn all_last_ticks(server: Postgres) -> impl Iterator<Item = Tick> {
 }
 
 /// Those of one layout.
-fn last_ticks<S: Grid>(server: Postgres, shards: impl Iterator<Item = S>) -> impl Iterator<Item = Tick>
+fn last_ticks<S: LayoutShard>(server: Postgres, shards: impl Iterator<Item = S>) -> impl Iterator<Item = Tick>
 where
     Postgres: Slots<S>,
 {
@@ -200,7 +201,7 @@ fn idgen_shard_stats_0_2() -> Result<
 }
 
 /// The counters of shards, and their last ids.
-fn counters<S: Grid>(
+fn counters<S: LayoutShard>(
     server: Postgres,
     layout: &'static str,
     shards: impl Iterator<Item = S>,

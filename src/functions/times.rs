@@ -1,7 +1,7 @@
 //! Conversion between ids and timestamps.
 
-use idgen_core::decode;
-use idgen_core::epoch::{Timestamptz, timestamp_since};
+use idgen_ids::decode;
+use idgen_ids::epoch::{Timestamptz, timestamp_since};
 use pgrx::pg_extern;
 use pgrx::pg_sys::panic::ErrorReport;
 

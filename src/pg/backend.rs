@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::ptr;
 
-use idgen_core::epoch::Timestamptz;
 use idgen_core::server::Wait;
+use idgen_ids::epoch::Timestamptz;
 use nix::libc;
 use pgrx::pg_sys;
 

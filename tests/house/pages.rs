@@ -8,7 +8,9 @@ use crate::{assert_none, files, read, top};
 /// The pages, each with its text.
 fn pages() -> BTreeMap<String, String> {
     let mut paths = files("docs", ".md");
-    paths.extend(["README.md", "CONTRIBUTING.md", "portable/README.md"].map(String::from));
+    paths.extend(
+        ["README.md", "CONTRIBUTING.md", "crates/ids/README.md", "portable/README.md"].map(String::from),
+    );
     paths.into_iter().map(|path| (path.clone(), read(&path))).collect()
 }
 

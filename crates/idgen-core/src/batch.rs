@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::id::Shard;
+use idgen_ids::id::Shard;
 
 /// After this time, in milliseconds, a batch whose owner has not looked is no reason to refuse others: it may be
 /// stopped.

@@ -1,6 +1,7 @@
 //! Whether ids can be minted now.
 
-use crate::id::{MAX_TICK, Tick};
+use idgen_ids::id::{MAX_TICK, Tick};
+
 use crate::mint::{Error, LOOK_AGAIN_US, Patience, QUEUE_MS};
 use crate::renew;
 use crate::server::{Server, Wait};

@@ -1,6 +1,7 @@
 //! The safe horizon: the id below which every id is settled.
 
-use crate::id::{MAX_TICK, min_id};
+use idgen_ids::id::{MAX_TICK, min_id};
+
 use crate::mint::{Error, Patience};
 use crate::renew;
 use crate::server::Server;

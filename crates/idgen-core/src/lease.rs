@@ -1,6 +1,7 @@
 //! A backend's lease: a short run of positions that it hands out without touching shared memory.
 
-use crate::id::{Shard, Tick};
+use idgen_ids::id::{Shard, Tick};
+
 use crate::position::{Position, Run};
 
 /// The positions a backend holds for one shard.

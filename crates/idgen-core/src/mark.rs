@@ -6,7 +6,7 @@
 //! separately: it ceases to be valid at the moment when commits begin to wait. The caller does the writing. This is
 //! only the state that it works on, so that every order of steps can be model-checked.
 
-use crate::id::{MAX_TICK, Tick};
+use idgen_ids::id::{MAX_TICK, Tick};
 
 /// How long a backend that renews the mark keeps others from doing the same, in milliseconds, unless it extends its
 /// claim. Renewing twice at once is safe, only wasteful. Because the claim expires, a backend that dies during a

@@ -3,12 +3,13 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
+use idgen_ids::id::{IDS_PER_TICK, Shard, Tick};
+use idgen_ids::js::JsShard;
+
 use crate::batch::{self, Batch};
-use crate::id::{IDS_PER_TICK, Shard, Tick};
-use crate::js::JsShard;
 use crate::lease::Lease;
 use crate::mark::runs_low;
-use crate::position::{Grid, Position, Run};
+use crate::position::{LayoutShard, Position, Run};
 use crate::renew;
 use crate::server::{Server, Slots, Wait};
 use crate::slot::{Bounds, Refusal};
@@ -182,7 +183,7 @@ impl Session {
 
     /// Records the id of a position as the last one.
     #[inline]
-    fn minted<S: Grid>(&self, position: Position<S>, shard: S) -> i64 {
+    fn minted<S: LayoutShard>(&self, position: Position<S>, shard: S) -> i64 {
         let id = shard.id(position);
         self.last_id.set(Some(id));
         id
@@ -225,13 +226,13 @@ fn new_lease(
     Some(lease.grant(shard, now, run))
 }
 
-fn bounds<S: Grid>(server: &impl Server, now: Tick, queue: u64) -> Bounds {
+fn bounds<S: LayoutShard>(server: &impl Server, now: Tick, queue: u64) -> Bounds {
     // The limit is read first: see Published::limit.
     let limit = server.limit();
     Bounds { now, floor: floor::<S>(server), max_ahead: server.max_ahead_ms(), queue, limit }
 }
 
-fn floor<S: Grid>(server: &impl Server) -> Tick {
+fn floor<S: LayoutShard>(server: &impl Server) -> Tick {
     if S::FOLLOWED { server.floor() } else { server.run_floor() }
 }
 
@@ -251,7 +252,7 @@ pub fn next_id<V: Slots<Shard>>(server: &V, session: &Session, shard: Shard) -> 
 }
 
 /// The millisecond in which a run ends.
-fn last_tick<S: Grid>(run: Run<S>) -> Tick {
+fn last_tick<S: LayoutShard>(run: Run<S>) -> Tick {
     run.end.previous().map_or(0, Position::tick)
 }
 
@@ -405,7 +406,7 @@ impl Patience {
 
 /// One call's turn at a shard. However it ends, by a cancel for example, the time waited is added to the shard's
 /// counters.
-struct Turn<'a, S: Grid, V: Slots<S>> {
+struct Turn<'a, S: LayoutShard, V: Slots<S>> {
     server: &'a V,
     session: &'a Session,
     shard: S,
@@ -418,7 +419,7 @@ struct Turn<'a, S: Grid, V: Slots<S>> {
     early: VecDeque<Run<S>>,
 }
 
-impl<'a, S: Grid, V: Slots<S>> Turn<'a, S, V> {
+impl<'a, S: LayoutShard, V: Slots<S>> Turn<'a, S, V> {
     fn new(server: &'a V, session: &'a Session, shard: S) -> Result<Turn<'a, S, V>, V::Error> {
         server.check_allowed(shard.into())?;
         Ok(Turn {
@@ -628,7 +629,7 @@ impl<'a, V: Slots<Shard>> Turn<'a, Shard, V> {
     }
 }
 
-impl<S: Grid, V: Slots<S>> Drop for Turn<'_, S, V> {
+impl<S: LayoutShard, V: Slots<S>> Drop for Turn<'_, S, V> {
     fn drop(&mut self) {
         if let Some(batch) = self.batch {
             batch.leave();

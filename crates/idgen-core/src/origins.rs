@@ -2,8 +2,8 @@
 //! origins a server must have room for. A server does not start with room for fewer origins than it has saved, and
 //! recovery ends when it comes to one too many.
 
-use crate::epoch::Epoch;
-use crate::id::{TICK_BITS, Tick};
+use idgen_ids::epoch::Epoch;
+use idgen_ids::id::{TICK_BITS, Tick};
 
 /// The replication origin whose progress is the high-water mark. It is the last number that a named origin could
 /// get, and those are assigned from 1 upwards; PostgreSQL reserves 65535.

@@ -4,16 +4,17 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::marker::PhantomData;
 
-use crate::id::{
-    IDS_PER_TICK, MAX_STORED_TICK, MAX_TICK, Parts, SEQUENCE_BITS, Sequence, Shard, Tick, compose, decode,
+use idgen_ids::id::{
+    IDS_PER_TICK, MAX_STORED_TICK, MAX_TICK, Parts, SEQUENCE_BITS, Sequence, Shard, Tick, decode,
 };
+use idgen_ids::js::{self, JsShard};
 
 /// A shard of one of the layouts that are minted; it determines how its positions count time.
 ///
 /// The clock, the floor and the limit are in milliseconds for all layouts. A unit of time may be handed out if its
 /// first millisecond may, and no part of it if that millisecond lies before the floor. So a unit that one run of
 /// the server hands out below its limit is not handed out by a later run, whose floor is not below that limit.
-pub trait Grid: Copy + Debug + Ord + Hash + Into<Shard> {
+pub trait LayoutShard: Copy + Debug + Ord + Hash + Into<Shard> {
     /// The unit of time in milliseconds.
     const UNIT_MS: u64;
     /// Width of the sequence in a position, in bits.
@@ -25,24 +26,37 @@ pub trait Grid: Copy + Debug + Ord + Hash + Into<Shard> {
     fn id(self, position: Position<Self>) -> i64;
 }
 
-impl Grid for Shard {
+impl LayoutShard for Shard {
     const UNIT_MS: u64 = 1;
     const SEQUENCE_BITS: u32 = SEQUENCE_BITS;
     const FOLLOWED: bool = true;
 
     #[inline]
     fn id(self, position: Position<Shard>) -> i64 {
-        compose(position, self)
+        Parts { tick: position.unit(), shard: self, sequence: Sequence::wrapping(position.sequence()) }.id()
+    }
+}
+
+/// Separate slots hand out these positions. The bounds of the clock and the high-water mark are those of the other
+/// ids, in milliseconds.
+impl LayoutShard for JsShard {
+    const UNIT_MS: u64 = js::UNIT_MS;
+    const SEQUENCE_BITS: u32 = js::SEQUENCE_BITS;
+    // A floor within a second would move them to the next second, each time that the horizon is requested.
+    const FOLLOWED: bool = false;
+
+    fn id(self, position: Position<JsShard>) -> i64 {
+        js::compose(position.unit(), self, position.sequence())
     }
 }
 
 /// `unit of time << sequence bits | sequence`: time and sequence are contiguous, so that a run of ids that crosses
-/// a unit of time is plain addition. [`Grid::id`] inserts the shard between them.
+/// a unit of time is plain addition. [`LayoutShard::id`] inserts the shard between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Position<S>(u64, PhantomData<S>);
 
-impl<S: Grid> Position<S> {
+impl<S: LayoutShard> Position<S> {
     /// The first of all positions.
     pub const FIRST: Position<S> = Position(0, PhantomData);
 
@@ -90,7 +104,7 @@ impl<S: Grid> Position<S> {
 
 impl Position<Shard> {
     /// The position of a sequence number in a millisecond. `tick` is at most [`MAX_STORED_TICK`], as is every tick
-    /// obtained from an id or an [`crate::Epoch`].
+    /// obtained from an id or an [`idgen_ids::Epoch`].
     #[inline]
     pub fn new(tick: Tick, sequence: Sequence) -> Position<Shard> {
         debug_assert!(tick <= MAX_STORED_TICK, "tick {tick}");
@@ -122,7 +136,7 @@ pub struct Run<S> {
     pub end: Position<S>,
 }
 
-impl<S: Grid> Run<S> {
+impl<S: LayoutShard> Run<S> {
     /// The empty run.
     pub const EMPTY: Run<S> = Run { start: Position::FIRST, end: Position::FIRST };
 

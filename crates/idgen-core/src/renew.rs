@@ -1,7 +1,8 @@
 //! Keeps the durable high-water mark ahead of the ids: the steps around [`Mark`], in the order that its guarantee
 //! requires.
 
-use crate::id::Tick;
+use idgen_ids::id::Tick;
+
 use crate::mark::{CLAIM_MS, Clocks, Mark, Plan, Rules, Unplanned, Written, runs_low};
 use crate::mint::{Error, Patience, QUEUE_MS};
 use crate::server::{Point, Server, Wait};

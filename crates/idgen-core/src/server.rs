@@ -1,10 +1,11 @@
 //! What minting needs from the server in which it runs: PostgreSQL, or a model of it.
 
+use idgen_ids::id::{Shard, Tick};
+
 use crate::batch::Batch;
-use crate::id::{Shard, Tick};
 use crate::mark::Mark;
 use crate::mint::Error;
-use crate::position::Grid;
+use crate::position::LayoutShard;
 use crate::slot::Slot;
 
 /// What a call is waiting for.
@@ -134,7 +135,7 @@ pub trait Server {
 }
 
 /// The slots of the shards of one layout.
-pub trait Slots<S: Grid>: Server {
+pub trait Slots<S: LayoutShard>: Server {
     /// Runs `f` on a shard's slot under its lock. `f` must not sleep, flush, allocate or raise an error.
     fn with_slot<T>(&self, shard: S, f: impl FnOnce(&mut Slot<S>) -> T) -> T;
     /// A copy of a shard's slot.

@@ -4,7 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::id::Tick;
+use idgen_ids::id::Tick;
+
 use crate::mark::Mark;
 
 /// A word of shared memory.

@@ -1,8 +1,9 @@
 //! The slot of a shard: which positions come next. It has no side effects, so that it can be tested and
 //! model-checked.
 
-use crate::id::{MAX_TICK, Tick};
-use crate::position::{Grid, Position, Run};
+use idgen_ids::id::{MAX_TICK, Tick};
+
+use crate::position::{LayoutShard, Position, Run};
 
 /// The state of a shard. It lives in shared memory behind the shard's lock, hence the plain integers and the fixed
 /// order of fields. All zero at start.
@@ -62,13 +63,13 @@ pub enum Refusal {
     Exhausted,
 }
 
-impl<S: Grid> Default for Slot<S> {
+impl<S: LayoutShard> Default for Slot<S> {
     fn default() -> Slot<S> {
         Slot { next: Position::FIRST, counters: Counters::default() }
     }
 }
 
-impl<S: Grid> Slot<S> {
+impl<S: LayoutShard> Slot<S> {
     /// Takes up to `want` positions, but at least one. It takes fewer only if a bound cuts the run.
     ///
     /// A busy slot continues where it stopped. A slot that has been idle begins at the clock's unit of time, for

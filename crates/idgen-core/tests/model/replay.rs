@@ -6,12 +6,13 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use idgen_core::batch::Batch;
+use idgen_core::horizon;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{self, Session};
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::shared::Published;
 use idgen_core::slot::Slot;
-use idgen_core::{Shard, Tick, horizon};
+use idgen_ids::{Shard, Tick};
 
 use crate::world::{Broken, Essence, Node, Party, World};
 

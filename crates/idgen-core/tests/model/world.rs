@@ -6,7 +6,7 @@ use std::hash::{Hash, Hasher};
 use idgen_core::mark::{Clocks, Mark};
 use idgen_core::mint::{Kept, Session};
 use idgen_core::slot::Slot;
-use idgen_core::{Shard, Tick, decode, shard_of};
+use idgen_ids::{Shard, Tick, decode, shard_of};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::replay::{Call, Outcome, Request, step};

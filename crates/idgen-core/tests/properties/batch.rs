@@ -1,5 +1,5 @@
-use idgen_core::Shard;
 use idgen_core::batch::{Batch, left};
+use idgen_ids::Shard;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

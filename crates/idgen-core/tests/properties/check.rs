@@ -1,9 +1,9 @@
-use idgen_core::id::MAX_TICK;
 use idgen_core::mark::{Clocks, Written};
 use idgen_core::mint::{Error, QUEUE_MS};
 use idgen_core::renew::load;
 use idgen_core::server::{Server, Slots, Wait};
 use idgen_core::slot::Slot;
+use idgen_ids::id::MAX_TICK;
 
 use crate::server::{Event, NOW, Refused, Scripted};
 use crate::shard;

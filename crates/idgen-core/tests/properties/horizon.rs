@@ -1,6 +1,6 @@
-use idgen_core::id::MAX_TICK;
 use idgen_core::mint::Error;
-use idgen_core::{decode, min_id};
+use idgen_ids::id::MAX_TICK;
+use idgen_ids::{decode, min_id};
 
 use crate::server::{NOW, Refused, Scripted};
 use crate::{js_shard, shard};

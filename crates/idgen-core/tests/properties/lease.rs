@@ -1,10 +1,10 @@
 use std::collections::HashSet;
 
-use idgen_core::Shard;
-use idgen_core::id::MAX_TICK;
 use idgen_core::lease::Lease;
 use idgen_core::position::{Position, Run};
 use idgen_core::slot::{Bounds, Refusal, Slot};
+use idgen_ids::Shard;
+use idgen_ids::id::MAX_TICK;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -4,10 +4,7 @@
 
 mod batch;
 mod check;
-mod epoch;
-mod foreign;
 mod horizon;
-mod id;
 mod js;
 mod lease;
 mod mark;
@@ -16,14 +13,12 @@ mod origins;
 mod position;
 mod renew;
 mod server;
-mod shard_set;
 mod shared;
 mod slot;
-mod text;
 mod tree;
 
-use idgen_core::js::JsShard;
-use idgen_core::{Sequence, Shard};
+use idgen_ids::js::JsShard;
+use idgen_ids::{Sequence, Shard};
 
 fn shard(number: i32) -> Shard {
     Shard::try_from(number).unwrap()

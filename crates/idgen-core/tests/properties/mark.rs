@@ -1,5 +1,5 @@
-use idgen_core::id::MAX_TICK;
 use idgen_core::mark::{CLAIM_MS, Clocks, Mark, Plan, Rules, Unplanned, Written, runs_low};
+use idgen_ids::id::MAX_TICK;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

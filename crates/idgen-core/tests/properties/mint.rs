@@ -2,14 +2,14 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use idgen_core::batch;
-use idgen_core::id::{IDS_PER_TICK, MAX_TICK};
-use idgen_core::js::JsShard;
 use idgen_core::mark::{Clocks, Written};
 use idgen_core::mint::{Error, QUEUE_MS};
-use idgen_core::position::{Grid, Position};
+use idgen_core::position::{LayoutShard, Position};
 use idgen_core::server::{Server, Slots, Wait};
 use idgen_core::slot::{Bounds, Counters, Slot};
-use idgen_core::{Shard, Tick, decode, min_id};
+use idgen_ids::id::{IDS_PER_TICK, MAX_TICK};
+use idgen_ids::js::JsShard;
+use idgen_ids::{Shard, Tick, decode, min_id};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -1,8 +1,8 @@
 use std::collections::HashSet;
 
-use idgen_core::Epoch;
-use idgen_core::id::MAX_TICK;
 use idgen_core::origins::{MARK_ORIGIN, Origins, Progress};
+use idgen_ids::Epoch;
+use idgen_ids::id::MAX_TICK;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

@@ -1,11 +1,18 @@
-use idgen_core::Shard;
-use idgen_core::id::MAX_TICK;
-use idgen_core::position::{Grid, Position};
+use idgen_core::position::{LayoutShard, Position};
+use idgen_ids::id::MAX_TICK;
+use idgen_ids::{Parts, Shard, decode};
 use proptest::prelude::*;
 
 use crate::{sequence, shard};
 
 proptest! {
+    /// An id is put together of its shard and of the parts of its position.
+    #[test]
+    fn the_id_of_a_position_has_its_parts(tick in 0..=MAX_TICK, q in 0..1024i32, s in 0..8192i32) {
+        let parts = Parts { tick, shard: shard(s), sequence: sequence(q) };
+        prop_assert_eq!(decode(shard(s).id(Position::new(tick, sequence(q)))), parts);
+    }
+
     /// `snowflake_advance` goes past an id by as little as the layout allows, whatever its shard.
     #[test]
     fn the_position_after_an_id_is_the_least_above_it(

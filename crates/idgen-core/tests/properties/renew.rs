@@ -1,12 +1,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use idgen_core::id::{IDS_PER_TICK, MAX_TICK};
 use idgen_core::mark::{CLAIM_MS, Clocks, Written};
 use idgen_core::mint::{Error, Patience, QUEUE_MS};
 use idgen_core::renew::{clocks, load, renew_early, reserve, share_settled};
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::slot::Counters;
-use idgen_core::{decode, min_id};
+use idgen_ids::id::{IDS_PER_TICK, MAX_TICK};
+use idgen_ids::{decode, min_id};
 
 use crate::server::{NOW, Refused, Scripted, Step};
 use crate::shard;

@@ -7,14 +7,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::resume_unwind;
 
 use idgen_core::batch::Batch;
-use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{self, Error, Kept, Session};
-use idgen_core::position::Grid;
+use idgen_core::position::LayoutShard;
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::shared::{Published, Start};
 use idgen_core::slot::Slot;
-use idgen_core::{Shard, Tick, check, horizon};
+use idgen_core::{check, horizon};
+use idgen_ids::js::JsShard;
+use idgen_ids::{Shard, Tick};
 
 use crate::shard;
 

@@ -1,8 +1,8 @@
-use idgen_core::Shard;
-use idgen_core::id::{IDS_PER_TICK, MAX_TICK};
-use idgen_core::js::JsShard;
-use idgen_core::position::{Grid, Position};
+use idgen_core::position::{LayoutShard, Position};
 use idgen_core::slot::{Bounds, Counters, Refusal, Slot};
+use idgen_ids::Shard;
+use idgen_ids::id::{IDS_PER_TICK, MAX_TICK};
+use idgen_ids::js::JsShard;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -73,7 +73,7 @@ proptest! {
         before in vec(any_bounds(), 0..3), now in 0..5000u64, floor in 0..5000u64, max_ahead in 0..50u64,
         wait in 0..50u64,
     ) {
-        fn check<G: Grid>(before: &[(u64, Bounds)], bounds: Bounds, wait: u64) -> Result<(), TestCaseError> {
+        fn check<G: LayoutShard>(before: &[(u64, Bounds)], bounds: Bounds, wait: u64) -> Result<(), TestCaseError> {
             let mut slot = Slot::<G>::default();
             for (want, bounds) in before {
                 let _ = slot.take(*want, bounds);

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use corosensei::Yielder;
 use fastrand::Rng;
 use idgen_core::batch::Batch;
-use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{self, Kept, Session};
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::shared::Start;
 use idgen_core::slot::Slot;
-use idgen_core::{Shard, Tick};
+use idgen_ids::js::JsShard;
+use idgen_ids::{Shard, Tick};
 
 use crate::host::{Configuration, Host, Record, Shared, State};
 use crate::judge::{Call, Run};
@@ -532,7 +532,7 @@ impl Slots<JsShard> for Process<'_> {
 
 impl Process<'_> {
     #[inline]
-    fn change<S: Copy + idgen_core::position::Grid, T>(
+    fn change<S: Copy + idgen_core::position::LayoutShard, T>(
         &self,
         cell: &Cell<Slot<S>>,
         f: impl FnOnce(&mut Slot<S>) -> T,

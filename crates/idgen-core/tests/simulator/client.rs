@@ -3,10 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use corosensei::Yielder;
-use idgen_core::js::JsShard;
+use idgen_core::horizon;
 use idgen_core::mint::{self, Error};
-use idgen_core::position::Grid;
-use idgen_core::{Shard, horizon};
+use idgen_core::position::LayoutShard;
+use idgen_ids::Shard;
+use idgen_ids::js::JsShard;
 
 use crate::backend::{Backend, Interrupt, Interrupted, Process};
 use crate::host::{Record, State};

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use idgen_core::batch::Batch;
-use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
 use idgen_core::shared::{Published, Start};
 use idgen_core::slot::Slot;
-use idgen_core::{Shard, Tick};
+use idgen_ids::js::JsShard;
+use idgen_ids::{Shard, Tick};
 
 use crate::backend::Backend;
 use crate::plan::{MS, Names, Plan, Settings, Time};

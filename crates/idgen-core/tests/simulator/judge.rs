@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use idgen_core::batch;
 use idgen_core::mark::Mark;
 use idgen_core::mint::{Error, QUEUE_MS};
-use idgen_core::position::{Grid, Position};
-use idgen_core::{Tick, decode};
+use idgen_core::position::{LayoutShard, Position};
+use idgen_ids::{Tick, decode};
 
 use crate::backend::Backend;
 use crate::host::{Host, State};
@@ -355,7 +355,7 @@ impl World {
     }
 
     /// A run was taken; the backend waits for it if it is further ahead of the clock than allowed.
-    pub fn queued<S: Grid>(&self, backend: &Backend, end: Position<S>, count: u64) {
+    pub fn queued<S: LayoutShard>(&self, backend: &Backend, end: Position<S>, count: u64) {
         if backend.call.get().is_none_or(|call| call.kind == Kind::Js) {
             return;
         }
@@ -368,7 +368,7 @@ impl World {
     }
 
     /// A run up to this end was taken, below a limit that was read while commits waited for standbys.
-    pub fn taken<S: Grid>(&self, backend: &Backend, end: Position<S>) {
+    pub fn taken<S: LayoutShard>(&self, backend: &Backend, end: Position<S>) {
         let (limit, last) = (backend.shared.mark.get().limit(true), end.previous().map_or(0, Position::tick));
         let passes = backend.call.get().is_some_and(|call| call.passes);
         if last >= limit && !passes {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 use fastrand::Rng;
-use idgen_core::Tick;
+use idgen_ids::Tick;
 
 use crate::backend::{Backend, Interrupt};
 use crate::client;

@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use idgen_core::text::{BadText, from_shortcode, from_text, scatter, shortcode, text};
+use idgen_ids::text::{BadText, from_shortcode, from_text, scatter, shortcode, text};
 use proptest::prelude::*;
 
 /// Media ids and the codes in the links to them, as published: slang.cx/instagram-id,

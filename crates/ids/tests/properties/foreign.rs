@@ -1,16 +1,16 @@
 use std::collections::BTreeMap;
 
-use idgen_core::epoch::timestamp_since;
-use idgen_core::foreign::{Fields, LAYOUTS, Layout};
-use idgen_core::{Epoch, Parts, decode};
+use idgen_ids::epoch::timestamp_since;
+use idgen_ids::foreign::{Fields, ForeignLayout, LAYOUTS};
+use idgen_ids::{Epoch, Parts, decode};
 use proptest::prelude::*;
 
 fn take_apart(id: i64, layout: &str) -> Fields {
-    Layout::find(layout).unwrap().fields(id).unwrap()
+    ForeignLayout::find(layout).unwrap().fields(id).unwrap()
 }
 
 fn unix_ms(id: i64, layout: &str) -> i64 {
-    Layout::find(layout).unwrap().epoch.unwrap().unix_ms() + take_apart(id, layout).ms as i64
+    ForeignLayout::find(layout).unwrap().epoch.unwrap().unix_ms() + take_apart(id, layout).ms as i64
 }
 
 /// Ids that were published together with their parts.
@@ -74,15 +74,15 @@ fn layouts_describe_themselves() {
     assert_eq!(described("sonyflake"), ("39 time, 8 sequence, 16 shard", "10 ms"));
     assert_eq!(described("gene"), ("41 time, 6 shard, 12 sequence, 4 gene", "1 ms"));
     assert_eq!(described("baidu"), ("28 time, 22 shard, 13 sequence", "1 s"));
-    assert!(Layout::find("Twitter").is_none() && Layout::find("").is_none());
-    assert_eq!(Layout::find("js53").unwrap().max_id(), (1 << 52) - 1);
-    assert_eq!(Layout::find("twitter").unwrap().max_id(), u64::MAX);
+    assert!(ForeignLayout::find("Twitter").is_none() && ForeignLayout::find("").is_none());
+    assert_eq!(ForeignLayout::find("js53").unwrap().max_id(), (1 << 52) - 1);
+    assert_eq!(ForeignLayout::find("twitter").unwrap().max_id(), u64::MAX);
 }
 
 /// The greatest id of a layout is its last, and the sign bit alone counts as time.
 #[test]
 fn the_greatest_id_of_a_layout_is_the_last() {
-    for layout in &LAYOUTS {
+    for layout in LAYOUTS {
         let bits: u32 = layout.bits().split(|c: char| !c.is_ascii_digit()).flat_map(str::parse::<u32>).sum();
         let greatest = layout.max_id();
         assert_eq!(greatest, if bits >= 63 { u64::MAX } else { (1 << bits) - 1 }, "{}", layout.name);
@@ -102,7 +102,7 @@ proptest! {
     /// whatever the epoch.
     #[test]
     fn any_word_is_taken_apart_or_refused(word in prop_oneof![any::<u64>(), 0..1u64 << 53]) {
-        for layout in &LAYOUTS {
+        for layout in LAYOUTS {
             let fields = layout.fields(word.cast_signed());
             prop_assert_eq!(fields.is_some(), word <= layout.max_id());
             let Some(fields) = fields else { continue };

@@ -1,18 +1,6 @@
-//! The bits of an id.
-//!
-//! ```text
-//! 63                                   23 22           10 9         0
-//! +--------------------------------------+---------------+-----------+
-//! | tick: 41 bits, ms since idgen.epoch  | shard: 13     | seq: 10   |
-//! +--------------------------------------+---------------+-----------+
-//! ```
-//!
-//! The layout is the one of Instagram's article "Sharding & IDs at Instagram" (2012).
+//! The bits of an id. The layout is the one of Instagram's article "Sharding & IDs at Instagram" (2012).
 
 use std::fmt;
-
-use crate::epoch::{Epoch, Timestamptz};
-use crate::position::{Grid, Position};
 
 /// Milliseconds since `idgen.epoch`; 41 bits of an id.
 pub type Tick = u64;
@@ -93,6 +81,14 @@ impl From<Shard> for i32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sequence(u16);
 
+impl Sequence {
+    /// The low 10 bits of a number, as Instagram's function takes them from a sequence of PostgreSQL.
+    #[inline]
+    pub fn wrapping(number: u64) -> Sequence {
+        Sequence((number % IDS_PER_TICK) as u16)
+    }
+}
+
 impl TryFrom<i32> for Sequence {
     type Error = OutOfRange;
 
@@ -124,12 +120,31 @@ pub struct Parts {
     pub sequence: Sequence,
 }
 
+impl Parts {
+    /// The id of these parts. `tick` is at most [`MAX_STORED_TICK`].
+    ///
+    /// ```
+    /// use idgen_ids::decode;
+    ///
+    /// assert_eq!(decode(11_637_205_501_278_089).id(), 11_637_205_501_278_089);
+    /// ```
+    #[inline]
+    pub fn id(self) -> i64 {
+        let Parts { tick, shard, sequence } = self;
+        debug_assert!(tick <= MAX_STORED_TICK, "tick {tick}");
+        let word = tick << (SHARD_BITS + SEQUENCE_BITS)
+            | u64::from(shard.0) << SEQUENCE_BITS
+            | u64::from(sequence.0);
+        word.cast_signed()
+    }
+}
+
 /// Decodes an id. Every `bigint` is an id: it is read as unsigned, so that the negative ids made by the original
 /// PL/pgSQL function after its first 34.8 years decode too. Ids of `snowflake_next_id_js` have another layout: see
 /// [`crate::foreign`].
 ///
 /// ```
-/// use idgen_core::{Epoch, decode};
+/// use idgen_ids::{Epoch, decode};
 ///
 /// // The id of the example in Instagram's article.
 /// let parts = decode(11_637_205_501_278_089);
@@ -141,53 +156,27 @@ pub struct Parts {
 #[inline]
 pub fn decode(id: i64) -> Parts {
     let word = id.cast_unsigned();
-    let low_bits = |width: u32, shift: u32| (word >> shift & ((1 << width) - 1)) as u16;
     Parts {
         tick: word >> (SHARD_BITS + SEQUENCE_BITS),
-        shard: Shard(low_bits(SHARD_BITS, SEQUENCE_BITS)),
-        sequence: Sequence(low_bits(SEQUENCE_BITS, 0)),
+        shard: Shard((word >> SEQUENCE_BITS) as u16 % SHARDS as u16),
+        sequence: Sequence::wrapping(word),
     }
 }
 
 /// The shard of an id, by which an application can route.
 ///
 /// ```
-/// assert_eq!(i32::from(idgen_core::shard_of(11_637_205_501_278_089)), 1341);
+/// assert_eq!(i32::from(idgen_ids::shard_of(11_637_205_501_278_089)), 1341);
 /// ```
 #[inline]
 pub fn shard_of(id: i64) -> Shard {
     decode(id).shard
 }
 
-/// The id of a position in a shard. It always fits: positions from slots, [`make_id`] and [`Position::after`] have
-/// a tick that can be minted, or the one after the last.
-#[inline]
-pub(crate) fn compose(position: Position<Shard>, shard: Shard) -> i64 {
-    let word = position.unit() << (SHARD_BITS + SEQUENCE_BITS)
-        | u64::from(shard.0) << SEQUENCE_BITS
-        | position.sequence();
-    word.cast_signed()
-}
-
-/// Builds an id; `None` if no id can be minted for that timestamp.
-///
-/// ```
-/// use idgen_core::{Epoch, Sequence, Shard, decode, make_id};
-///
-/// let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
-/// let parts = decode(11_637_205_501_278_089);
-/// let moment = epoch.timestamp_of(parts.tick);
-/// assert_eq!(make_id(epoch, moment, parts.shard, parts.sequence), Some(11_637_205_501_278_089));
-/// assert_eq!(make_id(epoch, epoch.timestamp() - 1, parts.shard, parts.sequence), None);
-/// ```
-pub fn make_id(epoch: Epoch, moment: Timestamptz, shard: Shard, sequence: Sequence) -> Option<i64> {
-    Some(shard.id(Position::new(epoch.tick_of(moment)?, sequence)))
-}
-
 /// The least id of a millisecond, over all shards. `tick` is at most [`MAX_TICK`].
 ///
 /// ```
-/// use idgen_core::{decode, max_id, min_id};
+/// use idgen_ids::{decode, max_id, min_id};
 ///
 /// let (id, tick) = (11_637_205_501_278_089, 1_387_263_000);
 /// assert!(min_id(tick) <= id && id <= max_id(tick));

@@ -1,7 +1,9 @@
-use idgen_core::epoch::{BadEpoch, INFINITY, MINUS_INFINITY, Timestamptz, timestamp_since, utc};
-use idgen_core::id::{MAX_STORED_TICK, MAX_TICK};
-use idgen_core::{Epoch, min_id};
+use idgen_ids::epoch::{BadEpoch, INFINITY, MINUS_INFINITY, Timestamptz, timestamp_since, utc};
+use idgen_ids::id::{MAX_STORED_TICK, MAX_TICK};
+use idgen_ids::{Epoch, Parts, decode, make_id, min_id};
 use proptest::prelude::*;
+
+use crate::{sequence, shard};
 
 #[test]
 fn epochs_are_read() {
@@ -73,6 +75,21 @@ fn a_bad_epoch_is_told_in_a_sentence() {
 }
 
 proptest! {
+    /// An id that is put together is of its moment, cut to the millisecond, and of its parts; of a moment of which no
+    /// id is minted there is none.
+    #[test]
+    fn an_id_is_made_of_a_moment_and_parts(
+        ms in Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS, tick in 0..=MAX_TICK, us in 0..1000i64, s in 0..8192i32,
+        q in 0..1024i32,
+    ) {
+        let epoch = Epoch::from_unix_ms(ms).unwrap();
+        let id = make_id(epoch, epoch.timestamp_of(tick) + us, shard(s), sequence(q));
+        prop_assert_eq!(id.map(decode), Some(Parts { tick, shard: shard(s), sequence: sequence(q) }));
+        for no_moment in [epoch.timestamp() - 1 - us, epoch.timestamp_of(MAX_TICK) + 1000 + us] {
+            prop_assert_eq!(make_id(epoch, no_moment, shard(s), sequence(q)), None);
+        }
+    }
+
     /// Promise 5: a bad setting is refused, never a panic.
     #[test]
     fn any_text_is_read_or_refused(

@@ -6,7 +6,7 @@ use std::ops::Range;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::id::{MAX_STORED_TICK, MAX_TICK, Tick, max_id, min_id};
+use crate::id::{MAX_STORED_TICK, MAX_TICK, Parts, Sequence, Shard, Tick, max_id, min_id};
 
 /// PostgreSQL's own form of a `timestamptz`: microseconds since 2000-01-01 00:00:00 UTC
 /// (`datatype/timestamp.h`). `i64::MIN` and `i64::MAX` are the two infinities.
@@ -59,7 +59,7 @@ impl std::error::Error for BadEpoch {}
 /// A time in readable form, to the second: `2025-01-01 00:00:00 UTC`. `None` outside the years 1 to 9999.
 ///
 /// ```
-/// use idgen_core::epoch::utc;
+/// use idgen_ids::epoch::utc;
 ///
 /// assert_eq!(utc(1_735_689_600_999).as_deref(), Some("2025-01-01 00:00:00 UTC"));
 /// assert_eq!(utc(i64::MAX), None);
@@ -96,8 +96,8 @@ impl Epoch {
     /// What is wrong with the text.
     ///
     /// ```
-    /// use idgen_core::Epoch;
-    /// use idgen_core::epoch::BadEpoch;
+    /// use idgen_ids::Epoch;
+    /// use idgen_ids::epoch::BadEpoch;
     ///
     /// let epoch = Epoch::parse("2025-01-01T00:00:00Z").unwrap();
     /// assert_eq!(Epoch::parse("1735689600000"), Ok(epoch));
@@ -137,7 +137,7 @@ impl Epoch {
     /// The time at which a tick of up to 41 bits begins.
     ///
     /// ```
-    /// use idgen_core::{Epoch, decode};
+    /// use idgen_ids::{Epoch, decode};
     ///
     /// let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
     /// let created_at = epoch.timestamp_of(decode(11_637_205_501_278_089).tick);
@@ -150,7 +150,7 @@ impl Epoch {
     /// The tick that contains a timestamp, if ids can be minted for it: from the epoch on, for 2^40 ms.
     ///
     /// ```
-    /// use idgen_core::{Epoch, decode, min_id};
+    /// use idgen_ids::{Epoch, decode, min_id};
     ///
     /// // The rows made since then are those with an id of at least this.
     /// let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
@@ -168,8 +168,8 @@ impl Epoch {
     /// epoch, for which this is 0. `None` if no id, and no `bigint`, is late enough.
     ///
     /// ```
-    /// use idgen_core::Epoch;
-    /// use idgen_core::epoch::{INFINITY, MINUS_INFINITY};
+    /// use idgen_ids::Epoch;
+    /// use idgen_ids::epoch::{INFINITY, MINUS_INFINITY};
     ///
     /// let epoch = Epoch::parse("2025-01-01T00:00:00Z").unwrap();
     /// assert_eq!(epoch.min_id_of(epoch.timestamp() + 1000), Some(1 << 23));
@@ -184,8 +184,8 @@ impl Epoch {
     /// the last id of all, and before the epoch -1, which is less than every id.
     ///
     /// ```
-    /// use idgen_core::Epoch;
-    /// use idgen_core::epoch::{INFINITY, MINUS_INFINITY};
+    /// use idgen_ids::Epoch;
+    /// use idgen_ids::epoch::{INFINITY, MINUS_INFINITY};
     ///
     /// let epoch = Epoch::parse("2025-01-01T00:00:00Z").unwrap();
     /// assert_eq!(epoch.max_id_of(epoch.timestamp() + 1000), (2 << 23) - 1);
@@ -202,6 +202,21 @@ impl Epoch {
     fn ms_since(self, timestamp: Timestamptz) -> i64 {
         timestamp.saturating_sub(self.timestamp()).div_euclid(1000)
     }
+}
+
+/// Builds an id; `None` if no id can be minted for that timestamp.
+///
+/// ```
+/// use idgen_ids::{Epoch, Sequence, Shard, decode, make_id};
+///
+/// let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
+/// let parts = decode(11_637_205_501_278_089);
+/// let moment = epoch.timestamp_of(parts.tick);
+/// assert_eq!(make_id(epoch, moment, parts.shard, parts.sequence), Some(11_637_205_501_278_089));
+/// assert_eq!(make_id(epoch, epoch.timestamp() - 1, parts.shard, parts.sequence), None);
+/// ```
+pub fn make_id(epoch: Epoch, moment: Timestamptz, shard: Shard, sequence: Sequence) -> Option<i64> {
+    Some(Parts { tick: epoch.tick_of(moment)?, shard, sequence }.id())
 }
 
 /// The time at which a tick begins, counted from an epoch given as a timestamp; `None` if that is an infinity or

@@ -90,7 +90,7 @@ impl Digits {
 /// Instagram's short code: the id, read as unsigned, in base64url without leading zeros.
 ///
 /// ```
-/// use idgen_core::text::shortcode;
+/// use idgen_ids::text::shortcode;
 ///
 /// assert_eq!(shortcode(908_540_701_891_980_503), "ybyPRoQWzX");
 /// ```
@@ -106,7 +106,7 @@ pub fn shortcode(id: i64) -> String {
 /// What is wrong with the text.
 ///
 /// ```
-/// use idgen_core::text::{BadText, from_shortcode};
+/// use idgen_ids::text::{BadText, from_shortcode};
 ///
 /// assert_eq!(from_shortcode("ybyPRoQWzX"), Ok(908_540_701_891_980_503));
 /// assert_eq!(from_shortcode("AybyPRoQWzX"), Err(BadText::LeadingZero));
@@ -129,7 +129,7 @@ const SIGN: u64 = 1 << 63;
 /// The id plus 2^63 in Crockford's base 32: 13 digits, whose order as bytes is that of the `bigint`.
 ///
 /// ```
-/// use idgen_core::text::text;
+/// use idgen_ids::text::text;
 ///
 /// assert_eq!(text(1), "8000000000001");
 /// assert!(text(-1) < text(0) && text(9) < text(10));
@@ -144,7 +144,7 @@ pub fn text(id: i64) -> String {
 /// What is wrong with the text.
 ///
 /// ```
-/// use idgen_core::text::{BadText, from_text};
+/// use idgen_ids::text::{BadText, from_text};
 ///
 /// assert_eq!(from_text("8000000000001"), Ok(1));
 /// assert_eq!(from_text("8O00000000001"), Err(BadText::Character { character: 'O', position: 2 }));
@@ -161,7 +161,7 @@ pub fn from_text(text: &str) -> Result<i64, BadText> {
 /// significant. Applied twice it returns the id.
 ///
 /// ```
-/// use idgen_core::text::scatter;
+/// use idgen_ids::text::scatter;
 ///
 /// assert_eq!(scatter(1), i64::MIN);
 /// assert_eq!(scatter(scatter(11_637_205_501_278_089)), 11_637_205_501_278_089);

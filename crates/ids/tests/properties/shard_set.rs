@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
-use idgen_core::Shard;
-use idgen_core::shard_set::ShardSet;
+use idgen_ids::Shard;
+use idgen_ids::shard_set::ShardSet;
 use proptest::collection::vec;
 use proptest::prelude::*;
 

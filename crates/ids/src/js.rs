@@ -7,24 +7,26 @@
 //! +---------------------------------+---------+-------------+
 //! ```
 //!
-//! Positions of this layout count seconds, and are handed out by separate slots. The bounds of the clock and the
-//! high-water mark are those of the other ids, in milliseconds.
-//!
 //! ```
-//! use idgen_core::foreign::Layout;
+//! use idgen_ids::foreign::ForeignLayout;
+//! use idgen_ids::js::{JsShard, compose};
 //!
-//! let id = 1_387_263 << 20 | 137 << 12 | 905;
-//! let fields = Layout::find("js53").unwrap().fields(id).unwrap();
+//! let id = compose(1_387_263, JsShard::try_from(137).unwrap(), 905);
+//! assert_eq!(id, 1_387_263 << 20 | 137 << 12 | 905);
+//! let fields = ForeignLayout::find("js53").unwrap().fields(id).unwrap();
 //! assert_eq!((fields.ms, fields.shard, fields.sequence), (1_387_263_000, Some(137), Some(905)));
 //! ```
 
 use crate::id::{OutOfRange, Shard, checked};
-use crate::position::{Grid, Position};
 
 /// Width of the second in an id. The last seconds are never minted, because the high-water mark ends before them.
 pub const SECOND_BITS: u32 = 32;
 /// Width of the shard in an id.
 pub const SHARD_BITS: u32 = 8;
+/// Width of the sequence in an id.
+pub const SEQUENCE_BITS: u32 = 12;
+/// Milliseconds in the unit of time.
+pub const UNIT_MS: u64 = 1000;
 /// Number of shards: 256.
 pub const JS_SHARDS: usize = 1 << SHARD_BITS;
 
@@ -54,14 +56,11 @@ impl From<JsShard> for Shard {
     }
 }
 
-impl Grid for JsShard {
-    const UNIT_MS: u64 = 1000;
-    const SEQUENCE_BITS: u32 = 12;
-    // A floor within a second would move them to the next second, each time that the horizon is requested.
-    const FOLLOWED: bool = false;
-
-    fn id(self, position: Position<JsShard>) -> i64 {
-        let place = position.unit() << SHARD_BITS | self.0.index() as u64;
-        (place << JsShard::SEQUENCE_BITS | position.sequence()).cast_signed()
-    }
+/// Builds an id. `second` has at most 32 bits, and `sequence` at most 12.
+#[inline]
+pub fn compose(second: u64, shard: JsShard, sequence: u64) -> i64 {
+    debug_assert!(second >> SECOND_BITS == 0, "second {second}");
+    debug_assert!(sequence >> SEQUENCE_BITS == 0, "sequence {sequence}");
+    let place = second << SHARD_BITS | shard.0.index() as u64;
+    (place << SEQUENCE_BITS | sequence).cast_signed()
 }

@@ -7,8 +7,7 @@ use std::fmt::Write;
 
 use crate::epoch::{Epoch, Timestamptz};
 use crate::id::{SEQUENCE_BITS, SHARD_BITS, TICK_BITS};
-use crate::js::{self, JsShard};
-use crate::position::Grid;
+use crate::js;
 
 /// A part of an id other than its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +32,7 @@ impl Part {
 
 /// How a system lays out its ids.
 #[derive(Debug)]
-pub struct Layout {
+pub struct ForeignLayout {
     /// Its name in SQL.
     pub name: &'static str,
     /// Width of the time, the topmost part.
@@ -82,8 +81,8 @@ const fn since(unix_ms: i64) -> Option<Epoch> {
 const TWITTER_EPOCH: Option<Epoch> = since(1_288_834_974_657);
 
 /// All known layouts.
-pub static LAYOUTS: [Layout; 11] = [
-    Layout {
+pub static LAYOUTS: &[ForeignLayout] = &[
+    ForeignLayout {
         name: "idgen",
         time_bits: TICK_BITS,
         parts: &[(Part::Shard, SHARD_BITS), (Part::Sequence, SEQUENCE_BITS)],
@@ -92,18 +91,18 @@ pub static LAYOUTS: [Layout; 11] = [
         shard: Some("logical shard"),
         used_by: "this database: snowflake_next_id",
     },
-    Layout {
+    ForeignLayout {
         name: "js53",
         time_bits: js::SECOND_BITS,
-        parts: &[(Part::Shard, js::SHARD_BITS), (Part::Sequence, JsShard::SEQUENCE_BITS)],
-        unit_ms: JsShard::UNIT_MS,
+        parts: &[(Part::Shard, js::SHARD_BITS), (Part::Sequence, js::SEQUENCE_BITS)],
+        unit_ms: js::UNIT_MS,
         epoch: None,
         shard: Some("logical shard"),
         used_by: "this database: snowflake_next_id_js",
     },
     // "Sharding & IDs at Instagram" (2012). Posts whose time is known show that the epoch of its example is the one
     // in use.
-    Layout {
+    ForeignLayout {
         name: "instagram",
         time_bits: 41,
         parts: &[(Part::Shard, 13), (Part::Sequence, 10)],
@@ -113,7 +112,7 @@ pub static LAYOUTS: [Layout; 11] = [
         used_by: "Instagram",
     },
     // github.com/twitter-archive/snowflake, IdWorker.scala.
-    Layout {
+    ForeignLayout {
         name: "twitter",
         time_bits: 41,
         parts: &[(Part::Shard, 10), (Part::Sequence, 12)],
@@ -123,7 +122,7 @@ pub static LAYOUTS: [Layout; 11] = [
         used_by: "Twitter, now X; many libraries by default",
     },
     // discord.com/developers/docs/reference, "Snowflakes".
-    Layout {
+    ForeignLayout {
         name: "discord",
         time_bits: 42,
         parts: &[(Part::Shard, 10), (Part::Sequence, 12)],
@@ -133,7 +132,7 @@ pub static LAYOUTS: [Layout; 11] = [
         used_by: "Discord",
     },
     // github.com/mastodon/mastodon, lib/mastodon/snowflake.rb.
-    Layout {
+    ForeignLayout {
         name: "mastodon",
         time_bits: 48,
         parts: &[(Part::Sequence, 16)],
@@ -143,7 +142,7 @@ pub static LAYOUTS: [Layout; 11] = [
         used_by: "Mastodon; its sequence starts at a hash of table and time",
     },
     // github.com/sony/sonyflake, sonyflake.go.
-    Layout {
+    ForeignLayout {
         name: "sonyflake",
         time_bits: 39,
         parts: &[(Part::Sequence, 8), (Part::Shard, 16)],
@@ -154,7 +153,7 @@ pub static LAYOUTS: [Layout; 11] = [
     },
     // github.com/pgEdge/snowflake, snowflake.c. Versions 1.0 and 1.1 had node and counter the other way
     // round.
-    Layout {
+    ForeignLayout {
         name: "pgedge",
         time_bits: 41,
         parts: &[(Part::Shard, 10), (Part::Sequence, 12)],
@@ -164,7 +163,7 @@ pub static LAYOUTS: [Layout; 11] = [
         used_by: "pgEdge's extension snowflake from version 1.2 on",
     },
     // github.com/Meituan-Dianping/Leaf, SnowflakeIDGenImpl.java.
-    Layout {
+    ForeignLayout {
         name: "leaf",
         time_bits: 41,
         parts: &[(Part::Shard, 10), (Part::Sequence, 12)],
@@ -174,7 +173,7 @@ pub static LAYOUTS: [Layout; 11] = [
         used_by: "Meituan Leaf in snowflake mode, with its default epoch",
     },
     // github.com/baidu/uid-generator, DefaultUidGenerator.java: midnight in China.
-    Layout {
+    ForeignLayout {
         name: "baidu",
         time_bits: 28,
         parts: &[(Part::Shard, 22), (Part::Sequence, 13)],
@@ -185,7 +184,7 @@ pub static LAYOUTS: [Layout; 11] = [
     },
     // Not a single system: id generators for shops put the lowest bits of the buyer's id into the order number, so
     // that both lead to the same shard. They share no epoch; Twitter's is the most common.
-    Layout {
+    ForeignLayout {
         name: "gene",
         time_bits: 41,
         parts: &[(Part::Shard, 6), (Part::Sequence, 12), (Part::Gene, 4)],
@@ -196,17 +195,17 @@ pub static LAYOUTS: [Layout; 11] = [
     },
 ];
 
-impl Layout {
+impl ForeignLayout {
     /// The layout of that name.
     ///
     /// ```
-    /// use idgen_core::foreign::Layout;
+    /// use idgen_ids::foreign::ForeignLayout;
     ///
-    /// let twitter = Layout::find("twitter").unwrap();
+    /// let twitter = ForeignLayout::find("twitter").unwrap();
     /// assert_eq!(twitter.bits(), "41 time, 10 shard, 12 sequence");
-    /// assert!(Layout::find("no such layout").is_none());
+    /// assert!(ForeignLayout::find("no such layout").is_none());
     /// ```
-    pub fn find(name: &str) -> Option<&'static Layout> {
+    pub fn find(name: &str) -> Option<&'static ForeignLayout> {
         LAYOUTS.iter().find(|layout| layout.name == name)
     }
 
@@ -222,10 +221,10 @@ impl Layout {
     /// Decodes an id; `None` if it has more bits than the layout.
     ///
     /// ```
-    /// use idgen_core::foreign::Layout;
+    /// use idgen_ids::foreign::ForeignLayout;
     ///
     /// // The tweet of Wikipedia's article "Snowflake ID".
-    /// let twitter = Layout::find("twitter").unwrap();
+    /// let twitter = ForeignLayout::find("twitter").unwrap();
     /// let fields = twitter.fields(1_541_815_603_606_036_480).unwrap();
     /// assert_eq!((fields.shard, fields.sequence), (Some(378), Some(0)));
     ///

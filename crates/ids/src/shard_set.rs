@@ -6,8 +6,8 @@ use crate::text::excerpt;
 /// A set of logical shards.
 ///
 /// ```
-/// use idgen_core::shard_set::ShardSet;
-/// use idgen_core::shard_of;
+/// use idgen_ids::shard_set::ShardSet;
+/// use idgen_ids::shard_of;
 ///
 /// // Whether the server that mints for these shards has minted an id.
 /// let allowed = ShardSet::parse("0-4095, 5000").unwrap();
