@@ -1,13 +1,4 @@
-//! The bits of an id.
-//!
-//! ```text
-//! 63                                   23 22           10 9         0
-//! +--------------------------------------+---------------+-----------+
-//! | tick: 41 bits, ms since idgen.epoch  | shard: 13     | seq: 10   |
-//! +--------------------------------------+---------------+-----------+
-//! ```
-//!
-//! The layout is the one of Instagram's article "Sharding & IDs at Instagram" (2012).
+//! The bits of an id. The layout is the one of Instagram's article "Sharding & IDs at Instagram" (2012).
 
 use std::fmt;
 
