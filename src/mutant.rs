@@ -24,10 +24,10 @@ mod mutated {
     use crate::error::Error;
     use crate::mutation::{Mutation, is};
     use crate::pg::backend::Local;
+    use crate::pg::shmem;
     use crate::pg::{origin, standbys};
     use crate::server::{self, Postgres};
     use crate::settings;
-    use crate::shmem;
 
     /// A server that is wrong in a known way.
     #[derive(Clone, Copy)]

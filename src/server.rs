@@ -14,9 +14,9 @@ use idgen_core::{Shard, Tick, renew};
 use crate::clock;
 use crate::error::Error;
 use crate::fault;
+use crate::pg::shmem::{self, Shared};
 use crate::pg::{backend, origin, standbys};
 use crate::settings;
-use crate::shmem::{self, Shared};
 
 /// This server, with its shared memory.
 #[derive(Clone, Copy)]

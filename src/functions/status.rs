@@ -18,11 +18,10 @@ use pgrx::{name, pg_extern};
 
 use crate::error::{Error, Reason, sqlstate};
 use crate::mutant;
-use crate::pg::{backend, origin, standbys};
-use crate::room;
+use crate::origin_slots;
+use crate::pg::{backend, origin, shmem, standbys};
 use crate::server::{Postgres, accept_clock, accept_epoch, counted, problem, server, uncounted};
 use crate::settings;
-use crate::shmem;
 
 /// A Julian year, 365.25 days, in milliseconds.
 const YEAR_MS: f64 = 31_557_600_000.0;
@@ -71,7 +70,9 @@ fn idgen_status() -> Result<
     let years_left = now.map(|now| MAX_TICK.saturating_sub(now) as f64 / YEAR_MS);
     // A problem that takes the server down comes before one that keeps it from minting. A run that has loaded the
     // mark goes by its own ids.
-    let problem = room::check(room::origins()).err().or_else(|| problem(kept.filter(|_| !state.loaded())));
+    let problem = origin_slots::check(origin_slots::origins())
+        .err()
+        .or_else(|| problem(kept.filter(|_| !state.loaded())));
     let trouble = || trouble(server, &state, clocks?);
     let warning = problem.map(|problem| problem.message()).or_else(trouble).or_else(|| {
         if now.is_some_and(|now| state.floor().max(furthest) > now + settings::max_ahead_ms() + QUEUE_MS) {
@@ -242,7 +243,7 @@ fn snowflake_stats_reset() -> Result<(), ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn snowflake_remove_mark() -> Result<bool, ErrorReport> {
-    Ok(room::remove_mark()?)
+    Ok(origin_slots::remove_mark()?)
 }
 
 #[pg_extern(sql = false)]

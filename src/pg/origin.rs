@@ -6,9 +6,9 @@ use std::ptr;
 use idgen_core::origins::{MARK_ORIGIN, Progress};
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 
-use crate::compat::{CHECKPOINT_FAST, most_origins};
+use super::call::rows;
+use super::compat::{CHECKPOINT_FAST, most_origins};
 use crate::error::Error;
-use crate::pg::call::rows;
 
 /// The stored high-water mark; `None` if none has ever been stored.
 pub fn load_mark() -> Option<Progress> {

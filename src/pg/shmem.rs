@@ -18,9 +18,9 @@ use idgen_core::slot::Slot;
 use idgen_core::{Shard, Tick};
 use pgrx::pg_sys;
 
-use crate::compat::{name_tranche, new_tranche, wait_event};
+use super::backend;
+use super::compat::{name_tranche, new_tranche, wait_event};
 use crate::error::{Error, Reason};
-use crate::pg::backend;
 
 /// A slot and its lock on one cache line. A visit writes only this line, and shards never contend with each other.
 #[repr(C, align(64))]

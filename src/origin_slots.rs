@@ -1,13 +1,12 @@
-//! Whether PostgreSQL has room for the high-water mark besides the other replication origins, and the removal of
-//! the mark.
+//! Whether PostgreSQL has a slot for the replication origin of the high-water mark besides those of the other origins,
+//! and the removal of the mark.
 
 use idgen_core::origins::{Origins, SAVED_IN};
 
-use crate::compat::most_origins;
 use crate::error::Error;
-use crate::pg::origin;
+use crate::pg::compat::most_origins;
+use crate::pg::{origin, shmem};
 use crate::server::check_administrator;
-use crate::shmem;
 
 /// The replication origins that the last checkpoint saved, as far as they can be read. The server starts with
 /// these. The path is relative to the data directory, which is the working directory of the server's processes.
