@@ -92,7 +92,7 @@ fuzz: setup ## give every input random values: CALLS=1000000 SEED=...
 mutants: ## change the core in every way that cargo-mutants knows; its tests must detect each; ARGS="-f FILE" for some
 	. scripts/lib/common.sh && { cargo mutants --version >/dev/null 2>&1 || \
 	cargo install --locked --root .build/tools cargo-mutants --version "=27.1.0"; } && \
-	cargo mutants --package idgen-core --output .build $(ARGS)
+	cargo mutants --package idgen-core --package pg-formats --output .build $(ARGS)
 
 valgrind: build ## run SQL tests on a server under valgrind; ARGS="times forms" for others
 	scripts/test valgrind $(ARGS)

@@ -1,6 +1,7 @@
 //! Which columns mint for which shard.
 
-use idgen_core::{Shard, tree};
+use idgen_core::Shard;
+use pg_formats::tree;
 use pgrx::pg_extern;
 
 use crate::settings;

@@ -6,7 +6,7 @@ use idgen_core::id::MAX_TICK;
 use idgen_core::js::JsShard;
 use idgen_core::mark::{Clocks, Mark};
 use idgen_core::mint::{self, QUEUE_MS};
-use idgen_core::origins::{MARK_ORIGIN, Progress};
+use idgen_core::origins::Progress;
 use idgen_core::position::Grid;
 use idgen_core::server::{Server, Slots};
 use idgen_core::slot::Counters;
@@ -19,7 +19,8 @@ use pgrx::{name, pg_extern};
 use crate::error::{Error, Reason, sqlstate};
 use crate::mutant;
 use crate::origin_slots;
-use crate::pg::{backend, origin, shmem, standbys};
+use crate::pg::origin::{self, MARK_ORIGIN};
+use crate::pg::{backend, shmem, standbys};
 use crate::server::{Postgres, accept_clock, accept_epoch, counted, problem, server, uncounted};
 use crate::settings;
 

@@ -24,8 +24,7 @@
 //! | [`shared`] | the words that processes share without a lock |
 //! | [`server`] | what the protocol needs from a server: one trait |
 //! | [`mint`], [`renew`], [`horizon`], [`check`] | the path to an id, the mark, the safe horizon, a probe |
-//! | [`origins`] | the replication origin that keeps the mark, and the room that origins need |
-//! | [`tree`] | the text in which PostgreSQL stores an expression |
+//! | [`origins`] | the mark as a replication origin keeps it |
 #![forbid(unsafe_code)]
 
 pub mod batch;
@@ -46,7 +45,6 @@ pub mod shard_set;
 pub mod shared;
 pub mod slot;
 pub mod text;
-pub mod tree;
 
 pub use epoch::Epoch;
 pub use id::{OutOfRange, Parts, Sequence, Shard, Tick, decode, make_id, max_id, min_id, shard_of};

@@ -20,7 +20,6 @@ mod shard_set;
 mod shared;
 mod slot;
 mod text;
-mod tree;
 
 use idgen_core::js::JsShard;
 use idgen_core::{Sequence, Shard};
