@@ -15,7 +15,7 @@
 //! | `mutation` | the ways in which tests make the program wrong |
 //! | `session` | the state that a backend keeps between calls |
 //! | `pg` | PostgreSQL behind safe functions: memory, calls, settings, origins, standbys; what its versions differ in |
-//! | `error` | all errors with their SQLSTATEs; the only module that raises them |
+//! | `error` | all errors and warnings with their SQLSTATEs; the only module that raises them |
 //!
 //! Only `pg` contains `unsafe`; the compiler denies it elsewhere.
 
@@ -57,8 +57,9 @@ pub extern "C-unwind" fn _PG_init() {
 /// database down. Without room for the mark, PostgreSQL may end the server in a moment, so that is logged now.
 fn log_problems() {
     let origins = origin_slots::saved_origins();
-    for problem in origin_slots::check(origins).err().into_iter().chain(server::problem(origins.mark)) {
-        problem.log(pgrx::PgLogLevel::WARNING);
+    let no_slot = origin_slots::check(origins).err().map(error::Warning::from);
+    for warning in no_slot.into_iter().chain(server::problem(origins.mark)) {
+        warning.log();
     }
 }
 

@@ -12,7 +12,7 @@ use idgen_core::slot::Slot;
 use idgen_core::{Shard, Tick, renew};
 
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, Warning};
 use crate::fault;
 use crate::pg::shmem::{self, Shared};
 use crate::pg::{backend, origin, standbys};
@@ -54,7 +54,7 @@ pub fn counted(error: Error) -> Error {
 
 /// A problem that keeps ids of all shards from being minted above this stored mark: the clock, the mark, or a
 /// setting that is invalid or missing.
-pub fn problem(mark: Option<Progress>) -> Option<Error> {
+pub fn problem(mark: Option<Progress>) -> Option<Warning> {
     let check = || {
         settings::check_allowed_shards()?;
         let now = clock::now()?;
@@ -65,7 +65,7 @@ pub fn problem(mark: Option<Progress>) -> Option<Error> {
         let reach = settings::reserve_ahead_ms().max(MOST_LATE_REACH_MS);
         let usual = settings::max_ahead_ms() + QUEUE_MS + reach;
         let by_ms = known(mark)?.saturating_sub(now);
-        if by_ms > usual { Err(Error::MarkInFuture { by_ms }) } else { Ok(()) }
+        if by_ms > usual { Err(Warning::MarkInFuture { by_ms }) } else { Ok(()) }
     };
     check().err()
 }

@@ -5,7 +5,7 @@ use idgen_core::epoch::{Epoch, Timestamptz};
 use idgen_core::id::MAX_TICK;
 use idgen_core::js::JsShard;
 use idgen_core::mark::{Clocks, Mark};
-use idgen_core::mint::{self, QUEUE_MS};
+use idgen_core::mint::{Error as MintError, QUEUE_MS};
 use idgen_core::origins::Progress;
 use idgen_core::position::Grid;
 use idgen_core::server::{Server, Slots};
@@ -16,12 +16,12 @@ use pgrx::iter::TableIterator;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{name, pg_extern};
 
-use crate::error::{Error, Reason, sqlstate};
+use crate::error::{Error, Reason, Warning, sqlstate};
 use crate::mutant;
 use crate::origin_slots;
 use crate::pg::origin::{self, MARK_ORIGIN};
 use crate::pg::{backend, shmem, standbys};
-use crate::server::{Postgres, accept_clock, accept_epoch, counted, problem, server, uncounted};
+use crate::server::{self, Postgres, accept_clock, accept_epoch, counted, server, uncounted};
 use crate::settings;
 
 /// A Julian year, 365.25 days, in milliseconds.
@@ -71,25 +71,21 @@ fn idgen_status() -> Result<
     let years_left = now.map(|now| MAX_TICK.saturating_sub(now) as f64 / YEAR_MS);
     // A problem that takes the server down comes before one that keeps it from minting. A run that has loaded the
     // mark goes by its own ids.
-    let problem = origin_slots::check(origin_slots::origins())
-        .err()
-        .or_else(|| problem(kept.filter(|_| !state.loaded())));
-    let trouble = || trouble(server, &state, clocks?);
-    let warning = problem.map(|problem| problem.message()).or_else(trouble).or_else(|| {
+    let problem = origin_slots::check(origin_slots::origins()).err().map(Warning::from);
+    let problem = problem.or_else(|| server::problem(kept.filter(|_| !state.loaded())));
+    let warning = problem.or_else(|| renewal_warning(server, &state, clocks?)).or_else(|| {
         if now.is_some_and(|now| state.floor().max(furthest) > now + settings::max_ahead_ms() + QUEUE_MS) {
-            return Some("the system clock is behind the ids already minted".into());
+            return Some(Warning::ClockBehind);
         }
         if origin::mark_has_name() {
-            return Some(format!(
-                "replication origin {MARK_ORIGIN}, which keeps the mark of ids, has a name"
-            ));
+            return Some(Warning::MarkHasName { origin: MARK_ORIGIN });
         }
-        if let Err(not_taken) = settings::check_files() {
-            return Some(not_taken.message());
+        if let Err(warning) = settings::check_files() {
+            return Some(warning);
         }
         let years = years_left.filter(|years| *years < WARN_YEARS);
-        let ends = years.map(|years| format!("the range of ids ends in {years:.1} years"));
-        ends.or_else(|| settings::max_clock_jump_ms().is_none().then(|| Error::AnyLeap.message()))
+        let ends = years.map(|years| Warning::RangeEnds { years });
+        ends.or_else(|| settings::max_clock_jump_ms().is_none().then_some(Warning::AnyLeap))
     });
     Ok(TableIterator::once((
         epoch.map(Epoch::timestamp),
@@ -109,7 +105,7 @@ fn idgen_status() -> Result<
         state.steps_forward.cast_signed(),
         epoch.map(|epoch| epoch.timestamp_of(MAX_TICK)),
         years_left,
-        warning,
+        warning.map(|warning| warning.message()),
     )))
 }
 
@@ -118,17 +114,17 @@ const AWAITED_MS: u64 = 1000;
 
 /// A warning of what keeps the mark from being renewed: a jump of the clock, too few standbys, or standbys that do
 /// not acknowledge the last mark written.
-fn trouble(server: Postgres, state: &Mark, clocks: Clocks) -> Option<String> {
+fn renewal_warning(server: Postgres, state: &Mark, clocks: Clocks) -> Option<Warning> {
     if let Some(by_ms) = state.leap(clocks, settings::max_clock_jump_ms()) {
-        return Some(Error::from(mint::Error::ClockLeapt { by_ms }).message());
+        return Some(MintError::ClockLeapt { by_ms }.into());
     }
     // A standby's own list of standbys counts once it is promoted, and the runbooks empty it first.
     let counts = server.standbys_must_acknowledge() && !server.in_recovery();
     if let Some((streaming, needed)) = standbys::too_few().filter(|_| counts) {
-        return Some(format!("too few synchronous standbys are streaming: {streaming} of {needed}"));
+        return Some(Warning::TooFewStandbys { streaming, needed });
     }
     let awaited = server.awaited_ms(state).filter(|ms| *ms > AWAITED_MS);
-    awaited.map(|_| Error::from(mint::Error::MarkNotRenewed { waited_ms: 0 }).message())
+    awaited.map(|_| MintError::MarkNotRenewed { waited_ms: 0 }.into())
 }
 
 /// The ticks of the last positions of the shards in use, in both layouts.
