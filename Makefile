@@ -89,10 +89,10 @@ soak: setup ## run a mixed load on all functions of one server and check what we
 fuzz: setup ## give every input random values: CALLS=1000000 SEED=...
 	CALLS=$(CALLS) SEED=$(SEED) scripts/test fuzz
 
-mutants: ## change both crates of crates/ in every way that cargo-mutants knows; their tests must detect each; ARGS="-f FILE" for some
+mutants: ## change the crates of crates/ in every way that cargo-mutants knows; their tests must detect each; ARGS="-f FILE" for some
 	. scripts/lib/common.sh && { cargo mutants --version >/dev/null 2>&1 || \
 	cargo install --locked --root .build/tools cargo-mutants --version "=27.1.0"; } && \
-	cargo mutants --package idgen-core --package idgen-ids --output .build $(ARGS)
+	cargo mutants --package idgen-core --package idgen-ids --package pg-formats --output .build $(ARGS)
 
 valgrind: build ## run SQL tests on a server under valgrind; ARGS="times forms" for others
 	scripts/test valgrind $(ARGS)

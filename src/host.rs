@@ -8,11 +8,11 @@ use idgen_ids::epoch::Timestamptz;
 use idgen_ids::id::MAX_TICK;
 
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, Warning};
 use crate::fault;
+use crate::pg::shmem::{self, LwLocks, Segment};
 use crate::pg::{backend, origin, standbys};
 use crate::settings;
-use crate::shmem::{self, LwLocks, Segment};
 
 /// This server, with its shared memory.
 #[derive(Clone, Copy)]
@@ -53,7 +53,7 @@ pub fn count_refusal(error: Error) -> Error {
 ///
 /// # Errors
 /// What does.
-pub fn check_minting(stored: Option<Progress>) -> Result<(), Error> {
+pub fn check_minting(stored: Option<Progress>) -> Result<(), Warning> {
     settings::check_allowed_shards()?;
     let now = clock::now()?;
     if now > MAX_TICK {
@@ -62,7 +62,7 @@ pub fn check_minting(stored: Option<Progress>) -> Result<(), Error> {
     let settings = settings::current()?;
     let stored = stored::tick_of(stored, settings.epoch)?;
     match stored::too_far_ahead(stored, now, &settings) {
-        Some(by_ms) => Err(Error::MarkInFuture { by_ms }),
+        Some(by_ms) => Err(Warning::MarkInFuture { by_ms }),
         None => Ok(()),
     }
 }

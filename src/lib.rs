@@ -6,7 +6,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `functions` | the SQL entry points, a few lines each; `sql/idgen.sql` declares them |
-//! | `room` | whether PostgreSQL has room for the mark, and its removal |
+//! | `origin_slots` | whether PostgreSQL has a slot for the mark's origin, and the removal of the mark |
 //! | `mutant` | the host in which ids are minted in tests, which may be wrong |
 //! | `host` | the host of the core, implemented on PostgreSQL |
 //! | `fault` | the points at which tests make a backend die |
@@ -14,15 +14,13 @@
 //! | `settings` | all settings, with the reasons for their defaults |
 //! | `mutation` | the ways in which tests make the program wrong |
 //! | `session` | the state that a backend keeps between calls |
-//! | `shmem` | shared memory |
-//! | `pg` | raw PostgreSQL calls: calls and rows, settings, the backend, replication origins, standbys |
-//! | `compat` | the differences between versions of PostgreSQL |
-//! | `error` | all errors with their SQLSTATEs; the only module that raises them |
+//! | `pg` | PostgreSQL behind safe functions: memory, calls, settings, origins, standbys; what its versions differ in |
+//! | `error` | all errors and warnings with their SQLSTATEs; the only module that raises them |
 //!
-//! Only `shmem`, `pg` and `compat` contain `unsafe`.
+//! Only `pg` contains `unsafe`; the compiler denies it elsewhere.
 
 mod functions;
-mod room;
+mod origin_slots;
 #[cfg(not(feature = "pg_test"))]
 use host as minting_host;
 #[cfg(feature = "pg_test")]
@@ -37,11 +35,7 @@ mod settings;
 mod mutation;
 mod session;
 #[allow(unsafe_code)]
-mod shmem;
-#[allow(unsafe_code)]
 mod pg;
-#[allow(unsafe_code)]
-mod compat;
 mod error;
 
 pgrx::pg_module_magic!(name, version);
@@ -55,7 +49,7 @@ pgrx::extension_sql_file!("../sql/takeover/after.sql", name = "after", finalize)
 pub extern "C-unwind" fn _PG_init() {
     settings::define();
     if pg::backend::preloading() {
-        shmem::install_hooks();
+        pg::shmem::install_hooks();
         pg::standbys::look_up_release();
         pg::backend::watch_transactions(session::transaction_ended);
         if pg::backend::in_postmaster() {
@@ -67,9 +61,10 @@ pub extern "C-unwind" fn _PG_init() {
 /// Logs the problems that keep ids from being minted. The server starts nevertheless: a clock must not keep a
 /// database down. Without room for the mark, PostgreSQL may end the server in a moment, so that is logged now.
 fn log_problems() {
-    let origins = room::saved_origins();
-    for problem in room::check(origins).err().into_iter().chain(host::check_minting(origins.mark).err()) {
-        problem.log(pgrx::PgLogLevel::WARNING);
+    let origins = origin_slots::saved_origins();
+    let no_slot = origin_slots::check(origins).err().map(error::Warning::from);
+    for warning in no_slot.into_iter().chain(host::check_minting(origins.mark).err()) {
+        warning.log();
     }
 }
 

@@ -14,9 +14,9 @@ use crate::error::Error;
 use crate::host::{self, Postgres};
 use crate::mutation::{Mutation, is};
 use crate::pg::backend::Local;
+use crate::pg::shmem::LwLocks;
 use crate::pg::{origin, standbys};
 use crate::settings;
-use crate::shmem::LwLocks;
 
 /// A host that is wrong in a known way.
 #[derive(Clone, Copy)]

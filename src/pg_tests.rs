@@ -2,12 +2,10 @@
 
 #[pgrx::pg_schema]
 mod tests {
-    use idgen_ids::text::BadText;
-    use idgen_ids::{OutOfRange, Shard};
     use pgrx::pg_sys::panic::ErrorReport;
     use pgrx::prelude::*;
 
-    use crate::error::Error;
+    use crate::error::{Class, Error, Reason, Row, Table, Warning, sqlstate};
     use crate::pg::setting::{names_library, preloads};
     use crate::pg::standbys::defined;
     use crate::session::SESSION;
@@ -38,69 +36,41 @@ mod tests {
         assert_eq!(SESSION.last_id(), Some(get::<i64>("SELECT snowflake_last_id()")));
     }
 
-    /// One of each error, by the one before it. A new error has to be added here, or the match is not exhaustive.
-    fn error_after(error: &Error) -> Option<Error> {
-        use idgen_core::mint::Error as Minting;
-        let shard = Shard::try_from(8191).expect("a shard");
-        let (by_ms, max_ahead_ms, waited_ms) = (1, 1, 1);
-        Some(match error {
-            Error::Null(_) => Error::Part(OutOfRange { part: "shard", value: 8192, max: 8191 }),
-            Error::Part(_) => Error::NegativeCount(-1),
-            Error::NegativeCount(_) => Error::Timestamp,
-            Error::Timestamp => Error::EpochArgument,
-            Error::EpochArgument => Error::ShardUnset,
-            Error::ShardUnset => Error::ShardNotAllowed { shard: 1, allowed: String::new() },
-            Error::ShardNotAllowed { .. } => Error::NoShardsBesideCitus,
-            Error::NoShardsBesideCitus => Error::NotPreloaded,
-            Error::NotPreloaded => Error::NoLastId,
-            Error::NoLastId => Error::BadSetting(""),
-            Error::BadSetting(_) => Error::NotTaken("idgen.epoch".into()),
-            Error::NotTaken(_) => Error::ClockBeforeEpoch { by_ms },
-            Error::ClockBeforeEpoch { .. } => Error::OneSnapshot,
-            Error::OneSnapshot => Error::NoOrigin { needed: 1 },
-            Error::NoOrigin { .. } => Error::NoRoom { setting: "", room: 0, needed: 1 },
-            Error::NoRoom { .. } => Error::NotSuperuser(""),
-            Error::NotSuperuser(_) => Error::InRecovery(""),
-            Error::InRecovery(_) => Error::StillPreloaded,
-            Error::StillPreloaded => Error::OtherEpoch,
-            Error::OtherEpoch => Error::NotTheEpoch,
-            Error::NotTheEpoch => Error::MarkInFuture { by_ms },
-            Error::MarkInFuture { .. } => Error::AnyLeap,
-            Error::AnyLeap => Error::NoLayout(String::new()),
-            Error::NoLayout(_) => Error::NotOfLayout { id: 1, layout: "", max: 0 },
-            Error::NotOfLayout { .. } => Error::BadShortcode(String::new(), BadText::TooGreat),
-            Error::BadShortcode(..) => Error::BadText(String::new(), BadText::TooGreat),
-            Error::BadText(..) => Minting::BatchTooLarge { count: 1, most: 0 }.into(),
-            Error::Mint(why) => match why {
-                Minting::BatchTooLarge { .. } => Minting::BatchesBefore { shard, count: 1, ahead: 1 },
-                Minting::BatchesBefore { .. } => Minting::ShardFull { shard, max_ahead_ms, waited_ms },
-                Minting::ShardFull { .. } => Minting::ClockBehindMark { by_ms, max_ahead_ms, waited_ms },
-                Minting::ClockBehindMark { .. } => {
-                    Minting::ClockBehind { shard, by_ms, max_ahead_ms, waited_ms }
-                }
-                Minting::ClockBehind { .. } => Minting::ClockBehindIds { by_ms, max_ahead_ms, waited_ms },
-                Minting::ClockBehindIds { .. } => Minting::ClockStands { waited_ms },
-                Minting::ClockStands { .. } => Minting::ClockLeapt { by_ms },
-                Minting::ClockLeapt { .. } => Minting::MarkNotRenewed { waited_ms },
-                Minting::MarkNotRenewed { .. } => Minting::Recovery,
-                Minting::Recovery => Minting::Prepared { count: 1 },
-                Minting::Prepared { .. } => Minting::AdvanceTooFar { by_ms, max_ahead_ms },
-                Minting::AdvanceTooFar { .. } => Minting::Exhausted,
-                Minting::Exhausted => return None,
-            }
-            .into(),
-        })
-    }
-
     /// Promise 5: whoever finds an error in a log learns from it what raised it, what is wrong and what to do.
     #[pg_test]
     fn every_error_says_where_it_comes_from() {
-        for error in std::iter::successors(Some(Error::Null("shard")), error_after) {
+        for error in Error::samples() {
             let report = ErrorReport::from(error.clone());
             let (detail, hint) = (report.detail().unwrap_or(""), report.hint().unwrap_or(""));
             let shown = format!("{}\n{detail}", report.message());
             assert!(shown.contains("idgen") || shown.contains("snowflake_"), "{error:?}: {shown}");
             assert!(detail.ends_with('.') && hint.ends_with('.'), "{error:?}");
+        }
+    }
+
+    /// Promise 5: the reference has each error, with its SQLSTATE and the reason under which it is counted, and each
+    /// warning.
+    #[pg_test]
+    fn the_reference_has_every_error_and_warning() {
+        let has = |begin: &str, message: &str, end: &str| {
+            include_str!("../docs/reference.md").lines().any(|line| {
+                let row = line.strip_prefix(begin).and_then(|row| row.split_once(" | "));
+                row.is_some_and(|(text, rest)| {
+                    // A text has "…" for names and numbers.
+                    let left = text.split('…').try_fold(message, |left, part| Some(left.split_once(part)?.1));
+                    left.is_some() && rest.starts_with(end)
+                })
+            })
+        };
+        for error in Error::samples() {
+            let Row { class: Class(code, reason), message, .. } = error.row();
+            let begin = format!("| `{}` | ", sqlstate(code));
+            let end = reason.map_or("| ".into(), |reason| format!("`{}` | ", Reason::ALL[reason as usize].1));
+            assert!(has(&begin, &message, &end), "{error:?}");
+        }
+        for warning in Warning::samples() {
+            let is_error = matches!(warning, Warning::Error(_));
+            assert!(is_error || has("| ", &warning.message(), ""), "{warning:?}");
         }
     }
 

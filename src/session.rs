@@ -3,7 +3,7 @@
 use idgen_core::mint::Session;
 
 use crate::pg::backend::{self, Local};
-use crate::shmem;
+use crate::pg::shmem;
 
 /// The state of this backend. It is empty at fork.
 pub static SESSION: Local<Session> = Local::new(Session::new());

@@ -9,7 +9,7 @@ use idgen_ids::shard_set::ShardSet;
 use idgen_ids::{Epoch, Shard};
 use pgrx::guc::{GucContext, GucFlags, GucSetting};
 
-use crate::error::Error;
+use crate::error::{Error, Warning};
 #[cfg(feature = "pg_test")]
 use crate::mutation;
 use crate::pg::backend::{self, Local};
@@ -293,9 +293,9 @@ fn check_allowed(shard: Shard) -> Result<(), Error> {
 /// Checks that the values of idgen's settings in the configuration files are in effect.
 ///
 /// # Errors
-/// 55000 if a value was refused, or waits for a restart.
-pub fn check_files() -> Result<(), Error> {
-    setting::not_taken("idgen.").next().map_or(Ok(()), |name| Err(Error::NotTaken(name)))
+/// A warning if a value was refused, or waits for a restart.
+pub fn check_files() -> Result<(), Warning> {
+    setting::not_taken("idgen.").next().map_or(Ok(()), |name| Err(Warning::NotInEffect(name)))
 }
 
 /// The settings for a call that mints no ids, or for many shards.

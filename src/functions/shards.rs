@@ -1,7 +1,7 @@
 //! Which columns mint for which shard.
 
-use idgen_core::tree;
 use idgen_ids::Shard;
+use pg_formats::tree;
 use pgrx::pg_extern;
 
 use crate::settings;

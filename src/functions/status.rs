@@ -3,11 +3,10 @@
 
 use idgen_core::host::Host;
 use idgen_core::mark::{Clocks, MarkState, Progress, renewal};
-use idgen_core::position::LayoutShard;
 use idgen_core::settings::{QUEUE_MS, Settings};
 use idgen_core::shared::{Guarded, Slotted};
 use idgen_core::slot::Counters;
-use idgen_core::{check, horizon};
+use idgen_core::{check, error, horizon};
 use idgen_ids::epoch::Timestamptz;
 use idgen_ids::id::MAX_TICK;
 use idgen_ids::js::JsShard;
@@ -17,13 +16,13 @@ use pgrx::iter::TableIterator;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{name, pg_extern};
 
-use crate::error::{Error, Reason, sqlstate};
+use crate::error::{Error, Reason, Warning, sqlstate};
 use crate::host::{Postgres, accept_clock, accept_epoch, check_minting, count_refusal, host, uncounted};
 use crate::minting_host;
-use crate::pg::{backend, origin, standbys};
-use crate::room;
+use crate::origin_slots;
+use crate::pg::origin::{self, MARK_ORIGIN};
+use crate::pg::{backend, shmem, standbys};
 use crate::settings;
-use crate::shmem;
 
 /// A Julian year, 365.25 days, in milliseconds.
 const YEAR_MS: f64 = 31_557_600_000.0;
@@ -74,26 +73,25 @@ fn idgen_status() -> Result<
     // What takes the server down comes before what keeps it from minting. A server that has loaded the mark goes by
     // the ids that it has minted since.
     let stored = kept.filter(|_| !state.loaded());
-    let refused = room::check(room::origins()).and_then(|()| check_minting(stored)).err();
+    let refused = || check_minting(stored).err();
     let unrenewed = || unrenewed(host, &state, clocks?, &settings?);
-    let warning = refused.map(|error| error.message()).or_else(unrenewed).or_else(|| {
+    let no_slot = origin_slots::check(origin_slots::origins()).err().map(Warning::from);
+    let warning = no_slot.or_else(refused).or_else(unrenewed).or_else(|| {
         let behind = |(now, settings): (Tick, Settings)| {
             state.floor().max(furthest) > now + settings.max_ahead_ms + QUEUE_MS
         };
         if now.zip(settings).is_some_and(behind) {
-            return Some("the system clock is behind the ids already minted".into());
+            return Some(Warning::ClockBehind);
         }
         if origin::mark_has_name() {
-            return Some(format!(
-                "replication origin {MARK_ORIGIN}, which keeps the mark of ids, has a name"
-            ));
+            return Some(Warning::MarkHasName { origin: MARK_ORIGIN });
         }
-        if let Err(not_taken) = settings::check_files() {
-            return Some(not_taken.message());
+        if let Err(warning) = settings::check_files() {
+            return Some(warning);
         }
         let years = years_left.filter(|years| *years < WARN_YEARS);
-        let ends = years.map(|years| format!("the range of ids ends in {years:.1} years"));
-        ends.or_else(|| settings?.max_clock_jump_ms.is_none().then(|| Error::AnyLeap.message()))
+        let ends = years.map(|years| Warning::RangeEnds { years });
+        ends.or_else(|| settings?.max_clock_jump_ms.is_none().then_some(Warning::AnyLeap))
     });
     Ok(TableIterator::once((
         epoch.map(Epoch::timestamp),
@@ -113,7 +111,7 @@ fn idgen_status() -> Result<
         state.steps_forward.cast_signed(),
         epoch.map(|epoch| epoch.timestamp_of(MAX_TICK)),
         years_left,
-        warning,
+        warning.map(|warning| warning.message()),
     )))
 }
 
@@ -122,17 +120,17 @@ const AWAITED_MS: u64 = 1000;
 
 /// A warning of what keeps the mark from being renewed: a jump of the clock, too few standbys, or standbys that do
 /// not acknowledge the last mark written.
-fn unrenewed(host: Postgres, state: &MarkState, clocks: Clocks, settings: &Settings) -> Option<String> {
+fn unrenewed(host: Postgres, state: &MarkState, clocks: Clocks, settings: &Settings) -> Option<Warning> {
     if let Some(by_ms) = state.leap(clocks, settings.max_clock_jump_ms) {
-        return Some(Error::from(idgen_core::error::Error::ClockLeapt { by_ms }).message());
+        return Some(error::Error::ClockLeapt { by_ms }.into());
     }
     // A standby's own list of standbys counts once it is promoted, and the runbooks empty it first.
     let counts = host.standbys_must_acknowledge() && !host.in_recovery();
     if let Some((streaming, needed)) = standbys::too_few().filter(|_| counts) {
-        return Some(format!("too few synchronous standbys are streaming: {streaming} of {needed}"));
+        return Some(Warning::TooFewStandbys { streaming, needed });
     }
     let awaited = renewal::awaited_ms(&host, state).filter(|ms| *ms > AWAITED_MS);
-    awaited.map(|_| Error::from(idgen_core::error::Error::MarkNotRenewed { waited_ms: 0 }).message())
+    awaited.map(|_| error::Error::MarkNotRenewed { waited_ms: 0 }.into())
 }
 
 /// The ticks of the last positions of the shards in use, in both layouts.
@@ -243,7 +241,7 @@ fn snowflake_stats_reset() -> Result<(), ErrorReport> {
 
 #[pg_extern(sql = false)]
 fn snowflake_remove_mark() -> Result<bool, ErrorReport> {
-    Ok(room::remove_mark()?)
+    Ok(origin_slots::remove_mark()?)
 }
 
 #[pg_extern(sql = false)]

@@ -10,7 +10,7 @@ use idgen_ids::epoch::Timestamptz;
 use nix::libc;
 use pgrx::pg_sys;
 
-use crate::compat::wait_event;
+use super::compat::wait_event;
 
 /// Whether the postmaster is loading `shared_preload_libraries`.
 pub fn preloading() -> bool {

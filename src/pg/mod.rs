@@ -1,7 +1,9 @@
-//! Raw PostgreSQL calls behind safe functions, by subject.
+//! PostgreSQL behind safe functions, by subject. No other module contains `unsafe`.
 
 pub mod backend;
 pub mod call;
+pub mod compat;
 pub mod origin;
 pub mod setting;
+pub mod shmem;
 pub mod standbys;

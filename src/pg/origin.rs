@@ -3,12 +3,16 @@
 use std::ffi::CString;
 use std::ptr;
 
-use idgen_core::origins::{MARK_ORIGIN, Progress};
+use idgen_core::mark::Progress;
 use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 
-use crate::compat::{CHECKPOINT_FAST, most_origins};
+use super::call::rows;
+use super::compat::{CHECKPOINT_FAST, most_origins};
 use crate::error::Error;
-use crate::pg::call::rows;
+
+/// The replication origin whose progress is the high-water mark. It is the last number that a named origin could
+/// get, and those are assigned from 1 upwards; PostgreSQL reserves 65535.
+pub const MARK_ORIGIN: u16 = 65534;
 
 /// The stored high-water mark; `None` if none has ever been stored.
 pub fn load_mark() -> Option<Progress> {

@@ -12,7 +12,7 @@ use pgrx::{FromDatum, PgMemoryContexts, pg_sys};
 
 use super::backend::Local;
 use super::call::rows;
-use crate::compat::log_level;
+use super::compat::log_level;
 
 /// Whether `shared_preload_libraries` names a library, in any form that PostgreSQL accepts. Case is ignored,
 /// because the file system may ignore it too.

@@ -7,8 +7,8 @@ use std::sync::atomic::{self, Ordering};
 use pgrx::pg_sys;
 
 use super::backend::Local;
+use super::compat::{STANDBYS_STATUS_HAS_BITS, checkpointer_has_begun};
 use super::setting::configured;
-use crate::compat::{STANDBYS_STATUS_HAS_BITS, checkpointer_has_begun};
 
 /// Whether the WAL up to `lsn` is on disk at the synchronous standbys too, as `synchronous_standby_names` requires.
 pub fn acknowledged(lsn: u64) -> bool {

@@ -13,8 +13,6 @@
 //! | [`deadline`] | how long a call may still wait |
 //! | [`mark::renewal`] | the steps that keep the mark ahead of the ids |
 //! | [`mint`], [`horizon`], [`check`] | the path to an id, the safe horizon, a probe |
-//! | [`origins`] | the replication origin that keeps the mark, and the room that origins need |
-//! | [`tree`] | the text in which PostgreSQL stores an expression |
 #![forbid(unsafe_code)]
 
 pub mod batch;
@@ -26,9 +24,7 @@ pub mod host;
 pub mod lease;
 pub mod mark;
 pub mod mint;
-pub mod origins;
 pub mod position;
 pub mod settings;
 pub mod shared;
 pub mod slot;
-pub mod tree;

@@ -15,7 +15,6 @@ mod renew;
 mod server;
 mod shared;
 mod slot;
-mod tree;
 
 use idgen_ids::js::JsShard;
 use idgen_ids::{Sequence, Shard};

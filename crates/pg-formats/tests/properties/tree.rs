@@ -1,4 +1,4 @@
-use idgen_core::tree::has_integer;
+use pg_formats::tree::has_integer;
 use proptest::prelude::*;
 
 /// A constant as PostgreSQL writes it, with bytes of a signed or an unsigned `char`, in a word or half of one.

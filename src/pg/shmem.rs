@@ -14,9 +14,9 @@ use idgen_ids::epoch::Timestamptz;
 use idgen_ids::js::JsShard;
 use pgrx::pg_sys;
 
-use crate::compat::{name_tranche, new_tranche, wait_event};
+use super::backend;
+use super::compat::{name_tranche, new_tranche, wait_event};
 use crate::error::{Error, Reason};
-use crate::pg::backend;
 
 /// PostgreSQL's LWLocks.
 pub struct LwLocks;

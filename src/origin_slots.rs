@@ -1,18 +1,31 @@
-//! Whether PostgreSQL has room for the high-water mark besides the other replication origins, and the removal of
-//! the mark.
+//! Whether PostgreSQL has a slot for the replication origin of the high-water mark besides those of the other origins,
+//! and the removal of the mark. A server does not start with room for fewer origins than it has saved, and recovery ends
+//! when it comes to one too many.
 
-use idgen_core::origins::{Origins, SAVED_IN};
+use idgen_core::mark::Progress;
+use pg_formats::origins::{SAVED_IN, saved};
 
-use crate::compat::most_origins;
 use crate::error::Error;
 use crate::host::check_administrator;
-use crate::pg::origin;
-use crate::shmem;
+use crate::pg::compat::most_origins;
+use crate::pg::origin::{self, MARK_ORIGIN};
+use crate::pg::shmem;
+
+/// The origins that have progress. An origin that only has a name takes no room yet.
+#[derive(Clone, Copy)]
+pub struct Origins {
+    /// The number of these origins.
+    in_use: usize,
+    /// The mark, if it is one of them.
+    pub mark: Option<Progress>,
+}
 
 /// The replication origins that the last checkpoint saved, as far as they can be read. The server starts with
 /// these. The path is relative to the data directory, which is the working directory of the server's processes.
 pub fn saved_origins() -> Origins {
-    std::fs::read(SAVED_IN).ok().and_then(|file| Origins::saved(&file)).unwrap_or_default()
+    let saved = std::fs::read(SAVED_IN).ok().and_then(|file| saved(&file)).unwrap_or_default();
+    let mark = saved.iter().find(|(origin, _)| *origin == MARK_ORIGIN);
+    Origins { in_use: saved.len(), mark: mark.and_then(|(_, progress)| Progress::kept(*progress)) }
 }
 
 /// The replication origins of this run of the server. A server that allows none leaves the saved ones on disk.
@@ -32,7 +45,8 @@ pub fn origins() -> Origins {
 /// # Errors
 /// 53400 if there is no room.
 pub fn check(origins: Origins) -> Result<(), Error> {
-    let ((setting, room), needed) = (most_origins(), origins.needed());
+    let (setting, room) = most_origins();
+    let needed = origins.in_use + usize::from(origins.mark.is_none());
     if needed > room { Err(Error::NoRoom { setting, room, needed }) } else { Ok(()) }
 }
 

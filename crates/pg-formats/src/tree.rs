@@ -13,7 +13,7 @@ const FOUR_BYTES: &[u8] = b":constvalue 4 ";
 /// (`outDatum` in `outfuncs.c`).
 ///
 /// ```
-/// use idgen_core::tree::has_integer;
+/// use pg_formats::tree::has_integer;
 ///
 /// let tree = b"{CONST :consttype 23 :constvalue 4 [ -56 0 0 0 0 0 0 0 ]}";
 /// # #[cfg(target_endian = "little")]
