@@ -319,9 +319,8 @@ pub fn current() -> Result<Settings, Error> {
 /// # Errors
 /// 55000 if the configured epoch was not accepted, or if this server may not mint for the shard.
 pub fn for_shard(shard: Shard) -> Result<Settings, Error> {
-    let settings = current()?;
     check_allowed(shard)?;
-    Ok(settings)
+    current()
 }
 
 /// As [`for_shard`], without a reason.

@@ -260,8 +260,8 @@ fn snowflake_accept_clock() -> Result<Interval, ErrorReport> {
 #[pg_extern(sql = false)]
 fn snowflake_check() -> Result<Timestamptz, ErrorReport> {
     let host = uncounted()?;
-    settings::check_allowed_shards()?;
     let settings = settings::current()?;
+    settings::check_allowed_shards()?;
     let limit = check::check(&host, &settings, all_last_ticks(host).max().unwrap_or(0))?;
     Ok(settings.epoch.timestamp_of(limit))
 }
