@@ -4,8 +4,8 @@
 
 use std::sync::atomic::Ordering;
 
-use idgen_core::mark::{Clocks, Mark};
-use idgen_core::shared::{Memory, Published, Start, Word};
+use idgen_core::mark::{Clocks, MarkState};
+use idgen_core::shared::{Memory, Published, TxnFloor, Word};
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -30,7 +30,7 @@ impl Word for Watched {
 
 /// A memory of such words, without the orderings that are named.
 macro_rules! memory {
-    ($name:ident $(, $order:ident = $weaker:expr)* ; $after_start:expr, $before_starts:expr) => {
+    ($name:ident $(, $order:ident = $weaker:expr)* ; $after_txn_floor:expr, $before_txn_floors:expr) => {
         #[derive(Debug, Default)]
         struct $name;
 
@@ -38,14 +38,14 @@ macro_rules! memory {
             type Word = Watched;
             $(const $order: Ordering = $weaker;)*
 
-            fn fence_after_start() {
-                if $after_start {
+            fn fence_after_txn_floor() {
+                if $after_txn_floor {
                     fence(Ordering::SeqCst);
                 }
             }
 
-            fn fence_before_starts() {
-                if $before_starts {
+            fn fence_before_txn_floors() {
+                if $before_txn_floors {
                     fence(Ordering::SeqCst);
                 }
             }
@@ -56,10 +56,10 @@ macro_rules! memory {
 memory!(Whole; true, true);
 memory!(LimitWrittenRelaxed, LIMIT_WRITTEN = Ordering::Relaxed; true, true);
 memory!(LimitReadRelaxed, LIMIT_READ = Ordering::Relaxed; true, true);
-memory!(StartClearedRelaxed, START_CLEARED = Ordering::Relaxed; true, true);
-memory!(StartReadRelaxed, START_READ = Ordering::Relaxed; true, true);
-memory!(NoFenceAfterStart; false, true);
-memory!(NoFenceBeforeStarts; true, false);
+memory!(TxnFloorClearedRelaxed, TXN_FLOOR_CLEARED = Ordering::Relaxed; true, true);
+memory!(TxnFloorReadRelaxed, TXN_FLOOR_READ = Ordering::Relaxed; true, true);
+memory!(NoFenceAfterTxnFloor; false, true);
+memory!(NoFenceBeforeTxnFloors; true, false);
 
 /// Tries every interleaving, and returns whether none fails. A complaint of loom itself is not a result.
 fn holds(f: impl Fn() + Sync + Send + 'static) -> bool {
@@ -80,7 +80,7 @@ fn limit_and_floor<M: Memory<Word = Watched> + Default + Send + Sync + 'static>(
     let renewing = {
         let published = published.clone();
         thread::spawn(move || {
-            let mut mark = Mark::default();
+            let mut mark = MarkState::default();
             mark.load(FLOOR);
             published.publish(&mark);
             mark.publish(FLOOR + 5, true, Clocks::default(), 0);
@@ -95,49 +95,49 @@ fn limit_and_floor<M: Memory<Word = Watched> + Default + Send + Sync + 'static>(
 
 /// A transaction mints and commits while a reader asks for the horizon: no id below the horizon is minted that is not
 /// visible to the reader.
-fn start_and_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
+fn txn_floor_and_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
     const CLOCK_OF_MINTER: u64 = 3;
     const CLOCK_OF_READER: u64 = 5;
-    const NOT_STARTED: u64 = u64::MAX;
+    const NONE: u64 = u64::MAX;
     let published = Arc::new(Published::<M>::default());
-    let start = Arc::new(Start::<M>::new(Watched(AtomicU64::new(NOT_STARTED))));
+    let txn_floor = Arc::new(TxnFloor::<M>::new(Watched(AtomicU64::new(NONE))));
     // The tick of a committed row; 0 if there is none.
     let row = Arc::new(AtomicU64::new(0));
     let minting = {
-        let (published, start, row) = (published.clone(), start.clone(), row.clone());
+        let (published, txn_floor, row) = (published.clone(), txn_floor.clone(), row.clone());
         thread::spawn(move || {
-            start.publish(CLOCK_OF_MINTER);
+            txn_floor.publish(CLOCK_OF_MINTER);
             let tick = CLOCK_OF_MINTER.max(published.floor());
             row.store(tick, Ordering::Relaxed);
-            start.clear();
+            txn_floor.clear();
             tick
         })
     };
-    let mut mark = Mark::default();
+    let mut mark = MarkState::default();
     mark.load(0);
     mark.publish(9, true, Clocks::default(), 0);
     let reached = mark.raise_floor(CLOCK_OF_READER, false);
     published.publish(&mark);
-    let horizon = reached.min(Start::oldest([&*start]));
+    let horizon = reached.min(TxnFloor::oldest([&*txn_floor]));
     let seen = row.load(Ordering::Relaxed);
     let minted = minting.join().unwrap();
     assert!(minted >= horizon || seen == minted, "{BROKEN}: {minted} is below {horizon}, and not seen");
 }
 
 /// The same for a reader that finds the floor raised by another one, and writes nothing.
-fn start_and_second_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
+fn txn_floor_and_second_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
     const CLOCK_OF_MINTER: u64 = 3;
     const CLOCK_OF_READERS: u64 = 5;
-    let mut mark = Mark::default();
+    let mut mark = MarkState::default();
     mark.load(0);
     mark.publish(9, true, Clocks::default(), 0);
     let mark = Arc::new(Mutex::new(mark));
     let published = Arc::new(Published::<M>::default());
-    let start = Arc::new(Start::<M>::new(Watched(AtomicU64::new(u64::MAX))));
+    let txn_floor = Arc::new(TxnFloor::<M>::new(Watched(AtomicU64::new(u64::MAX))));
     let minting = {
-        let (published, start) = (published.clone(), start.clone());
+        let (published, txn_floor) = (published.clone(), txn_floor.clone());
         thread::spawn(move || {
-            start.publish(CLOCK_OF_MINTER);
+            txn_floor.publish(CLOCK_OF_MINTER);
             CLOCK_OF_MINTER.max(published.floor())
         })
     };
@@ -152,7 +152,7 @@ fn start_and_second_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 
     let before = *mark.lock().unwrap();
     let mut copy = before;
     let reached = copy.raise_floor(CLOCK_OF_READERS, false);
-    let horizon = reached.min(Start::oldest([&*start]));
+    let horizon = reached.min(TxnFloor::oldest([&*txn_floor]));
     let minted = minting.join().unwrap();
     first.join().unwrap();
     if copy == before {
@@ -168,9 +168,9 @@ fn who_sees_a_limit_sees_its_floor() {
 
 /// Below the horizon all is settled.
 #[test]
-fn a_start_or_the_floor_is_seen() {
-    assert!(holds(start_and_horizon::<Whole>));
-    assert!(holds(start_and_second_horizon::<Whole>));
+fn one_of_the_floors_is_seen() {
+    assert!(holds(txn_floor_and_horizon::<Whole>));
+    assert!(holds(txn_floor_and_second_horizon::<Whole>));
 }
 
 /// Each order and each fence is needed: left out, one of the two does not hold.
@@ -178,10 +178,10 @@ fn a_start_or_the_floor_is_seen() {
 fn each_order_counts() {
     assert!(!holds(limit_and_floor::<LimitWrittenRelaxed>));
     assert!(!holds(limit_and_floor::<LimitReadRelaxed>));
-    assert!(!holds(start_and_horizon::<StartClearedRelaxed>));
-    assert!(!holds(start_and_horizon::<StartReadRelaxed>));
-    assert!(!holds(start_and_horizon::<NoFenceAfterStart>));
-    assert!(!holds(start_and_horizon::<NoFenceBeforeStarts>));
-    assert!(!holds(start_and_second_horizon::<NoFenceAfterStart>));
-    assert!(!holds(start_and_second_horizon::<NoFenceBeforeStarts>));
+    assert!(!holds(txn_floor_and_horizon::<TxnFloorClearedRelaxed>));
+    assert!(!holds(txn_floor_and_horizon::<TxnFloorReadRelaxed>));
+    assert!(!holds(txn_floor_and_horizon::<NoFenceAfterTxnFloor>));
+    assert!(!holds(txn_floor_and_horizon::<NoFenceBeforeTxnFloors>));
+    assert!(!holds(txn_floor_and_second_horizon::<NoFenceAfterTxnFloor>));
+    assert!(!holds(txn_floor_and_second_horizon::<NoFenceBeforeTxnFloors>));
 }

@@ -32,7 +32,7 @@ proptest! {
                 Step::Join(who, of, count) => {
                     expected.retain(|(other, ..)| *other != who);
                     queue[who].leave();
-                    queue[who].join(&queue, shard(of), count, 0);
+                    queue[who].join(queue.iter(), shard(of), count, 0);
                     expected.push((who, shard(of), count));
                 }
                 Step::Take(who, count) => {
@@ -49,10 +49,10 @@ proptest! {
             for of in [shard(0), shard(1)] {
                 let mut sum = 0;
                 for (who, _, left) in expected.iter().filter(|(_, other, _)| *other == of) {
-                    prop_assert_eq!(queue[*who].ahead(&queue, of), sum);
+                    prop_assert_eq!(queue[*who].ahead(queue.iter(), of), sum);
                     sum += left;
                 }
-                prop_assert_eq!(left(&queue, of, 0), sum);
+                prop_assert_eq!(left(queue.iter(), of, 0), sum);
             }
         }
     }
@@ -62,10 +62,10 @@ proptest! {
 #[test]
 fn a_batch_whose_owner_does_not_look_is_not_counted() {
     let queue = [const { Batch::none() }; 2];
-    queue[0].join(&queue, shard(0), 10, 5000);
-    queue[1].join(&queue, shard(0), 10, 5500);
-    assert_eq!([6000, 6001, 6501].map(|boot_ms| left(&queue, shard(0), boot_ms)), [20, 10, 0]);
-    assert_eq!(queue[1].ahead(&queue, shard(0)), 10);
+    queue[0].join(queue.iter(), shard(0), 10, 5000);
+    queue[1].join(queue.iter(), shard(0), 10, 5500);
+    assert_eq!([6000, 6001, 6501].map(|boot_ms| left(queue.iter(), shard(0), boot_ms)), [20, 10, 0]);
+    assert_eq!(queue[1].ahead(queue.iter(), shard(0)), 10);
     queue[0].looks(6500);
-    assert_eq!(left(&queue, shard(0), 6501), 10);
+    assert_eq!(left(queue.iter(), shard(0), 6501), 10);
 }

@@ -5,19 +5,18 @@
 mod batch;
 mod check;
 mod horizon;
-mod js;
+mod host;
 mod lease;
 mod mark;
 mod mint;
-mod origins;
 mod position;
-mod renew;
-mod server;
+mod renewal;
 mod shared;
 mod slot;
+mod stored;
 
 use idgen_ids::js::JsShard;
-use idgen_ids::{Sequence, Shard};
+use idgen_ids::{Epoch, Sequence, Shard, Tick, decode, min_id};
 
 fn shard(number: i32) -> Shard {
     Shard::try_from(number).unwrap()
@@ -29,4 +28,26 @@ fn sequence(number: i32) -> Sequence {
 
 fn js_shard(number: i32) -> JsShard {
     JsShard::try_from(number).unwrap()
+}
+
+const fn epoch_at(unix_ms: i64) -> Epoch {
+    match Epoch::from_unix_ms(unix_ms) {
+        Ok(epoch) => epoch,
+        Err(_) => panic!("no epoch"),
+    }
+}
+
+/// The first id of shard 5 in a millisecond.
+fn first_id(tick: Tick) -> i64 {
+    min_id(tick) | 5 << 10
+}
+
+fn tick_of(id: i64) -> Tick {
+    decode(id).tick
+}
+
+/// The assertions of the crate guard its invariants, so the tests run with them.
+#[test]
+fn assertions_are_on() {
+    assert!(cfg!(debug_assertions));
 }

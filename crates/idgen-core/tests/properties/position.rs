@@ -1,9 +1,10 @@
 use idgen_core::position::{LayoutShard, Position};
 use idgen_ids::id::MAX_TICK;
+use idgen_ids::js::compose;
 use idgen_ids::{Parts, Shard, decode};
 use proptest::prelude::*;
 
-use crate::{sequence, shard};
+use crate::{js_shard, sequence, shard};
 
 proptest! {
     /// An id is put together of its shard and of the parts of its position.
@@ -11,6 +12,15 @@ proptest! {
     fn the_id_of_a_position_has_its_parts(tick in 0..=MAX_TICK, q in 0..1024i32, s in 0..8192i32) {
         let parts = Parts { tick, shard: shard(s), sequence: sequence(q) };
         prop_assert_eq!(decode(shard(s).id(Position::new(tick, sequence(q)))), parts);
+    }
+
+    /// The order of JavaScript-safe ids is that of their positions.
+    #[test]
+    fn js_ids_are_in_the_order_of_their_positions(s in 0..256i32, one in 0..1u64 << 42, other in 0..1u64 << 42) {
+        let (one, other) = (Position::FIRST.plus(one), Position::FIRST.plus(other));
+        let id = |position| js_shard(s).id(position);
+        prop_assert_eq!(one.cmp(&other), id(one).cmp(&id(other)));
+        prop_assert_eq!(id(one), compose(one.unit(), js_shard(s), one.sequence()));
     }
 
     /// `snowflake_advance` goes past an id by as little as the layout allows, whatever its shard.

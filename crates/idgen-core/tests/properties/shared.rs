@@ -1,7 +1,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{Ordering, fence};
 
-use idgen_core::mark::{Clocks, Mark};
+use idgen_core::mark::{Clocks, MarkState};
 use idgen_core::shared::{Memory, Published, Word};
 
 thread_local! {
@@ -33,11 +33,11 @@ struct Counting;
 impl Memory for Counting {
     type Word = Counted;
 
-    fn fence_after_start() {
+    fn fence_after_txn_floor() {
         fence(Ordering::SeqCst);
     }
 
-    fn fence_before_starts() {
+    fn fence_before_txn_floors() {
         fence(Ordering::SeqCst);
     }
 }
@@ -46,12 +46,12 @@ impl Memory for Counting {
 #[test]
 fn a_mark_that_says_nothing_new_is_not_published() {
     let published = Published::<Counting>::default();
-    let mut mark = Mark::default();
-    let stores = |mark: &Mark| {
+    let mut mark = MarkState::default();
+    let stores = |mark: &MarkState| {
         STORES.set(0);
         published.publish(mark);
         assert_eq!(published.limit(|| false), mark.limit(false));
-        assert_eq!((published.floor(), published.run_floor()), (mark.floor(), mark.run_floor()));
+        assert_eq!((published.floor(), published.recovered()), (mark.floor(), mark.recovered()));
         STORES.get() > 0
     };
     mark.load(7);
@@ -59,8 +59,8 @@ fn a_mark_that_says_nothing_new_is_not_published() {
     mark.publish(12, false, Clocks::default(), 0);
     assert!(stores(&mark));
     assert!(mark.claim(5));
-    mark.look(Clocks { now: 9, boot_ms: 9 });
-    mark.settle(8);
+    mark.observe(Clocks { now: 9, boot_ms: 9 });
+    mark.settle(7);
     assert!(!stores(&mark));
     mark.raise_floor(9, false);
     assert!(stores(&mark) && !stores(&mark));
