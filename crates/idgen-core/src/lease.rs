@@ -42,6 +42,7 @@ impl Lease {
     /// position.
     #[inline]
     pub fn grant(&mut self, shard: Shard, now: Tick, run: Run<Shard>) -> Position<Shard> {
+        debug_assert!(run.count() > 0 && run.start.tick() >= now, "{run:?} at {now}");
         *self = Lease {
             shard: Some(shard),
             granted: now,

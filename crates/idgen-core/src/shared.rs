@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use idgen_ids::id::SHARDS;
+use idgen_ids::id::{MAX_TICK, SHARDS};
 use idgen_ids::js::{JS_SHARDS, JsShard};
 use idgen_ids::{Shard, Tick};
 
@@ -109,6 +109,11 @@ impl<L: Locks> Shared<L> {
         if copy == before {
             return result;
         }
+        // Before the lock, under which no error may be raised.
+        debug_assert!(copy.floor() >= before.floor() && copy.recovered() >= before.recovered());
+        debug_assert!([false, true].iter().all(|of| copy.limit(*of) >= before.limit(*of)));
+        debug_assert!(copy.limit(true) <= copy.limit(false) && copy.limit(false) <= MAX_TICK + 1);
+        debug_assert!((before.settled()..=copy.floor()).contains(&copy.settled()));
         self.mark.change(|mark| {
             let result = f(mark);
             self.published.publish(mark);

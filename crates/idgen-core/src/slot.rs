@@ -98,6 +98,8 @@ impl<S: LayoutShard> Slot<S> {
         let end = Position::first_of(end_unit).min(start.plus(want.max(1)));
         let run = Run { start, end };
         debug_assert!(start < end && end.previous().is_some_and(|last| last.tick() < bounds.limit));
+        debug_assert!(start >= self.next && tick >= bounds.floor && tick + S::UNIT_MS > bounds.now);
+        debug_assert!(end.previous().is_some_and(|end| end.tick() <= last.max(tick).min(MAX_TICK)));
         self.next = end;
         self.counters.ids += run.count();
         self.counters.leases += 1;

@@ -145,6 +145,7 @@ impl MarkState {
     pub fn raise_floor(&mut self, now: Tick, standbys: bool) -> Tick {
         let reached = now.min(self.limit(standbys).max(self.recovered));
         self.raised = self.raised.max(reached);
+        debug_assert!(self.raised <= self.limit.max(self.recovered), "a floor above all ids");
         reached
     }
 
@@ -157,6 +158,7 @@ impl MarkState {
     /// ids stay settled.
     pub fn settle(&mut self, tick: Tick) -> Tick {
         self.settled = self.settled.max(tick);
+        debug_assert!(self.settled <= self.floor(), "ids below {} may still be issued", self.settled);
         self.settled
     }
 
@@ -207,6 +209,7 @@ impl MarkState {
             Plan::Await(written)
         } else {
             let end = clocks.now.max(tick) + settings.reserve_ahead_ms + (wanted - tick);
+            debug_assert!(end > tick, "a mark at {end} does not cover {tick}");
             Plan::Write(end.min(MAX_TICK + 1))
         })
     }
@@ -290,6 +293,7 @@ impl MarkState {
         if acknowledged {
             self.acknowledged = self.acknowledged.max(mark);
         }
+        debug_assert!(self.recovered <= self.limit && self.acknowledged <= self.limit);
         self.renewals += 1;
         self.flush_us += flush_us;
     }
