@@ -74,6 +74,7 @@ pub struct Backend {
     pub remembered: Cell<bool>,
     reading: Cell<bool>,
     early_floor: Cell<Option<(Tick, Tick)>>,
+    early_floors: Cell<Option<Tick>>,
     late_floor: Cell<Option<Tick>>,
     still: Cell<Option<(Tick, Time)>>,
 }
@@ -110,6 +111,7 @@ impl Backend {
             remembered: Cell::default(),
             reading: Cell::default(),
             early_floor: Cell::default(),
+            early_floors: Cell::default(),
             late_floor: Cell::default(),
             still: Cell::default(),
         })
@@ -305,6 +307,10 @@ impl idgen_core::host::Host for Process<'_> {
     }
 
     fn with_mark<T>(&self, f: impl Fn(&mut MarkState) -> T) -> T {
+        if self.broken(Broken::StartsReadFirst) && self.backend.reading.get() {
+            let floors = self.backends().iter().map(|backend| &backend.txn_floor);
+            self.backend.early_floors.set(Some(TxnFloor::oldest(floors)));
+        }
         self.step(Place::Mark);
         let Backend { world, shared, dead, reading, .. } = self.backend;
         let state = &shared.state;
@@ -361,14 +367,17 @@ impl idgen_core::host::Host for Process<'_> {
             self.backend.late_floor.set(Some(tick));
             return;
         }
+        self.step(Place::Start);
         let first = self.backend.session.last_id().is_none_or(|_| self.backend.least.get().is_none());
         if first || !self.broken(Broken::StartNotPublishedAnew) {
             self.backend.own().txn_floor.publish(tick);
         }
-        self.step(Place::Start);
     }
 
     fn oldest_floor(&self) -> Tick {
+        if let Some(oldest) = self.backend.early_floors.take() {
+            return oldest;
+        }
         let backends = self.backends().iter().inspect(|_| self.step(Place::Starts));
         TxnFloor::oldest(backends.map(|backend| &backend.txn_floor))
     }
