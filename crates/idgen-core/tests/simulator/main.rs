@@ -152,7 +152,9 @@ fn a_task_given_up_by_another_is_found() {
 fn each_step_to_the_horizon_counts() {
     assert_found(Broken::StartPublishedLate, Promise::Settled, 5000);
     assert_found(Broken::StartNotPublishedAnew, Promise::Settled, 20000);
-    assert_found(Broken::FloorNotRaised, Promise::Settled, 1000);
+    // An assertion of the core finds this one before the judge does.
+    let floor_not_raised = || campaign(0, Some(Broken::FloorNotRaised), None, &Budget::seeds(1000));
+    assert!(std::panic::catch_unwind(floor_not_raised).is_err());
     assert_found(Broken::StartsReadFirst, Promise::Settled, 20000);
     assert_found(Broken::FloorNotShared, Promise::NeverBack, 10000);
 }
