@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use crate::core;
 use crate::measure::{Spread, Taken, Work, at_once, turns};
 use crate::plots::{self, Axis, Line};
 use crate::report::{Report, cores, number, ratio, replace, spread, table};
@@ -21,13 +20,14 @@ use crate::{connect, sql, value};
 const CEILING: f64 = 1_024_000.0;
 /// The most transactions of a bulk insert. Its figures are multiplied by the number of transactions left out.
 const MOST_TRANSACTIONS: u64 = 10;
-const SUSTAINED: [usize; 3] = [1, 8, 64];
-const SHARDS: [usize; 4] = [1, 2, 4, 8];
 /// `idgen.max_ahead` and `idgen.reserve_ahead`.
 const DEFAULTS: [&str; 2] = ["1s", "1s"];
 const HELD_BACK: [&str; 2] = ["0", "1s"];
 /// Neither the clock nor the disk limits these backends.
 const NOT_HELD_BACK: [&str; 2] = ["1h", "3s"];
+const SHARD_EACH: &str = "idgen, a shard for each";
+const ONE_AT_0: &str = "idgen, max_ahead = 0";
+const SHARD_EACH_AT_0: &str = "idgen, a shard for each, max_ahead = 0";
 
 const ROUND_ROBIN: &str = "idgen, over 8192 shards";
 const CLOCK: &str = "`clock_timestamp()`";
@@ -64,21 +64,23 @@ pub fn run(quick: bool, server: String, programs: PathBuf) {
     let is_new: bool = value(&mut control, "SELECT to_regproc('uuidv7') IS NOT NULL");
     let systems = SYSTEMS.into_iter().filter(|system| is_new || system.name != "uuidv7").collect();
     let (rounds, seconds, bulk, backends): (_, _, _, &[_]) = match quick {
-        true => (2, 0.25, HUNDRED_THOUSAND, &[2, 8]),
-        false => (5, 0.6, MILLION, &[1, 2, 4, 8]),
+        true => (2, 0.25, HUNDRED_THOUSAND, &[1, 2, 8]),
+        false => (5, 0.6, MILLION, &[1, 2, 4, 8, 64]),
     };
     let mut bench = Bench { server, programs, control, systems, rounds, seconds, bulk, backends, report };
     bench.create_tables();
     let calls = bench.calls();
     bench.batches();
-    let inserts = bench.inserts();
-    let copies = bench.copies();
+    let inserts =
+        bench.bulk("INSERT ... SELECT", "INSERT INTO {target} ({columns}) SELECT {columns} FROM {source}");
+    bench.put_size(&inserts);
+    let data: String = value(&mut bench.control, "SHOW data_directory");
+    for table in [bulk.0, THOUSAND.0, "ready"] {
+        sql(&mut bench.control, &format!("COPY {table} TO '{data}/{table}'"));
+    }
+    let copies = bench.bulk("COPY", &format!("COPY {{target}} ({{columns}}) FROM '{data}/{{source}}'"));
     bench.pgbench();
-    bench.sustained();
-    let held_back = bench.shards(HELD_BACK, 1000);
-    bench.one_shard();
-    let free = bench.shards(NOT_HELD_BACK, 2000);
-    bench.put_shards(&held_back, &free);
+    bench.backends();
     let shared = "SELECT size::float8 FROM pg_shmem_allocations WHERE name = 'idgen'";
     let shared = value(&mut bench.control, shared);
     bench.report.at_most("shared memory, whatever the connections", 1_048_576.0, " bytes", &[shared]);
@@ -102,9 +104,8 @@ pub fn run(quick: bool, server: String, programs: PathBuf) {
     }
 }
 
-/// Calls in a statement, one for each row.
-fn work(call: &str, Rows(table, ids): Rows) -> Work {
-    Work { statement: format!("SELECT count({call}) FROM {table}"), ids }
+fn greatest(values: impl IntoIterator<Item = f64>) -> f64 {
+    values.into_iter().fold(0.0, f64::max)
 }
 
 impl Bench {
@@ -180,34 +181,13 @@ impl Bench {
         for (_, [ns, _, scan]) in &mut taken.0 {
             *ns = ns.map(|ns| ns - scan.median);
         }
-        let core = turns("the core", self.rounds, core::PARTS, |part| [core::ns(core::PARTS[part])]);
-
-        let wal = |name| taken.of(name)[1].median;
-        let mut rows: Vec<_> = taken
-            .0
-            .iter()
-            .map(|(name, [ns, ..])| {
-                let bytes = number(wal(name));
-                [name.clone(), spread(*ns), ratio(ns.median / taken.median(IDGEN)), bytes]
-            })
-            .collect();
-        let scan = spread(taken.of(IDGEN)[2]);
-        rows.push(["a row of the scan, with `count(1)`".into(), scan, String::new(), String::new()]);
-        self.report.put("calls", &table("system | ns a call | of idgen's | WAL for 1 M, bytes", rows));
-
         let call = taken.median(IDGEN);
-        let to_be_called = taken.median(SHARD_OF);
-        let core = core.0.into_iter().map(|(part, [ns])| (part, ns.median));
-        let mut parts = vec![(format!("to be called: {SHARD_OF}, which does next to nothing"), to_be_called)];
-        parts.extend(core);
-        let rest = call - parts.iter().map(|(_, ns)| ns).sum::<f64>();
-        parts.push((
-            "the rest: settings, shared memory, a new run from the shard's slot now and then".into(),
-            rest,
-        ));
-        parts.push(("a call".into(), call));
-        let parts = parts.into_iter().map(|(part, ns)| [part, format!("{ns:.1}")]);
-        self.report.put("parts", &table("part of a call | ns", parts));
+        let row =
+            |name: &str, ns: Spread, wal: String| [name.to_owned(), spread(ns), ratio(ns.median / call), wal];
+        let calls = taken.0.iter().map(|(name, [ns, wal, _])| row(name, *ns, number(wal.median)));
+        let scan = taken.of(IDGEN)[2];
+        let rows = calls.chain([row("the scan, with `count(1)`", scan, String::new())]);
+        self.report.put("calls", &table("system | ns a call | of idgen's | WAL for 1 M, bytes", rows));
 
         let axis = Axis { name: "ns a call, over an empty row (logarithmic)", from: 10.0, upto: 1e5 };
         let values = taken.medians()[..self.systems.len()].to_vec();
@@ -227,7 +207,7 @@ impl Bench {
             "",
             &[round_robin],
         );
-        self.report.at_most("WAL for 1 M ids", 10_000.0, " bytes", &[wal(IDGEN)]);
+        self.report.at_most("WAL for 1 M ids", 10_000.0, " bytes", &[taken.of(IDGEN)[1].median]);
         let readers = [DECODE, SHARD_OF, TIME].map(|reader| taken.median(reader));
         self.report.at_most(
             &format!("{DECODE}, {SHARD_OF}, {TIME}, over an empty row"),
@@ -262,34 +242,23 @@ impl Bench {
         self.report.at_most("the same, of 1000 statements", 0.5, "", &statements);
     }
 
-    fn inserts(&mut self) -> Taken<3> {
-        let taken = self.bulk("INSERT ... SELECT", |target, columns, source| {
-            format!("INSERT INTO {target} ({columns}) SELECT {columns} FROM {source}")
-        });
-        let systems = &taken.0[..self.systems.len()];
+    fn put_size(&mut self, inserts: &Taken<3>) {
+        let systems = &inserts.0[..self.systems.len()];
         let [wal, index] = [1, 2].map(|figure: usize| -> Vec<f64> {
             systems.iter().map(|(_, figures)| figures[figure].median).collect()
         });
-        let upto = index.iter().chain(&wal).fold(0.0, |most: f64, value| most.max(*value)) * 1.12;
-        let axis = Axis { name: "MB", from: 0.0, upto };
+        let axis = Axis { name: "MB", from: 0.0, upto: greatest(wal.iter().chain(&index).copied()) * 1.12 };
         let title = format!("After an INSERT of {} rows", number(self.bulk.1 as f64));
         let kinds = [("index of the keys", index), ("WAL", wal)];
         plots::bars(&self.report.plot("size.svg"), &title, &axis, &self.names(), &kinds).expect("a plot");
-        taken
-    }
-
-    fn copies(&mut self) -> Taken<3> {
-        let data: String = value(&mut self.control, "SHOW data_directory");
-        for table in [self.bulk.0, THOUSAND.0, "ready"] {
-            sql(&mut self.control, &format!("COPY {table} TO '{data}/{table}'"));
-        }
-        self.bulk("COPY", |target, columns, source| {
-            format!("COPY {target} ({columns}) FROM '{data}/{source}'")
-        })
     }
 
     /// Fills an empty table of each system, and tables with ready-made keys: seconds, MB of WAL, and MB of the index.
-    fn bulk(&mut self, how: &str, fill: impl Fn(&str, &str, &str) -> String) -> Taken<3> {
+    fn bulk(&mut self, how: &str, statement: &str) -> Taken<3> {
+        let fill = |target: &str, columns: &str, source: &str| {
+            let statement = statement.replace("{target}", target).replace("{columns}", columns);
+            statement.replace("{source}", source)
+        };
         let Rows(_, bulk) = self.bulk;
         let mut subjects: Vec<_> = (0..)
             .zip(&self.systems)
@@ -355,110 +324,92 @@ impl Bench {
         self.report.at_least("pgbench, 8 clients: inserts/s, of an identity column's", 1.0, &[of_identity]);
     }
 
-    /// Ids per second and cores of groups of backends, under settings for all of them.
-    fn at_once(&mut self, title: &str, settings: [&str; 2], groups: &[(String, Vec<Work>)]) -> Taken<2> {
+    /// Adds the ids per second and the cores of concurrent backends. A subject has a name, a call with the place of the
+    /// backend's shard, and the rows of a statement.
+    fn at_once(&mut self, subjects: &[(&str, &str, Rows)], settings: [&str; 2], taken: &mut Taken<2>) {
         self.set(settings);
         // Data of the sections before that is still to be written would delay each flush of the mark.
         sql(&mut self.control, "CHECKPOINT");
-        let names = groups.iter().map(|(name, _)| name.clone());
-        let taken = turns(title, self.rounds, names, |group| {
-            let load = at_once(&self.server, &groups[group].1, self.seconds);
+        let groups = subjects.iter().flat_map(|subject| self.backends.iter().map(move |n| (subject, *n)));
+        let groups: Vec<_> = groups.collect();
+        let names = groups.iter().map(|((name, ..), backends)| format!("{name} x {backends}"));
+        let title = format!("concurrent backends, max_ahead = {}", settings[0]);
+        let more = turns(&title, self.rounds, names, |group| {
+            let ((_, call, Rows(table, ids)), backends) = groups[group];
+            let works = (1000..1000 + backends).map(|shard| Work {
+                statement: format!(
+                    "SELECT count({}) FROM {table}",
+                    call.replace("{shard}", &shard.to_string())
+                ),
+                ids: *ids,
+            });
+            let load = at_once(&self.server, &works.collect::<Vec<_>>(), self.seconds);
             [load.ids_per_s, load.cores]
         });
+        taken.0.extend(more.0);
         self.set(DEFAULTS);
-        taken
     }
 
-    /// All backends call for the same shard, which the clock holds back.
-    fn sustained(&mut self) {
-        let groups = SUSTAINED
-            .map(|backends| (backends.to_string(), vec![work("snowflake_next_id(6)", THOUSAND); backends]));
-        let taken = self.at_once("one shard, held back by the clock", HELD_BACK, &groups);
-        let rows = taken.0.iter().map(|(backends, [ids, cores])| {
-            [backends.clone(), spread(*ids), ratio(ids.median / CEILING), spread(*cores)]
-        });
-        self.report.put("sustained", &table("backends | ids/s | of the ceiling | CPU time, cores", rows));
-        let of_ceiling: Vec<_> = taken.0.iter().map(|(_, [ids, _])| ids.median / CEILING).collect();
-        let of_cores: Vec<_> = taken.0.iter().map(|(_, [_, cpu])| cpu.median / cores() as f64).collect();
-        self.report.at_least("ids/s of 1, 8 and 64 backends on one shard, of its ceiling", 0.98, &of_ceiling);
-        self.report.at_most("their CPU time, of all cores'", 0.5, "", &of_cores);
-    }
+    fn backends(&mut self) {
+        let (one, each) = ("snowflake_next_id(6)", "snowflake_next_id({shard})");
+        let held_back = [(ONE_AT_0, one, THOUSAND), (SHARD_EACH_AT_0, each, HUNDRED_THOUSAND)];
+        let mut free: Vec<_> =
+            self.systems.iter().map(|system| (system.name, system.call, system.load_over)).collect();
+        free.push((SHARD_EACH, each, HUNDRED_THOUSAND));
+        let mut taken = Taken(Vec::new());
+        self.at_once(&held_back, HELD_BACK, &mut taken);
+        self.at_once(&free, NOT_HELD_BACK, &mut taken);
 
-    /// All backends call for the same shard or sequence, and nothing holds them back.
-    fn one_shard(&mut self) {
-        let backends = self.backends;
-        let name = |system: &str, backends: usize| format!("{system} x {backends}");
-        let groups = self.systems.iter().flat_map(|system| {
-            let work = work(system.call, system.load_over);
-            backends.iter().map(move |n| (name(system.name, *n), vec![work.clone(); *n]))
-        });
-        let groups: Vec<_> = groups.collect();
-        let taken = self.at_once("one shard or sequence, not held back", NOT_HELD_BACK, &groups);
-        let heads: Vec<_> = backends.iter().map(ToString::to_string).collect();
-        let rows = self.systems.iter().map(|system| {
-            let cells = backends.iter().map(|n| {
-                let Spread { median, least, greatest } =
-                    taken.of(&name(system.name, *n))[0].map(|rate| rate / 1e6);
-                let digits = if median < 0.1 { 5 } else { 2 };
-                format!("{median:.digits$} ({least:.digits$}–{greatest:.digits$})")
+        let of = |name: &str, n: &usize| taken.of(&format!("{name} x {n}"));
+        let rates = |name| -> Vec<f64> { self.backends.iter().map(|n| of(name, n)[0].median).collect() };
+        let heads: Vec<_> = self.backends.iter().map(ToString::to_string).collect();
+        for (block, unit, figure) in [("backends", "M ids/s", 0), ("cores", "CPU time, cores", 1)] {
+            let rows = free.iter().chain(&held_back).map(|(name, ..)| {
+                let cells = self.backends.iter().map(|n| {
+                    let scale = if figure == 0 { 1e6 } else { 1.0 };
+                    let Spread { median, least, greatest } = of(name, n)[figure].map(|value| value / scale);
+                    let digits = if median < 0.1 { 5 } else { 2 };
+                    format!("{median:.digits$} ({least:.digits$}–{greatest:.digits$})")
+                });
+                [(*name).to_owned()].into_iter().chain(cells).collect::<Vec<_>>()
             });
-            [system.name.to_owned()].into_iter().chain(cells).collect::<Vec<_>>()
-        });
-        let text = table(&format!("M ids/s, by backends | {}", heads.join(" | ")), rows);
-        self.report.put("backends", &text);
-        let of = |other| [2, 8].map(|n| taken.ratio(&name(IDGEN, n), &name(other, n)));
-        let what = "ids/s of 2 and 8 backends on one shard, not held back, of `nextval`'s";
-        self.report.at_least(what, 4.0, &of(NEXTVAL));
-        self.report.at_least("the same, of `nextval`'s with CACHE 100", 1.0, &of(CACHED));
+            let text = table(&format!("{unit}, by backends | {}", heads.join(" | ")), rows);
+            self.report.put(block, &text);
+        }
 
-        let line = |system: &System| {
-            let rates = backends.iter().map(|n| taken.median(&name(system.name, *n)));
-            Line(system.name.into(), rates.collect(), true)
-        };
-        let mut lines: Vec<_> = self.systems.iter().map(line).collect();
-        lines.push(Line("a shard's ceiling".into(), vec![CEILING; backends.len()], false));
+        let [of_ceiling, of_cores] =
+            [(0, CEILING), (1, cores() as f64)].map(|(figure, whole): (usize, _)| {
+                self.backends.iter().map(|n| of(ONE_AT_0, n)[figure].median / whole).collect::<Vec<_>>()
+            });
+        let what = format!("ids/s of {} backends on one shard, of its ceiling", heads.join(", "));
+        self.report.at_least(&what, 0.98, &of_ceiling);
+        self.report.at_most("their CPU time, of all cores'", 0.5, "", &of_cores);
+        let of_other = |other| [2, 8].map(|n| of(IDGEN, &n)[0].median / of(other, &n)[0].median);
+        let what = "ids/s of 2 and 8 backends on one shard, not held back, of `nextval`'s";
+        self.report.at_least(what, 4.0, &of_other(NEXTVAL));
+        self.report.at_least("the same, of `nextval`'s with CACHE 100", 1.0, &of_other(CACHED));
+        let bound = |n: &usize| of(SHARD_EACH, &1)[0].median * (*n).min(cores()) as f64;
+        let what = format!("8 backends on 8 shards, of 1 on 1 times the cores ({})", cores());
+        self.report.at_least(&what, 0.95, &[of(SHARD_EACH, &8)[0].median / bound(&8)]);
+
+        let mut lines: Vec<_> =
+            self.systems.iter().map(|system| Line(system.name.into(), rates(system.name), true)).collect();
+        lines.push(Line("a shard's ceiling".into(), vec![CEILING; heads.len()], false));
         let axis = Axis { name: "ids/s in all (logarithmic)", from: 1e3, upto: 1e8 };
         let title = "One shard or sequence, max_ahead = 1h";
         plots::lines(&self.report.plot("backends.svg"), title, &axis, "backends", &heads, &lines)
             .expect("a plot");
-    }
-
-    /// Each backend has a shard of its own, from `first` on.
-    fn shards(&mut self, settings: [&str; 2], first: usize) -> Taken<2> {
-        let groups = SHARDS.map(|shards| {
-            let works = (first..first + shards)
-                .map(|shard| work(&format!("snowflake_next_id({shard})"), HUNDRED_THOUSAND));
-            (shards.to_string(), works.collect())
-        });
-        self.at_once(&format!("a shard for each backend, max_ahead = {}", settings[0]), settings, &groups)
-    }
-
-    fn put_shards(&mut self, held_back: &Taken<2>, free: &Taken<2>) {
-        let rows = free.0.iter().zip(&held_back.0).map(|((shards, free), (_, held_back))| {
-            let [ids, cores, ids_at_0, cores_at_0] =
-                [free[0], free[1], held_back[0], held_back[1]].map(spread);
-            [shards.clone(), ids, cores, ids_at_0, cores_at_0]
-        });
-        let heads = "backends | ids/s | CPU time, cores | ids/s at 0 | CPU time at 0, cores";
-        self.report.put("shards", &table(heads, rows));
-
-        let one = free.median("1");
-        let bound: Vec<_> = SHARDS.iter().map(|shards| one * (*shards).min(cores()) as f64).collect();
-        let ceiling: Vec<_> = SHARDS.iter().map(|shards| CEILING * *shards as f64).collect();
-        let what = format!("8 backends on 8 shards, of 1 on 1 times the cores ({})", cores());
-        self.report.at_least(&what, 0.95, &[free.median("8") / bound[3]]);
-
-        let upto =
-            free.medians().iter().chain(&bound).chain(&ceiling).fold(0.0, |most: f64, rate| most.max(*rate));
-        let axis = Axis { name: "ids/s in all", from: 0.0, upto: upto * 1.05 };
+        let ceiling = |n: &usize| CEILING * *n as f64;
         let lines = [
-            Line("not held back".into(), free.medians(), true),
-            Line("one shard's, times the cores".into(), bound, false),
-            Line("max_ahead = 0".into(), held_back.medians(), true),
-            Line("the shards' ceiling".into(), ceiling, false),
+            Line("not held back".into(), rates(SHARD_EACH), true),
+            Line("one shard's, times the cores".into(), self.backends.iter().map(bound).collect(), false),
+            Line("max_ahead = 0".into(), rates(SHARD_EACH_AT_0), true),
+            Line("the shards' ceiling".into(), self.backends.iter().map(ceiling).collect(), false),
         ];
-        let (path, title) = (self.report.plot("shards.svg"), "A backend for each shard");
-        let places = SHARDS.map(|shards| shards.to_string());
-        plots::lines(&path, title, &axis, "shards, and backends", &places, &lines).expect("a plot");
+        let upto = greatest(lines.iter().flat_map(|line| line.1.clone())) * 1.05;
+        let axis = Axis { name: "ids/s in all", from: 0.0, upto };
+        let title = "A backend for each shard";
+        plots::lines(&self.report.plot("shards.svg"), title, &axis, "shards, and backends", &heads, &lines)
+            .expect("a plot");
     }
 }

@@ -64,12 +64,18 @@ pub fn run(quick: bool, server: String, start_standby: &str) {
     let (rounds, seconds, single) = if quick { (4, 0.3, 2) } else { (48, 0.8, 10) };
     let (rows, lines, renewals) = Default::default();
     let mut bench = Bench { server, control, rounds, seconds, single, report, rows, lines, renewals };
-    bench.scenarios("a call", &CALLS);
-    bench.scenarios("an insert", &INSERTS);
+    for clients in [1, 8] {
+        bench.scenario("a call", clients, &CALLS);
+    }
+    for clients in [1, 8] {
+        bench.scenario("an insert", clients, &INSERTS);
+    }
     let after_pause = bench.after_pause();
     let after_crash = bench.after_crash();
     bench.attach(start_standby);
-    bench.scenarios("an insert, a synchronous standby", &INSERTS);
+    for clients in [1, 8] {
+        bench.scenario("an insert, a synchronous standby", clients, &INSERTS);
+    }
     bench.put(after_pause, after_crash);
 }
 
@@ -82,12 +88,6 @@ fn percentile(values: &[f64], percent: f64) -> f64 {
 impl Bench {
     fn renewals(&mut self) -> i64 {
         value(&mut self.control, "SELECT renewals FROM idgen_status")
-    }
-
-    fn scenarios(&mut self, what: &str, subjects: &[(&str, &str)]) {
-        for clients in [1, 8] {
-            self.scenario(what, clients, subjects);
-        }
     }
 
     fn scenario(&mut self, what: &str, clients: usize, subjects: &[(&str, &str)]) {

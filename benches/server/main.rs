@@ -2,7 +2,6 @@
 //! runs this. Every ratio is one of medians that were taken in one run.
 
 mod calls;
-mod core;
 mod latency;
 mod measure;
 mod plots;
