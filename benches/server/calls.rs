@@ -83,7 +83,7 @@ pub fn run(quick: bool, server: String, programs: PathBuf) {
     bench.backends();
     let shared = "SELECT size::float8 FROM pg_shmem_allocations WHERE name = 'idgen'";
     let shared = value(&mut bench.control, shared);
-    bench.report.at_most("shared memory, whatever the connections", 1_048_576.0, " bytes", &[shared]);
+    bench.report.within("shared memory, whatever the connections", 1_048_576.0, " bytes", &[shared]);
     let machine = bench.report.finish("calls");
     if !quick {
         let names = [IDGEN, NEXTVAL, INSTAGRAM];
@@ -196,25 +196,15 @@ impl Bench {
             .expect("a plot");
 
         let of = |what: &str| [taken.ratio(IDGEN, what)];
-        self.report.at_most("a call over an empty row, of `nextval`'s", 0.25, "", &of(NEXTVAL));
-        self.report.at_most("a call, of reading the clock (`clock_timestamp()`)", 2.0, "", &of(CLOCK));
-        let instagram = taken.ratio(INSTAGRAM, IDGEN);
-        self.report.at_least("the PL/pgSQL function's call, of idgen's", 60.0, &[instagram]);
-        let round_robin = taken.ratio(ROUND_ROBIN, IDGEN);
-        self.report.at_most(
-            "a call round-robin over all 8192 shards, of one shard's",
-            1.5,
-            "",
-            &[round_robin],
-        );
-        self.report.at_most("WAL for 1 M ids", 10_000.0, " bytes", &[taken.of(IDGEN)[1].median]);
+        self.report.at_most("a call over an empty row, of `nextval`'s", 0.25, &of(NEXTVAL));
+        self.report.at_most("a call, of reading the clock (`clock_timestamp()`)", 2.0, &of(CLOCK));
+        let [instagram, round_robin] = [INSTAGRAM, ROUND_ROBIN].map(|name| [taken.ratio(name, IDGEN)]);
+        self.report.at_least("the PL/pgSQL function's call, of idgen's", 60.0, &instagram);
+        self.report.at_most("a call round-robin over all 8192 shards, of one shard's", 1.5, &round_robin);
+        self.report.within("WAL for 1 M ids", 10_000.0, " bytes", &[taken.of(IDGEN)[1].median]);
         let readers = [DECODE, SHARD_OF, TIME].map(|reader| taken.median(reader));
-        self.report.at_most(
-            &format!("{DECODE}, {SHARD_OF}, {TIME}, over an empty row"),
-            30.0,
-            " ns",
-            &readers,
-        );
+        let what = format!("{DECODE}, {SHARD_OF}, {TIME}, over an empty row");
+        self.report.within(&what, 30.0, " ns", &readers);
         taken
     }
 
@@ -238,8 +228,8 @@ impl Bench {
         let rows = taken.0.iter().map(|(how, [us])| [how.clone(), spread(*us)]);
         self.report.put("batches", &table("how | µs", rows));
         let [calls, statements] = [SINGLE, STATEMENTS].map(|how| [taken.ratio(BATCH, how)]);
-        self.report.at_most("`snowflake_next_ids(5, 1000)`, of 1000 calls in one statement", 0.5, "", &calls);
-        self.report.at_most("the same, of 1000 statements", 0.5, "", &statements);
+        self.report.at_most("`snowflake_next_ids(5, 1000)`, of 1000 calls in one statement", 0.5, &calls);
+        self.report.at_most("the same, of 1000 statements", 0.5, &statements);
     }
 
     fn put_size(&mut self, inserts: &Taken<3>) {
@@ -292,13 +282,8 @@ impl Bench {
         let name = how.split(' ').next().unwrap_or(how).to_lowercase();
         self.report.put(&name, &table("key | s | of identity's | WAL, MB | index, MB", rows));
         let what = format!("`{how}` of {} rows, of an identity column's time", number(bulk as f64));
-        self.report.at_most(&what, 1.0, "", &[taken.ratio(IDGEN, NEXTVAL)]);
-        self.report.at_most(
-            "the same, of the time with ready-made keys",
-            1.05,
-            "",
-            &[taken.ratio(IDGEN, READY)],
-        );
+        self.report.at_most(&what, 1.0, &[taken.ratio(IDGEN, NEXTVAL)]);
+        self.report.at_most("the same, of the time with ready-made keys", 1.05, &[taken.ratio(IDGEN, READY)]);
         taken
     }
 
@@ -383,7 +368,7 @@ impl Bench {
             });
         let what = format!("ids/s of {} backends on one shard, of its ceiling", heads.join(", "));
         self.report.at_least(&what, 0.98, &of_ceiling);
-        self.report.at_most("their CPU time, of all cores'", 0.5, "", &of_cores);
+        self.report.at_most("their CPU time, of all cores'", 0.5, &of_cores);
         let of_other = |other| [2, 8].map(|n| of(IDGEN, &n)[0].median / of(other, &n)[0].median);
         let what = "ids/s of 2 and 8 backends on one shard, not held back, of `nextval`'s";
         self.report.at_least(what, 4.0, &of_other(NEXTVAL));

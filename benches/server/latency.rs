@@ -121,7 +121,7 @@ impl Bench {
             }
         }
         if subjects == INSERTS {
-            self.report.at_most(&title, 1.05, "", &[barred.ratio("idgen", "identity")]);
+            self.report.at_most(&title, 1.05, &[barred.ratio("idgen", "identity")]);
         }
     }
 

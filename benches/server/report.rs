@@ -44,8 +44,13 @@ impl Report {
         replace(&mut self.page, name, text);
     }
 
+    /// Demands ratios that are not above the bound.
+    pub fn at_most(&mut self, what: &str, bound: f64, ratios: &[f64]) {
+        self.within(what, bound, "", ratios);
+    }
+
     /// Demands figures that are not above the bound. A figure below 0 is noise, because the empty scan took longer.
-    pub fn at_most(&mut self, what: &str, bound: f64, unit: &str, figures: &[f64]) {
+    pub fn within(&mut self, what: &str, bound: f64, unit: &str, figures: &[f64]) {
         let holds = figures.iter().all(|figure| (0.0..=bound).contains(figure));
         self.demand(what, format!("at most {bound}{unit}"), unit, figures, holds);
     }

@@ -81,12 +81,12 @@ fn put(mut report: Report, sizes: &[usize], figures: &[Figure]) {
         let end = values.len() - 1;
         for target in target.split_whitespace() {
             if let Ok(bound) = target.parse() {
-                report.at_most(what, bound, &format!(" {unit}"), &values[end..]);
+                report.within(what, bound, format!(" {unit}").trim_end(), &values[end..]);
                 continue;
             }
             let growth = values[end] / values[end - 1] * sizes[end - 1] as f64 / sizes[end] as f64;
             let what = format!("{what}: a schema of {}, of one of {}", sizes[end], sizes[end - 1]);
-            report.at_most(&what, 1.25, "", &[growth]);
+            report.at_most(&what, 1.25, &[growth]);
         }
         if !line.is_empty() {
             let of = |schemas: usize| if *unit == "s" { 1e3 / schemas as f64 } else { 1.0 };
