@@ -1,15 +1,13 @@
-//! How things are measured: in rounds that interleave the subjects, and with many backends at once.
+//! How things are measured: in rounds in which the subjects take turns, and with many backends at once.
 
-use std::io::Write;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, NoTls};
+use crate::{connect, value};
 
-/// A median with the least and the greatest.
-#[derive(Clone, Copy, Debug)]
+/// A median with the least and the greatest value.
+#[derive(Clone, Copy)]
 pub struct Spread {
     pub median: f64,
     pub least: f64,
@@ -17,7 +15,6 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value.
     pub fn of(mut values: Vec<f64>) -> Spread {
         values.sort_by(f64::total_cmp);
         let (half, last) = (values.len() / 2, values.len() - 1);
@@ -25,123 +22,132 @@ impl Spread {
         Spread { median, least: values[0], greatest: values[last] }
     }
 
-    /// The same in another unit, or less a part that is common to all.
+    /// The same values in another unit, or less a part that is common to all.
     pub fn map(self, f: impl Fn(f64) -> f64) -> Spread {
         Spread { median: f(self.median), least: f(self.least), greatest: f(self.greatest) }
     }
 }
 
-/// Takes `N` figures of every subject, and shows the first one as progress. The subjects take turns, each round
-/// begins with another one, and the first round only warms up.
-pub fn interleaved<const N: usize>(
+/// `N` figures of each subject, by its name.
+pub struct Taken<const N: usize>(pub Vec<(String, [Spread; N])>);
+
+impl<const N: usize> Taken<N> {
+    pub fn of(&self, name: &str) -> &[Spread; N] {
+        &self.0.iter().find(|(other, _)| other == name).unwrap_or_else(|| panic!("no figures of {name}")).1
+    }
+
+    /// The median of the first figure.
+    pub fn median(&self, name: &str) -> f64 {
+        self.of(name)[0].median
+    }
+
+    pub fn ratio(&self, name: &str, of: &str) -> f64 {
+        self.median(name) / self.median(of)
+    }
+
+    pub fn medians(&self) -> Vec<f64> {
+        self.0.iter().map(|(_, figures)| figures[0].median).collect()
+    }
+}
+
+/// Measures the subjects in turns. Each round begins with another subject, and the first round only warms up.
+pub fn turns<const N: usize>(
     title: &str,
     rounds: usize,
-    subjects: &[String],
-    mut take: impl FnMut(usize) -> [f64; N],
-) -> Vec<[Spread; N]> {
+    names: impl IntoIterator<Item = impl Into<String>>,
+    mut measure: impl FnMut(usize) -> [f64; N],
+) -> Taken<N> {
     println!("\n== {title}");
-    let mut taken = vec![[const { Vec::new() }; N]; subjects.len()];
+    let names: Vec<String> = names.into_iter().map(Into::into).collect();
+    let mut taken = vec![[const { Vec::new() }; N]; names.len()];
     for round in 0..=rounds {
-        print!("{}", if round == 0 { "warm-up:".into() } else { format!("round {round} of {rounds}:") });
-        for turn in 0..subjects.len() {
-            let subject = (turn + round) % subjects.len();
-            let figures = take(subject);
-            print!(" {} {:.4};", subjects[subject], figures[0]);
-            std::io::stdout().flush().expect("stdout");
+        for turn in 0..names.len() {
+            let subject = (turn + round) % names.len();
+            let figures = measure(subject);
             if round > 0 {
-                for (all, figure) in taken[subject].iter_mut().zip(figures) {
-                    all.push(figure);
-                }
+                taken[subject].iter_mut().zip(figures).for_each(|(all, figure)| all.push(figure));
             }
         }
-        println!();
     }
-    taken.into_iter().map(|figures| figures.map(Spread::of)).collect()
+    Taken(names.into_iter().zip(taken.into_iter().map(|figures| figures.map(Spread::of))).collect())
 }
 
-/// What backends at work got done.
-pub struct Done {
-    /// Rows a second, of all backends.
-    pub rows_per_s: f64,
-    /// Seconds of CPU time a second that all backends took: at most the number of cores.
-    pub cores: f64,
-}
-
-/// What one backend repeats, and how many rows it makes each time.
+/// What one backend repeats, and how many ids this makes each time.
 #[derive(Clone)]
 pub struct Work {
     pub statement: String,
-    pub rows: u64,
+    pub ids: u64,
 }
 
-/// Runs a backend for each work, all at once, and measures them for `seconds` in the middle. A statement that
+/// What backends did at once.
+pub struct Load {
+    /// Of all backends together.
+    pub ids_per_s: f64,
+    /// CPU seconds a second of all backends together: at most the number of cores.
+    pub cores: f64,
+    /// The time of each statement, in milliseconds.
+    pub latencies: Vec<f64>,
+}
+
+/// Runs a backend for each work, all at once, and measures them for `seconds` after a warm-up. A statement that
 /// crosses an end of that time counts in proportion to the part within. All backends continue until the last such
 /// statement has ended, so that the load stays the same.
-pub fn at_once(server: &str, works: &[Work], seconds: f64) -> Done {
-    let (ready, over, ended) = (Barrier::new(works.len() + 1), AtomicBool::new(false), AtomicUsize::new(0));
+pub fn at_once(server: &str, works: &[Work], seconds: f64) -> Load {
+    let mut backends: Vec<_> = works
+        .iter()
+        .map(|work| {
+            let mut client = connect(server);
+            let pid: i32 = value(&mut client, "SELECT pg_backend_pid()");
+            let statement = client.prepare(&work.statement).expect("a statement");
+            (client, pid, statement)
+        })
+        .collect();
+    let pids: Vec<_> = backends.iter().map(|(_, pid, _)| *pid).collect();
+    let from = Instant::now() + Duration::from_secs_f64(0.1 + seconds / 10.0);
+    let upto = from + Duration::from_secs_f64(seconds);
+    let busy = AtomicUsize::new(works.len());
     thread::scope(|scope| {
-        let threads: Vec<_> = works
-            .iter()
-            .map(|work| {
-                let (ready, over, ended) = (&ready, &over, &ended);
-                let mut client = Client::connect(server, NoTls).expect("a connection");
-                let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).expect("its process").get(0);
-                let thread = scope.spawn(move || {
-                    client.batch_execute(SESSION).expect("settings of the session");
-                    let statement = client.prepare(&work.statement).expect("a statement");
-                    ready.wait();
-                    let mut ends = vec![Instant::now()];
-                    let mut counted = false;
-                    while ended.load(Ordering::Relaxed) < works.len() {
-                        client.query(&statement, &[]).expect("rows");
-                        ends.push(Instant::now());
-                        if over.load(Ordering::Relaxed) && !counted {
-                            counted = true;
-                            ended.fetch_add(1, Ordering::Relaxed);
-                        }
+        let threads = backends.iter_mut().map(|(client, _, statement)| {
+            scope.spawn(|| {
+                let mut ends = vec![Instant::now()];
+                let mut is_busy = true;
+                while busy.load(Ordering::Relaxed) > 0 {
+                    client.query(statement, &[]).expect("rows");
+                    let end = Instant::now();
+                    ends.push(end);
+                    if is_busy && end >= upto {
+                        is_busy = false;
+                        busy.fetch_sub(1, Ordering::Relaxed);
                     }
-                    ends
-                });
-                (pid, thread)
+                }
+                ends
             })
-            .collect();
-        let on_cpu = || threads.iter().map(|(pid, _)| cpu_time(*pid)).sum::<Duration>();
-        ready.wait();
-        thread::sleep(Duration::from_secs_f64(0.1 + seconds / 10.0));
-        let (from, cpu_before) = (Instant::now(), on_cpu());
-        thread::sleep(Duration::from_secs_f64(seconds));
-        let (upto, cpu_after) = (Instant::now(), on_cpu());
-        over.store(true, Ordering::Relaxed);
-        let wall = (upto - from).as_secs_f64();
-        let rows: f64 = threads
-            .into_iter()
-            .zip(works)
-            .map(|((_, thread), work)| {
-                work.rows as f64 * within(&thread.join().expect("a client"), from, upto)
-            })
-            .sum();
-        Done { rows_per_s: rows / wall, cores: (cpu_after - cpu_before).as_secs_f64() / wall }
+        });
+        let threads: Vec<_> = threads.collect();
+        let [(before, cpu_before), (after, cpu_after)] = [from, upto].map(|time| {
+            thread::sleep(time.saturating_duration_since(Instant::now()));
+            (Instant::now(), pids.iter().map(|pid| cpu_time(*pid)).sum::<Duration>())
+        });
+        let cores = (cpu_after - cpu_before).as_secs_f64() / (after - before).as_secs_f64();
+        let mut load = Load { ids_per_s: 0.0, cores, latencies: Vec::new() };
+        for (thread, work) in threads.into_iter().zip(works) {
+            for [start, end] in thread.join().expect("a client").array_windows() {
+                let time = (*end - *start).as_secs_f64();
+                let within = (*end).min(upto).saturating_duration_since((*start).max(from)).as_secs_f64();
+                load.ids_per_s += work.ids as f64 * within / time / seconds;
+                if (from..upto).contains(start) {
+                    load.latencies.push(time * 1e3);
+                }
+            }
+        }
+        load
     })
 }
 
-/// How many of the statements, each of which began when the one before ended, lie within a span of time.
-fn within(ends: &[Instant], from: Instant, upto: Instant) -> f64 {
-    ends.array_windows()
-        .map(|[start, end]| {
-            let part = (*end.min(&upto)).saturating_duration_since(*start.max(&from));
-            part.as_secs_f64() / (*end - *start).as_secs_f64()
-        })
-        .sum()
-}
-
-/// What Linux has counted for a process.
+/// The CPU time of a process, as Linux counts it.
 pub fn cpu_time(pid: i32) -> Duration {
     let path = format!("/proc/{pid}/schedstat");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let ns = text.split(' ').next().and_then(|ns| ns.parse().ok());
     Duration::from_nanos(ns.unwrap_or_else(|| panic!("{path}: {text}")))
 }
-
-/// Every session's: a call for each row by one backend, and rows in the order in which they were made.
-pub const SESSION: &str =
-    "SET jit = off; SET max_parallel_workers_per_gather = 0; SET synchronize_seqscans = off";

@@ -2,107 +2,65 @@
 
 /// A way to make keys.
 pub struct System {
-    /// What tables and plots call it.
     pub name: &'static str,
     /// An expression that makes a key.
     pub call: &'static str,
-    /// A column filled by it.
+    /// A column that it fills.
     pub column: &'static str,
-    /// The table for whose rows it is called when the calls of one backend are timed.
+    /// The table for whose rows one backend calls it.
     pub calls_over: Rows,
-    /// The table that each transaction of a load is over; none: a transaction for each call.
-    pub load_over: Option<Rows>,
-    /// The table for each transaction of a bulk insert, if a single transaction would take too long.
-    pub insert_from: Option<Rows>,
+    /// The same in each transaction of concurrent backends.
+    pub load_over: Rows,
 }
 
-/// A table of that many rows.
+/// A table, and the number of its rows.
 #[derive(Clone, Copy)]
 pub struct Rows(pub &'static str, pub u64);
 
-/// 1,000,000 rows.
 pub const MILLION: Rows = Rows("million", 1_000_000);
-/// 100,000 rows.
 pub const HUNDRED_THOUSAND: Rows = Rows("hundred_thousand", 100_000);
-/// 1000 rows.
 pub const THOUSAND: Rows = Rows("thousand", 1000);
+pub const READY_MADE: Rows = Rows("ready_made", 1_000_000);
 
-/// Places in [`SYSTEMS`] that the report names.
-pub const IDGEN: usize = 0;
-pub const NEXTVAL: usize = 1;
-pub const CACHED: usize = 2;
-pub const INSTAGRAM: usize = 3;
+const FAST: [Rows; 2] = [MILLION, HUNDRED_THOUSAND];
+const SLOW: [Rows; 2] = [HUNDRED_THOUSAND, THOUSAND];
+/// A transaction that updates one row many times finds it ever more slowly, and its lock delays all others.
+const SLOWEST: [Rows; 2] = [THOUSAND, Rows("(VALUES (1)) AS one", 1)];
 
-const FAST: System = System {
-    name: "",
-    call: "",
-    column: "",
-    calls_over: MILLION,
-    load_over: Some(HUNDRED_THOUSAND),
-    insert_from: None,
-};
+pub const IDGEN: &str = "idgen";
+pub const NEXTVAL: &str = "nextval, identity";
+pub const CACHED: &str = "nextval, CACHE 100";
+pub const INSTAGRAM: &str = "Instagram's PL/pgSQL";
+pub const READY: &str = "ready-made keys";
 
-/// All of them. `uuidv7()` is there from PostgreSQL 18.
+/// All of them. PostgreSQL has `uuidv7()` from version 18 on.
 pub const SYSTEMS: [System; 8] = [
-    System {
-        name: "idgen",
-        call: "snowflake_next_id(5)",
-        column: "bigint PRIMARY KEY DEFAULT snowflake_next_id(5)",
-        ..FAST
-    },
-    System {
-        name: "nextval, identity",
-        call: "nextval('numbers')",
-        column: "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
-        ..FAST
-    },
-    System {
-        name: "nextval, CACHE 100",
-        call: "nextval('numbers_cached')",
-        column: "bigint GENERATED ALWAYS AS IDENTITY (CACHE 100) PRIMARY KEY",
-        ..FAST
-    },
-    System {
-        name: "Instagram's PL/pgSQL",
-        call: "insta5.next_id()",
-        column: "bigint PRIMARY KEY DEFAULT insta5.next_id()",
-        calls_over: HUNDRED_THOUSAND,
-        load_over: Some(THOUSAND),
-        ..FAST
-    },
-    System {
-        name: "gen_random_uuid",
-        call: "gen_random_uuid()",
-        column: "uuid PRIMARY KEY DEFAULT gen_random_uuid()",
-        ..FAST
-    },
-    System { name: "uuidv7", call: "uuidv7()", column: "uuid PRIMARY KEY DEFAULT uuidv7()", ..FAST },
-    System {
-        name: "segments of 1000",
-        call: "next_of_segment()",
-        column: "bigint PRIMARY KEY DEFAULT next_of_segment()",
-        calls_over: HUNDRED_THOUSAND,
-        load_over: Some(THOUSAND),
-        ..FAST
-    },
-    // A transaction that updates one row a million times over finds it ever more slowly.
-    System {
-        name: "ticket table",
-        call: "next_ticket()",
-        column: "bigint PRIMARY KEY DEFAULT next_ticket()",
-        calls_over: THOUSAND,
-        load_over: None,
-        insert_from: Some(THOUSAND),
-    },
+    system(IDGEN, "snowflake_next_id(5)", "bigint DEFAULT snowflake_next_id(5)", FAST),
+    system(NEXTVAL, "nextval('numbers')", "bigint GENERATED ALWAYS AS IDENTITY", FAST),
+    system(CACHED, "nextval('cached')", "bigint GENERATED ALWAYS AS IDENTITY (CACHE 100)", FAST),
+    system(INSTAGRAM, "insta5.next_id()", "bigint DEFAULT insta5.next_id()", SLOW),
+    system("gen_random_uuid", "gen_random_uuid()", "uuid DEFAULT gen_random_uuid()", FAST),
+    system("uuidv7", "uuidv7()", "uuid DEFAULT uuidv7()", FAST),
+    system("segments of 1000", "next_of_segment()", "bigint DEFAULT next_of_segment()", SLOW),
+    system("ticket table", "next_ticket()", "bigint DEFAULT next_ticket()", SLOWEST),
 ];
 
-/// What they need in the database, and the tables of rows.
+const fn system(
+    name: &'static str,
+    call: &'static str,
+    column: &'static str,
+    [calls_over, load_over]: [Rows; 2],
+) -> System {
+    System { name, call, column, calls_over, load_over }
+}
+
+/// What the systems need in the database, and the tables of rows.
 pub const SET_UP: &str = concat!(
     include_str!("../instagram.sql"),
     "
 CREATE EXTENSION idgen;
 CREATE SEQUENCE numbers;
-CREATE SEQUENCE numbers_cached CACHE 100;
+CREATE SEQUENCE cached CACHE 100;
 
 CREATE TABLE tickets (name text PRIMARY KEY, id bigint NOT NULL);
 CREATE FUNCTION next_ticket() RETURNS bigint LANGUAGE plpgsql AS $$
