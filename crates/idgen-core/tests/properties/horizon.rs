@@ -131,7 +131,7 @@ fn the_horizon_is_refused_where_it_cannot_be_known() {
     assert_eq!(horizon(&server), Ok(NOW));
     server.id(0, 5).unwrap();
     server.pass_us(10_000);
-    *server.before_floors.borrow_mut() = Some(Box::new(|server| {
+    *server.before_backends.borrow_mut() = Some(Box::new(|server| {
         server.end_transaction(0);
         server.prepared.set(1);
     }));

@@ -11,7 +11,7 @@ use idgen_core::mark::{MarkState, Progress, Written};
 use idgen_core::mint::{self, Session};
 use idgen_core::position::LayoutShard;
 use idgen_core::settings::Settings;
-use idgen_core::shared::{Backend, Guarded, Shared, SingleThread, Slotted, TxnFloor};
+use idgen_core::shared::{Backend, Guarded, Shared, SingleThread, Slotted};
 use idgen_core::slot::Slot;
 use idgen_core::{check, horizon};
 use idgen_ids::Tick;
@@ -89,8 +89,8 @@ pub struct Scripted {
     pub stands: Cell<bool>,
     pub recovery: Cell<bool>,
     pub prepared: Cell<usize>,
-    /// An event right before a reader reads the floors of transactions.
-    pub before_floors: RefCell<Option<Event>>,
+    /// An event right before a call reads what backends have published.
+    pub before_backends: RefCell<Option<Event>>,
     /// An event right before a call visits a slot.
     pub before_slot: RefCell<Option<Event>>,
     /// The events right after each of the next readings of the clock.
@@ -138,7 +138,7 @@ impl Scripted {
             stands: Cell::default(),
             recovery: Cell::default(),
             prepared: Cell::default(),
-            before_floors: RefCell::default(),
+            before_backends: RefCell::default(),
             before_slot: RefCell::default(),
             after_clock: RefCell::default(),
             monotonic_asked: Cell::default(),
@@ -401,6 +401,9 @@ impl Host for Scripted {
     }
 
     fn backends(&self) -> &[Backend] {
+        if let Some(event) = self.before_backends.take() {
+            event(self);
+        }
         &self.backends
     }
 
@@ -532,12 +535,5 @@ impl Host for Scripted {
             event(self);
         }
         self.locked(|shared| shard.slot(shared).change(f))
-    }
-
-    fn oldest_floor(&self) -> Tick {
-        if let Some(event) = self.before_floors.take() {
-            event(self);
-        }
-        TxnFloor::oldest(self.backends.iter().map(|backend| &backend.txn_floor))
     }
 }

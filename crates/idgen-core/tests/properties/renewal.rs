@@ -85,7 +85,7 @@ fn the_closest_readings_count() {
         server.after_clock.borrow_mut().extend(events);
     };
     assert_eq!(clocks(&server), Ok(Clocks { now: NOW, boot_ms: 5000 }));
-    pause(&[20, 9, 30, 40, 2, 50, 60, 70, 3, 80]);
+    pause(&[20, 9, 30, 40, 2, 50, 60, 70, 2, 80]);
     let passed = 20 + 9 + 30 + 40;
     assert_eq!(clocks(&server), Ok(Clocks { now: NOW + passed, boot_ms: 5000 + passed }));
     assert!(server.after_clock.borrow().is_empty());
@@ -284,6 +284,8 @@ fn a_mark_that_is_there_takes_no_time() {
     for _ in 0..4 {
         assert_eq!(reserve(&server, &server.settings, NOW, NOW, deadline), Ok(()));
     }
+    let end = server.limit();
+    assert_eq!(reserve(&server, &server.settings, end, end, deadline), not_renewed(0), "not there");
     // Acknowledged while it is flushed once more.
     let server = Scripted::new(0).with_standbys(None).with(|settings| settings.reserve_ahead_ms = 5000);
     assert_eq!(server.id(0, 5), not_renewed(80));
@@ -373,14 +375,21 @@ fn a_claim_ends_by_itself_where_nobody_keeps_it() {
 /// flush does not.
 #[test]
 fn a_wait_for_anothers_renewal_ends() {
-    let server = Scripted::new(0).with_standbys(None).with(|settings| settings.max_wait_ms = 30);
-    loaded(&server).unwrap();
-    server.claim();
-    let written = server.write(NOW + 1000);
-    server.after(45_000, move |server| server.flush(written.lsn));
-    assert_eq!(server.id(0, 5), not_renewed(30));
-    assert_eq!(server.sleeps(), [20_000, 20_000, 20_000, 30_000].map(|us| (us, Wait::Mark)));
-    assert_eq!(server.written(), [NOW + 1000]);
+    for is_first in [true, false] {
+        let server = Scripted::new(0).with_standbys(Some(0)).with(|settings| settings.max_wait_ms = 30);
+        loaded(&server).unwrap();
+        if !is_first {
+            server.id(3, 9).unwrap();
+            server.pass_us(1_000_000);
+        }
+        server.acknowledge_us.set(None);
+        server.claim();
+        let written = server.write(NOW + 2000);
+        server.after(45_000, move |server| server.flush(written.lsn));
+        assert_eq!(server.id(0, 5), not_renewed(30));
+        assert_eq!(server.sleeps(), [20_000, 20_000, 20_000, 30_000].map(|us| (us, Wait::Mark)));
+        assert_eq!(server.written().last(), Some(&(NOW + 2000)));
+    }
 }
 
 /// A renewal that is canceled gives the task up and wakes the others, and its mark is awaited by the next call.
@@ -455,7 +464,7 @@ fn renewals_are_counted_with_their_time() {
 /// up waiting for. Time in which nobody looked, because there was no call, does not count as long as that.
 #[test]
 fn the_time_of_a_mark_begins_with_its_writing() {
-    for (idle_us, counted) in [(0, 230_000), (240_000, 250_000)] {
+    for (idle_us, counted) in [(0, 230_000), (240_000, 250_000), (600_000, 250_000)] {
         let server = renewed_early(Some(230_000));
         assert_eq!(server.mark().flush_us, 0);
         server.pass_us(230_000 + idle_us);
