@@ -4,7 +4,7 @@
 //! limit. Hence `issued < limit <= durable` at every moment, and a server that starts from the stored mark repeats
 //! nothing. Synchronous standbys may be configured at any time, so a limit that they have not acknowledged is kept
 //! separately: it ceases to be valid at the moment when commits begin to wait. The caller does the writing. This is
-//! only the state that it works on, so that every order of steps can be model-checked.
+//! only the state that it works on, so that tests can take it through any order of steps.
 
 use crate::id::{MAX_TICK, Tick};
 

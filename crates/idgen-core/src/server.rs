@@ -1,4 +1,4 @@
-//! What minting needs from the server in which it runs: PostgreSQL, or a model of it.
+//! What minting needs from the server in which it runs: PostgreSQL, or a simulation of it.
 
 use crate::batch::Batch;
 use crate::id::{Shard, Tick};

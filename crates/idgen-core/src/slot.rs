@@ -1,5 +1,4 @@
-//! The slot of a shard: which positions come next. It has no side effects, so that it can be tested and
-//! model-checked.
+//! The slot of a shard: which positions come next. It has no side effects, so that it can be tested alone.
 
 use crate::id::{MAX_TICK, Tick};
 use crate::position::{Grid, Position, Run};

@@ -74,6 +74,7 @@ pub struct Backend {
     pub remembered: Cell<bool>,
     reading: Cell<bool>,
     early_floor: Cell<Option<(Tick, Tick)>>,
+    early_starts: Cell<Option<Tick>>,
     late_start: Cell<Option<Tick>>,
     still: Cell<Option<(Tick, Time)>>,
 }
@@ -110,6 +111,7 @@ impl Backend {
             remembered: Cell::default(),
             reading: Cell::default(),
             early_floor: Cell::default(),
+            early_starts: Cell::default(),
             late_start: Cell::default(),
             still: Cell::default(),
         })
@@ -315,8 +317,11 @@ impl Server for Process<'_> {
     }
 
     fn with_mark<T>(&self, f: impl Fn(&mut Mark) -> T) -> T {
-        self.step(Place::Mark);
         let backend = self.backend;
+        if self.broken(Broken::StartsReadFirst) && backend.reading.get() {
+            backend.early_starts.set(Some(Start::oldest(&backend.shared.starts)));
+        }
+        self.step(Place::Mark);
         if backend.dead.get() {
             return f(&mut Mark::default());
         }
@@ -375,14 +380,17 @@ impl Server for Process<'_> {
             self.backend.late_start.set(Some(tick));
             return;
         }
+        self.step(Place::Start);
         let first = self.backend.session.last_id().is_none_or(|_| self.backend.least.get().is_none());
         if first || !self.broken(Broken::StartNotPublishedAnew) {
             self.backend.start().publish(tick);
         }
-        self.step(Place::Start);
     }
 
     fn oldest_start(&self) -> Tick {
+        if let Some(oldest) = self.backend.early_starts.take() {
+            return oldest;
+        }
         Start::oldest(self.backend.shared.starts.iter().inspect(|_| self.step(Place::Starts)))
     }
 

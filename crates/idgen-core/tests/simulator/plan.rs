@@ -34,8 +34,10 @@ pub enum Broken {
     StartPublishedLate,
     /// It does not publish its start again if the clock has been set back since.
     StartNotPublishedAnew,
-    /// The reader of the horizon does not raise the floor before it looks at the transactions.
+    /// The reader of the horizon does not raise the floor.
     FloorNotRaised,
+    /// It raises the floor after it has read the starts of the transactions.
+    StartsReadFirst,
     /// The reader relies on a floor that standbys may not have.
     FloorNotShared,
     /// Batches do not know of each other.
@@ -477,7 +479,7 @@ impl Plan {
     /// A violation that shows in one of ten thousand worlds is searched for where it is possible.
     fn steer(&mut self, weights: &mut [u32]) {
         let kinds: &[usize] = match self.broken {
-            Some(Broken::StartNotPublishedAnew) => &[7, 8],
+            Some(Broken::StartNotPublishedAnew | Broken::StartsReadFirst) => &[7, 8],
             Some(Broken::FloorReadFirst) => &[0, 1, 2, 5],
             _ => return,
         };
