@@ -1,12 +1,12 @@
 //! The state that a backend keeps between calls.
 
-use idgen_core::mint::{Kept, Session};
+use idgen_core::mint::Session;
 
 use crate::pg::backend::Local;
 use crate::shmem;
 
 /// The state of this backend. It is empty at fork.
-pub static SESSION: Local<Session> = Local::new(Session::new(Kept::NOTHING));
+pub static SESSION: Local<Session> = Local::new(Session::fresh());
 
 /// Forgets the lease, so that the next call visits its shard.
 pub fn drop_lease() {

@@ -124,34 +124,15 @@ pub enum Error {
 pub struct Session {
     lease: Cell<Lease>,
     last_id: Cell<Option<i64>>,
+    /// Published lower bound of this transaction's ticks; `Tick::MAX` until it mints.
     started: Cell<Tick>,
 }
 
-/// The state of a [`Session`], as a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Kept {
-    lease: Lease,
-    last_id: Option<i64>,
-    /// Published lower bound of this transaction's ticks; `Tick::MAX` until it mints.
-    started: Tick,
-}
-
-impl Kept {
-    /// The state of a backend that has not minted an id.
-    pub const NOTHING: Kept = Kept { lease: Lease::NONE, last_id: None, started: Tick::MAX };
-}
-
 impl Session {
-    /// A session with this state.
+    /// The session of a backend that has not minted an id.
     #[must_use]
-    pub const fn new(kept: Kept) -> Session {
-        let Kept { lease, last_id, started } = kept;
-        Session { lease: Cell::new(lease), last_id: Cell::new(last_id), started: Cell::new(started) }
-    }
-
-    /// The state of the session.
-    pub fn kept(&self) -> Kept {
-        Kept { lease: self.lease.get(), last_id: self.last_id.get(), started: self.started.get() }
+    pub const fn fresh() -> Session {
+        Session { lease: Cell::new(Lease::NONE), last_id: Cell::new(None), started: Cell::new(Tick::MAX) }
     }
 
     /// Forgets the lease, so that the next call visits its shard.

@@ -9,7 +9,7 @@ use std::panic::resume_unwind;
 use idgen_core::batch::Batch;
 use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
-use idgen_core::mint::{self, Error, Kept, Session};
+use idgen_core::mint::{self, Error, Session};
 use idgen_core::position::Grid;
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::shared::{Published, Start};
@@ -152,7 +152,7 @@ impl Scripted {
             published: Published::default(),
             slots: RefCell::default(),
             js_slots: RefCell::default(),
-            sessions: [const { Session::new(Kept::NOTHING) }; BACKENDS],
+            sessions: [const { Session::fresh() }; BACKENDS],
             starts: [const { Start::none() }; BACKENDS],
             batches: [const { Batch::none() }; BACKENDS],
             current: Cell::new(0),

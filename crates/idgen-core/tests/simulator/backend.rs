@@ -9,7 +9,7 @@ use fastrand::Rng;
 use idgen_core::batch::Batch;
 use idgen_core::js::JsShard;
 use idgen_core::mark::Mark;
-use idgen_core::mint::{self, Kept, Session};
+use idgen_core::mint::{self, Session};
 use idgen_core::server::{Point, Server, Slots, Wait};
 use idgen_core::shared::Start;
 use idgen_core::slot::Slot;
@@ -87,7 +87,7 @@ impl Backend {
             host: host.index,
             index,
             shared: host.shared(),
-            session: Session::new(Kept::NOTHING),
+            session: Session::fresh(),
             configuration: RefCell::new(host.file.borrow().clone()),
             rng: RefCell::new(Rng::with_seed(seed)),
             left: Cell::new(1),
