@@ -6,7 +6,7 @@ use crate::pg::backend::{self, Local};
 use crate::pg::shmem;
 
 /// The state of this backend. It is empty at fork.
-pub static SESSION: Local<Session> = Local::new(Session::new());
+pub static SESSION: Local<Session> = Local::new(Session::fresh());
 
 /// Forgets the lease, so that the next call visits its shard.
 pub fn drop_lease() {

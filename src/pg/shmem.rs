@@ -124,7 +124,7 @@ unsafe extern "C-unwind" fn startup() {
         }
         if !backends_found {
             for number in 0..backend::most() {
-                backends.add(number).write(Backend::new());
+                backends.add(number).write(Backend::idle());
             }
         }
         name_tranche((*(*segment).shared.mark.lock.get()).tranche.into(), TRANCHE);

@@ -34,7 +34,7 @@ pub struct Session {
 impl Session {
     /// The state of a backend that has not minted an id.
     #[must_use]
-    pub const fn new() -> Session {
+    pub const fn fresh() -> Session {
         Session { lease: Cell::new(Lease::NONE), last_id: Cell::new(None), txn_floor: Cell::new(Tick::MAX) }
     }
 

@@ -135,7 +135,7 @@ pub struct Backend {
 impl Backend {
     /// The state of a backend that has done nothing.
     #[must_use]
-    pub const fn new() -> Backend {
+    pub const fn idle() -> Backend {
         Backend { txn_floor: TxnFloor::none(), batch: Batch::none() }
     }
 

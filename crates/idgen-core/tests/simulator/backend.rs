@@ -87,7 +87,7 @@ impl Backend {
             host: host.index,
             index,
             shared: host.shared(),
-            session: Session::new(),
+            session: Session::fresh(),
             configuration: RefCell::new(host.file.borrow().clone()),
             rng: RefCell::new(Rng::with_seed(seed)),
             left: Cell::new(1),

@@ -187,7 +187,7 @@ impl Shared {
     pub fn new(plan: &Plan) -> Rc<Shared> {
         Rc::new(Shared {
             state: idgen_core::shared::Shared::new(plan.shards, plan.shards),
-            backends: (0..plan.backends).map(|_| idgen_core::shared::Backend::new()).collect(),
+            backends: (0..plan.backends).map(|_| idgen_core::shared::Backend::idle()).collect(),
             standbys: Cell::default(),
             acknowledged: Cell::default(),
             marks: Cell::default(),

@@ -511,7 +511,7 @@ impl World {
     /// Whether the refusal has a reason.
     fn may_refuse(&self, backend: &Backend, call: &Call, error: Error) -> bool {
         let host = backend.host();
-        let settings = backend.configuration.borrow().settings.clone();
+        let settings = backend.configuration.borrow().settings;
         let (unit, slot) = match call.kind {
             Kind::Plain => (1, backend.shared.slot(shard_of(call.shard)).next.tick()),
             Kind::Js => (1000, backend.shared.slot(js_shard_of(call.shard)).next.tick()),

@@ -691,7 +691,7 @@ impl Living {
             }
             Fault::Settings { who, settings } => {
                 let host = host_of(*who);
-                world.configure(host, |file| file.settings = settings.clone());
+                world.configure(host, |file| file.settings = *settings);
                 host.shared().behind.set(true);
                 true
             }
