@@ -60,7 +60,7 @@ clean-demo: ## stop the demo server and delete it
 	scripts/demo clean
 
 pictures: ## draw docs/pictures from their sources, with pikchr
-	. scripts/lib/common.sh && IDGEN_DRAW=1 cargo test --quiet -p idgen-tests --test house pictures
+	. scripts/lib/common.sh && IDGEN_DRAW=1 cargo test --quiet -p idgen-tests --test lint pictures
 
 test: setup ## run every test
 	scripts/test

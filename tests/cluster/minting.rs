@@ -124,7 +124,7 @@ fn leases_of_one_are_in_strict_order() {
     assert!(ids.is_sorted_by(|a, b| a < b));
 }
 
-/// Shared memory for the slots and the mark, in bytes. The pages say so: tests/house/pages.rs compares them.
+/// Shared memory for the slots and the mark, in bytes. The pages say so: tests/lint/pages.rs compares them.
 const SHARED_MEMORY: i64 = 541_120;
 
 /// The price, however many connections there may be.
