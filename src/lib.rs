@@ -37,6 +37,7 @@ mod shmem;
 mod pg;
 #[allow(unsafe_code)]
 mod compat;
+#[expect(clippy::disallowed_methods, reason = "it raises the errors: clippy.toml")]
 mod error;
 
 pgrx::pg_module_magic!(name, version);
