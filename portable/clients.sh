@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Ids of the portable edition per second, as many clients get them, next to those of Instagram's function: each
-# `SELECT` is a transaction of its own. bench.sql, which has made both, runs this on its server. It prints a
+# Measures ids of the portable edition per second with several clients, beside those of Instagram's function. Each
+# `SELECT` is a transaction of its own. bench.sql, which creates both, runs this on its server. It prints a
 # Markdown table of medians of five interleaved rounds.
 set -euo pipefail
 

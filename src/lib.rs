@@ -36,6 +36,7 @@ mod mutation;
 mod session;
 #[allow(unsafe_code)]
 mod pg;
+#[expect(clippy::disallowed_methods, reason = "it raises the errors: clippy.toml")]
 mod error;
 
 pgrx::pg_module_magic!(name, version);

@@ -1,21 +1,21 @@
-# Sourced by the other scripts: where things are, and how to start what needs another user.
+# Sourced by the other scripts: the folders and versions of everything, and commands for other users.
 set -euo pipefail
 umask 022
 unset RUST_BACKTRACE    # a server inherits it, and would print a backtrace for every error
-unset CDPATH TAR_OPTIONS GZIP POSIXLY_CORRECT PKGLIBDIR SHAREDIR    # what a person has set for other work
+unset CDPATH TAR_OPTIONS GZIP POSIXLY_CORRECT PKGLIBDIR SHAREDIR    # a person may have set them for other work
 case ${PG_CONFIG:-} in '' | /*) ;; */*) PG_CONFIG=$PWD/$PG_CONFIG ;; esac
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$TOP"
 VERSION=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
-PG_VERSIONS=($(sed -nE 's/^pg([0-9]+) = .*/\1/p' Cargo.toml))    # of PostgreSQL, that idgen supports
-PG_CANDIDATE=19    # of these, not released yet: users are given nothing for it
+PG_VERSIONS=($(sed -nE 's/^pg([0-9]+) = .*/\1/p' Cargo.toml))    # the versions of PostgreSQL that idgen supports
+PG_CANDIDATE=19    # the one that is not released yet, for which users get no packages
 PG_DEFAULT=$(sed -nE 's/^default = \["pg([0-9]+)"\]$/\1/p' Cargo.toml)
-INSTALL_SCRIPT=(sql/takeover/before.sql sql/idgen.sql sql/takeover/after.sql)    # of these, in this order
+INSTALL_SCRIPT=(sql/takeover/before.sql sql/idgen.sql sql/takeover/after.sql)    # its parts, in this order
 TEST_KINDS=(lints released core backend build sql portable servers)    # of scripts/test, in its order
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
 CARGO_FLAGS=(--locked --ignore-rust-version)    # pgrx asks for Rust 1.96, and builds with ours
-export CARGO_TARGET_DIR=$TOP/target    # where scripts look for what cargo has built
+export CARGO_TARGET_DIR=$TOP/target    # where scripts expect the files that cargo builds
 export PATH="$TOP/.build/tools/bin:$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 
 # rust_is_new FILE: whether that rustc is new enough.
@@ -38,6 +38,16 @@ install_packages() {
     command -v apt-get >/dev/null || die "please install: $*"
     as_root apt-get update -q
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends --no-remove "$@"
+}
+# cargo_tool NAME VERSION: installs a subcommand of cargo if it is missing.
+cargo_tool() {
+    cargo "$1" --version >/dev/null 2>&1 || cargo install --locked --root .build/tools "cargo-$1" --version "=$2"
+}
+# run_kind KIND [ARG]...: runs the function test_KIND of a script.
+run_kind() {
+    declare -F "test_$1" >/dev/null ||
+        die "there is no kind $1 of tests: $(declare -F | sed -n 's/^declare -f test_//p' | xargs)"
+    "test_$1" "${@:2}"
 }
 # need PROGRAM PACKAGE...: installs the packages if the program is missing.
 need() { PATH=$PATH:/usr/sbin command -v "$1" >/dev/null || install_packages "${@:2}"; }
@@ -95,7 +105,7 @@ if [ -n "$PG_SOURCE" ]; then
     export PGRX_PG_CONFIG_PATH=$PG_SOURCE
 fi
 
-# copy_server TREE: makes a copy of the installed server, again if that is another one than before.
+# copy_server TREE: makes a copy of the installed server, and replaces a copy of another one.
 copy_server() {
     local tree=$1 dir
     [ "$(cat "$tree/made-from" 2>/dev/null)" != "$PG_SOURCE $PG_VERSION_TEXT" ] || return 0

@@ -1,7 +1,7 @@
 # Sourced by scripts that need a Debian of their own.
 
-# fetch_debian SUITE ROOT PACKAGES [SCRIPT]: a small Debian and these packages, with commas between them.
-# debootstrap mounts /proc there; in a namespace of its own, so that no mount outlives an interrupted run.
+# fetch_debian SUITE ROOT PACKAGES [SCRIPT]: fetches a small Debian and these packages, with commas between them.
+# debootstrap mounts /proc in a namespace of its own, so that no mount outlives an interrupted run.
 fetch_debian() {
     need debootstrap debootstrap
     local mirror
@@ -36,8 +36,8 @@ mount -t tmpfs tmpfs "$root/dev/shm"
 exec chroot "$root" env -C "$top" "$@"'
 
 # enter_debian ROOT [FOLDER]... -- COMMAND [ARG]...: runs a command inside a Debian, as root. This checkout and the
-# folders have the same paths there and are read-only, except for target and .build, which belong to the Debian and
-# are in its /checkout. Mounts and processes are invisible to others, and disappear when the command ends.
+# folders have the same paths there and are read-only, except for target and .build, which belong to the Debian, in its
+# /checkout. Mounts and processes are invisible to others, and disappear when the command ends.
 enter_debian() {
     local root=$1
     shift

@@ -19,7 +19,7 @@ own_flags() {
 hide_paths() {
     local flags=("${@:2}") dir
     cargo fetch -q --locked --target "$1"
-    if [[ "$TOP${CARGO_HOME:-$HOME}" != *[[:blank:]]* ]]; then    # or flags, which are split there, would fall apart
+    if [[ "$TOP${CARGO_HOME:-$HOME}" != *[[:blank:]]* ]]; then    # cargo and cc split their flags at blanks
         flags+=(--remap-path-prefix="$TOP=.")
         for dir in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/; do
             flags+=(--remap-path-prefix="${dir%/}=crates")

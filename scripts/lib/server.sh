@@ -1,11 +1,11 @@
 # Sourced after common.sh: a throw-away server in $room, whose files are in $data. It has no network port.
 unset PGHOSTADDR PGOPTIONS PGSERVICE PGSERVICEFILE    # nothing may lead to another server
 
-bin=${RELEASE_BIN:-}    # whose programs are run; to be set before the server starts
+bin=${RELEASE_BIN:-}    # the folder of its programs; a script may set it before the server starts
 port=5432               # names the socket only
 start_options=()        # of pg_ctl
 
-# at_room NAME: uses the folder for all files, $HOUSE/NAME, as it was left.
+# at_room NAME: uses the folder $HOUSE/NAME for all files, with its content.
 at_room() {
     room=$HOUSE/$1
     data=$room/data
@@ -27,7 +27,7 @@ clean_up() {
     case $socket_dir in /tmp/idgen-server.*) rm -rf "$socket_dir" ;; esac
 }
 
-# new_room NAME: the same with an empty folder. When the script ends, its server is stopped.
+# new_room NAME: uses the folder after emptying it. When the script ends, its server is stopped.
 new_room() {
     at_room "$1"
     clean_up
@@ -36,7 +36,7 @@ new_room() {
     [ -x "$bin/initdb" ] || die "there is no server of our own: run scripts/build first"
     trap clean_up EXIT
     mkdir -p "$room"
-    socket_dir=$(mktemp -d /tmp/idgen-server.XXXXXX)    # none but its owner may enter, who needs no password
+    socket_dir=$(mktemp -d /tmp/idgen-server.XXXXXX)    # only its owner may enter it, and needs no password
     echo "$socket_dir" >"$room/socket-dir"
     if [ "$(id -u)" = 0 ]; then chown "$SERVER_USER" "$room" "$socket_dir"; fi
 }
@@ -81,8 +81,8 @@ new_server() {
     start_server
 }
 
-# Creates the cluster that all servers of a script start from: one initdb serves all, and none sees data of the
-# previous one.
+# Creates the cluster that all servers of a script start from: one initdb serves all servers, and none sees the data of
+# the previous one.
 init_empty() {
     init_server "$room/empty" --no-sync <<'END_OF_CONF'
 fsync = off

@@ -10,11 +10,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::process::{Service, example, house, installed, skipped};
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
 const YEAR: f64 = 365.25 * 24.0 * 3600.0;
 
-/// A port of the loopback interface that nobody has now.
+/// A port of the loopback interface that is free now.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr()).unwrap().port()
 }
@@ -28,7 +28,7 @@ struct Watch {
 
 impl Watch {
     fn start(exporter: &Path, prometheus: &Path, server: &Server) -> Watch {
-        server.connect().batch_execute("CREATE ROLE prometheus LOGIN IN ROLE pg_monitor").unwrap();
+        server.run("CREATE ROLE prometheus LOGIN IN ROLE pg_monitor");
         let base = house().join(format!("prometheus-{}", std::process::id()));
         let file = |kind: &str| base.with_extension(kind).display().to_string();
         let [exporter_port, port] = [(); 2].map(|()| free_port());
@@ -44,7 +44,7 @@ impl Watch {
             Path::new(&file("exporter-log")),
         );
 
-        // What takes minutes takes seconds here, and nothing else differs.
+        // The rules differ from those of users only in their times: seconds instead of minutes.
         let mut rules = read_to_string(example("prometheus/alerts.yml")).unwrap();
         for (theirs, ours) in [
             ("[5m]", "[10s]"),
@@ -77,7 +77,7 @@ scrape_configs:
         Watch { port, fired: BTreeSet::new(), _programs: [prometheus, exporter] }
     }
 
-    /// Whether Prometheus has anything to answer to a query now.
+    /// Whether a query to Prometheus has a result now.
     fn answers(&self, query: &str) -> bool {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
@@ -96,7 +96,7 @@ scrape_configs:
         }
     }
 
-    /// Waits until a query has a result, calling `meanwhile` again and again.
+    /// Waits until a query has a result, and calls `meanwhile` repeatedly until then.
     fn until(&self, query: &str, mut meanwhile: impl FnMut()) {
         for _ in 0..600 {
             if self.answers(query) {
@@ -134,7 +134,7 @@ fn assert_no_null(server: &Server) {
     let queries = queries.split("query: |").skip(1).filter_map(|entry| entry.split("metrics:").next());
     for query in queries {
         let sql = format!("SELECT count(*) FROM ({query}) AS row WHERE NOT (row IS NOT NULL)");
-        assert_eq!(server.connect().query_one(&sql, &[]).unwrap().get::<_, i64>(0), 0, "{query}");
+        assert_eq!(server.value::<i64>(&sql), 0, "{query}");
     }
 }
 
@@ -147,7 +147,7 @@ fn every_alert_fires() {
         return skipped("Prometheus and its exporter for PostgreSQL are not to be had");
     };
     let server = Server::start(&["fsync = off"]);
-    let mint = || server.connect().batch_execute("SELECT snowflake_next_id(1)").unwrap();
+    let mint = || server.run("SELECT snowflake_next_id(1)");
     let try_to_mint = || {
         drop(server.connect().batch_execute("SET idgen.max_wait = '200ms'; SELECT snowflake_next_id(1)"));
     };
@@ -180,13 +180,10 @@ fn every_alert_fires() {
     for alert in ["IdgenCallsWait", "IdgenShardNearCeiling"] {
         watch.until_fired(alert, "shard='7', layout='js53'", wait);
     }
-    server
-        .connect()
-        .batch_execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    server.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
          WHERE query LIKE '%js(7)%' AND pid <> pg_backend_pid()",
-        )
-        .unwrap();
+    );
     for client in load {
         client.join().unwrap();
     }
@@ -208,8 +205,7 @@ fn every_alert_fires() {
     server.reload("idgen.max_clock_jump", "-1");
     let list = "the configuration files contain a value for \"idgen.allowed_shards\" that is not in effect";
     watch.until_warned(list, wait);
-    server.configure(&["idgen.allowed_shards = '0-99'"]);
-    server.reload("idgen.allowed_shards", "0-99");
+    server.set("idgen.allowed_shards", "0-99");
     let any_leap = "\"idgen.max_clock_jump\" is -1: ids would follow a clock that jumps into the future";
     watch.until_warned(any_leap, wait);
     watch.until_refused("shard_not_allowed", || {
@@ -225,7 +221,7 @@ fn every_alert_fires() {
     watch.until_warned("too few synchronous standbys are streaming: 0 of 1", wait);
     let mut client = server.connect();
     let patient = thread::spawn(move || {
-        client.batch_execute("SET idgen.max_wait = '1min'; SELECT snowflake_next_id(1)").unwrap();
+        client.run("SET idgen.max_wait = '1min'; SELECT snowflake_next_id(1)");
     });
     thread::sleep(Duration::from_secs(3));
     standby.up();
@@ -242,9 +238,7 @@ fn every_alert_fires() {
     watch.until_warned("the system clock is behind the ids already minted", wait);
 
     // Another epoch, whose range ends soon.
-    server.stop("fast");
-    server.configure(&["idgen.epoch = '1995-01-01T00:00:00Z'"]);
-    server.up();
+    server.restart_with(&["idgen.epoch = '1995-01-01T00:00:00Z'"]);
     watch.until_refused("other_epoch", try_to_mint);
     watch.until_warned("the epoch of the high-water mark of ids differs from \"idgen.epoch\"", wait);
     watch.until_fired("IdgenRangeEnds", "", wait);

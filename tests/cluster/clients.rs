@@ -12,7 +12,7 @@ use std::time::Duration;
 use postgres::{Client, NoTls};
 
 use crate::process::house;
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
 /// Shards that the clients mint for.
 pub const SHARDS: i64 = 4;
@@ -69,7 +69,7 @@ impl Ledger {
         }
     }
 
-    /// Checks that every row is there that [`Clients::start_inserting`] was told of, and that each promoted
+    /// Checks that every row that [`Clients::start_inserting`] has committed is there, and that each promoted
     /// server began above all ids of the one before.
     ///
     /// # Panics
@@ -88,7 +88,7 @@ impl Ledger {
 
     /// Mints one id and adds it.
     pub fn mint(&mut self, client: &mut Client) -> i64 {
-        let id = client.query_one("SELECT snowflake_next_id(1)", &[]).expect("an id").get(0);
+        let id = client.value("SELECT snowflake_next_id(1)");
         self.add(&[id]);
         id
     }
@@ -109,12 +109,12 @@ impl Clients {
         Clients::start_with_runs(count, server, 200)
     }
 
-    /// The same with longer runs of ids in some of their statements.
+    /// Starts clients some of whose statements mint up to `run` ids.
     pub fn start_with_runs(count: usize, server: &Server, run: usize) -> Clients {
         Clients::start_by(count, server, move |client, round| mint(client, round, run))
     }
 
-    /// The same with statements of another kind: what `mint` was given in a round.
+    /// Starts clients that call `mint` in each round, which returns the ids that it was given.
     pub fn start_by(
         count: usize,
         server: &Server,
@@ -123,7 +123,7 @@ impl Clients {
         Clients::start_at(count, server.target("postgres"), mint)
     }
 
-    /// The same with a connection string, which may name several servers.
+    /// Starts such clients with a connection string, which may name several servers.
     pub fn start_at(
         count: usize,
         target: String,
@@ -142,7 +142,7 @@ impl Clients {
         Clients { stop, count: ids, target, trouble, threads }
     }
 
-    /// The same with clients that insert rows into the table [`ROWS`].
+    /// Starts clients that insert rows into the table [`ROWS`].
     pub fn start_inserting(count: usize, target: String) -> Clients {
         Clients::start_at(count, target, |client, round| {
             let insert = "INSERT INTO rows VALUES (snowflake_next_id($1)) RETURNING id";
@@ -170,7 +170,7 @@ impl Clients {
         panic!("the clients get no ids: {}", self.trouble.lock().expect("trouble"));
     }
 
-    /// Ends their work and adds what they got to the ledger.
+    /// Ends the clients' work, and adds their ids to the ledger.
     pub fn finish(self, ledger: &mut Ledger) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {

@@ -1,10 +1,10 @@
 /*
  * A clock that can be set, for servers that preload this. IDGEN_CLOCK names a file, which is the struct below.
  * CLOCK_MONOTONIC and CLOCK_BOOTTIME stay correct, as when an administrator sets the clock. IDGEN_LOOK_NS is how long
- * each look takes after the clock was read, at least, for faults that strike between the reading and what follows.
+ * each call takes at least after it has read the clock, for faults that strike between the reading and what follows.
  *
- * libfaketime will not do. At each look at the clock it opens a file, and PostgreSQL looks at the clock in its handler
- * of SIGALRM: a timer that goes off during another look breaks the heap, or the session waits for its own lock.
+ * libfaketime is no alternative. It opens a file at each reading of the clock, and PostgreSQL reads the clock in its
+ * handler of SIGALRM: a timer that goes off during another reading breaks the heap, or the session waits for its own lock.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Nothing that is in use is overwritten, because a reader might see half of it. */
+/* An entry that is in use is not overwritten, because a reader might see half of it. */
 struct clock
 {
 	int64_t		ahead_ns[256];	/* by how much the clock is ahead of the machine's */
@@ -37,7 +37,7 @@ open_clock(void)
 
 	clock_set = mmap(NULL, sizeof *clock_set, PROT_READ, MAP_SHARED, fd, 0);
 	if (clock_set == MAP_FAILED)
-		_exit(99);				/* a test that lacks what it needs must not go on */
+		_exit(99);				/* a test without its clock must not continue */
 	close(fd);
 	if (getenv("IDGEN_LOOK_NS") != NULL)
 		look_ns = atoll(getenv("IDGEN_LOOK_NS"));

@@ -7,19 +7,18 @@ use postgres::Client;
 use postgres::error::DbError;
 
 use crate::clients::{Clients, Ledger};
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
 const HOUR: f64 = 3600.0;
 const YEAR: f64 = 365.25 * 24.0 * HOUR;
 
 /// Mints one id, which must fail.
 fn refused(client: &mut Client) -> DbError {
-    let error = client.query_one("SELECT snowflake_next_id(1)", &[]).expect_err("no id");
-    error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone()
+    client.error("SELECT snowflake_next_id(1)")
 }
 
 fn mark(client: &mut Client) -> i64 {
-    client.query_one("SELECT mark FROM idgen_status", &[]).unwrap().get(0)
+    client.value("SELECT mark FROM idgen_status")
 }
 
 /// The number of milliseconds in a DETAIL.
@@ -34,7 +33,7 @@ fn ms_in(detail: Option<&str>) -> i64 {
 fn the_clock_steps_under_minting_clients() {
     let server = Server::start(&["idgen.max_wait = 200ms", "idgen.max_clock_jump = 2h"]);
     let mut ledger = Ledger::default();
-    // The time between the steps: after an hour forward, that of the ids.
+    // The clock between the steps: an hour ahead after the step by an hour, because the ids are there then.
     let mut right = 0.0;
     for (step, refuses) in
         [(-0.001, false), (-0.05, false), (-2.0, true), (-HOUR, true), (HOUR, false), (10.0 * YEAR, true)]
@@ -61,7 +60,7 @@ fn the_clock_steps_under_minting_clients() {
     let mut client = server.connect();
     for (step, counter) in [(-0.5, "clock_steps_back"), (0.0, "clock_steps_forward")] {
         let sql = format!("SELECT {counter} FROM idgen_status");
-        let count = |client: &mut Client| client.query_one(&sql, &[]).unwrap().get::<_, i64>(0);
+        let count = |client: &mut Client| client.value::<i64>(&sql);
         let before = count(&mut client);
         server.set_clock(right + step);
         let start = Instant::now();
@@ -75,8 +74,8 @@ fn the_clock_steps_under_minting_clients() {
     server.set_clock(0.0);
     let behind = ms_in(refused(&mut client).detail());
     assert!((3_590_000..3_602_000).contains(&behind), "{behind}");
-    let check = client.query_one("SELECT snowflake_check()", &[]).unwrap_err();
-    assert_eq!(check.as_db_error().map(DbError::message), warning(&mut client).as_deref());
+    let check = client.error("SELECT snowflake_check()");
+    assert_eq!(Some(check.message()), client.warning().as_deref());
     let refusal = |error: &String| error.starts_with("40001 ") || error.starts_with("55000 ");
     assert!(ledger.errors.keys().all(refusal), "{:?}", ledger.errors);
 }
@@ -97,24 +96,24 @@ fn a_leap_forward_is_refused_and_can_be_accepted() {
     assert!((ms_in(error.detail()) as f64 / 1000.0 - 10.0 * YEAR).abs() < 60.0, "{error:?}");
     assert!(error.hint().unwrap().contains("snowflake_accept_clock"));
     let counted = "SELECT refused FROM idgen_refusals WHERE reason = 'clock_leapt'";
-    let counted = |client: &mut Client| client.query_one(counted, &[]).unwrap().get::<_, i64>(0);
+    let counted = |client: &mut Client| client.value::<i64>(counted);
     let refusals = counted(&mut client);
-    let check = client.query_one("SELECT snowflake_check()", &[]).unwrap_err();
-    assert_eq!(check.as_db_error().unwrap().message(), error.message());
+    let check = client.error("SELECT snowflake_check()");
+    assert_eq!(check.message(), error.message());
     assert_eq!(counted(&mut client), refusals, "a check is no refused call");
     assert_eq!(mark(&mut client), before, "nothing is written");
-    assert_eq!(warning(&mut client).as_deref(), Some("the system clock leapt forward"));
+    assert_eq!(client.warning().as_deref(), Some("the system clock leapt forward"));
 
     server.set_clock(0.0);
-    assert_eq!(warning(&mut client), None);
+    assert_eq!(client.warning(), None);
     ledger.mint(&mut client);
 
     server.set_clock(10.0 * YEAR);
     let accept = "SELECT round(extract(epoch FROM snowflake_accept_clock()))::float8";
-    let accept = |client: &mut Client| client.query_one(accept, &[]).unwrap().get::<_, f64>(0);
+    let accept = |client: &mut Client| client.value::<f64>(accept);
     assert!((accept(&mut client) - 10.0 * YEAR).abs() < 2.0);
     assert_eq!(mark(&mut client), before, "accepted, and nothing minted yet");
-    assert_eq!((accept(&mut client), warning(&mut client)), (0.0, None), "it has been");
+    assert_eq!((accept(&mut client), client.warning()), (0.0, None), "it has been");
     let id = ledger.mint(&mut client);
     server.set_clock(10.0 * YEAR + 2.0 * HOUR);
     assert_eq!(refused(&mut client).message(), "the system clock leapt forward", "the next one");
@@ -149,9 +148,9 @@ fn the_clock_is_set_back_across_a_restart() {
             assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
         }
         let behind = "the system clock is behind the ids already minted";
-        assert_eq!(warning(&mut client).as_deref(), Some(behind));
+        assert_eq!(client.warning().as_deref(), Some(behind));
         let counted = "SELECT refused >= 3 FROM idgen_refusals WHERE reason = 'clock_behind_mark'";
-        assert!(client.query_one(counted, &[]).unwrap().get::<_, bool>(0));
+        assert!(client.value::<bool>(counted));
         server.set_clock(0.0);
         clients.wait_for_ids(2000);
         clients.finish(&mut ledger);
@@ -166,7 +165,7 @@ fn ids_begin_within_the_wait_after_a_restart() {
     let ids = "SELECT snowflake_next_id(1), snowflake_next_id_js(1)";
     let mut client = server.connect();
     let sql = "SELECT max_val FROM pg_settings WHERE name = 'idgen.reserve_ahead'";
-    let most: String = client.query_one(sql, &[]).unwrap().get(0);
+    let most: String = client.value(sql);
     server.configure(&[&format!("idgen.reserve_ahead = {most}")]);
     server.reload("idgen.reserve_ahead", &format!("{}s", most.parse::<u32>().unwrap() / 1000));
     for how in ["fast", "immediate", "kill"] {
@@ -188,17 +187,13 @@ fn ids_begin_within_the_wait_after_a_restart() {
     server.set_clock(-20.0);
     server.up();
     let mut client = server.reconnect();
-    client.batch_execute("SET idgen.max_wait = 0").unwrap();
+    client.run("SET idgen.max_wait = 0");
     for call in ["snowflake_next_id(1)", "snowflake_next_id_js(1)"] {
         let error = client.query_one(&format!("SELECT {call}"), &[]).unwrap_err();
         let message = error.as_db_error().map(|error| error.message().to_owned());
         let cause = "the system clock is behind the ids of an earlier run of the server";
         assert_eq!(message.as_deref(), Some(cause), "{call}");
     }
-}
-
-fn warning(client: &mut Client) -> Option<String> {
-    client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
 }
 
 const IN_FUTURE: &str = "the high-water mark of ids lies in the future";
@@ -214,15 +209,13 @@ fn a_mark_that_calls_can_wait_for_is_not_in_the_future() {
         server.stop("immediate");
         server.set_clock(-back);
         server.up();
-        assert_eq!(warning(&mut server.reconnect()).as_deref(), expected, "set back by {back} s");
+        assert_eq!(server.reconnect().warning().as_deref(), expected, "set back by {back} s");
     }
 }
 
 /// Restarts the server with this epoch.
 fn change_epoch(server: &Server, epoch: &str) {
-    server.stop("fast");
-    server.configure(&[&format!("idgen.epoch = '{epoch}'")]);
-    server.up();
+    server.restart_with(&[&format!("idgen.epoch = '{epoch}'")]);
 }
 
 /// Promise 1: with another epoch nothing is minted, whichever way the epoch has moved, and the view and the log
@@ -269,15 +262,14 @@ fn another_epoch_is_accepted() {
     change_epoch(&server, "2024-12-31T00:00:00Z");
     assert_eq!(accept(&server, "2025-01-01 00:00 UTC"), Err("22023".into()));
     assert_eq!(accept(&server, "2024-12-31 00:00 UTC"), Ok(true));
-    server.kill();
-    server.up();
+    server.crash();
     assert_eq!(accept(&server, "2024-12-31 00:00 UTC"), Ok(false), "it has been");
     assert!(ledger.mint(&mut server.connect()) > before);
 
     change_epoch(&server, "2025-01-02T00:00:00Z");
     assert_eq!(accept(&server, "2025-01-02 00:00 UTC"), Ok(true));
     let mut client = server.connect();
-    assert_eq!(warning(&mut client).as_deref(), Some(IN_FUTURE), "before anybody mints");
+    assert_eq!(client.warning().as_deref(), Some(IN_FUTURE), "before anybody mints");
     let error = refused(&mut client);
     assert!((2 * 86_300_000..2 * 86_403_000).contains(&ms_in(error.detail())), "{error:?}");
     assert!(error.detail().unwrap().contains("minting resumes in "), "{error:?}");
@@ -295,11 +287,10 @@ fn an_advance_outlives_a_crash() {
     let row = client.query_one(sql, &[]).unwrap();
     let (past, least, next): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
     assert!(past < least && least <= next, "{past} {least} {next}");
-    server.kill();
-    server.up();
+    server.crash();
     // As the first call of a run, and past an id that is long below the mark.
     let mut client = server.reconnect();
-    client.batch_execute("SET statement_timeout = '10s'; SELECT snowflake_advance(5, 1)").unwrap();
+    client.run("SET statement_timeout = '10s'; SELECT snowflake_advance(5, 1)");
     let row = client.query_one("SELECT snowflake_next_id(5), snowflake_next_id(9)", &[]).unwrap();
     assert!(row.get::<_, i64>(0) > next && row.get::<_, i64>(1) > past);
 }

@@ -4,16 +4,15 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::process::{Child, Output, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::{Client, Error, IsolationLevel};
 
-use crate::moves::one;
 use crate::process::{client_program, skipped, top};
-use crate::server::Server;
-use crate::shards::code;
+use crate::server::{Server, Sql};
+use crate::shards::at_work;
 
 /// The blocks of a section that are run.
 fn blocks(title: &str) -> Vec<String> {
@@ -81,7 +80,7 @@ const THREADS: Tables =
 const ACCOUNTS: Tables =
     Tables { parent: "accounts", name: "name", reference: "invited_by", child: "photos", key: "account_id" };
 
-/// What there is of a row: the key that its client was told, the name of the row that it refers to, the rows below it.
+/// A row: the key that its client was given, the name of the row that it refers to, and the rows below it.
 type Row = (String, Option<String>, Vec<i32>);
 
 impl Tables {
@@ -113,7 +112,7 @@ impl Tables {
                 own.insert(new, (rows[0].get(0), Some(some), vec![1, 2, 3]));
             }
             (1, Some(some)) => {
-                // The lower table first, other than elsewhere.
+                // Elsewhere, the upper table is written first.
                 transaction.execute(&format!("DELETE FROM {child} WHERE false"), &[])?;
                 transaction
                     .execute(&format!("UPDATE {parent} SET {reference} = id WHERE {name} = $1"), &[&some])?;
@@ -158,8 +157,7 @@ impl Tables {
 
     /// Runs `change` while clients write, before it and after it. Gives what rows there have to be, by their names.
     fn during(&self, server: &Server, change: impl FnOnce()) -> BTreeMap<String, Row> {
-        let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let work = |who: usize| {
+        let owned = at_work(4, change, |who, stop, count| {
             let mut client = server.connect();
             let mut own = BTreeMap::new();
             let mut round = who;
@@ -173,31 +171,8 @@ impl Tables {
                 }
             }
             own
-        };
-        let wait_for = |more: usize| {
-            let goal = count.load(Ordering::Relaxed) + more;
-            let start = Instant::now();
-            while count.load(Ordering::Relaxed) < goal {
-                assert!(start.elapsed() < Duration::from_secs(120), "the clients do not get on");
-                thread::sleep(Duration::from_millis(10));
-            }
-        };
-        thread::scope(|scope| {
-            let work = &work;
-            let clients: Vec<_> = (0..4).map(|who| scope.spawn(move || work(who))).collect();
-            struct StopAtDrop<'a>(&'a AtomicBool);
-            impl Drop for StopAtDrop<'_> {
-                fn drop(&mut self) {
-                    self.0.store(true, Ordering::Relaxed);
-                }
-            }
-            let end = StopAtDrop(&stop);
-            wait_for(200);
-            change();
-            wait_for(200);
-            drop(end);
-            clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
-        })
+        });
+        owned.into_iter().flatten().collect()
     }
 
     /// The rows except the old ones, by name; `key` is the column of the key.
@@ -229,8 +204,8 @@ fn broken_off(server: &Server, block: &str, table: &str, column: &str) {
     done(server, block);
 }
 
-/// Runs a block that makes an index, which waits for a transaction: it holds no lock that would keep others from writing,
-/// is broken off, and is run again.
+/// Runs a block that makes an index, which waits for a transaction: it holds no lock that would keep others from
+/// writing, is broken off, and is run again.
 fn index_broken_off(server: &Server, block: &str, table: &str, waited_for: &mut Client) {
     let indexing = begun(server, block);
     let waits = "pid FROM pg_stat_activity WHERE query LIKE 'CREATE %INDEX%' AND wait_event_type = 'Lock'";
@@ -242,17 +217,17 @@ fn index_broken_off(server: &Server, block: &str, table: &str, waited_for: &mut 
          FROM pg_locks WHERE granted AND relation = '{table}'::regclass
                              AND pid IN (SELECT pid FROM pg_stat_activity WHERE query LIKE 'CREATE %INDEX%')"
     );
-    assert!(one::<bool>(server, &locks));
+    assert!(server.value::<bool>(&locks));
     server
         .wait_until(&format!("SELECT count(pg_terminate_backend(pid)) = 1 FROM (SELECT {waits}) AS waiting"));
     assert!(!indexing.wait_with_output().unwrap().status.success());
-    waited_for.batch_execute("ROLLBACK").unwrap();
+    waited_for.run("ROLLBACK");
     done(server, block);
 }
 
 /// Begins a transaction that writes into a table.
 fn writing<'a>(client: &'a mut Client, table: &str) -> &'a mut Client {
-    client.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE")).unwrap();
+    client.run(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE"));
     client
 }
 
@@ -272,7 +247,7 @@ fn server() -> Server {
     Server::start(&["deadlock_timeout = 60s", "statement_timeout = 2min", "fsync = off"])
 }
 
-/// What the sections with batches need from other sections.
+/// Runs a block of another section, which the sections with batches need.
 fn prepare(server: &Server, section: &str, part: &str) {
     let block = blocks(section).into_iter().find(|block| block.contains(part));
     done(server, &block.unwrap_or_else(|| panic!("no {part} in {section}")));
@@ -291,19 +266,17 @@ fn integer_keys_become_bigint_under_load() {
     let blocks = blocks(IN_BATCHES);
     done(&server, &blocks[0]);
     let mut mover = server.connect();
-    mover
-        .batch_execute(
-            "CREATE INDEX ON threads (title);
+    mover.run(
+        "CREATE INDEX ON threads (title);
              CREATE FUNCTION move() RETURNS trigger LANGUAGE plpgsql AS
              $$BEGIN NEW.answer_to := NEW.title::integer; NEW.title := 'new'; RETURN NEW; END$$;
              CREATE TRIGGER moves BEFORE UPDATE ON threads FOR EACH ROW WHEN (NEW.title IN ('1', '2'))
                  EXECUTE FUNCTION move();
              INSERT INTO threads (title) VALUES ('new')",
-        )
-        .unwrap();
+    );
     let old = "SELECT md5(string_agg(concat(id, ' ', answer_to, ' ', n), ',' ORDER BY id, n))
                FROM threads JOIN posts ON thread_id = id WHERE title = 'old'";
-    let before: String = one(&server, old);
+    let before: String = server.value(old);
     let mut other = server.connect();
     let made = THREADS.during(&server, || {
         for block in &blocks[1..] {
@@ -325,21 +298,20 @@ fn integer_keys_become_bigint_under_load() {
             }
         }
     });
-    assert_eq!(one::<String>(&server, old), before);
-    assert!(one::<bool>(
-        &server,
-        "SELECT answer_to = 1 FROM threads WHERE title = 'new' ORDER BY id LIMIT 1"
-    ));
+    assert_eq!(server.value::<String>(old), before);
+    assert!(
+        server.value::<bool>("SELECT answer_to = 1 FROM threads WHERE title = 'new' ORDER BY id LIMIT 1")
+    );
     assert_as_left(&made, &THREADS.rows(&server, "id"));
     let ids: Vec<i64> = made.values().map(|row| row.0.parse().unwrap()).collect();
     assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len(), "a key is there twice");
     let minted = |id: &&i64| **id > i64::from(i32::MAX) && **id >> 10 & 8191 == 5;
     assert!(ids.iter().any(|id| *id <= i64::from(i32::MAX)) && ids.iter().filter(minted).count() > 20);
     assert!(ids.iter().all(|id| *id <= i64::from(i32::MAX) || minted(&id)));
-    assert!(!one::<bool>(&server, INVALID), "a constraint or an index is not valid");
+    assert!(!server.value::<bool>(INVALID), "a constraint or an index is not valid");
 }
 
-/// What clients have left is there, under the keys that they were told, and no other row.
+/// The rows of the clients are there, under the keys that the clients were given, and no other row.
 fn assert_as_left(made: &BTreeMap<String, Row>, found: &BTreeMap<String, Row>) {
     for name in made.keys().chain(found.keys()) {
         assert_eq!(made.get(name), found.get(name), "{name}: left and found");
@@ -361,17 +333,15 @@ fn uuid_keys_become_ids_under_load() {
     let blocks = blocks("UUID keys in batches, renumbered");
     done(&server, &blocks[0]);
     let mut uploader = server.connect();
-    uploader
-        .batch_execute(
-            "CREATE INDEX ON accounts (name);
+    uploader.run(
+        "CREATE INDEX ON accounts (name);
              INSERT INTO accounts (name) VALUES ('new');
              CREATE ROLE uploader;
              GRANT INSERT ON photos TO uploader",
-        )
-        .unwrap();
-    let uploaded_to: String = one(&server, "SELECT id::text FROM accounts WHERE name = 'new'");
+    );
+    let uploaded_to: String = server.value("SELECT id::text FROM accounts WHERE name = 'new'");
     // A client that may not read the table to which its rows refer, and does not find it by an unqualified name.
-    uploader.batch_execute("SET ROLE uploader; SET search_path = ''").unwrap();
+    uploader.run("SET ROLE uploader; SET search_path = ''");
     let (mut uploads, mut switched) = (0, false);
     let old = |key: &str| {
         format!(
@@ -380,7 +350,7 @@ fn uuid_keys_become_ids_under_load() {
              WHERE a.name = 'old'"
         )
     };
-    let before: String = one(&server, &old("id"));
+    let before: String = server.value(&old("id"));
     let (mut before_the_fill, mut other) = (server.connect(), server.connect());
     let made = ACCOUNTS.during(&server, || {
         for block in &blocks[1..] {
@@ -388,7 +358,7 @@ fn uuid_keys_become_ids_under_load() {
                 broken_off(&server, block, "photos", "new_account_id");
             } else if block.contains("CALL in_batches") {
                 // A transaction that sees no account with an id. No trigger may come before its end.
-                before_the_fill.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT").unwrap();
+                before_the_fill.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT");
                 broken_off(&server, block, "accounts", "new_id");
             } else if block.contains("CREATE UNIQUE INDEX") {
                 if block.contains("ON photos") {
@@ -408,18 +378,18 @@ fn uuid_keys_become_ids_under_load() {
                 uploads += 1;
                 let upload =
                     format!("INSERT INTO public.photos (account_id, n) VALUES ('{uploaded_to}', {uploads})");
-                uploader.batch_execute(&upload).unwrap();
+                uploader.run(&upload);
             }
         }
     });
-    assert_eq!(one::<String>(&server, &old("uuid")), before);
+    assert_eq!(server.value::<String>(&old("uuid")), before);
     let uploaded =
         format!("SELECT count(*) FROM photos JOIN accounts ON id = account_id WHERE uuid = '{uploaded_to}'");
-    assert_eq!(one::<i64>(&server, &uploaded), uploads);
+    assert_eq!(server.value::<i64>(&uploaded), uploads);
     let ordered = "SELECT bool_and(rises) FROM (
                        SELECT id > lag(id) OVER (ORDER BY created_at) AS rises FROM accounts WHERE name = 'old') AS o";
-    assert!(one::<bool>(&server, ordered));
-    // A client was told the UUID, or from the switch on the id.
+    assert!(server.value::<bool>(ordered));
+    // A client was given the UUID, or the id if the switch had happened.
     let (by_uuid, by_id) = (ACCOUNTS.rows(&server, "uuid"), ACCOUNTS.rows(&server, "id"));
     assert_eq!(made.len(), by_id.len());
     let mut by_ids = 0;
@@ -430,55 +400,51 @@ fn uuid_keys_become_ids_under_load() {
     assert!(by_ids > 20 && by_ids < made.len());
     let ids: HashSet<&String> = by_id.values().map(|row| &row.0).collect();
     assert_eq!(ids.len(), by_id.len(), "a key is there twice");
-    assert!(!one::<bool>(&server, INVALID), "a constraint or an index is not valid");
+    assert!(!server.value::<bool>(INVALID), "a constraint or an index is not valid");
 }
 
-/// pg_partman by the number of the id makes partitions and drops old ones. By `p_epoch` it makes wrong ones, as the page
-/// says.
+/// pg_partman by the number of the id makes partitions and drops old ones. By `p_epoch` it makes wrong ones, as the
+/// page says.
 #[test]
 fn partman_partitions_by_a_number() {
     let server = Server::start(&[]);
     let mut client = server.connect();
     let version = "SELECT coalesce(max(default_version), 'none') FROM pg_available_extensions WHERE name = 'pg_partman'";
-    let version: String = one(&server, version);
+    let version: String = server.value(version);
     if !version.starts_with("4.") {
         return skipped(&format!("pg_partman 4 is not available, but {version}"));
     }
-    client.batch_execute("CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman").unwrap();
+    client.run("CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman");
     let blocks = blocks("pg_partman");
     assert_eq!(blocks.len(), 2);
 
     assert!(done(&server, &blocks[0]).contains("wrong_default"));
-    let error = client.query("SELECT partman.run_maintenance('public.wrong')", &[]).unwrap_err();
-    assert!(error.as_db_error().unwrap().message().starts_with("timestamp out of range"), "{error:?}");
+    let error = client.error("SELECT partman.run_maintenance('public.wrong')");
+    assert!(error.message().starts_with("timestamp out of range"), "{error:?}");
 
     done(&server, &blocks[1]);
     let partitions = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass";
     let in_time = "SELECT bool_and(tableoid <> 'events_default'::regclass) FROM events";
-    client
-        .batch_execute(
-            "INSERT INTO events (id) SELECT snowflake_make_id(now() - n * interval '1 day', 5, 0)
+    client.run(
+        "INSERT INTO events (id) SELECT snowflake_make_id(now() - n * interval '1 day', 5, 0)
              FROM generate_series(0, 59) AS n;
              INSERT INTO events DEFAULT VALUES;",
-        )
-        .unwrap();
-    assert!(one::<bool>(&server, in_time));
-    client.batch_execute("SELECT partman.run_maintenance('public.events')").unwrap();
-    let first: i64 = one(&server, partitions);
-    client.batch_execute("SELECT partman.run_maintenance('public.events')").unwrap();
-    assert_eq!(one::<i64>(&server, partitions), first, "a table without new rows gets no partitions");
+    );
+    assert!(server.value::<bool>(in_time));
+    client.run("SELECT partman.run_maintenance('public.events')");
+    let first: i64 = server.value(partitions);
+    client.run("SELECT partman.run_maintenance('public.events')");
+    assert_eq!(server.value::<i64>(partitions), first, "a table without new rows gets no partitions");
     // The steps half a year later.
     for days in (30..=180).step_by(30) {
-        client
-            .batch_execute(&format!(
-                "INSERT INTO events (id) VALUES (snowflake_make_id(now() + interval '{days} days', 5, 0));
+        client.run(&format!(
+            "INSERT INTO events (id) VALUES (snowflake_make_id(now() + interval '{days} days', 5, 0));
                  SELECT partman.run_maintenance('public.events')"
-            ))
-            .unwrap();
+        ));
     }
-    assert!(one::<bool>(&server, in_time));
+    assert!(server.value::<bool>(in_time));
     let oldest: i64 =
-        one(&server, "SELECT extract(day FROM now() - min(snowflake_time(id)))::bigint FROM events");
+        server.value("SELECT extract(day FROM now() - min(snowflake_time(id)))::bigint FROM events");
     assert!(oldest <= 0, "rows of {oldest} days before today are still there after 120 days and a partition");
 }
 
@@ -487,20 +453,17 @@ fn partman_partitions_by_a_number() {
 #[test]
 fn a_foreign_table_mints_there_or_here() {
     let (here, there) = (Server::start(&[]), Server::start(&["idgen.allowed_shards = '9'"]));
-    if !one::<bool>(&here, "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'postgres_fdw')")
+    if !here.value::<bool>("SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'postgres_fdw')")
     {
         return skipped("this PostgreSQL is without postgres_fdw");
     }
-    there
-        .connect()
-        .batch_execute("CREATE TABLE notes (id bigint PRIMARY KEY DEFAULT snowflake_next_id(9), body text)")
-        .unwrap();
+    there.run("CREATE TABLE notes (id bigint PRIMARY KEY DEFAULT snowflake_next_id(9), body text)");
     let blocks =
         blocks("postgres_fdw").into_iter().map(|block| block.replace("db9.example.com", &there.host()));
     let blocks: Vec<String> = blocks.collect();
     assert_eq!(blocks.len(), 2);
-    let minted = |server| {
-        one::<i64>(server, "SELECT coalesce(sum(ids), 0)::bigint FROM idgen_shard_stats WHERE shard = 9")
+    let minted = |server: &Server| {
+        server.value::<i64>("SELECT coalesce(sum(ids), 0)::bigint FROM idgen_shard_stats WHERE shard = 9")
     };
     done(&here, &blocks[0]);
     assert_eq!((minted(&here), minted(&there)), (0, 1));
@@ -508,20 +471,17 @@ fn a_foreign_table_mints_there_or_here() {
     assert!(said.contains("snowflake_next_id(9)"), "{said}");
     assert_eq!((minted(&here), minted(&there)), (1, 1));
     let rows = "SELECT string_agg(concat(body, ' ', shard_of(id)), ',' ORDER BY body) FROM notes";
-    assert_eq!(one::<String>(&there, rows), "minted here 9,minted there 9");
+    assert_eq!(there.value::<String>(rows), "minted here 9,minted there 9");
 
     let mut client = here.connect();
-    client
-        .batch_execute(
-            "CREATE SCHEMA plain; IMPORT FOREIGN SCHEMA public LIMIT TO (notes) FROM SERVER other INTO plain",
-        )
-        .unwrap();
-    assert_eq!(code(&mut client, "INSERT INTO plain.notes (body) VALUES ('no id')"), "23502");
-    here.configure(&["idgen.allowed_shards = '0-8'"]);
-    here.reload("idgen.allowed_shards", "0-8");
+    client.run(
+        "CREATE SCHEMA plain; IMPORT FOREIGN SCHEMA public LIMIT TO (notes) FROM SERVER other INTO plain",
+    );
+    assert_eq!(client.code("INSERT INTO plain.notes (body) VALUES ('no id')"), "23502");
+    here.set("idgen.allowed_shards", "0-8");
     let mut client = here.connect();
-    assert_eq!(code(&mut client, "INSERT INTO db9.notes (body) VALUES ('not here')"), "55000");
-    client.batch_execute("ALTER FOREIGN TABLE db9.notes ALTER id SET DEFAULT snowflake_next_id(5)").unwrap();
+    assert_eq!(client.code("INSERT INTO db9.notes (body) VALUES ('not here')"), "55000");
+    client.run("ALTER FOREIGN TABLE db9.notes ALTER id SET DEFAULT snowflake_next_id(5)");
     let shard = "INSERT INTO db9.notes (body) VALUES ('of here') RETURNING shard_of(id)";
-    assert_eq!(client.query_one(shard, &[]).unwrap().get::<_, i32>(0), 5);
+    assert_eq!(client.value::<i32>(shard), 5);
 }

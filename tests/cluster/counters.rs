@@ -3,7 +3,7 @@
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger};
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
 /// When the counters began, in seconds since 1970, and the rate of shard 1.
 fn began(client: &mut Client) -> (f64, Option<f64>) {
@@ -24,7 +24,7 @@ fn the_counters_begin_anew() {
     let mut last = 0.0;
     for _ in 0..20 {
         clients.wait_for_ids(300);
-        client.batch_execute("SELECT snowflake_stats_reset()").unwrap();
+        client.run("SELECT snowflake_stats_reset()");
         clients.wait_for_ids(1);
         ledger.mint(&mut client);
         let (reset, rate) = began(&mut client);
@@ -37,11 +37,11 @@ fn the_counters_begin_anew() {
     assert_eq!(began(&mut client), (last, None), "a clock that was set back");
     server.set_clock(0.0);
 
-    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let pid: i32 = client.value("SELECT pg_backend_pid()");
     server.signal("KILL", pid);
     while client.batch_execute("SELECT 1").is_ok() {}
     let mut client = server.reconnect();
-    let rows: i64 = client.query_one("SELECT count(*) FROM idgen_shard_stats", &[]).unwrap().get(0);
+    let rows: i64 = client.value("SELECT count(*) FROM idgen_shard_stats");
     assert_eq!(rows, 0, "no shard has been used since");
     ledger.mint(&mut client);
     assert!(began(&mut client).0 > last);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::clients::{Clients, Ledger};
-use crate::server::{Build, Server};
+use crate::server::{Build, Server, Sql};
 
 /// `kill -9` of the postmaster, immediate shutdown, and `kill -9` of a minting backend, by turns and
 /// with ids seconds ahead of the clock, further than a restart takes: only the mark keeps them from
@@ -21,8 +21,7 @@ fn the_server_crashes_under_minting_clients() {
         clients.wait_for_ids(1500);
         match round % 3 {
             0 => {
-                server.kill();
-                server.up();
+                server.crash();
             }
             1 => {
                 server.stop("immediate");
@@ -33,7 +32,7 @@ fn the_server_crashes_under_minting_clients() {
                 while client.batch_execute("SELECT 1").is_ok() {}
             }
         }
-        let next: i64 = server.reconnect().query_one("SELECT snowflake_next_id(9)", &[]).unwrap().get(0);
+        let next: i64 = server.reconnect().value("SELECT snowflake_next_id(9)");
         assert!(next > furthest, "round {round}: {next} is not after {furthest}");
         clients.wait_for_ids(1500);
         clients.finish(&mut ledger);
@@ -85,7 +84,7 @@ fn the_renewing_backend_dies_at_every_point() {
             let clients = Clients::start(4, &server);
             clients.wait_for_ids(500);
             let (mut victim, mut witness) = (server.reconnect(), server.reconnect());
-            victim.batch_execute(&format!("SET idgen.fault = '{point} {how}'")).unwrap();
+            victim.run(&format!("SET idgen.fault = '{point} {how}'"));
             let mut ids = Vec::new();
             let start = Instant::now();
             // It renews only if no other backend does; some of its calls hit the fault.
@@ -123,18 +122,15 @@ fn the_renewing_backend_dies_at_every_point() {
 fn the_mark_costs_little_wal() {
     let server = Server::start(&["autovacuum = off", "checkpoint_timeout = 1h"]);
     let mut client = server.connect();
-    let mut wal =
-        || client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get::<_, String>(0);
+    let mut wal = || client.value::<String>("SELECT pg_current_wal_insert_lsn()::text");
     let mut minter = server.connect();
-    minter.batch_execute("SELECT snowflake_next_id(1)").unwrap();
+    minter.run("SELECT snowflake_next_id(1)");
     let idle = wal();
     std::thread::sleep(Duration::from_secs(2));
     // The background writer may log the running transactions, if anything at all was written.
     let after_idle = wal();
     let start = Instant::now();
-    minter
-        .batch_execute("SELECT count(snowflake_next_id(i % 500)) FROM generate_series(1, 4000000) AS i")
-        .unwrap();
+    minter.run("SELECT count(snowflake_next_id(i % 500)) FROM generate_series(1, 4000000) AS i");
     let seconds = start.elapsed().as_secs_f64();
     let end = wal();
     let bytes = |from: &str, to: &str| {
@@ -145,14 +141,14 @@ fn the_mark_costs_little_wal() {
     // Two records a second, of 48 bytes each, and some of the server's own.
     let most = 10_000 + 200 * seconds as i64;
     assert!(bytes(&after_idle, &end) < most, "4 M ids in {seconds} s: {} bytes", bytes(&after_idle, &end));
-    let renewals: i64 = minter.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
+    let renewals: i64 = minter.value("SELECT renewals FROM idgen_status");
     assert!(renewals as f64 <= 4.0 + 3.0 * seconds, "{renewals} renewals in {seconds} s");
 
     // Eight clients that ask at once renew no more often than one: about twice a second.
     let clients = Clients::start(8, &server);
     let start = Instant::now();
     std::thread::sleep(Duration::from_secs(4));
-    let now: i64 = minter.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
+    let now: i64 = minter.value("SELECT renewals FROM idgen_status");
     let seconds = start.elapsed().as_secs_f64();
     clients.finish(&mut Ledger::default());
     let renewals = now - renewals;

@@ -1,9 +1,9 @@
 /*
- * A disk under the WAL that stalls, fails or is full, and that forgets at a loss of power what was not flushed.
- * Preloaded into servers. IDGEN_DISK names a file, which is the struct below.
+ * A disk under the WAL that stalls, fails or is full, and that loses what was not flushed when power fails.
+ * It is preloaded into servers. IDGEN_DISK names a file, which is the struct below.
  *
  * Before bytes of a segment are overwritten they go to a journal of the segment's own, IDGEN_DISK.SEGMENT, and a
- * flush empties it. What the journals hold when the server is dead is what the disk would still have.
+ * flush empties it. When the server is dead, the journals hold what the disk would still have.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,12 +21,12 @@
 
 struct disk
 {
-	int32_t		write_errno;	/* what calls that write fail with, or 0 */
-	int32_t		flush_errno;	/* what calls that flush fail with, or 0 */
+	int32_t		write_errno;	/* the error of calls that write, or 0 */
+	int32_t		flush_errno;	/* the error of calls that flush, or 0 */
 	int32_t		stall_ms;		/* how long calls that flush take, at least */
-	int32_t		spared;			/* how many calls are spared still */
-	int32_t		left;			/* and how many are struck after these */
-	int32_t		struck;			/* how many have been */
+	int32_t		spared;			/* how many calls are still spared */
+	int32_t		left;			/* how many calls are struck after them */
+	int32_t		struck;			/* how many were struck so far */
 	int32_t		kept;			/* how often bytes went to a journal */
 };
 
@@ -46,7 +46,7 @@ open_disk(void)
 	close(fd);
 }
 
-/* The next definition of the function that stands here, which libraries may call before open_disk(). */
+/* The next definition of the function around this, which libraries may call before open_disk(). */
 #define REAL(name) \
 	({ \
 		static __typeof__(&name) next; \
@@ -72,7 +72,7 @@ wal_file(int fd, char *path)
 	return name != NULL && name - path >= 7 && strncmp(name - 7, "/pg_wal", 7) == 0 ? name + 1 : NULL;
 }
 
-/* Whether this is a segment that has a name already: one that is being made holds nothing yet. */
+/* Whether this segment already has its name: a segment that is being created holds nothing yet. */
 static int
 is_segment(const char *name)
 {
@@ -85,7 +85,7 @@ journal_of(const char *name, char *journal)
 	snprintf(journal, PATH_MAX, "%s.%s", getenv("IDGEN_DISK"), name);
 }
 
-/* Whether there was one, and takes it away. */
+/* Whether there was one; removes it. */
 static int
 take_one(int32_t *count)
 {
@@ -106,7 +106,7 @@ is_struck(void)
 	return 1;
 }
 
-/* 0, or what a call that writes has to fail with. */
+/* The error with which a call that writes has to fail, or 0. */
 static int
 before_write(int fd)
 {
@@ -117,7 +117,7 @@ before_write(int fd)
 	return disk->write_errno;
 }
 
-/* Keeps what is to be overwritten. */
+/* Keeps the bytes that will be overwritten. */
 static void
 keep(int fd, size_t size, off_t at)
 {
@@ -137,7 +137,7 @@ keep(int fd, size_t size, off_t at)
 	parts[0] = (struct iovec) {head, sizeof head};
 	parts[1] = (struct iovec) {bytes, size};
 	if (bytes == NULL || pread(fd, bytes, size, at) < 0 || writev(out, parts, 2) < 0)
-		_exit(99);				/* a test that lacks what it needs must not go on */
+		_exit(99);				/* a test without its disk must not continue */
 	__atomic_add_fetch(&disk->kept, 1, __ATOMIC_SEQ_CST);
 	close(out);
 	free(bytes);

@@ -1,12 +1,12 @@
-//! Promise 5 on a real server: whatever a function or a setting is given, it answers, or refuses with an
-//! SQLSTATE of its own. `make fuzz CALLS=… SEED=…`.
+//! Promise 5 on a real server: a function or a setting answers any input, or refuses it with an SQLSTATE of its own.
+//! `make fuzz CALLS=… SEED=…`.
 
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
 
 use crate::process::number_variable;
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
 /// Texts that are close to valid ones.
 const WORDS: [&str; 14] = [
@@ -107,7 +107,7 @@ fn call(rng: &mut Rng, surface: &[(String, Vec<String>)], settings: &[String]) -
     }
     let (name, types) = rng.choice(surface).unwrap();
     let arguments: Vec<String> = types.iter().map(|of_type| argument(rng, of_type)).collect();
-    // Not more of a batch than shows that it is there.
+    // A few ids of a batch show that it works.
     format!("SELECT count(r) FROM (SELECT {name}({}) AS r LIMIT 3) AS rows", arguments.join(", "))
 }
 
@@ -128,24 +128,20 @@ fn any_input_is_answered_or_refused() {
     let surface: Vec<(String, Vec<String>)> =
         client.query(sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
     let sql = "SELECT name FROM pg_settings WHERE name LIKE 'idgen.%' ORDER BY name";
-    let settings: Vec<String> = client.query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+    let settings: Vec<String> = client.column(sql);
     let started = |client: &mut postgres::Client| -> String {
-        client.query_one("SELECT pg_postmaster_start_time()::text || pg_backend_pid()", &[]).unwrap().get(0)
+        client.value("SELECT pg_postmaster_start_time()::text || pg_backend_pid()")
     };
     let before = started(&mut client);
-    client
-        .batch_execute(
-            "CREATE TABLE defaults (a bigint DEFAULT snowflake_next_id(200), b text DEFAULT 'b' || snowflake_next_id(),
-                                    c integer DEFAULT -7, d text DEFAULT repeat('é', 100))",
-        )
-        .unwrap();
+    client.run("CREATE TABLE defaults (a bigint DEFAULT snowflake_next_id(200), b text DEFAULT 'b' || snowflake_next_id(),
+                                    c integer DEFAULT -7, d text DEFAULT repeat('é', 100))");
 
     // A hundred calls in a round, each in a block of its own: the way to the server costs more than the call.
     // Nothing waits, whatever was set before: two thousand million ids are refused at once.
     let sql =
         "CREATE FUNCTION pg_temp.answer(call text) RETURNS text LANGUAGE plpgsql SET idgen.max_wait = 0 AS
                $$ BEGIN EXECUTE call; RETURN 'answered'; EXCEPTION WHEN OTHERS THEN RETURN sqlstate; END $$";
-    client.batch_execute(sql).unwrap();
+    client.run(sql);
     let answer = client.prepare("SELECT pg_temp.answer(call) FROM unnest($1::text[]) AS call").unwrap();
     let mut answers: BTreeMap<String, u64> = BTreeMap::new();
     let mut left = calls;
@@ -159,7 +155,7 @@ fn any_input_is_answered_or_refused() {
             assert!(!state.starts_with("XX"), "{state} at {call}");
             *answers.entry(state).or_default() += 1;
         }
-        // What no transaction can do.
+        // No transaction can do this.
         let value = literal(&word(&mut rng));
         let sql = format!("ALTER SYSTEM SET {} = {value}", rng.choice(&settings).unwrap());
         if let Err(error) = client.batch_execute(&sql) {

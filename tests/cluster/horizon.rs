@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls, SimpleQueryMessage};
 
 use crate::process::{client_program, release_bin, run, skipped, test_library};
-use crate::server::Server;
 use crate::server::processes::Process;
+use crate::server::{Server, Sql};
 use crate::standbys::synchronous;
 
 /// Writers keep their transactions open for a while after minting, so that rows become visible in another order
@@ -18,12 +18,10 @@ fn write(server: &Server, seed: u64, done: &AtomicBool) {
     let mut client = server.connect();
     while !done.load(Ordering::Relaxed) {
         let shard = random.u32(0..4);
-        client
-            .batch_execute(&format!("BEGIN; INSERT INTO outbox VALUES (snowflake_next_id({shard}))"))
-            .unwrap();
+        client.run(&format!("BEGIN; INSERT INTO outbox VALUES (snowflake_next_id({shard}))"));
         thread::sleep(Duration::from_millis(random.u64(0..30)));
         let again = format!("SAVEPOINT s; INSERT INTO outbox VALUES (snowflake_next_id({shard}))");
-        client.batch_execute(&again).unwrap();
+        client.run(&again);
         match random.u32(0..10) {
             0 => client.batch_execute("ROLLBACK").unwrap(),
             1 => client = server.connect(),
@@ -45,7 +43,7 @@ fn rows(client: &mut Client, from: i64, upto: i64) -> Vec<i64> {
 fn a_reader_up_to_the_horizon_misses_nothing() {
     let server = Server::start(&["idgen.max_ahead = 10s"]);
     let mut client = server.connect();
-    client.batch_execute("CREATE TABLE outbox (id bigint PRIMARY KEY)").unwrap();
+    client.run("CREATE TABLE outbox (id bigint PRIMARY KEY)");
     let done = AtomicBool::new(false);
     let (mut naive, mut safe) = (Vec::new(), Vec::new());
     thread::scope(|scope| {
@@ -62,7 +60,7 @@ fn a_reader_up_to_the_horizon_misses_nothing() {
             }
             naive.extend(rows(&mut client, seen + 1, i64::MAX));
             seen = naive.last().copied().unwrap_or(0);
-            let horizon: i64 = client.query_one("SELECT snowflake_safe_horizon()", &[]).unwrap().get(0);
+            let horizon: i64 = client.value("SELECT snowflake_safe_horizon()");
             assert!(horizon >= upto, "the horizon goes back from {upto} to {horizon}");
             safe.extend(rows(&mut client, upto, horizon));
             upto = horizon;
@@ -91,14 +89,14 @@ fn a_terminated_backend_holds_no_horizon() {
     let server = Server::start(&[]);
     let mut client = server.connect();
     let mut other = server.connect();
-    let pid: i32 = other.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
-    other.batch_execute("BEGIN").unwrap();
-    let id: i64 = other.query_one("SELECT snowflake_next_id(5)", &[]).unwrap().get(0);
+    let pid: i32 = other.value("SELECT pg_backend_pid()");
+    other.run("BEGIN");
+    let id: i64 = other.value("SELECT snowflake_next_id(5)");
     let horizon = "SELECT snowflake_safe_horizon(), pg_sleep(0.02)";
     client.query_one(horizon, &[]).unwrap();
-    assert!(client.query_one(horizon, &[]).unwrap().get::<_, i64>(0) <= id, "it holds while it is open");
+    assert!(client.value::<i64>(horizon) <= id, "it holds while it is open");
     client.query_one("SELECT pg_terminate_backend($1, 5000)", &[&pid]).unwrap();
-    assert!(client.query_one(horizon, &[]).unwrap().get::<_, i64>(0) > id, "and no longer");
+    assert!(client.value::<i64>(horizon) > id, "and no longer");
 }
 
 const HORIZON: &str = "SELECT snowflake_safe_horizon()";
@@ -106,13 +104,13 @@ const HORIZON: &str = "SELECT snowflake_safe_horizon()";
 fn horizon(client: &mut Client) -> i64 {
     // The clock passes what was minted before.
     thread::sleep(Duration::from_millis(20));
-    client.query_one(HORIZON, &[]).unwrap().get(0)
+    client.value(HORIZON)
 }
 
 /// A row is inserted, and the horizon passes it.
 fn horizon_past_a_row(client: &mut Client) -> i64 {
     let insert = "INSERT INTO outbox VALUES (snowflake_next_id(5)) RETURNING id";
-    let id: i64 = client.query_one(insert, &[]).unwrap().get(0);
+    let id: i64 = client.value(insert);
     let passed = (0..1000).map(|_| horizon(client)).find(|upto| *upto > id);
     passed.unwrap_or_else(|| panic!("the horizon does not pass {id}"))
 }
@@ -124,7 +122,7 @@ const OUTBOX: &str = "CREATE TABLE outbox (id bigint PRIMARY KEY)";
 #[test]
 fn the_horizon_never_goes_back_over_a_restart() {
     let server = Server::start(&[]);
-    server.connect().batch_execute(OUTBOX).unwrap();
+    server.run(OUTBOX);
     let (mut delivered, mut upto) = (Vec::new(), 0);
     for (stop, clock) in [("fast", -0.8), ("immediate", -1.6), ("fast", -60.0), ("immediate", -120.0)] {
         let mut client = server.connect();
@@ -144,12 +142,13 @@ fn the_horizon_never_goes_back_over_a_restart() {
     assert_eq!(delivered, rows(&mut server.connect(), 0, upto), "each row once");
 }
 
-/// The same for a failover to a synchronous standby: a horizon that was returned is below a mark that the standby
-/// has. A server that starts from a mark that the standby may not have returns none before the standby has it.
+/// A failover to a synchronous standby does not take the horizon back either: a horizon that was returned is below a
+/// mark that the standby has. A server that starts from a mark that the standby may lack returns none until the
+/// standby has it.
 #[test]
 fn the_horizon_never_goes_back_over_a_synchronous_failover() {
     let (primary, standby) = synchronous();
-    primary.connect().batch_execute(OUTBOX).unwrap();
+    primary.run(OUTBOX);
     let upto = horizon_past_a_row(&mut primary.connect());
 
     // The mark of the call that fails is on the primary's disk alone, and the next run begins with it.
@@ -166,9 +165,8 @@ fn the_horizon_never_goes_back_over_a_synchronous_failover() {
     primary.up();
     let mut client = primary.reconnect();
     // Should it wait as a commit does, it would wait for good.
-    client.batch_execute("SET statement_timeout = '60s'").unwrap();
-    let error = client.query_one(HORIZON, &[]).expect_err("the standby may not have the mark");
-    assert_eq!(error.code().unwrap().code(), "40001", "{error}");
+    client.run("SET statement_timeout = '60s'");
+    assert_eq!(client.code(HORIZON), "40001");
     standby.up();
     primary.wait_until("SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'");
     let now = horizon(&mut primary.connect());
@@ -187,10 +185,9 @@ fn the_horizon_never_goes_back_over_a_synchronous_failover() {
 fn the_horizon_waits_for_standbys_as_commits_do() {
     let server = Server::start(&["idgen.max_wait = 300ms"]);
     let mut client = server.connect();
-    client.batch_execute(OUTBOX).unwrap();
+    client.run(OUTBOX);
     let upto = horizon_past_a_row(&mut client);
-    server.configure(&["synchronous_standby_names = 'twin'"]);
-    server.reload("synchronous_standby_names", "twin");
+    server.set("synchronous_standby_names", "twin");
     // Commits do not wait either before the checkpointer has read the setting.
     let error = (0..1000).find_map(|_| {
         thread::sleep(Duration::from_millis(10));
@@ -211,11 +208,11 @@ fn the_horizon_waits_for_standbys_as_commits_do() {
     assert!(then >= now, "the failover takes the horizon back from {now} to {then}");
 }
 
-/// What the recipe of docs/cookbook.md for a reader on a standby asks the primary for.
+/// The position that a reader on a standby asks the primary for, by the recipe of docs/cookbook.md.
 fn position_to_replay(client: &mut Client) -> String {
     const POSITION: &str = "pg_logical_emit_message(false, 'follow', '')";
     assert!(include_str!("../../docs/cookbook.md").contains(&format!("SELECT {POSITION} AS position")));
-    client.query_one(&format!("SELECT {POSITION}::text"), &[]).unwrap().get(0)
+    client.value(&format!("SELECT {POSITION}::text"))
 }
 
 /// A reader on a standby, by the recipe of docs/cookbook.md: rows are visible on the primary, and below the
@@ -225,7 +222,7 @@ fn a_reader_on_a_standby_misses_nothing() {
     let primary = Server::start(&["synchronous_commit = off", "wal_writer_delay = 1s"]);
     let standby = primary.standby("reader");
     let mut client = primary.connect();
-    client.batch_execute(OUTBOX).unwrap();
+    client.run(OUTBOX);
     for count in 1..=5 {
         let upto = horizon_past_a_row(&mut client);
         let position = position_to_replay(&mut client);
@@ -234,14 +231,14 @@ fn a_reader_on_a_standby_misses_nothing() {
     }
 }
 
-/// The same while the primary is idle at the start of a page, as after a switch for `archive_timeout`: its insert
-/// position contains the header of that page, which no standby replays until somebody writes.
+/// The recipe also works while the primary is idle at the start of a page, as after a switch for `archive_timeout`: its
+/// insert position contains the header of that page, which no standby replays until the primary writes more.
 #[test]
 fn a_reader_on_a_standby_of_an_idle_primary_waits_for_nobody() {
     let primary = Server::start(&["autovacuum = off"]);
     let standby = primary.standby("reader");
     let mut client = primary.connect();
-    client.batch_execute(&format!("{OUTBOX}; CREATE ROLE reader LOGIN")).unwrap();
+    client.run(&format!("{OUTBOX}; CREATE ROLE reader LOGIN"));
     let upto = horizon_past_a_row(&mut client);
     // These write now and then by themselves, which ends the state.
     let writers =
@@ -254,7 +251,7 @@ fn a_reader_on_a_standby_of_an_idle_primary_waits_for_nobody() {
     let place = "SELECT pg_current_wal_insert_lsn()::text,
                         (pg_current_wal_insert_lsn() - '0/0')::bigint % current_setting('wal_block_size')::integer";
     let idle = (0..100).find_map(|_| {
-        client.batch_execute("SELECT pg_switch_wal()").unwrap();
+        client.run("SELECT pg_switch_wal()");
         let row = client.query_one(place, &[]).unwrap();
         let header: i64 = row.get::<_, Option<_>>(1).unwrap();
         (header > 0 && header <= 40).then(|| (row.get::<_, String>(0), header))
@@ -267,7 +264,7 @@ fn a_reader_on_a_standby_of_an_idle_primary_waits_for_nobody() {
     // Any role may ask.
     let mut reader =
         Client::connect(&primary.target("postgres").replace("user=postgres", "user=reader"), NoTls).unwrap();
-    reader.batch_execute("SET default_transaction_read_only = on").unwrap();
+    reader.run("SET default_transaction_read_only = on");
     let position = position_to_replay(&mut reader);
     standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{position}'"));
     assert_eq!(rows(&mut standby.connect(), 0, upto).len(), 1);
@@ -289,37 +286,33 @@ fn a_reader_waits_for_a_table_that_is_rewritten() {
     }
     let server = Server::start(&[]);
     let mut client = server.connect();
-    client
-        .batch_execute(&format!(
-            "{OUTBOX}; INSERT INTO outbox SELECT snowflake_next_id(5) FROM generate_series(1, 100)"
-        ))
-        .unwrap();
+    client.run(&format!(
+        "{OUTBOX}; INSERT INTO outbox SELECT snowflake_next_id(5) FROM generate_series(1, 100)"
+    ));
     let [mut plain, mut by_driver, mut by_sql] = [(); 3].map(|()| server.connect());
     let prepared = by_driver.prepare(COUNT).unwrap();
-    by_sql.batch_execute(&format!("PREPARE counted AS {COUNT}")).unwrap();
+    by_sql.run(&format!("PREPARE counted AS {COUNT}"));
 
-    client.batch_execute("BEGIN; ALTER TABLE outbox ALTER id TYPE numeric").unwrap();
+    client.run("BEGIN; ALTER TABLE outbox ALTER id TYPE numeric");
     let plain = thread::spawn(move || count(&mut plain, COUNT));
     let by_driver = thread::spawn(move || by_driver.query_one(&prepared, &[]).unwrap().get::<_, i64>(0));
     let by_sql = thread::spawn(move || count(&mut by_sql, "EXECUTE counted"));
     server.wait_until("SELECT count(*) = 3 FROM pg_locks WHERE NOT granted");
-    client.batch_execute("COMMIT").unwrap();
+    client.run("COMMIT");
     let counts = [plain, by_driver, by_sql].map(|reader| reader.join().unwrap());
     assert_eq!(counts, [100, 100, 0]);
 }
 
 /// Makes a table into which nothing is committed before this session lets go of an advisory lock.
 fn held_table(keeper: &mut Client) {
-    keeper
-        .batch_execute(
-            "CREATE TABLE held (n integer, id bigint DEFAULT snowflake_next_id(5));
+    keeper.run(
+        "CREATE TABLE held (n integer, id bigint DEFAULT snowflake_next_id(5));
              CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql
                  AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
              CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON held DEFERRABLE INITIALLY DEFERRED
                  FOR EACH ROW EXECUTE FUNCTION hold();
              SELECT pg_advisory_lock(1)",
-        )
-        .unwrap();
+    );
 }
 
 /// Somebody is about to commit a row of the table.
@@ -339,20 +332,20 @@ fn what_other_libraries_commit_at_the_end_is_settled_after() {
         let function = format!(
             "CREATE FUNCTION late_commit(psql text, sql text) RETURNS void AS '{library}' LANGUAGE C"
         );
-        keeper.batch_execute(&function).unwrap();
+        keeper.run(&function);
         let psql = format!("{}/psql -X -q -d '{}'", release_bin(), server.target("postgres"));
         let mut writer = server.connect();
-        writer.batch_execute("BEGIN").unwrap();
-        let id: i64 = writer.query_one("SELECT snowflake_next_id(5)", &[]).unwrap().get(0);
+        writer.run("BEGIN");
+        let id: i64 = writer.value("SELECT snowflake_next_id(5)");
         let sql = format!("INSERT INTO held (id) VALUES ({id})");
         writer.query_one("SELECT late_commit($1, $2)", &[&psql, &sql]).unwrap();
         let commit = thread::spawn(move || writer.batch_execute("COMMIT"));
         server.wait_until(HELD);
         let before = horizon(&mut server.connect());
         assert!(before <= id, "{before} passes {id} before its row is there, with {order:?}");
-        keeper.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+        keeper.run("SELECT pg_advisory_unlock(1)");
         commit.join().unwrap().unwrap();
-        assert_eq!(keeper.query_one("SELECT id FROM held", &[]).unwrap().get::<_, i64>(0), id);
+        assert_eq!(keeper.value::<i64>("SELECT id FROM held"), id);
         assert!(horizon(&mut keeper) > id, "and passes it then");
     }
 }
@@ -363,16 +356,14 @@ fn what_other_libraries_commit_at_the_end_is_settled_after() {
 fn workers_and_wal_senders_hold_the_horizon() {
     let server = Server::start(&["wal_level = logical"]);
     let mut primary = server.connect();
-    primary
-        .batch_execute(
-            "CREATE TABLE held (n integer);
+    primary.run(
+        "CREATE TABLE held (n integer);
              CREATE PUBLICATION own FOR TABLE held",
-        )
-        .unwrap();
-    primary.batch_execute("SELECT pg_create_logical_replication_slot('own', 'pgoutput')").unwrap();
-    primary.batch_execute("CREATE DATABASE other").unwrap();
+    );
+    primary.run("SELECT pg_create_logical_replication_slot('own', 'pgoutput')");
+    primary.run("CREATE DATABASE other");
     let mut keeper = server.connect_to("other");
-    keeper.batch_execute("CREATE EXTENSION idgen").unwrap();
+    keeper.run("CREATE EXTENSION idgen");
     held_table(&mut keeper);
     let subscribe = format!(
         "ALTER TABLE held ENABLE ALWAYS TRIGGER hold;
@@ -380,23 +371,23 @@ fn workers_and_wal_senders_hold_the_horizon() {
              WITH (create_slot = false, copy_data = false)",
         server.target("postgres")
     );
-    keeper.batch_execute(&subscribe).unwrap();
+    keeper.run(&subscribe);
 
     let held = |keeper: &mut Client, who: &str| {
         server.wait_until(HELD);
         let query = "SELECT backend_type FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted";
-        let minting: String = keeper.query_one(query, &[]).unwrap().get(0);
+        let minting: String = keeper.value(query);
         assert!(minting.contains(who), "{minting}");
         let before = horizon(keeper);
-        keeper.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+        keeper.run("SELECT pg_advisory_unlock(1)");
         server.wait_until("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'");
-        let id: i64 = keeper.query_one("DELETE FROM held RETURNING id", &[]).unwrap().get(0);
+        let id: i64 = keeper.value("DELETE FROM held RETURNING id");
         assert!(before <= id, "{before} passes {id} of a {who} before its row is there");
         assert!(horizon(keeper) > id, "and passes it then");
-        keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+        keeper.run("SELECT pg_advisory_lock(1)");
     };
     // The column that is not replicated gets its default on the subscriber.
-    primary.batch_execute("INSERT INTO held VALUES (1)").unwrap();
+    primary.run("INSERT INTO held VALUES (1)");
     held(&mut keeper, "worker");
 
     let mut psql = client_program("psql");
@@ -405,5 +396,5 @@ fn workers_and_wal_senders_hold_the_horizon() {
     let sender = thread::spawn(move || run(psql));
     held(&mut keeper, "walsender");
     sender.join().unwrap();
-    keeper.batch_execute("DROP SUBSCRIPTION own").unwrap();
+    keeper.run("DROP SUBSCRIPTION own");
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use crate::process::{example, top};
-use crate::server::{Build, Server};
+use crate::server::{Build, Server, Sql};
 
 /// The blocks of a page that run enable.sql. They run it where it stands, because no package is installed here.
 fn blocks(page: &str) -> Vec<String> {
@@ -35,7 +35,7 @@ fn all_blocks() -> Vec<String> {
 /// enable.sql alone.
 const ENABLE: &str = "psql -d mydb -f docs/examples/enable.sql";
 
-/// A machine on which people paste such a block, with programs in place of those that install packages and restart
+/// A machine on which people paste such a block. Programs of ours replace the ones that install packages and restart
 /// servers.
 struct Machine {
     server: Server,
@@ -45,7 +45,7 @@ impl Machine {
     /// A machine whose server has the database of the blocks.
     fn new(build: Build, settings: &[&str]) -> Machine {
         let server = Server::start_empty(build, settings);
-        server.connect().batch_execute("CREATE DATABASE mydb").unwrap();
+        server.run("CREATE DATABASE mydb");
         Machine::of(server)
     }
 
@@ -71,7 +71,7 @@ impl Machine {
         machine
     }
 
-    /// The working folder of those who paste.
+    /// The folder in which people paste.
     fn folder(&self) -> PathBuf {
         self.server.host().into()
     }
@@ -108,7 +108,7 @@ impl Machine {
         self.answer("SHOW shared_preload_libraries")
     }
 
-    /// What a block that stops may not change.
+    /// The state that a block that fails may not change.
     fn state(&self) -> String {
         self.answer(
             "SELECT concat(pg_read_file('postgresql.auto.conf'), pg_postmaster_start_time(),
@@ -128,7 +128,7 @@ fn each_block_adds_idgen_to_what_is_there() {
         let machine = Machine::new(Build::Release, &[list, "search_path = 'unused'"]);
         let settings = r#"ALTER DATABASE mydb SET search_path = "App", public;
             CREATE ROLE reader; ALTER ROLE reader IN DATABASE mydb SET search_path = app"#;
-        machine.server.connect().batch_execute(settings).unwrap();
+        machine.server.run(settings);
         let mut files = Vec::new();
         for restarts in 1..=2 {
             let (done, said) = machine.paste(&block);
@@ -152,16 +152,16 @@ fn each_block_adds_idgen_to_what_is_there() {
 fn what_is_in_effect_later_or_from_elsewhere_is_kept() {
     let machine = Machine::new(Build::Release, &["search_path = 'first, public'"]);
     let mut admin = machine.server.connect();
-    admin.batch_execute("ALTER SYSTEM SET shared_preload_libraries = auto_explain").unwrap();
+    admin.run("ALTER SYSTEM SET shared_preload_libraries = auto_explain");
     assert!(machine.paste(&block_of_the_readme()).0);
     assert_eq!(machine.libraries(), "auto_explain, idgen");
     assert_eq!(machine.answer("SHOW search_path"), "first, public, idgen");
 
     let mut admin = machine.server.connect();
-    admin.batch_execute("CREATE DATABASE other").unwrap();
-    admin.batch_execute(r#"ALTER ROLE ALL SET search_path = "$user", x"#).unwrap();
+    admin.run("CREATE DATABASE other");
+    admin.run(r#"ALTER ROLE ALL SET search_path = "$user", x"#);
     let mut other = machine.server.connect_to("other");
-    other.batch_execute(r#"CREATE SCHEMA "Ids"; CREATE EXTENSION idgen SCHEMA "Ids""#).unwrap();
+    other.run(r#"CREATE SCHEMA "Ids"; CREATE EXTENSION idgen SCHEMA "Ids""#);
     assert!(machine.paste("psql -d other -f docs/examples/enable.sql").0);
     assert_eq!(machine.answer_in("other", "SHOW search_path"), r#""$user", x, "Ids""#);
 }
@@ -238,9 +238,9 @@ fn a_standby_only_preloads_the_library() {
 fn nothing_of_the_owner_of_the_database_is_called() {
     let machine = Machine::new(Build::Release, &[]);
     let owner = "CREATE ROLE mallory; ALTER DATABASE mydb OWNER TO mallory";
-    machine.server.connect().batch_execute(owner).unwrap();
+    machine.server.run(owner);
     let mut mallory = machine.server.connect_to("mydb");
-    mallory.batch_execute("SET ROLE mallory; CREATE SCHEMA trap").unwrap();
+    mallory.run("SET ROLE mallory; CREATE SCHEMA trap");
     let functions = "SELECT format('CREATE FUNCTION trap.%I(%s) RETURNS %s LANGUAGE plpgsql AS
                 ''BEGIN ALTER ROLE mallory SUPERUSER; RETURN NULL; END''', proname,
                 pg_get_function_identity_arguments(oid), pg_get_function_result(oid))
@@ -250,11 +250,11 @@ fn nothing_of_the_owner_of_the_database_is_called() {
     let rows = mallory.query(functions, &[]).unwrap();
     assert!(rows.len() >= 12, "{}", rows.len());
     for row in rows {
-        mallory.batch_execute(row.get(0)).unwrap();
+        mallory.run(row.get(0));
     }
     let operator = "CREATE OPERATOR trap.= (FUNCTION = trap.texteq, LEFTARG = text, RIGHTARG = text);
         CREATE SCHEMA idgen; ALTER DATABASE mydb SET search_path = trap, pg_catalog";
-    mallory.batch_execute(operator).unwrap();
+    mallory.run(operator);
     drop(mallory);
     let before = machine.state();
     let refused = |schema: &str| {
@@ -268,23 +268,20 @@ fn nothing_of_the_owner_of_the_database_is_called() {
     refused("idgen");
     assert_eq!(machine.state(), before);
     let mut admin = machine.server.connect_to("mydb");
-    admin.batch_execute("DROP SCHEMA idgen; SET ROLE mallory; CREATE EXTENSION idgen SCHEMA trap").unwrap();
+    admin.run("DROP SCHEMA idgen; SET ROLE mallory; CREATE EXTENSION idgen SCHEMA trap");
     refused("trap");
     // Its owner may drop the extension, and put a view that an open transaction hides in the place of one.
-    admin.batch_execute("RESET ROLE; ALTER SCHEMA trap OWNER TO postgres").unwrap();
+    admin.run("RESET ROLE; ALTER SCHEMA trap OWNER TO postgres");
     refused("trap");
-    admin.batch_execute("ALTER SCHEMA trap OWNER TO mallory").unwrap();
+    admin.run("ALTER SCHEMA trap OWNER TO mallory");
     admin
-        .batch_execute(
-            "DROP EXTENSION idgen; RESET ROLE; CREATE SCHEMA idgen; GRANT CREATE ON SCHEMA idgen TO PUBLIC",
-        )
-        .unwrap();
+        .run("DROP EXTENSION idgen; RESET ROLE; CREATE SCHEMA idgen; GRANT CREATE ON SCHEMA idgen TO PUBLIC");
     refused("idgen");
-    admin.batch_execute("DROP SCHEMA idgen; ALTER DATABASE mydb SET role = 'mallory'").unwrap();
+    admin.run("DROP SCHEMA idgen; ALTER DATABASE mydb SET role = 'mallory'");
     drop(admin);
     let (done, said) = machine.paste(ENABLE);
     assert!(done, "{said}");
-    machine.server.connect().batch_execute("ALTER DATABASE mydb RESET role").unwrap();
+    machine.server.run("ALTER DATABASE mydb RESET role");
     assert_eq!(machine.answer("SHOW search_path"), "trap, pg_catalog, idgen");
     let rights =
         "SELECT rolsuper::pg_catalog.text FROM pg_roles WHERE rolname OPERATOR(pg_catalog.=) 'mallory'";

@@ -11,8 +11,8 @@ use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::clients::{Clients, Ledger};
 use crate::process::{command, feed, house, library, major_version, run, said_by_pg_config, skipped, top};
-use crate::server::{Build, Server};
-use crate::upgrades::{Moving, catalog, difference, texts};
+use crate::server::{Build, Server, Sql};
+use crate::upgrades::{Moving, catalog, difference};
 
 fn manifest(name: &str) -> Yaml {
     let text = std::fs::read_to_string(top().join("packaging/kubernetes").join(name)).expect(name);
@@ -59,10 +59,11 @@ impl Image {
         let script = r#"
             rm -rf "$1" && mkdir -p "$1/lib" "$1/share/extension" && cp "$2" "$1/lib" && cd "$3/extension" &&
             cp $0 "$1/share/extension""#;
-        let mut bash = command("bash");
-        bash.args(["-euc", script, scripts]);
-        bash.arg(&self.0).arg(library("idgen")).arg(said_by_pg_config("--sharedir"));
-        run(bash);
+        run(command("bash")
+            .args(["-euc", script, scripts])
+            .arg(&self.0)
+            .arg(library("idgen"))
+            .arg(said_by_pg_config("--sharedir")));
     }
 
     /// The lines that the operator writes for the manifest, with the image in this folder.
@@ -100,29 +101,25 @@ impl Drop for Image {
 /// The actions of the operator for both manifests, with this version of idgen.
 fn set_up(server: &Server, version: &str) {
     let mut admin = server.connect();
-    admin.batch_execute("CREATE ROLE app").unwrap();
-    admin.batch_execute("CREATE DATABASE app OWNER app").unwrap();
+    admin.run("CREATE ROLE app");
+    admin.run("CREATE DATABASE app OWNER app");
     let mut client = server.connect_to("app");
     for sql in
         manifest("cluster.yaml")["bootstrap"]["initdb"]["postInitApplicationSQL"].as_vec().expect("SQL")
     {
-        client.batch_execute(text(sql)).unwrap();
+        client.run(text(sql));
     }
     let mut operator = server.connect_to("app");
-    operator
-        .batch_execute("SET synchronous_commit = local; SET search_path = pg_catalog, public, pg_temp")
-        .unwrap();
+    operator.run("SET synchronous_commit = local; SET search_path = pg_catalog, public, pg_temp");
     let database = manifest("database.yaml");
     for schema in database["schemas"].as_vec().expect("schemas") {
-        operator
-            .batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", text(&schema["name"])))
-            .unwrap();
+        operator.run(&format!("CREATE SCHEMA IF NOT EXISTS \"{}\"", text(&schema["name"])));
     }
     let extension = &database["extensions"][0];
     let (name, schema) = (text(&extension["name"]), text(&extension["schema"]));
-    operator.batch_execute("SET search_path TO \"$user\", public").unwrap();
+    operator.run("SET search_path TO \"$user\", public");
     let create = format!("CREATE EXTENSION \"{name}\" VERSION \"{version}\" SCHEMA \"{schema}\"");
-    operator.batch_execute(&create).unwrap();
+    operator.run(&create);
 }
 
 fn version() -> String {
@@ -131,7 +128,7 @@ fn version() -> String {
 
 /// The files named like the library that a session has mapped.
 fn loaded(client: &mut Client) -> Vec<String> {
-    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let pid: i32 = client.value("SELECT pg_backend_pid()");
     let mut cat = command("cat");
     cat.arg(format!("/proc/{pid}/maps"));
     let maps = String::from_utf8(run(cat).stdout).unwrap();
@@ -155,55 +152,48 @@ fn a_folder_of_its_own_is_enough() {
     let mut client = server.connect_to("app");
     let found = "SELECT count(*) FROM pg_available_extension_versions WHERE name = 'idgen' AND version = $1";
     assert_eq!(client.query_one(found, &[&version()]).unwrap().get::<_, i64>(0), 1);
-    client.batch_execute("SET extension_control_path = '$system'").unwrap();
+    client.run("SET extension_control_path = '$system'");
     assert_eq!(
         client.query_one(found, &[&version()]).unwrap().get::<_, i64>(0),
         0,
         "the server's own folder has it"
     );
-    client.batch_execute("RESET extension_control_path").unwrap();
+    client.run("RESET extension_control_path");
     assert_eq!(loaded(&mut client), [image.0.join("lib/idgen.so").display().to_string()]);
 
-    // The same as with an installation. PostgreSQL looked up each function in the library when it was created.
+    // The objects are the same as after an installation. PostgreSQL searched the library for each function when it was
+    // created.
     let installed = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
     set_up(&installed, &version());
     assert_eq!(difference(&catalog(&mut client), &catalog(&mut installed.connect_to("app"))), [""; 0]);
-    client
-        .batch_execute(
-            "SELECT snowflake_next_id_js(5), snowflake_advance(5, 0), snowflake_safe_horizon(), d.*
+    client.run("SELECT snowflake_next_id_js(5), snowflake_advance(5, 0), snowflake_safe_horizon(), d.*
              FROM snowflake_next_ids(5, 3) AS id, snowflake_decode(id) AS d;
-             SELECT * FROM idgen_shard_stats, idgen_refusals, idgen_dependents, snowflake_layouts, idgen_columns",
-        )
-        .unwrap();
+             SELECT * FROM idgen_shard_stats, idgen_refusals, idgen_dependents, snowflake_layouts, idgen_columns");
     let warning = "SELECT coalesce(warning, 'none') FROM idgen_status";
-    assert_eq!(texts(&mut client, warning), ["none"]);
+    assert_eq!(client.column::<String>(warning), ["none"]);
     let files = "SELECT DISTINCT convert_from(probin::text::bytea, 'UTF8') FROM pg_proc WHERE prosrc LIKE '%\\_wrapper'";
-    assert_eq!(texts(&mut client, files), ["idgen"], "no folder is in a catalog");
+    assert_eq!(client.column::<String>(files), ["idgen"], "no folder is in a catalog");
 
     // The owner of the database, and the owner of another one.
-    client.batch_execute("SET ROLE app; CREATE SCHEMA own; SET search_path = own, idgen").unwrap();
-    client
-        .batch_execute("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), name text)")
-        .unwrap();
+    client.run("SET ROLE app; CREATE SCHEMA own; SET search_path = own, idgen");
+    client.run("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), name text)");
     let insert = "INSERT INTO users (name) VALUES ('Ada') RETURNING shard_of(id)";
-    assert_eq!(client.query_one(insert, &[]).unwrap().get::<_, i32>(0), 5);
-    let beyond = client.execute("SELECT snowflake_next_id(1024)", &[]).unwrap_err();
-    assert!(beyond.as_db_error().unwrap().message().contains("may not mint"), "{beyond}");
-    server.connect().batch_execute("CREATE DATABASE owned OWNER app").unwrap();
+    assert_eq!(client.value::<i32>(insert), 5);
+    let beyond = client.error("SELECT snowflake_next_id(1024)");
+    assert!(beyond.message().contains("may not mint"), "{beyond}");
+    server.run("CREATE DATABASE owned OWNER app");
     let mut owner = server.connect_to("owned");
     // The control file of that version, in the same folder, does not let ordinary roles create it.
-    let first = owner.batch_execute("SET ROLE app; CREATE EXTENSION idgen VERSION '0.1.0'").unwrap_err();
-    assert_eq!(first.code().map(|code| code.code()), Some("42501"), "{first}");
-    owner.batch_execute("SET ROLE app; CREATE EXTENSION idgen; SELECT snowflake_next_id(5)").unwrap();
+    assert_eq!(owner.code("SET ROLE app; CREATE EXTENSION idgen VERSION '0.1.0'"), "42501");
+    owner.run("SET ROLE app; CREATE EXTENSION idgen; SELECT snowflake_next_id(5)");
     let by = "SELECT extowner::regrole::text FROM pg_extension WHERE extname = 'idgen'";
-    assert_eq!(texts(&mut owner, by), ["app"]);
+    assert_eq!(owner.column::<String>(by), ["app"]);
 
-    server.connect().batch_execute("CREATE EXTENSION idgen").unwrap();
+    server.run("CREATE EXTENSION idgen");
     let mut ledger = Ledger::default();
     let clients = Clients::start(4, &server);
     clients.wait_for_ids(1500);
-    server.kill();
-    server.up();
+    server.crash();
     clients.wait_for_ids(1500);
     let standby = server.standby("twin");
     standby.stop("fast");
@@ -219,18 +209,15 @@ fn a_folder_of_its_own_is_enough() {
     clients.wait_for_ids(1500);
     clients.finish(&mut ledger);
 
-    // It goes as the page says: the preload, the mark, the extension, at last the folder.
-    standby.configure(&["shared_preload_libraries = ''"]);
-    standby.stop("fast");
-    standby.up();
-    standby.connect().batch_execute("SELECT snowflake_remove_mark()").unwrap();
-    standby.connect_to("app").batch_execute("DROP TABLE own.users").unwrap();
+    // idgen is removed as the page says: first the preload, then the mark, the extension and the folder.
+    standby.restart_with(&["shared_preload_libraries = ''"]);
+    standby.run("SELECT snowflake_remove_mark()");
+    standby.connect_to("app").run("DROP TABLE own.users");
     for database in ["app", "owned", "postgres"] {
-        standby.connect_to(database).batch_execute("DROP EXTENSION IF EXISTS \"idgen\"").unwrap();
+        standby.connect_to(database).run("DROP EXTENSION IF EXISTS \"idgen\"");
     }
     drop(own);
-    standby.stop("fast");
-    standby.up();
+    standby.restart();
 }
 
 /// A newer image: each server gets its files while it is stopped, the standby first. Clients mint all the time,
@@ -269,7 +256,7 @@ fn a_newer_image_is_rolled_out() {
     server.follow(&standby, "twin");
     server.up();
     let mut client = standby.connect_to("app");
-    client.batch_execute(&update).unwrap();
+    client.run(&update);
     clients.wait_for_ids(500);
     clients.finish(&mut ledger);
 
@@ -288,7 +275,7 @@ fn data_moves_between_folders() {
     }
     let old = Image::of_today("image-of-the-old");
     let server = old.start();
-    server.connect().batch_execute("CREATE EXTENSION idgen VERSION '0.1.0'").unwrap();
+    server.run("CREATE EXTENSION idgen VERSION '0.1.0'");
     let moving = Moving::from(server);
     moving.old.stop("fast");
     let meanwhile = Image::of_today("image-meanwhile");
@@ -302,25 +289,24 @@ fn data_moves_between_folders() {
     drop(new);
 
     let installed = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
-    installed.connect().batch_execute("CREATE EXTENSION idgen VERSION '0.1.0'").unwrap();
+    installed.run("CREATE EXTENSION idgen VERSION '0.1.0'");
     let moving = Moving::from(installed);
     moving.go_on_by_dump(&image.start());
 }
 
-/// The names that the operator writes for the manifest: the replicas that it sees, those that it does not see, and
+/// Sets the names that the operator writes for the manifest: those of the replicas, whether it sees them or not, and of
 /// the primary.
 fn name_standbys(primary: &Server, names: &str) {
     let synchronous = &manifest("cluster.yaml")["postgresql"]["synchronous"];
     assert_eq!((text(&synchronous["method"]), text(&synchronous["dataDurability"])), ("any", "required"));
     let value = format!("ANY {} ({names})", synchronous["number"].as_i64().expect("a number"));
-    primary.configure(&[&format!("synchronous_standby_names = '{value}'")]);
-    primary.reload("synchronous_standby_names", &value);
-    primary.connect().batch_execute("CHECKPOINT").unwrap();
+    primary.set("synchronous_standby_names", &value);
+    primary.run("CHECKPOINT");
 }
 
-/// Promise 1 with the standbys of the manifest: ids need one of two. With one of them gone minting continues, with
-/// both gone it stops. The one that has all marks is promoted, as the quorum requires: with a clock that is behind,
-/// it begins after all ids, which the other one would repeat.
+/// Promise 1 with the standbys of the manifest: ids need one of two. Minting continues if one of them is gone, and
+/// stops if both are. The operator promotes the standby that has all marks, as the quorum requires. With a clock that
+/// is behind, that standby begins after all ids, and the other one would repeat some.
 #[test]
 fn one_of_two_standbys_has_each_mark() {
     let primary = Server::start(&["idgen.max_wait = 500ms", "wal_log_hints = on"]);
@@ -340,17 +326,14 @@ fn one_of_two_standbys_has_each_mark() {
     third.stop("fast");
     name_standbys(&primary, r#""c-2","c-3","c-1""#);
     pass();
-    let error = client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap_err();
-    assert_eq!(error.code().map(|code| code.code()), Some("40001"), "{error}");
+    assert_eq!(client.code("SELECT snowflake_next_id(1)"), "40001");
     third.up();
     let clients = Clients::start(4, &primary);
     clients.wait_for_ids(3000);
     primary.kill();
     second.up();
 
-    let mark = |server: &Server| -> i64 {
-        server.connect().query_one("SELECT mark FROM idgen_status", &[]).unwrap().get(0)
-    };
+    let mark = |server: &Server| -> i64 { server.value("SELECT mark FROM idgen_status") };
     assert!(mark(&second) < mark(&third), "the one that was gone has not all marks");
     third.set_clock(-1.0);
     third.promote();
@@ -358,8 +341,8 @@ fn one_of_two_standbys_has_each_mark() {
     name_standbys(&third, r#""c-2","c-1","c-3""#);
     let source = format!("{} application_name=c-2", third.target("postgres"));
     let mut follower = second.connect();
-    follower.batch_execute(&format!("ALTER SYSTEM SET primary_conninfo = '{source}'")).unwrap();
-    follower.batch_execute("SELECT pg_reload_conf()").unwrap();
+    follower.run(&format!("ALTER SYSTEM SET primary_conninfo = '{source}'"));
+    follower.run("SELECT pg_reload_conf()");
     clients.wait_for_ids(3000);
     clients.finish(&mut ledger);
 }

@@ -1,8 +1,8 @@
 /*
- * What other libraries do, for tests.
+ * For tests: the behavior of other libraries.
  *
  * late_commit(psql, sql) has another session do something, which it commits, or rolls back, in its transaction
- * callback, when the transaction here has ended: so do those that spread a transaction over several servers.
+ * callback, when the transaction here has ended: libraries that distribute transactions over servers do this.
  *
  * in_worker(library, sql) does something in a background worker, which shows nothing in pg_stat_activity.
  */

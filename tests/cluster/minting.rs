@@ -7,7 +7,7 @@ use std::thread;
 use postgres::Client;
 
 use crate::moment::within_seconds;
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
 const CLIENTS: usize = 8;
 const IDS: usize = 200_000;
@@ -67,7 +67,7 @@ fn eight_clients_on_one_shard() {
     assert_no_repeats(&ids);
 }
 
-/// The same over 64 shards, which every client visits in turn.
+/// Promises 1 and 2 over 64 shards, which every client visits in turn.
 #[test]
 fn eight_clients_on_64_shards() {
     let server = Server::start(&[]);
@@ -87,8 +87,8 @@ fn eight_clients_on_64_shards() {
 #[test]
 fn two_databases_on_one_shard() {
     let server = Server::start(&[]);
-    server.connect().batch_execute("CREATE DATABASE other").unwrap();
-    server.connect_to("other").batch_execute("CREATE EXTENSION idgen").unwrap();
+    server.run("CREATE DATABASE other");
+    server.connect_to("other").run("CREATE EXTENSION idgen");
     let clients = (0..CLIENTS).map(|n| server.connect_to(["postgres", "other"][n % 2])).collect();
     let ids = at_once(clients, |number, mut client| match number {
         0..4 => mint(&mut client, "snowflake_next_id(5)", 50_000),
@@ -110,7 +110,7 @@ fn leases_of_one_are_in_strict_order() {
     at_once(clients, |_, mut client| {
         // Longer leases of before must not survive the SET.
         mint(&mut client, "snowflake_next_id(5)", 1000);
-        client.batch_execute("SET idgen.max_lease = 1").unwrap();
+        client.run("SET idgen.max_lease = 1");
         let call = client.prepare("SELECT snowflake_next_id(5)").unwrap();
         let many = client.prepare("SELECT snowflake_next_id(5) FROM generate_series(1, 50)").unwrap();
         for round in 0..3000 {
@@ -124,7 +124,7 @@ fn leases_of_one_are_in_strict_order() {
     assert!(ids.is_sorted_by(|a, b| a < b));
 }
 
-/// Shared memory for the slots and the mark, in bytes. The pages say so: tests/house/pages.rs compares them.
+/// Shared memory for the slots and the mark, in bytes. The pages name this number: tests/lint/pages.rs compares them.
 const SHARED_MEMORY: i64 = 541_120;
 
 /// The price, however many connections there may be.
@@ -151,7 +151,7 @@ fn a_backend_is_killed_while_minting() {
         let pids: Vec<_> = (0..4)
             .map(|_| {
                 let mut client = server.reconnect();
-                let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+                let pid: i32 = client.value("SELECT pg_backend_pid()");
                 (pid, client)
             })
             .collect();
@@ -178,13 +178,13 @@ fn a_backend_is_killed_while_minting() {
     assert!(ids.iter().flatten().count() > 3 * 2000);
 }
 
-/// Promises 1 and 2: a timer of PostgreSQL that goes off at any point of a call does no harm. Its handler looks at the
+/// Promises 1 and 2: a timer of PostgreSQL that goes off at any point of a call does no harm. Its handler reads the
 /// clock too.
 #[test]
 fn timers_go_off_in_calls() {
     let server = Server::start(&["client_connection_check_interval = 1ms"]);
     let mut client = server.connect();
-    let pid = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let pid = client.value("SELECT pg_backend_pid()");
     let query = "SELECT count(DISTINCT id), min(id), max(id) FROM
                  (SELECT snowflake_next_id(5) AS id FROM generate_series(1, 300000) OFFSET 0) AS minted";
     let minter = thread::spawn(move || {
@@ -209,13 +209,11 @@ fn timers_go_off_in_calls() {
 fn parallel_workers_mint() {
     let server = Server::start(&[]);
     let mut client = server.connect();
-    client
-        .batch_execute(
-            "CREATE TABLE t AS SELECT generate_series(1, 300000) AS n; ANALYZE t;
+    client.run(
+        "CREATE TABLE t AS SELECT generate_series(1, 300000) AS n; ANALYZE t;
              SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
              SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 3;",
-        )
-        .unwrap();
+    );
     let query = "SELECT count(*), count(DISTINCT id) FROM
                  (SELECT snowflake_next_id(n % 2) AS id, n FROM t OFFSET 0) AS minted WHERE id > 0";
     let plan: Vec<String> = client

@@ -1,4 +1,4 @@
-//! Moments, by the true clock and by one that nobody sets.
+//! Moments, by the true clock and by a clock that cannot be set.
 
 use std::sync::OnceLock;
 use std::thread;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -11,9 +12,10 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls};
 
 use crate::process::{client_program, example, house, release_bin, run, skipped, test_library};
-use crate::server::Server;
+use crate::server::{Server, Sql};
 use crate::shards::{
-    Diary, GONE, Load, MINT, TABLES, assert_rows, assert_unique_and_in_order, code, longest_outage, refusal,
+    Diary, GONE, Load, MINT, TABLES, assert_rows, assert_unique_and_in_order, longest_outage, refusal,
+    refused, refused_first,
 };
 
 pub fn move_shard(source: &Server, target: &Server, schema: &str, shard: &str) -> Command {
@@ -22,16 +24,29 @@ pub fn move_shard(source: &Server, target: &Server, schema: &str, shard: &str) -
     script
 }
 
-/// The same with more options, which come first.
+/// The move of shard 5 with options.
 pub fn move_with(options: &[&str], source: &Server, target: &Server) -> Command {
     let mut script = client_program(example("move-shard.sh"));
     script.args(options).args([&source.target("postgres"), &target.target("postgres"), "insta5", "5"]);
     script
 }
 
+/// The move of shard 5 without options.
+pub fn the_move(source: &Server, target: &Server) -> Command {
+    move_with(&[], source, target)
+}
+
+/// The output of a move that succeeds.
+fn printed(script: Command) -> String {
+    String::from_utf8_lossy(&run(script).stdout).into_owned()
+}
+
+/// A part of the call that restores the copy on the target, for [`Meddler::at`].
+const COPYING: &str = "COMMENT ON SCHEMA \"insta5_moving\"";
+
 /// A psql that is found before the real one. It runs a bash command before or after the call whose arguments and
 /// input match a bash pattern. In that command, $TOOL is the process of move-shard.sh.
-pub struct Meddler(std::path::PathBuf);
+pub struct Meddler(PathBuf);
 
 impl Meddler {
     pub fn new() -> Meddler {
@@ -66,6 +81,19 @@ exit $code
         bash.env("WHEN", when).env("AT", at).env("ACTION", action);
         bash
     }
+
+    /// Runs a move that is killed at that place.
+    pub fn kills(&self, script: &Command, when: &str, at: &str) {
+        run_until_killed(self.at(script, when, at, "kill -9 $TOOL"));
+    }
+
+    /// A command that pauses the move: it creates the first file, and waits for the second.
+    fn pause(&self) -> (PathBuf, PathBuf, String) {
+        let (begin, go_on) = (self.0.join("begin"), self.0.join("go_on"));
+        let action =
+            format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), go_on.display());
+        (begin, go_on, action)
+    }
 }
 
 impl Drop for Meddler {
@@ -74,30 +102,25 @@ impl Drop for Meddler {
     }
 }
 
-/// Runs a script that gets killed. Processes that it has started may live on.
+/// Runs a script that gets killed. Processes that it has started may continue.
 pub fn run_until_killed(mut script: Command) {
     let status = script.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     assert!(std::os::unix::process::ExitStatusExt::signal(&status) == Some(9), "{script:?}: {status}");
-}
-
-pub fn one<T: for<'a> postgres::types::FromSql<'a>>(server: &Server, sql: &str) -> T {
-    server.connect().query_one(sql, &[]).unwrap().get(0)
 }
 
 /// A source with the schema of shard 5, and a target that may not mint for that shard.
 fn two_servers() -> (Server, Server) {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
-    source.connect().batch_execute(TABLES).unwrap();
+    source.run(TABLES);
     (source, target)
 }
 
-/// Does something while a move has closed the schema, which then comes to its end.
+/// Does something while a move has closed the schema. The move then ends.
 fn meanwhile_closed(source: &Server, target: &Server, act: impl FnOnce()) {
     let meddler = Meddler::new();
-    let (begin, go_on) = (meddler.0.join("begin"), meddler.0.join("go_on"));
-    let action = format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), go_on.display());
-    let script = meddler.at(&move_with(&[], source, target), "after", "LOCK TABLE ONLY", &action);
+    let (begin, go_on, action) = meddler.pause();
+    let script = meddler.at(&the_move(source, target), "after", "LOCK TABLE ONLY", &action);
     let first = thread::spawn(move || run(script));
     while !begin.exists() {
         assert!(!first.is_finished(), "{:?}", first.join());
@@ -112,16 +135,18 @@ fn meanwhile_closed(source: &Server, target: &Server, act: impl FnOnce()) {
 fn place(server: &Server) -> (String, String) {
     let schemas = "SELECT coalesce(string_agg(nspname, ' ' ORDER BY nspname), '') FROM pg_namespace
                    WHERE nspname LIKE 'insta5%'";
-    (one(server, schemas), one(server, "SHOW idgen.allowed_shards"))
+    (server.value(schemas), server.value("SHOW idgen.allowed_shards"))
 }
 
 /// Every row of the schema.
 fn rows(server: &Server) -> String {
-    one(
-        server,
-        "SELECT md5(string_agg(r, ',' ORDER BY r))
-         FROM (SELECT u::text FROM insta5.users AS u UNION ALL SELECT p::text FROM insta5.photos AS p) AS all_rows (r)",
-    )
+    server.value("SELECT md5(string_agg(r, ',' ORDER BY r))
+         FROM (SELECT u::text FROM insta5.users AS u UNION ALL SELECT p::text FROM insta5.photos AS p) AS all_rows (r)")
+}
+
+/// The state that a move that is undone restores.
+fn state(source: &Server, target: &Server) -> ((String, String), (String, String), String) {
+    (place(source), place(target), rows(source))
 }
 
 /// A shard moves to another server while clients write: no row is lost, no id minted twice, every id of the
@@ -132,7 +157,7 @@ fn a_shard_moves_under_load() {
     // Two seconds behind: the ids of the target must be greater all the same.
     let target = Server::start(&["idgen.allowed_shards = '100-199'", "idgen.max_ahead = 20s"]);
     target.set_clock(-2.0);
-    source.connect().batch_execute(TABLES).unwrap();
+    source.run(TABLES);
     let mut js_ids = Vec::new();
 
     let mut slow = Diary::default();
@@ -142,11 +167,11 @@ fn a_shard_moves_under_load() {
         let mut client = source.connect();
         let mut transaction = client.transaction().unwrap();
         let user = "INSERT INTO insta5.users (client) VALUES (1) RETURNING id";
-        let row: i64 = transaction.query_one(user, &[]).unwrap().get(0);
+        let row: i64 = transaction.value(user);
         slow.rows.push(row);
         slow.ids.push((row, true));
         thread::scope(|scope| {
-            let script = scope.spawn(|| run(move_shard(&source, &target, "insta5", "5")));
+            let script = scope.spawn(|| run(the_move(&source, &target)));
             thread::sleep(Duration::from_secs(2));
             let long = "SELECT snowflake_next_id(5), snowflake_next_id_js(5), pg_sleep(0.1)
                         FROM generate_series(1, 60)";
@@ -160,7 +185,7 @@ fn a_shard_moves_under_load() {
         });
     });
     println!("the longest outage of a client: {:?}", longest_outage(&diaries));
-    js_ids.push(target.connect().query_one("SELECT snowflake_next_id_js(5)", &[]).unwrap().get(0));
+    js_ids.push(target.value("SELECT snowflake_next_id_js(5)"));
     assert!(js_ids.is_sorted_by(|a, b| a < b), "JavaScript-safe ids of source and target: {js_ids:?}");
     diaries.push(slow);
 
@@ -172,87 +197,76 @@ fn a_shard_moves_under_load() {
     assert!(last < next, "{last} of the source, {next} of the target");
 
     let (mut old, mut new) = (source.connect(), target.connect());
-    assert_eq!(code(&mut old, "SELECT snowflake_next_id(5)"), "55000");
+    assert_eq!(old.code("SELECT snowflake_next_id(5)"), "55000");
     old.query_one("SELECT snowflake_next_id(6)", &[]).unwrap();
     new.query_one("SELECT snowflake_next_id(5)", &[]).unwrap();
-    let show = |client: &mut Client| -> String {
-        client.query_one("SHOW idgen.allowed_shards", &[]).unwrap().get(0)
-    };
+    let show = |client: &mut Client| -> String { client.value("SHOW idgen.allowed_shards") };
     assert_eq!((show(&mut old).as_str(), show(&mut new).as_str()), ("0-4,6-8191", "5,100-199"));
-    old.batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
+    old.run("DROP SCHEMA insta5_moved CASCADE");
 
     // And back again: the numbers continue.
     let greatest = ids().max().unwrap().0;
-    run(move_shard(&target, &source, "insta5", "5"));
-    let id: i64 = old.query_one("INSERT INTO insta5.users DEFAULT VALUES RETURNING id", &[]).unwrap().get(0);
+    run(the_move(&target, &source));
+    let id: i64 = old.value("INSERT INTO insta5.users DEFAULT VALUES RETURNING id");
     assert!(id > greatest);
     assert_eq!(show(&mut source.connect()), "0-8191");
 }
 
-/// What goes wrong on the way is undone: the source has the shard, its rows and its clients as before.
+/// A move that fails is undone: the source has the shard, its rows and its clients as before.
 #[test]
 fn a_move_that_fails_is_undone() {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '100-199'"]);
     let mut client = source.connect();
-    client.batch_execute(TABLES).unwrap();
+    client.run(TABLES);
     // The target takes no row, which shows only when they are restored.
     let function = "CREATE FUNCTION public.accepted() RETURNS boolean LANGUAGE sql AS 'SELECT ";
-    client
-        .batch_execute(&format!(
-            "{function} true';
+    client.run(&format!(
+        "{function} true';
              CREATE TABLE insta5.moods (id bigint DEFAULT snowflake_next_id(5), CHECK (public.accepted()));
              INSERT INTO insta5.moods DEFAULT VALUES;"
-        ))
-        .unwrap();
-    target.connect().batch_execute(&format!("{function} false'")).unwrap();
+    ));
+    target.run(&format!("{function} false'"));
     let diaries = Load { servers: &[&source], mint: MINT, retried: &GONE }.during(|| {
-        let said = refusal(move_shard(&source, &target, "insta5", "5"));
-        assert!(said.contains("moods_check") && said.contains("undone: the source has the shard"), "{said}");
+        refused(the_move(&source, &target), &["moods_check", "undone: the source has the shard"]);
     });
     assert_unique_and_in_order(&diaries);
     assert_rows(&source, &diaries);
     let mut other = target.connect();
-    assert_eq!(code(&mut other, "SELECT snowflake_next_id(5)"), "55000");
+    assert_eq!(other.code("SELECT snowflake_next_id(5)"), "55000");
     let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'insta5%'";
-    assert_eq!(other.query_one(schemas, &[]).unwrap().get::<_, i64>(0), 0);
-    assert_eq!(client.query_one("SHOW idgen.allowed_shards", &[]).unwrap().get::<_, String>(0), "1-9");
+    assert_eq!(other.value::<i64>(schemas), 0);
+    assert_eq!(client.value::<String>("SHOW idgen.allowed_shards"), "1-9");
 }
 
 /// A shard does not move while some process may still mint for it on the source with the old configuration: a
-/// session that hides what it does, a WAL sender that runs SQL, a background worker that shows nothing.
+/// session that hides its queries, a WAL sender that runs SQL, or a background worker that shows nothing.
 #[test]
 fn a_move_waits_for_whoever_may_still_mint() {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '100-199'"]);
     let mut keeper = source.connect();
-    keeper.batch_execute(TABLES).unwrap();
+    keeper.run(TABLES);
     let mint = "SELECT pg_advisory_lock(1), snowflake_next_id(5)";
     let waiting = "FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-    let mut script = move_shard(&source, &target, "insta5", "5");
+    let mut script = the_move(&source, &target);
     script.env("COMMAND_TIMEOUT", "1");
 
     // Commands that run before the schema is closed keep it open.
-    keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+    keeper.run("SELECT pg_advisory_lock(1)");
     let mut other = source.connect();
     let session = thread::spawn(move || other.batch_execute(mint));
     source.wait_until(&format!("SELECT count(*) = 1 {waiting}"));
-    let said = refusal(script);
-    assert!(
-        said.contains("before the schema was closed are still running") && !said.contains("closing"),
-        "{said}"
-    );
-    keeper.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+    refused_first(script, &["before the schema was closed are still running"]);
+    keeper.run("SELECT pg_advisory_unlock(1)");
     session.join().unwrap().unwrap();
-    keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+    keeper.run("SELECT pg_advisory_lock(1)");
 
-    // What begins after that look, and before the shard is withdrawn.
+    // Commands that begin after that check, and before the shard is withdrawn.
     let meddler = Meddler::new();
     let waits = |keeper: &mut Client, who: &str, start: &mut dyn FnMut()| {
-        let (begin, begun) = (meddler.0.join("begin"), meddler.0.join("begun"));
-        let action =
-            format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), begun.display());
-        let mut script = meddler.at(&move_with(&[], &source, &target), "before", "LOCK TABLE ONLY", &action);
+        let (begin, begun, action) = meddler.pause();
+        let mut script = meddler.at(&the_move(&source, &target), "before", "LOCK TABLE ONLY", &action);
         script.env("COMMAND_TIMEOUT", "1");
         let run = thread::spawn(move || refusal(script));
         while !begin.exists() {
@@ -270,9 +284,9 @@ fn a_move_waits_for_whoever_may_still_mint() {
         );
         fs::remove_file(begin).unwrap();
         fs::remove_file(begun).unwrap();
-        keeper.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+        keeper.run("SELECT pg_advisory_unlock(1)");
         source.wait_until("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'");
-        keeper.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+        keeper.run("SELECT pg_advisory_lock(1)");
     };
 
     let hidden = format!("{} options='-c track_activities=off'", source.target("postgres"));
@@ -291,7 +305,7 @@ fn a_move_waits_for_whoever_may_still_mint() {
             let worker = format!(
                 "CREATE FUNCTION in_worker(library text, sql text) RETURNS void AS '{library}' LANGUAGE C"
             );
-            keeper.batch_execute(&worker).unwrap();
+            keeper.run(&worker);
             waits(&mut keeper, "a background worker", &mut || {
                 source.connect().query_one("SELECT in_worker($1, $2)", &[&library, &mint]).unwrap();
             });
@@ -299,7 +313,7 @@ fn a_move_waits_for_whoever_may_still_mint() {
     }
 
     // A command in a database without the extension mints nothing, and idle sessions do not matter.
-    keeper.batch_execute("CREATE DATABASE elsewhere").unwrap();
+    keeper.run("CREATE DATABASE elsewhere");
     let mut elsewhere = source.connect_to("elsewhere");
     let canceller = elsewhere.cancel_token();
     let asleep = thread::spawn(move || elsewhere.batch_execute("SELECT pg_sleep(600)"));
@@ -308,115 +322,98 @@ fn a_move_waits_for_whoever_may_still_mint() {
                        AND pid <> pg_backend_pid()",
     );
     let _idle = source.connect();
-    run(move_shard(&source, &target, "insta5", "5"));
+    run(the_move(&source, &target));
     canceller.cancel_query(NoTls).unwrap();
     asleep.join().unwrap().unwrap_err();
 }
 
-/// What would go wrong is refused before anything is changed.
+/// A move that would fail is refused before anything is changed.
 #[test]
 fn a_move_is_checked_first() {
     let source = Server::start(&[]);
     let mut client = source.connect();
-    client.batch_execute(TABLES).unwrap();
-    let refused = |target: &Server, why: &str| {
-        let said = refusal(move_shard(&source, target, "insta5", "5"));
-        assert!(said.contains(why) && !said.contains("closing"), "{said}");
+    client.run(TABLES);
+    let check = |target: &Server, why: &str| {
+        refused_first(the_move(&source, target), &[why]);
     };
     let of_another_epoch =
         Server::start(&["idgen.allowed_shards = '1'", "idgen.epoch = '2024-01-01T00:00:00Z'"]);
-    refused(&of_another_epoch, "different values of idgen.epoch");
+    check(&of_another_epoch, "different values of idgen.epoch");
     let target = Server::start(&[]);
-    refused(&target, "may mint for shard 5");
-    target.configure(&["idgen.allowed_shards = '1-5'"]);
-    target.reload("idgen.allowed_shards", "1-5");
-    refused(&target, "may mint for shard 5");
-    target.configure(&["idgen.allowed_shards = '1-4'"]);
-    target.reload("idgen.allowed_shards", "1-4");
+    check(&target, "may mint for shard 5");
+    target.set("idgen.allowed_shards", "1-5");
+    check(&target, "may mint for shard 5");
+    target.set("idgen.allowed_shards", "1-4");
 
-    source.configure(&["idgen.allowed_shards = '1-4'"]);
-    source.reload("idgen.allowed_shards", "1-4");
-    refused(
+    source.set("idgen.allowed_shards", "1-4");
+    check(
         &target,
         "the source may not mint for shard 5, so there is nothing to move. If it should: \
                       ALTER SYSTEM SET idgen.allowed_shards = '1-5'",
     );
-    source.configure(&["idgen.allowed_shards = ''"]);
-    source.reload("idgen.allowed_shards", "");
+    source.set("idgen.allowed_shards", "");
 
-    client.batch_execute("CREATE VIEW public.everybody AS SELECT * FROM insta5.users").unwrap();
-    refused(&target, "use objects in it: rule _RETURN on view public.everybody");
-    client.batch_execute("DROP VIEW public.everybody").unwrap();
-    client.batch_execute("CREATE TABLE public.likes (photo_id bigint REFERENCES insta5.photos)").unwrap();
-    refused(&target, "use objects in it: constraint likes_photo_id_fkey");
-    client.batch_execute("DROP TABLE public.likes").unwrap();
-    client.batch_execute("CREATE TABLE public.other (id bigint DEFAULT snowflake_next_id(5))").unwrap();
-    refused(&target, "other schemas of the source mint for shard 5: public");
-    client.batch_execute("DROP TABLE public.other").unwrap();
-    client.batch_execute("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(6)").unwrap();
-    refused(&target, "mints for other shards too: 6");
-    client.batch_execute("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(5)").unwrap();
-    source.configure(&["idgen.allowed_shards = '5'"]);
-    source.reload("idgen.allowed_shards", "5");
-    refused(&target, "an empty list would mean all");
+    client.run("CREATE VIEW public.everybody AS SELECT * FROM insta5.users");
+    check(&target, "use objects in it: rule _RETURN on view public.everybody");
+    client.run("DROP VIEW public.everybody");
+    client.run("CREATE TABLE public.likes (photo_id bigint REFERENCES insta5.photos)");
+    check(&target, "use objects in it: constraint likes_photo_id_fkey");
+    client.run("DROP TABLE public.likes");
+    client.run("CREATE TABLE public.other (id bigint DEFAULT snowflake_next_id(5))");
+    check(&target, "other schemas of the source mint for shard 5: public");
+    client.run("DROP TABLE public.other");
+    client.run("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(6)");
+    check(&target, "mints for other shards too: 6");
+    client.run("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(5)");
+    source.set("idgen.allowed_shards", "5");
+    check(&target, "an empty list would mean all");
 
-    source.configure(&["idgen.allowed_shards = '3-5, 7'"]);
-    source.reload("idgen.allowed_shards", "3-5, 7");
+    source.set("idgen.allowed_shards", "3-5, 7");
 
-    // What the target lacks: a type, and a row that a foreign key references.
-    client
-        .batch_execute(
-            "CREATE TYPE public.mood AS ENUM ('fine');
+    // The target lacks a type, and a row that a foreign key references.
+    client.run(
+        "CREATE TYPE public.mood AS ENUM ('fine');
              CREATE TABLE insta5.moods (id bigint DEFAULT snowflake_next_id(5), mood public.mood);",
-        )
-        .unwrap();
-    refused(&target, "type \"public.mood\" does not exist");
+    );
+    check(&target, "type \"public.mood\" does not exist");
     let countries = "CREATE TABLE public.countries (region text, code text, PRIMARY KEY (region, code))";
-    client
-        .batch_execute(&format!(
-            "DROP TABLE insta5.moods;
+    client.run(&format!(
+        "DROP TABLE insta5.moods;
              {countries};
              INSERT INTO public.countries VALUES ('e', 'at'), ('e', E'b\t');
              CREATE TABLE insta5.\"Homes\" (code text, region text,
                                             FOREIGN KEY (region, code) REFERENCES public.countries);
              INSERT INTO insta5.\"Homes\" VALUES ('at', 'e'), ('at', 'e'), (E'b\t', 'e'), ('zz', NULL);"
-        ))
-        .unwrap();
+    ));
     let mut at_target = target.connect();
-    at_target
-        .batch_execute(&format!("{countries}; INSERT INTO public.countries VALUES ('e', E'b\t')"))
-        .unwrap();
-    refused(&target, "foreign key Homes_region_code_fkey: the target lacks 1 of the rows that it references");
-    at_target.batch_execute("INSERT INTO public.countries VALUES ('e', 'at')").unwrap();
+    at_target.run(&format!("{countries}; INSERT INTO public.countries VALUES ('e', E'b\t')"));
+    check(&target, "foreign key Homes_region_code_fkey: the target lacks 1 of the rows that it references");
+    at_target.run("INSERT INTO public.countries VALUES ('e', 'at')");
 
-    // What would hold its locks for ever, and what would hold them for long.
-    source.configure(&["max_prepared_transactions = 1"]);
-    source.stop("fast");
-    source.up();
+    // A prepared transaction would hold its locks for ever, and an idle one for long.
+    source.restart_with(&["max_prepared_transactions = 1"]);
     let mut client = source.connect();
-    client
-        .batch_execute("BEGIN; INSERT INTO insta5.users DEFAULT VALUES; PREPARE TRANSACTION 'it''s mine'")
-        .unwrap();
-    refused(&target, "COMMIT or ROLLBACK PREPARED 'it''s mine'");
-    client.batch_execute("ROLLBACK PREPARED 'it''s mine'").unwrap();
-    client.batch_execute("SET application_name = 'coffee break'; BEGIN; TABLE insta5.users").unwrap();
-    let mut script = move_shard(&source, &target, "insta5", "5");
+    client.run("BEGIN; INSERT INTO insta5.users DEFAULT VALUES; PREPARE TRANSACTION 'it''s mine'");
+    check(&target, "COMMIT or ROLLBACK PREPARED 'it''s mine'");
+    client.run("ROLLBACK PREPARED 'it''s mine'");
+    client.run("SET application_name = 'coffee break'; BEGIN; TABLE insta5.users");
+    let mut script = the_move(&source, &target);
     script.env("CLOSE_TIMEOUT", "2");
     let said = refusal(script);
-    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let pid: i32 = client.value("SELECT pg_backend_pid()");
     let blocker = format!(
         "Transactions in its tables: pid {pid} (coffee break, idle in transaction, in its transaction"
     );
     assert!(said.contains(&blocker), "{said}");
-    client.batch_execute("COMMIT").unwrap();
+    client.run("COMMIT");
 
-    // A clock that the ids would have to wait for longer than clients would.
+    // The ids would have to wait for this clock for longer than clients would.
     target.set_clock(-60.0);
-    refused(&target, "the clock of the target is too far behind");
+    check(&target, "the clock of the target is too far behind");
     target.set_clock(0.0);
 
     // A server that is not there is named, and no password is shown.
-    let mut script = move_shard(&source, &target, "insta5", "5");
+    let mut script = the_move(&source, &target);
     let wrong = format!("{} port=1 password=secret", target.target("postgres"));
     let mut away = client_program(script.get_program());
     away.args([&source.target("postgres"), &wrong, "insta5", "5"]);
@@ -425,20 +422,18 @@ fn a_move_is_checked_first() {
     script.args(["6"]);
     assert!(refusal(script).contains("--source-standby CONNECTION"));
 
-    // What does not come along is named. Nothing is in the way any more, not even a name that needs quotes.
-    client.batch_execute("CREATE PUBLICATION news FOR TABLE insta5.users").unwrap();
-    source.configure(&["idgen.allowed_shards = '3-5, 7'"]);
-    source.reload("idgen.allowed_shards", "3-5, 7");
+    // The script names what it does not move. The move succeeds now, even with a name that needs quotes.
+    client.run("CREATE PUBLICATION news FOR TABLE insta5.users");
+    source.set("idgen.allowed_shards", "3-5, 7");
     let name = r#"Insta's "5" $1"#;
-    client.batch_execute(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#).unwrap();
-    let said = run(move_shard(&source, &target, name, "5"));
-    assert!(String::from_utf8_lossy(&said.stdout).contains("publications are not moved: news"));
+    client.run(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#);
+    assert!(printed(move_shard(&source, &target, name, "5")).contains("publications are not moved: news"));
     let mut new = target.connect();
     let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = $1";
     assert_eq!(new.query_one(shards, &[&name]).unwrap().get::<_, i32>(0), 5);
     let show = "SHOW idgen.allowed_shards";
-    assert_eq!(source.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "3-4,7");
-    assert_eq!(target.connect().query_one(show, &[]).unwrap().get::<_, String>(0), "1-5");
+    assert_eq!(source.value::<String>(show), "3-4,7");
+    assert_eq!(target.value::<String>(show), "1-5");
 }
 
 /// A move that is killed after any step can be undone or finished: until the target may mint, the source has
@@ -451,14 +446,13 @@ fn a_move_that_is_killed_is_undone_or_finished() {
         Server::start(&["idgen.allowed_shards = '10-19'"]),
     ];
     let (mut source, mut target) = (&servers[0], &servers[1]);
-    source.connect().batch_execute(TABLES).unwrap();
+    source.run(TABLES);
     let meddler = Meddler::new();
-    let kill = "kill -9 $TOOL";
     let steps = [
         ("after", "LOCK TABLE ONLY", true),
         ("after", "SOURCE*ALTER SYSTEM SET", true),
         // The restore continues, and commits.
-        ("before", "COMMENT ON SCHEMA \"insta5_moving\"", true),
+        ("before", COPYING, true),
         ("after", "snowflake_advance", true),
         ("before", "TARGET*ALTER SYSTEM SET", false),
         ("after", "TARGET*ALTER SYSTEM SET", false),
@@ -467,17 +461,16 @@ fn a_move_that_is_killed_is_undone_or_finished() {
     ];
     for (when, at, can_be_undone) in steps {
         let at = &at.replace("SOURCE", &source.host()).replace("TARGET", &target.host());
-        let before = (place(source), place(target), rows(source));
-        let breaks_off = || run_until_killed(meddler.at(&move_with(&[], source, target), when, at, kill));
+        let before = state(source, target);
+        let breaks_off = || meddler.kills(&the_move(source, target), when, at);
         let resumed = |how: &str| move_with(&[how], source, target);
         println!("killed {when} {at}");
         breaks_off();
         if can_be_undone {
-            let said = refusal(move_with(&[], source, target));
-            assert!(said.contains("ALTER SCHEMA \"insta5_moving\" RENAME TO \"insta5\""), "{said}");
+            refused(the_move(source, target), &["ALTER SCHEMA \"insta5_moving\" RENAME TO \"insta5\""]);
             run(resumed("--undo"));
-            assert_eq!((place(source), place(target), rows(source)), before, "undone {when} {at}");
-            one::<i64>(source, "SELECT snowflake_next_id(5)");
+            assert_eq!(state(source, target), before, "undone {when} {at}");
+            source.value::<i64>("SELECT snowflake_next_id(5)");
             breaks_off();
         } else {
             assert!(refusal(resumed("--undo")).contains("--finish is the only way"));
@@ -485,64 +478,61 @@ fn a_move_that_is_killed_is_undone_or_finished() {
         run(resumed("--finish"));
         assert_eq!(rows(target), before.2);
         assert_eq!(place(source).0, "insta5_moved");
-        assert_eq!(code(&mut source.connect(), "SELECT snowflake_next_id(5)"), "55000");
-        let greatest: i64 = one(target, "SELECT max(id) FROM insta5.photos");
-        assert!(greatest < one(target, "SELECT snowflake_next_id(5)"));
-        source.connect().batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
+        assert_eq!(source.code("SELECT snowflake_next_id(5)"), "55000");
+        let greatest: i64 = target.value("SELECT max(id) FROM insta5.photos");
+        assert!(greatest < target.value("SELECT snowflake_next_id(5)"));
+        source.run("DROP SCHEMA insta5_moved CASCADE");
         (source, target) = (target, source);
     }
 }
 
-/// Sessions left by a killed run do not complete behind the back of the run that undoes it.
+/// Sessions left by a killed run do not complete while another run undoes the move.
 #[test]
 fn what_a_killed_move_has_left_at_work_is_ended() {
     let (source, target) = two_servers();
-    let before = (place(&source), place(&target), rows(&source));
+    let before = state(&source, &target);
     // The restore waits for the name of its schema.
     let mut holder = target.connect();
-    holder.batch_execute("BEGIN; CREATE SCHEMA insta5_moving").unwrap();
+    holder.run("BEGIN; CREATE SCHEMA insta5_moving");
     let meddler = Meddler::new();
-    let script = move_with(&[], &source, &target);
-    run_until_killed(meddler.at(&script, "before", "COMMENT ON SCHEMA \"insta5_moving\"", "kill -9 $TOOL"));
+    let script = the_move(&source, &target);
+    meddler.kills(&script, "before", COPYING);
     target.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
-    let said = run(move_with(&["--undo"], &source, &target));
-    assert!(String::from_utf8_lossy(&said.stdout).contains("still at work for this move on the target"));
-    holder.batch_execute("ROLLBACK").unwrap();
-    assert_eq!((place(&source), place(&target), rows(&source)), before);
-    run(move_shard(&source, &target, "insta5", "5"));
+    assert!(
+        printed(move_with(&["--undo"], &source, &target))
+            .contains("still at work for this move on the target")
+    );
+    holder.run("ROLLBACK");
+    assert_eq!(state(&source, &target), before);
+    run(the_move(&source, &target));
 }
 
-/// The target goes down while rows are copied: the source is open again at once, and what may be left is told. A
-/// source that is told to undo needs no target.
+/// The target goes down while rows are copied: the source is open again at once, and the script says what may be left
+/// on the target. To undo a move on the source, no target is needed.
 #[test]
 fn a_move_to_a_server_that_dies_is_undone() {
     let (source, target) = two_servers();
     let before = (place(&source), rows(&source));
     let meddler = Meddler::new();
     // The line of the postmaster in its file is the first.
-    let postmaster: String = one(&target, "SELECT split_part(pg_read_file('postmaster.pid'), E'\n', 1)");
-    let script = move_with(&[], &source, &target);
-    let said = refusal(meddler.at(
-        &script,
-        "before",
-        "COMMENT ON SCHEMA \"insta5_moving\"",
-        &format!("kill -9 {postmaster}; sleep 1"),
-    ));
+    let postmaster: String = target.value("SELECT split_part(pg_read_file('postmaster.pid'), E'\n', 1)");
+    let script = the_move(&source, &target);
+    let said = refusal(meddler.at(&script, "before", COPYING, &format!("kill -9 {postmaster}; sleep 1")));
     let (undone, left) =
         (said.find("undone: the source has the shard"), said.find("still to be done on the target"));
     assert!(undone.is_some() && undone < left, "{said}");
     assert_eq!((place(&source), rows(&source)), before);
     target.up();
 
-    run_until_killed(meddler.at(&script, "after", "LOCK TABLE ONLY", "kill -9 $TOOL"));
+    meddler.kills(&script, "after", "LOCK TABLE ONLY");
     target.stop("fast");
-    let said = run(move_with(&["--undo"], &source, &target));
     assert!(
-        String::from_utf8_lossy(&said.stdout).contains("DROP SCHEMA IF EXISTS \"insta5_moving\" CASCADE;")
+        printed(move_with(&["--undo"], &source, &target))
+            .contains("DROP SCHEMA IF EXISTS \"insta5_moving\" CASCADE;")
     );
     assert_eq!((place(&source), rows(&source)), before);
     target.up();
-    run(move_shard(&source, &target, "insta5", "5"));
+    run(the_move(&source, &target));
 }
 
 /// The lists of standbys are changed too: after promotions on both sides, only that of the target mints. A standby
@@ -552,36 +542,30 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     let (source, target) = two_servers();
     let (old, new) = (source.standby("old"), target.standby("new"));
     let (old_target, new_target) = (old.target("postgres"), new.target("postgres"));
-    let refused = |options: &[&str], why: &str| {
-        let said = refusal(move_with(options, &source, &target));
-        assert!(said.contains(why) && !said.contains("closing"), "{said}");
+    let check = |options: &[&str], why: &str| {
+        refused_first(move_with(options, &source, &target), &[why]);
     };
-    refused(
+    check(
         &[],
         "the source has standbys that were not named. Name each with --source-standby: old at the same machine",
     );
-    refused(&["--source-standby", &old_target], "the target has standbys that were not named");
-    refused(&["--source-standby", &old_target, "--source-standby", &old_target], "was given twice");
-    refused(
+    check(&["--source-standby", &old_target], "the target has standbys that were not named");
+    check(&["--source-standby", &old_target, "--source-standby", &old_target], "was given twice");
+    check(
         &["--source-standby", &target.target("postgres")],
         "what was given as standby 1 of the source is none",
     );
-    new.configure(&["idgen.allowed_shards = ''"]);
-    new.reload("idgen.allowed_shards", "");
+    new.set("idgen.allowed_shards", "");
     let both = ["--source-standby", &old_target[..], "--target-standby", &new_target];
-    refused(&both, "standby 1 of the target differs from that of the target");
-    new.configure(&["idgen.allowed_shards = '10-19'"]);
-    new.reload("idgen.allowed_shards", "10-19");
+    check(&both, "standby 1 of the target differs from that of the target");
+    new.set("idgen.allowed_shards", "10-19");
 
     // After an undo, the list of the standby is as before too.
     let meddler = Meddler::new();
-    let said = refusal(meddler.at(
-        &move_with(&both, &source, &target),
-        "before",
-        "COMMENT ON SCHEMA \"insta5_moving\"",
-        "exit 1",
-    ));
-    assert!(said.contains("undone: the source has the shard"), "{said}");
+    refused(
+        meddler.at(&move_with(&both, &source, &target), "before", COPYING, "exit 1"),
+        &["undone: the source has the shard"],
+    );
     assert_eq!(place(&old), place(&source));
     let before = rows(&source);
     run(move_with(&both, &source, &target));
@@ -593,23 +577,22 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     assert_eq!(place(&old), ("insta5_moved".into(), "1-4,6-9".into()));
     assert_eq!(place(&new), ("insta5".into(), "5,10-19".into()));
     assert_eq!(rows(&new), before);
-    assert_eq!(code(&mut old.connect(), "SELECT snowflake_next_id(5)"), "55000");
-    one::<i64>(&new, "SELECT snowflake_next_id(5)");
+    assert_eq!(old.code("SELECT snowflake_next_id(5)"), "55000");
+    new.value::<i64>("SELECT snowflake_next_id(5)");
 }
 
 /// If something else manages the configuration, a program sets the lists, and ALTER SYSTEM changes nothing.
 #[test]
 fn a_program_may_set_the_lists() {
     let (source, target) = two_servers();
-    source.connect().batch_execute("SET application_name = 'Patroni heartbeat'; SELECT 1").unwrap();
+    source.run("SET application_name = 'Patroni heartbeat'; SELECT 1");
     let mut patroni = source.connect();
-    patroni.batch_execute("SET application_name = 'Patroni heartbeat'").unwrap();
-    let said = refusal(move_with(&[], &source, &target));
-    assert!(said.contains("the source is run by Patroni") && !said.contains("closing"), "{said}");
+    patroni.run("SET application_name = 'Patroni heartbeat'");
+    refused_first(the_move(&source, &target), &["the source is run by Patroni"]);
 
     let meddler = Meddler::new();
     let program = meddler.0.join("set-list");
-    let file = |server: &Server| one::<String>(server, "SHOW config_file");
+    let file = |server: &Server| server.value::<String>("SHOW config_file");
     let text = format!(
         "#!/bin/bash -e\nsource={} target={}\necho \"idgen.allowed_shards = '$2'\" >>\"${{!1}}\"\n\
          kill -HUP \"$(head -n1 \"$(dirname \"${{!1}}\")/postmaster.pid\")\"\n",
@@ -623,19 +606,17 @@ fn a_program_may_set_the_lists() {
     assert_eq!(place(&target), ("insta5".into(), "5,10-19".into()));
     for server in [&source, &target] {
         let set = "SELECT count(*) FROM pg_file_settings WHERE name = 'idgen.allowed_shards' AND sourcefile LIKE '%auto.conf'";
-        assert_eq!(one::<i64>(server, set), 0);
+        assert_eq!(server.value::<i64>(set), 0);
     }
 }
 
-/// Two runs for one schema do not meet.
+/// A run refuses to begin while another one works on the same schema.
 #[test]
 fn one_move_of_a_schema_at_a_time() {
     let (source, target) = two_servers();
     meanwhile_closed(&source, &target, || {
         for how in ["--undo", "--finish"] {
-            assert!(
-                refusal(move_with(&[how], &source, &target)).contains("another run is at work on insta5")
-            );
+            refused(move_with(&[how], &source, &target), &["another run is at work on insta5"]);
         }
     });
     assert_eq!(place(&target).0, "insta5");
@@ -646,24 +627,19 @@ fn one_move_of_a_schema_at_a_time() {
 #[test]
 fn one_move_at_a_time_on_a_server() {
     let (source, target) = two_servers();
-    source
-        .connect()
-        .batch_execute(
-            "CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))",
-        )
-        .unwrap();
+    source.run("CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))");
     meanwhile_closed(&source, &target, || {
-        let said = refusal(move_shard(&source, &target, "insta6", "6"));
-        assert!(said.contains("another move is at work on the source: move-shard 5 of"), "{said}");
+        refused(
+            move_shard(&source, &target, "insta6", "6"),
+            &["another move is at work on the source: move-shard 5 of"],
+        );
         let elsewhere = Server::start(&["idgen.allowed_shards = '6'"]);
         elsewhere
-            .connect()
-            .batch_execute(
-                "CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))",
-            )
-            .unwrap();
-        let said = refusal(move_shard(&elsewhere, &target, "insta6", "6"));
-        assert!(said.contains("another move is at work on the target: move-shard 5 of"), "{said}");
+            .run("CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))");
+        refused(
+            move_shard(&elsewhere, &target, "insta6", "6"),
+            &["another move is at work on the target: move-shard 5 of"],
+        );
     });
     run(move_shard(&source, &target, "insta6", "6"));
     assert_eq!(place(&source).1, "1-4,7-9");
@@ -676,9 +652,7 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     let (source, target) = two_servers();
     let before = rows(&source);
     let meddler = Meddler::new();
-    let breaks_off = |when: &str, at: &str| {
-        run_until_killed(meddler.at(&move_with(&[], &source, &target), when, at, "kill -9 $TOOL"))
-    };
+    let breaks_off = |when: &str, at: &str| meddler.kills(&the_move(&source, &target), when, at);
     let wrong = |how: &str, source: &Server, target: &Server, shard: &str| {
         let mut script = client_program(example("move-shard.sh"));
         script.args([how, &source.target("postgres"), &target.target("postgres"), "insta5", shard]);
@@ -696,17 +670,15 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
         assert!(wrong(how, &target, &source, "5").contains("are source and target the right way round?"));
     }
     // A list that contains the shard twice.
-    target.configure(&["idgen.allowed_shards = '1-9, 5'"]);
-    target.reload("idgen.allowed_shards", "1-9, 5");
+    target.set("idgen.allowed_shards", "1-9, 5");
     assert!(wrong("--undo", &source, &target, "5").contains("the target may mint for shard 5"));
-    target.configure(&["idgen.allowed_shards = '10-19'"]);
-    target.reload("idgen.allowed_shards", "10-19");
+    target.set("idgen.allowed_shards", "10-19");
     run(move_with(&["--undo"], &source, &target));
     assert_eq!((place(&source), rows(&source)), (("insta5".into(), "1-9".into()), before));
     assert_eq!(place(&target).0, "");
 
     // A schema of this name on the target that is not a copy stays.
-    target.connect().batch_execute("CREATE SCHEMA insta5_moving").unwrap();
+    target.run("CREATE SCHEMA insta5_moving");
     run(move_with(&["--undo"], &source, &target));
     assert_eq!(place(&target).0, "insta5_moving");
 }
@@ -718,51 +690,36 @@ fn what_would_write_into_a_closed_schema_is_refused() {
     let source = Server::start(&["max_logical_replication_workers = 0", "idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
     let mut client = source.connect();
-    client.batch_execute(TABLES).unwrap();
-    let refused = |why: &str| {
-        let said = refusal(move_shard(&source, &target, "insta5", "5"));
-        assert!(said.contains(why) && !said.contains("closing"), "{said}");
+    client.run(TABLES);
+    let check = |why: &str| {
+        refused_first(the_move(&source, &target), &[why]);
     };
-    client
-        .batch_execute(
-            "CREATE TABLE public.parts (id bigint) PARTITION BY RANGE (id);
+    client.run(
+        "CREATE TABLE public.parts (id bigint) PARTITION BY RANGE (id);
              CREATE TABLE insta5.part PARTITION OF public.parts DEFAULT",
-        )
-        .unwrap();
-    refused("the schema has partitions or children of tables outside it: insta5.part of public.parts");
-    client.batch_execute("DROP TABLE public.parts").unwrap();
-    client
-        .batch_execute(
-            "CREATE TABLE public.tenants (id integer PRIMARY KEY);
+    );
+    check("the schema has partitions or children of tables outside it: insta5.part of public.parts");
+    client.run("DROP TABLE public.parts");
+    client.run(
+        "CREATE TABLE public.tenants (id integer PRIMARY KEY);
              CREATE TABLE insta5.docs (tenant integer REFERENCES public.tenants ON DELETE CASCADE)",
-        )
-        .unwrap();
-    refused("at least for the move: docs_tenant_fkey on insta5.docs");
-    client.batch_execute("DROP TABLE insta5.docs").unwrap();
-    client
-        .batch_execute(
-            "CREATE TABLE insta5.member (n integer); ALTER EXTENSION idgen ADD TABLE insta5.member",
-        )
-        .unwrap();
-    refused("the schema has members of an extension, which would not be moved: table insta5.member");
-    client.batch_execute("ALTER EXTENSION idgen DROP TABLE insta5.member; DROP TABLE insta5.member").unwrap();
-    client
-        .batch_execute(&format!(
-            "CREATE SUBSCRIPTION rows CONNECTION '{}' PUBLICATION rows WITH (connect = false)",
-            source.target("postgres")
-        ))
-        .unwrap();
-    client
-        .batch_execute(
-            "INSERT INTO pg_subscription_rel SELECT oid, 'insta5.users'::regclass, 'r' FROM pg_subscription;
+    );
+    check("at least for the move: docs_tenant_fkey on insta5.docs");
+    client.run("DROP TABLE insta5.docs");
+    client.run("CREATE TABLE insta5.member (n integer); ALTER EXTENSION idgen ADD TABLE insta5.member");
+    check("the schema has members of an extension, which would not be moved: table insta5.member");
+    client.run("ALTER EXTENSION idgen DROP TABLE insta5.member; DROP TABLE insta5.member");
+    client.run(&format!(
+        "CREATE SUBSCRIPTION rows CONNECTION '{}' PUBLICATION rows WITH (connect = false)",
+        source.target("postgres")
+    ));
+    client.run(
+        "INSERT INTO pg_subscription_rel SELECT oid, 'insta5.users'::regclass, 'r' FROM pg_subscription;
              ALTER SUBSCRIPTION rows ENABLE",
-        )
-        .unwrap();
-    refused("subscriptions write into the schema: ALTER SUBSCRIPTION rows DISABLE first");
-    client
-        .batch_execute("ALTER SUBSCRIPTION rows DISABLE; ALTER SUBSCRIPTION rows SET (slot_name = NONE)")
-        .unwrap();
-    client.batch_execute("DROP SUBSCRIPTION rows").unwrap();
+    );
+    check("subscriptions write into the schema: ALTER SUBSCRIPTION rows DISABLE first");
+    client.run("ALTER SUBSCRIPTION rows DISABLE; ALTER SUBSCRIPTION rows SET (slot_name = NONE)");
+    client.run("DROP SUBSCRIPTION rows");
     for outside in [
         "CREATE TYPE insta5.mood AS ENUM ('fine'); CREATE TABLE public.o (mood insta5.mood)",
         "CREATE SEQUENCE insta5.s; CREATE TABLE public.o (n bigint DEFAULT nextval('insta5.s'))",
@@ -770,37 +727,30 @@ fn what_would_write_into_a_closed_schema_is_refused() {
          CREATE TABLE public.o (n bigint);
          CREATE TRIGGER t BEFORE INSERT ON public.o FOR EACH ROW EXECUTE FUNCTION insta5.f()",
     ] {
-        client.batch_execute(outside).unwrap();
-        refused("objects outside the schema use objects in it");
-        client
-            .batch_execute(
-                "DROP TABLE public.o; DROP TYPE IF EXISTS insta5.mood; DROP SEQUENCE IF EXISTS insta5.s;
+        client.run(outside);
+        check("objects outside the schema use objects in it");
+        client.run(
+            "DROP TABLE public.o; DROP TYPE IF EXISTS insta5.mood; DROP SEQUENCE IF EXISTS insta5.s;
                  DROP FUNCTION IF EXISTS insta5.f()",
-            )
-            .unwrap();
+        );
     }
 
     let mut other = source.connect();
     // A time zone with summer and winter time reversed, and an unusual format of dates.
-    client
-        .batch_execute(
-            "ALTER ROLE postgres SET datestyle = 'SQL, DMY'; ALTER ROLE postgres SET timezone = 'IST-1';
+    client.run("ALTER ROLE postgres SET datestyle = 'SQL, DMY'; ALTER ROLE postgres SET timezone = 'IST-1';
              ALTER ROLE postgres SET idle_session_timeout = '1s'; ALTER ROLE postgres SET client_min_messages = debug1;
              ALTER ROLE postgres SET synchronous_commit = off; ALTER ROLE postgres SET lock_timeout = '1ms';
-             ALTER ROLE postgres SET default_transaction_read_only = on",
-        )
-        .unwrap();
-    client.batch_execute("SELECT pg_advisory_lock(1)").unwrap();
+             ALTER ROLE postgres SET default_transaction_read_only = on");
+    client.run("SELECT pg_advisory_lock(1)");
     let minting =
         thread::spawn(move || other.batch_execute("SELECT pg_advisory_lock(1), snowflake_next_id(5)"));
     source.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'advisory'");
-    let mut script = move_shard(&source, &target, "insta5", "5");
+    let mut script = the_move(&source, &target);
     script.env("COMMAND_TIMEOUT", "1");
-    let said = refusal(script);
-    assert!(said.contains("before the schema was closed are still running"), "{said}");
-    client.batch_execute("SELECT pg_advisory_unlock(1)").unwrap();
+    refused(script, &["before the schema was closed are still running"]);
+    client.run("SELECT pg_advisory_unlock(1)");
     minting.join().unwrap().unwrap();
-    run(move_shard(&source, &target, "insta5", "5"));
+    run(the_move(&source, &target));
 }
 
 /// A move is undone after Ctrl-C, which every process of the terminal receives, and after a loss of the lock.
@@ -809,10 +759,10 @@ fn a_move_that_is_interrupted_is_undone() {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
     let mut client = source.connect();
-    client.batch_execute(TABLES).unwrap();
-    client.batch_execute("COMMENT ON SCHEMA insta5 IS E'of Ada\\nand others'").unwrap();
+    client.run(TABLES);
+    client.run("COMMENT ON SCHEMA insta5 IS E'of Ada\\nand others'");
     let comment = "SELECT obj_description('insta5'::regnamespace, 'pg_namespace')";
-    let before = (place(&source), place(&target), rows(&source));
+    let before = state(&source, &target);
     let meddler = Meddler::new();
     let end_lock = format!(
         "$REAL_BIN/psql -X -q -d '{}' -c \"SELECT pg_terminate_backend(pid) FROM pg_locks
@@ -822,12 +772,7 @@ fn a_move_that_is_interrupted_is_undone() {
     for action in
         ["kill -INT -- -$TOOL; sleep 1", "kill -HUP -- -$TOOL; sleep 1", &format!("{end_lock}; exit 1")]
     {
-        let script = meddler.at(
-            &move_with(&[], &source, &target),
-            "before",
-            "COMMENT ON SCHEMA \"insta5_moving\"",
-            action,
-        );
+        let script = meddler.at(&the_move(&source, &target), "before", COPYING, action);
         let mut group = client_program("setsid");
         // The tests may be run with these signals ignored, as a shell does for background jobs.
         group
@@ -845,46 +790,38 @@ fn a_move_that_is_interrupted_is_undone() {
             said.contains("undone: the source has the shard") && !said.contains("NOT"),
             "{action}: {said}"
         );
-        assert_eq!((place(&source), place(&target), rows(&source)), before);
-        assert_eq!(one::<String>(&source, comment), "of Ada\nand others");
+        assert_eq!(state(&source, &target), before);
+        assert_eq!(source.value::<String>(comment), "of Ada\nand others");
     }
-    run(move_shard(&source, &target, "insta5", "5"));
-    assert_eq!(one::<String>(&target, comment), "of Ada\nand others");
+    run(the_move(&source, &target));
+    assert_eq!(target.value::<String>(comment), "of Ada\nand others");
 
-    // Without a default nothing but the comment tells of the shard.
-    source.connect().batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
-    target
-        .connect()
-        .batch_execute(
-            "ALTER TABLE insta5.users ALTER id DROP DEFAULT; ALTER TABLE insta5.photos ALTER id DROP DEFAULT",
-        )
-        .unwrap();
-    run_until_killed(meddler.at(
-        &move_with(&[], &target, &source),
-        "after",
-        "LOCK TABLE ONLY",
-        "kill -9 $TOOL",
-    ));
+    // Without a default, only the comment names the shard.
+    source.run("DROP SCHEMA insta5_moved CASCADE");
+    target.run(
+        "ALTER TABLE insta5.users ALTER id DROP DEFAULT; ALTER TABLE insta5.photos ALTER id DROP DEFAULT",
+    );
+    meddler.kills(&the_move(&target, &source), "after", "LOCK TABLE ONLY");
     let mut wrong = client_program(example("move-shard.sh"));
     wrong.args(["--undo", &target.target("postgres"), &source.target("postgres"), "insta5", "7"]);
     assert!(refusal(wrong).contains("it moves with shard 5"));
     run(move_with(&["--undo"], &target, &source));
-    assert_eq!(one::<String>(&target, comment), "of Ada\nand others");
+    assert_eq!(target.value::<String>(comment), "of Ada\nand others");
 }
 
-/// A signal while the session that holds the lock has to wait: what it waits for is said, and the move is undone.
+/// A signal comes while the session that holds the lock has to wait: the script says what that session waits for, and
+/// the move is undone.
 #[test]
 fn a_move_that_is_interrupted_while_it_waits_is_undone() {
     let (source, target) = two_servers();
-    let before = (place(&source), place(&target), rows(&source));
+    let before = state(&source, &target);
     let meddler = Meddler::new();
     let said = meddler.0.join("said");
-    // What the schema uses cannot be looked up then. Sessions of psql need nothing of that catalog.
+    // This lock keeps the script from reading what the schema uses. psql itself does not read that catalog.
     let mut holder = source.connect();
-    let pid: i32 = holder.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
-    let (closed, held) = (meddler.0.join("closed"), meddler.0.join("held"));
-    let action = format!("touch {}; until [ -e {} ]; do sleep 0.1; done", closed.display(), held.display());
-    let mut script = meddler.at(&move_with(&[], &source, &target), "after", "LOCK TABLE ONLY", &action);
+    let pid: i32 = holder.value("SELECT pg_backend_pid()");
+    let (closed, held, action) = meddler.pause();
+    let mut script = meddler.at(&the_move(&source, &target), "after", "LOCK TABLE ONLY", &action);
     let output = fs::File::create(&said).unwrap();
     script.stdout(output.try_clone().unwrap()).stderr(output);
     let mut script = script.spawn().unwrap();
@@ -898,7 +835,7 @@ fn a_move_that_is_interrupted_while_it_waits_is_undone() {
         }
     };
     until(&|| closed.exists());
-    holder.batch_execute("BEGIN; LOCK TABLE pg_shdepend IN ACCESS EXCLUSIVE MODE").unwrap();
+    holder.run("BEGIN; LOCK TABLE pg_shdepend IN ACCESS EXCLUSIVE MODE");
     fs::write(held, "").unwrap();
     until(&|| {
         read().contains(&format!("for the session that holds the lock on the source. It waits for pid {pid}"))
@@ -907,13 +844,13 @@ fn a_move_that_is_interrupted_while_it_waits_is_undone() {
     while !read().contains("undoing what was done") && script.try_wait().unwrap().is_none() {
         thread::sleep(Duration::from_millis(10));
     }
-    holder.batch_execute("COMMIT").unwrap();
+    holder.run("COMMIT");
     assert!(!script.wait().unwrap().success());
     assert!(read().contains("undone: the source has the shard"), "{}", read());
-    assert_eq!((place(&source), place(&target), rows(&source)), before);
+    assert_eq!(state(&source, &target), before);
 }
 
-/// A schema that somebody else has created in the meantime is not taken for the one that moved.
+/// A new schema of the same name, created in the meantime, is not mistaken for the one that moved.
 #[test]
 fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     let (source, target) = two_servers();
@@ -925,31 +862,27 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
             server.target("postgres")
         )
     };
-    let copying = "COMMENT ON SCHEMA \"insta5_moving\"";
+    let copying = COPYING;
     let action = format!("{}; exit 1", create(&source));
-    let said = refusal(meddler.at(&move_with(&[], &source, &target), "before", copying, &action));
-    assert!(said.contains("NOT undone: the source has a new schema insta5 beside insta5_moving"), "{said}");
-    assert_eq!(code(&mut source.connect(), "SELECT snowflake_next_id(5)"), "55000");
-    source.connect().batch_execute("DROP SCHEMA insta5").unwrap();
+    refused(
+        meddler.at(&the_move(&source, &target), "before", copying, &action),
+        &["NOT undone: the source has a new schema insta5 beside insta5_moving"],
+    );
+    assert_eq!(source.code("SELECT snowflake_next_id(5)"), "55000");
+    source.run("DROP SCHEMA insta5");
     run(move_with(&["--undo"], &source, &target));
     assert_eq!(rows(&source), before);
 
-    // On the target it is noticed while the move can be undone.
-    let said = refusal(meddler.at(
-        &move_with(&[], &source, &target),
-        "before",
-        "snowflake_advance",
-        &create(&target),
-    ));
-    assert!(
-        said.contains("the target has a schema insta5 by now") && said.contains("undone: the source has"),
-        "{said}"
+    // A new schema on the target is noticed while the move can be undone.
+    refused(
+        meddler.at(&the_move(&source, &target), "before", "snowflake_advance", &create(&target)),
+        &["the target has a schema insta5 by now", "undone: the source has"],
     );
-    target.connect().batch_execute("DROP SCHEMA insta5").unwrap();
+    target.run("DROP SCHEMA insta5");
 
-    // What breaks off again after the target may mint is said to, however far it came.
+    // A run with --finish that fails after the target may mint says so, however far it came.
     let opening = format!("{}*ALTER SYSTEM SET", target.host());
-    run_until_killed(meddler.at(&move_with(&[], &source, &target), "before", &opening, "kill -9 $TOOL"));
+    meddler.kills(&the_move(&source, &target), "before", &opening);
     let finish = move_with(&["--finish"], &source, &target);
     let said = refusal(meddler.at(&finish, "before", "snowflake_advance", "exit 1"));
     assert!(
@@ -957,24 +890,23 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
         "{said}"
     );
     run(finish);
-    source.connect().batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
-    run(move_shard(&target, &source, "insta5", "5"));
-    target.connect().batch_execute("DROP SCHEMA insta5_moved CASCADE").unwrap();
+    source.run("DROP SCHEMA insta5_moved CASCADE");
+    run(the_move(&target, &source));
+    target.run("DROP SCHEMA insta5_moved CASCADE");
 
-    // A source with an undo that broke off between its name and its list.
-    run_until_killed(meddler.at(&move_with(&[], &source, &target), "before", copying, "kill -9 $TOOL"));
+    // An undo on the source broke off between the name of the schema and the list of shards.
+    meddler.kills(&the_move(&source, &target), "before", copying);
     let undo =
         meddler.at(&move_with(&["--undo"], &source, &target), "before", "ALTER SYSTEM SET", "kill -9 $TOOL");
     run_until_killed(undo);
-    let said = refusal(move_with(&["--undo"], &source, &target));
-    assert!(
-        said.contains("If no other server does: ALTER SYSTEM SET idgen.allowed_shards = '1-9'"),
-        "{said}"
+    refused(
+        move_with(&["--undo"], &source, &target),
+        &["If no other server does: ALTER SYSTEM SET idgen.allowed_shards = '1-9'"],
     );
     source.configure(&["idgen.allowed_shards = '1-9'"]);
-    source.connect().batch_execute("ALTER SYSTEM RESET idgen.allowed_shards").unwrap();
+    source.run("ALTER SYSTEM RESET idgen.allowed_shards");
     source.reload("idgen.allowed_shards", "1-9");
-    run(move_shard(&source, &target, "insta5", "5"));
+    run(the_move(&source, &target));
     assert_eq!(rows(&target), before);
 }
 
@@ -994,7 +926,7 @@ const EVIL: &str = "
     CREATE FUNCTION mallory.evil(bigint) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS $$
     BEGIN RETURN mallory.take(); END $$;";
 
-/// A session of this role, which is its own and not one that a superuser has lent it.
+/// A session of this role, which has connected as itself.
 fn session_of(server: &Server, role: &str) -> Client {
     Client::connect(&server.target("postgres").replace("user=postgres", &format!("user={role}")), NoTls)
         .unwrap()
@@ -1003,7 +935,7 @@ fn session_of(server: &Server, role: &str) -> Client {
 fn assert_ordinary(role: &str, servers: &[&Server]) {
     for server in servers {
         let superuser = format!("SELECT rolsuper FROM pg_roles WHERE rolname = '{role}'");
-        assert!(!one::<bool>(server, &superuser), "{role} is a superuser of {}", server.host());
+        assert!(!server.value::<bool>(&superuser), "{role} is a superuser of {}", server.host());
     }
 }
 
@@ -1012,11 +944,8 @@ fn servers_with_a_tenant() -> (Server, Server) {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
     for server in [&source, &target] {
-        server
-            .connect()
-            .batch_execute("CREATE ROLE mallory LOGIN; GRANT CREATE ON DATABASE postgres TO mallory")
-            .unwrap();
-        session_of(server, "mallory").batch_execute(EVIL).unwrap();
+        server.run("CREATE ROLE mallory LOGIN; GRANT CREATE ON DATABASE postgres TO mallory");
+        session_of(server, "mallory").run(EVIL);
     }
     (source, target)
 }
@@ -1027,10 +956,8 @@ fn servers_with_a_tenant() -> (Server, Server) {
 fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
     let (source, target) = servers_with_a_tenant();
     let mut mallory = session_of(&source, "mallory");
-    mallory.batch_execute(TABLES).unwrap();
-    mallory
-        .batch_execute(
-            "CREATE DOMAIN insta5.evil AS text CHECK (VALUE <> 'no' AND mallory.take() = 1);
+    mallory.run(TABLES);
+    mallory.run("CREATE DOMAIN insta5.evil AS text CHECK (VALUE <> 'no' AND mallory.take() = 1);
              CREATE TABLE insta5.evils (
                  id bigint DEFAULT snowflake_next_id(5) + cardinality('{x}'::insta5.evil[]) * 0,
                  evil insta5.evil, CHECK (mallory.take() = 1), made integer GENERATED ALWAYS AS (mallory.evil(id)) STORED);
@@ -1047,11 +974,8 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
              CREATE FUNCTION insta5.trigger() RETURNS trigger LANGUAGE plpgsql AS $$
              BEGIN PERFORM mallory.take(); RETURN NEW; END $$;
              CREATE TRIGGER evil BEFORE INSERT ON insta5.users FOR EACH ROW EXECUTE FUNCTION insta5.trigger();
-             ALTER TABLE insta5.users ENABLE ALWAYS TRIGGER evil",
-        )
-        .unwrap();
-    let said = refusal(move_with(&[], &source, &target));
-    assert!(said.contains("of mallory") && said.contains("give --target-owner"), "{said}");
+             ALTER TABLE insta5.users ENABLE ALWAYS TRIGGER evil");
+    refused(the_move(&source, &target), &["of mallory", "give --target-owner"]);
     assert_ordinary("mallory", &[&source, &target]);
 
     for (connection, why) in [
@@ -1073,10 +997,10 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
     let here = mallory.query_one(&read.replace("insta5", "insta5_moved"), &[]).unwrap();
     assert_eq!((here.get::<_, i64>(0), there.get::<_, i64>(0)), (10000, 10000));
     assert_eq!(
-        one::<String>(&target, "SELECT tableowner::text FROM pg_tables WHERE tablename = 'users'"),
+        target.value::<String>("SELECT tableowner::text FROM pg_tables WHERE tablename = 'users'"),
         "mallory"
     );
-    one::<i64>(&target, "SELECT snowflake_next_id(5)");
+    target.value::<i64>("SELECT snowflake_next_id(5)");
 }
 
 /// A schema of a superuser moves with a superuser's rights, so whatever strangers have put into it is refused, as are
@@ -1085,15 +1009,11 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
 fn a_superuser_restores_nothing_of_strangers() {
     let (source, target) = servers_with_a_tenant();
     let mut client = source.connect();
-    client.batch_execute(TABLES).unwrap();
-    client
-        .batch_execute(
-            "GRANT CREATE, USAGE ON SCHEMA insta5 TO mallory; GRANT ALL ON ALL TABLES IN SCHEMA insta5 TO mallory",
-        )
-        .unwrap();
+    client.run(TABLES);
+    client.run("GRANT CREATE, USAGE ON SCHEMA insta5 TO mallory; GRANT ALL ON ALL TABLES IN SCHEMA insta5 TO mallory");
     let mut mallory = session_of(&source, "mallory");
-    let refused = |why: &str| {
-        let said = refusal(move_with(&[], &source, &target));
+    let check = |why: &str| {
+        let said = refusal(the_move(&source, &target));
         assert!(said.contains(why) && !said.contains("rehearsing"), "{said}");
         assert_ordinary("mallory", &[&source, &target]);
     };
@@ -1116,39 +1036,32 @@ fn a_superuser_restores_nothing_of_strangers() {
             "DROP FUNCTION insta5.f() CASCADE",
         ),
     ] {
-        mallory.batch_execute(plant).unwrap();
-        refused(what);
-        mallory.batch_execute(clear).unwrap();
+        mallory.run(plant);
+        check(what);
+        mallory.run(clear);
     }
     // A superuser's own constraint that calls the function of a stranger.
-    client.batch_execute("CREATE DOMAIN public.d AS text CHECK (mallory.take() = 1)").unwrap();
-    client.batch_execute("CREATE TABLE insta5.t (d public.d); INSERT INTO insta5.t VALUES ('x')").unwrap();
-    // What a superuser wrote did run for that superuser, as everywhere in PostgreSQL.
-    client.batch_execute("ALTER ROLE mallory NOSUPERUSER").unwrap();
-    refused("function mallory.take() of mallory");
-    client.batch_execute("DROP TABLE insta5.t; DROP DOMAIN public.d").unwrap();
+    client.run("CREATE DOMAIN public.d AS text CHECK (mallory.take() = 1)");
+    client.run("CREATE TABLE insta5.t (d public.d); INSERT INTO insta5.t VALUES ('x')");
+    // The superuser's own constraint did run for that superuser, as everywhere in PostgreSQL.
+    client.run("ALTER ROLE mallory NOSUPERUSER");
+    check("function mallory.take() of mallory");
+    client.run("DROP TABLE insta5.t; DROP DOMAIN public.d");
 
     // The target finds something else by the name.
     let accepted = "CREATE FUNCTION shared.accepted(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true'";
     for server in [&source, &target] {
-        server.connect().batch_execute(&format!("CREATE SCHEMA shared; {accepted}")).unwrap();
+        server.run(&format!("CREATE SCHEMA shared; {accepted}"));
     }
     client
-        .batch_execute(
-            "CREATE TABLE insta5.t (n integer CHECK (shared.accepted(n))); INSERT INTO insta5.t VALUES (1)",
-        )
-        .unwrap();
-    target.connect().batch_execute("GRANT ALL ON SCHEMA shared TO mallory").unwrap();
-    refused("schema shared, in which mallory may create objects");
+        .run("CREATE TABLE insta5.t (n integer CHECK (shared.accepted(n))); INSERT INTO insta5.t VALUES (1)");
+    target.run("GRANT ALL ON SCHEMA shared TO mallory");
+    check("schema shared, in which mallory may create objects");
     let mut there = session_of(&target, "mallory");
-    there
-        .batch_execute(
-            "CREATE FUNCTION shared.accepted(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'",
-        )
-        .unwrap();
-    target.connect().batch_execute("REVOKE CREATE ON SCHEMA shared FROM mallory").unwrap();
-    refused("shared.accepted of mallory");
-    there.batch_execute("DROP FUNCTION shared.accepted(integer)").unwrap();
+    there.run("CREATE FUNCTION shared.accepted(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'");
+    target.run("REVOKE CREATE ON SCHEMA shared FROM mallory");
+    check("shared.accepted of mallory");
+    there.run("DROP FUNCTION shared.accepted(integer)");
 
     // After the checks, while the schema is closed.
     let meddler = Meddler::new();
@@ -1157,14 +1070,13 @@ fn a_superuser_restores_nothing_of_strangers() {
          -c 'INSERT INTO insta5_moving.t2 VALUES (1)'",
         source.target("postgres").replace("user=postgres", "user=mallory")
     );
-    let said = refusal(meddler.at(&move_with(&[], &source, &target), "after", "LOCK TABLE ONLY", &plant));
-    assert!(
-        said.contains("table insta5_moving.t2 of mallory") && said.contains("undone: the source has"),
-        "{said}"
+    refused(
+        meddler.at(&the_move(&source, &target), "after", "LOCK TABLE ONLY", &plant),
+        &["table insta5_moving.t2 of mallory", "undone: the source has"],
     );
     assert_ordinary("mallory", &[&source, &target]);
-    mallory.batch_execute("DROP TABLE insta5.t2").unwrap();
-    run(move_with(&[], &source, &target));
+    mallory.run("DROP TABLE insta5.t2");
+    run(the_move(&source, &target));
     assert_ordinary("mallory", &[&source, &target]);
 }
 
@@ -1174,70 +1086,60 @@ fn a_superuser_restores_nothing_of_strangers() {
 fn names_are_data() {
     let (source, target) = two_servers();
     for server in [&source, &target] {
-        server
-            .connect()
-            .batch_execute(
-                "CREATE ROLE mallory; CREATE TABLE public.\"r\n\t'\"\"\\\" (\"k\n\t'\"\"\\\" text PRIMARY KEY);
+        server.run(
+            "CREATE ROLE mallory; CREATE TABLE public.\"r\n\t'\"\"\\\" (\"k\n\t'\"\"\\\" text PRIMARY KEY);
                  INSERT INTO public.\"r\n\t'\"\"\\\" VALUES (E'a\\tb\\n'), ('')",
-            )
-            .unwrap();
+        );
     }
     let mut client = source.connect();
-    client
-        .batch_execute(
-            "CREATE TABLE insta5.\"t\n\t'\"\"\\\" (
+    client.run(
+        "CREATE TABLE insta5.\"t\n\t'\"\"\\\" (
                  \"id\n\t'\"\"\\\" bigint DEFAULT snowflake_next_id(5), \"c\n\t'\"\"\\\" text,
                  CONSTRAINT \"x\t1 LIMIT 0; ALTER ROLE mallory SUPERUSER --\" FOREIGN KEY (\"c\n\t'\"\"\\\")
                      REFERENCES public.\"r\n\t'\"\"\\\");
              INSERT INTO insta5.\"t\n\t'\"\"\\\" (\"c\n\t'\"\"\\\") VALUES (E'a\\tb\\n'), (NULL);
              CREATE INDEX \"i\n\t'\"\"\\\" ON insta5.\"t\n\t'\"\"\\\" (\"c\n\t'\"\"\\\")",
-        )
-        .unwrap();
+    );
     let file = format!("{}/pwned", source.host());
     for database in
         [format!("x\n\\! touch {file}\n"), "host=/nowhere dbname=postgres".into(), "it's \\ \"\"5\"\"".into()]
     {
-        client.batch_execute(&format!("CREATE DATABASE \"{database}\"")).unwrap();
+        client.run(&format!("CREATE DATABASE \"{database}\""));
     }
-    // It has nothing to mint with, so its commands do not matter.
+    // Commands in this database do not matter, because it has no idgen.
     let mut elsewhere = source.connect_to("'host=/nowhere dbname=postgres'");
     let canceller = elsewhere.cancel_token();
     let asleep = thread::spawn(move || elsewhere.batch_execute("SELECT pg_sleep(600)"));
     source.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
-    run(move_with(&[], &source, &target));
+    run(the_move(&source, &target));
     canceller.cancel_query(NoTls).unwrap();
     asleep.join().unwrap().unwrap_err();
     assert!(!std::path::Path::new(&file).exists(), "a shell command was run");
     assert_ordinary("mallory", &[&source, &target]);
-    assert_eq!(one::<i64>(&target, "SELECT count(*) FROM insta5.\"t\n\t'\"\"\\\""), 2);
+    assert_eq!(target.value::<i64>("SELECT count(*) FROM insta5.\"t\n\t'\"\"\\\""), 2);
     // A row that is missing there is noticed, whatever the names.
-    target.connect().batch_execute("DELETE FROM insta5.\"t\n\t'\"\"\\\"").unwrap();
-    source
-        .connect()
-        .batch_execute("DROP SCHEMA insta5_moved CASCADE; DELETE FROM public.\"r\n\t'\"\"\\\"")
-        .unwrap();
-    target.connect().batch_execute("INSERT INTO insta5.\"t\n\t'\"\"\\\" VALUES (1, E'a\\tb\\n')").unwrap();
-    let said = refusal(move_shard(&target, &source, "insta5", "5"));
-    assert!(said.contains("SUPERUSER --: the target lacks 1 of the rows that it references"), "{said}");
+    target.run("DELETE FROM insta5.\"t\n\t'\"\"\\\"");
+    source.run("DROP SCHEMA insta5_moved CASCADE; DELETE FROM public.\"r\n\t'\"\"\\\"");
+    target.run("INSERT INTO insta5.\"t\n\t'\"\"\\\" VALUES (1, E'a\\tb\\n')");
+    refused(the_move(&target, &source), &["SUPERUSER --: the target lacks 1 of the rows that it references"]);
 }
 
-/// What would keep the schema closed for long is refused before it is closed: a target whose commits wait for a
-/// standby that is down, and a clock for which clients would have to wait.
+/// A move that would keep the schema closed for long is refused before it closes the schema: if commits on the target
+/// wait for a standby that is down, or if clients would have to wait for its clock.
 #[test]
 fn a_target_that_would_keep_clients_waiting_is_refused() {
     let (source, target) = two_servers();
-    let refused = |why: &str| {
-        let said = refusal(move_with(&[], &source, &target));
-        assert!(said.contains(why) && !said.contains("closing"), "{said}");
+    let check = |why: &str| {
+        refused_first(the_move(&source, &target), &[why]);
     };
     target.set_clock(-10.0);
-    refused("the clock of the target is too far behind");
+    check("the clock of the target is too far behind");
     target.set_clock(0.0);
 
     let standby = target.standby("new");
     target.make_synchronous("new");
     standby.stop("immediate");
-    refused("a commit on the target did not end in 10 s");
+    check("a commit on the target did not end in 10 s");
     // Nothing of it is left.
     target.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name LIKE 'move-shard %'");
     assert_eq!(place(&source), ("insta5".into(), "1-9".into()));
@@ -1251,30 +1153,28 @@ fn a_target_that_would_keep_clients_waiting_is_refused() {
 fn an_undo_succeeds_only_if_everything_is_undone() {
     let (source, target) = two_servers();
     let standby = source.standby("old");
-    let said = refusal(move_with(&[], &target, &source));
-    assert!(said.contains("Are source and target the right way round?"), "{said}");
+    refused(the_move(&target, &source), &["Are source and target the right way round?"]);
 
     let option = ["--source-standby", &standby.target("postgres")];
     let meddler = Meddler::new();
-    let copying = "COMMENT ON SCHEMA \"insta5_moving\"";
-    run_until_killed(meddler.at(&move_with(&option, &source, &target), "before", copying, "kill -9 $TOOL"));
-    let said = refusal(move_with(&["--undo"], &source, &target));
-    assert!(said.contains("the source has standbys that were not named"), "{said}");
+    let copying = COPYING;
+    meddler.kills(&move_with(&option, &source, &target), "before", copying);
+    refused(move_with(&["--undo"], &source, &target), &["the source has standbys that were not named"]);
     assert_eq!((place(&source).1, place(&standby).1), ("1-9".into(), "1-4,6-9".into()));
     run(move_with(&["--undo", option[0], option[1]], &source, &target));
     assert_eq!(place(&standby).1, "1-9");
 }
 
-/// A password is asked for once for each server, and used for every session.
+/// The script asks for a password once for each server, and uses it for every session.
 #[test]
 fn a_password_is_asked_for_once() {
     let (source, target) = two_servers();
     for server in [&source, &target] {
-        server.connect().batch_execute("CREATE ROLE admin SUPERUSER LOGIN PASSWORD 'a secret'").unwrap();
-        let file: String = one(server, "SHOW hba_file");
+        server.run("CREATE ROLE admin SUPERUSER LOGIN PASSWORD 'a secret'");
+        let file: String = server.value("SHOW hba_file");
         let lines = fs::read_to_string(&file).unwrap();
         fs::write(&file, format!("local all admin scram-sha-256\n{lines}")).unwrap();
-        one::<bool>(server, "SELECT pg_reload_conf()");
+        server.value::<bool>("SELECT pg_reload_conf()");
         server.eventually(|_| {
             match Client::connect(&server.target("postgres").replace("postgres ", "admin "), NoTls) {
                 Ok(mut client) => client.batch_execute("still without a password"),
@@ -1285,7 +1185,7 @@ fn a_password_is_asked_for_once() {
     let as_admin = |server: &Server| server.target("postgres").replace("user=postgres", "user=admin");
     let arguments = format!("'{}' '{}' insta5 5", as_admin(&source), as_admin(&target));
     let command = format!("'{}' {arguments}", example("move-shard.sh").display());
-    // A terminal with somebody who types.
+    // A terminal in which a person types.
     let mut terminal = client_program("script");
     terminal.args(["-qec", &command, "/dev/null"]).env_remove("PGPASSWORD").env("PGPASSFILE", "/dev/null");
     let mut terminal =
@@ -1299,7 +1199,8 @@ fn a_password_is_asked_for_once() {
     assert_eq!(place(&target).0, "insta5");
 }
 
-/// Nothing is read from a schema of the extension that its owner, here that of the database, may rename.
+/// The script reads nothing from a schema of the extension that an ordinary role, here the owner of the database, may
+/// rename.
 #[test]
 fn the_extension_must_be_where_only_superusers_create() {
     let (source, target) = two_servers();
@@ -1312,13 +1213,12 @@ fn the_extension_must_be_where_only_superusers_create() {
         (&source, "the source has no extension idgen, or one that others than superusers own"),
     ] {
         let mut client = server.connect();
-        client.batch_execute("CREATE ROLE tenant; ALTER DATABASE postgres OWNER TO tenant").unwrap();
-        let said = refusal(move_with(&[], &source, &target));
-        assert!(said.contains(why), "{said}");
+        client.run("CREATE ROLE tenant; ALTER DATABASE postgres OWNER TO tenant");
+        refused(the_move(&source, &target), &[why]);
         assert_eq!((place(&source), place(&target)), before);
-        client.batch_execute("ALTER DATABASE postgres OWNER TO postgres").unwrap();
+        client.run("ALTER DATABASE postgres OWNER TO postgres");
     }
-    run(move_with(&[], &source, &target));
+    run(the_move(&source, &target));
 }
 
 /// A shard that has no id yet moves by the functions of the extension, even if others take smaller numbers.
@@ -1327,33 +1227,25 @@ fn a_shard_without_ids_moves() {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
     for server in [&source, &target] {
-        server
-            .connect()
-            .batch_execute(
-                "CREATE FUNCTION snowflake_time(integer) RETURNS timestamptz LANGUAGE plpgsql
+        server.run(
+            "CREATE FUNCTION snowflake_time(integer) RETURNS timestamptz LANGUAGE plpgsql
                      AS 'BEGIN RAISE EXCEPTION $$not this one$$; END';
                  CREATE FUNCTION snowflake_advance(integer, integer) RETURNS void LANGUAGE plpgsql
                      AS 'BEGIN RAISE EXCEPTION $$not this one$$; END'",
-            )
-            .unwrap();
+        );
     }
-    source
-        .connect()
-        .batch_execute(
-            "CREATE SCHEMA insta5; CREATE TABLE insta5.users (id bigint DEFAULT snowflake_next_id(5))",
-        )
-        .unwrap();
-    run(move_with(&[], &source, &target));
+    source.run("CREATE SCHEMA insta5; CREATE TABLE insta5.users (id bigint DEFAULT snowflake_next_id(5))");
+    run(the_move(&source, &target));
     assert_eq!(place(&target).0, "insta5");
 }
 
-/// Whoever may connect can name a session like those of a move or of Patroni. That keeps no move from its end, even if
-/// there is always one.
+/// Every role that may connect can give its session the name that a move or Patroni uses. That does not stop a move,
+/// even if there is always such a session.
 #[test]
 fn names_of_strangers_sessions_do_not_matter() {
     let (source, target) = two_servers();
     for server in [&source, &target] {
-        server.connect().batch_execute("CREATE ROLE mallory LOGIN").unwrap();
+        server.run("CREATE ROLE mallory LOGIN");
     }
     let named = |server: &Server, name: &str| {
         let connection = server.target("postgres").replace("user=postgres", "user=mallory");
@@ -1361,14 +1253,12 @@ fn names_of_strangers_sessions_do_not_matter() {
     };
     let _held = [&source, &target]
         .map(|server| ["move-shard 6 of 1/1", "Patroni heartbeat"].map(|name| named(server, name)));
-    let sysid: String = one(&source, "SELECT system_identifier::text FROM pg_control_system()");
-    let oid: u32 = one(&source, "SELECT oid FROM pg_database WHERE datname = current_database()");
+    let sysid: String = source.value("SELECT system_identifier::text FROM pg_control_system()");
+    let oid: u32 = source.value("SELECT oid FROM pg_database WHERE datname = current_database()");
     let name = format!("move-shard 5 of {sysid}/{oid}");
 
     let meddler = Meddler::new();
-    let breaks_off = |at: &str| {
-        run_until_killed(meddler.at(&move_with(&[], &source, &target), "after", at, "kill -9 $TOOL"))
-    };
+    let breaks_off = |at: &str| meddler.kills(&the_move(&source, &target), "after", at);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for server in [&source, &source, &target, &target] {
@@ -1398,11 +1288,8 @@ fn names_of_strangers_sessions_do_not_matter() {
 #[test]
 fn names_are_shown_without_control_characters() {
     let (source, target) = two_servers();
-    source
-        .connect()
-        .batch_execute("CREATE VIEW public.\"x\x1b]0;y\x07\nforged\" AS SELECT * FROM insta5.users")
-        .unwrap();
-    let said = refusal(move_with(&[], &source, &target));
+    source.run("CREATE VIEW public.\"x\x1b]0;y\x07\nforged\" AS SELECT * FROM insta5.users");
+    let said = refusal(the_move(&source, &target));
     assert!(said.contains("]0;y  forged"), "{said}");
     assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{said:?}");
 }

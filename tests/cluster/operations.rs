@@ -1,14 +1,14 @@
-//! docs/operations.md: each section under the trouble that it is for, by its own text.
+//! docs/operations.md: each test causes the trouble that a section is for, and follows the text of that section.
 
 use postgres::Client;
 use postgres::error::DbError;
 
 use crate::clients::{Clients, Ledger, ROWS};
-use crate::moves::{Meddler, move_with, run_until_killed};
-use crate::process::{client_program, major_version, run};
+use crate::moves::{Meddler, the_move};
+use crate::process::{major_version, run};
 use crate::runbook::{Runbook, sections};
 use crate::server::link::{Direction, Flow, Link};
-use crate::server::{Build, Server};
+use crate::server::{Build, Server, Sql};
 use crate::shards::{TABLES, refusal};
 
 const HOUR: f64 = 3600.0;
@@ -35,19 +35,14 @@ const LIST_OF_THE_README: &str = "idgen.allowed_shards = '0-4095'";
 
 /// Mints an id, which must fail.
 fn refused(server: &Server) -> DbError {
-    let error = server.connect().query_one("SELECT snowflake_next_id(9)", &[]).expect_err("no id");
-    error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone()
-}
-
-fn warning(server: &Server) -> Option<String> {
-    server.connect().query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
+    server.error("SELECT snowflake_next_id(9)")
 }
 
 fn mint(server: &Server, ledger: &mut Ledger) -> i64 {
     ledger.mint(&mut server.connect())
 }
 
-/// If no problem is shown, an id can be minted; if one is shown, the page has it, on a standby too. Looking takes no
+/// If no problem is shown, an id can be minted; if one is shown, the page has it, on a standby too. The check needs no
 /// shard, and sets off no alert.
 #[test]
 fn it_is_seen_whether_ids_are_minted() {
@@ -72,7 +67,7 @@ fn it_is_seen_whether_ids_are_minted() {
     assert!(said.contains(" t       | the high-water mark of ids lies in the future"), "{said}");
     trouble.says(refused(&standby).message());
     standby.set_clock(YEAR);
-    assert_eq!(warning(&standby), None, "no server can tell this by itself");
+    assert_eq!(standby.warning(), None, "no server can tell this by itself");
     assert_eq!(primary.answer::<i64>("SELECT sum(refused)::bigint FROM idgen_refusals"), 0);
 }
 
@@ -98,11 +93,11 @@ fn the_clocks_are_looked_at() {
 /// What the page's `sql` says where it cannot trust idgen's schema, or finds none.
 const REFUSES: &str = "ids: see the text above";
 
-/// Where the extension is older than its files, it takes a word of the administrator to go on.
+/// If the extension is older than its files, the administrator has to name its schema.
 #[test]
 fn an_update_waits_for_a_restart() {
     let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
-    server.connect().batch_execute("CREATE EXTENSION idgen VERSION '0.1.0'").unwrap();
+    server.run("CREATE EXTENSION idgen VERSION '0.1.0'");
     let servers = [("the primary", &server)];
     let mut book = Runbook::of("First rule: look at the clocks, do not restart", &servers);
     assert!(book.fails().contains(REFUSES));
@@ -125,21 +120,20 @@ fn a_leap_forward() {
     let mut book = Runbook::of("The clock leapt forward", &servers);
     server.set_clock(10.0 * YEAR);
     book.says(refused(&server).message());
-    book.says(&warning(&server).unwrap());
+    book.says(&server.warning().unwrap());
     server.set_clock(SLOW);
     let before = mint(&server, &mut ledger);
-    assert_eq!(warning(&server), None);
+    assert_eq!(server.warning(), None);
 
     server.set_clock(0.0);
     book.says(refused(&server).message());
     book.run();
     assert!(mint(&server, &mut ledger) > before);
-    assert_eq!(warning(&server), None);
+    assert_eq!(server.warning(), None);
     server.set_clock(YEAR);
     book.says(refused(&server).message());
     // The first rule warns of this: a restart accepts the jump.
-    server.stop("fast");
-    server.up();
+    server.restart();
     mint(&server, &mut ledger);
 }
 
@@ -156,17 +150,16 @@ fn a_clock_that_is_behind() {
     let error = refused(&server);
     book.says(error.message());
     assert!(error.detail().unwrap().contains("minting resumes in "), "{error:?}");
-    book.says(&warning(&server).unwrap());
+    book.says(&server.warning().unwrap());
     mint(&server, &mut ledger);
-    server.stop("fast");
-    server.up();
+    server.restart();
     book.says(refused(&server).message());
-    let other = server.connect().query_one("SELECT snowflake_next_id(1)", &[]).unwrap_err();
-    book.says(other.as_db_error().unwrap().message());
+    let other = server.error("SELECT snowflake_next_id(1)");
+    book.says(other.message());
     server.set_clock(0.0);
     mint(&server, &mut ledger);
     server.connect().query_one("SELECT snowflake_next_id(9)", &[]).unwrap();
-    assert_eq!(warning(&server), None);
+    assert_eq!(server.warning(), None);
 }
 
 /// If the mark is less than an hour in the future, ids may run ahead to it, on a promoted standby too. If it is
@@ -182,10 +175,10 @@ fn a_mark_in_the_future() {
     primary.set_clock(0.5 * HOUR);
     let early = mint(&primary, &mut ledger);
     primary.set_clock(0.0);
-    let error = primary.connect().query_one("SELECT snowflake_next_id(1)", &[]).unwrap_err();
-    book.says(error.as_db_error().unwrap().message());
+    let error = primary.error("SELECT snowflake_next_id(1)");
+    book.says(error.message());
     standby.wait_until("SELECT warning IS NOT NULL FROM idgen_status");
-    book.says(&warning(&standby).unwrap());
+    book.says(&standby.warning().unwrap());
     book.run();
     for server in [&primary, &standby] {
         server.wait_until("SELECT warning IS NULL AND max_ahead = '1h' FROM idgen_status");
@@ -214,7 +207,7 @@ fn a_mark_in_the_future() {
     let error = refused(&primary);
     book.says(error.message());
     assert!(error.hint().unwrap().contains("docs/operations.md"), "{error:?}");
-    book.says(&warning(&primary).unwrap());
+    book.says(&primary.warning().unwrap());
     standby.wait_until("SELECT count(*) = 1 FROM pg_stat_wal_receiver");
     let epoch = book.run();
     book.run();
@@ -224,9 +217,9 @@ fn a_mark_in_the_future() {
     // An id of before, by the epoch that was kept.
     let kept = epoch.lines().next().unwrap().split('|').next().unwrap();
     let old = format!("SELECT snowflake_time({poisoned}, '{kept}') BETWEEN now() + '29h' AND now() + '31h'");
-    assert!(primary.connect().query_one(&old, &[]).unwrap().get::<_, bool>(0));
+    assert!(primary.value::<bool>(&old));
     standby.wait_until("SELECT warning IS NULL AND mark_at IS NOT NULL FROM idgen_status");
-    assert_eq!(warning(&primary), None);
+    assert_eq!(primary.warning(), None);
     primary.kill();
     standby.promote();
     mint(&standby, &mut ledger);
@@ -243,7 +236,7 @@ fn a_mark_that_is_not_made_durable() {
     let gone = |book: &mut Runbook<'_>| {
         standby.stop("fast");
         primary.wait_until("SELECT warning IS NOT NULL FROM idgen_status");
-        book.says(&warning(&primary).unwrap());
+        book.says(&primary.warning().unwrap());
         // It may have acknowledged the next mark before.
         let mut client = primary.connect();
         let mut error = || client.query_one("SELECT snowflake_next_id(9)", &[]).err();
@@ -278,11 +271,11 @@ fn until_synchronous(primary: &Server) {
          WHERE state = 'streaming' AND sync_state = 'sync'
            AND application_name = current_setting('synchronous_standby_names')",
     );
-    // The checkpointer reads the setting before this, and it is what they go by.
-    primary.connect().batch_execute("CHECKPOINT").unwrap();
+    // Commits follow the checkpointer, which reads the setting before it answers.
+    primary.run("CHECKPOINT");
 }
 
-/// An origin other than that of the mark, like that of a subscription.
+/// Another origin beside the mark's, as a subscription has one.
 const ANOTHER_ORIGIN: &str = "SELECT pg_replication_origin_create('other');
     SELECT pg_replication_origin_advance('other', '0/ABCD')";
 
@@ -302,14 +295,12 @@ fn no_room_for_the_mark() {
         ("the server that runs", &small),
     ];
     let mut book = Runbook::of("There is no room for the mark", &servers);
-    standby.stop("fast");
-    standby.configure(&[&room(0)]);
-    standby.up();
-    book.says(&warning(&standby).unwrap());
+    standby.restart_with(&[&room(0)]);
+    book.says(&standby.warning().unwrap());
     let mut ledger = Ledger::default();
     let before = mint(&primary, &mut ledger);
     standby.until_down();
-    primary.connect().batch_execute(ANOTHER_ORIGIN).unwrap();
+    primary.run(ANOTHER_ORIGIN);
     assert!(book.run().contains("\n      2\n"));
     primary.stop("fast");
     primary.configure(&[&room(1)]);
@@ -328,11 +319,11 @@ fn no_room_for_the_mark() {
     }
     assert!(mint(&primary, &mut ledger) > before);
 
-    small.connect().batch_execute(ANOTHER_ORIGIN).unwrap();
+    small.run(ANOTHER_ORIGIN);
     book.says(refused(&small).message());
-    book.says(&warning(&small).unwrap());
+    book.says(&small.warning().unwrap());
     book.run();
-    assert_eq!(warning(&small), None);
+    assert_eq!(small.warning(), None);
     mint(&small, &mut Ledger::default());
 }
 
@@ -340,40 +331,30 @@ fn no_room_for_the_mark() {
 #[test]
 fn a_function_is_taken_over() {
     let server = Server::start_plain(&["shared_preload_libraries = 'dict_snowball'"]);
-    server.connect().batch_execute("CREATE DATABASE app").unwrap();
+    server.run("CREATE DATABASE app");
     let page = include_str!("../../docs/shards.md");
     let (_, function) = page.split_once("Instagram's function, in a schema of shard 5:\n\n```\n").unwrap();
     let (function, _) = function.split_once("```").unwrap();
     let mut client = server.connect_to("app");
     let insert = "INSERT INTO insta5.users VALUES (DEFAULT) RETURNING id";
-    client.batch_execute("CREATE SCHEMA insta5; CREATE SEQUENCE insta5.table_id_seq").unwrap();
-    client.batch_execute(function).unwrap();
-    client.batch_execute(&function.replace("insta5.next_id", "insta5.forgotten")).unwrap();
-    client
-        .batch_execute("CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT insta5.next_id())")
-        .unwrap();
-    let before: i64 = client.query_one(insert, &[]).unwrap().get(0);
+    client.run("CREATE SCHEMA insta5; CREATE SEQUENCE insta5.table_id_seq");
+    client.run(function);
+    client.run(&function.replace("insta5.next_id", "insta5.forgotten"));
+    client.run("CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT insta5.next_id())");
+    let before: i64 = client.value(insert);
     let servers = [("the server", &server)];
     let mut book = Runbook::of("Taking over a function", &servers);
     book.run();
     book.run();
     let mut client = server.connect_to("app");
-    let after: i64 = client.query_one(insert, &[]).unwrap().get(0);
+    let after: i64 = client.value(insert);
     assert!(after > before && after >> 10 & 8191 == 5, "{before} {after}");
-    let error = client.query_one("SELECT insta5.forgotten()", &[]).unwrap_err();
-    book.says(error.as_db_error().unwrap().message());
+    let error = client.error("SELECT insta5.forgotten()");
+    book.says(error.message());
     let shown = book.run();
     assert!(shown.contains("| users | id     |     5 |"), "{shown}");
-    let libraries: String = client.query_one("SHOW shared_preload_libraries", &[]).unwrap().get(0);
+    let libraries: String = client.value("SHOW shared_preload_libraries");
     assert_eq!(libraries, "dict_snowball, idgen");
-}
-
-/// Fills an empty server with the rows of another server.
-fn dump(old: &Server, new: &Server) {
-    let mut copy = client_program("bash");
-    copy.args(["-o", "pipefail", "-c", "pg_dump -d \"$0\" | psql -X -q -v ON_ERROR_STOP=1 -d \"$1\""]);
-    copy.args([old.target("postgres"), new.target("postgres")]);
-    run(copy);
 }
 
 /// The mark is carried over to a new server whose clock is behind, or the page says that it was not. If it was
@@ -383,12 +364,10 @@ fn dump(old: &Server, new: &Server) {
 fn a_backup_and_a_dump() {
     const INSERT: &str = "INSERT INTO rows VALUES (DEFAULT) RETURNING id";
     let old = Server::start(&["idgen.max_wait = 300ms", LIST_OF_THE_README]);
-    old.connect()
-        .batch_execute(
-            "CREATE DOMAIN key AS bigint; CREATE TABLE rows (id key PRIMARY KEY DEFAULT snowflake_next_id(1))",
-        )
-        .unwrap();
-    old.connect().batch_execute(INSERT).unwrap();
+    old.run(
+        "CREATE DOMAIN key AS bigint; CREATE TABLE rows (id key PRIMARY KEY DEFAULT snowflake_next_id(1))",
+    );
+    old.run(INSERT);
     let mut ledger = Ledger::default();
     mint(&old, &mut ledger);
     let restored = old.base_backup();
@@ -413,20 +392,19 @@ fn a_backup_and_a_dump() {
     book.set("shards", "5000-5001");
     book.run();
     let mut client = restored.reconnect();
-    let error = client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap_err();
-    assert_eq!(error.code().unwrap().code(), "55000");
-    ledger.add(&[client.query_one("SELECT snowflake_next_id(5000)", &[]).unwrap().get(0)]);
-    client.batch_execute("CREATE TABLE more ()").unwrap();
-    assert_eq!(warning(&restored), None);
+    assert_eq!(client.code("SELECT snowflake_next_id(1)"), "55000");
+    ledger.add(&[client.value("SELECT snowflake_next_id(5000)")]);
+    client.run("CREATE TABLE more ()");
+    assert_eq!(restored.warning(), None);
 
-    let last: i64 = old.connect().query_one(INSERT, &[]).unwrap().get(0);
+    let last: i64 = old.value(INSERT);
     ledger.add(&[last]);
     book.set("PGDATABASE", "template1");
     assert!(book.fails().contains(REFUSES), "a database without idgen has no mark");
     book.set("PGDATABASE", "postgres");
     book.run();
     for server in [&new, &forgotten] {
-        dump(&old, server);
+        old.dump_to(server);
         server.set_clock(-60.0);
     }
     let copy = format!("{}/mark", new.host());
@@ -445,8 +423,7 @@ fn a_backup_and_a_dump() {
     astray.leave();
     assert_eq!(new.postmaster(), first, "it goes on after an error");
     for server in [&new, &forgotten] {
-        server.configure(&["idgen.max_ahead = 2min"]);
-        server.reload("idgen.max_ahead", "2min");
+        server.set("idgen.max_ahead", "2min");
     }
     assert!(book.run().ends_with("\ncarried\n"));
     let said = book.run();
@@ -455,9 +432,9 @@ fn a_backup_and_a_dump() {
     assert_eq!(raised, [false, false, true], "{said}");
     book.run();
     for server in [&new, &forgotten] {
-        let next: i64 = server.connect().query_one(INSERT, &[]).unwrap().get(0);
+        let next: i64 = server.value(INSERT);
         assert!(next > last, "{next} {last}");
-        let other: i64 = server.connect().query_one("SELECT snowflake_next_id(2)", &[]).unwrap().get(0);
+        let other: i64 = server.value("SELECT snowflake_next_id(2)");
         assert!(other > last, "every shard begins at the mark: {other} {last}");
     }
     restored.reconnect();
@@ -475,8 +452,8 @@ impl Trap<'_> {
     fn set<'a>(server: &'a Server, database: &str, owner: &str) -> Trap<'a> {
         let mut admin = server.connect();
         let roles = "DO $$ BEGIN CREATE ROLE mallory; EXCEPTION WHEN duplicate_object THEN END $$";
-        admin.batch_execute(roles).unwrap();
-        admin.batch_execute(&format!("CREATE DATABASE \"{database}\" OWNER mallory")).unwrap();
+        admin.run(roles);
+        admin.run(&format!("CREATE DATABASE \"{database}\" OWNER mallory"));
         let trap = Trap { server, database: database.to_owned() };
         let planted = [
             &format!("CREATE SCHEMA ids AUTHORIZATION {owner}; GRANT USAGE ON SCHEMA ids TO PUBLIC"),
@@ -536,9 +513,9 @@ impl Trap<'_> {
 fn nothing_that_a_tenant_has_planted_is_run() {
     let server = Server::start(&[]);
     let trap = Trap::set(&server, "a\n\\! touch planted;'b$(touch planted) host=x", "postgres");
-    // It would be, without what the page does against it.
+    // Without the precautions of the page, it is run.
     for sql in ["SELECT * FROM pg_extension", "SET search_path = pg_catalog; SELECT max(id) FROM den.rows"] {
-        trap.connect().batch_execute(sql).unwrap();
+        trap.connect().run(sql);
         assert!(trap.was_sprung(), "{sql}");
     }
 
@@ -560,9 +537,9 @@ fn nothing_that_a_tenant_has_planted_is_run() {
     book.run();
     book.run();
     let mut tenant = trap.connect();
-    tenant.batch_execute("SET ROLE mallory; INSERT INTO den.rows VALUES (9223372036854775807)").unwrap();
+    tenant.run("SET ROLE mallory; INSERT INTO den.rows VALUES (9223372036854775807)");
     assert!(book.fails().contains("the range of ids is used up"));
-    tenant.batch_execute("DELETE FROM den.rows WHERE id = 9223372036854775807").unwrap();
+    tenant.run("DELETE FROM den.rows WHERE id = 9223372036854775807");
     let said = book.run();
     trap.was_not_sprung();
     assert!(said.contains("restart_the_server") && said.contains("(1 row)"), "{said}");
@@ -584,7 +561,7 @@ fn nothing_that_a_tenant_has_planted_is_run() {
     let owned = Trap::set(&server, "owned", "mallory");
     let swap = "SET ROLE mallory; CREATE SCHEMA other;
         CREATE VIEW other.idgen_status AS SELECT 'none' AS warning WHERE den.trap()";
-    owned.connect().batch_execute(swap).unwrap();
+    owned.connect().run(swap);
     let mut book = Runbook::of("Is it minting?", &servers);
     book.set("PGDATABASE", &owned.database);
     assert!(book.fails().contains(REFUSES));
@@ -612,14 +589,13 @@ fn another_epoch() {
     let mut book = Runbook::of("Another epoch", &servers);
     let change = |server: &Server, epoch: &str| {
         let sql = format!("ALTER SYSTEM SET idgen.epoch = '{epoch}'");
-        server.connect().batch_execute(&sql).unwrap();
-        server.stop("fast");
-        server.up();
+        server.run(&sql);
+        server.restart();
     };
     standby.wait_until("SELECT mark IS NOT NULL FROM idgen_status");
     change(&standby, "2024-01-01T00:00:00Z");
     standby.wait_until("SELECT warning IS NOT NULL FROM idgen_status");
-    book.says(&warning(&standby).unwrap());
+    book.says(&standby.warning().unwrap());
     let mut unset = Runbook::of("Another epoch", &servers);
     unset.set("one", "");
     unset.fails();
@@ -638,13 +614,13 @@ fn another_epoch() {
     book.says(refused(&primary).message());
     book.run();
     assert!(mint(&primary, &mut ledger) > before);
-    assert_eq!(warning(&primary), None);
+    assert_eq!(primary.warning(), None);
     standby.wait_until("SELECT warning IS NULL FROM idgen_status");
 }
 
 /// Takes the list of shards of a server, as a move does.
 fn allow_shards(server: &Server, list: &str) {
-    server.connect().batch_execute(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'")).unwrap();
+    server.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'"));
     server.reload("idgen.allowed_shards", list);
 }
 
@@ -673,7 +649,7 @@ impl Pair {
         for server in [&one, &two] {
             allow_shards(server, "0-99,8191");
         }
-        one.connect().batch_execute(ROWS).unwrap();
+        one.run(ROWS);
         let hosts = format!("{},{}", one.host(), two.host());
         let target = format!("host={hosts} user=postgres dbname=postgres target_session_attrs=read-write");
         let clients = Clients::start_inserting(4, target);
@@ -790,7 +766,7 @@ fn failover_from_a_dead_primary_and_switch_back() {
     pair.finish(&mut client, 4);
 }
 
-/// The same while the old primary is alive, and its clients wait there until it is stopped.
+/// A failover while the old primary is alive: its clients wait there until it is stopped.
 #[test]
 fn failover_from_a_primary_that_is_alive_and_switch_back() {
     let pair = Pair::start();
@@ -800,14 +776,13 @@ fn failover_from_a_primary_that_is_alive_and_switch_back() {
     pair.finish(&mut client, 3);
 }
 
-/// The same where pg_rewind fails, as it does without hints in the WAL: no second primary comes up.
+/// A failover in which pg_rewind fails, as it does without hints in the WAL: no second primary comes up.
 #[test]
 fn failover_where_the_old_primary_cannot_be_rewound() {
     let pair = Pair::start_with("wal_log_hints = off");
     if major_version() >= 18 {
         // With checksums by default, it fails for another reason.
-        pair.two.configure(&["full_page_writes = off"]);
-        pair.two.reload("full_page_writes", "off");
+        pair.two.set("full_page_writes", "off");
     }
     pair.fail_over(true, false);
     pair.switch_back();
@@ -816,7 +791,8 @@ fn failover_where_the_old_primary_cannot_be_rewound() {
 }
 
 /// Of several synchronous standbys, only one has acknowledged the last marks, and the other one would mint ids of the
-/// old primary again. The runbook tells them apart, and then the old primary, still running, has none acknowledged.
+/// old primary again. The runbook shows which one it is; from then on, no mark of the old primary, which still runs, is
+/// acknowledged.
 #[test]
 fn the_standby_that_has_everything_is_promoted() {
     for names in ["FIRST 1 (two, three)", "ANY 1 (two, three)"] {
@@ -872,21 +848,19 @@ fn idgen_is_removed() {
     let primary = Server::start(&["shared_preload_libraries = 'dict_snowball,idgen'"]);
     let standby = primary.standby("two");
     let mut client = primary.connect();
-    client
-        .batch_execute(
-            "CREATE TABLE kept (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5),
+    client.run(
+        "CREATE TABLE kept (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5),
                                 shard integer GENERATED ALWAYS AS (shard_of(id)) STORED, name text);
              CREATE INDEX ON kept (shard_of(id));
              CREATE TABLE parted (id bigint DEFAULT snowflake_next_id(5)) PARTITION BY LIST (shard_of(id));
              CREATE TABLE parted_5 PARTITION OF parted FOR VALUES IN (5);
              INSERT INTO kept (name) SELECT 'Ada' FROM generate_series(1, 100);
              INSERT INTO parted SELECT FROM generate_series(1, 100)",
-        )
-        .unwrap();
+    );
     let servers = [("the primary", &primary), ("the standby", &standby)];
     let mut book = Runbook::of("Removal", &servers);
-    let error = client.batch_execute("DROP EXTENSION idgen").unwrap_err();
-    book.says(error.as_db_error().unwrap().message());
+    let error = client.error("DROP EXTENSION idgen");
+    book.says(error.message());
     drop(client);
     let said = book.run();
     assert!(said.contains("public.parted") && said.contains("| rows "), "{said}");
@@ -907,10 +881,9 @@ fn idgen_is_removed() {
     for server in [&primary, &standby] {
         server.wait_until(gone);
     }
-    let written: String =
-        primary.connect().query_one("SELECT pg_current_wal_lsn()::text", &[]).unwrap().get(0);
+    let written: String = primary.value("SELECT pg_current_wal_lsn()::text");
     standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{written}'"));
-    standby.connect().batch_execute("CHECKPOINT").unwrap();
+    standby.run("CHECKPOINT");
     standby.stop("fast");
     primary.stop("fast");
     let setting =
@@ -930,16 +903,15 @@ fn lines(said: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn a_shard_moves_by_the_page() {
     let (one, two) = (Server::start(&["idgen.allowed_shards = '0-9'"]), Server::start(&[]));
-    one.connect().batch_execute(TABLES).unwrap();
+    one.run(TABLES);
     let servers = [("one", &one), ("two", &two)];
     let mut book = Runbook::of("Moving a shard", &servers);
     let missing = |book: &mut Runbook| {
-        let said = refusal(move_with(&[], &one, &two));
+        let said = refusal(the_move(&one, &two));
         book.says(said.lines().last().unwrap());
     };
     missing(&mut book);
-    two.configure(&["idgen.allowed_shards = '10-19'"]);
-    two.reload("idgen.allowed_shards", "10-19");
+    two.set("idgen.allowed_shards", "10-19");
     let standby = one.standby("three");
     missing(&mut book);
     standby.stop("fast");
@@ -959,13 +931,13 @@ fn a_move_that_broke_off() {
         Server::start(&["idgen.allowed_shards = '0-9'"]),
         Server::start(&["idgen.allowed_shards = '10-19'"]),
     );
-    one.connect().batch_execute(TABLES).unwrap();
+    one.run(TABLES);
     let servers = [("one", &one), ("two", &two)];
     let mut book = Runbook::of("A move that broke off", &servers);
     let meddler = Meddler::new();
     let breaks_off = |book: &mut Runbook, when: &str, at: &str| {
-        run_until_killed(meddler.at(&move_with(&[], &one, &two), when, at, "kill -9 $TOOL"));
-        book.says(refusal(move_with(&[], &one, &two)).lines().last().unwrap());
+        meddler.kills(&the_move(&one, &two), when, at);
+        book.says(refusal(the_move(&one, &two)).lines().last().unwrap());
     };
     let insert = "INSERT INTO insta5.users DEFAULT VALUES RETURNING id";
     breaks_off(&mut book, "after", "LOCK TABLE ONLY");

@@ -5,7 +5,7 @@
 use postgres::Client;
 
 use crate::process::major_version;
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
 /// The setting that bounds replication origins.
 fn setting() -> &'static str {
@@ -17,24 +17,24 @@ fn allow_origins(server: &Server, origins: usize) {
     server.configure(&[&format!("{} = {origins}", setting())]);
 }
 
+fn restart_with_origins(server: &Server, origins: usize) {
+    server.restart_with(&[&format!("{} = {origins}", setting())]);
+}
+
 /// The message of idgen if there is room for `room` origins and `needed` are needed.
 fn too_few(room: usize, needed: usize) -> String {
     format!("\"{}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids", setting())
-}
-
-fn warning(client: &mut Client) -> Option<String> {
-    client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
 }
 
 fn mint(client: &mut Client) {
     client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
 }
 
-/// Another origin with progress, like that of a subscription.
+/// Creates another origin with progress, as a subscription has one.
 fn add_origin(client: &mut Client) {
     let sql = "SELECT pg_replication_origin_create('other');
                SELECT pg_replication_origin_advance('other', '0/ABCD')";
-    client.batch_execute(sql).unwrap();
+    client.run(sql);
 }
 
 fn mark(client: &mut Client) -> Option<i64> {
@@ -43,12 +43,7 @@ fn mark(client: &mut Client) -> Option<i64> {
 }
 
 fn remove_mark(client: &mut Client) -> bool {
-    client.query_one("SELECT snowflake_remove_mark()", &[]).unwrap().get(0)
-}
-
-fn code(client: &mut Client, sql: &str) -> String {
-    let error = client.query_one(sql, &[]).expect_err(sql);
-    error.code().unwrap_or_else(|| panic!("{error}")).code().to_owned()
+    client.value("SELECT snowflake_remove_mark()")
 }
 
 /// The log contains `warning` before the line with which the server ends.
@@ -64,12 +59,10 @@ fn assert_warned(log: &str, warning: &str, end: &str) {
 fn a_standby_without_room_goes_down_at_the_first_id() {
     let primary = Server::start(&[]);
     let standby = primary.standby("twin");
-    standby.stop("fast");
-    allow_origins(&standby, 0);
-    standby.up();
+    restart_with_origins(&standby, 0);
     let too_few = too_few(0, 1);
-    assert_eq!(warning(&mut standby.connect()), Some(too_few.clone()));
-    assert_eq!(warning(&mut primary.connect()), None);
+    assert_eq!(standby.warning(), Some(too_few.clone()));
+    assert_eq!(primary.warning(), None);
 
     mint(&mut primary.connect());
     standby.until_down();
@@ -88,17 +81,13 @@ fn a_standby_without_room_goes_down_at_the_first_id() {
 fn a_standby_warns_before_the_mark_comes() {
     let primary = Server::start(&[]);
     let standby = primary.standby("twin");
-    standby.stop("fast");
-    allow_origins(&standby, 1);
-    standby.up();
-    assert_eq!(warning(&mut standby.connect()), None);
+    restart_with_origins(&standby, 1);
+    assert_eq!(standby.warning(), None);
     add_origin(&mut primary.connect());
     standby.wait_until("SELECT count(*) = 1 FROM pg_replication_origin_status");
-    assert_eq!(warning(&mut standby.connect()), Some(too_few(1, 2)));
-    standby.stop("fast");
-    allow_origins(&standby, 2);
-    standby.up();
-    assert_eq!(warning(&mut standby.connect()), None);
+    assert_eq!(standby.warning(), Some(too_few(1, 2)));
+    restart_with_origins(&standby, 2);
+    assert_eq!(standby.warning(), None);
     mint(&mut primary.connect());
     standby.wait_until("SELECT mark IS NOT NULL AND warning IS NULL FROM idgen_status");
 }
@@ -118,7 +107,7 @@ fn a_restored_backup_without_room_does_not_start() {
     allow_origins(&restored, 2);
     restored.up();
     let mut client = restored.reconnect();
-    assert_eq!((mark(&mut client), warning(&mut client)), (kept, None));
+    assert_eq!((mark(&mut client), client.warning()), (kept, None));
     mint(&mut client);
 }
 
@@ -135,7 +124,7 @@ fn a_crashed_server_without_room_does_not_start() {
     allow_origins(&server, 1);
     server.up();
     let mut client = server.reconnect();
-    assert_eq!(warning(&mut client), None);
+    assert_eq!(client.warning(), None);
     mint(&mut client);
 }
 
@@ -153,16 +142,12 @@ fn a_mark_left_on_disk_is_not_forgotten() {
     server.configure(&["max_wal_senders = 0"]);
     server.up();
     let mut client = server.connect();
-    assert_eq!(warning(&mut client), Some(too_few(0, 2)));
-    assert_eq!(code(&mut client, "SELECT snowflake_next_id(1)"), "53400");
+    assert_eq!(client.warning(), Some(too_few(0, 2)));
+    assert_eq!(client.code("SELECT snowflake_next_id(1)"), "53400");
 
-    server.stop("fast");
-    server.configure(&["shared_preload_libraries = ''"]);
-    server.up();
-    assert_eq!(code(&mut server.connect(), "SELECT snowflake_remove_mark()"), "53400");
-    server.stop("fast");
-    allow_origins(&server, 2);
-    server.up();
+    server.restart_with(&["shared_preload_libraries = ''"]);
+    assert_eq!(server.code("SELECT snowflake_remove_mark()"), "53400");
+    restart_with_origins(&server, 2);
     let mut client = server.connect();
     assert_eq!(mark(&mut client), kept);
     assert!(remove_mark(&mut client));
@@ -176,28 +161,24 @@ fn the_mark_is_removed_for_good() {
     let standby = primary.standby("twin");
     let mut client = primary.connect();
     mint(&mut client);
-    client.batch_execute("CREATE DATABASE second").unwrap();
-    client
-        .batch_execute("CREATE ROLE admin; GRANT EXECUTE ON FUNCTION snowflake_remove_mark TO admin")
-        .unwrap();
+    client.run("CREATE DATABASE second");
+    client.run("CREATE ROLE admin; GRANT EXECUTE ON FUNCTION snowflake_remove_mark TO admin");
     let remove = "SELECT snowflake_remove_mark()";
-    assert_eq!(code(&mut client, remove), "55000", "the library is preloaded");
+    assert_eq!(client.code(remove), "55000", "the library is preloaded");
     for server in [&primary, &standby] {
-        server.configure(&["shared_preload_libraries = ''"]);
-        server.stop("fast");
-        server.up();
+        server.restart_with(&["shared_preload_libraries = ''"]);
     }
-    assert_eq!(code(&mut standby.connect(), remove), "25006");
+    assert_eq!(standby.code(remove), "25006");
     let mut client = primary.connect();
-    client.batch_execute("SET ROLE admin").unwrap();
-    assert_eq!(code(&mut client, remove), "42501");
-    client.batch_execute("RESET ROLE").unwrap();
-    client.batch_execute("BEGIN READ ONLY").unwrap();
-    assert_eq!(code(&mut client, remove), "25006");
-    client.batch_execute("ROLLBACK").unwrap();
+    client.run("SET ROLE admin");
+    assert_eq!(client.code(remove), "42501");
+    client.run("RESET ROLE");
+    client.run("BEGIN READ ONLY");
+    assert_eq!(client.code(remove), "25006");
+    client.run("ROLLBACK");
     // The name that the mark is given for the moment may be another origin's.
-    client.batch_execute("SELECT pg_replication_origin_create('idgen_mark_0')").unwrap();
-    client.batch_execute("BEGIN").unwrap();
+    client.run("SELECT pg_replication_origin_create('idgen_mark_0')");
+    client.run("BEGIN");
     assert!(mark(&mut client).is_some());
     assert!(remove_mark(&mut client));
     // The transaction is never committed.
@@ -214,53 +195,46 @@ fn the_mark_is_removed_for_good() {
     allow_origins(&primary, 10);
     primary.configure(&["max_wal_senders = 10"]);
     primary.up();
-    let written: String =
-        primary.reconnect().query_one("SELECT pg_current_wal_lsn()::text", &[]).unwrap().get(0);
+    let written: String = primary.reconnect().value("SELECT pg_current_wal_lsn()::text");
     standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{written}'"));
     assert_eq!(mark(&mut standby.connect()), None);
-    standby.connect().batch_execute("CHECKPOINT").unwrap();
+    standby.run("CHECKPOINT");
     standby.kill();
     allow_origins(&standby, 0);
     standby.up();
     standby.reconnect();
 
     let mut client = primary.reconnect();
-    client.batch_execute("DROP EXTENSION idgen").unwrap();
+    client.run("DROP EXTENSION idgen");
     primary.configure(&["shared_preload_libraries = 'idgen'"]);
     primary.stop("fast");
     allow_origins(&standby, 1);
-    standby.stop("fast");
-    standby.up();
+    standby.restart();
     primary.up();
     let mut client = primary.connect_to("second");
-    client.batch_execute("CREATE EXTENSION idgen").unwrap();
+    client.run("CREATE EXTENSION idgen");
     mint(&mut client);
     standby.wait_until("SELECT count(*) = 1 FROM pg_replication_origin_status");
 }
 
-/// The mark can be removed from any database, even if somebody has given it a name by hand, and from a standby that
-/// was just promoted, whose recovery would begin before its last id.
+/// The mark can be removed from any database, even if it was given a name by hand, and on a standby that was just
+/// promoted, whose recovery would begin before its last id.
 #[test]
 fn a_mark_with_a_name_is_removed_after_a_promotion() {
     let primary = Server::start(&[]);
     let standby = primary.standby("twin");
     let mut client = primary.connect();
-    client.batch_execute("CREATE DATABASE second").unwrap();
+    client.run("CREATE DATABASE second");
     let name = "INSERT INTO pg_replication_origin VALUES (65534, 'by hand')";
-    client.batch_execute(&format!("SET allow_system_table_mods = on; {name}")).unwrap();
-    let warning = |client: &mut Client| -> Option<String> {
-        client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
-    };
+    client.run(&format!("SET allow_system_table_mods = on; {name}"));
     let named = "replication origin 65534, which keeps the mark of ids, has a name";
-    assert_eq!(warning(&mut client).as_deref(), Some(named));
+    assert_eq!(client.warning().as_deref(), Some(named));
     // As docs/security.md says.
-    client.batch_execute("DELETE FROM pg_replication_origin WHERE roident = 65534").unwrap();
-    assert_eq!(warning(&mut client), None);
-    client.batch_execute(name).unwrap();
+    client.run("DELETE FROM pg_replication_origin WHERE roident = 65534");
+    assert_eq!(client.warning(), None);
+    client.run(name);
     add_origin(&mut client);
-    standby.configure(&["shared_preload_libraries = ''"]);
-    standby.stop("fast");
-    standby.up();
+    standby.restart_with(&["shared_preload_libraries = ''"]);
     mint(&mut client);
     let kept = mark(&mut client).unwrap();
     standby.wait_until(&format!(
@@ -269,9 +243,9 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     primary.stop("immediate");
     standby.promote();
     let mut client = standby.reconnect();
-    client.batch_execute("SELECT pg_replication_origin_drop('other')").unwrap();
+    client.run("SELECT pg_replication_origin_drop('other')");
     let mut client = standby.connect_to("second");
-    client.batch_execute("CREATE EXTENSION idgen").unwrap();
+    client.run("CREATE EXTENSION idgen");
     assert!(remove_mark(&mut client));
     assert!(!remove_mark(&mut client));
     standby.kill();
@@ -279,5 +253,5 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     standby.configure(&["max_wal_senders = 0"]);
     standby.up();
     let count = "SELECT count(*) FROM pg_replication_origin";
-    assert_eq!(standby.reconnect().query_one(count, &[]).unwrap().get::<_, i64>(0), 0);
+    assert_eq!(standby.reconnect().value::<i64>(count), 0);
 }

@@ -12,6 +12,7 @@ use crate::clients::{Clients, Ledger, ROWS};
 use crate::process::{
     Service, client_program, command, example, house, installed, kill, release_bin, run, skipped,
 };
+use crate::server::Sql;
 
 /// Two servers under Patroni and a third voter. They agree by Raft, which needs no other service.
 struct Nodes {
@@ -23,7 +24,7 @@ struct Nodes {
 
 impl Nodes {
     fn start(patroni: &Path, controller: &Path) -> Nodes {
-        // Nobody has these ports now; all are found before one is let go.
+        // These ports are free now. All are found before one is released.
         let listeners = [(); 7].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
         let voters = [ports[0], ports[1], ports[2]].map(|port| format!("127.0.0.1:{port}"));
@@ -86,7 +87,7 @@ impl Nodes {
             if String::from_utf8_lossy(&listed).contains("Sync Standby")
                 && let Ok(mut client) = Client::connect(&self.target(), NoTls)
             {
-                let port = client.query_one("SELECT inet_server_port()", &[]).unwrap().get(0);
+                let port = client.value("SELECT inet_server_port()");
                 return (client, port);
             }
             thread::sleep(Duration::from_secs(1));
@@ -109,7 +110,7 @@ fn quoted(addresses: &[String]) -> String {
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        // Patroni stops its server when it is told to end.
+        // Patroni stops its server when it ends.
         self.services.clear();
         let mut remove = command("rm");
         remove
@@ -129,11 +130,11 @@ fn patroni_fails_over_and_switches_back() {
     };
     let nodes = Nodes::start(&patroni, &controller);
     let (mut client, first) = nodes.pair();
-    client.batch_execute(&format!("CREATE EXTENSION idgen; {ROWS}")).unwrap();
+    client.run(&format!("CREATE EXTENSION idgen; {ROWS}"));
     let clients = Clients::start_inserting(4, nodes.target());
     clients.wait_for_ids(500);
     let pid = "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::integer";
-    kill("KILL", client.query_one(pid, &[]).unwrap().get(0)).unwrap();
+    kill("KILL", client.value(pid)).unwrap();
     clients.wait_for_ids(500);
     let (_, second) = nodes.pair();
     assert_ne!(first, second, "the standby has been promoted");

@@ -7,7 +7,7 @@ use std::thread;
 use postgres::{Client, NoTls};
 
 use crate::process::{Service, client_program, example, house, installed, run, skipped};
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
 /// Starts pgbouncer with the file of docs/examples and, in addition to its database `app`, a database `single` with
 /// one server connection.
@@ -46,7 +46,7 @@ fn connect(server: &Server, database: &str, role: &str) -> Client {
     panic!("pgbouncer takes no connection: {:?}", Client::connect(&target, NoTls).err());
 }
 
-/// What one query in the simple protocol answers: prepared statements are the sessions', not the clients'.
+/// The answer to one query in the simple protocol. Prepared statements would belong to a session, not to a client.
 fn ask(client: &mut Client, sql: &str) -> String {
     let messages = client.simple_query(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     let value = messages.iter().find_map(|message| match message {
@@ -57,14 +57,14 @@ fn ask(client: &mut Client, sql: &str) -> String {
 }
 
 /// A thousand clients of two roles insert rows over twenty server connections for each: every row has the
-/// shard of its role, and no id is there twice. What belongs to a session is not the client's.
+/// shard of its role, and no id occurs twice. The state of a session does not follow a client.
 #[test]
 fn a_thousand_clients_through_pgbouncer() {
     let Some(pgbouncer) = installed("pgbouncer") else {
         return skipped("pgbouncer is not installed");
     };
     let server = Server::start(&["fsync = off"]);
-    server.connect().batch_execute("CREATE DATABASE app").unwrap();
+    server.run("CREATE DATABASE app");
     run(server.psql_in("app", "scaling/roles-shards.sql", &[]));
     let _pool = start_pool(&pgbouncer, &server);
 
@@ -89,7 +89,7 @@ fn a_thousand_clients_through_pgbouncer() {
         rows.unwrap().iter().map(|row| ((row.get(0), row.get(1)), row.get(2))).collect();
     assert_eq!(rows, HashMap::from([(("ada".into(), 11), 5000), (("grace".into(), 12), 5000)]));
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE usename IN ('ada', 'grace')";
-    assert!(client.query_one(sessions, &[]).unwrap().get::<_, i64>(0) <= 40);
+    assert!(client.value::<i64>(sessions) <= 40);
 
     let options = target(&server, "app", "ada") + " options='-c idgen.shard=20'";
     assert!(Client::connect(&options, NoTls).is_err(), "a client cannot bring a shard along");

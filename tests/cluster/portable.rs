@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls};
 
 use crate::clients::{Clients, Ledger, SHARDS};
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
-/// One statement of a changing kind, each of a transaction that commits: ids of others may come again after
-/// a crash under a clock that was set back.
+/// Runs one statement of a changing kind, each in a transaction that commits. If a transaction does not commit, its ids
+/// may be repeated after a crash under a clock that was set back.
 fn commit(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
     let shard = round as i64 / 7 % SHARDS;
     let sql = match round % 7 {
@@ -26,7 +26,7 @@ fn commit(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error
 /// A table whose default mints for shard 2.
 fn create_rows(server: &Server) {
     let sql = "CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(2), n integer)";
-    server.connect().batch_execute(sql).unwrap();
+    server.run(sql);
 }
 
 /// Many sessions, one shard and four: no id twice, each session's ids increase. The lock makes it
@@ -69,7 +69,7 @@ fn the_server_crashes_under_clients_that_commit() {
             1 => server.stop("immediate"),
             _ => {
                 let mut client = server.connect();
-                let pid = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+                let pid = client.value("SELECT pg_backend_pid()");
                 server.signal("KILL", pid);
                 while client.batch_execute("SELECT 1").is_ok() {}
             }
@@ -79,17 +79,16 @@ fn the_server_crashes_under_clients_that_commit() {
             server.up();
         }
         let mut client = server.reconnect();
-        client.batch_execute("SET idgen.max_wait = '100ms'").unwrap();
+        client.run("SET idgen.max_wait = '100ms'");
         if round % 3 != 2 {
-            let error = client.query_one("SELECT snowflake_next_id(2)", &[]).expect_err("no id");
-            assert_eq!(error.code().unwrap().code(), "40001", "{error}");
+            assert_eq!(client.code("SELECT snowflake_next_id(2)"), "40001");
         }
         server.set_clock(0.0);
         clients.wait_for_ids(1500);
         clients.finish(&mut ledger);
     }
     // Every row that was reported is there, and none was reported by another id.
-    let rows: i64 = server.connect().query_one("SELECT count(*) FROM rows", &[]).unwrap().get(0);
+    let rows: i64 = server.value("SELECT count(*) FROM rows");
     assert!(rows > 0 && ledger.len() > 15_000, "{rows} {}", ledger.len());
 }
 
@@ -115,8 +114,8 @@ fn the_clock_steps_under_clients() {
     assert!(ledger.errors.keys().all(|error| error.starts_with("40001 ")), "{:?}", ledger.errors);
     // The limit that is documented: nothing guards against a leap forward, and the ids stay there.
     server.set_clock(0.0);
-    let error = server.connect().query_one("SELECT snowflake_next_id(1)", &[]).expect_err("no id");
-    assert!(error.as_db_error().unwrap().detail().unwrap().contains("359"), "{error:?}");
+    let error = server.error("SELECT snowflake_next_id(1)");
+    assert!(error.detail().unwrap().contains("359"), "{error:?}");
 }
 
 /// Sessions are cancelled at any moment, in the wait for a lock too: none keeps a shard's lock. A lock of
@@ -151,8 +150,8 @@ fn a_cancel_frees_the_lock() {
     });
     let mut client = server.connect();
     let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
-    assert_eq!(client.query_one(sql, &[]).unwrap().get::<_, i64>(0), 0);
-    client.batch_execute("SET statement_timeout = '10s'; SELECT snowflake_next_id(3)").unwrap();
+    assert_eq!(client.value::<i64>(sql), 0);
+    client.run("SET statement_timeout = '10s'; SELECT snowflake_next_id(3)");
     drop(sessions);
 }
 
@@ -163,12 +162,10 @@ fn a_synchronous_standby_is_promoted() {
     let primary = Server::start_portable(&[]);
     create_rows(&primary);
     let standby = primary.standby("twin");
-    primary.configure(&["synchronous_standby_names = 'twin'"]);
-    primary.reload("synchronous_standby_names", "twin");
+    primary.set("synchronous_standby_names", "twin");
     let mut client = standby.connect();
     for sql in ["SELECT snowflake_next_id(1)", "SELECT * FROM snowflake_next_ids(1, 2)"] {
-        let error = client.query_one(sql, &[]).expect_err("no id");
-        let error = error.as_db_error().unwrap();
+        let error = client.error(sql);
         assert_eq!((error.code().code(), error.message()), ("25006", "cannot mint ids during recovery"));
     }
     client.query_one("SELECT snowflake_decode(1), warning FROM idgen_status", &[]).unwrap();
@@ -182,8 +179,7 @@ fn a_synchronous_standby_is_promoted() {
     standby.configure(&["idgen.max_wait = 100ms"]);
     standby.promote();
     let mut client = standby.reconnect();
-    let error = client.query_one("SELECT snowflake_next_id(2)", &[]).expect_err("no id");
-    assert_eq!(error.code().unwrap().code(), "40001", "{error}");
+    assert_eq!(client.code("SELECT snowflake_next_id(2)"), "40001");
     standby.set_clock(0.0);
     clients.wait_for_ids(2000);
     clients.finish(&mut ledger);
@@ -202,7 +198,7 @@ fn the_extension_takes_over_under_load() {
     // A transaction that has minted is waited for; a statement that has not yet is not lost.
     let mut open = server.connect();
     let mut transaction = open.transaction().unwrap();
-    let first: i64 = transaction.query_one("SELECT snowflake_next_id(1)", &[]).unwrap().get(0);
+    let first: i64 = transaction.value("SELECT snowflake_next_id(1)");
     let taken_over = thread::scope(|scope| {
         let mover = scope.spawn(|| server.connect().batch_execute("CREATE EXTENSION idgen"));
         thread::sleep(Duration::from_millis(500));
@@ -231,7 +227,7 @@ fn the_extension_takes_over_under_load() {
         });
         let advance = scope.spawn(move || advance.batch_execute("SELECT snowflake_advance(3, 0)"));
         thread::sleep(Duration::from_millis(300));
-        let second: i64 = transaction.query_one("SELECT snowflake_next_id(1)", &[]).unwrap().get(0);
+        let second: i64 = transaction.value("SELECT snowflake_next_id(1)");
         transaction.commit().unwrap();
         ledger.add(&[first, second]);
         ledger.add(&late.join().unwrap().expect("the statement that waited"));
@@ -251,8 +247,8 @@ fn the_extension_takes_over_under_load() {
     let mut client = server.connect();
     let sql = "SELECT lanname FROM pg_proc JOIN pg_language AS l ON l.oid = prolang
                WHERE pg_proc.oid = 'snowflake_next_id(integer)'::regprocedure";
-    assert_eq!(client.query_one(sql, &[]).unwrap().get::<_, String>(0), "c");
-    let rows: i64 = client.query_one("SELECT count(*) FROM rows", &[]).unwrap().get(0);
+    assert_eq!(client.value::<String>(sql), "c");
+    let rows: i64 = client.value("SELECT count(*) FROM rows");
     assert!(rows > 1000, "{rows}");
 }
 
@@ -265,8 +261,8 @@ fn readers_of_views_are_waited_for() {
     let server = Server::start_portable(&["shared_preload_libraries = 'idgen'"]);
     let begin = |sql: &str| {
         let mut client = server.connect();
-        client.batch_execute("BEGIN").unwrap();
-        client.batch_execute(sql).unwrap();
+        client.run("BEGIN");
+        client.run(sql);
         client
     };
     let until_waiting = |sessions: i32| {
@@ -279,19 +275,19 @@ fn readers_of_views_are_waited_for() {
         until_waiting(1);
         let reader = scope.spawn(move || reader.batch_execute(MINT).map(|()| reader));
         until_waiting(2);
-        minter.batch_execute("COMMIT").unwrap();
+        minter.run("COMMIT");
         let mut reader = reader.join().unwrap().expect("who has read mints");
 
         let mut minter = begin(MINT);
         until_waiting(1);
         let minter = scope.spawn(move || minter.batch_execute(&format!("{READ}; COMMIT")));
         until_waiting(2);
-        reader.batch_execute("COMMIT").unwrap();
+        reader.run("COMMIT");
         minter.join().unwrap().expect("who has minted reads");
         mover.join().unwrap().expect("CREATE EXTENSION");
     });
     let sql = "SELECT mark_kept_in FROM idgen_status";
-    let kept_in: String = server.connect().query_one(sql, &[]).unwrap().get(0);
+    let kept_in: String = server.value(sql);
     assert!(kept_in.contains("origin"), "{kept_in}");
 }
 
@@ -319,7 +315,7 @@ fn a_register_that_is_rolled_back_repeats_nothing() {
             "{error}"
         );
     }
-    client.batch_execute("SELECT snowflake_advance(2000, 0)").unwrap();
+    client.run("SELECT snowflake_advance(2000, 0)");
     let rows = client.query("SELECT snowflake_next_ids(2000, 1000)", &[]).unwrap();
     assert_eq!(rows.len(), 1000);
 }

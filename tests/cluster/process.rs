@@ -1,5 +1,6 @@
 //! The programs that these tests run, where to find them, and where the tests keep their files.
 
+use std::borrow::BorrowMut;
 use std::io::Write;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -69,7 +70,7 @@ pub fn command(program: impl AsRef<Path>) -> Command {
     command
 }
 
-/// The user of the servers, if it differs from that of this process, which is root then.
+/// The user of the servers, if that is another user than this process's, which is root then.
 fn other_user() -> Option<&'static User> {
     static USER: OnceLock<Option<User>> = OnceLock::new();
     let user = USER.get_or_init(|| {
@@ -119,8 +120,9 @@ pub fn installed(program: &str) -> Option<PathBuf> {
 /// Runs a command to its end and gives its output.
 ///
 /// # Panics
-/// Where it fails, with what it said.
-pub fn run(mut command: Command) -> Output {
+/// If it fails, with its output.
+pub fn run(mut command: impl BorrowMut<Command>) -> Output {
+    let command = command.borrow_mut();
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(
         output.status.success(),
@@ -202,7 +204,7 @@ fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
     library
 }
 
-/// Says past the capture of a test's output that it did not run, and why.
+/// Prints that a test did not run, and why. A test's captured output would not show it.
 pub fn skipped(why: &str) {
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     let _ = writeln!(std::io::stderr(), "{name}: skipped: {why}");

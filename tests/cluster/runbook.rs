@@ -32,7 +32,7 @@ fn page() -> String {
     page
 }
 
-/// What the page has pasted before any of its blocks.
+/// The block that the page has administrators paste before any other.
 fn before_all() -> String {
     let page = page();
     let (head, _) = page.split_once("\n## ").expect("sections");
@@ -135,7 +135,7 @@ impl<'a> Runbook<'a> {
         said
     }
 
-    /// The same for a block that shows the trouble, by an error. It is the next one still, for when that is over.
+    /// Runs the next block, which must fail because of the trouble. It stays the next one.
     pub fn fails(&mut self) -> String {
         let (done, said) = self.run_first();
         assert!(!done, "{}: a block does not fail\n{said}", self.section.title);

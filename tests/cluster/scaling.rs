@@ -8,7 +8,7 @@ use postgres::{Client, Error};
 use crate::clients::{Clients, Ledger};
 use crate::moves::move_shard;
 use crate::process::{command, example, library, run, skipped};
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
 /// The ids that a query returns.
 fn ids(client: &mut Client, sql: &str) -> Result<Vec<i64>, Error> {
@@ -17,11 +17,6 @@ fn ids(client: &mut Client, sql: &str) -> Result<Vec<i64>, Error> {
 
 fn all_ids(server: &Server) -> HashSet<i64> {
     ids(&mut server.connect(), "SELECT id FROM users").unwrap().into_iter().collect()
-}
-
-fn code(server: &Server, sql: &str) -> String {
-    let error = server.connect().batch_execute(sql).expect_err(sql);
-    error.code().unwrap_or_else(|| panic!("{error:?}")).code().to_owned()
 }
 
 /// Whether the installation has an extension.
@@ -40,7 +35,7 @@ fn route(router: &Server, name: &str, server: &Server, first: &str, last: &str) 
 }
 
 /// Shards on two servers, written directly and through a router, while one of them moves: no id occurs twice, each
-/// row is where its shard lives, and a query by id goes to one server.
+/// row is on the server of its shard, and a query by id goes to one server.
 #[test]
 fn a_router_over_the_shards_of_two_servers() {
     let router = Server::start_plain(&[]);
@@ -93,11 +88,11 @@ fn a_router_over_the_shards_of_two_servers() {
     assert_eq!(by_time.matches("WHERE ((id >= ").count(), 4, "{by_time}");
 
     // The router mints nothing, not even by a default, and a row goes nowhere but to its shard.
-    assert_eq!(code(&router, "SELECT snowflake_next_id(1)"), "55000");
-    assert_eq!(code(&router, "INSERT INTO users_1 (name) VALUES ('Ada')"), "23502");
-    assert_eq!(code(&router, "INSERT INTO users VALUES (snowflake_make_id(now(), 9, 0), 'Ada')"), "23514");
-    assert_eq!(code(&two, "INSERT INTO shard3.users SELECT id, 'Ada' FROM shard4.new_id"), "23514");
-    assert_eq!(code(&two, "SELECT snowflake_next_id(1)"), "55000");
+    assert_eq!(router.code("SELECT snowflake_next_id(1)"), "55000");
+    assert_eq!(router.code("INSERT INTO users_1 (name) VALUES ('Ada')"), "23502");
+    assert_eq!(router.code("INSERT INTO users VALUES (snowflake_make_id(now(), 9, 0), 'Ada')"), "23514");
+    assert_eq!(two.code("INSERT INTO shard3.users SELECT id, 'Ada' FROM shard4.new_id"), "23514");
+    assert_eq!(two.code("SELECT snowflake_next_id(1)"), "55000");
 }
 
 /// Servers with the same table and shards of their own.
@@ -112,7 +107,7 @@ fn writers<const N: usize>(shards: [(&str, &str); N]) -> [Server; N] {
         ]);
         let table = "CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(), name text);
                      INSERT INTO users (name) SELECT 'before' FROM generate_series(1, 100)";
-        server.connect().batch_execute(table).unwrap();
+        server.run(table);
         run(server.psql("scaling/publish.sql", &[("first", first), ("last", last)]));
         server
     })
@@ -169,7 +164,7 @@ fn rows_of_many_servers_come_together_in_one() {
         clients.wait_for_ids(300);
         clients.finish(&mut ledger);
     }
-    one.connect().batch_execute("DELETE FROM users WHERE name = 'before'").unwrap();
+    one.run("DELETE FROM users WHERE name = 'before'");
     wait_for_rows(&all, &one, "shard_of(id) < 100");
     wait_for_rows(&all, &two, "shard_of(id) BETWEEN 100 AND 199");
     assert!(ledger.ids().is_subset(&all_ids(&all)));
@@ -177,14 +172,14 @@ fn rows_of_many_servers_come_together_in_one() {
 
     let mut client = all.connect();
     let minted = "SELECT array_agg(DISTINCT shard) FROM idgen_shard_stats WHERE ids > 0";
-    assert_eq!(client.query_one(minted, &[]).unwrap().get::<_, Vec<i32>>(0), [200]);
+    assert_eq!(client.value::<Vec<i32>>(minted), [200]);
     // Subscriptions come and go, and leave the mark alone.
     let mark = "SELECT mark FROM idgen_status";
-    let before: i64 = client.query_one(mark, &[]).unwrap().get(0);
+    let before: i64 = client.value(mark);
     for name in ["one", "two"] {
-        client.batch_execute(&format!("DROP SUBSCRIPTION {name}")).unwrap();
+        client.run(&format!("DROP SUBSCRIPTION {name}"));
     }
-    assert!(client.query_one(mark, &[]).unwrap().get::<_, i64>(0) >= before && before > 0);
+    assert!(client.value::<i64>(mark) >= before && before > 0);
 }
 
 /// Two servers have each other's rows while both write: no key is in conflict, and nothing goes in circles.
@@ -192,11 +187,11 @@ fn rows_of_many_servers_come_together_in_one() {
 fn two_servers_have_each_others_rows() {
     let [one, two] = writers([("0", "99"), ("100", "199")]);
     let version = "SELECT current_setting('server_version_num')::integer";
-    let by_origin = one.connect().query_one(version, &[]).unwrap().get::<_, i32>(0) >= 160_000;
+    let by_origin = one.value::<i32>(version) >= 160_000;
     if by_origin {
-        two.connect().batch_execute("DELETE FROM users").unwrap();
+        two.run("DELETE FROM users");
         for server in [&one, &two] {
-            server.connect().batch_execute("CREATE PUBLICATION everything FOR TABLE users").unwrap();
+            server.run("CREATE PUBLICATION everything FOR TABLE users");
         }
         subscribe(&two, "scaling/both-ways.sql", "one", &one, &[("copy", "true")]);
         subscribe(&one, "scaling/both-ways.sql", "two", &two, &[("copy", "false")]);
@@ -213,7 +208,7 @@ fn two_servers_have_each_others_rows() {
     wait_for_rows(&one, &two, "shard_of(id) >= 100");
     if by_origin {
         // A row may be changed anywhere.
-        two.connect().batch_execute("UPDATE users SET name = 'there' WHERE shard_of(id) < 100").unwrap();
+        two.run("UPDATE users SET name = 'there' WHERE shard_of(id) < 100");
         wait_for_rows(&one, &two, "true");
     }
     assert_eq!(all_ids(&one), all_ids(&two));
@@ -234,8 +229,7 @@ fn assert_nothing_is_minted(client: &mut Client) {
         "SELECT snowflake_advance(5, 1)",
     ];
     for sql in sqls {
-        let error = client.query(sql, &[]).expect_err(sql);
-        let error = error.as_db_error().expect(sql);
+        let error = client.error(sql);
         assert_eq!((error.code().code(), error.message()), ("55000", NO_LIST), "{sql}");
         assert!(
             error.hint().is_some_and(|hint| hint.contains("\"0-8191\" if there is only one")),
@@ -244,11 +238,7 @@ fn assert_nothing_is_minted(client: &mut Client) {
     }
     assert_eq!(ids(client, "SELECT shard_of(5 << 10)::bigint").unwrap(), [5], "ids are taken apart");
     let decoded = "SELECT shard FROM snowflake_decode(499440859704464384)";
-    assert_eq!(client.query_one(decoded, &[]).unwrap().get::<_, i32>(0), 5);
-}
-
-fn warning(client: &mut Client) -> Option<String> {
-    client.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
+    assert_eq!(client.value::<i32>(decoded), 5);
 }
 
 /// Citus runs defaults on every node, so two nodes without lists would mint the same ids. If it is preloaded, in
@@ -256,20 +246,16 @@ fn warning(client: &mut Client) -> Option<String> {
 #[test]
 fn beside_citus_nothing_is_minted_without_a_list() {
     let server = Server::start(&["idgen.shard = 5"]);
-    assert_eq!(warning(&mut server.connect()), None);
+    assert_eq!(server.warning(), None);
     // Another library under the name of Citus: this one is on every server, and does nothing when loaded.
     let host = server.host();
     let file = library("dict_snowball");
     for name in ["citus", "citus_columnar"] {
-        let mut copy = command("cp");
-        copy.arg(&file).arg(format!("{host}/{name}.so"));
-        run(copy);
+        run(command("cp").arg(&file).arg(format!("{host}/{name}.so")));
     }
     server.configure(&[&format!("dynamic_library_path = '{host}:$libdir'")]);
     let restart = |libraries: &str| {
-        server.stop("fast");
-        server.configure(&[&format!("shared_preload_libraries = '{libraries}'")]);
-        server.up();
+        server.restart_with(&[&format!("shared_preload_libraries = '{libraries}'")]);
         server.reconnect()
     };
     let absolute = format!("{host}/citus");
@@ -282,32 +268,29 @@ fn beside_citus_nothing_is_minted_without_a_list() {
     ] {
         let mut client = restart(form);
         assert_nothing_is_minted(&mut client);
-        assert_eq!(warning(&mut client).as_deref(), Some(NO_LIST), "{form}");
+        assert_eq!(client.warning().as_deref(), Some(NO_LIST), "{form}");
     }
     assert_eq!(server.log().matches(&format!("WARNING:  {NO_LIST}")).count(), 5, "{}", server.log());
 
     let mut client = server.connect();
     let last = ids(&mut client, "SELECT max(id) FROM (SELECT 0::bigint AS id) AS none").unwrap()[0];
-    server.configure(&["idgen.allowed_shards = '0-8191'"]);
-    server.reload("idgen.allowed_shards", "0-8191");
-    assert_eq!(warning(&mut client), None);
+    server.set("idgen.allowed_shards", "0-8191");
+    assert_eq!(client.warning(), None);
     // A session that has taken a lease before the list is emptied.
     let leased = "SELECT max(snowflake_next_id(5)) FROM generate_series(1, 1000)";
     assert!(ids(&mut client, leased).unwrap()[0] > last);
-    server.configure(&["idgen.allowed_shards = ''"]);
-    server.reload("idgen.allowed_shards", "");
+    server.set("idgen.allowed_shards", "");
     assert_nothing_is_minted(&mut client);
-    assert_eq!(warning(&mut client).as_deref(), Some(NO_LIST));
-    server.configure(&["idgen.allowed_shards = '5'"]);
-    server.reload("idgen.allowed_shards", "5");
-    client.batch_execute("SELECT snowflake_next_id(), snowflake_advance(6, 1)").unwrap();
-    assert_eq!(code(&server, "SELECT snowflake_next_id(6)"), "55000");
+    assert_eq!(client.warning().as_deref(), Some(NO_LIST));
+    server.set("idgen.allowed_shards", "5");
+    client.run("SELECT snowflake_next_id(), snowflake_advance(6, 1)");
+    assert_eq!(server.code("SELECT snowflake_next_id(6)"), "55000");
 
-    // What Citus is called with more, alone and without it, is not Citus; nor is a setting of its.
+    // A library whose name only begins with that of Citus is not Citus, and neither is a setting of Citus.
     server.configure(&["idgen.allowed_shards = ''", "citus.shard_count = 4"]);
     let mut client = restart("citus_columnar,idgen");
-    assert_eq!(warning(&mut client), None);
-    client.batch_execute("SELECT snowflake_next_id(), snowflake_next_id(7)").unwrap();
+    assert_eq!(client.warning(), None);
+    client.run("SELECT snowflake_next_id(), snowflake_next_id(7)");
 }
 
 /// Three nodes, the first of them the coordinator, set up by docs/scaling.md; `None` if Citus is not installed. The
@@ -331,7 +314,7 @@ fn nodes_of_citus() -> Option<[Server; 3]> {
         // The address at which a node finds itself, because moves connect to it.
         let host = node.host();
         node.configure(&[&format!("citus.local_hostname = '{host}'")]);
-        node.connect().batch_execute("CREATE EXTENSION citus").unwrap();
+        node.run("CREATE EXTENSION citus");
         node.reload("citus.local_hostname", &host);
         node
     });
@@ -358,7 +341,7 @@ fn source_and_fixed(client: &mut Client, tenants: u32) {
          CREATE TABLE fixed (tenant bigint, id bigint DEFAULT snowflake_next_id(5));
          SELECT create_distributed_table('fixed', 'tenant')"
     );
-    client.batch_execute(&sql).unwrap();
+    client.run(&sql);
 }
 
 /// Everything that docs/scaling.md has minted on the nodes of Citus, by whichever node Citus chooses: no id is
@@ -394,13 +377,11 @@ fn shards_of_citus() {
             scope.spawn(move || {
                 let mut client = node.connect();
                 for _ in 0..5 {
-                    client.batch_execute("INSERT INTO events (tenant) SELECT tenant FROM source").unwrap();
-                    client
-                        .batch_execute("INSERT INTO events (tenant) SELECT tenant + 1 FROM source")
-                        .unwrap();
+                    client.run("INSERT INTO events (tenant) SELECT tenant FROM source");
+                    client.run("INSERT INTO events (tenant) SELECT tenant + 1 FROM source");
                     let schema =
                         "INSERT INTO insta6.users (name) SELECT 'copied' FROM source WHERE tenant < 100";
-                    client.batch_execute(schema).unwrap();
+                    client.run(schema);
                 }
             });
         }
@@ -418,7 +399,7 @@ fn shards_of_citus() {
         clients.finish(&mut ledger);
     }
     println!("{} ids, refused: {:?}", ledger.len(), ledger.errors);
-    client.batch_execute("ALTER TABLE source ADD COLUMN id bigint DEFAULT snowflake_next_id()").unwrap();
+    client.run("ALTER TABLE source ADD COLUMN id bigint DEFAULT snowflake_next_id()");
 
     let users = "SELECT id FROM insta5.users UNION ALL SELECT id FROM insta6.users WHERE name = 'Ada'";
     assert_eq!(&ids(&mut client, users).unwrap().into_iter().collect::<HashSet<_>>(), ledger.ids());
@@ -436,48 +417,42 @@ fn shards_of_citus() {
 
     // Of a number for one node, Citus has the workers mint too, and they refuse.
     let copied = "INSERT INTO fixed (tenant) SELECT tenant FROM source";
-    assert_eq!(code(coordinator, copied), "55000");
-    assert_eq!(code(coordinator, "INSERT INTO insta5.users (name) SELECT 'x' FROM source"), "55000");
-    assert_eq!(code(coordinator, "SELECT snowflake_next_id(5) FROM source"), "55000");
+    assert_eq!(coordinator.code(copied), "55000");
+    assert_eq!(coordinator.code("INSERT INTO insta5.users (name) SELECT 'x' FROM source"), "55000");
+    assert_eq!(coordinator.code("SELECT snowflake_next_id(5) FROM source"), "55000");
     assert_eq!(
-        code(coordinator, "ALTER TABLE source ADD COLUMN no bigint DEFAULT snowflake_next_id(5)"),
+        coordinator.code("ALTER TABLE source ADD COLUMN no bigint DEFAULT snowflake_next_id(5)"),
         "55000"
     );
-    client
-        .batch_execute(
-            "CREATE TEMP TABLE waypoint AS SELECT tenant FROM source;
+    client.run(
+        "CREATE TEMP TABLE waypoint AS SELECT tenant FROM source;
              INSERT INTO fixed (tenant) SELECT tenant FROM waypoint;
              INSERT INTO fixed (tenant) VALUES (1), (2);
              COPY fixed (tenant) FROM PROGRAM 'seq 100'",
-        )
-        .unwrap();
+    );
     let fixed = "SELECT count(*), count(DISTINCT id), array_agg(DISTINCT shard_of(id)) FROM fixed";
     let row = client.query_one(fixed, &[]).unwrap();
     assert_eq!((row.get(0), row.get(1), row.get(2)), (2102_i64, 2102_i64, vec![5]));
 
-    // What one configures wrongly is seen.
-    two.configure(&["idgen.allowed_shards = '199-299'"]);
-    two.reload("idgen.allowed_shards", "199-299");
+    // The check finds wrong configurations.
+    two.set("idgen.allowed_shards", "199-299");
     let mut found = wrong(one);
     found.sort();
     let mut also = [one, two].map(|other| format!("has shards that are also of {}:5432", other.host()));
     also.sort();
     assert_eq!(found, also);
-    two.configure(&["idgen.allowed_shards = ''"]);
-    two.reload("idgen.allowed_shards", "");
+    two.set("idgen.allowed_shards", "");
     assert_eq!(wrong(one), [NO_LIST]);
     for (setting, found) in [
         ("idgen.allowed_shards = '200-299'\nidgen.epoch = '2024-01-01T00:00:00Z'", "another epoch than most"),
         ("shared_preload_libraries = 'citus'", "idgen is not preloaded"),
     ] {
-        two.stop("fast");
-        two.configure(&[setting]);
-        two.up();
+        two.restart_with(&[setting]);
         assert_eq!(wrong(one), [found]);
     }
 }
 
-/// The ids below `upto` in the tables, and those that a reader has found with successive horizons.
+/// The ids that a reader has found with successive horizons, and all ids in the tables below the last one.
 fn follow(tables: &[&str], rounds: usize, client: &mut Client, horizon: &str) -> (Vec<i64>, Vec<i64>) {
     let rows = |client: &mut Client, from: i64, upto: i64| {
         let of = |table| format!("SELECT id FROM {table} WHERE id >= {from} AND id < {upto}");
@@ -505,7 +480,7 @@ fn transactions(node: &Server, statements: &'static [&'static str]) -> Clients {
         let end = if round % 7 == 0 { "ROLLBACK" } else { "COMMIT" };
         let hold = (round * 7 % 30) as f64 / 1000.0;
         client.batch_execute(&format!("BEGIN; {statement}; SELECT pg_sleep({hold}); {end}"))?;
-        // Citus tells nothing of ids that its workers mint: the rows are compared.
+        // Citus does not return the ids that its workers mint. The test compares the rows.
         Ok(Vec::new())
     })
 }
@@ -546,11 +521,10 @@ fn horizons_of_citus() {
     assert!(followed.len() > 2000, "the horizon moves");
     assert!(followed == settled, "{} rows followed of {}", followed.len(), settled.len());
 
-    // The row of an id may be on another node than the one that minted it, so transactions that write there count
-    // too.
+    // An id may be stored on another node than the one that minted it, so transactions that write there count too.
     let mut writer = two.connect();
-    writer.batch_execute("BEGIN; SELECT pg_current_xact_id()").unwrap();
-    assert_eq!(code(one, "CALL safe_horizon_of_all_nodes(NULL, '0 s')"), "40001");
-    writer.batch_execute("COMMIT").unwrap();
+    writer.run("BEGIN; SELECT pg_current_xact_id()");
+    assert_eq!(one.code("CALL safe_horizon_of_all_nodes(NULL, '0 s')"), "40001");
+    writer.run("COMMIT");
     assert!(ids(&mut client, horizon).unwrap()[0] > settled.last().copied().unwrap_or(0));
 }

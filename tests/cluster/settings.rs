@@ -3,22 +3,17 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::server::Server;
-
-fn warning(server: &Server) -> Option<String> {
-    server.connect().query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
-}
+use crate::server::{Server, Sql};
 
 fn not_in_force(setting: &str) -> Option<String> {
     Some(format!("the configuration files contain a value for \"{setting}\" that is not in effect"))
 }
 
-/// Has the server read its configuration again, and waits until it has.
+/// Makes the server read its configuration again, and waits until that is done.
 fn reload(server: &Server) {
-    let loaded =
-        || -> String { server.connect().query_one("SELECT pg_conf_load_time()::text", &[]).unwrap().get(0) };
+    let loaded = || -> String { server.value("SELECT pg_conf_load_time()::text") };
     let before = loaded();
-    server.connect().batch_execute("SELECT pg_reload_conf()").unwrap();
+    server.run("SELECT pg_reload_conf()");
     for _ in 0..3000 {
         if loaded() > before {
             return;
@@ -37,18 +32,18 @@ fn a_value_that_is_not_in_force_is_told() {
     server.configure(&[&format!("include_if_exists = '{file}'")]);
     let mints =
         |shard: i32| server.connect().execute(&format!("SELECT snowflake_next_id({shard})"), &[]).is_ok();
-    assert_eq!(warning(&server), None);
+    assert_eq!(server.warning(), None);
 
     // Refused at once, and so no trouble.
     let alter = "ALTER SYSTEM SET idgen.allowed_shards = 'nonsense'";
     assert!(server.connect().batch_execute(alter).is_err());
-    assert_eq!(warning(&server), None);
+    assert_eq!(server.warning(), None);
 
     for (list, may) in [(None, [true, true]), (Some("0-9"), [true, false])] {
         let good = list.map_or(String::new(), |list| format!("idgen.allowed_shards = '{list}'\n"));
         std::fs::write(&file, &good).unwrap();
         reload(&server);
-        assert_eq!((warning(&server), [mints(1), mints(20)]), (None, may));
+        assert_eq!((server.warning(), [mints(1), mints(20)]), (None, may));
         for (setting, value) in [
             ("idgen.allowed_shards", "nonsense"),
             ("idgen.allowed_shards", "0-8192"),
@@ -59,39 +54,39 @@ fn a_value_that_is_not_in_force_is_told() {
         ] {
             std::fs::write(&file, format!("{good}{setting} = '{value}'\n")).unwrap();
             for _ in 0..2 {
-                assert_eq!((warning(&server), [mints(1), mints(20)]), (not_in_force(setting), may));
+                assert_eq!((server.warning(), [mints(1), mints(20)]), (not_in_force(setting), may));
                 reload(&server);
             }
         }
         std::fs::write(&file, &good).unwrap();
-        assert_eq!(warning(&server), None);
+        assert_eq!(server.warning(), None);
     }
 
     // Reading the view logs no line for a file that does not exist.
     std::fs::remove_file(&file).unwrap();
     reload(&server);
     let mut reader = server.connect();
-    let pid: i32 = reader.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
-    let told: Option<String> = reader.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0);
+    let pid: i32 = reader.value("SELECT pg_backend_pid()");
+    let told: Option<String> = reader.value("SELECT warning FROM idgen_status");
     assert_eq!(told, None);
     let skipped = "skipping missing configuration file";
     let log = server.log();
     let of_reader = format!("[{pid}]");
-    // All that were there at the reload say so, sooner or later.
+    // Every process that was there at the reload logs it sooner or later.
     assert!(log.contains(skipped));
     assert!(!log.lines().any(|line| line.contains(&of_reader) && line.contains(skipped)), "{log}");
 
     std::fs::write(&file, "IDGEN.Allowed_Shards = '9-0'\n").unwrap();
     let standby = server.standby("other");
     assert_eq!(
-        warning(&standby),
+        standby.warning(),
         Some("the value configured for \"idgen.allowed_shards\" was not accepted".into())
     );
     standby.configure(&["idgen.allowed_shards = '0-9'"]);
     reload(&standby);
-    assert_eq!(warning(&standby), None);
+    assert_eq!(standby.warning(), None);
     let mut anybody = server.connect();
-    anybody.batch_execute("CREATE ROLE anybody; SET ROLE anybody").unwrap();
-    let told: Option<String> = anybody.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0);
+    anybody.run("CREATE ROLE anybody; SET ROLE anybody");
+    let told: Option<String> = anybody.value("SELECT warning FROM idgen_status");
     assert_eq!(told, not_in_force("idgen.allowed_shards"));
 }

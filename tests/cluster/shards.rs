@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, Error, NoTls, Row};
 
 use crate::process::run;
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
 pub const TABLES: &str = "
     CREATE SCHEMA insta5;
@@ -32,7 +32,7 @@ pub struct Diary {
     pub ids: Vec<(i64, bool)>,
     /// Ids of rows whose transaction was committed.
     pub rows: Vec<i64>,
-    /// How often it was told to try again.
+    /// How often it had to try again.
     pub retried: usize,
     /// The longest time between two transactions that succeeded.
     pub outage: Duration,
@@ -115,28 +115,37 @@ impl Load<'_> {
 
     /// Runs `change` while clients write, before it and after it.
     pub fn during(&self, change: impl FnOnce()) -> Vec<Diary> {
-        let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
-        let wait_for = |more: usize| {
-            let goal = count.load(Ordering::Relaxed) + more;
-            let start = Instant::now();
-            while count.load(Ordering::Relaxed) < goal {
-                assert!(start.elapsed() < Duration::from_secs(60), "the clients do not get on");
-                thread::sleep(Duration::from_millis(10));
-            }
-        };
-        thread::scope(|scope| {
-            let (stop, count) = (&stop, &count);
-            let clients: Vec<_> =
-                (0..6).map(|number| scope.spawn(move || self.work(number, stop, count))).collect();
-            // The clients also end if this thread panics.
-            let end = StopAtDrop(stop);
-            wait_for(300);
-            change();
-            wait_for(300);
-            drop(end);
-            clients.into_iter().map(|client| client.join().unwrap()).collect()
-        })
+        at_work(6, change, |number, stop, count| self.work(number, stop, count))
     }
+}
+
+/// Runs `change` while clients work, before it and after it. Each client counts what it does, until it has to stop.
+pub fn at_work<T: Send>(
+    clients: usize,
+    change: impl FnOnce(),
+    work: impl Fn(usize, &AtomicBool, &AtomicUsize) -> T + Sync,
+) -> Vec<T> {
+    let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let wait_for = |more: usize| {
+        let goal = count.load(Ordering::Relaxed) + more;
+        let start = Instant::now();
+        while count.load(Ordering::Relaxed) < goal {
+            assert!(start.elapsed() < Duration::from_secs(120), "the clients make no progress");
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    thread::scope(|scope| {
+        let (work, stop, count) = (&work, &stop, &count);
+        let clients: Vec<_> =
+            (0..clients).map(|number| scope.spawn(move || work(number, stop, count))).collect();
+        // The clients also end if this thread panics.
+        let end = StopAtDrop(stop);
+        wait_for(300);
+        change();
+        wait_for(300);
+        drop(end);
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    })
 }
 
 struct StopAtDrop<'a>(&'a AtomicBool);
@@ -159,12 +168,11 @@ pub fn assert_unique_and_in_order(diaries: &[Diary]) {
     }
 }
 
-/// Every row that a client was told is there, and no other.
+/// Every row that a client has committed is there, and no other.
 pub fn assert_rows(server: &Server, diaries: &[Diary]) {
     let sql = "SELECT id FROM insta5.users WHERE client = 1 UNION ALL
                SELECT id FROM insta5.photos WHERE body IS NULL";
-    let there: HashSet<i64> =
-        server.connect().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+    let there: HashSet<i64> = server.connect().column(sql).into_iter().collect();
     let told: HashSet<i64> = diaries.iter().flat_map(|diary| diary.rows.iter().copied()).collect();
     assert_eq!(there.len(), told.len());
     assert_eq!(there, told);
@@ -183,9 +191,19 @@ pub fn refusal(mut script: Command) -> String {
     said
 }
 
-pub fn code(client: &mut Client, sql: &str) -> String {
-    let error = client.query(sql, &[]).expect_err(sql);
-    error.code().unwrap_or_else(|| panic!("{error}")).code().to_owned()
+/// A script fails, and says all of this.
+pub fn refused(script: Command, reasons: &[&str]) {
+    let said = refusal(script);
+    assert!(reasons.iter().all(|reason| said.contains(reason)), "{reasons:?}: {said}");
+}
+
+/// A move fails before it has changed anything, and says all of this.
+pub fn refused_first(script: Command, reasons: &[&str]) {
+    let said = refusal(script);
+    assert!(
+        reasons.iter().all(|reason| said.contains(reason)) && !said.contains("closing"),
+        "{reasons:?}: {said}"
+    );
 }
 
 /// Two sessions give one shard to two schemas at once: one of them is refused. A call that has to wait for a
@@ -194,18 +212,16 @@ pub fn code(client: &mut Client, sql: &str) -> String {
 fn a_shard_is_assigned_to_one_schema_only() {
     let server = Server::start(&[]);
     let mut client = server.connect();
-    client
-        .batch_execute(
-            "CREATE SCHEMA one; CREATE TABLE one.a (id bigint DEFAULT snowflake_next_id(1));
+    client.run(
+        "CREATE SCHEMA one; CREATE TABLE one.a (id bigint DEFAULT snowflake_next_id(1));
              CREATE TABLE one.b (id bigint DEFAULT snowflake_next_id(1));
              CREATE SCHEMA two; CREATE TABLE two.a (id bigint DEFAULT snowflake_next_id(2));",
-        )
-        .unwrap();
+    );
     let mut first = server.connect();
     let mut first = first.transaction().unwrap();
     assert_eq!(first.query("SELECT snowflake_assign_shard('one', 7)", &[]).unwrap().len(), 2);
     let mut second = server.connect();
-    let waiter = thread::spawn(move || code(&mut second, "SELECT snowflake_assign_shard('two', 7)"));
+    let waiter = thread::spawn(move || second.code("SELECT snowflake_assign_shard('two', 7)"));
     server.wait_until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'advisory'");
     first.commit().unwrap();
     assert_eq!(waiter.join().unwrap(), "55006");
@@ -213,14 +229,14 @@ fn a_shard_is_assigned_to_one_schema_only() {
     let mut reader = server.connect();
     let mut reader = reader.transaction().unwrap();
     reader.query("SELECT FROM one.a", &[]).unwrap();
-    client.batch_execute("SET lock_timeout = '100ms'").unwrap();
-    assert_eq!(code(&mut client, "SELECT snowflake_assign_shard('one', 8)"), "55P03");
-    // To look at the columns takes no lock of their tables.
-    reader.batch_execute("LOCK TABLE one.a").unwrap();
+    client.run("SET lock_timeout = '100ms'");
+    assert_eq!(client.code("SELECT snowflake_assign_shard('one', 8)"), "55P03");
+    // Reading the columns takes no lock on their tables.
+    reader.run("LOCK TABLE one.a");
     let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = 'one'";
     client.query_one(shards, &[]).unwrap();
     reader.commit().unwrap();
-    assert_eq!(client.query_one(shards, &[]).unwrap().get::<_, i32>(0), 7);
+    assert_eq!(client.value::<i32>(shards), 7);
 }
 
 /// While the call waits for a table, the schema of the extension is renamed, and somebody creates another one of that
@@ -229,24 +245,21 @@ fn a_shard_is_assigned_to_one_schema_only() {
 fn names_change_while_a_shard_is_assigned() {
     let server = Server::start(&[]);
     let mut client = server.connect();
-    client
-        .batch_execute(
-            "DROP EXTENSION idgen; CREATE SCHEMA ids; CREATE EXTENSION idgen SCHEMA ids; CREATE ROLE mallory;
+    client.run(
+        "DROP EXTENSION idgen; CREATE SCHEMA ids; CREATE EXTENSION idgen SCHEMA ids; CREATE ROLE mallory;
              CREATE SCHEMA insta5; CREATE TABLE insta5.users (id bigint DEFAULT ids.snowflake_next_id(5));
              CREATE VIEW insta5.names AS SELECT * FROM insta5.users;
              ALTER VIEW insta5.names ALTER id SET DEFAULT ids.snowflake_next_id(5)",
-        )
-        .unwrap();
+    );
     let waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'relation'";
     let during = |locked: &str, change: &str| {
         let mut holder = server.connect();
         let mut holder = holder.transaction().unwrap();
-        holder.batch_execute(locked).unwrap();
+        holder.run(locked);
         let mut caller = server.connect();
-        let caller =
-            thread::spawn(move || code(&mut caller, "SELECT ids.snowflake_assign_shard('insta5', 7)"));
+        let caller = thread::spawn(move || caller.code("SELECT ids.snowflake_assign_shard('insta5', 7)"));
         server.wait_until(waiting);
-        holder.batch_execute(change).unwrap();
+        holder.run(change);
         holder.commit().unwrap();
         caller.join().unwrap()
     };
@@ -254,9 +267,9 @@ fn names_change_while_a_shard_is_assigned() {
         "ALTER VIEW insta5.names RENAME TO others; CREATE VIEW insta5.names AS SELECT bigint '1' AS id";
     assert_eq!(during(another, ""), "40001");
     let shards = "SELECT DISTINCT shard FROM ids.idgen_columns";
-    assert_eq!(client.query_one(shards, &[]).unwrap().get::<_, i32>(0), 5);
+    assert_eq!(client.value::<i32>(shards), 5);
 
-    client.batch_execute("DROP VIEW insta5.names, insta5.others").unwrap();
+    client.run("DROP VIEW insta5.names, insta5.others");
     let another =
         "ALTER SCHEMA ids RENAME TO moved; CREATE SCHEMA ids AUTHORIZATION mallory; SET LOCAL ROLE mallory;
                    CREATE FUNCTION ids.idgen_columns(
@@ -273,16 +286,16 @@ fn names_change_while_a_shard_is_assigned() {
 fn a_schema_gets_another_shard_under_load() {
     let server = Server::start(&[]);
     let mut client = server.connect();
-    client.batch_execute(TABLES).unwrap();
+    client.run(TABLES);
     let greatest = |client: &mut Client| -> i64 {
         let sql =
             "SELECT max(id) FROM (SELECT id FROM insta5.users UNION ALL SELECT id FROM insta5.photos) AS ids
                    WHERE shard_of(id) = 5";
-        client.query_one(sql, &[]).unwrap().get(0)
+        client.value(sql)
     };
     let mut last = 0;
     let diaries = Load { servers: &[&server], mint: "snowflake_next_id(7)", retried: &[] }.during(|| {
-        client.batch_execute("SET lock_timeout = '900ms'").unwrap();
+        client.run("SET lock_timeout = '900ms'");
         let start = Instant::now();
         while let Err(error) = client.query("SELECT snowflake_assign_shard('insta5', 7)", &[]) {
             assert_eq!(error.code().unwrap().code(), "55P03", "{error:?}");
@@ -317,7 +330,7 @@ fn the_plpgsql_function_is_replaced_under_load() {
     replace_the_function_under_load(0.0);
 }
 
-/// The same with ids of the future in the tables: the clock was eight seconds fast, and is corrected.
+/// The tables have ids of the future, because the clock was eight seconds fast before it was corrected.
 #[test]
 fn the_plpgsql_function_is_replaced_after_the_clock_was_set_back() {
     replace_the_function_under_load(8.0);
@@ -327,10 +340,8 @@ fn replace_the_function_under_load(ahead: f64) {
     let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.max_ahead = 20s"]);
     server.set_clock(ahead);
     let mut client = server.connect();
-    client.batch_execute(OLD_FUNCTION).unwrap();
-    client
-        .batch_execute(&TABLES.replace("CREATE SCHEMA insta5;", "").replace(MINT, "insta5.next_id()"))
-        .unwrap();
+    client.run(OLD_FUNCTION);
+    client.run(&TABLES.replace("CREATE SCHEMA insta5;", "").replace(MINT, "insta5.next_id()"));
     let mut said = String::new();
     // A call that waits for the sequence gets 2200H. Ids that the old function itself repeats get 23505, or 40P01
     // if two transactions each have one of the other's.
@@ -345,7 +356,7 @@ fn replace_the_function_under_load(ahead: f64) {
         thread::scope(|scope| {
             let script = scope.spawn(|| run(take_over(&server)));
             thread::sleep(Duration::from_secs(1));
-            last_id = transaction.query_one("SELECT insta5.next_id()", &[]).unwrap().get(0);
+            last_id = transaction.value("SELECT insta5.next_id()");
             transaction.commit().unwrap();
             said = String::from_utf8(script.join().unwrap().stderr).unwrap();
         });
@@ -371,7 +382,7 @@ fn replace_the_function_under_load(ahead: f64) {
     // Nothing is left to do.
     let said = String::from_utf8(run(take_over(&server)).stderr).unwrap();
     assert!(said.contains("already mints ids with idgen"), "{said}");
-    let id: i64 = client.query_one("SELECT insta5.next_id()", &[]).unwrap().get(0);
+    let id: i64 = client.value("SELECT insta5.next_id()");
     assert!(id > past && seen.insert(id));
 }
 
@@ -379,22 +390,18 @@ fn replace_the_function_under_load(ahead: f64) {
 #[test]
 fn a_function_that_does_not_fit_is_left_alone() {
     let server = Server::start(&[]);
-    server.connect().batch_execute(OLD_FUNCTION).unwrap();
+    server.run(OLD_FUNCTION);
     assert!(refusal(take_over(&server)).contains("Set idgen.epoch to the epoch of the function"));
-    let id: i64 = server.connect().query_one("SELECT insta5.next_id()", &[]).unwrap().get(0);
+    let id: i64 = server.value("SELECT insta5.next_id()");
     assert!(id > 1 << 60, "still of the function");
 
     // The wrong sequence, which another shard mints by, is not ended: it may be tried again with the right one.
     let server = Server::start(&["idgen.epoch = 1314220021721"]);
     let mut client = server.connect();
-    client.batch_execute(OLD_FUNCTION).unwrap();
-    client
-        .batch_execute(
-            "CREATE SEQUENCE insta5.other;
+    client.run(OLD_FUNCTION);
+    client.run("CREATE SEQUENCE insta5.other;
              CREATE FUNCTION insta5.clock() RETURNS bigint LANGUAGE sql AS
-                 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1314220021721 << 23 | 5 << 10'",
-        )
-        .unwrap();
+                 'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1314220021721 << 23 | 5 << 10'");
     let with = |function: &str, sequence: &str| {
         let variables = [("function", function), ("shard", "5"), ("sequence", sequence)];
         server.psql("from-plpgsql.sql", &variables)
@@ -412,41 +419,36 @@ fn a_function_that_does_not_fit_is_left_alone() {
     client.query_one("SELECT insta5.next_id()", &[]).unwrap();
 
     // Nor is a function whose callers could no longer mint.
-    client
-        .batch_execute(
-            "REVOKE EXECUTE ON FUNCTION snowflake_next_id(integer) FROM PUBLIC;
+    client.run(
+        "REVOKE EXECUTE ON FUNCTION snowflake_next_id(integer) FROM PUBLIC;
              CREATE ROLE \"Inserts by it\";
              GRANT USAGE ON SCHEMA insta5 TO \"Inserts by it\";
              CREATE TABLE insta5.likes (id bigint DEFAULT insta5.next_id());
              GRANT INSERT ON insta5.likes TO \"Inserts by it\"",
-        )
-        .unwrap();
+    );
     let refused = refusal(take_over(&server));
     assert!(refused.contains("may not mint with idgen: \"Inserts by it\""), "{refused}");
-    client
-        .batch_execute("GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO \"Inserts by it\"")
-        .unwrap();
+    client.run("GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO \"Inserts by it\"");
     run(take_over(&server));
-    client.batch_execute("SET ROLE \"Inserts by it\"; INSERT INTO insta5.likes DEFAULT VALUES").unwrap();
+    client.run("SET ROLE \"Inserts by it\"; INSERT INTO insta5.likes DEFAULT VALUES");
 
     // Nor one whose shard the server may not mint for.
     let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.allowed_shards = '6'"]);
     let mut client = server.connect();
-    client.batch_execute(OLD_FUNCTION).unwrap();
+    client.run(OLD_FUNCTION);
     assert!(refusal(take_over(&server)).contains("may not mint ids for shard \"5\""));
     client.query_one("SELECT insta5.next_id()", &[]).unwrap();
 }
 
-/// The script, which a superuser runs, refuses a schema of the extension in which others may create objects. Nor does it
-/// call operators that they have left there: an exact match of the types would take precedence over PostgreSQL's own.
+/// The script, which a superuser runs, refuses a schema of the extension in which others may create objects. Nor does
+/// it call operators that they have left there: an exact match of the types would take precedence over PostgreSQL's
+/// own.
 #[test]
 fn a_function_is_replaced_beside_hostile_operators() {
     let server = Server::start(&["idgen.epoch = 1314220021721"]);
     let mut client = server.connect();
-    client.batch_execute(OLD_FUNCTION).unwrap();
-    client
-        .batch_execute("CREATE ROLE mallory; GRANT CREATE ON SCHEMA public TO mallory; SET ROLE mallory")
-        .unwrap();
+    client.run(OLD_FUNCTION);
+    client.run("CREATE ROLE mallory; GRANT CREATE ON SCHEMA public TO mallory; SET ROLE mallory");
     for (n, (left, operator, right)) in [
         ("oid", "=", "regclass"),
         ("oid", "=", "regproc"),
@@ -460,19 +462,17 @@ fn a_function_is_replaced_beside_hostile_operators() {
     .into_iter()
     .enumerate()
     {
-        client
-            .batch_execute(&format!(
+        client.run(&format!(
                 "CREATE FUNCTION public.steal{n}({left}, {right}) RETURNS boolean LANGUAGE plpgsql AS
                      'BEGIN RAISE ''stolen as % by {left} {operator} {right}'', current_user; END';
                  CREATE OPERATOR public.{operator} (FUNCTION = public.steal{n}, LEFTARG = {left}, RIGHTARG = {right})"
-            ))
-            .unwrap();
+            ));
     }
-    client.batch_execute("RESET ROLE").unwrap();
+    client.run("RESET ROLE");
     let refused = take_over(&server).output().unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("can change schema public of idgen"), "{said}");
-    client.batch_execute("REVOKE CREATE ON SCHEMA public FROM mallory").unwrap();
+    client.run("REVOKE CREATE ON SCHEMA public FROM mallory");
     run(take_over(&server));
 }
 
@@ -482,10 +482,8 @@ fn a_function_is_replaced_beside_hostile_operators() {
 fn a_function_is_replaced_beside_hostile_tables() {
     let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.max_ahead = 1h"]);
     let mut client = server.connect();
-    client.batch_execute(OLD_FUNCTION).unwrap();
-    client
-        .batch_execute(
-            "CREATE ROLE mallory; CREATE SCHEMA mallory AUTHORIZATION mallory; GRANT USAGE ON SCHEMA insta5 TO mallory;
+    client.run(OLD_FUNCTION);
+    client.run("CREATE ROLE mallory; CREATE SCHEMA mallory AUTHORIZATION mallory; GRANT USAGE ON SCHEMA insta5 TO mallory;
              GRANT USAGE ON SEQUENCE insta5.table_id_seq TO mallory; SET ROLE mallory;
              CREATE FUNCTION mallory.steal() RETURNS bigint LANGUAGE plpgsql AS
                  'BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
@@ -502,21 +500,18 @@ fn a_function_is_replaced_beside_hostile_tables() {
              DO $$ BEGIN EXECUTE format('ALTER TABLE mallory.nested ALTER id SET DEFAULT %s insta5.next_id() %s',
                                         repeat('abs(', 1000), repeat(')', 1000)); END $$;
              RESET ROLE;
-             CREATE TABLE mallory.of_superuser (id bigint DEFAULT insta5.next_id());",
-        )
-        .unwrap();
+             CREATE TABLE mallory.of_superuser (id bigint DEFAULT insta5.next_id());");
     let refused = refusal(take_over(&server));
     assert!(
         refused.contains("all that you may: mallory.indexed, mallory.nested, mallory.of_superuser"),
         "{refused}"
     );
-    let past =
-        client.query_one("SELECT insta5.next_id() + (60000::bigint << 23)", &[]).unwrap().get::<_, i64>(0);
+    let past = client.value::<i64>("SELECT insta5.next_id() + (60000::bigint << 23)");
     let mut informed = take_over(&server);
     informed.args(["-v", &format!("past={past}")]);
     let said = String::from_utf8(run(informed).stderr).unwrap();
     assert!(said.contains("mallory.nested.id DEFAULT (too long to be printed)"), "{said}");
-    assert!(client.query_one("SELECT insta5.next_id()", &[]).unwrap().get::<_, i64>(0) > past);
+    assert!(client.value::<i64>("SELECT insta5.next_id()") > past);
     assert!(!server.answer::<bool>("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"));
     assert_eq!(
         server.answer::<i64>("SELECT count(*) FROM idgen_columns WHERE schema = 'mallory' AND shard = 5"),
@@ -524,16 +519,14 @@ fn a_function_is_replaced_beside_hostile_tables() {
     );
 }
 
-/// Everything but the body of the function stays: others of its name, its privileges, and what its owner has set
-/// for it.
+/// Everything but the body of the function stays: its privileges, the settings that its owner has given it, and other
+/// functions of its name.
 #[test]
 fn a_replaced_function_keeps_what_it_is() {
     let server = Server::start(&["idgen.epoch = 1314220021721"]);
     let mut client = server.connect();
-    client.batch_execute(OLD_FUNCTION).unwrap();
-    client
-        .batch_execute(
-            "CREATE FUNCTION insta5.next_id(shard integer) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
+    client.run(OLD_FUNCTION);
+    client.run("CREATE FUNCTION insta5.next_id(shard integer) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint';
              CREATE ROLE app; CREATE ROLE inserts;
              ALTER FUNCTION insta5.next_id() SECURITY DEFINER;
              ALTER FUNCTION insta5.next_id() SET search_path = pg_catalog, \"$user\", insta5;
@@ -543,20 +536,18 @@ fn a_replaced_function_keeps_what_it_is() {
              REVOKE EXECUTE ON FUNCTION insta5.next_id() FROM PUBLIC;
              GRANT EXECUTE ON FUNCTION insta5.next_id() TO inserts;
              GRANT USAGE ON SCHEMA insta5 TO inserts;
-             ALTER ROLE app LOGIN; ALTER SCHEMA insta5 OWNER TO app; ALTER SEQUENCE insta5.table_id_seq OWNER TO app",
-        )
-        .unwrap();
+             ALTER ROLE app LOGIN; ALTER SCHEMA insta5 OWNER TO app; ALTER SEQUENCE insta5.table_id_seq OWNER TO app");
     let what = "SELECT to_jsonb(p) - 'prosrc' FROM pg_proc AS p WHERE oid = 'insta5.next_id()'::regprocedure";
     let what = format!("SELECT ({what})::text");
-    let before: String = client.query_one(&what, &[]).unwrap().get(0);
+    let before: String = client.value(&what);
     // The script calls the function, so a superuser does not run it.
     assert!(refusal(take_over(&server)).contains("belong to a role that may not do all that you may"));
-    client.batch_execute("GRANT EXECUTE ON FUNCTION snowflake_advance TO app").unwrap();
+    client.run("GRANT EXECUTE ON FUNCTION snowflake_advance TO app");
     let mut as_owner = take_over(&server);
     as_owner.args(["-d", &server.target("postgres").replace("user=postgres", "user=app")]);
     run(as_owner);
-    assert_eq!(client.query_one(&what, &[]).unwrap().get::<_, String>(0), before);
-    client.batch_execute("SET ROLE inserts").unwrap();
+    assert_eq!(client.value::<String>(&what), before);
+    client.run("SET ROLE inserts");
     let shard = client.query_one("SELECT (insta5.next_id() >> 10 & 8191)::integer", &[]).unwrap();
     assert_eq!(shard.get::<_, i32>(0), 5);
     let other = client.query_one("SELECT insta5.next_id(1)", &[]).unwrap();

@@ -6,19 +6,16 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger, ROWS};
-use crate::server::Server;
 use crate::server::link::{Direction, Flow, Link};
+use crate::server::{Server, Sql};
 
 const HOUR: f64 = 3600.0;
 
-fn code(client: &mut Client) -> String {
-    let error = client.query_one("SELECT snowflake_next_id(1)", &[]).expect_err("no id");
-    error.code().unwrap_or_else(|| panic!("{error}")).code().to_owned()
-}
+const MINT: &str = "SELECT snowflake_next_id(1)";
 
 /// A primary whose marks the standby must acknowledge.
 pub fn synchronous() -> (Server, Server) {
-    // pg_rewind wants to know of hint bits.
+    // pg_rewind needs hint bits in the WAL.
     let primary = Server::start(&["idgen.max_wait = 500ms", "wal_log_hints = on"]);
     let standby = primary.standby("twin");
     primary.make_synchronous("twin");
@@ -32,7 +29,7 @@ fn an_asynchronous_standby_is_promoted() {
     let standby = primary.standby("twin");
     let mut ledger = Ledger::default();
     let mut client = standby.connect();
-    assert_eq!(code(&mut client), "25006");
+    assert_eq!(client.code(MINT), "25006");
     client.query_one("SELECT snowflake_decode(1)", &[]).unwrap();
 
     let clients = Clients::start(8, &primary);
@@ -45,11 +42,11 @@ fn an_asynchronous_standby_is_promoted() {
     clients.move_to(&standby);
     standby.promote();
     let mut client = standby.reconnect();
-    assert_eq!(code(&mut client), "40001", "an hour behind the mark it has replayed");
+    assert_eq!(client.code(MINT), "40001", "an hour behind the mark it has replayed");
     standby.set_clock(0.0);
     clients.wait_for_ids(3000);
     clients.finish(&mut ledger);
-    let mark: i64 = client.query_one("SELECT mark FROM idgen_status", &[]).unwrap().get(0);
+    let mark: i64 = client.value("SELECT mark FROM idgen_status");
     assert!(mark > 0);
 }
 
@@ -60,9 +57,7 @@ fn a_standby_of_another_epoch_mints_nothing() {
     let primary = Server::start(&[]);
     let standby = primary.standby("twin");
     Ledger::default().mint(&mut primary.connect());
-    standby.stop("fast");
-    standby.configure(&["idgen.epoch = '2024-01-01T00:00:00Z'"]);
-    standby.up();
+    standby.restart_with(&["idgen.epoch = '2024-01-01T00:00:00Z'"]);
     standby.wait_until(&format!("SELECT warning IS NOT DISTINCT FROM '{OTHER_EPOCH}' FROM idgen_status"));
     let accept = "SELECT snowflake_accept_epoch(epoch) FROM idgen_status";
     for refused in [accept, "SELECT snowflake_accept_clock()", "SELECT snowflake_check()"] {
@@ -71,8 +66,8 @@ fn a_standby_of_another_epoch_mints_nothing() {
     primary.kill();
     standby.promote();
     let mut client = standby.reconnect();
-    let error = client.execute("SELECT snowflake_next_id(1)", &[]).unwrap_err();
-    assert_eq!(error.as_db_error().unwrap().message(), OTHER_EPOCH);
+    let error = client.error(MINT);
+    assert_eq!(error.message(), OTHER_EPOCH);
 }
 
 /// With synchronous replication the promise holds whatever the clocks do, and even if the old primary is alive and
@@ -101,7 +96,7 @@ fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
 
     // With its clock an hour behind, the new primary refuses; a little behind, it waits and continues.
     let mut client = standby.connect();
-    assert_eq!(code(&mut client), "40001");
+    assert_eq!(client.code(MINT), "40001");
     standby.make_asynchronous();
     standby.set_clock(-1.5);
     let new = Clients::start(6, &standby);
@@ -118,7 +113,7 @@ fn the_synchronous_standby_is_gone() {
     let mut ledger = Ledger::default();
     let mut client = primary.connect();
     // The session's synchronous_commit does not matter, because the mark concerns all sessions.
-    client.batch_execute("SET synchronous_commit = off").unwrap();
+    client.run("SET synchronous_commit = off");
     ledger.mint(&mut client);
     standby.stop("fast");
     // Before any call has to wait.
@@ -128,24 +123,24 @@ fn the_synchronous_standby_is_gone() {
     thread::sleep(Duration::from_millis(2500));
 
     let start = Instant::now();
-    assert_eq!(code(&mut client), "40001");
+    assert_eq!(client.code(MINT), "40001");
     assert!((400..5000).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
-    client.batch_execute("SET statement_timeout = '100ms'; SET idgen.max_wait = '20s'").unwrap();
+    client.run("SET statement_timeout = '100ms'; SET idgen.max_wait = '20s'");
     for _ in 0..3 {
-        assert_eq!(code(&mut client), "57014", "a cancel");
+        assert_eq!(client.code(MINT), "57014", "a cancel");
     }
     let status = client.query_one("SELECT window_left_ms, renewals FROM idgen_status", &[]).unwrap();
     assert_eq!(status.get::<_, i64>(0), 0, "nothing is published");
     assert!(primary.answer::<bool>(too_few));
     let not_durable = "the high-water mark of ids could not be made durable in time";
-    let check = primary.connect().query_one("SELECT snowflake_check()", &[]).unwrap_err();
-    assert_eq!(check.as_db_error().unwrap().message(), not_durable);
+    let check = primary.error("SELECT snowflake_check()");
+    assert_eq!(check.message(), not_durable);
     let renewals: i64 = status.get(1);
 
-    client.batch_execute("SET statement_timeout = 0").unwrap();
+    client.run("SET statement_timeout = 0");
     standby.up();
     ledger.mint(&mut client);
-    let now: i64 = client.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
+    let now: i64 = client.value("SELECT renewals FROM idgen_status");
     // The mark of the canceled calls is published by the call that first sees the standby again. If more than half
     // of it is used up by then, that call renews it as well.
     assert!((renewals + 1..=renewals + 2).contains(&now), "{now} renewals after {renewals}");
@@ -156,8 +151,8 @@ fn the_synchronous_standby_is_gone() {
     ledger.mint(&mut primary.connect());
 }
 
-/// There is a warning if the synchronous standbys are connected and do not acknowledge, while calls wait, and only
-/// if: neither while one that is to spare is gone, nor once enough of them do.
+/// There is a warning exactly while calls wait because synchronous standbys are connected but do not acknowledge. There
+/// is none while a standby that is not needed is gone, and none once enough of them acknowledge.
 #[test]
 fn a_warning_tells_what_synchronous_standbys_lack() {
     const NOT_DURABLE: &str = "the high-water mark of ids could not be made durable in time";
@@ -171,38 +166,35 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
     for names in ["ANY 2 (a, b, c)", "FIRST 2 (a, b, c)"] {
         primary.make_synchronous_as(names, &["a", "b", "c"]);
         let mut watcher = primary.connect();
-        let mut warning = || -> Option<String> {
-            watcher.query_one("SELECT warning FROM idgen_status", &[]).unwrap().get(0)
-        };
+        let mut warning = || -> Option<String> { watcher.value("SELECT warning FROM idgen_status") };
         let mut client = primary.connect();
-        client.batch_execute("SELECT snowflake_next_id(1)").unwrap();
+        client.run(MINT);
         assert_eq!(warning(), None, "{names}");
         standbys[0].stop("fast");
         primary.wait_until("SELECT count(*) = 2 FROM pg_stat_replication WHERE sync_state <> 'async'");
-        client.batch_execute("SELECT snowflake_next_id(1)").unwrap();
+        client.run(MINT);
         assert_eq!(warning(), None, "one is to spare, with {names}");
 
         links[1].set_flow(Direction::ToStandby, Flow::Held);
-        client.batch_execute("SET statement_timeout = '100ms'").unwrap();
+        client.run("SET statement_timeout = '100ms'");
         while warning().as_deref() != Some(NOT_DURABLE) {
-            drop(client.execute("SELECT snowflake_next_id(1)", &[]));
+            drop(client.execute(MINT, &[]));
         }
         // Also while calls continue, each of which may write a new mark.
         for _ in 0..15 {
-            assert_eq!(code(&mut client), "57014", "a cancel");
+            assert_eq!(client.code(MINT), "57014", "a cancel");
             assert_eq!(warning().as_deref(), Some(NOT_DURABLE), "not for a moment only");
         }
         links[1].set_flow(Direction::ToStandby, Flow::Passes);
-        client.batch_execute("SET statement_timeout = 0; SELECT snowflake_next_id(1)").unwrap();
+        client.run("SET statement_timeout = 0; SELECT snowflake_next_id(1)");
         assert_eq!(warning(), None, "{names}");
 
         standbys[1].stop("fast");
         let too_few = "warning IS NOT DISTINCT FROM 'too few synchronous standbys are streaming: 1 of 2'";
         primary.wait_until(&format!("SELECT {too_few} FROM idgen_status"));
         // A standby's own list, like its primary's, does not count.
-        standbys[2].configure(&["synchronous_standby_names = 'd'"]);
-        standbys[2].reload("synchronous_standby_names", "d");
-        standbys[2].connect().batch_execute("CHECKPOINT").unwrap();
+        standbys[2].set("synchronous_standby_names", "d");
+        standbys[2].run("CHECKPOINT");
         assert_eq!(standbys[2].answer::<Option<String>>("SELECT warning FROM idgen_status"), None);
         standbys[..2].iter().for_each(Server::up);
         primary.wait_until("SELECT warning IS NULL FROM idgen_status");
@@ -210,8 +202,8 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
 }
 
 /// Promise 1: a statement that mints began before the standby became synchronous, and has not read the
-/// configuration since. The standby is cut off and promoted while the old primary lives on. Like its commits, its
-/// ids stop at the end of what the standby has acknowledged, whatever the settings of that statement.
+/// configuration since. The standby is cut off and promoted while the old primary still runs. Like its commits, the
+/// old primary's ids end with the last mark that the standby has acknowledged, whatever the settings of that statement.
 #[test]
 fn synchronous_replication_begins_under_a_long_statement() {
     let primary = Server::start(&["idgen.max_wait = 300ms"]);
@@ -251,21 +243,20 @@ fn failed_renewals_write_one_mark() {
     const CALLS: i64 = 200;
     let (primary, standby) = synchronous();
     let mut client = primary.connect();
-    client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
-    client.batch_execute("SET idgen.max_wait = '5ms'").unwrap();
+    client.query_one(MINT, &[]).unwrap();
+    client.run("SET idgen.max_wait = '5ms'");
     // Otherwise a session that finds a catalog row dead since CREATE EXTENSION would write the page to the WAL, and
     // so would autovacuum if this takes a minute.
-    client.batch_execute("VACUUM").unwrap();
-    client.batch_execute("ALTER SYSTEM SET autovacuum = off").unwrap();
-    client.batch_execute("SELECT pg_reload_conf()").unwrap();
+    client.run("VACUUM");
+    client.run("ALTER SYSTEM SET autovacuum = off");
+    client.run("SELECT pg_reload_conf()");
     standby.stop("fast");
     thread::sleep(Duration::from_millis(2500));
-    let position = |client: &mut Client| -> String {
-        client.query_one("SELECT pg_current_wal_insert_lsn()::text", &[]).unwrap().get(0)
-    };
+    let position =
+        |client: &mut Client| -> String { client.value("SELECT pg_current_wal_insert_lsn()::text") };
     let (before, start) = (position(&mut client), Instant::now());
     for _ in 0..CALLS {
-        assert_eq!(code(&mut client), "40001");
+        assert_eq!(client.code(MINT), "40001");
     }
     let sql = "SELECT (pg_current_wal_insert_lsn() - $1::text::pg_lsn)::bigint";
     let bytes: i64 = client.query_one(sql, &[&before]).unwrap().get(0);
@@ -276,7 +267,7 @@ fn failed_renewals_write_one_mark() {
 
     // Not even if each call needs more than the one before.
     let client = &mut primary.connect();
-    client.batch_execute("SET idgen.max_wait = 0; SET default_transaction_read_only = on").unwrap();
+    client.run("SET idgen.max_wait = 0; SET default_transaction_read_only = on");
     let (before, start) = (position(client), Instant::now());
     for count in 1..=CALLS {
         let error =
@@ -287,7 +278,7 @@ fn failed_renewals_write_one_mark() {
     let most = 48 * (start.elapsed().as_secs() as i64 + 20);
     assert!(bytes < most, "{bytes} bytes, {most} are right");
 
-    client.batch_execute("SET idgen.max_wait = '60s'").unwrap();
+    client.run("SET idgen.max_wait = '60s'");
     standby.up();
     Ledger::default().mint(client);
 }
@@ -310,21 +301,19 @@ fn a_standby_far_away_makes_calls_wait_and_not_fail() {
     }
 }
 
-/// A standby that got a mark while none was synchronous has said so to nobody: it is sent something new.
+/// A standby that got a mark while none was synchronous has not acknowledged it, so the primary sends it something new.
 #[test]
 fn a_mark_that_came_between_two_synchronous_times_is_acknowledged() {
     let primary = Server::start(&["idgen.max_wait = 60s", "idgen.reserve_ahead = 3s"]);
     let link = Link::to(&primary);
     let standby = primary.standby_by(&link.host(), "twin");
-    // Or it would say so by itself after a while.
-    standby.configure(&["wal_receiver_status_interval = 0"]);
-    standby.reload("wal_receiver_status_interval", "0");
+    // Without this, the standby would acknowledge the mark by itself after a while.
+    standby.set("wal_receiver_status_interval", "0");
     primary.make_synchronous("twin");
     let mut ledger = Ledger::default();
     link.set_flow(Direction::ToStandby, Flow::Held);
     let mut waiting = primary.connect();
-    let waits =
-        thread::spawn(move || waiting.query_one("SELECT snowflake_next_id(1)", &[]).map(|row| row.get(0)));
+    let waits = thread::spawn(move || waiting.query_one(MINT, &[]).map(|row| row.get(0)));
     primary.wait_until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Extension'");
     primary.make_asynchronous();
     ledger.add(&[waits.join().unwrap().unwrap()]);
@@ -341,8 +330,8 @@ fn waits_for_a_standby_have_names() {
     standby.stop("fast");
     let calls = [(); 2].map(|()| {
         let mut client = primary.connect();
-        client.batch_execute("SET idgen.max_wait = '30s'").unwrap();
-        thread::spawn(move || client.query_one("SELECT snowflake_next_id(1)", &[]).map(|_| ()))
+        client.run("SET idgen.max_wait = '30s'");
+        thread::spawn(move || client.query_one(MINT, &[]).map(|_| ()))
     });
     primary.until_waiting("IdgenStandby");
     primary.until_waiting("IdgenMark");
@@ -378,12 +367,12 @@ fn failover_and_failback() {
 
 /// Failover to a synchronous standby and back to the first server, which is rewound in between. Clients that know
 /// both continue, under clocks that are further and further behind. Each server begins above the ids that the other
-/// has issued, not above those that it remembers, and no acknowledged row is lost.
+/// one has issued, not only above its own, and no acknowledged row is lost.
 #[test]
 fn fail_over_and_switch_back() {
     let (first, second) = synchronous();
     let hosts = format!("{},{}", first.host(), second.host());
-    first.connect().batch_execute(ROWS).unwrap();
+    first.run(ROWS);
     let target = format!("host={hosts} user=postgres dbname=postgres target_session_attrs=read-write");
     let clients = Clients::start_inserting(4, target);
     clients.wait_for_ids(500);
@@ -396,9 +385,9 @@ fn fail_over_and_switch_back() {
     first.set_clock(-1.4);
     first.up();
     let mut standby = first.connect();
-    assert_eq!(code(&mut standby), "25006");
+    assert_eq!(standby.code(MINT), "25006");
     let counted = "SELECT refused > 0 FROM idgen_refusals WHERE reason = 'recovery'";
-    assert!(standby.query_one(counted, &[]).unwrap().get::<_, bool>(0));
+    assert!(standby.value::<bool>(counted));
     second.make_synchronous("twin");
     clients.wait_for_ids(500);
 
@@ -426,7 +415,7 @@ fn a_base_backup_is_restored() {
     primary.stop("immediate");
     restored.set_clock(-HOUR);
     restored.up();
-    assert_eq!(code(&mut restored.reconnect()), "40001");
+    assert_eq!(restored.reconnect().code(MINT), "40001");
     restored.set_clock(0.0);
     clients.move_to(&restored);
     clients.wait_for_ids(1500);
@@ -438,19 +427,18 @@ fn a_base_backup_is_restored() {
 #[test]
 fn a_restored_backup_forgets_an_advance() {
     let primary = Server::start(&["idgen.max_ahead = 10min"]);
-    primary.connect().query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
+    primary.connect().query_one(MINT, &[]).unwrap();
     let restored = primary.base_backup();
     let mut client = primary.connect();
-    let past: i64 = client.query_one("SELECT snowflake_max_id(now() + '5min')", &[]).unwrap().get(0);
+    let past: i64 = client.value("SELECT snowflake_max_id(now() + '5min')");
     let advance = format!("SELECT snowflake_advance(1, {past})");
-    let mint =
-        |client: &mut Client| -> i64 { client.query_one("SELECT snowflake_next_id(1)", &[]).unwrap().get(0) };
-    client.batch_execute(&advance).unwrap();
+    let mint = |client: &mut Client| -> i64 { client.value(MINT) };
+    client.run(&advance);
     assert!(mint(&mut client) > past);
     primary.stop("fast");
     restored.up();
     let mut client = restored.reconnect();
     assert!(mint(&mut client) < past);
-    client.batch_execute(&advance).unwrap();
+    client.run(&advance);
     assert!(mint(&mut client) > past);
 }

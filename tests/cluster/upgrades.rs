@@ -3,8 +3,8 @@
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger};
-use crate::process::{client_program, run, top};
-use crate::server::{Build, Server};
+use crate::process::{run, top};
+use crate::server::{Build, Server, Sql};
 
 /// The released versions, by their install scripts.
 fn released() -> Vec<String> {
@@ -21,12 +21,8 @@ fn released() -> Vec<String> {
 /// A server with the library of today and, in its database, the extension of a version.
 fn start_version(build: Build, version: &str) -> Server {
     let server = Server::start_empty(build, &["shared_preload_libraries = 'idgen'"]);
-    server.connect().batch_execute(&format!("CREATE EXTENSION idgen VERSION '{version}'")).unwrap();
+    server.run(&format!("CREATE EXTENSION idgen VERSION '{version}'"));
     server
-}
-
-pub fn texts(client: &mut Client, sql: &str) -> Vec<String> {
-    client.query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
 }
 
 /// Everything that the catalogs say about the extension and its members.
@@ -60,10 +56,10 @@ pub fn catalog(client: &mut Client) -> Vec<String> {
         SELECT concat_ws(' | ', name, d.deptype, 'on', pg_describe_object(refclassid, refobjid, refobjsubid))
         FROM ours JOIN pg_depend AS d USING (classid, objid)
         ORDER BY entry";
-    texts(client, sql)
+    client.column(sql)
 }
 
-/// What one catalog has and the other lacks, for all of it would be a long message.
+/// The entries that only one of two catalogs has. All entries would be a long message.
 pub fn difference(catalog: &[String], newest: &[String]) -> Vec<String> {
     let only = |name: &'static str, these: &[String], those: &[String]| {
         let entries = these.iter().filter(|entry| !those.contains(entry));
@@ -103,15 +99,14 @@ fn every_version_is_updated() {
     for version in released() {
         let name = format!("from_{version}");
         let mut client = server.connect();
-        client.batch_execute(&format!("CREATE DATABASE \"{name}\"")).unwrap();
+        client.run(&format!("CREATE DATABASE \"{name}\""));
         // Ids of a kind that the version may not know, in its counters.
         client.query("SELECT snowflake_next_id_js(7)", &[]).unwrap();
         let mut client = server.connect_to(&name);
-        client.batch_execute(&format!("CREATE EXTENSION idgen VERSION '{version}'")).unwrap();
+        client.run(&format!("CREATE EXTENSION idgen VERSION '{version}'"));
 
-        client
-            .batch_execute(
-                "CREATE TABLE things (
+        client.run(
+            "CREATE TABLE things (
                     id bigint PRIMARY KEY DEFAULT snowflake_next_id(7) CHECK (shard_of(id) = 7),
                     made timestamptz GENERATED ALWAYS AS (snowflake_time(id, '2025-01-01Z')) STORED);
                  CREATE INDEX ON things (shard_of(id));
@@ -119,10 +114,9 @@ fn every_version_is_updated() {
                     SELECT t.id, d.sequence FROM things AS t, snowflake_decode(t.id) AS d
                     WHERE snowflake_between(t.id, now() - interval '1 hour', 'infinity');
                  SET idgen.shard = 7",
-            )
-            .unwrap();
+        );
         let insert = "INSERT INTO things SELECT FROM generate_series(1, 100) RETURNING id";
-        let mut ids: Vec<i64> = client.query(insert, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+        let mut ids: Vec<i64> = client.column(insert);
         let calls = calls(&mut client);
         let answers = |client: &mut Client| -> Vec<_> {
             let answer = |(sql, same): &(String, bool)| {
@@ -133,22 +127,21 @@ fn every_version_is_updated() {
             calls.iter().filter_map(answer).collect()
         };
         let before = answers(&mut client);
-        let counters = texts(
-            &mut client,
+        let counters = client.column::<String>(
             "SELECT (to_jsonb(s) - 'ids_per_second')::text FROM idgen_shard_stats AS s WHERE shard = 7",
         );
         assert!(!counters.is_empty());
 
-        client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap();
+        client.run("ALTER EXTENSION idgen UPDATE");
         assert_eq!(difference(&catalog(&mut client), &newest), [""; 0], "{version}");
         for row in counters {
             let sql = format!("SELECT 'same' FROM idgen_shard_stats AS s WHERE to_jsonb(s) @> '{row}'");
-            assert_eq!(texts(&mut client, &sql), ["same"], "{version}: {row}");
+            assert_eq!(client.column::<String>(&sql), ["same"], "{version}: {row}");
         }
         assert_eq!(answers(&mut client), before, "{version}");
         ids.extend(client.query(insert, &[]).unwrap().iter().map(|row| row.get::<_, i64>(0)));
         Ledger::default().add(&ids);
-        assert_eq!(texts(&mut client, "SELECT count(*)::text FROM recent"), ["200"], "{version}");
+        assert_eq!(client.column::<String>("SELECT count(*)::text FROM recent"), ["200"], "{version}");
     }
 }
 
@@ -167,13 +160,12 @@ fn an_update_leaves_what_is_the_users() {
         ),
         ("CREATE VIEW mine AS SELECT ids FROM idgen_shard_stats", "VIEW mine", "2BP01"),
     ] {
-        client.batch_execute(create).unwrap();
-        let error = client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap_err();
-        assert_eq!(error.code().map(|code| code.code()), Some(code), "{error:?}");
+        client.run(create);
+        assert_eq!(client.code("ALTER EXTENSION idgen UPDATE"), code);
         assert_eq!(catalog(&mut client), before);
-        client.batch_execute(&format!("DROP {drop}")).unwrap();
+        client.run(&format!("DROP {drop}"));
     }
-    client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap();
+    client.run("ALTER EXTENSION idgen UPDATE");
 }
 
 /// The owner of the schema cannot replace it with another schema while a script runs; the script would revoke
@@ -182,41 +174,42 @@ fn an_update_leaves_what_is_the_users() {
 fn the_schema_stays_while_a_script_runs() {
     let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
     let mut creator = server.connect();
-    creator.batch_execute("CREATE ROLE owner; CREATE SCHEMA ids AUTHORIZATION owner").unwrap();
-    creator.batch_execute("GRANT CREATE ON DATABASE postgres TO owner").unwrap();
+    creator.run("CREATE ROLE owner; CREATE SCHEMA ids AUTHORIZATION owner");
+    creator.run("GRANT CREATE ON DATABASE postgres TO owner");
     let mut owner = server.connect();
-    owner.batch_execute("SET ROLE owner; SET lock_timeout = '100ms'").unwrap();
+    owner.run("SET ROLE owner; SET lock_timeout = '100ms'");
     let code = |error: postgres::Error| error.code().expect("a code").code().to_owned();
 
-    creator.batch_execute("CREATE EXTENSION idgen SCHEMA ids VERSION '0.1.0'").unwrap();
+    creator.run("CREATE EXTENSION idgen SCHEMA ids VERSION '0.1.0'");
     for script in ["ALTER EXTENSION idgen UPDATE", "DROP EXTENSION idgen; CREATE EXTENSION idgen SCHEMA ids"]
     {
-        creator.batch_execute(&format!("BEGIN; {script}")).unwrap();
+        creator.run(&format!("BEGIN; {script}"));
         for rename in ["ALTER SCHEMA ids RENAME TO away", "DROP SCHEMA ids CASCADE"] {
             assert_eq!(code(owner.batch_execute(rename).unwrap_err()), "55P03", "{script}: {rename}");
         }
-        creator.batch_execute("ROLLBACK").unwrap();
+        creator.run("ROLLBACK");
     }
 
-    // One that has begun before is waited for. The script then fails, or goes by the new name: minor releases differ.
+    // The script waits for a transaction that has begun before. It then fails, or uses the new name: minor releases
+    // differ.
     let open = "
         SELECT p.oid::regprocedure::text FROM pg_depend JOIN pg_proc AS p ON objid = p.oid
         WHERE deptype = 'e' AND has_function_privilege('owner', p.oid, 'EXECUTE')
           AND proname ~ '_(advance|stats_reset|remove_mark|accept_epoch|accept_clock|check|shard_stats|refusals)$'";
     for script in ["ALTER EXTENSION idgen UPDATE", "CREATE EXTENSION idgen SCHEMA ids"] {
-        owner.batch_execute("BEGIN; ALTER SCHEMA ids RENAME TO away; CREATE SCHEMA ids").unwrap();
+        owner.run("BEGIN; ALTER SCHEMA ids RENAME TO away; CREATE SCHEMA ids");
         let result = std::thread::scope(|scope| {
             let waiting = scope.spawn(|| creator.batch_execute(script));
             server.wait_until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
-            owner.batch_execute("COMMIT").unwrap();
+            owner.run("COMMIT");
             waiting.join().unwrap()
         });
         if let Err(error) = result {
             assert_eq!(code(error), "40001", "{script}");
         }
-        assert_eq!(texts(&mut creator, open), [""; 0], "{script}");
-        creator.batch_execute("DROP EXTENSION IF EXISTS idgen").unwrap();
-        owner.batch_execute("DROP SCHEMA ids; ALTER SCHEMA away RENAME TO ids").unwrap();
+        assert_eq!(creator.column::<String>(open), [""; 0], "{script}");
+        creator.run("DROP EXTENSION IF EXISTS idgen");
+        owner.run("DROP SCHEMA ids; ALTER SCHEMA away RENAME TO ids");
     }
 }
 
@@ -225,20 +218,17 @@ fn the_schema_stays_while_a_script_runs() {
 fn an_old_snapshot_hides_nothing_from_a_script() {
     let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
     let mut superuser = server.connect();
-    superuser
-        .batch_execute("CREATE ROLE owner; GRANT CREATE ON DATABASE postgres TO owner; CREATE SCHEMA closed")
-        .unwrap();
+    superuser.run("CREATE ROLE owner; GRANT CREATE ON DATABASE postgres TO owner; CREATE SCHEMA closed");
     let mut owner = server.connect();
     let newer = "CREATE ROLE newer; GRANT newer TO owner; GRANT CREATE ON DATABASE postgres TO newer";
     for (meanwhile, create, code) in [
         ("CREATE SCHEMA younger", "CREATE EXTENSION idgen SCHEMA younger", "25001"),
         (newer, "SET LOCAL ROLE newer; CREATE EXTENSION idgen SCHEMA closed", "42501"),
     ] {
-        owner.batch_execute("SET ROLE owner; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").unwrap();
-        superuser.batch_execute(meanwhile).unwrap();
-        let error = owner.batch_execute(create).unwrap_err();
-        assert_eq!(error.code().expect("a code").code(), code, "{create}: {error}");
-        owner.batch_execute("ROLLBACK").unwrap();
+        owner.run("SET ROLE owner; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
+        superuser.run(meanwhile);
+        assert_eq!(owner.code(create), code, "{create}");
+        owner.run("ROLLBACK");
     }
 }
 
@@ -248,15 +238,14 @@ fn an_old_snapshot_hides_nothing_from_a_script() {
 fn what_others_own_is_not_taken_over() {
     let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
     let mut superuser = server.connect();
-    superuser.batch_execute("CREATE ROLE owner; ALTER DATABASE postgres OWNER TO owner").unwrap();
+    superuser.run("CREATE ROLE owner; ALTER DATABASE postgres OWNER TO owner");
     let mut owner = server.connect();
-    owner.batch_execute("SET ROLE owner").unwrap();
-    owner.batch_execute(include_str!("../../portable/idgen.sql")).unwrap();
-    owner.batch_execute("RESET search_path").unwrap();
+    owner.run("SET ROLE owner");
+    owner.run(include_str!("../../portable/idgen.sql"));
+    owner.run("RESET search_path");
     let mut refused = |what: &str| {
-        superuser.batch_execute(what).unwrap();
-        let error = superuser.batch_execute("CREATE EXTENSION idgen SCHEMA public").unwrap_err();
-        assert_eq!(error.code().expect("a code").code(), "42501", "{what}: {error}");
+        superuser.run(what);
+        assert_eq!(superuser.code("CREATE EXTENSION idgen SCHEMA public"), "42501", "{what}");
     };
     // Each of these, left to the other role, is enough.
     refused("");
@@ -284,8 +273,8 @@ fn what_others_own_is_not_taken_over() {
         refused(&format!("{all} ALTER {kept} OWNER TO owner"));
     }
     refused(&format!("{all} GRANT CREATE ON SCHEMA idgen_portable TO owner"));
-    superuser.batch_execute("REVOKE CREATE ON SCHEMA idgen_portable FROM owner").unwrap();
-    superuser.batch_execute("CREATE EXTENSION idgen SCHEMA public").unwrap();
+    superuser.run("REVOKE CREATE ON SCHEMA idgen_portable FROM owner");
+    superuser.run("CREATE EXTENSION idgen SCHEMA public");
 }
 
 /// The query of docs/operations.md for the old server. It prints the mark.
@@ -317,23 +306,23 @@ fn insert(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error
 fn an_id_of_each(client: &mut Client) -> Vec<i64> {
     let sql = "SELECT snowflake_next_id(shard) FROM generate_series(0, 9) AS shard
                UNION ALL SELECT snowflake_next_id_js(shard) FROM generate_series(0, 9) AS shard";
-    client.query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+    client.column(sql)
 }
 
 impl Moving {
     /// By a server with the oldest version in its database.
     pub fn from(old: Server) -> Moving {
         let table = "CREATE TABLE things (id bigint PRIMARY KEY DEFAULT snowflake_next_id(1))";
-        old.connect().batch_execute(table).unwrap();
-        old.connect().batch_execute("CREATE DATABASE other").unwrap();
+        old.run(table);
+        old.run("CREATE DATABASE other");
         let mut other = old.connect_to("other");
-        other.batch_execute("CREATE EXTENSION idgen").unwrap();
+        other.run("CREATE EXTENSION idgen");
         let mut ledger = Ledger::default();
         let clients = Clients::start_by(4, &old, insert);
         clients.wait_for_ids(10_000);
         clients.finish(&mut ledger);
         let last = an_id_of_each(&mut other);
-        let mark: i64 = old.connect().query_one(&prints_the_mark(), &[]).unwrap().get(0);
+        let mark: i64 = old.value(&prints_the_mark());
         let statement = format!("SELECT snowflake_advance(0, {mark})");
         Moving { old, ledger, last, statement }
     }
@@ -344,15 +333,12 @@ impl Moving {
         let mut client = new.connect();
         let mark = client.query_one("SELECT mark FROM idgen_status", &[]).unwrap();
         assert_eq!(mark.get::<_, Option<i64>>(0), None, "the mark stays behind");
-        let error = client.batch_execute(&self.statement).unwrap_err();
-        assert_eq!(error.code().map(|code| code.code()), Some("22023"), "{error:?}");
-        new.configure(&["idgen.max_ahead = 2min"]);
-        new.reload("idgen.max_ahead", "2min");
-        new.connect().batch_execute(&self.statement).unwrap();
-        new.stop("fast");
-        new.up();
+        assert_eq!(client.code(&self.statement), "22023");
+        new.set("idgen.max_ahead", "2min");
+        new.run(&self.statement);
+        new.restart();
         let mut client = new.connect();
-        client.batch_execute("ALTER EXTENSION idgen UPDATE").unwrap();
+        client.run("ALTER EXTENSION idgen UPDATE");
 
         self.last.extend(an_id_of_each(&mut client));
         self.ledger.add(&self.last);
@@ -361,19 +347,16 @@ impl Moving {
         clients.finish(&mut self.ledger);
         assert!(self.ledger.errors.is_empty(), "{:?}", self.ledger.errors);
 
-        client.batch_execute("CREATE DATABASE fresh").unwrap();
+        client.run("CREATE DATABASE fresh");
         let mut fresh = new.connect_to("fresh");
-        fresh.batch_execute("CREATE EXTENSION idgen").unwrap();
+        fresh.run("CREATE EXTENSION idgen");
         assert_eq!(difference(&catalog(&mut client), &catalog(&mut fresh)), [""; 0]);
     }
 
     /// Moves the data to the new server with a dump, and continues there.
     pub fn go_on_by_dump(self, new: &Server) {
         new.set_clock(-60.0);
-        let mut copy = client_program("bash");
-        copy.args(["-o", "pipefail", "-c", "pg_dump -d \"$0\" | psql -X -q -v ON_ERROR_STOP=1 -d \"$1\""]);
-        copy.args([self.old.target("postgres"), new.target("postgres")]);
-        run(copy);
+        self.old.dump_to(new);
         self.old.stop("fast");
         self.go_on(new);
     }
@@ -402,12 +385,12 @@ fn a_dump_goes_into_another_schema() {
     let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
     let mut admin = server.connect();
     for sql in ["CREATE ROLE owner", "CREATE ROLE app", "CREATE DATABASE app", "CREATE DATABASE old"] {
-        admin.batch_execute(sql).unwrap();
+        admin.run(sql);
     }
     for sql in ["CREATE DATABASE owned OWNER owner", "CREATE DATABASE part"] {
-        admin.batch_execute(sql).unwrap();
+        admin.run(sql);
     }
-    // Tables with all that can name a function of idgen, and a text that only looks like it.
+    // Tables in which everything that can name a function of idgen does, and a text that only resembles a call.
     let tables = |schema: &str, idgen: &str| {
         format!(
             "CREATE SCHEMA {schema};
@@ -426,18 +409,16 @@ fn a_dump_goes_into_another_schema() {
              INSERT INTO {schema}.parts DEFAULT VALUES;"
         )
     };
-    server.connect_to("old").batch_execute("CREATE EXTENSION idgen").unwrap();
-    server.connect_to("old").batch_execute(&tables("insta6", "public")).unwrap();
+    server.connect_to("old").run("CREATE EXTENSION idgen");
+    server.connect_to("old").run(&tables("insta6", "public"));
 
     run(server.psql_in("app", "enable.sql", &[]));
     let mut client = server.connect_to("app");
     // The function is found by the path of the database, and in a session without one.
-    assert!(client.query_one("SELECT snowflake_next_id(5) > 0", &[]).unwrap().get::<_, bool>(0));
-    client.batch_execute("SET search_path = ''").unwrap();
-    client.batch_execute(&tables("insta5", "idgen")).unwrap();
-    let moved = texts(
-        &mut client,
-        "SELECT concat_ws(' ', \"table\", \"column\", new_default) FROM idgen.snowflake_assign_shard('insta5', 7)
+    assert!(client.value::<bool>("SELECT snowflake_next_id(5) > 0"));
+    client.run("SET search_path = ''");
+    client.run(&tables("insta5", "idgen"));
+    let moved = client.column::<String>("SELECT concat_ws(' ', \"table\", \"column\", new_default) FROM idgen.snowflake_assign_shard('insta5', 7)
          ORDER BY \"table\" COLLATE \"C\", \"column\" COLLATE \"C\"",
     );
     assert_eq!(
@@ -450,49 +431,47 @@ fn a_dump_goes_into_another_schema() {
             "users other idgen.snowflake_next_id(7)"
         ]
     );
-    client.batch_execute("SELECT idgen.snowflake_assign_shard('insta5', 5)").unwrap();
+    client.run("SELECT idgen.snowflake_assign_shard('insta5', 5)");
     let in_public = "SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace";
-    assert_eq!(texts(&mut client, in_public), [""; 0]);
+    assert_eq!(client.column::<String>(in_public), [""; 0]);
     // Inserting needs no privilege on the extension's schema.
-    client
-        .batch_execute(
-            "REVOKE USAGE ON SCHEMA idgen FROM PUBLIC; GRANT USAGE ON SCHEMA insta5 TO app;
+    client.run(
+        "REVOKE USAGE ON SCHEMA idgen FROM PUBLIC; GRANT USAGE ON SCHEMA insta5 TO app;
              GRANT SELECT, INSERT ON insta5.users, insta5.recent TO app; SET ROLE app;
              INSERT INTO insta5.users (name) VALUES ('b'); SELECT * FROM insta5.recent;
              RESET ROLE; GRANT USAGE ON SCHEMA idgen TO PUBLIC; SET ROLE app;
              SELECT * FROM idgen.idgen_status; SELECT * FROM idgen.idgen_columns; RESET ROLE",
-        )
-        .unwrap();
+    );
 
     // Into an empty database; a schema alone; and by an ordinary role into a database of its own.
     run(server.shell(dump));
     let rows = "SELECT concat_ws(' ', id, other, at, name) FROM insta5.users ORDER BY id";
-    assert_eq!(texts(&mut server.connect_to("copy"), rows), texts(&mut client, rows));
+    assert_eq!(server.connect_to("copy").column::<String>(rows), client.column::<String>(rows));
     run(server.shell("psql -X -q -d part -c 'CREATE SCHEMA idgen; CREATE EXTENSION idgen SCHEMA idgen'"));
     run(server.shell("psql -X -q -v ON_ERROR_STOP=1 -d part -f insta5.sql"));
     run(server.shell("pg_restore --no-owner --no-acl --role=owner -d owned --exit-on-error app.dump"));
     for database in ["copy", "part", "owned"] {
         let mut client = server.connect_to(database);
-        let path: String = client.query_one("SHOW search_path", &[]).unwrap().get(0);
+        let path: String = client.value("SHOW search_path");
         assert!(!path.contains("idgen"), "{database}: {path}");
         let insert = "INSERT INTO insta5.users DEFAULT VALUES RETURNING idgen.shard_of(other)";
-        assert_eq!(client.query_one(insert, &[]).unwrap().get::<_, i32>(0), 5, "{database}");
+        assert_eq!(client.value::<i32>(insert), 5, "{database}");
     }
     let owner = "SELECT extowner::regrole::text FROM pg_extension WHERE extname = 'idgen'";
-    assert_eq!(texts(&mut server.connect_to("owned"), owner), ["owner"]);
+    assert_eq!(server.connect_to("owned").column::<String>(owner), ["owner"]);
 
     // With another schema, the dump is refused for the name of the schema, and succeeds once the names are changed.
     let refused = server.shell("pg_dump old | psql -X -q -v ON_ERROR_STOP=1 -d app").output().unwrap();
     let said = String::from_utf8_lossy(&refused.stdout);
     assert!(said.contains("function public.snowflake_next_id(integer) does not exist"), "{said}");
-    client.batch_execute("DROP SCHEMA insta6 CASCADE").unwrap();
+    client.run("DROP SCHEMA insta6 CASCADE");
     run(server.shell(convert));
     let rows = "SELECT concat_ws(' ', id, other, at, name) FROM insta6.users ORDER BY id";
-    assert_eq!(texts(&mut client, rows), texts(&mut server.connect_to("old"), rows));
-    assert_eq!(texts(&mut client, "SELECT name FROM insta6.recent"), ["public.snowflake_next_id(1)"]);
+    assert_eq!(client.column::<String>(rows), server.connect_to("old").column::<String>(rows));
+    assert_eq!(client.column::<String>("SELECT name FROM insta6.recent"), ["public.snowflake_next_id(1)"]);
     let insert = "INSERT INTO insta6.parts DEFAULT VALUES RETURNING idgen.shard_of(id)";
-    assert_eq!(client.query_one(insert, &[]).unwrap().get::<_, i32>(0), 5);
-    assert_eq!(texts(&mut client, in_public), [""; 0]);
+    assert_eq!(client.value::<i32>(insert), 5);
+    assert_eq!(client.column::<String>(in_public), [""; 0]);
 }
 
 /// pg_upgrade moves a server's data to a new server whose clock is behind: of the same PostgreSQL or, with `make
@@ -503,7 +482,7 @@ fn pg_upgrade() {
     // PostgreSQL 15.20 of Debian gives every column an option that newer ones refuse: pg_upgrade fails on any
     // table, with idgen or without.
     let strip = "UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '{pg_attver=%'";
-    moving.old.connect().batch_execute(strip).unwrap();
+    moving.old.run(strip);
     moving.old.stop("fast");
     let new = moving.old.upgraded();
     new.set_clock(-60.0);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 use postgres::error::SqlState;
 
-use crate::server::Server;
+use crate::server::{Server, Sql};
 
 /// Takes five minutes of a shard's ids at once, of which the query reads one.
 const AHEAD: &str = "SELECT snowflake_next_ids(7, 300000000) LIMIT 1";
@@ -15,16 +15,14 @@ const AHEAD: &str = "SELECT snowflake_next_ids(7, 300000000) LIMIT 1";
 fn server_ahead() -> Server {
     let server = Server::start(&["idgen.max_ahead = 10min", "idgen.max_wait = 20s"]);
     server.connect().query_one(AHEAD, &[]).unwrap();
-    server.configure(&["idgen.max_ahead = 0"]);
-    server.reload("idgen.max_ahead", "0");
+    server.set("idgen.max_ahead", "0");
     server
 }
 
-/// Mints for shard 7, which must fail, and tells how, and how long it took.
+/// Mints for shard 7, which must fail. Returns the SQLSTATE, the DETAIL, and how long the call took.
 fn fails(client: &mut Client) -> (SqlState, String, Duration) {
     let start = Instant::now();
-    let error = client.query_one("SELECT snowflake_next_id(7)", &[]).unwrap_err();
-    let error = error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone();
+    let error = client.error("SELECT snowflake_next_id(7)");
     (error.code().clone(), error.detail().unwrap_or_default().into(), start.elapsed())
 }
 
@@ -33,18 +31,18 @@ fn waits_end() {
     let server = server_ahead();
 
     let mut client = server.connect();
-    client.batch_execute("SET statement_timeout = '300ms'").unwrap();
+    client.run("SET statement_timeout = '300ms'");
     let (code, _, took) = fails(&mut client);
     assert_eq!(code, SqlState::QUERY_CANCELED, "statement_timeout");
     assert!(took < Duration::from_secs(5), "{took:?}");
 
-    client.batch_execute("SET statement_timeout = 0; SET idgen.max_wait = '400ms'").unwrap();
+    client.run("SET statement_timeout = 0; SET idgen.max_wait = '400ms'");
     let (code, detail, took) = fails(&mut client);
     assert_eq!(code, SqlState::T_R_SERIALIZATION_FAILURE, "idgen.max_wait");
     assert!(detail.contains("ahead of the clock; \"idgen.max_ahead\" allows 0 ms"), "{detail}");
     assert!(took >= Duration::from_millis(400) && took < Duration::from_secs(5), "{took:?}");
 
-    client.batch_execute("SET idgen.max_wait = 0").unwrap();
+    client.run("SET idgen.max_wait = 0");
     assert_eq!(fails(&mut client).0, SqlState::T_R_SERIALIZATION_FAILURE, "no wait at all");
 
     let mut waiting = server.connect();
@@ -70,9 +68,9 @@ fn waits_end() {
 fn a_wait_ends_with_an_id() {
     let server = Server::start(&["idgen.max_ahead = 2s", "idgen.max_wait = 20s"]);
     let mut client = server.connect();
-    client.batch_execute("SELECT count(*) FROM snowflake_next_ids(7, 2000000)").unwrap();
-    client.batch_execute("ALTER SYSTEM SET idgen.max_ahead = 0").unwrap();
-    client.batch_execute("SELECT pg_reload_conf(); SELECT pg_sleep(0.2)").unwrap();
+    client.run("SELECT count(*) FROM snowflake_next_ids(7, 2000000)");
+    client.run("ALTER SYSTEM SET idgen.max_ahead = 0");
+    client.run("SELECT pg_reload_conf(); SELECT pg_sleep(0.2)");
     let row = client
         .query_one(
             "SELECT id, created_at <= clock_timestamp() FROM snowflake_next_id(7) AS id, snowflake_decode(id)",
@@ -101,7 +99,7 @@ fn those_who_wait_for_a_full_shard_wake_once() {
     let backends = (0..32).map(|_| {
         let mut waiting = server.connect();
         thread::spawn(move || {
-            let pid: i32 = waiting.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+            let pid: i32 = waiting.value("SELECT pg_backend_pid()");
             let before = sleeps(pid);
             waiting.query_one(ids, &[]).unwrap();
             sleeps(pid) - before
@@ -117,13 +115,12 @@ fn those_who_wait_for_a_full_shard_wake_once() {
 }
 
 /// Promise 4: six million ids are more than `idgen.max_ahead` and `idgen.max_wait` bring. The batch is refused
-/// at once, with the number that can be had, and the shard is as if nobody had asked. What can be had is given.
+/// at once, with the number that is available, and the shard does not change. A batch of what is available succeeds.
 #[test]
 fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     let server = Server::start(&[]);
     let mut client = server.connect();
-    let error = client.query_one("SELECT count(*) FROM snowflake_next_ids(7, 6000000)", &[]).unwrap_err();
-    let error = error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone();
+    let error = client.error("SELECT count(*) FROM snowflake_next_ids(7, 6000000)");
     assert_eq!(error.code().code(), "22023", "{error:?}");
     assert_eq!(error.message(), "count \"6000000\" is more ids than one call can mint");
     // 1 s ahead and 7/8 of 5 s, and the millisecond that the clock shows.
@@ -131,26 +128,22 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     let row = client.query_one("SELECT count(*) FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
     assert_eq!(row.get::<_, i64>(0), 0, "neither an id nor a wait");
 
-    // Nor does one of a shard that has something to give at the very end of the wait only.
-    server.configure(&["idgen.max_ahead = 9s"]);
-    server.reload("idgen.max_ahead", "9s");
+    // The same holds for a shard that has ids to give only at the very end of the wait.
+    server.set("idgen.max_ahead", "9s");
     server.connect().query_one("SELECT snowflake_next_ids(8, 9000000) LIMIT 1", &[]).unwrap();
-    server.configure(&["idgen.max_ahead = 0"]);
-    server.reload("idgen.max_ahead", "0");
+    server.set("idgen.max_ahead", "0");
     let sql = "SELECT ids FROM idgen_shard_stats WHERE shard = 8";
-    client.batch_execute("SET idgen.max_wait = '8800ms'").unwrap();
-    let error = client.query_one("SELECT count(*) FROM snowflake_next_ids(8, 100000000)", &[]).unwrap_err();
-    assert_eq!(error.code().map(SqlState::code), Some("22023"), "{error}");
-    assert_eq!(client.query_one(sql, &[]).unwrap().get::<_, i64>(0), 9_000_000);
-    server.configure(&["idgen.max_ahead = 1s"]);
-    server.reload("idgen.max_ahead", "1s");
+    client.run("SET idgen.max_wait = '8800ms'");
+    assert_eq!(client.code("SELECT count(*) FROM snowflake_next_ids(8, 100000000)"), "22023");
+    assert_eq!(client.value::<i64>(sql), 9_000_000);
+    server.set("idgen.max_ahead", "1s");
 
-    client.batch_execute("SET idgen.max_wait = '1h'").unwrap();
+    client.run("SET idgen.max_wait = '1h'");
     let row = client.query_one("SELECT count(*) FROM snowflake_next_ids(7, 1100000)", &[]).unwrap();
     assert_eq!(row.get::<_, i64>(0), 1_100_000);
 }
 
-/// Asks for a batch of shard 7, and tells the SQLSTATE and the message of the error, if there is one.
+/// Asks for a batch of shard 7. Returns the SQLSTATE and the message of the error, if there is one.
 fn batch(client: &mut Client, count: i32) -> Option<String> {
     let sql = "SELECT count(*) FROM snowflake_next_ids(7, $1)";
     let error = client.query_one(sql, &[&count]).err()?;
@@ -178,7 +171,7 @@ fn batches_that_compete_are_given_whole_or_refused_at_once() {
     // Of 11.5 seconds, 2.5 for each.
     assert!(given >= 4, "{ends:?}");
     let sql = "SELECT ids FROM idgen_shard_stats WHERE shard = 7";
-    let ids: i64 = server.connect().query_one(sql, &[]).unwrap().get(0);
+    let ids: i64 = server.value(sql);
     assert_eq!(ids, given as i64 * i64::from(COUNT), "no ids are lost");
 }
 
@@ -189,11 +182,11 @@ fn a_batch_that_is_given_up_leaves_the_queue() {
     let [mut first, mut next] = [(); 2].map(|()| server.connect());
     let before = thread::spawn(move || batch(&mut first, 2_000_000_000));
     server.wait_until("SELECT count(*) > 0 FROM idgen_shard_stats WHERE shard = 7 AND ids > 0");
-    // This much cannot be had after both of the others, and can be had after one.
+    // So many ids are not available after both of the other batches, but are after one.
     const COUNT: i32 = 1_000_000_000;
     for sql in ["SELECT pg_cancel_backend($1)", "SELECT pg_terminate_backend($1)"] {
         let mut second = server.connect();
-        let pid: i32 = second.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+        let pid: i32 = second.value("SELECT pg_backend_pid()");
         let waiting =
             thread::spawn(move || second.query_one("SELECT snowflake_next_ids(7, 1200000000)", &[]).is_err());
         let waits = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND pid =";
@@ -201,31 +194,31 @@ fn a_batch_that_is_given_up_leaves_the_queue() {
         assert!(batch(&mut next, COUNT).is_some_and(|refusal| refusal.starts_with(BATCHES_BEFORE)));
         next.query_one(sql, &[&pid]).unwrap();
         assert!(waiting.join().unwrap());
-        next.batch_execute("SET statement_timeout = '100ms'").unwrap();
+        next.run("SET statement_timeout = '100ms'");
         let end = batch(&mut next, COUNT);
         assert!(end.is_some_and(|refusal| refusal.starts_with("57014")), "it waits, and is not refused");
-        next.batch_execute("SET statement_timeout = 0").unwrap();
+        next.run("SET statement_timeout = 0");
     }
     let cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
                   WHERE query ~ 'snowflake_next_ids' AND pid <> pg_backend_pid()";
-    next.batch_execute(cancel).unwrap();
+    next.run(cancel);
     before.join().unwrap();
 }
 
-/// Promise 4: a session whose process is stopped keeps the batches of others neither waiting nor out, even where ids may
-/// not run ahead of the clock and so do not gather meanwhile.
+/// Promise 4: a session whose process is stopped does not delay the batches of other sessions, and does not use up
+/// their ids, even if ids may not run ahead of the clock and so do not accumulate in the meantime.
 #[test]
 fn a_batch_of_a_stopped_process_keeps_nobody_waiting() {
     let server = Server::start(&["idgen.max_ahead = 0", "idgen.max_wait = 1min"]);
     let mut first = server.connect();
-    let pid: i32 = first.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let pid: i32 = first.value("SELECT pg_backend_pid()");
     let stopped =
         thread::spawn(move || first.query_one("SELECT snowflake_next_ids(7, 52000000)", &[]).is_err());
     server.wait_until("SELECT count(*) > 0 FROM idgen_shard_stats WHERE shard = 7 AND ids > 0");
     server.signal("STOP", pid);
     thread::sleep(Duration::from_millis(1500));
     let mut next = server.connect();
-    // There is no time for this many after those of the other session.
+    // There would be no time for so many ids after those of the other session.
     assert_eq!(batch(&mut next, 4_000_000), None);
     server.signal("CONT", pid);
     next.query_one("SELECT pg_cancel_backend($1)", &[&pid]).unwrap();
@@ -236,7 +229,7 @@ fn a_batch_of_a_stopped_process_keeps_nobody_waiting() {
 #[test]
 fn a_shard_at_its_ceiling_is_named() {
     let server = Server::start(&["idgen.max_ahead = 100ms", "idgen.max_wait = 0"]);
-    // Again and again all that there is at once, until the next call comes in the same millisecond.
+    // Takes all available ids at once, repeatedly, until the next call comes in the same millisecond.
     let sql = "DO $$
                DECLARE most text;
                BEGIN
@@ -251,8 +244,7 @@ fn a_shard_at_its_ceiling_is_named() {
                        PERFORM snowflake_next_id(7);
                    END LOOP;
                END $$";
-    let error = server.connect().batch_execute(sql).unwrap_err();
-    let error = error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone();
+    let error = server.error(sql);
     assert_eq!(error.message(), "shard \"7\" has run out of ids for now", "{error:?}");
     assert_eq!(error.code(), &SqlState::T_R_SERIALIZATION_FAILURE);
 }
@@ -264,6 +256,6 @@ fn a_batch_renews_the_mark_once() {
     let server = Server::start(&["idgen.max_ahead = 1h", "idgen.reserve_ahead = 10ms"]);
     let mut client = server.connect();
     client.query_one(AHEAD, &[]).unwrap();
-    let renewals: i64 = client.query_one("SELECT renewals FROM idgen_status", &[]).unwrap().get(0);
+    let renewals: i64 = client.value("SELECT renewals FROM idgen_status");
     assert!(renewals <= 3, "{renewals} renewals");
 }

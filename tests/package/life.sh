@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The life of the Debian package on a server, as its README.Debian describes it. "scripts/test package" runs this as
+# The life of the Debian package on a server, as its README.Debian describes it. "scripts/test-package package" runs this as
 # root, in a Debian made for it.
 #   life.sh MAJOR VERSION FIRST.deb SECOND.deb TARBALL
 . tests/package/common.sh

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# The life of the tarball on a server without pg_config, in an old Debian. "scripts/test package" runs this as root, in
-# a Debian made for it, with the server in /opt/postgresql.
-#   tarball.sh VERSION TARBALL
+# The life of the tarball on a server without pg_config, in an old Debian. "scripts/test-package package" runs this as
+# root, in a Debian made for it.
+#   tarball.sh VERSION TARBALL SERVER
 . tests/package/common.sh
 version=$1 tarball=$2
+cp -a "$3" /opt/postgresql
 bin=/opt/postgresql/bin
 extension=/opt/postgresql/share/postgresql/extension
 log=/var/tmp/server.log

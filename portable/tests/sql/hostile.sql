@@ -1,15 +1,15 @@
--- Others may be allowed to create objects in the schema of the portable edition, as everybody may in "public" up to
+-- Others may be allowed to create objects in the schema of the portable edition, as every role may in "public" up to
 -- PostgreSQL 14. Their objects are never called by others, nor become part of what others call: not when a
 -- superuser runs the script, inside or outside a transaction, and not when ids are minted.
 CREATE ROLE regress_idgen_attacker;
 CREATE DATABASE regress_idgen_hostile;
 \c regress_idgen_hostile
 CREATE SCHEMA ids;
--- What is called in the script, by its words.
+-- The names that the script calls, taken from its words.
 CREATE TEMP TABLE words AS
     SELECT DISTINCT word[1] AS word
     FROM regexp_matches(pg_read_file('../idgen.sql'), '[a-z_][a-z0-9_]*|[-+*/<>=~!@#%^&|?]+', 'g') AS word;
--- What the script makes, which is refused where it is there already: see "install".
+-- The objects of the script. Existing ones of that name are refused: see "install".
 \! ./install regress_idgen_hostile search_path=ids idgen.allowed_shards=0-5
 CREATE TEMP TABLE surface AS
     SELECT format('ids.%I(%s)', proname, array_to_string(proargtypes::oid[]::regtype[], ',')) AS function, proname
@@ -66,7 +66,7 @@ END $$;
 RESET ROLE;
 SELECT count(*) > 2000 AS operators FROM pg_operator WHERE oprnamespace = 'ids'::regnamespace;
 SELECT count(*) > 2000 AS functions FROM pg_proc WHERE pronamespace = 'ids'::regnamespace;
--- Types are found in the path as it is: the attacker's come first where pg_catalog is named after them.
+-- Types are found by the search_path: the attacker's come first where pg_catalog is named after their schema.
 SET ROLE regress_idgen_attacker;
 CREATE FUNCTION ids.trap(value pg_catalog.text) RETURNS boolean LANGUAGE plpgsql AS
     $$ BEGIN RAISE 'the attacker is called'; END $$;
@@ -89,7 +89,7 @@ RESET search_path;
 \! PGOPTIONS="-c search_path=ids,pg_catalog" psql -X -q -v ON_ERROR_STOP=1 -d regress_idgen_hostile -f idgen.sql
 \! PGOPTIONS="-c search_path=ids" psql -X -q -1 -A -t -v ON_ERROR_STOP=1 -d regress_idgen_hostile -f idgen.sql -c "SHOW search_path"
 \! PGOPTIONS="-c search_path=ids" psql -X -q -A -t -v ON_ERROR_STOP=1 -d regress_idgen_hostile -f idgen.sql -c "SHOW search_path"
--- Nothing that was made keeps what is the attacker's,
+-- No object of the script refers to one of the attacker,
 SELECT pg_describe_object(classid, objid, 0) AS object, pg_describe_object(refclassid, refobjid, 0) AS uses
 FROM pg_depend
 WHERE (refclassid, refobjid) IN (SELECT classid, objid FROM pg_shdepend
@@ -127,7 +127,7 @@ SELECT "table", "column", shard FROM ids.idgen_columns ORDER BY "column" COLLATE
 SELECT "table", "column", new_default FROM ids.snowflake_assign_shard('ids', 6) ORDER BY "column" COLLATE "C";
 SELECT shard, allowed_shards, max_ahead, warning FROM ids.idgen_status;
 SELECT name FROM ids.snowflake_layouts LIMIT 1;
--- Errors too are made by nobody else.
+-- Errors are raised by the script's own functions too.
 \set VERBOSITY terse
 SELECT ids.snowflake_next_id(NULL::integer);
 SELECT ids.snowflake_next_id(10);

@@ -1,4 +1,4 @@
--- Installing the portable edition: where to, with which epoch and which shards, and once more.
+-- Installing the portable edition: into which schema, with which epoch and which shards, and a second time.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 
@@ -36,16 +36,16 @@ SELECT epoch, allowed_shards, max_ahead FROM idgen_status;
 SELECT allowed_shards, max_ahead FROM idgen_status;
 \! ./install plain
 SELECT allowed_shards, max_ahead FROM idgen_status;
--- The epoch is for good; given again it is the same.
+-- The epoch cannot change; the same value may be given again.
 \! ./install plain idgen.epoch=1735689600000
 \! ./install plain idgen.epoch=2020-01-01T00:00:00Z
--- It is one statement: whatever runs it, inside of a transaction or outside, the path is as before.
+-- It is one statement, so the search_path is as before, inside a transaction and outside.
 \! psql -X -q -A -t -1 -v ON_ERROR_STOP=1 -d plain -f idgen.sql -c "SHOW search_path"
 \! psql -X -q -A -t -v ON_ERROR_STOP=1 -d plain -f idgen.sql -c "SHOW search_path"
--- The same place is.
+-- The same schema is accepted.
 CREATE SCHEMA elsewhere;
 \! ./install plain search_path=elsewhere
--- So is the owner.
+-- So is the same owner.
 CREATE ROLE regress_idgen_other LOGIN;
 GRANT CREATE ON SCHEMA public TO regress_idgen_other;
 \! PGUSER=regress_idgen_other ./install plain
@@ -62,13 +62,13 @@ SELECT epoch, allowed_shards, max_ahead FROM ids.idgen_status;
 -- The id of Instagram's article.
 SELECT * FROM ids.snowflake_decode(11637205501278089);
 SELECT ids.shard_of(ids.snowflake_next_id(5));
--- A session decodes by that epoch, not by one of its own, and runs no further ahead.
+-- A session decodes by that epoch, not by its own setting, and runs no further ahead.
 SET idgen.epoch = '2025-01-01T00:00:00Z';
 SET idgen.max_ahead = '1h';
 SELECT ids.snowflake_time(0);
 SELECT max_ahead FROM ids.idgen_status;
 
--- Schemas that CREATE EXTENSION would not take either, and none.
+-- Schemas that CREATE EXTENSION would not accept either, and no schema.
 CREATE SCHEMA "a$$b";
 \! ./install settled 'search_path="a$$b"'
 \! ./install settled search_path=pg_catalog
@@ -89,16 +89,16 @@ CREATE DATABASE refused;
 \! ./install refused idgen.allowed_shards=1,,2
 \! ./install refused idgen.max_ahead=61min
 \! ./install refused idgen.max_ahead=soon
--- One statement too where nothing else makes it one.
+-- It is one statement even if the client makes no transaction of it.
 \! PGOPTIONS="-c idgen.allowed_shards=none" psql -X -q -v SHOW_CONTEXT=never -v VERBOSITY=terse -d refused -f idgen.sql 2>&1 | sed 's/^[^ ]* //'
 \c refused
 SELECT count(*) FROM pg_proc WHERE proname ~ 'snowflake';
 SELECT count(*) FROM pg_namespace WHERE nspname = 'idgen_portable';
--- These are right.
+-- These are valid.
 \! ./install refused idgen.epoch=2025-01-01T00:00:00.123+05:30 idgen.allowed_shards=0-9,5,5
 SELECT idgen_portable.epoch_ms(), allowed_shards FROM idgen_status;
 
--- The 2^40 ms since the epoch are over: old ids are read, none is minted.
+-- The 2^40 ms since the epoch are over: old ids are decoded, and none is minted.
 \c regression
 CREATE DATABASE ended;
 \! ./install ended idgen.epoch=1980-01-01T00:00:00Z idgen.allowed_shards=5
@@ -144,7 +144,7 @@ SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FR
 \x
 SELECT snowflake_min_id('2100-01-01T00:00:00.001Z'), snowflake_min_id(now()), snowflake_max_id(now());
 
--- Functions that somebody else has put there are not replaced: they would still be theirs.
+-- Functions of other roles are not replaced, because those roles would still own them.
 \c regression
 CREATE DATABASE occupied;
 \c occupied

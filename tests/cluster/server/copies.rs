@@ -5,7 +5,7 @@ use std::fs;
 use postgres::Client;
 use postgres::error::SqlState;
 
-use crate::process::{command, run};
+use crate::process::{client_program, command, run};
 use crate::server::{Build, Server, initdb, succeeds};
 
 impl Server {
@@ -19,7 +19,7 @@ impl Server {
         self.standby_by(&self.host(), name)
     }
 
-    /// The same for a standby that reaches this server by another folder than that of its sockets.
+    /// A standby that reaches this server by another folder than that of its sockets.
     pub fn standby_by(&self, host: &str, name: &str) -> Server {
         let standby = self.copy(name);
         standby.follow_by(host, name);
@@ -48,7 +48,7 @@ impl Server {
         self.upgraded_to(Build::Release, &["shared_preload_libraries = 'idgen'"])
     }
 
-    /// The same with a choice of the build, and with these lines in the configuration.
+    /// Such a server of this build, with these lines in its configuration.
     pub fn upgraded_to(&self, build: Build, settings: &[&str]) -> Server {
         let new = Server::new(build);
         // Both must have the same size of a segment, and checksums, which are the default from 18 on.
@@ -73,6 +73,13 @@ impl Server {
         new
     }
 
+    /// Copies the objects and rows of the database `postgres` to an empty server, by pg_dump.
+    pub fn dump_to(&self, new: &Server) {
+        let script = "pg_dump -d \"$0\" | psql -X -q -v ON_ERROR_STOP=1 -d \"$1\"";
+        let databases = [self.target("postgres"), new.target("postgres")];
+        run(client_program("bash").args(["-o", "pipefail", "-c", script]).args(databases));
+    }
+
     /// Makes a former primary, stopped or killed, a standby of the one that was promoted.
     pub fn rewind(&self, primary: &Server, name: &str) {
         self.rewind_to(primary);
@@ -81,7 +88,7 @@ impl Server {
 
     /// Rewinds what a former primary, stopped or killed, has written since the other server was promoted.
     pub fn rewind_to(&self, primary: &Server) {
-        // Until its first checkpoint a promoted server looks to pg_rewind as if it had not been promoted.
+        // Until its first checkpoint, pg_rewind does not see that a server was promoted.
         primary.until_done("CHECKPOINT");
         let mut rewind = self.pg("pg_rewind");
         rewind.args(["--no-sync", "--target-pgdata"]).arg(&self.dir);
@@ -96,12 +103,10 @@ impl Server {
         self.follow_by(&primary.host(), name);
     }
 
-    /// The same by way of this folder, which need not be that of the primary's sockets.
+    /// Makes it a standby that connects by this folder, which need not be that of the primary's sockets.
     pub fn follow_by(&self, host: &str, name: &str) {
         self.configure(&[&format!("primary_conninfo = 'host={host} user=postgres application_name={name}'")]);
-        let mut touch = command("touch");
-        touch.arg(self.dir.join("standby.signal"));
-        run(touch);
+        run(command("touch").arg(self.dir.join("standby.signal")));
     }
 
     /// Asks a standby for an id, which it refuses; returns the connection.
@@ -120,16 +125,12 @@ impl Server {
 
     /// Makes a standby a primary.
     pub fn promote(&self) {
-        let mut promote = self.pg("pg_ctl");
-        promote.args(["promote", "--wait", "--silent", "-D"]).arg(&self.dir);
-        run(promote);
+        run(self.pg("pg_ctl").args(["promote", "--wait", "--silent", "-D"]).arg(&self.dir));
     }
 
     /// Begins to promote a standby.
     pub fn begin_promotion(&self) {
-        let mut promote = self.pg("pg_ctl");
-        promote.args(["promote", "--no-wait", "--silent", "-D"]).arg(&self.dir);
-        run(promote);
+        run(self.pg("pg_ctl").args(["promote", "--no-wait", "--silent", "-D"]).arg(&self.dir));
     }
 
     /// Makes the standby of this name the synchronous one, and waits until commits wait for it and it has caught
@@ -138,7 +139,7 @@ impl Server {
         self.make_synchronous_as(standby, &[standby]);
     }
 
-    /// The same with another value of `synchronous_standby_names`, which names all of these standbys.
+    /// Makes these standbys synchronous by a value of `synchronous_standby_names` that names all of them.
     pub fn make_synchronous_as(&self, names: &str, standbys: &[&str]) {
         self.configure(&[&format!("synchronous_standby_names = '{names}'")]);
         self.reload("synchronous_standby_names", names);
@@ -168,7 +169,6 @@ impl Server {
 
     /// Commits no longer wait for any standby.
     pub fn make_asynchronous(&self) {
-        self.configure(&["synchronous_standby_names = ''"]);
-        self.reload("synchronous_standby_names", "");
+        self.set("synchronous_standby_names", "");
     }
 }

@@ -34,7 +34,7 @@ const KEPT: u64 = 24;
 
 impl Server {
     /// A server with idgen for faults that strike at random: its WAL is on a disk that [`Server::trouble`] can affect,
-    /// and each look at its clock takes 5 µs.
+    /// and each reading of its clock takes 5 µs.
     pub fn start_on_disk(build: Build, settings: &[&str]) -> Server {
         let mut server = Server::new(build);
         server.has_disk = true;
@@ -45,7 +45,7 @@ impl Server {
         self.sockets.join("disk")
     }
 
-    /// What to preload for the disk, after what else is.
+    /// The library of the disk, to be added to the list of preloaded libraries.
     pub(super) fn disk_library(&self) -> String {
         if !self.has_disk {
             return String::new();
@@ -67,7 +67,7 @@ impl Server {
         i32::from_ne_bytes(word)
     }
 
-    /// From now on the disk is like this; as it should be without any.
+    /// From now on the disk behaves like this. The default is a disk without trouble.
     pub fn trouble(&self, trouble: Trouble) {
         let errno = |errno: Option<Errno>| errno.map_or(0, |errno| errno as i32);
         let words =
@@ -85,29 +85,31 @@ impl Server {
         self.disk_word(KEPT) > 0
     }
 
-    /// Ends all processes, wherever they are, and takes back what they wrote to the WAL and did not flush. How many
-    /// bytes that were.
+    /// Kills all processes, wherever they are, and undoes what they wrote to the WAL and did not flush. Returns the
+    /// number of bytes.
     pub fn lose_power(&self) -> u64 {
         self.kill_all();
         let mut lost = 0;
-        for journal in fs::read_dir(&self.sockets).expect("a folder").flatten() {
-            if let Some(segment) = journal.file_name().to_string_lossy().strip_prefix("disk.") {
-                let kept = fs::read(journal.path()).expect("a journal");
-                let file = OpenOptions::new().write(true).open(self.dir.join("pg_wal").join(segment));
-                // A segment that is gone has been needed no more.
-                lost += file.map_or(0, |file| take_back(&file, &kept));
-                fs::remove_file(journal.path()).expect("a journal");
-            }
-        }
+        self.take_journals(|segment, kept| {
+            let file = OpenOptions::new().write(true).open(self.dir.join("pg_wal").join(segment));
+            // A segment that is gone was no longer needed.
+            lost += file.map_or(0, |file| take_back(&file, kept));
+        });
         lost
     }
 
-    /// Forgets what a loss of power would undo, for a server that is down: pg_rewind changes its files behind the
-    /// back of the disk.
+    /// Forgets what a loss of power would undo, for a server that is down: pg_rewind changes its files in a way that
+    /// disk.c does not see.
     pub(super) fn forget_journals(&self) {
-        for file in fs::read_dir(&self.sockets).expect("a folder").flatten() {
-            if file.file_name().to_string_lossy().starts_with("disk.") {
-                fs::remove_file(file.path()).expect("a journal");
+        self.take_journals(|_, _| ());
+    }
+
+    /// Removes the journals, after passing on the segment and the content of each.
+    fn take_journals(&self, mut take: impl FnMut(&str, &[u8])) {
+        for journal in fs::read_dir(&self.sockets).expect("a folder").flatten() {
+            if let Some(segment) = journal.file_name().to_string_lossy().strip_prefix("disk.") {
+                take(segment, &fs::read(journal.path()).expect("a journal"));
+                fs::remove_file(journal.path()).expect("a journal");
             }
         }
     }

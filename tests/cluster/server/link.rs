@@ -27,9 +27,9 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     Passes,
-    /// Each piece comes later by so much.
+    /// Each piece arrives so much later.
     Late(Duration),
-    /// Nothing comes, and neither side is told.
+    /// Nothing arrives, and neither side notices.
     Held,
 }
 

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 pub use clock::ClockSet;
 pub use disk::{Trouble, children};
+pub use sessions::Sql;
 
 use crate::process::{
     clock_library, command, give_to_servers, house, kill, run, said_by_pg_config, variable,
@@ -66,7 +67,7 @@ impl Server {
         Server::start_build(Build::Release, settings)
     }
 
-    /// The same with a choice of the build.
+    /// Starts such a server of this build.
     pub fn start_build(build: Build, settings: &[&str]) -> Server {
         Server::new(build).start_with_idgen(settings)
     }
@@ -100,9 +101,7 @@ impl Server {
         if server.build == Build::Older {
             initdb(server.build, &server.dir, &["--data-checksums"]);
         } else {
-            let mut copy = command("cp");
-            copy.arg("-a").arg(template()).arg(&server.dir);
-            run(copy);
+            run(command("cp").arg("-a").arg(template()).arg(&server.dir));
         }
         server.configure(&[
             "listen_addresses = ''",
@@ -173,7 +172,7 @@ impl Server {
     /// Starts the server, at the clock that [`Server::set_clock`] has left.
     ///
     /// # Panics
-    /// Where it does not start.
+    /// If it does not start.
     pub fn up(&self) {
         if !succeeds(&mut self.start_command()) {
             panic!("the server does not start\n{}", self.log());
@@ -184,7 +183,7 @@ impl Server {
     /// already accept connections.
     ///
     /// # Panics
-    /// Where it goes on for over a minute.
+    /// If it still runs after a minute.
     pub fn up_and_down(&self) {
         self.start_command().output().expect("pg_ctl");
         self.until_down();
@@ -198,7 +197,7 @@ impl Server {
     }
 
     fn start_command(&self) -> Command {
-        // With env and not in this process: programs of root may not share memory of another user.
+        // By env and not in this process: programs of root may not share memory of another user.
         let mut start = command("env");
         start.args(self.preloaded()).arg(self.build.bin().join("pg_ctl"));
         start.args(["start", "--wait", "--silent", "--timeout=60", "-D"]).arg(&self.dir);
@@ -223,7 +222,7 @@ impl Server {
     /// Waits until the server has ended by itself.
     ///
     /// # Panics
-    /// Where it goes on for over a minute.
+    /// If it still runs after a minute.
     pub fn until_down(&self) {
         for _ in 0..600 {
             let mut status = self.pg("pg_ctl");
@@ -247,6 +246,25 @@ impl Server {
         stop.output().is_ok_and(|output| output.status.success())
     }
 
+    /// Stops the server, and starts it again.
+    pub fn restart(&self) {
+        self.stop("fast");
+        self.up();
+    }
+
+    /// Stops the server, and starts it again with more lines in its configuration.
+    pub fn restart_with(&self, settings: &[&str]) {
+        self.stop("fast");
+        self.configure(settings);
+        self.up();
+    }
+
+    /// Kills the server, and starts it again.
+    pub fn crash(&self) {
+        self.kill();
+        self.up();
+    }
+
     /// Kills the postmaster, as the kernel would when memory runs out.
     pub fn kill(&self) {
         self.signal("KILL", self.postmaster());
@@ -263,7 +281,7 @@ impl Server {
         kill(name, pid).expect("a process");
     }
 
-    /// The same for a server that may have ended by itself.
+    /// Sends a signal to a process that may have ended by itself.
     pub fn signal_if_there(&self, name: &str, pid: i32) {
         let _ = kill(name, pid);
     }
@@ -314,21 +332,17 @@ fn bare_bin() -> &'static Path {
         // PostgreSQL finds its files relative to its program, so both go along.
         let tree = bin.ancestors().find(|folder| share.starts_with(folder)).expect("a folder with both");
         let copy = house().join(format!("bare-{}", std::process::id()));
-        let mut cp = command("cp");
-        cp.arg("-R").arg(tree).arg(&copy);
-        run(cp);
-        let mut find = command("find");
-        find.arg(&copy).args(["-name", "idgen*", "-delete"]);
-        run(find);
+        run(command("cp").arg("-R").arg(tree).arg(&copy));
+        run(command("find").arg(&copy).args(["-name", "idgen*", "-delete"]));
         copy.join(bin.strip_prefix(tree).expect("a folder in the tree"))
     })
 }
 
 fn initdb(build: Build, dir: &Path, options: &[&str]) {
-    let mut initdb = command(build.bin().join("initdb"));
-    initdb.args(["--no-sync", "--auth=trust", "--username=postgres", "--no-instructions", "-D"]);
-    initdb.arg(dir).args(options);
-    run(initdb);
+    run(command(build.bin().join("initdb"))
+        .args(["--no-sync", "--auth=trust", "--username=postgres", "--no-instructions", "-D"])
+        .arg(dir)
+        .args(options));
 }
 
 /// Whether a command succeeds in ten seconds: processes of a server that was killed may take a moment to notice.

@@ -85,7 +85,7 @@ impl Server {
     /// Stops all processes of the server, like a hypervisor that pauses its machine. None of them ends and none
     /// begins in the meantime.
     pub fn stop_all(&self) -> Vec<Process> {
-        // The postmaster first, so that there is nobody to start others.
+        // The postmaster comes first, so that it cannot start others.
         let postmaster = self.postmaster();
         let mut stopped: Vec<_> = Process::find(postmaster).into_iter().filter(Process::stop).collect();
         let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));

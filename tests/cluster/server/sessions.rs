@@ -5,14 +5,104 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use postgres::error::SqlState;
+use postgres::error::{DbError, SqlState};
 use postgres::types::FromSqlOwned;
-use postgres::{Client, NoTls};
+use postgres::{Client, GenericClient, NoTls};
 
 use crate::process::{client_program, command, example};
 use crate::server::Server;
 
+/// What tests do most in a session.
+pub trait Sql {
+    /// Runs statements.
+    ///
+    /// # Panics
+    /// If one fails.
+    fn run(&mut self, statements: &str);
+
+    /// The only value of a query's only row.
+    ///
+    /// # Panics
+    /// If there is another number of rows.
+    fn value<T: FromSqlOwned>(&mut self, query: &str) -> T;
+
+    /// The error of statements, one of which must fail.
+    fn error(&mut self, statements: &str) -> DbError;
+
+    /// The SQLSTATE of that error.
+    fn code(&mut self, statements: &str) -> String {
+        self.error(statements).code().code().to_owned()
+    }
+
+    /// The values of a query's first column.
+    fn column<T: FromSqlOwned>(&mut self, query: &str) -> Vec<T>;
+
+    /// The warning of idgen.
+    fn warning(&mut self) -> Option<String> {
+        self.value("SELECT warning FROM idgen_status")
+    }
+}
+
+impl<C: GenericClient> Sql for C {
+    #[track_caller]
+    fn run(&mut self, statements: &str) {
+        self.batch_execute(statements).unwrap_or_else(|error| panic!("{error:?}\n{statements}"));
+    }
+
+    #[track_caller]
+    fn value<T: FromSqlOwned>(&mut self, query: &str) -> T {
+        self.query_one(query, &[]).unwrap_or_else(|error| panic!("{error:?}\n{query}")).get(0)
+    }
+
+    #[track_caller]
+    fn error(&mut self, statements: &str) -> DbError {
+        let error = self.batch_execute(statements).expect_err(statements);
+        error.as_db_error().unwrap_or_else(|| panic!("{error:?}\n{statements}")).clone()
+    }
+
+    #[track_caller]
+    fn column<T: FromSqlOwned>(&mut self, query: &str) -> Vec<T> {
+        let rows = self.query(query, &[]).unwrap_or_else(|error| panic!("{error:?}\n{query}"));
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+}
+
 impl Server {
+    /// Runs statements in a session of their own.
+    #[track_caller]
+    pub fn run(&self, statements: &str) {
+        self.connect().run(statements);
+    }
+
+    /// The only value of a query's only row.
+    #[track_caller]
+    pub fn value<T: FromSqlOwned>(&self, query: &str) -> T {
+        self.connect().value(query)
+    }
+
+    /// The error of statements, one of which must fail, in a session of their own.
+    #[track_caller]
+    pub fn error(&self, statements: &str) -> DbError {
+        self.connect().error(statements)
+    }
+
+    /// The SQLSTATE of that error.
+    #[track_caller]
+    pub fn code(&self, statements: &str) -> String {
+        self.connect().code(statements)
+    }
+
+    /// The warning of idgen.
+    pub fn warning(&self) -> Option<String> {
+        self.connect().warning()
+    }
+
+    /// Changes a setting in the configuration, and waits until new sessions have it.
+    pub fn set(&self, setting: &str, value: &str) {
+        self.configure(&[&format!("{setting} = '{value}'")]);
+        self.reload(setting, value);
+    }
+
     /// How clients reach a database of the server.
     pub fn target(&self, database: &str) -> String {
         format!("host={} user=postgres dbname={database}", self.host())
@@ -23,12 +113,12 @@ impl Server {
         self.sockets.display().to_string()
     }
 
-    /// psql on its way to run a file of docs/examples in the database `postgres`.
+    /// psql to run a file of docs/examples in the database `postgres`.
     pub fn psql(&self, name: &str, variables: &[(&str, &str)]) -> Command {
         self.psql_in("postgres", name, variables)
     }
 
-    /// The same in another database.
+    /// psql to run a file of docs/examples in another database.
     pub fn psql_in(&self, database: &str, name: &str, variables: &[(&str, &str)]) -> Command {
         let mut psql = client_program("psql");
         psql.args(["-X", "-q", "-d", &self.target(database), "-f"]).arg(example(name));
@@ -103,7 +193,7 @@ impl Server {
             .unwrap_or_else(|error| panic!("never done: {error}\n{}", self.log()))
     }
 
-    /// The same for as long as that.
+    /// Does something as [`Server::eventually`] does, for at most this time.
     ///
     /// # Errors
     /// The last one.
@@ -146,7 +236,7 @@ impl Server {
         panic!("the server does not come back\n{}", self.log());
     }
 
-    /// Whether a connection lives for a tenth of a second, as soon as there is one.
+    /// Whether a new connection lasts for a tenth of a second.
     pub fn is_steady(&self) -> bool {
         let mut client = self.reconnect();
         std::thread::sleep(Duration::from_millis(100));
@@ -212,7 +302,7 @@ impl Server {
         panic!("never true: {query}\n{}", self.log());
     }
 
-    /// Waits until a backend is seen to wait for an event of idgen's, and tells its process. Before
+    /// Waits until a backend waits for an event of idgen's, and returns its process. Before
     /// PostgreSQL 17 the events of all extensions have one name.
     pub fn until_waiting(&self, event: &str) -> i32 {
         let mut client = self.connect();

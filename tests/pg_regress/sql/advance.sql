@@ -1,8 +1,8 @@
--- snowflake_advance: the next id of a shard is greater than one given.
+-- snowflake_advance: the next id of a shard is greater than the given id.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 
--- 22004, 22023: arguments.
+-- 22004, 22023: wrong arguments.
 SELECT snowflake_advance(NULL, 0);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_advance(5, NULL);
@@ -19,7 +19,7 @@ SELECT snowflake_advance(-1, 0);
 SELECT date_trunc('milliseconds', clock_timestamp()) + interval '30 s' AS soon,
        date_trunc('milliseconds', clock_timestamp()) + interval '120 s' AS later \gset
 
--- 22023: too far in the future. An id of another layout or epoch looks like this.
+-- 22023: the id is too far in the future, as an id of another layout or epoch seems to be.
 CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -42,7 +42,7 @@ SELECT shard, (refused(format('SELECT snowflake_advance(%s, %s)', shard, past)))
 FROM (VALUES (0, 9223372036854775807), (8191, 9223372036854775807), (8190, 9223372036854774783),
              (8191, 9223372036854774783)) AS ends (shard, past)
 ORDER BY shard, past;
--- None of them has moved anything.
+-- No call that failed has changed the shard.
 SELECT mark, shards_in_use FROM idgen_status;
 
 -- Past an id of the shard: the result is the next position, and the very id that comes next.
@@ -67,7 +67,7 @@ SELECT snowflake_next_id(5) AS id \gset
 SELECT snowflake_advance(5, :past) - :id AS next;
 SELECT snowflake_advance(5, 0) - :id AS next;
 SELECT snowflake_next_id(5) - :id AS next;
--- The same call again gives the same.
+-- A second call has the same result.
 SELECT snowflake_advance(5, :past) = snowflake_advance(5, :past) AS same;
 
 -- Other shards mint as before, by the clock.
@@ -93,14 +93,14 @@ FROM (VALUES (20, -1), (21, (-9223372036854775808)::bigint), (22, 0), (23, 11637
      snowflake_advance(shard, past) AS next
 ORDER BY shard;
 
--- Not part of the transaction, as minting.
+-- Like minting, it is not part of the transaction.
 SELECT snowflake_make_id(:'soon', 30, 0) AS past \gset
 BEGIN;
 SELECT snowflake_advance(30, :past) - :past AS step;
 ROLLBACK;
 SELECT snowflake_next_id(30) - :past AS step;
 
--- As it is meant: the rows of a table that came from elsewhere are all before the next one.
+-- The intended use: the next id comes after all rows of a table that was copied from elsewhere.
 CREATE TABLE moved (id bigint PRIMARY KEY DEFAULT snowflake_next_id(40));
 INSERT INTO moved
 SELECT snowflake_make_id(timestamptz :'soon' + n * interval '1 ms', 40, n)

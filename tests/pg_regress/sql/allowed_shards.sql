@@ -10,7 +10,7 @@ SELECT snowflake_next_id(10);
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM snowflake_next_ids(8191, 1);
 \echo :LAST_ERROR_SQLSTATE
--- Not even a batch of none.
+-- An empty batch is refused too.
 SELECT * FROM snowflake_next_ids(8191, 0);
 \echo :LAST_ERROR_SQLSTATE
 SET idgen.shard = 301;
@@ -18,12 +18,12 @@ SELECT snowflake_next_id();
 \echo :LAST_ERROR_SQLSTATE
 RESET idgen.shard;
 SELECT shard_of(snowflake_next_id(9)), shard_of(snowflake_next_id(300));
--- A column whose default is of another shard shows before an INSERT fails, and so does that of no shard at all.
+-- The view shows a column whose default is of another shard, or of no shard, before an INSERT fails.
 CREATE TABLE regress_idgen_here (a bigint DEFAULT snowflake_next_id(9), b bigint DEFAULT snowflake_next_id_js(10),
                                  c bigint DEFAULT snowflake_next_id(9000), d bigint DEFAULT snowflake_next_id());
 SELECT "table", "column", shard FROM idgen_columns WHERE NOT idgen_allows(shard) ORDER BY "column";
 DROP TABLE regress_idgen_here;
--- Ids of other shards are taken apart and built as ever.
+-- Ids of other shards are decoded and built as usual.
 SELECT shard_of(snowflake_make_id('2025-01-01T00:00:00Z', 8191, 0));
 ALTER SYSTEM RESET idgen.allowed_shards;
 SELECT pg_reload_conf();

@@ -1,9 +1,9 @@
--- Which column mints for which shard, and giving a schema another one.
+-- The columns that mint, with their shards; and how a schema gets another shard.
 \pset null -
 \pset format unaligned
 SET client_min_messages = warning;
 
--- Every kind of default there is. Those named other_ do not mint, or not by a call that the catalog knows.
+-- Every kind of default. Columns named other_ do not mint, or not by a call that the catalog knows.
 CREATE SCHEMA insta5;
 SET search_path = insta5, public;
 CREATE TABLE plain (
@@ -47,7 +47,7 @@ CREATE TEMP TABLE other_temporary (LIKE plain INCLUDING ALL);
 CREATE MATERIALIZED VIEW other_materialized AS SELECT * FROM of_domain;
 CREATE FUNCTION wrapper() RETURNS bigint LANGUAGE sql RETURN snowflake_next_id(5);
 CREATE TABLE other_wrapper (id bigint DEFAULT wrapper());
--- Another function of the name, and ours with other arguments.
+-- Another function of the same name, and ours with other arguments.
 CREATE FUNCTION insta5.snowflake_next_id(shard integer) RETURNS bigint LANGUAGE sql RETURN 1;
 CREATE FUNCTION public.snowflake_next_id(shard bigint) RETURNS bigint LANGUAGE sql RETURN 1;
 CREATE TABLE other_function (
@@ -61,7 +61,7 @@ RESET search_path;
 -- PostgreSQL doubles a backslash in a literal where standard_conforming_strings is off.
 CREATE FUNCTION as_shown(expression text) RETURNS text LANGUAGE sql
     RETURN replace(expression, repeat(chr(92), 2), chr(92));
--- The expression is the same whatever the search_path is.
+-- The search_path does not change the expression.
 SELECT "table", "column", shard, as_shown(expression) AS expression FROM idgen_columns
 WHERE schema = 'insta5' ORDER BY "table" COLLATE "C", "column" COLLATE "C";
 SELECT md5(string_agg(c::text, ',' ORDER BY c::text)) AS columns FROM idgen_columns AS c \gset
@@ -79,7 +79,7 @@ FROM snowflake_assign_shard('insta5', 7)
 ORDER BY "table" COLLATE "C", "column" COLLATE "C";
 SELECT count(*) AS columns, count(*) FILTER (WHERE shard = 7) AS of_shard_7
 FROM idgen_columns WHERE schema = 'insta5';
--- A second time there is nothing to do, and no lock is taken.
+-- A second call has nothing to do, and takes no lock.
 BEGIN;
 SELECT * FROM snowflake_assign_shard('insta5', 7);
 SELECT count(*) FROM pg_locks
@@ -100,7 +100,7 @@ INSERT INTO insta5.a_view DEFAULT VALUES RETURNING shard_of(id);
 INSERT INTO insta5.other_wrapper DEFAULT VALUES RETURNING shard_of(id);
 INSERT INTO insta5.other_function DEFAULT VALUES RETURNING id, b;
 
--- Rolled back with its transaction.
+-- A rollback of the transaction undoes it.
 BEGIN;
 SELECT count(*) FROM snowflake_assign_shard('insta5', 8);
 ROLLBACK;
@@ -194,7 +194,7 @@ SET client_min_messages = notice;
 SELECT * FROM snowflake_assign_shard('bare', 5);
 SET client_min_messages = warning;
 
--- It does what the caller may do. Everybody may read the view.
+-- It has the rights of its caller. Every role may read the view.
 CREATE ROLE regress_idgen_owner;
 CREATE ROLE regress_idgen_other;
 GRANT USAGE, CREATE ON SCHEMA bare TO regress_idgen_owner, regress_idgen_other;

@@ -1,9 +1,9 @@
--- The configuration file gives settings wrongly: the server runs, and no id is minted by a guess.
+-- The configuration file has invalid settings: the server runs, and no id is minted by a guess.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 CREATE EXTENSION idgen;
 
--- The server log has said so at the start.
+-- The server has logged it at its start.
 WITH log AS (
     SELECT * FROM regexp_split_to_table(pg_read_file('server.log'), '\n') WITH ORDINALITY AS log (line, n)
 )
@@ -33,7 +33,7 @@ SELECT shard_of(11637205501278089), snowflake_time(11637205501278089, '2025-01-0
 SELECT * FROM snowflake_decode(11637205501278089, 'instagram');
 SELECT name, epoch FROM snowflake_layouts WHERE epoch IS NULL;
 
--- The list of shards is not taken for "all" either.
+-- The list of shards does not mean "all" either.
 SELECT * FROM snowflake_next_ids(5, 10);
 \echo :LAST_ERROR_SQLSTATE
 

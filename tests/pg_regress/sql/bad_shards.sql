@@ -1,9 +1,9 @@
--- The configuration file gives idgen.allowed_shards wrongly, and nothing else: it is not taken for "all".
+-- The configuration file has an invalid idgen.allowed_shards and nothing else invalid: it does not mean "all".
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 CREATE EXTENSION idgen;
 
--- The server log has said so at the start, and the status view says it.
+-- The server has logged it at its start, and the status view shows it.
 WITH log AS (
     SELECT * FROM regexp_split_to_table(pg_read_file('server.log'), '\n') WITH ORDINALITY AS log (line, n)
 )
@@ -23,10 +23,10 @@ SELECT snowflake_next_id();
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_check();
 \echo :LAST_ERROR_SQLSTATE
--- The epoch is right: ids are taken apart.
+-- The epoch is right: ids are decoded.
 SELECT * FROM snowflake_decode(11637205501278089);
 
--- A right list and a reload are enough.
+-- A valid list and a reload are enough.
 ALTER SYSTEM SET idgen.allowed_shards = '0-9';
 SELECT pg_reload_conf();
 \c -

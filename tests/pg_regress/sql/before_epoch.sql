@@ -4,7 +4,7 @@ SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 CREATE EXTENSION idgen;
 
--- The server log has said so at the start.
+-- The server has logged it at its start.
 WITH log AS (
     SELECT * FROM regexp_split_to_table(pg_read_file('server.log'), '\n') WITH ORDINALITY AS log (line, n)
 )

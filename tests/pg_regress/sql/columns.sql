@@ -2,7 +2,7 @@
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 
--- A column default mints an id for every row, in the order of the rows, whatever brings them.
+-- A column default mints an id for every row, in the order of the rows, with every command that inserts rows.
 CREATE TABLE users (
     id bigint PRIMARY KEY DEFAULT snowflake_next_id(1000) CHECK (shard_of(id) = 1000),
     name text NOT NULL,
@@ -23,12 +23,12 @@ SELECT count(*) AS out_of_order
 FROM (SELECT id <= lag(id) OVER (ORDER BY ctid) AS wrong FROM users) AS rows WHERE wrong;
 SELECT array_agg(name ORDER BY id) FROM users WHERE name !~ '^user ';
 
--- The check holds a row of another shard off, for which shard_of must be IMMUTABLE.
+-- The check refuses a row of another shard, for which shard_of must be IMMUTABLE.
 \set VERBOSITY sqlstate
 INSERT INTO users (id, name) VALUES (snowflake_next_id(1001), 'of another shard');
 \set VERBOSITY default
 
--- Rows that are there already get an id each when the column is added.
+-- Each existing row gets an id when the column is added.
 CREATE TABLE orders AS SELECT n FROM generate_series(1, 1000) AS n;
 ALTER TABLE orders ADD COLUMN id bigint DEFAULT snowflake_next_id(1002);
 SELECT count(*) AS rows, count(DISTINCT id) AS ids FROM orders;
@@ -62,7 +62,7 @@ ALTER TABLE orders ADD COLUMN at timestamptz GENERATED ALWAYS AS (snowflake_time
 \set VERBOSITY default
 DROP TABLE users, orders;
 
--- One partition for some shards: rows go where their id says.
+-- One partition for some shards: rows go to the partition of their id.
 CREATE TABLE posts (id bigint NOT NULL, body text) PARTITION BY RANGE (shard_of(id));
 CREATE TABLE posts_low PARTITION OF posts FOR VALUES FROM (0) TO (4096);
 CREATE TABLE posts_high PARTITION OF posts FOR VALUES FROM (4096) TO (8192);

@@ -1,4 +1,4 @@
--- Taking ids apart and putting them together: shard_of, snowflake_decode, snowflake_make_id.
+-- Decoding ids and making them: shard_of, snowflake_decode, snowflake_make_id.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 
@@ -22,7 +22,7 @@ SELECT shard_of(NULL), snowflake_decode(NULL) IS NULL AS decode, snowflake_make_
        snowflake_make_id('2025-01-01T00:00:00Z', NULL, 1) AS no_shard,
        snowflake_make_id('2025-01-01T00:00:00Z', 1, NULL) AS no_sequence;
 
--- 20,000 words over all 64 bits against the arithmetic written out; and back where they can be minted.
+-- 20,000 words over all 64 bits, compared with the arithmetic; and back for those that can be minted.
 CREATE TEMP TABLE words AS
     SELECT hashint8extended(n, 0) AS id FROM generate_series(1, 20000) AS n;
 SELECT count(*) AS words, count(*) FILTER (WHERE id < 0) BETWEEN 9000 AND 11000 AS half_negative,
@@ -47,7 +47,7 @@ FROM (VALUES (timestamptz '2025-01-01T00:00:00Z'), ('2025-01-01T00:00:00.000999Z
      snowflake_make_id(ts, 8191, 1023) AS id, snowflake_decode(id)
 ORDER BY ts;
 
--- A microsecond further, on either side, no id exists: an error, and not the wrong id.
+-- A microsecond further, on either side, no id exists: the function raises an error and returns no wrong id.
 SELECT snowflake_make_id('2024-12-31T23:59:59.999999Z', 0, 0);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_make_id('2059-11-04T19:53:47.776Z', 0, 0);
@@ -69,7 +69,7 @@ SELECT snowflake_make_id('2025-01-01T00:00:00Z', 0, 1024);
 SELECT snowflake_make_id('2025-01-01T00:00:00Z', 0, -2147483648);
 \echo :LAST_ERROR_SQLSTATE
 
--- The time zone of the session changes how a moment is written, not which it is.
+-- The time zone of the session changes how a moment is written, but not the moment.
 SELECT snowflake_make_id('2025-06-01T12:00:00Z', 5, 6) AS id \gset
 SET timezone = 'Asia/Kolkata';
 SELECT created_at, created_at = timestamptz '2025-06-01T12:00:00Z' AS same FROM snowflake_decode(:id);

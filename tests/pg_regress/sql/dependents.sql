@@ -113,7 +113,7 @@ INSERT INTO stays_ranged (n) SELECT generate_series(1, 19);
 INSERT INTO stays_generated (n) SELECT generate_series(1, 19);
 RESET search_path;
 
--- The names are the same whatever the search_path is, and everybody may look.
+-- The search_path does not change the names, and every role may read them.
 SELECT kind, object, data, bytes > 0 AS bytes, depends_on FROM idgen_dependents;
 SELECT md5(string_agg(d::text, ',' ORDER BY d::text)) AS list FROM idgen_dependents AS d \gset
 SET search_path = "My ""shop"".x";
@@ -124,7 +124,7 @@ SET ROLE regress_idgen_user;
 SELECT md5(string_agg(d::text, ',' ORDER BY d::text)) = :'list' AS same FROM idgen_dependents AS d;
 RESET ROLE;
 
--- All that there is in this database, as its catalogs have it.
+-- Everything in this database, from its catalogs.
 CREATE FUNCTION pg_temp.objects() RETURNS TABLE (classid oid, objid oid, objsubid integer)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -140,7 +140,7 @@ BEGIN
     RETURN QUERY SELECT 'pg_class'::regclass::oid, attrelid, attnum::integer
                  FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped;
 END $$;
--- What goes without anybody's dependents.
+-- The members of the extension, which are dropped in any case.
 CREATE TEMP VIEW own AS
     WITH RECURSIVE own AS (
         SELECT tableoid AS classid, oid AS objid FROM pg_extension WHERE extname = 'idgen'
@@ -148,7 +148,7 @@ CREATE TEMP VIEW own AS
             ON (d.refclassid, d.refobjid) = (o.classid, o.objid) AND d.deptype IN ('e', 'i'))
     SELECT * FROM own;
 
--- The truth: exactly the objects shown are gone.
+-- Exactly the objects that the view has shown are gone.
 BEGIN;
 CREATE TEMP TABLE before AS
     SELECT *, pg_describe_object(classid, objid, objsubid) AS name, (classid, objid) IN (TABLE own) AS own
@@ -184,10 +184,10 @@ DROP FUNCTION atomic;
 DROP VIEW of_status;
 DROP CAST (idgen_status AS text);
 RESET search_path;
--- Then DROP EXTENSION takes no more than what asked to go with it,
+-- Then DROP EXTENSION drops only what is meant to be dropped with it,
 SELECT kind, object FROM idgen_dependents;
 DROP EXTENSION idgen;
--- and every row has what it had.
+-- and every row has its values.
 SET search_path = "My ""shop"".x";
 SELECT count(*), count(DISTINCT tableoid) AS partitions FROM parted;
 SELECT count(id) AS ids FROM stays_of_domain;

@@ -1,10 +1,10 @@
--- The 2^40 ms since the epoch are over: the server runs, old ids are read, none is minted. The next one
+-- The 2^40 ms since the epoch are over: the server runs, old ids are decoded, and none is minted. The next one
 -- would be negative, and sort before all others.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 CREATE EXTENSION idgen;
 
--- The server log has said so at the start.
+-- The server has logged it at its start.
 WITH log AS (
     SELECT * FROM regexp_split_to_table(pg_read_file('server.log'), '\n') WITH ORDINALITY AS log (line, n)
 )
@@ -28,7 +28,7 @@ SELECT epoch, now_tick > 1099511627775 AS now_is_later, ahead_ms, shards_in_use,
 FROM idgen_status;
 SELECT count(*) FROM idgen_shard_stats;
 
--- Earlier ids are decoded, and so are those that another generator made later.
+-- Earlier ids are decoded, and so are ids that another generator made later.
 SELECT * FROM snowflake_decode(9223372036854775807);
 SELECT * FROM snowflake_decode(-9223372036854775808);
 SELECT shard_of(9223372036854775807), snowflake_max_id('infinity'),

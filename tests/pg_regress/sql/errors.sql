@@ -27,7 +27,7 @@ SELECT snowflake_make_id('2024-12-31T23:59:59.999Z', 0, 0);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_min_id('infinity');
 \echo :LAST_ERROR_SQLSTATE
--- With an epoch of its own, the result may be one that PostgreSQL cannot represent.
+-- With an epoch argument, the result may be a time that PostgreSQL cannot represent.
 SELECT snowflake_time(8388608, '294276-12-31T23:59:59.999Z');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_time(0, '-infinity');
@@ -40,7 +40,7 @@ SELECT snowflake_last_id();
 \echo :LAST_ERROR_SQLSTATE
 
 -- 22023: more ids than the shard can give, at once or in the time that a call may wait. The batch needs two
--- seconds of ids, idgen.max_ahead is one. Nothing is waited for, and nothing taken.
+-- seconds of ids, idgen.max_ahead is one. The call does not wait, and takes no ids.
 CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -55,7 +55,7 @@ SELECT * FROM refused('SELECT snowflake_next_ids(200, 2000000)');
 SET idgen.max_wait = '100ms';
 SELECT * FROM refused('SELECT snowflake_next_ids(201, 2000000)');
 \x
--- The session is none the worse for it, and other shards do not notice.
+-- The error changes neither the session nor other shards.
 SELECT shard_of(snowflake_next_id(202));
 -- A wait ends when it is cancelled, here by a timeout.
 SET idgen.max_wait = '10s';
@@ -95,7 +95,7 @@ WITH calls (function, arguments) AS (
 SELECT function, count(*) AS calls, string_agg(DISTINCT coalesce(r.state, 'none'), ', ') AS errors
 FROM calls, refused(format('SELECT count(s) FROM (SELECT %s(%s) AS s) AS call', function, arguments)) AS r
 GROUP BY function ORDER BY function COLLATE "C";
--- The greatest batch there can be asked for is more than any wait brings.
+-- The greatest batch that a call can ask for is more than any wait provides.
 SET idgen.max_wait = 0;
 SELECT state FROM refused('SELECT snowflake_next_ids(205, 2147483647)');
 DROP FUNCTION refused;

@@ -1,6 +1,6 @@
 -- Other forms of an id: short code, sortable text, scattered.
 
--- Published short codes; where they are from is told in tests/pure.rs.
+-- Published short codes. Their sources are in the tests of the crate, properties/text.rs.
 SELECT id, snowflake_shortcode(id) AS code, snowflake_from_shortcode(snowflake_shortcode(id)) = id AS back
 FROM unnest(ARRAY[908540701891980503, 1661953437569832666, 2715604631366879010, 2805452400384505271]) AS id;
 
@@ -12,7 +12,7 @@ SELECT snowflake_shortcode(NULL) IS NULL AND snowflake_from_shortcode(NULL) IS N
    AND snowflake_text(NULL) IS NULL AND snowflake_from_text(NULL) IS NULL
    AND snowflake_scatter(NULL) IS NULL AND snowflake_unscatter(NULL) IS NULL AS null_in_null_out;
 
--- 20,000 words over all 64 bits, and ids as they are minted: each form leads back, and the text sorts as
+-- 20,000 words over all 64 bits, and ids as they are minted: each form can be converted back, and the text sorts as
 -- the id does.
 CREATE TEMP TABLE minted AS SELECT snowflake_next_ids(5, 5000) AS id;
 CREATE TEMP TABLE ids AS
@@ -30,8 +30,8 @@ WHERE wrong;
 
 CREATE FUNCTION range(number bigint) RETURNS integer LANGUAGE sql
     RETURN width_bucket(number, -9223372036854775808, 9223372036854775808, 100);
--- 5,000 ids minted in a row, among a hundred equal ranges of bigint: as they are they lie in one, scattered
--- evenly in all.
+-- 5,000 ids minted in a row, among a hundred equal ranges of bigint: they lie in one range, and scattered
+-- they lie evenly in all.
 SELECT count(DISTINCT range(id)) AS ranges_of_ids, count(DISTINCT range(scattered)) AS ranges_of_scattered,
        (SELECT min(ids) >= 40 AND max(ids) <= 60
         FROM (SELECT count(*) AS ids FROM minted GROUP BY range(snowflake_scatter(id))) AS counts) AS evenly

@@ -1,6 +1,6 @@
 -- Minting: order, shard, time, batches, transactions.
 
--- The first shard, the last one, and the session's.
+-- The first shard, the last one, and that of the session.
 SELECT shard, shard_of(snowflake_next_id(shard)) = shard AS right_shard
 FROM unnest(ARRAY[0, 1, 4096, 8191]) AS shard;
 SET idgen.shard = 77;
@@ -60,7 +60,7 @@ SELECT pg_temp.position(max(id)) - pg_temp.position(min(id)) + 1 AS positions FR
 SELECT ahead_ms BETWEEN 0 AND 1000 AS ahead FROM idgen_status;
 DROP TABLE burst;
 
--- Single ids after such a batch come after it, and the other way round: one order for both.
+-- Single ids and batches have one order: each comes after what was minted before it.
 DO $$
 DECLARE
     previous bigint := 0;
@@ -92,13 +92,13 @@ BEGIN
     END LOOP;
 END $$;
 
--- Batches: none, one, and each time the function is called.
+-- Batches of no id and of one id; each call of the function mints.
 SELECT count(*) FROM snowflake_next_ids(105, 0);
 SELECT count(*) FROM snowflake_next_ids(105, 1);
 SELECT count(*), count(DISTINCT id) FROM generate_series(1, 10) AS n, snowflake_next_ids(105, n) AS id;
 SELECT count(*), count(DISTINCT id)
 FROM (SELECT snowflake_next_ids(105, 10) AS id FROM generate_series(1, 10)) AS batches;
--- Ids of a batch that are not read are skipped: nobody gets them later.
+-- Ids of a batch that are not read are skipped: no later call returns them.
 SELECT max(id) AS fifth FROM (SELECT snowflake_next_ids(105, 1000) AS id LIMIT 5) AS s \gset
 SELECT pg_temp.position(snowflake_next_id(105)) - pg_temp.position(:fifth) >= 996 AS after_the_batch;
 
@@ -106,7 +106,7 @@ SELECT pg_temp.position(snowflake_next_id(105)) - pg_temp.position(:fifth) >= 99
 SELECT count(DISTINCT id) FROM (SELECT snowflake_next_id(106) AS id FROM generate_series(1, 1000)) AS s;
 SELECT a < b AS in_order FROM (SELECT snowflake_next_id(106) AS a, snowflake_next_id(106) AS b) AS pair;
 
--- snowflake_last_id is this session's last, of whatever shard, from single calls and from batches.
+-- snowflake_last_id is the last id of this session, of any shard, from single calls and from batches.
 \c -
 SELECT snowflake_last_id();
 \echo :LAST_ERROR_SQLSTATE
@@ -152,7 +152,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Through prepared statements, also with one plan for every shard.
+-- By prepared statements, also with one plan for every shard.
 PREPARE mint (integer) AS SELECT shard_of(snowflake_next_id($1));
 SET plan_cache_mode = force_generic_plan;
 EXECUTE mint (123);
@@ -162,7 +162,7 @@ EXECUTE mint (NULL);
 RESET plan_cache_mode;
 DEALLOCATE mint;
 
--- Through a cursor: a row is minted when it is fetched.
+-- By a cursor: an id is minted when its row is fetched.
 BEGIN;
 DECLARE ids NO SCROLL CURSOR FOR SELECT snowflake_next_id(125) AS id FROM generate_series(1, 4);
 FETCH 1 FROM ids \gset first_

@@ -1,7 +1,7 @@
 -- snowflake_safe_horizon(): every id below it is settled.
 CREATE EXTENSION idgen;
 CREATE TABLE events (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), note text);
--- Before the first id of a cluster nothing is settled that could be below it.
+-- Before the first id of a cluster, there is no horizon.
 SELECT snowflake_safe_horizon() AS at_the_start;
 
 -- The clock passes an id that is committed, and so does the horizon.
@@ -9,12 +9,12 @@ INSERT INTO events (note) VALUES ('committed');
 SELECT pg_sleep(0.01);
 SELECT snowflake_safe_horizon() > max(id) AS passes FROM events;
 
--- To ask takes no transaction id, nor writes WAL that somebody could have to wait for.
+-- The call takes no transaction id, and writes no WAL for which a commit would have to wait.
 BEGIN;
 SELECT snowflake_safe_horizon() > 0 AS horizon, pg_current_xact_id_if_assigned() IS NULL AS no_transaction_id;
 COMMIT;
 
--- A transaction that has minted holds the horizon back until it ends, its own too; one that has not does not.
+-- A transaction that has minted holds the horizon back until it ends, also its own; other transactions do not.
 BEGIN;
 SELECT snowflake_safe_horizon() AS before_it \gset
 INSERT INTO events (note) VALUES ('open') RETURNING id AS open \gset
@@ -28,7 +28,7 @@ SELECT snowflake_safe_horizon() <= :open AS holds;
 COMMIT;
 SELECT snowflake_safe_horizon() > :open AS passes;
 
--- An error ends it too.
+-- An error ends the transaction too.
 BEGIN;
 INSERT INTO events (note) VALUES ('failed') RETURNING id AS failed \gset
 SELECT 1 / 0;
@@ -69,7 +69,7 @@ INSERT INTO events (note) VALUES ('prepared') RETURNING id AS prepared \gset
 PREPARE TRANSACTION 'p';
 SELECT snowflake_safe_horizon();
 \echo :LAST_ERROR_SQLSTATE
--- Nobody talks it out of them by functions of their own.
+-- Functions of ordinary roles cannot hide prepared transactions from it.
 CREATE SCHEMA evil;
 CREATE FUNCTION evil.none(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT $1';
 CREATE AGGREGATE evil.count(*) (SFUNC = evil.none, STYPE = bigint, INITCOND = '0');
@@ -82,7 +82,7 @@ CREATE AGGREGATE evil.count(*) (SFUNC = evil.none, STYPE = text, INITCOND = 'non
 SELECT count(*) AS planted FROM pg_prepared_xacts;
 SELECT public.snowflake_safe_horizon();
 RESET search_path;
--- Who may not ask for them gets no answer. (From PostgreSQL 19 on there is a CONTEXT too.)
+-- A role that may not read them gets no answer. (From PostgreSQL 19 on there is a CONTEXT too.)
 \set SHOW_CONTEXT never
 REVOKE EXECUTE ON FUNCTION pg_prepared_xact() FROM PUBLIC;
 CREATE ROLE regress_idgen_reader;

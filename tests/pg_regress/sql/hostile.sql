@@ -1,5 +1,5 @@
--- Somebody may create objects in the extension's schema, or in one that comes before it in the search_path.
--- Nothing of theirs is ever called by others: not by CREATE EXTENSION, which a superuser runs, and not by a
+-- A role may create objects in the extension's schema, or in one that comes before it in the search_path.
+-- Nothing of it is ever called by others: not by CREATE EXTENSION, which a superuser runs, and not by a
 -- function or a view afterwards.
 CREATE ROLE regress_idgen_attacker;
 CREATE DATABASE regress_idgen_hostile;
@@ -15,7 +15,7 @@ CREATE TEMP TABLE surface AS
 CREATE TEMP TABLE view_names AS
     SELECT relname FROM pg_class WHERE relnamespace = 'ids'::regnamespace AND relkind = 'v';
 GRANT SELECT ON surface, view_names TO regress_idgen_attacker;
--- What is called in the script, by its words.
+-- The names that the script calls, taken from its words.
 CREATE TEMP TABLE words AS
     SELECT DISTINCT word[1] AS word
     FROM pg_config, pg_extension,
@@ -123,7 +123,7 @@ SELECT name FROM ids.snowflake_layouts LIMIT 1;
 RESET search_path;
 DROP TABLE ids.users;
 DROP EXTENSION idgen;
--- So it is where the attacker creates it, and a superuser runs the script all the same.
+-- The same holds if the attacker creates the schema, and a superuser runs the script.
 GRANT CREATE ON DATABASE regress_idgen_hostile TO regress_idgen_attacker;
 SET ROLE regress_idgen_attacker;
 SET search_path = pg_temp, ids, pg_catalog;

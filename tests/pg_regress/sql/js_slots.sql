@@ -1,6 +1,6 @@
 -- Ids that JavaScript keeps exactly: their slots in shared memory, and the list of shards.
 
--- The slots are their own: ids of the other kind for the same shard are neither slowed nor counted there.
+-- These ids have slots of their own: ids of the other kind for the same shard are neither slowed nor counted there.
 CREATE TEMP TABLE burst AS
     SELECT snowflake_next_id_js(20) AS id FROM generate_series(1, 13000) AS n;
 SELECT shard_of(snowflake_next_id(20)) AS shard, created_at <= clock_timestamp() AS not_ahead

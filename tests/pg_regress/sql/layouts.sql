@@ -6,7 +6,7 @@ SELECT name, bits, unit, epoch FROM snowflake_layouts;
 SELECT name, shard, used_by FROM snowflake_layouts;
 SELECT bool_and(unit::interval > '0') AS units_are_intervals FROM snowflake_layouts;
 
--- Published ids; where they are from is told in tests/pure.rs.
+-- Published ids. Their sources are in the tests of the crate, properties/foreign.rs.
 SELECT layout, d.*
 FROM (VALUES (1, 'instagram', 11637205501278089), (2, 'instagram', 1661953437569832666),
              (3, 'twitter', 1541815603606036480), (4, 'discord', 175928847299117063),
@@ -16,7 +16,7 @@ FROM (VALUES (1, 'instagram', 11637205501278089), (2, 'instagram', 1661953437569
      snowflake_decode(id, layout) AS d
 ORDER BY n;
 
--- By its own layout, and with a gene. An order's gene is that of its user's id.
+-- By the own layout, and with a gene. An order has the gene of its user's id.
 SELECT (snowflake_decode(0, 'js53')).*;
 SELECT * FROM snowflake_decode((1::bigint << 20) | (200 << 12) | 4095, 'js53');
 SELECT sequence, gene, gene = 20240611 % 16 AS same_shard

@@ -24,7 +24,7 @@ FROM idgen_status;
 SELECT count(snowflake_next_id(n)) FROM generate_series(0, 8191) AS n;
 SELECT shards_in_use, renewals <= 2 AS renewals FROM idgen_status;
 
--- It is the progress of a replication origin that has no name: bit 63, the mark, and 22 bits that tell the epoch.
+-- It is the progress of a replication origin that has no name: bit 63, the mark, and 22 bits of the epoch.
 SELECT local_id, external_id, div(remote_lsn - '80000000/0', 4194304) = mark AS mark, local_lsn = '0/0' AS no_local
 FROM pg_replication_origin_status, idgen_status;
 SELECT count(*) AS named FROM pg_replication_origin;

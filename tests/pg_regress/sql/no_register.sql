@@ -28,7 +28,7 @@ SELECT refused - :refused_before AS counted FROM idgen_refusals WHERE reason = '
 -- A batch of none needs no mark.
 SELECT count(*) FROM snowflake_next_ids(5, 0);
 
--- The failed calls have left no lock behind: the same session, in one transaction, and another one go on.
+-- The failed calls have left no lock: the same session, in one transaction, and another session continue.
 BEGIN;
 DO $$
 BEGIN

@@ -6,7 +6,7 @@ SELECT shard_of(snowflake_next_id(122)), (SELECT count(*) FROM snowflake_next_id
 SELECT shard_of(snowflake_advance(122, 0)) AS advanced;
 ROLLBACK;
 
--- Parallel workers mint too, and no two of them, nor the leader, the same.
+-- Parallel workers mint too, and no two of them, nor the leader, mint the same id.
 CREATE TABLE many AS SELECT n FROM generate_series(1, 50000) AS n;
 ANALYZE many;
 SET parallel_setup_cost = 0;

@@ -12,7 +12,7 @@ EXCEPTION WHEN OTHERS THEN
     RETURN sqlstate;
 END $$;
 
--- Anybody may mint, take apart and look at the status.
+-- Every role may mint, decode, and read the status.
 SET ROLE regress_idgen_user;
 SELECT shard_of(snowflake_next_id(500)), (SELECT count(*) FROM snowflake_next_ids(500, 3)) AS batch,
        snowflake_last_id() > 0 AS last_id;
@@ -37,7 +37,7 @@ SELECT shard_of(11637205501278089), snowflake_time(0) = snowflake_time(0, '2025-
        snowflake_between(0, '-infinity', 'infinity'), snowflake_make_id('2025-01-01T00:00:00Z', 1, 1);
 SELECT warning FROM idgen_status;
 
--- The counters tell about the work of others: for pg_monitor only, view and function.
+-- The counters show the work of others: only pg_monitor may use the view and the function.
 \set VERBOSITY terse
 SELECT * FROM idgen_shard_stats;
 \echo :LAST_ERROR_SQLSTATE

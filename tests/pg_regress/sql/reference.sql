@@ -38,7 +38,7 @@ CREATE TEMP VIEW functions AS
     FROM pg_proc AS p JOIN ours ON classid = 'pg_proc'::regclass AND objid = p.oid;
 SELECT count(*) > 15 AS functions FROM functions;
 SELECT name AS function_missing FROM functions EXCEPT SELECT name FROM entries ORDER BY 1;
--- Functions with a common heading return either the same or, in their order, one type and another.
+-- Functions with a common heading return either the same type or, in their order, one type and another.
 SELECT heading AS described_otherwise, should_be
 FROM (SELECT heading, section,
              CASE WHEN count(*) = 1 THEN format(E'\n\nReturns %s. %s.', min(result), properties)
@@ -56,7 +56,7 @@ FROM (SELECT heading, section,
       WHERE in_sentence) AS described
 WHERE strpos(section, should_be) = 0
 ORDER BY 1, 2;
--- What is later than 0.1.0 says since when it is there.
+-- Everything later than 0.1.0 says since which version it exists.
 SELECT heading AS since_another_version
 FROM functions JOIN entries USING (name)
 WHERE (section ~ '\sSince \d+\.\d+\.\d+\.') = EXISTS (
@@ -112,14 +112,14 @@ CREATE TEMP TABLE raised AS
 SELECT proname AS raises_without_sqlstate
 FROM pg_proc AS p JOIN functions USING (oid), regexp_split_to_table(prosrc, ';') AS statement
 WHERE statement ~ 'RAISE EXCEPTION' AND statement !~ 'ERRCODE = ''\w{5}''';
--- What is counted has the SQLSTATE that idgen_refusals shows, so 40001 and 55000 are told apart here too.
+-- Each counted error has the SQLSTATE that idgen_refusals shows, so 40001 and 55000 are distinguished here too.
 SELECT reason AS reason_missing, sqlstate FROM idgen_refusals
 WHERE NOT EXISTS (SELECT FROM rows WHERE row LIKE '%| `' || reason || '` |%')
    OR EXISTS (SELECT FROM rows WHERE row LIKE '%| `' || reason || '` |%' AND row NOT LIKE '| `' || sqlstate || '` |%');
 SELECT state AS sqlstate_missing, message AS message_missing FROM raised
 WHERE NOT EXISTS (SELECT FROM rows WHERE row LIKE '| `' || state || '` | ' || message || ' |%')
 ORDER BY 1, 2;
--- Nothing is there that the extension does not have.
+-- The page names nothing that the extension does not have.
 SELECT name AS not_of_the_extension FROM entries
 EXCEPT SELECT name FROM functions
 EXCEPT SELECT relname FROM pg_class AS c JOIN ours ON objid = c.oid

@@ -2,7 +2,7 @@
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 
--- All settings there are, and their defaults. The test server sets the epoch alone.
+-- All settings and their defaults. The test server sets only the epoch.
 SELECT name, vartype AS type, context, unit, min_val AS min, max_val AS max, boot_val AS "default"
 FROM pg_settings WHERE name LIKE 'idgen.%' ORDER BY name COLLATE "C";
 SELECT name FROM pg_settings WHERE name LIKE 'idgen.%' AND coalesce(short_desc, '') = '';
@@ -42,7 +42,7 @@ ALTER SYSTEM SET idgen.max_clock_jump = -2;
 ALTER SYSTEM SET idgen.max_clock_jump = '25d';
 SELECT shard, max_ahead, max_wait, max_lease, reserve_ahead, max_clock_jump FROM idgen_status;
 
--- A session cannot set what concerns the whole server, and nobody can set the epoch while it runs.
+-- A session cannot change a setting of the whole server, and the epoch cannot change while the server runs.
 SET idgen.max_ahead = '2s';
 SET idgen.reserve_ahead = '2s';
 SET idgen.max_clock_jump = -1;
@@ -79,7 +79,7 @@ ALTER SYSTEM SET idgen.epoch = '9223372036854775808';
 ALTER SYSTEM SET idgen.epoch = '1735689600';
 \echo :LAST_ERROR_SQLSTATE
 
--- These are right. They are for the next start: the running server keeps its epoch.
+-- These are valid. They take effect at the next start: the running server keeps its epoch.
 ALTER SYSTEM SET idgen.epoch = '2025-01-01T00:00:00.123+05:30';
 ALTER SYSTEM SET idgen.epoch = '-1';
 ALTER SYSTEM SET idgen.epoch = '1314220021721';

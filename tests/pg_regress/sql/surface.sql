@@ -1,4 +1,4 @@
--- The surface is an API: whatever is added, changed or lost shows here, and has to be meant.
+-- The surface is an API: every addition, change or removal shows here, and has to be intended.
 
 -- Every object the extension owns. From PostgreSQL 17 on these include the types of a view's rows.
 CREATE TEMP VIEW ours AS
@@ -36,7 +36,7 @@ SELECT relname AS view, relkind AS kind, attname AS "column", format_type(atttyp
 FROM our_views JOIN pg_attribute ON attrelid = oid AND attnum > 0 AND NOT attisdropped
 ORDER BY relname COLLATE "C", attnum;
 
--- None shows a name: there are clients that cannot read that type.
+-- No column has the type name, because some clients cannot read it.
 SELECT relname || '.' || attname AS shown_as_name
 FROM our_views JOIN pg_attribute ON attrelid = oid
 WHERE atttypid = 'name'::regtype

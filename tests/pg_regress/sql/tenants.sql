@@ -6,7 +6,7 @@ CREATE SCHEMA mallory AUTHORIZATION regress_idgen_mallory;
 CREATE SCHEMA neighbor;
 CREATE TABLE neighbor.photos (id bigint DEFAULT snowflake_next_id(7020));
 
--- A trap takes whatever its caller may do.
+-- A trap uses all rights of its caller.
 SET ROLE regress_idgen_mallory;
 CREATE FUNCTION mallory.trap() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -85,7 +85,7 @@ ALTER TABLE ONLY mallory."The Photos" ALTER COLUMN "the n" SET DEFAULT abs(publi
 SELECT * FROM snowflake_assign_shard('mallory', 7007);
 DROP TABLE mallory."The Photos";
 
--- A default that PostgreSQL cannot print, or only slowly, is a comment for everybody, and keeps nobody from anything.
+-- A default that PostgreSQL cannot print, or only slowly, is shown as a comment, and blocks nobody.
 SET ROLE regress_idgen_mallory;
 CREATE TABLE mallory.photos (nested bigint, expanded bigint, long text DEFAULT repeat('x', 3) || public.snowflake_next_id(7001));
 DO $$

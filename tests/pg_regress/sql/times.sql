@@ -19,7 +19,7 @@ SELECT count(*) AS gaps
 FROM generate_series(timestamptz '2025-01-01T00:00:00Z', '2025-01-01T00:00:01Z', '1 ms') AS ts
 WHERE snowflake_max_id(ts) + 1 <> snowflake_min_id(ts + interval '1 ms');
 
--- No id lies before the epoch, so a range that begins there begins with the first id, and one that ends there is
+-- No id lies before the epoch, so a range that begins there begins with the first id, and a range that ends there is
 -- empty: at the microsecond before it, at the timestamps that clients send for none, and at the first timestamp
 -- there is.
 SELECT ts, snowflake_min_id(ts), snowflake_max_id(ts)
@@ -36,7 +36,7 @@ SELECT snowflake_min_id('2059-11-04T19:53:47.776Z');
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_min_id('infinity');
 \echo :LAST_ERROR_SQLSTATE
--- Nobody is given an id of a moment that has none.
+-- A moment that has no id gives an error.
 SELECT snowflake_make_id('2024-12-31T23:59:59.999999Z', 0, 0);
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_make_id('-infinity', 0, 0);
@@ -44,7 +44,7 @@ SELECT snowflake_make_id('-infinity', 0, 0);
 SELECT snowflake_make_id('2059-11-04T19:53:47.776Z', 0, 0);
 \echo :LAST_ERROR_SQLSTATE
 
--- With an epoch of its own snowflake_time serves ids of others, the original function's among them.
+-- With an epoch argument, snowflake_time decodes ids of other generators, among them the original function.
 SELECT snowflake_time(11637205501278089), snowflake_time(11637205501278089, '2025-01-01T00:00:00Z') AS same,
        snowflake_time(11637205501278089, '2011-08-24T21:07:01.721Z') AS instagram;
 SELECT snowflake_time(id, '2025-01-01T00:00:00Z')
@@ -96,7 +96,7 @@ SELECT count(*) AS differs
 FROM events
 WHERE snowflake_between(id, '2025-01-05T06:07:08.009', '2025-01-20T21:22:23.024')
       <> (snowflake_time(id) BETWEEN '2025-01-05T06:07:08.009' AND '2025-01-20T21:22:23.024');
--- With nulls the result is that of BETWEEN too.
+-- With nulls the result is also that of BETWEEN.
 SELECT snowflake_between(NULL, '2025-01-01', '2025-01-02') AS no_id,
        snowflake_between(0, NULL, '2025-01-02') AS no_from,
        snowflake_between(0, '2025-01-01', NULL) AS no_upto,

@@ -44,7 +44,7 @@ CREATE EXTENSION idgen SCHEMA pg_catalog;
 \echo :LAST_ERROR_SQLSTATE
 CREATE SCHEMA "a'; SELECT";
 SELECT state_of('CREATE EXTENSION idgen SCHEMA "a''; SELECT"') <> 'allowed' AS refused;
--- The script of 0.1.0 looked up names in the schema. If it is still installed, it is not for ordinary roles.
+-- The script of 0.1.0 found names by the schema. If it is still installed, ordinary roles may not use it.
 CREATE EXTENSION idgen VERSION '0.1.0' SCHEMA ids;
 \echo :LAST_ERROR_SQLSTATE
 
@@ -75,7 +75,7 @@ CREATE EXTENSION idgen SCHEMA ids;
 SELECT to_regclass('idgen_portable.moved') IS NOT NULL AS has_come, pg_get_userbyid(proowner) AS owner, prosrc
 FROM pg_proc WHERE proname = 'mint';
 DROP EXTENSION idgen;
--- Nor by a superuser, who would have been asked before.
+-- Nor from a superuser, who would have been asked before.
 RESET ROLE;
 CREATE EXTENSION idgen SCHEMA ids;
 SELECT to_regclass('idgen_portable.moved') IS NOT NULL AS has_come, pg_get_userbyid(proowner) AS owner, prosrc
@@ -167,7 +167,7 @@ RESET ROLE;
 CREATE SCHEMA idgen;
 GRANT USAGE ON SCHEMA idgen TO PUBLIC;
 CREATE EXTENSION idgen SCHEMA idgen;
--- Where a superuser renames that schema, nothing that somebody makes under its old name is called.
+-- If a superuser renames that schema, no object that others create under its old name is called.
 ALTER SCHEMA idgen RENAME TO moved;
 SET ROLE regress_idgen_owner;
 CREATE SCHEMA idgen;

@@ -58,7 +58,7 @@ fn the_image_and_the_manifests_are_of_one_version() {
     }
 }
 
-/// A Database is of its Cluster, and both name the extension, its library and its schema as the extension does.
+/// The Database belongs to the Cluster, and both name the extension, its library and its schema as the extension does.
 #[test]
 fn the_manifests_fit_together() {
     let (cluster, database) = (manifest("cluster.yaml"), manifest("database.yaml"));
@@ -77,7 +77,7 @@ fn the_manifests_fit_together() {
     assert!(read("idgen.control").contains("module_pathname = 'idgen'"));
 }
 
-/// The settings of idgen in the manifest are those of the reference, which a test compares with the server.
+/// The reference has every setting of idgen in the manifest. A SQL test compares the reference with the server.
 #[test]
 fn the_settings_of_the_manifest_are_there() {
     let (cluster, reference) = (manifest("cluster.yaml"), read("docs/reference.md"));
@@ -90,7 +90,7 @@ fn the_settings_of_the_manifest_are_there() {
     assert!(parameters.values().all(|value| value.as_str().is_some()), "the operator takes texts only");
 }
 
-/// What keeps the promise at a failover is asked for: docs/kubernetes.md says why.
+/// The manifest has the settings that keep the promise at a failover: docs/kubernetes.md says why.
 #[test]
 fn a_failover_is_without_doubt() {
     let cluster = manifest("cluster.yaml");

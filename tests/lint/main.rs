@@ -1,15 +1,14 @@
-//! Consistency between files of the project that no compiler checks: the dependencies between the modules of the
-//! extension, the errors of SQL, the names and numbers on the pages, the pictures, the manifests, and what programs say
-//! that install. No server is needed.
+//! What no compiler checks: the dependencies between modules, the errors of SQL, the names and numbers on the pages,
+//! the pictures, the manifests, the workflows, and the messages of installers. No server is needed.
 
 mod arrows;
 mod errors;
 mod kubernetes;
+mod markdown;
 mod pages;
 mod pictures;
 mod programs;
 mod strangers;
-mod text;
 mod workflows;
 
 use std::fs;
@@ -44,7 +43,7 @@ fn files(folder: &str, end: &str) -> Vec<String> {
 }
 
 /// # Panics
-/// Where there are complaints, with all of them.
+/// With all complaints, if there are any.
 fn assert_none(complaints: &[String]) {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }

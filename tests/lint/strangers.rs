@@ -1,11 +1,12 @@
-//! What a superuser runs over objects of others runs nothing of theirs: as much of the rule in CONTRIBUTING.md as can be
-//! seen in a line of a script.
+//! What a superuser runs over objects of others runs nothing of theirs: as much of the rule in CONTRIBUTING.md as can
+//! be seen in a line of a script.
 
 use std::collections::BTreeMap;
 
+use crate::markdown::code_blocks;
 use crate::{assert_none, files, read};
 
-/// Findings that are right, or that are known, by file and kind.
+/// Findings that are harmless or known, by file and kind.
 const KNOWN: [(&str, &str, usize); 4] = [
     // It commits, which a procedure with a setting of its own may not.
     ("docs/examples/scaling/citus-horizon.sql", BODY, 1),
@@ -42,24 +43,12 @@ fn scripts() -> Vec<(String, String)> {
     scripts
 }
 
-/// The runbooks: the lines of operations.md in blocks of code.
-fn runbooks() -> String {
-    let mut inside = false;
-    let page = read("docs/operations.md");
-    let lines = page.lines().filter(|line| {
-        let fence = line.starts_with("```");
-        inside ^= fence;
-        inside && !fence
-    });
-    lines.collect::<Vec<_>>().join("\n")
-}
-
 /// What follows each occurrence of a text in a line.
 fn after<'a>(line: &'a str, text: &'a str) -> impl Iterator<Item = &'a str> {
     line.match_indices(text).map(move |(place, _)| &line[place + text.len()..])
 }
 
-/// What is wrong with a line wherever it stands.
+/// What is wrong with a line, in any file.
 fn of_line(line: &str) -> Vec<&'static str> {
     let mut found = Vec::new();
     let inserted = |rest: &str| rest.trim_start_matches("ONLY ").starts_with('%');
@@ -116,7 +105,10 @@ fn findings(path: &str, text: &str) -> Vec<&'static str> {
 #[test]
 fn nothing_of_others_runs() {
     let mut counts: BTreeMap<(String, &str), usize> = BTreeMap::new();
-    for (path, text) in scripts().into_iter().chain([("docs/operations.md".into(), runbooks())]) {
+    let page = read("docs/operations.md");
+    let runbooks =
+        code_blocks(&page).into_iter().flat_map(|(.., lines)| lines).collect::<Vec<_>>().join("\n");
+    for (path, text) in scripts().into_iter().chain([("docs/operations.md".into(), runbooks)]) {
         for found in findings(&path, &text) {
             *counts.entry((path.clone(), found)).or_default() += 1;
         }
@@ -155,8 +147,8 @@ fn what_would_run_is_found() {
     }
 }
 
-/// What reads idgen's views by the name of its schema, in one session after another, first asks the same of that schema
-/// everywhere. A function could not hold the question, because it would be in that schema itself.
+/// Scripts that read idgen's views by the name of its schema, in several sessions, first ask whether that schema can be
+/// trusted, by the same query. A function could not hold the query, because it would be in that schema itself.
 #[test]
 fn the_schema_of_idgen_is_trusted_for_one_reason() {
     const QUESTION: &str = "r.oid <> 'pg_database_owner'::regrole \

@@ -1,5 +1,5 @@
-//! Everything that the workflows of GitHub call exists, and cannot change under them. They run nowhere else, so a
-//! renamed target, or an action that was hijacked, would show up only on the day of a release.
+//! Everything that the workflows of GitHub call exists, and is pinned. They run nowhere else, so a renamed target, or
+//! an action that was hijacked, would show up only on the day of a release.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ fn wrong_call(program: &str, argument: &str) -> Option<String> {
         "make" => read("Makefile").lines().any(|line| {
             line.strip_prefix(argument).is_some_and(|rest| rest.starts_with(':') && !argument.is_empty())
         }),
-        "scripts/test" => defines(format!("test_{argument}")),
+        "scripts/test" | "scripts/test-package" => defines(format!("test_{argument}")),
         "scripts/ci" | "scripts/release" => defines(argument.to_owned()),
         script if script.starts_with("scripts/") => top().join(script).is_file(),
         _ => true,
@@ -20,7 +20,7 @@ fn wrong_call(program: &str, argument: &str) -> Option<String> {
     (!is_there).then(|| format!("there is no {program} {argument}"))
 }
 
-/// Whether an action is one of this checkout, or pinned by a whole commit, with its version in a comment.
+/// Whether an action is in this checkout, or pinned by a whole commit, with its version in a comment.
 fn is_pinned(action: &str) -> bool {
     if let Some(path) = action.strip_prefix("./") {
         return top().join(path).exists();

@@ -1,4 +1,4 @@
-//! What the programs that install say where something is missing, and that they change nothing then.
+//! Programs that install say what is missing, and then change nothing.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,8 +1,8 @@
-//! What the pages say about the code: the tests that guard a promise, paths in the project, and numbers.
+//! The statements of the pages about the code: the tests that guard a promise, paths in the project, and numbers.
 
 use std::collections::BTreeMap;
 
-use crate::text::{Part, page_parts};
+use crate::markdown::{code_blocks, code_spans, paragraphs};
 use crate::{assert_none, files, read, top};
 
 /// The pages, each with its text.
@@ -66,40 +66,43 @@ fn test_functions(source: &str) -> Vec<String> {
     functions
 }
 
-/// The tests on a page that do not exist. In a paragraph, or a cell of a table, the path of a Rust file in
-/// backticks comes before the tests in it, which are words with an underscore. After "pg_regress" come SQL tests,
-/// in backticks, up to the end of the sentence.
+/// The tests on a page that do not exist. In a paragraph, or a cell of a table, the path of a Rust file in backticks
+/// comes before the tests in it, which are words with an underscore. After "pg_regress" come SQL tests, in backticks,
+/// up to the end of the sentence.
 fn missing_tests(path: &str, page: &str, tests: &Tests) -> Vec<String> {
     let mut complaints = Vec::new();
-    let mut file: Option<String> = None;
-    let mut is_sql = false;
-    for (line, part) in page_parts(page) {
-        match part {
-            Part::Code(code) if code.ends_with(".rs") && !code.contains(' ') => {
-                if tests.in_file(&code).is_none() {
-                    complaints.push(format!("{path}:{line}: there is no file {code}"));
-                }
-                (file, is_sql) = (Some(code), false);
-            }
-            Part::Code(code) if is_sql && !tests.has_sql(&code) => {
-                complaints.push(format!("{path}:{line}: pg_regress has no test {code}"));
-            }
-            Part::Word(word) if word == "pg_regress" => is_sql = true,
-            Part::Word(word) if word.contains('_') && word.to_lowercase() == word => {
-                let known = file.as_ref().and_then(|file| tests.in_file(file));
-                match (&file, known) {
-                    (Some(file), Some(known)) if !known.contains(&&word) => {
-                        complaints.push(format!("{path}:{line}: {file} has no test {word}"));
+    for (line, paragraph) in paragraphs(page) {
+        let (mut file, mut is_sql) = (None, false);
+        for (number, part) in paragraph.split('`').enumerate() {
+            if number % 2 == 1 {
+                if part.ends_with(".rs") && !part.contains(' ') {
+                    if tests.in_file(part).is_none() {
+                        complaints.push(format!("{path}:{line}: there is no file {part}"));
                     }
-                    (None, _) if path == MAP && !word.starts_with("pg_") => {
-                        complaints.push(format!("{path}:{line}: the file of {word} is not named"));
-                    }
-                    _ => {}
+                    (file, is_sql) = (Some(part), false);
+                } else if is_sql && !tests.has_sql(part) {
+                    complaints.push(format!("{path}:{line}: pg_regress has no test {part}"));
                 }
+                continue;
             }
-            Part::Stop => is_sql = false,
-            Part::End => (file, is_sql) = (None, false),
-            _ => {}
+            for token in part.split_whitespace() {
+                for word in token.split(|c: char| !c.is_alphanumeric() && c != '_') {
+                    is_sql |= word == "pg_regress";
+                    if word == "pg_regress" || !word.contains('_') || word.to_lowercase() != word {
+                        continue;
+                    }
+                    match (file, file.and_then(|file| tests.in_file(file))) {
+                        (Some(file), Some(known)) if !known.iter().any(|test| *test == word) => {
+                            complaints.push(format!("{path}:{line}: {file} has no test {word}"));
+                        }
+                        (None, _) if path == MAP && !word.starts_with("pg_") => {
+                            complaints.push(format!("{path}:{line}: the file of {word} is not named"));
+                        }
+                        _ => {}
+                    }
+                }
+                is_sql &= !token.ends_with(['.', ';']);
+            }
         }
     }
     complaints
@@ -145,11 +148,11 @@ not_looked_at
 ```";
     let complaints = |path| missing_tests(path, page, &tests);
     let mut expected = vec![
-        "docs/guarantees.md:3: some/file.rs has no test there_it_was",
-        "docs/guarantees.md:3: pg_regress has no test move",
-        "docs/guarantees.md:4: some/file.rs has no test no_test",
-        "docs/guarantees.md:4: there is no file ome/file.rs",
-        "docs/guarantees.md:4: there is no file other.rs",
+        "docs/guarantees.md:2: some/file.rs has no test there_it_was",
+        "docs/guarantees.md:2: pg_regress has no test move",
+        "docs/guarantees.md:2: some/file.rs has no test no_test",
+        "docs/guarantees.md:2: there is no file ome/file.rs",
+        "docs/guarantees.md:2: there is no file other.rs",
         "docs/guarantees.md:6: the file of no_file is not named",
         "docs/guarantees.md:6: the file of no_file_again is not named",
     ];
@@ -160,20 +163,9 @@ not_looked_at
 }
 
 /// The folders that a path into the project begins with.
-const FOLDERS: [&str; 10] = [
-    "src/",
-    "tests/",
-    "docs/",
-    "scripts/",
-    "sql/",
-    "benches/",
-    "crates/",
-    "portable/",
-    "packaging/",
-    ".github/",
-];
+const FOLDERS: &str = "src tests docs scripts sql benches crates portable packaging .github";
 
-/// Whether there is a file or folder for which this says yes.
+/// Whether there is a file or folder that matches a path.
 fn is_there(path: &str, all: &[String], is_it: fn(&str, &str) -> bool) -> bool {
     let path = path.trim_end_matches('/');
     let steps = path.split('/').count();
@@ -194,10 +186,10 @@ fn fits(pattern: &str, name: &str) -> bool {
 /// The paths that a page names in backticks and that are not there.
 fn missing_paths(path: &str, page: &str, all: &[String]) -> Vec<String> {
     let mut complaints = Vec::new();
-    for (line, part) in page_parts(page) {
-        let Part::Code(code) = part else { continue };
-        for word in code.split([' ', '\'', '"', ';']) {
-            if FOLDERS.iter().any(|folder| word.starts_with(folder)) && !is_there(word, all, fits) {
+    for (line, paragraph) in paragraphs(page) {
+        for word in code_spans(&paragraph).flat_map(|code| code.split([' ', '\n', '\'', '"', ';'])) {
+            let folder = word.split_once('/').map(|(folder, _)| folder);
+            if FOLDERS.split(' ').any(|known| folder == Some(known)) && !is_there(word, all, fits) {
                 complaints.push(format!("{path}:{line}: there is no {word}"));
             }
         }
@@ -275,8 +267,9 @@ fn all_files() -> Vec<String> {
         .filter(|entry| entry.path().is_file())
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
-    let folders = FOLDERS.iter().map(|folder| folder.trim_end_matches('/'));
-    all.extend(folders.filter(|folder| top().join(folder).exists()).flat_map(|folder| files(folder, "")));
+    all.extend(
+        FOLDERS.split(' ').filter(|folder| top().join(folder).exists()).flat_map(|folder| files(folder, "")),
+    );
     all
 }
 
@@ -299,9 +292,9 @@ fn a_path_that_is_not_there_is_found() {
     assert_eq!(
         [missing_paths("docs/page.md", page, &all), missing_links("docs/page.md", page, &all)].concat(),
         [
-            "docs/page.md:2: there is no docs/other.md",
-            "docs/page.md:2: there is no sql/*.md",
-            "docs/page.md:2: there is no sql/install/idgen--VERSION.sql",
+            "docs/page.md:1: there is no docs/other.md",
+            "docs/page.md:1: there is no sql/*.md",
+            "docs/page.md:1: there is no sql/install/idgen--VERSION.sql",
             "docs/page.md:3: there is no docs/README.md",
         ]
     );
@@ -369,19 +362,6 @@ fn pages_name_the_versions_of_postgresql() {
     }
 }
 
-/// The blocks of code on a page: the line of each, its language, and its lines.
-fn code_blocks(page: &str) -> Vec<(usize, &str, Vec<&str>)> {
-    let mut blocks = Vec::new();
-    let mut lines = (1..).zip(page.lines());
-    while let Some((number, line)) = lines.next() {
-        if let Some(language) = line.strip_prefix("```") {
-            let block = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```");
-            blocks.push((number, language, block.collect()));
-        }
-    }
-    blocks
-}
-
 /// Whether a text contains a block line by line; all of its lines may be indented there by the same blanks.
 fn stands_in(block: &[&str], text: &str) -> bool {
     let lines: Vec<&str> = text.lines().collect();
@@ -404,7 +384,7 @@ fn blocks_of_no_program(path: &str, page: &str, programs: &[String]) -> Vec<Stri
     blocks.map(|(number, ..)| format!("{path}:{number}: the block stands in no file of {CLIENTS}")).collect()
 }
 
-/// Programs that `scripts/test clients` runs.
+/// Programs that `scripts/test-clients` runs.
 const CLIENTS: &str = "tests/clients";
 
 /// The code that docs/orm.md shows is the code that was run.
@@ -431,7 +411,7 @@ fn a_block_of_no_program_is_found() {
     }
 }
 
-/// It tries the library first, and keeps the others.
+/// That script tries the library first, and keeps the other libraries of the list.
 #[test]
 fn one_script_changes_what_a_server_preloads() {
     let mut paths = ["docs", "packaging", "portable"].map(|folder| files(folder, "")).concat();
