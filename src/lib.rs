@@ -1,13 +1,15 @@
 //! **idgen** mints unique, time-sorted 64-bit shard ids inside PostgreSQL.
 //!
 //! The format of ids is in the crate `idgen-ids`, and the protocol that mints them in `idgen-core`, both without
-//! PostgreSQL and without `unsafe`. This crate connects it to PostgreSQL. Its modules, from the top down; none uses one above it:
+//! PostgreSQL and without `unsafe`. This crate connects them to PostgreSQL. These are its modules, from the top down;
+//! none uses one above it:
 //!
 //! | module | purpose |
 //! |---|---|
 //! | `functions` | the SQL entry points, a few lines each; `sql/idgen.sql` declares them |
 //! | `origin_slots` | whether PostgreSQL has a slot for the mark's origin, and the removal of the mark |
-//! | `mutant` | the host in which ids are minted in tests, which may be wrong |
+//! | `minting` | the host in which ids are minted: `host`, or in tests `mutant` |
+//! | `mutant` | a host that is wrong in a known way |
 //! | `host` | the host of the core, implemented on PostgreSQL |
 //! | `fault` | the points at which tests make a backend die |
 //! | `clock` | reading the clock |
@@ -21,12 +23,9 @@
 
 mod functions;
 mod origin_slots;
-#[cfg(not(feature = "pg_test"))]
-use host as minting_host;
+mod minting;
 #[cfg(feature = "pg_test")]
 mod mutant;
-#[cfg(feature = "pg_test")]
-use mutant as minting_host;
 mod host;
 mod fault;
 mod clock;

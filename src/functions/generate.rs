@@ -11,7 +11,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 
 use crate::error::Error;
 use crate::host::count_refusal;
-use crate::minting_host::host;
+use crate::minting::host;
 use crate::pg::call::{Call, hot_entry};
 use crate::session::SESSION;
 use crate::settings;

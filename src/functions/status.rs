@@ -18,7 +18,7 @@ use pgrx::{name, pg_extern};
 
 use crate::error::{Error, Reason, Warning, sqlstate};
 use crate::host::{Postgres, accept_clock, accept_epoch, check_minting, count_refusal, host, uncounted};
-use crate::minting_host;
+use crate::minting;
 use crate::origin_slots;
 use crate::pg::origin::{self, MARK_ORIGIN};
 use crate::pg::{backend, shmem, standbys};
@@ -269,7 +269,7 @@ fn snowflake_check() -> Result<Timestamptz, ErrorReport> {
 #[pg_extern(sql = false)]
 fn snowflake_safe_horizon() -> Result<i64, ErrorReport> {
     let horizon = || {
-        let host = minting_host::host()?;
+        let host = minting::host()?;
         if backend::one_snapshot() {
             return Err(Error::OneSnapshot);
         }
