@@ -50,7 +50,7 @@ fn a_check_fails_as_a_call_for_an_id_does() {
         ("another one that waits for standbys", |server| {
             server.standbys.set(true);
             server.acknowledge_us.set(None);
-            renewal::load(server, &server.settings).unwrap();
+            renewal::load(server, server.settings()).unwrap();
             assert!(server.with_mark(|mark| mark.claim(3_600_000)));
             server.flush(server.write(NOW + 1000).lsn);
         }),
@@ -112,9 +112,11 @@ fn a_check_that_may_not_wait_does_what_it_can() {
     assert_eq!(running.check(furthest), behind(15, 10, 0));
     running.after_clock.borrow_mut().push_back(Box::new(|server| server.pass_us(5000)));
     assert!(running.check(furthest).is_ok());
-    let server = server(NOW + 10);
-    assert!(server.check(0).is_ok());
-    assert_eq!(server.check(NOW + 11 + QUEUE_MS), behind(11, 10, 0), "the mark is no trouble");
+    let at_mark = server(NOW + 10);
+    assert!(at_mark.check(0).is_ok());
+    assert_eq!(at_mark.check(NOW + 11 + QUEUE_MS), behind(11, 10, 0), "the mark is no trouble");
+    let error = Error::ClockBehindMark { by_ms: 11, max_ahead_ms: 10, waited_ms: 0 };
+    assert_eq!(server(NOW + 11).check(0), refused(error));
     let server = Scripted::new(0);
     server.set_clock(MAX_TICK);
     assert_eq!(server.check(0), Ok(MAX_TICK + 1), "the last one");

@@ -68,9 +68,29 @@ struct Record {
 /// An event that happens at a certain time, or right after a certain step.
 pub type Event = Box<dyn FnOnce(&Scripted)>;
 
+/// The memory of the server. The settings are those of each backend.
+struct Memory {
+    settings: Settings,
+    shared: Shared<SingleThread>,
+    backends: [Backend; BACKENDS],
+    sessions: [Session; BACKENDS],
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory {
+            settings: SETTINGS,
+            shared: Shared::new(10, 10),
+            backends: [const { Backend::idle() }; BACKENDS],
+            sessions: [const { Session::fresh() }; BACKENDS],
+        }
+    }
+}
+
 /// The host. The test sets its settings and the events.
+#[derive(Default)]
 pub struct Scripted {
-    pub settings: Settings,
+    memory: Memory,
     /// Microseconds since boot.
     us: Cell<u64>,
     /// The system clock, in microseconds since the epoch.
@@ -99,11 +119,8 @@ pub struct Scripted {
     pub monotonic_asked: Cell<usize>,
     /// Whether somebody has asked the backend to stop.
     cancelled: Cell<bool>,
-    shared: Shared<SingleThread>,
     /// Whether a lock of the shared state is held.
     locked: Cell<bool>,
-    backends: [Backend; BACKENDS],
-    sessions: [Session; BACKENDS],
     /// The backend that runs.
     current: Cell<usize>,
     /// The mark with which the server has begun.
@@ -127,41 +144,23 @@ impl Scripted {
     /// A server that begins with what is stored, without standbys.
     pub fn starting(stored: Option<Progress>) -> Scripted {
         Scripted {
-            settings: SETTINGS,
             us: Cell::new(5_000_000),
             clock_us: Cell::new(NOW as i64 * 1000),
-            standbys: Cell::default(),
             acknowledge_us: Cell::new(Some(0)),
-            unheard: Cell::default(),
-            flush_us: Cell::default(),
             flush_soon_us: Cell::new(Some(200_000)),
-            stands: Cell::default(),
-            recovery: Cell::default(),
-            prepared: Cell::default(),
-            before_backends: RefCell::default(),
-            before_slot: RefCell::default(),
-            after_clock: RefCell::default(),
-            monotonic_asked: Cell::default(),
-            cancelled: Cell::default(),
-            shared: Shared::new(10, 10),
-            locked: Cell::default(),
-            backends: [const { Backend::idle() }; BACKENDS],
-            sessions: [const { Session::fresh() }; BACKENDS],
-            current: Cell::default(),
             stored,
-            wal: RefCell::default(),
-            flushed: Cell::default(),
-            steps: RefCell::default(),
-            sleeps: RefCell::default(),
-            events: RefCell::default(),
-            woken: Cell::default(),
-            asked: Cell::default(),
+            ..Scripted::default()
         }
+    }
+
+    /// The settings of all backends.
+    pub fn settings(&self) -> &Settings {
+        &self.memory.settings
     }
 
     /// The same server with other settings.
     pub fn with(mut self, set: impl FnOnce(&mut Settings)) -> Scripted {
-        set(&mut self.settings);
+        set(&mut self.memory.settings);
         self
     }
 
@@ -184,7 +183,7 @@ impl Scripted {
 
     /// The server after a crash of this one: it has the data on disk, and its clock shows `now`.
     pub fn crashed(&self, now: Tick) -> Scripted {
-        let next = Scripted { settings: self.settings, ..Scripted::starting(self.on_disk()) };
+        let next = Scripted::starting(self.on_disk()).with(|settings| *settings = *self.settings());
         next.set_clock(now);
         next
     }
@@ -243,7 +242,7 @@ impl Scripted {
     fn run_as<T>(&self, backend: usize, f: impl FnOnce(&Session) -> T) -> T {
         let before = self.current.replace(backend);
         self.asked.set(0);
-        let result = f(&self.sessions[backend]);
+        let result = f(&self.memory.sessions[backend]);
         self.current.set(before);
         result
     }
@@ -257,21 +256,21 @@ impl Scripted {
     /// An id for a backend, as the extension gives it.
     pub fn id(&self, backend: usize, of: i32) -> Answer<i64> {
         self.id_at_once(backend, of).map_or_else(
-            || self.run_as(backend, |session| mint::next_id(self, &self.settings, session, shard(of))),
+            || self.run_as(backend, |session| mint::next_id(self, self.settings(), session, shard(of))),
             Ok,
         )
     }
 
     /// An id that needs neither a wait nor a renewal, if there is one.
     pub fn id_at_once(&self, backend: usize, of: i32) -> Option<i64> {
-        self.run_as(backend, |session| mint::at_once(self, session, shard(of), || Some(self.settings)))
+        self.run_as(backend, |session| mint::at_once(self, session, shard(of), || Some(*self.settings())))
     }
 
     /// A batch for a backend.
     pub fn ids(&self, backend: usize, of: i32, count: u64) -> Answer<Vec<i64>> {
         let of = shard(of);
         let runs =
-            self.run_as(backend, |session| mint::next_ids(self, &self.settings, session, of, count))?;
+            self.run_as(backend, |session| mint::next_ids(self, self.settings(), session, of, count))?;
         let ids =
             runs.into_iter().flat_map(|mut run| std::iter::from_fn(move || Some(of.id(run.take_first()?))));
         // A run that has no end would fill the memory.
@@ -280,44 +279,44 @@ impl Scripted {
 
     /// A JavaScript-safe id for a backend.
     pub fn js_id(&self, backend: usize, of: i32) -> Answer<i64> {
-        self.run_as(backend, |session| mint::next_id_js(self, &self.settings, session, js_shard(of)))
+        self.run_as(backend, |session| mint::next_id_js(self, self.settings(), session, js_shard(of)))
     }
 
     /// Advances a shard past an id.
     pub fn advance(&self, backend: usize, of: i32, past: i64) -> Answer<i64> {
-        self.run_as(backend, |session| mint::advance(self, &self.settings, session, shard(of), past))
+        self.run_as(backend, |session| mint::advance(self, self.settings(), session, shard(of), past))
     }
 
     /// The horizon.
     pub fn horizon(&self) -> Answer<i64> {
-        horizon::safe_horizon(self, &self.settings)
+        horizon::safe_horizon(self, self.settings())
     }
 
     /// Whether ids can be minted, as far as the ids of all shards are known.
     pub fn check(&self, furthest: Tick) -> Answer<Tick> {
         self.asked.set(0);
-        check::check(self, &self.settings, furthest)
+        check::check(self, self.settings(), furthest)
     }
 
     /// The state of a backend.
     pub fn session(&self, backend: usize) -> &Session {
-        &self.sessions[backend]
+        &self.memory.sessions[backend]
     }
 
     /// Ends the transaction of a backend.
     pub fn end_transaction(&self, backend: usize) {
-        self.backends[backend].transaction_ended();
-        self.sessions[backend].transaction_ended();
+        self.memory.backends[backend].transaction_ended();
+        self.memory.sessions[backend].transaction_ended();
     }
 
     /// A copy of the mark.
     pub fn mark(&self) -> MarkState {
-        self.shared.mark.copy()
+        self.memory.shared.mark.copy()
     }
 
     /// The counters of a shard: ids, leases, waits, and the time waited in microseconds.
     pub fn counters(&self, of: impl Slotted) -> [u64; 4] {
-        let counters = of.slot(&self.shared).copy().counters;
+        let counters = of.slot(&self.memory.shared).copy().counters;
         [counters.ids, counters.leases, counters.waits, counters.waited_us]
     }
 
@@ -333,7 +332,7 @@ impl Scripted {
 
     /// Writes a mark as another backend that renews it.
     pub fn write(&self, tick: Tick) -> Written {
-        let lsn = self.write_mark(Progress::new(tick, self.settings.epoch));
+        let lsn = self.write_mark(Progress::new(tick, self.settings().epoch));
         let written = Written { tick, lsn, at_us: self.us() };
         self.with_mark(|mark| mark.wrote(written, self.standbys.get(), self.boot_ms(), false));
         written
@@ -386,7 +385,7 @@ impl Scripted {
     fn locked<T>(&self, f: impl FnOnce(&Shared<SingleThread>) -> T) -> T {
         self.asked();
         assert!(!self.locked.replace(true), "a lock under another one");
-        let result = f(&self.shared);
+        let result = f(&self.memory.shared);
         self.locked.set(false);
         result
     }
@@ -397,14 +396,14 @@ impl Host for Scripted {
     type Locks = SingleThread;
 
     fn shared(&self) -> &Shared<SingleThread> {
-        &self.shared
+        &self.memory.shared
     }
 
     fn backends(&self) -> &[Backend] {
         if let Some(event) = self.before_backends.take() {
             event(self);
         }
-        &self.backends
+        &self.memory.backends
     }
 
     fn backend(&self) -> Option<usize> {

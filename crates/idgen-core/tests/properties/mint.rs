@@ -13,7 +13,7 @@ use idgen_ids::{Tick, min_id};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::host::{Answer, NOW, Scripted, not_renewed, refused};
+use crate::host::{Answer, NOW, SETTINGS, Scripted, not_renewed, refused};
 use crate::{epoch_at, first_id, js_shard, shard, tick_of};
 
 /// The tick that the clock of [`Scripted::running`] shows.
@@ -267,10 +267,10 @@ fn a_full_shard_is_waited_out() {
 /// requested, even if ids may be ahead of the clock.
 #[test]
 fn a_lease_lives_as_long_as_its_millisecond() {
-    let mut server = Scripted::running().with(|settings| settings.max_ahead_ms = 10);
+    let server = Scripted::running().with(|settings| settings.max_ahead_ms = 10);
     server.id_at_once(0, 5).unwrap();
     // The mark is due now.
-    server.settings.reserve_ahead_ms = 5000;
+    let server = server.with(|settings| settings.reserve_ahead_ms = 5000);
     assert_eq!(server.id_at_once(0, 5), None);
     server.id(0, 5).unwrap();
     assert_eq!(server.counters(shard(5))[1], 2);
@@ -336,7 +336,7 @@ fn a_wait_ends_where_the_clock_is_set_right() {
 /// Promise 4: a call waits for `idgen.max_wait`, no longer and no less, and then reports that the shard is full.
 #[test]
 fn a_full_shard_is_named_after_the_wait() {
-    let mut server = Scripted::running().with(|settings| settings.max_wait_ms = 7);
+    let server = Scripted::running().with(|settings| settings.max_wait_ms = 7);
     server.ids(0, 5, IDS_PER_TICK).unwrap();
     // As calls that queue for it take it.
     server.step_clock(-(QUEUE_MS as i64));
@@ -344,7 +344,7 @@ fn a_full_shard_is_named_after_the_wait() {
     assert_eq!(server.id(0, 5), full(0, 7));
     assert_eq!((server.us() - start, slept(&server)), (7000, vec![7000]));
     assert_eq!(server.counters(shard(5)), [1024, 1, 1, 7000]);
-    server.settings.max_wait_ms = 0;
+    let server = server.with(|settings| settings.max_wait_ms = 0);
     assert_eq!(server.id(0, 5), full(0, 0));
     assert_eq!(server.counters(shard(5))[2], 2);
 }
@@ -355,13 +355,13 @@ fn a_full_shard_is_named_after_the_wait() {
 fn a_clock_set_back_and_a_full_shard_are_told_apart() {
     let running =
         || Scripted::running().with(|settings| (settings.max_ahead_ms, settings.max_wait_ms) = (5, 0));
-    let mut server = running();
+    let server = running();
     server.ids(0, 5, 6 * IDS_PER_TICK).unwrap();
     server.set_clock(THEN + 6 - 5 - QUEUE_MS - 1);
     assert_eq!(server.id(0, 5), full(5, 0));
     server.step_clock(-1);
     assert_eq!(server.id(0, 5), behind(5 + QUEUE_MS + 2, 5, 0));
-    server.settings.max_wait_ms = 20;
+    let server = server.with(|settings| settings.max_wait_ms = 20);
     server.step_clock(-100);
     assert_eq!(server.id(0, 5), behind(5 + QUEUE_MS + 102 - 20, 5, 20));
 
@@ -611,7 +611,7 @@ fn a_batch_does_not_count_the_flush_that_those_before_wait_for() {
 /// A jump of the clock stops minting if the setting says so, and is accepted otherwise.
 #[test]
 fn a_leap_of_the_clock_is_refused_or_accepted() {
-    let mut server = Scripted::running().with(|settings| settings.max_clock_jump_ms = Some(60_000));
+    let server = Scripted::running().with(|settings| settings.max_clock_jump_ms = Some(60_000));
     server.step_clock(60_001);
     let leapt = refused(ClockLeapt { by_ms: 60_001 });
     assert_eq!(server.id(0, 5), leapt);
@@ -621,7 +621,7 @@ fn a_leap_of_the_clock_is_refused_or_accepted() {
     assert!(server.id(0, 5).is_ok(), "as far as is allowed");
     server.step_clock(1_000_000);
     assert!(server.id(1, 5).is_err());
-    server.settings.max_clock_jump_ms = None;
+    let server = server.with(|settings| settings.max_clock_jump_ms = None);
     assert!(server.id(1, 5).is_ok());
 }
 
@@ -629,19 +629,16 @@ fn a_leap_of_the_clock_is_refused_or_accepted() {
 #[test]
 fn nothing_is_minted_without_a_mark_to_begin_at() {
     for error in [Recovery, OtherEpoch] {
-        let mut server = Scripted::new(5);
-        let epoch = server.settings.epoch;
-        match error {
-            Recovery => server.recovery.set(true),
-            _ => server.settings.epoch = epoch_at(0),
-        }
+        let epoch = if error == Recovery { SETTINGS.epoch } else { epoch_at(0) };
+        let server = Scripted::new(5).with(|settings| settings.epoch = epoch);
+        server.recovery.set(error == Recovery);
         assert_eq!(server.id(0, 5), refused(error));
         assert_eq!(server.ids(0, 5, 10), refused(error));
         assert_eq!(server.js_id(0, 5), refused(error));
         assert_eq!(server.ids(0, 5, 0), Ok(vec![]), "nothing is asked for");
         assert_eq!(server.advance(0, 5, 1 << 33), refused(error));
         server.recovery.set(false);
-        server.settings.epoch = epoch;
+        let server = server.with(|settings| settings.epoch = SETTINGS.epoch);
         assert!(server.id(0, 5).is_ok());
     }
 }
@@ -724,7 +721,7 @@ fn the_mark_is_renewed_early_after_the_last_id() {
         assert_eq!(server.written().len(), marks, "{count} ids, after {after_ms} ms");
     }
     // A second that is ahead of the clock counts, not only the clock.
-    let mut server =
+    let server =
         Scripted::new(0).with(|settings| (settings.max_ahead_ms, settings.reserve_ahead_ms) = (1000, 3000));
     for _ in 0..4096 {
         server.js_id(0, 5).unwrap();
@@ -733,7 +730,7 @@ fn the_mark_is_renewed_early_after_the_last_id() {
     server.pass_us(600_000);
     assert_eq!(server.js_id(0, 5).map(js_tick), Ok(NOW + 1000));
     assert_eq!(server.written(), [NOW + 3000]);
-    server.settings.reserve_ahead_ms = 4000;
+    let server = server.with(|settings| settings.reserve_ahead_ms = 4000);
     server.js_id(0, 5).unwrap();
     assert_eq!(server.written(), [NOW + 3000, NOW + 5000]);
 }
@@ -840,7 +837,7 @@ fn an_advance_too_far_is_refused() {
 /// stays. The rest of a millisecond is no wait.
 #[test]
 fn an_advance_does_not_wait_without_end() {
-    let mut server = Scripted::running().with(|settings| settings.max_ahead_ms = 50);
+    let server = Scripted::running().with(|settings| settings.max_ahead_ms = 50);
     server.stands.set(true);
     let past = min_id(THEN + 20);
     let start = server.us();
@@ -848,7 +845,7 @@ fn an_advance_does_not_wait_without_end() {
     assert_eq!(server.us() - start, 2100 + 80_000);
     server.after(50_000, |server| server.stands.set(false));
     assert_eq!(server.advance(0, 5, past), Ok(first_id(THEN + 20)));
-    server.settings.max_wait_ms = 0;
+    let server = server.with(|settings| settings.max_wait_ms = 0);
     assert!(server.advance(0, 5, past).is_ok());
 }
 

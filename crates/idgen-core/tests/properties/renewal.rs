@@ -18,16 +18,16 @@ fn deadline() -> Deadline {
 
 /// [`reserve`] for a call that has not waited yet.
 fn reserved(server: &Scripted, tick: Tick, wanted: Tick) -> Answer<()> {
-    reserve(server, &server.settings, tick, wanted, &mut Deadline::new(&server.settings))
+    reserve(server, server.settings(), tick, wanted, &mut Deadline::new(server.settings()))
 }
 
 /// [`share_settled`] for a call that has not waited yet.
 fn shared(server: &Scripted) -> Answer<()> {
-    share_settled(server, &server.settings, &mut Deadline::new(&server.settings))
+    share_settled(server, server.settings(), &mut Deadline::new(server.settings()))
 }
 
 fn loaded(server: &Scripted) -> Answer<bool> {
-    load(server, &server.settings)
+    load(server, server.settings())
 }
 
 fn at(step: Point) -> Step {
@@ -258,7 +258,7 @@ fn a_mark_that_was_not_heard_of_is_written_once_more() {
         assert_eq!(server.id(0, 5), not_renewed(max_wait));
         server.pass_us(1_000_000 - 1000 * max_wait);
         assert_eq!(server.written().len(), 1);
-        assert!(share_settled(&server, &server.settings, &mut deadline()).is_ok());
+        assert!(share_settled(&server, server.settings(), &mut deadline()).is_ok());
         assert!(server.id(0, 5).is_ok());
         assert_eq!(server.written()[..2], [NOW + 3000; 2]);
     }
@@ -280,12 +280,12 @@ fn a_mark_that_is_written_again_does_not_prolong_a_wait() {
 fn a_mark_that_is_there_takes_no_time() {
     let server = Scripted::new(0).with(|settings| settings.max_wait_ms = 0);
     server.id(0, 5).unwrap();
-    let deadline = &mut Deadline::new(&server.settings);
+    let deadline = &mut Deadline::new(server.settings());
     for _ in 0..4 {
-        assert_eq!(reserve(&server, &server.settings, NOW, NOW, deadline), Ok(()));
+        assert_eq!(reserve(&server, server.settings(), NOW, NOW, deadline), Ok(()));
     }
     let end = server.limit();
-    assert_eq!(reserve(&server, &server.settings, end, end, deadline), not_renewed(0), "not there");
+    assert_eq!(reserve(&server, server.settings(), end, end, deadline), not_renewed(0), "not there");
     // Acknowledged while it is flushed once more.
     let server = Scripted::new(0).with_standbys(None).with(|settings| settings.reserve_ahead_ms = 5000);
     assert_eq!(server.id(0, 5), not_renewed(80));
@@ -300,7 +300,7 @@ fn a_mark_that_is_there_takes_no_time() {
 #[test]
 fn only_one_renews_early() {
     let server = Scripted::new(0);
-    let early = |tick| renew_early(&server, &server.settings, tick, &mut deadline());
+    let early = |tick| renew_early(&server, server.settings(), tick, &mut deadline());
     server.id(0, 5).unwrap();
     server.steps();
     early(NOW + 499);
@@ -337,13 +337,13 @@ fn those_who_need_the_mark_wait_for_the_one_who_renews_it() {
     // The same for a call that has waited before.
     let server = Scripted::new(0).with(|settings| settings.max_wait_ms = 10);
     loaded(&server).unwrap();
-    let mut deadline = Deadline::new(&server.settings);
+    let mut deadline = Deadline::new(server.settings());
     assert_eq!(deadline.left_us(&server), Some(10_000));
     server.pass_us(1000);
     server.claim();
     server.after(30_000, |server| server.with_mark(|mark| mark.release()));
     server.flush_us.set(50_000);
-    reserve(&server, &server.settings, NOW, NOW, &mut deadline).unwrap();
+    reserve(&server, server.settings(), NOW, NOW, &mut deadline).unwrap();
     assert_eq!((server.us(), deadline.left_us(&server)), (5_000_000 + 1000 + 40_000 + 50_000, Some(9000)));
 }
 
