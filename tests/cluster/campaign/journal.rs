@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use promises::Run;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -13,67 +14,6 @@ use crate::server::ClockSet;
 
 /// A number of a server, as [`crate::server::Server::number`] gives it.
 pub type ServerNumber = usize;
-
-/// A shard, and whether it is one of ids for JavaScript, which are positions of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Shard {
-    pub js: bool,
-    pub number: u16,
-}
-
-/// Positions of a shard, one after the other: a unit of time and a sequence number, as one number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
-    pub shard: Shard,
-    pub start: u64,
-    pub count: u64,
-}
-
-impl Run {
-    /// The position after the last one.
-    pub fn end(self) -> u64 {
-        self.start + self.count
-    }
-
-    /// The id of a position of it.
-    pub fn id(self, position: u64) -> i64 {
-        let number = u64::from(self.shard.number);
-        let id = if self.shard.js {
-            position >> 12 << 20 | number << 12 | position & 4095
-        } else {
-            position >> 10 << 23 | number << 10 | position & 1023
-        };
-        id as i64
-    }
-
-    /// Since its epoch, in milliseconds, when the unit of time begins that a position is of.
-    pub fn ms(self, position: u64) -> i64 {
-        if self.shard.js { (position >> 12) as i64 * 1000 } else { (position >> 10) as i64 }
-    }
-
-    /// Ids in the order in which they were given, as runs.
-    pub fn of(ids: &[i64], js: bool) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
-        let mut last = std::collections::HashMap::new();
-        for &id in ids {
-            let id = id as u64;
-            let (number, start) = if js {
-                (id >> 12 & 255, id >> 20 << 12 | id & 4095)
-            } else {
-                (id >> 10 & 8191, id >> 23 << 10 | id & 1023)
-            };
-            let at = last.entry(number).or_insert(usize::MAX);
-            match runs.get_mut(*at) {
-                Some(run) if run.end() == start => run.count += 1,
-                _ => {
-                    *at = runs.len();
-                    runs.push(Run { shard: Shard { js, number: number as u16 }, start, count: 1 });
-                }
-            }
-        }
-        runs
-    }
-}
 
 /// What became of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

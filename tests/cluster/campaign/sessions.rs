@@ -10,8 +10,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Error, NoTls, Row};
+use promises::{Kind, Run};
 
-use crate::campaign::journal::{Answer, Record, Run, ServerNumber, Writer};
+use crate::campaign::journal::{Answer, Record, ServerNumber, Writer};
 use crate::clients::brief;
 use crate::moment::Moment;
 use crate::server::Server;
@@ -72,7 +73,7 @@ impl Journals {
             heard: since,
             called: since,
             answered: Moment::now(),
-            answer: Answer::Ids(Run::of(ids, false)),
+            answer: Answer::Ids(Run::of(ids, Kind::Plain)),
         });
     }
 }
@@ -265,20 +266,20 @@ impl Session {
                 let sql = format!(
                     "SELECT array_agg(snowflake_next_id({first} + n / 5000)) AS busily FROM generate_series(0, 79999) AS n"
                 );
-                self.ids(client, &sql, (first, 16), false);
+                self.ids(client, &sql, (first, 16), Kind::Plain);
             }
             Work::MintApart => {
                 let (first, count) = SHARDS_APART;
                 let shard = if self.rng.bool() { first + self.rng.u16(..count) } else { SHARD_OF_ROWS };
                 let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, 8000) AS id");
-                self.ids(client, &sql, (shard, 1), false);
+                self.ids(client, &sql, (shard, 1), Kind::Plain);
             }
             Work::StopAt(point) => {
                 let sql = format!(
                     "SET idgen.fault = '{point} stop'; SET application_name = 'stops'; SET idgen.max_wait = '1min'"
                 );
                 if client.batch_execute(&sql).is_ok() {
-                    self.ids(client, "SELECT snowflake_next_id(0)", (0, 1), false);
+                    self.ids(client, "SELECT snowflake_next_id(0)", (0, 1), Kind::Plain);
                 }
             }
             Work::Follow => self.follow(client),
@@ -295,7 +296,7 @@ impl Session {
         let mut rows = client.query_raw::<_, i32, _>(sql, [])?;
         while let Some(row) = rows.next()? {
             let ids: Vec<i64> = row.get(1);
-            self.answered("a long statement", called, (0, 16), Answer::Ids(Run::of(&ids, false)));
+            self.answered("a long statement", called, (0, 16), Answer::Ids(Run::of(&ids, Kind::Plain)));
             if self.group.stop.load(Ordering::Relaxed) {
                 let _ = cancel.cancel_query(NoTls);
                 break;
@@ -315,22 +316,23 @@ impl Session {
             2..=5 => {
                 let (shard, count) = (self.rng.u16(..BULK_SHARDS), self.rng.u16(1..32_000));
                 let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, {count}) AS id");
-                self.ids(client, &sql, (shard, 1), false);
+                self.ids(client, &sql, (shard, 1), Kind::Plain);
             }
             6 => {
                 let sql = format!("SELECT snowflake_next_id_js({shard}) FROM generate_series(1, 20)");
-                self.ids(client, &sql, (shard, 1), true);
+                self.ids(client, &sql, (shard, 1), Kind::Js);
             }
-            7 => self.ids(client, &format!("{single} FROM generate_series(1, 200)"), (shard, 1), false),
+            7 => self.ids(client, &format!("{single} FROM generate_series(1, 200)"), (shard, 1), Kind::Plain),
             8 => self.transaction(client, "ROLLBACK"),
             9 => self.transaction(client, "COMMIT"),
             10..=12 => {
                 let sql = "INSERT INTO rows DEFAULT VALUES RETURNING id";
                 let called = Moment::now();
-                let answer = client.query_typed(sql, &[]).map(|rows| Answer::Committed(runs(&rows, false)));
+                let answer =
+                    client.query_typed(sql, &[]).map(|rows| Answer::Committed(runs(&rows, Kind::Plain)));
                 self.note(client, sql, called, (SHARD_OF_ROWS, 1), answer);
             }
-            _ => self.ids(client, &single, (shard, 1), false),
+            _ => self.ids(client, &single, (shard, 1), Kind::Plain),
         }
     }
 
@@ -340,12 +342,12 @@ impl Session {
         let sql = format!(
             "SELECT array_agg(snowflake_next_id({first} + {which})) FROM generate_series(0, 255) AS n"
         );
-        self.ids(client, &sql, (first, 16), false);
+        self.ids(client, &sql, (first, 16), Kind::Plain);
     }
 
-    fn ids(&mut self, client: &mut Client, sql: &str, shards: (u16, u16), js: bool) {
+    fn ids(&mut self, client: &mut Client, sql: &str, shards: (u16, u16), kind: Kind) {
         let called = Moment::now();
-        let answer = client.query_typed(sql, &[]).map(|rows| Answer::Ids(runs(&rows, js)));
+        let answer = client.query_typed(sql, &[]).map(|rows| Answer::Ids(runs(&rows, kind)));
         self.note(client, sql, called, shards, answer);
     }
 
@@ -361,7 +363,7 @@ impl Session {
         for _ in 0..self.rng.usize(1..4) {
             let sql = "INSERT INTO rows SELECT snowflake_next_id(3) FROM generate_series(1, 2) RETURNING id";
             let called = Moment::now();
-            let answer = client.query_typed(sql, &[]).map(|rows| runs(&rows, false));
+            let answer = client.query_typed(sql, &[]).map(|rows| runs(&rows, Kind::Plain));
             let answer = answer.map(|runs| {
                 all.extend(runs.clone());
                 Answer::Inserted(runs)
@@ -452,10 +454,10 @@ impl Session {
 }
 
 /// The ids of an answer: each in a row, or all in an array.
-fn runs(rows: &[Row], js: bool) -> Vec<Run> {
+fn runs(rows: &[Row], kind: Kind) -> Vec<Run> {
     let ids: Vec<i64> = match rows {
         [row] if *row.columns()[0].type_() == postgres::types::Type::INT8_ARRAY => row.get(0),
         rows => rows.iter().map(|row| row.get(0)).collect(),
     };
-    Run::of(&ids, js)
+    Run::of(&ids, kind)
 }

@@ -1,0 +1,520 @@
+//! The promises about ids, horizons and waiting.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::order::{Bound, Order};
+use crate::seen::Seen;
+use crate::{Broken, Caller, Kind, Promise, Run, Slot};
+
+/// By how much calls may be late because of processes that others keep from running.
+const SLACK_US: u64 = 300_000;
+/// The beginnings of refusals that a client may hear of long after they came about.
+const HEARD_LATE: [&str; 2] = ["lost", "57P"];
+
+/// How ids of a slot are in order over all sessions, in a call of plain ids. Ids for JavaScript are in strict order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sequence {
+    /// `idgen.max_lease` is 1: ids are greater than those of all calls that have ended.
+    Strict,
+    /// Ids are greater than those of calls that ended in an earlier millisecond.
+    Sorted,
+    /// `idgen.max_ahead` differs between sessions: a run that is waited for may be below ids that others were allowed
+    /// to have at once.
+    Mixed,
+    /// The clock shows a millisecond again, in which leases of the first time are good once more.
+    Relived,
+}
+
+/// A call under way for a slot, with what holds for its ids.
+#[derive(Clone, Copy, Debug)]
+pub struct Open {
+    /// The slot.
+    pub slot: Slot,
+    /// The first of the shards that were asked for, and how many there are.
+    shards: (u16, u16),
+    /// No id is below this horizon.
+    pub horizon: i64,
+    /// The least time that the clock has shown since the call began, in milliseconds since the epoch.
+    earliest: u64,
+    strict: bool,
+    bound: Bound,
+    passed: (u64, u64),
+    /// How often the server had lost ids when the call began.
+    losses: u32,
+}
+
+/// The last id of a session for each slot, and its call.
+#[derive(Clone, Debug, Default)]
+pub struct Session {
+    last: BTreeMap<Slot, (u64, Caller)>,
+}
+
+/// What a call that has ended was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Ids, in the order in which they were given.
+    Ids(Vec<Run>),
+    /// A horizon.
+    Horizon(i64),
+    /// Neither.
+    Nothing,
+}
+
+/// A call that has ended, as a client has seen it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Who has called, and when.
+    pub by: Caller,
+    /// The milliseconds in which the call began and ended, by a clock that runs as that of the server.
+    pub ms: (u64, u64),
+    /// The least and the greatest time that an id may have, in milliseconds since the epoch.
+    pub times: (u64, u64),
+    /// The first of the shards that were asked for, and how many there are.
+    pub shards: (u16, u16),
+    /// Whether the clock may have been set since the session's call before.
+    pub relived: bool,
+    /// The answer.
+    pub answer: Answer,
+}
+
+#[derive(Default)]
+struct State {
+    order: Order,
+    /// The first position and the one after the last that the server has given.
+    given: Option<(u64, u64)>,
+}
+
+#[derive(Default)]
+struct Server {
+    states: [Vec<State>; 2],
+    horizon: Option<i64>,
+    /// How often the server began without knowing of all ids, and the greatest millisecond of these.
+    lost: (u32, u64),
+}
+
+/// An entry of a list that grows as needed.
+fn entry<T: Default>(list: &mut Vec<T>, index: usize) -> &mut T {
+    if list.len() <= index {
+        list.resize_with(index + 1, T::default);
+    }
+    &mut list[index]
+}
+
+impl Server {
+    fn state(&mut self, slot: Slot) -> &mut State {
+        entry(&mut self.states[slot.kind as usize], slot.shard.into())
+    }
+
+    fn orders(&mut self) -> impl Iterator<Item = &mut Order> {
+        self.states.iter_mut().flatten().map(|state| &mut state.order)
+    }
+}
+
+/// An id with its parts.
+fn shown(slot: Slot, position: u64) -> String {
+    let first = slot.first_of(slot.ms(position));
+    let (id, ms) = (slot.id(position), slot.ms(position));
+    format!("{id} ({:?} shard {}, {ms}.{})", slot.kind, slot.shard, position - first)
+}
+
+/// What was given so far, and what is broken.
+#[derive(Default)]
+pub struct Judge {
+    /// What is broken, until somebody takes it.
+    pub broken: Vec<Broken>,
+    /// The number of ids.
+    pub ids: u64,
+    /// The last millisecond of all ids, since the epoch.
+    pub latest_ms: u64,
+    seen: [Vec<Seen>; 2],
+    servers: Vec<Server>,
+    sessions: HashMap<u64, Session>,
+    /// Which server took over from which with all that was acknowledged: from, to.
+    takeovers: Vec<(usize, usize, bool)>,
+}
+
+impl Judge {
+    #[cold]
+    fn fail(&mut self, promise: Promise, text: String) {
+        self.broken.push(Broken { promise, text });
+    }
+
+    fn server(&mut self, number: usize) -> &mut Server {
+        entry(&mut self.servers, number)
+    }
+
+    fn seen(&mut self, slot: Slot) -> &mut Seen {
+        entry(&mut self.seen[slot.kind as usize], slot.shard.into())
+    }
+
+    /// A call of a server begins in a millisecond of its clock; an id of an earlier one than `earliest` is too old.
+    pub fn begin(&mut self, server: usize, slot: Slot, ms: u64, earliest: u64, sequence: Sequence) -> Open {
+        let strict = slot.kind == Kind::Js || sequence == Sequence::Strict;
+        let server = self.server(server);
+        let (horizon, losses) = (server.horizon.unwrap_or(i64::MIN), server.lost.0);
+        let Order { passed, next, earlier, .. } = server.state(slot).order;
+        let (bound, passed) = match sequence {
+            _ if strict => (next, passed),
+            Sequence::Relived => (Bound::default(), (0, 0)),
+            Sequence::Mixed => (Bound::default(), passed),
+            _ => (server.state(slot).order.before(ms), passed),
+        };
+        Open {
+            slot,
+            shards: (slot.shard, 1),
+            horizon,
+            earliest,
+            strict,
+            bound: bound.max(earlier),
+            passed,
+            losses,
+        }
+    }
+
+    /// A call has given ids, none later than `latest` in milliseconds since the epoch. `allowed_ahead` is how far they
+    /// may be ahead of the clock if the session has waited for them, and may have taken them before others passed over
+    /// them with a greater allowance.
+    pub fn given(
+        &mut self,
+        by: Caller,
+        session: &mut Session,
+        call: &Open,
+        run: Run,
+        latest: u64,
+        allowed_ahead: Option<u64>,
+    ) {
+        let (slot, start, end) = (run.slot, run.start, run.end());
+        let last_ms = slot.ms(end - 1);
+        self.ids += run.count;
+        self.latest_ms = self.latest_ms.max(last_ms + slot.kind.unit_ms() - 1);
+        let (first, count) = call.shards;
+        if slot.kind != call.slot.kind || !(first..first + count).contains(&slot.shard) {
+            let id = shown(slot, start);
+            let text = format!("of another shard: {id} is not of the {count} from {first} on: {by}");
+            self.fail(Promise::Shard, text);
+        }
+        self.take(run, by, Some(call));
+        let before = session.last.insert(slot, (end, by)).filter(|(last, _)| start < *last);
+        if let Some((last, before)) = before {
+            let (id, last) = (shown(slot, start), shown(slot, last - 1));
+            let text = format!("out of order in a session: {id} of {by} comes after {last} of {before}");
+            self.fail(Promise::SessionOrder, text);
+        }
+        if start < call.bound.least {
+            let last = shown(slot, call.bound.least - 1);
+            let text =
+                format!("out of order: {} of {by} is below {last} of {}", shown(slot, start), call.bound.by);
+            self.fail(Promise::Order, text);
+        } else if start < call.passed.0 && allowed_ahead.is_none_or(|ahead| ahead >= call.passed.1) {
+            let past = shown(slot, call.passed.0 - 1);
+            let text = format!(
+                "out of order: {} of {by} is below {past}, which was passed over",
+                shown(slot, start)
+            );
+            self.fail(Promise::Order, text);
+        }
+        if slot.ms(start) + slot.kind.unit_ms() <= call.earliest {
+            let text =
+                format!("before its call: {}, and {} is the least: {by}", shown(slot, start), call.earliest);
+            self.fail(Promise::Time, text);
+        }
+        if last_ms > latest {
+            let text = format!("too far ahead: {}, and {latest} is the most: {by}", shown(slot, end - 1));
+            self.fail(Promise::Time, text);
+        }
+        if slot.kind == Kind::Plain && slot.id(start) < call.horizon {
+            let (horizon, id) = (call.horizon, shown(slot, start));
+            let text = format!("below a horizon of {horizon} that was given before its call: {id} of {by}");
+            self.fail(Promise::Settled, text);
+        }
+    }
+
+    /// Notes that positions were given, by a call if it is known.
+    pub(crate) fn take(&mut self, run: Run, by: Caller, call: Option<&Open>) {
+        let Run { slot, start, .. } = run;
+        let end = run.end();
+        let seen = self.seen(slot);
+        let least = seen.least;
+        let found = seen.add(start, end, by);
+        if start < least {
+            let text = format!("before its period: {} of {by}", shown(slot, start));
+            self.fail(Promise::Time, text);
+        }
+        let mut excused = false;
+        if let Some(call) = call {
+            let server = self.server(by.server);
+            let (losses, lost_ms) = server.lost;
+            let given = &mut server.state(slot).given;
+            let (first, last) = given.unwrap_or((start, end));
+            *given = Some((first.min(start), last.max(end)));
+            // A server that does not know of all ids repeats none in a call that begins when its clock has passed
+            // them. One that began on the standby may have read the clock before.
+            let last_ms = found.map_or(0, |(_, to, _)| slot.ms(to - 1));
+            excused = call.losses < losses && call.earliest <= lost_ms && last_ms <= lost_ms;
+        }
+        if let Some((from, to, other)) = found.filter(|_| !excused) {
+            let (first, last) = (shown(slot, from), shown(slot, to - 1));
+            let text = format!(
+                "repeated: {} ids from {first} to {last}: once by {other}, and again by {by}",
+                to - from
+            );
+            self.fail(Promise::NoIdTwice, text);
+        }
+    }
+
+    /// A call has ended in a millisecond of its server's clock, with the ids of its session up to the last one.
+    pub fn ended(&mut self, server: usize, slot: Slot, session: &Session, ms: u64) {
+        if let Some((least, by)) = session.last.get(&slot).copied() {
+            self.server(server).state(slot).order.ended(ms, Bound { least, by });
+        }
+    }
+
+    /// A call has passed over all ids up to one, and says which is the least that comes next. Its session was allowed
+    /// to be so far ahead of the clock.
+    pub fn passed(&mut self, by: Caller, past: i64, next: i64, ahead: u64) {
+        if next <= past {
+            self.fail(
+                Promise::Order,
+                format!("out of order: {next} comes after {past} was passed over: {by}"),
+            );
+        }
+        let (slot, position) = Slot::of(past, Kind::Plain);
+        let order = &mut self.server(by.server).state(slot).order;
+        order.passed = order.passed.max((position + 1, ahead));
+    }
+
+    /// A horizon was given, while transactions are open that have minted these ids.
+    pub fn horizon(&mut self, by: Caller, horizon: i64, open: impl IntoIterator<Item = i64>) {
+        let last = self.server(by.server).horizon;
+        if let Some(last) = last.filter(|last| horizon < *last) {
+            self.fail(Promise::NeverBack, format!("the horizon went back from {last} to {horizon}: {by}"));
+        }
+        self.server(by.server).horizon = last.max(Some(horizon));
+        for id in open.into_iter().filter(|id| *id < horizon) {
+            let text = format!("below a horizon of {horizon} is {id} of an open transaction: {by}");
+            self.fail(Promise::Settled, text);
+        }
+    }
+
+    /// The horizon below which a server mints no id.
+    pub fn horizon_of(&mut self, server: usize) -> i64 {
+        self.server(server).horizon.unwrap_or(i64::MIN)
+    }
+
+    /// Ids up to a millisecond were given, or taken, by a call that found this limit.
+    pub fn limited(&mut self, by: Caller, last_ms: u64, limit: u64) {
+        if last_ms >= limit {
+            self.fail(Promise::Limit, format!("{last_ms} is not below the limit {limit}: {by}"));
+        }
+    }
+
+    /// A limit was raised, and this much is on the disks that it has to be on.
+    pub fn limit_raised(&mut self, server: usize, limit: u64, durable: u64) {
+        if limit > durable {
+            self.fail(Promise::Limit, format!("server {server}: limit {limit}, and {durable} is durable"));
+        }
+    }
+
+    /// A mark was written without need, because another backend was about to write it.
+    pub fn renewed_again(&mut self, by: Caller) {
+        self.fail(Promise::OneRenews, format!("renewed once more: {by}"));
+    }
+
+    /// A call may wait for so long, and nothing has been wrong for a time.
+    pub fn waited(&mut self, by: Caller, max_wait_us: u64, calm_us: u64) {
+        let took = by.ended_us - by.begun_us;
+        if took > max_wait_us + SLACK_US && calm_us > took + SLACK_US {
+            self.fail(Promise::Availability, format!("a call that waits for too long: {took} us: {by}"));
+        }
+    }
+
+    /// A call was refused. Its connection was last heard of at `heard_us`. A fault explains refusals of its time: from,
+    /// to, and how they begin; `needed` says whether there is another reason.
+    pub fn refused<S: AsRef<str>>(
+        &mut self,
+        by: Caller,
+        heard_us: u64,
+        why: &str,
+        faults: &[(u64, u64, &[S])],
+        needed: bool,
+    ) {
+        let heard_late = HEARD_LATE.iter().any(|begin| why.starts_with(begin));
+        let since = if heard_late { heard_us } else { by.begun_us };
+        let explained = faults.iter().any(|(from, to, allowed)| {
+            *from <= by.ended_us
+                && *to >= since
+                && allowed.iter().any(|begin| why.starts_with(begin.as_ref()))
+        });
+        if !explained && !needed {
+            self.fail(Promise::Availability, format!("a refusal that no promise allows: {why} ({by})"));
+        }
+    }
+
+    /// A server's clock was set back, or may have been.
+    pub fn set_back(&mut self, server: usize, ms: u64) {
+        self.server(server).orders().for_each(|order| order.set_back(ms));
+    }
+
+    /// The clock was set back to this during a call, which may have a lease of a millisecond that comes again.
+    pub fn relive(&mut self, server: usize, call: &mut Open, ms: u64) {
+        call.earliest = call.earliest.min(ms);
+        if !call.strict {
+            call.bound = self.server(server).state(call.slot).order.earlier;
+            call.passed = (0, 0);
+        }
+    }
+
+    /// Ids are in order over sessions from now on, but not with those before.
+    pub fn mixed_no_more(&mut self, server: usize) {
+        self.server(server).orders().for_each(Order::forget);
+    }
+
+    /// A server begins its next incarnation with all that it had.
+    pub fn restarted(&mut self, server: usize) {
+        self.server(server).orders().for_each(Order::begin);
+    }
+
+    /// A server takes over from another with all that was acknowledged.
+    pub fn takes_over(&mut self, to: usize, from: usize) {
+        self.takeovers.push((from, to, true));
+        let horizon = self.server(from).horizon;
+        let server = self.server(to);
+        server.horizon = server.horizon.max(horizon);
+        self.inherit(to, from, Order::take_over);
+    }
+
+    /// A server takes over from another, or goes on from a backup, without all that was acknowledged. The greatest
+    /// millisecond of the ids that were given is `lost_ms`, and its clock has passed that.
+    pub fn takes_over_with_loss(&mut self, to: usize, from: usize, lost_ms: u64) {
+        self.takeovers.push((from, to, false));
+        let server = self.server(to);
+        server.horizon = None;
+        server.lost = (server.lost.0 + 1, lost_ms);
+        self.inherit(to, from, |order, other| order.lose(other.next));
+    }
+
+    fn inherit(&mut self, to: usize, from: usize, inherit: impl Fn(&mut Order, &Order)) {
+        for kind in 0..2 {
+            let [old, new] = [from, to].map(|server| self.server(server).states[kind].len());
+            for shard in 0..old.max(new) {
+                let order = entry(&mut self.server(from).states[kind], shard).order.clone();
+                inherit(&mut entry(&mut self.server(to).states[kind], shard).order, &order);
+            }
+        }
+    }
+
+    /// A server that took over began above all ids of the one before, even if that one lives on.
+    fn check_takeovers(&mut self) {
+        for at in 0..self.takeovers.len() {
+            let (from, to, keeps_all) = self.takeovers[at];
+            // A server that came back as a primary has ids of two times.
+            let comes_back = |server| {
+                let left = self.takeovers.iter().position(|(from, ..)| *from == server);
+                let came = self.takeovers.iter().rposition(|(_, to, _)| *to == server);
+                left.is_some_and(|left| came.is_some_and(|came| left < came))
+            };
+            if !keeps_all || comes_back(to) || comes_back(from) {
+                continue;
+            }
+            for kind in [Kind::Plain, Kind::Js] {
+                for shard in 0..self.server(from).states[kind as usize].len() {
+                    let slot = Slot { kind, shard: shard as u16 };
+                    let [old, new] = [from, to].map(|server| self.server(server).state(slot).given);
+                    if let (Some((_, last)), Some((first, _))) = (old, new)
+                        && first < last
+                    {
+                        let (first, last) = (shown(slot, first), shown(slot, last - 1));
+                        let text = format!(
+                            "server {to} gave {first}, and server {from}, from which it took over, up to {last}"
+                        );
+                        self.fail(Promise::Takeover, text);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Judges the calls of a round: none is under way before it, and none after it. `lost` says that a server took over
+    /// in it that may not know of horizons that were given.
+    pub fn calls(&mut self, calls: &[Call], lost: bool) {
+        let ends = calls.iter().enumerate().map(|(at, call)| (call.by.ended_us, true, at));
+        let mut steps: Vec<_> = ends.collect();
+        steps.extend(calls.iter().enumerate().map(|(at, call)| (call.by.begun_us, false, at)));
+        steps.sort_unstable();
+        let mut open: HashMap<usize, BTreeMap<Slot, Open>> = HashMap::new();
+        for (_, ends, at) in steps {
+            let Call { by, ms, times, shards, relived, ref answer } = calls[at];
+            match answer {
+                Answer::Ids(runs) if !ends => {
+                    let sequence = if relived { Sequence::Relived } else { Sequence::Sorted };
+                    let begun = runs.iter().map(|run| {
+                        let open = self.begin(by.server, run.slot, ms.0, times.0, sequence);
+                        let horizon = if lost { i64::MIN } else { open.horizon };
+                        (run.slot, Open { shards, horizon, ..open })
+                    });
+                    open.insert(at, begun.collect());
+                }
+                Answer::Ids(runs) => {
+                    let begun = open.remove(&at).unwrap_or_default();
+                    let mut session = self.sessions.remove(&by.session).unwrap_or_default();
+                    for &run in runs {
+                        self.given(by, &mut session, &begun[&run.slot], run, times.1, None);
+                    }
+                    for slot in begun.keys() {
+                        self.ended(by.server, *slot, &session, ms.1);
+                    }
+                    self.sessions.insert(by.session, session);
+                }
+                // The caller follows one reader after the other, over all servers.
+                Answer::Horizon(horizon) if ends => {
+                    let server = self.server(by.server);
+                    server.horizon = server.horizon.max(Some(*horizon));
+                }
+                Answer::Horizon(_) | Answer::Nothing => {}
+            }
+        }
+        self.check_takeovers();
+        for server in &mut self.servers {
+            server.orders().for_each(|order| *order = Order::default());
+            if lost {
+                server.horizon = None;
+            }
+        }
+    }
+
+    /// A session was given these ids, and nobody knows when.
+    pub fn session(&mut self, by: Caller, ids: &[i64], kind: Kind) {
+        let mut session = self.sessions.remove(&by.session).unwrap_or_default();
+        for run in Run::of(ids, kind) {
+            let call = self.begin(by.server, run.slot, 0, 0, Sequence::Relived);
+            self.given(by, &mut session, &call, run, u64::MAX, None);
+        }
+        self.sessions.insert(by.session, session);
+    }
+
+    /// Forgets all ids of times before a millisecond that every clock has passed. They can be given no more.
+    pub fn forget(&mut self, ms: u64) {
+        for kind in [Kind::Plain, Kind::Js] {
+            let slot = Slot { kind, shard: 0 };
+            self.seen[kind as usize].iter_mut().for_each(|seen| seen.forget(slot.first_of(ms)));
+        }
+        self.sessions.clear();
+    }
+
+    /// The ids that were given.
+    pub fn ids(&self, kind: Kind) -> impl Iterator<Item = i64> {
+        self.seen[kind as usize].iter().enumerate().flat_map(move |(shard, seen)| {
+            let slot = Slot { kind, shard: shard as u16 };
+            seen.runs().flat_map(move |(start, end)| (start..end).map(move |position| slot.id(position)))
+        })
+    }
+
+    /// The first promise that is broken stops a test.
+    ///
+    /// # Panics
+    /// Where one is broken.
+    pub fn assert_kept(&self) {
+        let texts: Vec<&str> = self.broken.iter().take(10).map(|broken| broken.text.as_str()).collect();
+        assert!(texts.is_empty(), "{} findings, the first:\n{}", self.broken.len(), texts.join("\n"));
+    }
+}

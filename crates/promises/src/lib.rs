@@ -1,0 +1,95 @@
+//! The one judge: takes the calls of clients, and says which promise of docs/guarantees.md they break. It knows nothing
+//! of the program, and of servers only what it is told: their clocks, and which one takes over from which.
+//!
+//! Whoever sees a call begin and end tells [`Judge`] of both ([`Judge::begin`], [`Judge::given`], [`Judge::ended`]), as
+//! the simulator does. Whoever has a list of calls that have ended gives it to [`Judge::calls`].
+#![forbid(unsafe_code)]
+
+mod judge;
+mod order;
+mod rows;
+mod run;
+mod seen;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+pub use judge::{Answer, Call, Judge, Open, Sequence, Session};
+pub use rows::Rows;
+pub use run::{Kind, Run, Slot};
+
+/// A promise of docs/guarantees.md, or what one rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// 1: no id is minted twice.
+    NoIdTwice,
+    /// 1: a server begins above all ids of the one from which it took over.
+    Takeover,
+    /// 1: an id is below the limit, which is durable here, and on standbys if commits wait for them.
+    Limit,
+    /// An id is of the shard that was asked for.
+    Shard,
+    /// 2: ids of a session increase.
+    SessionOrder,
+    /// 2: an id is greater than those of calls that ended in an earlier millisecond or in earlier incarnations, and
+    /// than ids passed over.
+    Order,
+    /// 3: the time in an id is not before its call, and not too far ahead of the clock.
+    Time,
+    /// 4: a call is refused only for a reason that exists, and waits no longer than it may.
+    Availability,
+    /// 4: no backend renews the mark while another one does.
+    OneRenews,
+    /// 6: every id below a horizon is of a transaction that has ended, and none is minted there.
+    Settled,
+    /// 6: the horizon never goes back.
+    NeverBack,
+    /// A row whose commit was answered exists.
+    Kept,
+}
+
+/// A promise that is broken, and the calls that show it.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// The promise.
+    pub promise: Promise,
+    /// What has happened.
+    pub text: String,
+}
+
+/// Who made a call, and when, in microseconds from any moment on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The number of the server.
+    pub server: usize,
+    /// The number of the session; [`Caller::together`] stands for several.
+    pub session: u64,
+    /// The client begins.
+    pub begun_us: u64,
+    /// The client has the answer.
+    pub ended_us: u64,
+}
+
+impl Caller {
+    /// No session in particular.
+    pub const ANY: u64 = u64::MAX;
+
+    /// Several calls as one.
+    #[must_use]
+    pub fn together(self, other: Caller) -> Caller {
+        let session = if self.session == other.session { self.session } else { Caller::ANY };
+        let (begun_us, ended_us) = (self.begun_us.min(other.begun_us), self.ended_us.max(other.ended_us));
+        Caller { session, begun_us, ended_us, ..self }
+    }
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.session {
+            Caller::ANY => write!(f, "some session")?,
+            session => write!(f, "session {session} on server {}", self.server)?,
+        }
+        write!(f, ", {} to {} us", self.begun_us, self.ended_us)
+    }
+}
