@@ -1,6 +1,6 @@
 //! The promises about ids, horizons and waiting.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use crate::order::{Bound, Order};
 use crate::seen::Seen;
@@ -31,7 +31,7 @@ pub struct Open {
     /// The slot.
     pub slot: Slot,
     /// The first of the shards that were asked for, and how many there are.
-    shards: (u16, u16),
+    pub shards: (u16, u16),
     /// No id is below this horizon.
     pub horizon: i64,
     /// The least time that the clock has shown since the call began, in milliseconds since the epoch.
@@ -47,34 +47,6 @@ pub struct Open {
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     last: BTreeMap<Slot, (u64, Caller)>,
-}
-
-/// What a call that has ended was given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Ids, in the order in which they were given.
-    Ids(Vec<Run>),
-    /// A horizon.
-    Horizon(i64),
-    /// Neither.
-    Nothing,
-}
-
-/// A call that has ended, as a client has seen it.
-#[derive(Clone, Debug)]
-pub struct Call {
-    /// Who has called, and when.
-    pub by: Caller,
-    /// The milliseconds in which the call began and ended, by a clock that runs as that of the server.
-    pub ms: (u64, u64),
-    /// The least and the greatest time that an id may have, in milliseconds since the epoch.
-    pub times: (u64, u64),
-    /// The first of the shards that were asked for, and how many there are.
-    pub shards: (u16, u16),
-    /// Whether the clock may have been set since the session's call before.
-    pub relived: bool,
-    /// The answer.
-    pub answer: Answer,
 }
 
 #[derive(Default)]
@@ -128,7 +100,6 @@ pub struct Judge {
     pub latest_ms: u64,
     seen: [Vec<Seen>; 2],
     servers: Vec<Server>,
-    sessions: HashMap<u64, Session>,
     /// Which server took over from which with all that was acknowledged: from, to.
     takeovers: Vec<(usize, usize, bool)>,
 }
@@ -289,11 +260,17 @@ impl Judge {
         if let Some(last) = last.filter(|last| horizon < *last) {
             self.fail(Promise::NeverBack, format!("the horizon went back from {last} to {horizon}: {by}"));
         }
-        self.server(by.server).horizon = last.max(Some(horizon));
+        self.raise_horizon(by.server, horizon);
         for id in open.into_iter().filter(|id| *id < horizon) {
             let text = format!("below a horizon of {horizon} is {id} of an open transaction: {by}");
             self.fail(Promise::Settled, text);
         }
+    }
+
+    /// No call that begins from now on mints below this horizon.
+    pub(crate) fn raise_horizon(&mut self, server: usize, horizon: i64) {
+        let server = self.server(server);
+        server.horizon = server.horizon.max(Some(horizon));
     }
 
     /// The horizon below which a server mints no id.
@@ -434,45 +411,8 @@ impl Judge {
         }
     }
 
-    /// Judges the calls of a round: none is under way before it, and none after it. `lost` says that a server took over
-    /// in it that may not know of horizons that were given.
-    pub fn calls(&mut self, calls: &[Call], lost: bool) {
-        let ends = calls.iter().enumerate().map(|(at, call)| (call.by.ended_us, true, at));
-        let mut steps: Vec<_> = ends.collect();
-        steps.extend(calls.iter().enumerate().map(|(at, call)| (call.by.begun_us, false, at)));
-        steps.sort_unstable();
-        let mut open: HashMap<usize, BTreeMap<Slot, Open>> = HashMap::new();
-        for (_, ends, at) in steps {
-            let Call { by, ms, times, shards, relived, ref answer } = calls[at];
-            match answer {
-                Answer::Ids(runs) if !ends => {
-                    let sequence = if relived { Sequence::Relived } else { Sequence::Sorted };
-                    let begun = runs.iter().map(|run| {
-                        let open = self.begin(by.server, run.slot, ms.0, times.0, sequence);
-                        let horizon = if lost { i64::MIN } else { open.horizon };
-                        (run.slot, Open { shards, horizon, ..open })
-                    });
-                    open.insert(at, begun.collect());
-                }
-                Answer::Ids(runs) => {
-                    let begun = open.remove(&at).unwrap_or_default();
-                    let mut session = self.sessions.remove(&by.session).unwrap_or_default();
-                    for &run in runs {
-                        self.given(by, &mut session, &begun[&run.slot], run, times.1, None);
-                    }
-                    for slot in begun.keys() {
-                        self.ended(by.server, *slot, &session, ms.1);
-                    }
-                    self.sessions.insert(by.session, session);
-                }
-                // The caller follows one reader after the other, over all servers.
-                Answer::Horizon(horizon) if ends => {
-                    let server = self.server(by.server);
-                    server.horizon = server.horizon.max(Some(*horizon));
-                }
-                Answer::Horizon(_) | Answer::Nothing => {}
-            }
-        }
+    /// No call is under way. `lost` says that a server took over that may not know of horizons that were given.
+    pub(crate) fn end_round(&mut self, lost: bool) {
         self.check_takeovers();
         for server in &mut self.servers {
             server.orders().for_each(|order| *order = Order::default());
@@ -482,14 +422,13 @@ impl Judge {
         }
     }
 
-    /// A session was given these ids, and nobody knows when.
+    /// A session was given these ids and none before, and nobody knows when.
     pub fn session(&mut self, by: Caller, ids: &[i64], kind: Kind) {
-        let mut session = self.sessions.remove(&by.session).unwrap_or_default();
+        let mut session = Session::default();
         for run in Run::of(ids, kind) {
             let call = self.begin(by.server, run.slot, 0, 0, Sequence::Relived);
             self.given(by, &mut session, &call, run, u64::MAX, None);
         }
-        self.sessions.insert(by.session, session);
     }
 
     /// Forgets all ids of times before a millisecond that every clock has passed. They can be given no more.
@@ -498,7 +437,6 @@ impl Judge {
             let slot = Slot { kind, shard: 0 };
             self.seen[kind as usize].iter_mut().for_each(|seen| seen.forget(slot.first_of(ms)));
         }
-        self.sessions.clear();
     }
 
     /// The ids that were given.

@@ -2,9 +2,10 @@
 //! of the program, and of servers only what it is told: their clocks, and which one takes over from which.
 //!
 //! Whoever sees a call begin and end tells [`Judge`] of both ([`Judge::begin`], [`Judge::given`], [`Judge::ended`]), as
-//! the simulator does. Whoever has a list of calls that have ended gives it to [`Judge::calls`].
+//! the simulator does. Whoever keeps a journal of them gives it to [`History`], as the campaign does.
 #![forbid(unsafe_code)]
 
+mod history;
 mod judge;
 mod order;
 mod rows;
@@ -15,7 +16,8 @@ mod tests;
 
 use std::fmt;
 
-pub use judge::{Answer, Call, Judge, Open, Sequence, Session};
+pub use history::{Answer, ClockSet, Counts, Event, History, Moment, Record};
+pub use judge::{Judge, Open, Sequence, Session};
 pub use rows::Rows;
 pub use run::{Kind, Run, Slot};
 
@@ -63,7 +65,7 @@ pub struct Broken {
 pub struct Caller {
     /// The number of the server.
     pub server: usize,
-    /// The number of the session; [`Caller::together`] stands for several.
+    /// The number of the session.
     pub session: u64,
     /// The client begins.
     pub begun_us: u64,
@@ -72,24 +74,16 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// No session in particular.
-    pub const ANY: u64 = u64::MAX;
-
-    /// Several calls as one.
-    #[must_use]
-    pub fn together(self, other: Caller) -> Caller {
-        let session = if self.session == other.session { self.session } else { Caller::ANY };
-        let (begun_us, ended_us) = (self.begun_us.min(other.begun_us), self.ended_us.max(other.ended_us));
-        Caller { session, begun_us, ended_us, ..self }
-    }
+    /// The session of a row whose client had no answer.
+    pub const UNKNOWN: u64 = u64::MAX;
 }
 
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.session {
-            Caller::ANY => write!(f, "some session")?,
-            session => write!(f, "session {session} on server {}", self.server)?,
+        let Caller { server, session, begun_us, ended_us } = self;
+        match *session {
+            Caller::UNKNOWN => write!(f, "a session that had no answer"),
+            session => write!(f, "session {session} on server {server}, {begun_us} to {ended_us} us"),
         }
-        write!(f, ", {} to {} us", self.begun_us, self.ended_us)
     }
 }

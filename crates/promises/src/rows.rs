@@ -69,7 +69,7 @@ impl Rows {
         }
         // A row whose client never received the result.
         for &id in ids.iter().filter(|id| !self.known.contains(id)) {
-            let by = Caller { session: Caller::ANY, ..Caller::default() };
+            let by = Caller { session: Caller::UNKNOWN, ..Caller::default() };
             judge.take(Run::from(id, Kind::Plain, 1), by, None);
         }
         self.known.extend(ids);

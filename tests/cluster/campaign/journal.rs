@@ -1,68 +1,12 @@
 //! What clients were given and refused, and what became of their servers: one line of JSON each, on disk before the
-//! client asks for more. The checker reads it from there.
+//! client asks for more. The judge reads it from there.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use promises::Run;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-
-use crate::moment::Moment;
-use crate::server::ClockSet;
-
-/// A number of a server, as [`crate::server::Server::number`] gives it.
-pub type ServerNumber = usize;
-
-/// What became of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
-    /// Ids, whatever becomes of the transaction.
-    Ids(Vec<Run>),
-    /// Ids of rows of the table `rows`, which a transaction has inserted that has not ended.
-    Inserted(Vec<Run>),
-    /// The rows with these ids are committed.
-    Committed(Vec<Run>),
-    /// A horizon, and the rows from the one before up to it that were read afterwards.
-    Horizon { from: i64, to: i64, rows: Vec<i64> },
-    /// SQLSTATE and message; "lost" if the connection broke.
-    Refused(String),
-}
-
-/// An answered call of a client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// The connection.
-    pub session: u64,
-    pub server: ServerNumber,
-    /// The statement.
-    pub statement: String,
-    /// The first of the shards that it mints for, and how many there are.
-    pub shards: (u16, u16),
-    /// When the connection was last heard of before the call.
-    pub heard: Moment,
-    pub called: Moment,
-    pub answered: Moment,
-    pub answer: Answer,
-}
-
-/// What became of the servers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Event {
-    /// A server's clock was set.
-    Clock { server: ServerNumber, set: ClockSet },
-    /// Faults struck, and all was healed again.
-    Faults { from: Moment, to: Moment, struck: Vec<String>, allows: Vec<String> },
-    /// A server took over from another, with all that was acknowledged or not.
-    Succession { at: Moment, server: ServerNumber, from: ServerNumber, keeps_all: bool },
-    /// `idgen.max_ahead` may be this from now on, in milliseconds.
-    MaxAhead { ms: i64 },
-    /// The epoch that servers count from, in milliseconds since 1970.
-    Epoch { unix_ms: i64 },
-    /// All ids in the table `rows`, while nobody writes.
-    Rows { ids: Vec<i64> },
-}
 
 /// A file of the journal.
 pub struct Writer {

@@ -6,7 +6,6 @@
 //! fewer rounds are the beginning of the same world. It is checked after each round, so that a failure takes as few
 //! rounds as possible.
 
-mod checker;
 mod faults;
 mod journal;
 mod mutations;
@@ -152,10 +151,10 @@ impl Campaign {
     }
 
     fn live_round(&self, world: &mut World, seed: u64) {
-        let before = world.checker.counts.clone();
+        let before = world.history.counts.clone();
         let (outcomes, found) = world.round();
         let mut tally = self.tally.lock().expect("tally");
-        tally.add(&outcomes, &before, &world.checker.counts, found.len() as u64);
+        tally.add(&outcomes, &before, &world.history.counts, found.len() as u64);
         drop(tally);
         assert!(found.is_empty(), "world {seed}: {} findings, the first:\n{}", found.len(), first_of(&found));
     }

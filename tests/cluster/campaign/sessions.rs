@@ -10,11 +10,11 @@ use std::time::Duration;
 use fastrand::Rng;
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Error, NoTls, Row};
-use promises::{Kind, Run};
+use promises::{Answer, Kind, Record, Run};
 
-use crate::campaign::journal::{Answer, Record, ServerNumber, Writer};
+use crate::campaign::journal::Writer;
 use crate::clients::brief;
-use crate::moment::Moment;
+use crate::moment::{Moment, now};
 use crate::server::Server;
 
 /// The table that clients insert into.
@@ -64,7 +64,7 @@ impl Journals {
     }
 
     /// Writes down ids that a server has minted since a moment and given to no client, in the order of the ids.
-    pub fn note_minted(&self, server: ServerNumber, since: Moment, shards: (u16, u16), ids: &[i64]) {
+    pub fn note_minted(&self, server: usize, since: Moment, shards: (u16, u16), ids: &[i64]) {
         self.create().write(&Record {
             session: self.sessions.fetch_add(1, Ordering::Relaxed),
             server,
@@ -72,7 +72,7 @@ impl Journals {
             shards,
             heard: since,
             called: since,
-            answered: Moment::now(),
+            answered: now(),
             answer: Answer::Ids(Run::of(ids, Kind::Plain)),
         });
     }
@@ -81,7 +81,7 @@ impl Journals {
 /// What a client talks to.
 #[derive(Clone)]
 struct Target {
-    server: ServerNumber,
+    server: usize,
     address: String,
 }
 
@@ -127,7 +127,7 @@ impl Sessions {
                 file: journals.create(),
                 session: 0,
                 server: 0,
-                heard: Moment::now(),
+                heard: now(),
                 followed: i64::MIN,
             };
             thread::spawn(move || client.live())
@@ -204,7 +204,7 @@ struct Session {
     journals: Journals,
     file: Writer,
     session: u64,
-    server: ServerNumber,
+    server: usize,
     heard: Moment,
     /// The horizon that the client has read up to.
     followed: i64,
@@ -216,11 +216,11 @@ impl Session {
             let target = self.group.target.lock().expect("target").clone();
             self.session = self.journals.sessions.fetch_add(1, Ordering::Relaxed);
             self.server = target.server;
-            let called = Moment::now();
+            let called = now();
             self.heard = called;
             match Client::connect(&target.address, NoTls) {
                 Ok(mut client) => {
-                    self.heard = Moment::now();
+                    self.heard = now();
                     while self.goes_on() && !client.is_closed() {
                         self.work(&mut client);
                         let pace = match self.work {
@@ -256,7 +256,7 @@ impl Session {
         match self.work {
             Work::Mint => self.mint(client),
             Work::MintForLong => {
-                let called = Moment::now();
+                let called = now();
                 if let Err(error) = self.mint_for_long(client, called) {
                     self.refused("a long statement", called, &error);
                 }
@@ -327,9 +327,10 @@ impl Session {
             9 => self.transaction(client, "COMMIT"),
             10..=12 => {
                 let sql = "INSERT INTO rows DEFAULT VALUES RETURNING id";
-                let called = Moment::now();
-                let answer =
-                    client.query_typed(sql, &[]).map(|rows| Answer::Committed(runs(&rows, Kind::Plain)));
+                let called = now();
+                let answer = client
+                    .query_typed(sql, &[])
+                    .map(|rows| Answer::InsertedAndCommitted(runs(&rows, Kind::Plain)));
                 self.note(client, sql, called, (SHARD_OF_ROWS, 1), answer);
             }
             _ => self.ids(client, &single, (shard, 1), Kind::Plain),
@@ -346,7 +347,7 @@ impl Session {
     }
 
     fn ids(&mut self, client: &mut Client, sql: &str, shards: (u16, u16), kind: Kind) {
-        let called = Moment::now();
+        let called = now();
         let answer = client.query_typed(sql, &[]).map(|rows| Answer::Ids(runs(&rows, kind)));
         self.note(client, sql, called, shards, answer);
     }
@@ -354,7 +355,7 @@ impl Session {
     /// Rows of one transaction, whose ids are known whatever becomes of it.
     fn transaction(&mut self, client: &mut Client, end: &str) {
         let shards = (SHARD_OF_ROWS, 1);
-        let begun = Moment::now();
+        let begun = now();
         let answer = client.batch_execute("BEGIN").map(|()| Answer::Ids(Vec::new()));
         if !self.note(client, "BEGIN", begun, shards, answer) {
             return;
@@ -362,7 +363,7 @@ impl Session {
         let mut all = Vec::new();
         for _ in 0..self.rng.usize(1..4) {
             let sql = "INSERT INTO rows SELECT snowflake_next_id(3) FROM generate_series(1, 2) RETURNING id";
-            let called = Moment::now();
+            let called = now();
             let answer = client.query_typed(sql, &[]).map(|rows| runs(&rows, Kind::Plain));
             let answer = answer.map(|runs| {
                 all.extend(runs.clone());
@@ -372,7 +373,7 @@ impl Session {
                 return;
             }
         }
-        let called = Moment::now();
+        let called = now();
         let answer = client.batch_execute(end);
         let answer = answer.map(|()| match end {
             "COMMIT" => Answer::Committed(all),
@@ -384,7 +385,7 @@ impl Session {
     /// Reads the rows between two horizons.
     fn follow(&mut self, client: &mut Client) {
         let horizon = "SELECT snowflake_safe_horizon()";
-        let called = Moment::now();
+        let called = now();
         let to = match client.query_typed(horizon, &[]) {
             Ok(rows) => rows[0].get(0),
             Err(error) => {
@@ -438,7 +439,7 @@ impl Session {
 
     /// Writes down an answer that came just now.
     fn write(&mut self, statement: &str, called: Moment, shards: (u16, u16), answer: Answer) {
-        let answered = Moment::now();
+        let answered = now();
         let heard = std::mem::replace(&mut self.heard, answered);
         self.file.write(&Record {
             session: self.session,

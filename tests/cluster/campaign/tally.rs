@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use promises::Counts;
 use serde::{Deserialize, Serialize};
 
-use crate::campaign::checker::Counts;
 use crate::campaign::world::Outcome;
 use crate::process::{run, said_by_pg_config, top};
 

@@ -7,15 +7,15 @@ use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
+use promises::{ClockSet, Event, History};
 
-use crate::campaign::checker::Checker;
 use crate::campaign::faults::{self, Fault, Heal, Struck};
-use crate::campaign::journal::{Event, Reader, ServerNumber, Writer};
+use crate::campaign::journal::{Reader, Writer};
 use crate::campaign::mutations::Pair;
 use crate::campaign::sessions::{Journals, ROWS, Sessions, Work};
-use crate::moment::Moment;
+use crate::moment::{Moment, now};
 use crate::server::link::Link;
-use crate::server::{Build, ClockSet, Server};
+use crate::server::{Build, Server};
 
 /// The standbys for which commits of the primary wait: `synchronous_standby_names`.
 pub struct Names {
@@ -84,11 +84,11 @@ pub struct World {
     /// The servers that clients have been sent to, with what their clocks were set to, as far as it is not written
     /// down yet.
     clocks: Vec<ClockLog>,
-    pub checker: Checker,
+    pub history: History,
 }
 
 /// A server's number, its settings of the clock, and how many of these are written down.
-type ClockLog = (ServerNumber, Arc<Mutex<Vec<ClockSet>>>, usize);
+type ClockLog = (usize, Arc<Mutex<Vec<ClockSet>>>, usize);
 
 /// What strikes from a moment on.
 struct Window {
@@ -147,7 +147,7 @@ impl World {
             events: Writer::create(&folder.join("events.jsonl")),
             reader: Reader::new(folder),
             clocks: vec![(primary.number(), primary.clock_log(), 0)],
-            checker: Checker::default(),
+            history: History::default(),
             journals,
             primary,
             rng,
@@ -274,7 +274,7 @@ impl World {
         self.losses += usize::from(!keeps_all);
         self.know(&to);
         let (server, from) = (to.number(), self.primary.number());
-        self.events.write(&Event::Succession { at: Moment::now(), server, from, keeps_all });
+        self.events.write(&Event::Succession { at: now(), server, from, keeps_all });
         std::mem::replace(&mut self.primary, to)
     }
 
@@ -331,7 +331,7 @@ impl World {
     }
 
     fn strike(&mut self, fault: &'static Fault) -> Outcome {
-        let from = Moment::now();
+        let from = now();
         let window =
             self.window.get_or_insert_with(|| Window { from, struck: Vec::new(), allows: Vec::new() });
         window.allows.extend(fault.allows.iter().copied().flatten().map(|&begin| begin.to_owned()));
@@ -355,7 +355,7 @@ impl World {
         while !self.primary.is_steady() {}
         self.primary.until_followed(&names);
         if let Some(Window { from, struck, allows }) = self.window.take() {
-            self.events.write(&Event::Faults { from, to: Moment::now(), struck, allows });
+            self.events.write(&Event::Faults { from, to: now(), struck, allows });
         }
     }
 
@@ -373,9 +373,9 @@ impl World {
             *written = log.len();
         }
         let (records, events) = (self.reader.more("client"), self.reader.more("events"));
-        let found = self.checker.round(records, &events);
+        let broken = self.history.round(records, &events);
         self.clients.release();
-        found
+        broken.into_iter().map(|broken| broken.text).collect()
     }
 
     /// Ends a world in which all was well.

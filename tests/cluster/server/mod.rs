@@ -16,8 +16,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-pub use clock::ClockSet;
 pub use disk::{Trouble, children};
+use promises::ClockSet;
 
 use crate::process::{
     clock_library, command, give_to_servers, house, kill, run, said_by_pg_config, variable,

@@ -5,7 +5,7 @@ use postgres::{Client, NoTls, Row};
 
 use super::{CUT, Fault, Refusals, Struck, always};
 use crate::campaign::world::World;
-use crate::moment::Moment;
+use crate::moment::now;
 use crate::server::Build;
 
 pub const FAULTS: &[Fault] = &[
@@ -82,7 +82,7 @@ fn accept(world: &World) {
 fn recreate(world: &mut World) -> Struck {
     const SHARD: u16 = 940;
     let times = world.rng.usize(1..4);
-    let since = Moment::now();
+    let since = now();
     world.primary.eventually(|client| {
         client.batch_execute("DROP DATABASE IF EXISTS beside")?;
         client.batch_execute("CREATE DATABASE beside")

@@ -1,7 +1,8 @@
 //! idgen's settings changed while statements run.
 
+use promises::Event;
+
 use super::{Fault, NOT_ALLOWED, Refusals, Struck, always};
-use crate::campaign::journal::Event;
 use crate::campaign::world::World;
 
 pub const FAULTS: &[Fault] = &[

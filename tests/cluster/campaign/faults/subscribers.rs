@@ -4,7 +4,7 @@ use super::crash::downtime_step;
 use super::{CUT, Fault, NOT_ALLOWED, Struck};
 use crate::campaign::sessions::{SHARDS_APART, Work};
 use crate::campaign::world::World;
-use crate::moment::Moment;
+use crate::moment::now;
 use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[Fault {
@@ -29,7 +29,7 @@ const SETTINGS: &[&str] = &[
 fn subscribe(world: &mut World) -> Struck {
     let end = ["lives on", "is killed", "is shut down at once"][world.rng.usize(0..3)];
     let (step, anew) = (downtime_step(world), world.rng.bool());
-    let since = Moment::now();
+    let since = now();
     let subscriber = start(&world.primary);
     let client = world.start_on(&subscriber, Work::MintApart);
     world.primary.eventually(|client| {
