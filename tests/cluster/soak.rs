@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use postgres::Client;
 use postgres::error::DbError;
+use promises::{Caller, Judge, Kind};
 
 use crate::process::{command, number_variable, run};
 use crate::server::Server;
@@ -535,41 +536,11 @@ impl Session {
     }
 }
 
-/// The ids of one layout, by period. Those of a period are not before its clock, so only those that were ahead of
-/// the clock at its end could occur again in the next period.
-#[derive(Default)]
-struct Given {
-    count: usize,
-    least: i64,
-    ahead: Vec<i64>,
-}
-
-impl Given {
-    /// Adds the ids of a period, after which the least that may be given is `least`.
-    ///
-    /// # Panics
-    /// Where one has been given twice, or is of an earlier period.
-    fn add(&mut self, ids: &[i64], least: i64) {
-        let mut all = std::mem::take(&mut self.ahead);
-        all.extend(ids);
-        all.sort_unstable();
-        let twice = all.array_windows().find(|[one, next]| one == next);
-        assert_eq!(twice, None, "an id was given twice");
-        assert!(
-            all.first().is_none_or(|first| *first >= self.least),
-            "{:?} is before its period",
-            all.first()
-        );
-        all.retain(|id| *id >= least);
-        (self.ahead, self.least, self.count) = (all, least, self.count + ids.len());
-    }
-}
-
 /// The checks after a period.
 struct Sample {
     seconds: u64,
     rounds: u64,
-    ids: usize,
+    ids: u64,
     /// Of each long-lived session: bytes in use in its memory contexts, and all memory that is its own.
     contexts: Vec<i64>,
     own: Vec<i64>,
@@ -609,8 +580,7 @@ struct Soak {
     server: Server,
     control: Client,
     sessions: Vec<Session>,
-    given: Given,
-    js_given: Given,
+    judge: Judge,
     errors: BTreeMap<String, u64>,
     rounds: u64,
     samples: Vec<Sample>,
@@ -671,8 +641,7 @@ impl Soak {
             server,
             control,
             sessions,
-            given: Given::default(),
-            js_given: Given::default(),
+            judge: Judge::default(),
             errors: BTreeMap::new(),
             rounds: 0,
             samples: Vec::new(),
@@ -710,8 +679,14 @@ impl Soak {
         }
         self.check_counters(&tally);
         let now = number(&mut self.control, "SELECT now_tick FROM idgen_status");
-        self.given.add(&tally.ids, now << 23);
-        self.js_given.add(&tally.js_ids, (now / 1000) << 20);
+        for (mut ids, kind) in [(tally.ids, Kind::Plain), (tally.js_ids, Kind::Js)] {
+            // Those of parallel workers come in no order.
+            ids.sort_unstable();
+            self.judge.session(Caller::default(), &ids, kind);
+        }
+        self.judge.assert_kept();
+        // The ids of a period are not before its clock.
+        self.judge.forget(now as u64);
     }
 
     /// The counters equal what the sessions have counted; then they are reset.
@@ -767,7 +742,7 @@ impl Soak {
         self.samples.push(Sample {
             seconds: start.elapsed().as_secs(),
             rounds: self.rounds,
-            ids: self.given.count + self.js_given.count,
+            ids: self.judge.ids,
             contexts,
             own: self.sessions.iter().map(|session| own_memory(session.pid)).collect(),
             idgen: number(
