@@ -1,5 +1,5 @@
-//! What clients were given and refused, and what became of their servers: one line of JSON each, on disk before the
-//! client asks for more. The judge reads it from there.
+//! The journal of a fleet. Each answer of a client and each event of a server is a line of JSON, which is on disk
+//! before the client continues. The judge reads the journal.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
@@ -38,7 +38,7 @@ impl Reader {
         Reader { folder: folder.to_owned(), read: Default::default() }
     }
 
-    /// The new lines of the files whose name begins with this, in order within each file.
+    /// The new lines of the files whose name begins with `prefix`, in order within each file.
     pub fn more<T: DeserializeOwned>(&mut self, prefix: &str) -> Vec<T> {
         let mut paths: Vec<PathBuf> =
             fs::read_dir(&self.folder).expect("a journal").flatten().map(|entry| entry.path()).collect();

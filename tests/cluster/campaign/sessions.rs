@@ -1,4 +1,4 @@
-//! Clients of a world: they request ids, insert rows and read up to the horizon, with pauses in between, and record
+//! Clients of a fleet: they request ids, insert rows and read up to the horizon, with pauses in between, and record
 //! every result before they continue.
 
 use std::path::{Path, PathBuf};
@@ -19,28 +19,28 @@ use crate::server::Server;
 
 /// The table that clients insert into.
 pub const ROWS: &str = "CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(3))";
-/// The shard of its rows.
+/// The shard of the rows.
 const SHARD_OF_ROWS: u16 = 3;
-/// Shards that all clients mint for, and that the clients mint most of their ids for.
+/// The number of shards that all clients mint for, and of the shards that get most of the ids.
 const SHARDS: u16 = 4;
 const BULK_SHARDS: u16 = 64;
-/// The first of the shards of a server that mints apart from the primary, and how many there are.
+/// The shards of a server that mints apart from the primary: the first one, and their number.
 pub const SHARDS_APART: (u16, u16) = (1000, 4);
 
 /// What a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// It mints, and inserts rows.
+    /// The client mints, and inserts rows.
     Mint,
-    /// It mints in a statement that lasts until it is told to end.
+    /// The client mints in a statement that lasts until the client has to end.
     MintForLong,
-    /// It mints in statements that do nothing else for long.
+    /// The client mints in long statements that do nothing else.
     MintBusily,
-    /// It mints for [`SHARDS_APART`], and asks for ids of a shard of the others, which are refused.
+    /// The client mints for [`SHARDS_APART`], and asks for ids of another shard, which the server refuses.
     MintApart,
-    /// Its backend stops whenever it comes by this point of a renewal.
+    /// The client's backend stops whenever it reaches this point of a renewal.
     StopAt(&'static str),
-    /// It follows the table by the horizon.
+    /// The client follows the table by the horizon.
     Follow,
 }
 
@@ -57,13 +57,13 @@ impl Journals {
         Journals { folder: folder.to_owned(), files: Arc::default(), sessions: Arc::default() }
     }
 
-    /// A file for a client.
+    /// Creates a file for a client.
     fn create(&self) -> Writer {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         Writer::create(&self.folder.join(format!("client-{number}.jsonl")))
     }
 
-    /// Writes down ids that a server has minted since a moment and given to no client, in the order of the ids.
+    /// Records ids that a server has minted since a moment and given to no client, in the order of the ids.
     pub fn note_minted(&self, server: usize, since: Moment, shards: (u16, u16), ids: &[i64]) {
         self.create().write(&Record {
             session: self.sessions.fetch_add(1, Ordering::Relaxed),
@@ -78,7 +78,7 @@ impl Journals {
     }
 }
 
-/// What a client talks to.
+/// The server that clients connect to.
 #[derive(Clone)]
 struct Target {
     server: usize,
@@ -91,7 +91,7 @@ impl Target {
     }
 }
 
-/// The state that the clients of a group share with the world.
+/// The state that the clients of a group share with the fleet.
 struct Group {
     target: Mutex<Target>,
     stop: AtomicBool,
@@ -130,26 +130,26 @@ impl Sessions {
                 heard: now(),
                 followed: i64::MIN,
             };
-            thread::spawn(move || client.live())
+            thread::spawn(move || client.run())
         });
         Sessions { threads: threads.collect(), group }
     }
 
-    /// Sends them to another server, once they are cut off from theirs.
+    /// Sends the clients to another server once they are cut off from theirs.
     pub fn move_to(&self, server: &Server) {
         *self.group.target.lock().expect("target") = Target::of(server);
     }
 
-    /// Waits until they have had so many more answers.
+    /// Waits until the clients have had this many more answers.
     ///
     /// # Panics
-    /// Where that takes over two minutes.
+    /// If that takes over two minutes.
     pub fn wait_for_answers(&self, more: u64) {
         let goal = self.group.answers.load(Ordering::Relaxed) + more;
         self.until("answers", |group| group.answers.load(Ordering::Relaxed) >= goal);
     }
 
-    /// Lets them finish their calls and begin no others, until [`Sessions::release`].
+    /// Lets the clients finish their calls and begin no others until [`Sessions::release`].
     pub fn hold(&self) {
         self.group.hold.store(true, Ordering::SeqCst);
         self.until("an end of the calls", |group| group.held.load(Ordering::SeqCst) == self.threads.len());
@@ -170,18 +170,18 @@ impl Sessions {
         panic!("the clients come to no {what}: {}", self.group.trouble.lock().expect("trouble"));
     }
 
-    /// Tells them to end when their calls do.
+    /// Makes the clients end after their calls.
     pub fn stop(&self) {
         self.group.stop.store(true, Ordering::Relaxed);
         self.group.hold.store(false, Ordering::SeqCst);
     }
 
-    /// Whether all have ended.
+    /// Whether all clients have ended.
     pub fn have_ended(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Ends their work.
+    /// Ends the clients and waits for them.
     pub fn finish(mut self) {
         self.stop();
         for thread in self.threads.drain(..) {
@@ -211,7 +211,7 @@ struct Session {
 }
 
 impl Session {
-    fn live(mut self) {
+    fn run(mut self) {
         while self.goes_on() {
             let target = self.group.target.lock().expect("target").clone();
             self.session = self.journals.sessions.fetch_add(1, Ordering::Relaxed);
@@ -239,7 +239,7 @@ impl Session {
         }
     }
 
-    /// Whether there is more to do; waits while the group is held.
+    /// Whether the client has to continue. Waits while the group is held.
     fn goes_on(&self) -> bool {
         let group = &self.group;
         if group.hold.load(Ordering::SeqCst) {
@@ -286,8 +286,8 @@ impl Session {
         }
     }
 
-    /// A statement that lasts until the client stops, or is cut off. Its ids are known up to that point, because
-    /// rows are so long that the server sends each at once.
+    /// Runs a statement that lasts until the client stops or is cut off. Its ids are known up to that point, because
+    /// the rows are so long that the server sends each one at once.
     fn mint_for_long(&mut self, client: &mut Client, called: Moment) -> Result<(), Error> {
         let sql = "SELECT pg_sleep(0.1), ARRAY(SELECT snowflake_next_id(s) FROM generate_series(0, 15) AS s WHERE n > 0),
                           repeat('-', 8192)
@@ -305,14 +305,14 @@ impl Session {
         Ok(())
     }
 
-    /// A statement or a transaction of a kind that is drawn.
+    /// Runs a statement or a transaction of a random kind.
     fn mint(&mut self, client: &mut Client) {
         let shard = self.rng.u16(..SHARDS);
         let single = format!("SELECT snowflake_next_id({shard})");
         match self.rng.u8(..16) {
             0 => self.spread(client, "n % 16"),
             1 => self.spread(client, "n / 16"),
-            // Most ids come by these: one look at the clock, which takes a while here, serves for all of them.
+            // Most ids come from batches, because one reading of the clock, which is slow here, serves a whole batch.
             2..=5 => {
                 let (shard, count) = (self.rng.u16(..BULK_SHARDS), self.rng.u16(1..32_000));
                 let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, {count}) AS id");
@@ -337,7 +337,7 @@ impl Session {
         }
     }
 
-    /// Many ids of sixteen shards, in one row.
+    /// Requests many ids of sixteen shards in one row.
     fn spread(&mut self, client: &mut Client, which: &str) {
         let first = self.rng.u16(..BULK_SHARDS - 16);
         let sql = format!(
@@ -352,7 +352,7 @@ impl Session {
         self.note(client, sql, called, shards, answer);
     }
 
-    /// Rows of one transaction, whose ids are known whatever becomes of it.
+    /// Inserts rows in one transaction. Their ids are known whatever becomes of the transaction.
     fn transaction(&mut self, client: &mut Client, end: &str) {
         let shards = (SHARD_OF_ROWS, 1);
         let begun = now();
@@ -405,7 +405,7 @@ impl Session {
         }
     }
 
-    /// Writes down what became of a call, and says whether it succeeded.
+    /// Records the result of a call, and returns whether the call succeeded.
     fn note(
         &mut self,
         client: &mut Client,
@@ -437,7 +437,7 @@ impl Session {
         self.write(statement, called, (0, 0), Answer::Refused(brief(error)));
     }
 
-    /// Writes down an answer that came just now.
+    /// Records an answer that has just come.
     fn write(&mut self, statement: &str, called: Moment, shards: (u16, u16), answer: Answer) {
         let answered = now();
         let heard = std::mem::replace(&mut self.heard, answered);
@@ -454,7 +454,7 @@ impl Session {
     }
 }
 
-/// The ids of an answer: each in a row, or all in an array.
+/// The ids of an answer, which has them in rows or in one array.
 fn runs(rows: &[Row], kind: Kind) -> Vec<Run> {
     let ids: Vec<i64> = match rows {
         [row] if *row.columns()[0].type_() == postgres::types::Type::INT8_ARRAY => row.get(0),
