@@ -136,6 +136,9 @@ pub struct Counts {
     pub refusals: BTreeMap<String, u64>,
 }
 
+/// The time of faults, from and to, and how the refusals begin that they explain.
+type Explained<'a> = (u64, u64, &'a [String]);
+
 /// Judges a history, one round after the other. Between two rounds no call is under way.
 #[derive(Default)]
 pub struct History {
@@ -182,7 +185,7 @@ impl History {
 
     /// Takes in what became of the servers: the times of faults with the refusals that they explain, and up to when
     /// acknowledged rows and horizons may be lost, because a server took over that lacks them.
-    fn take_in<'a>(&mut self, events: &'a [Event]) -> (Vec<(u64, u64, &'a [String])>, Option<Moment>) {
+    fn take_in<'a>(&mut self, events: &'a [Event]) -> (Vec<Explained<'a>>, Option<Moment>) {
         let (mut faults, mut lost_until) = (Vec::new(), None);
         for event in events {
             match event {

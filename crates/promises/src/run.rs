@@ -62,7 +62,7 @@ impl Slot {
 
     /// The first position of the unit of time of a millisecond.
     pub fn first_of(self, ms: u64) -> u64 {
-        ms / self.kind.unit_ms() << self.kind.layout().0
+        (ms / self.kind.unit_ms()) << self.kind.layout().0
     }
 }
 

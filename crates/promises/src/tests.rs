@@ -246,7 +246,7 @@ fn disorder_over_sessions_is_found() {
 /// Promise 2: ids for JavaScript are in strict order, also when the clock is set.
 #[test]
 fn disorder_of_ids_for_javascript_is_found() {
-    let js = |sequence| [Run { slot: JS, start: BEGIN_MS / 1000 << 12 | sequence, count: 1 }];
+    let js = |sequence| [Run { slot: JS, start: (BEGIN_MS / 1000) << 12 | sequence, count: 1 }];
     let mut calls = [ids(1, 10, 11, &js(4)), ids(2, 11, 12, &js(3))];
     assert_found(&calls, &[], None);
     calls[1].called.us += 1;
