@@ -1,6 +1,7 @@
 //! The promises about ids, horizons and waiting.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::order::{Bound, Order};
 use crate::seen::Seen;
@@ -110,6 +111,13 @@ impl Judge {
         self.broken.push(Broken { promise, text });
     }
 
+    /// Reports ids that lie where they should not.
+    #[cold]
+    fn report(&mut self, promise: Promise, what: &str, run: Run, by: Caller, than: fmt::Arguments) {
+        let [first, last] = [run.start, run.end() - 1].map(|position| shown(run.slot, position));
+        self.fail(promise, format!("{what}: {first} to {last} of {by}, {than}"));
+    }
+
     fn server(&mut self, number: usize) -> &mut Server {
         entry(&mut self.servers, number)
     }
@@ -160,43 +168,33 @@ impl Judge {
         self.latest_ms = self.latest_ms.max(last_ms + slot.kind.unit_ms() - 1);
         let (first, count) = call.shards;
         if slot.kind != call.slot.kind || !(first..first + count).contains(&slot.shard) {
-            let id = shown(slot, start);
-            let text = format!("of another shard: {id} is not of the {count} from {first} on: {by}");
-            self.fail(Promise::Shard, text);
+            let than = format_args!("not of the {count} from {first} on");
+            self.report(Promise::Shard, "of another shard", run, by, than);
         }
         self.take(run, by, Some(call));
-        let before = session.last.insert(slot, (end, by)).filter(|(last, _)| start < *last);
-        if let Some((last, before)) = before {
-            let (id, last) = (shown(slot, start), shown(slot, last - 1));
-            let text = format!("out of order in a session: {id} of {by} comes after {last} of {before}");
-            self.fail(Promise::SessionOrder, text);
+        if let Some((last, before)) = session.last.insert(slot, (end, by))
+            && start < last
+        {
+            let than = format_args!("after {} of {before}", shown(slot, last - 1));
+            self.report(Promise::SessionOrder, "out of order in a session", run, by, than);
         }
-        if start < call.bound.least {
-            let last = shown(slot, call.bound.least - 1);
-            let text =
-                format!("out of order: {} of {by} is below {last} of {}", shown(slot, start), call.bound.by);
-            self.fail(Promise::Order, text);
+        let Bound { least, by: before } = call.bound;
+        if start < least {
+            let than = format_args!("below {} of {before}", shown(slot, least - 1));
+            self.report(Promise::Order, "out of order", run, by, than);
         } else if start < call.passed.0 && allowed_ahead.is_none_or(|ahead| ahead >= call.passed.1) {
-            let past = shown(slot, call.passed.0 - 1);
-            let text = format!(
-                "out of order: {} of {by} is below {past}, which was passed over",
-                shown(slot, start)
-            );
-            self.fail(Promise::Order, text);
+            let than = format_args!("below {}, which was passed over", shown(slot, call.passed.0 - 1));
+            self.report(Promise::Order, "out of order", run, by, than);
         }
         if slot.ms(start) + slot.kind.unit_ms() <= call.earliest {
-            let text =
-                format!("before its call: {}, and {} is the least: {by}", shown(slot, start), call.earliest);
-            self.fail(Promise::Time, text);
+            self.report(Promise::Time, "before its call", run, by, format_args!("below {}", call.earliest));
         }
         if last_ms > latest {
-            let text = format!("too far ahead: {}, and {latest} is the most: {by}", shown(slot, end - 1));
-            self.fail(Promise::Time, text);
+            self.report(Promise::Time, "too far ahead", run, by, format_args!("above {latest}"));
         }
         if slot.kind == Kind::Plain && slot.id(start) < call.horizon {
-            let (horizon, id) = (call.horizon, shown(slot, start));
-            let text = format!("below a horizon of {horizon} that was given before its call: {id} of {by}");
-            self.fail(Promise::Settled, text);
+            let than = format_args!("below {}", call.horizon);
+            self.report(Promise::Settled, "below a horizon that was given before its call", run, by, than);
         }
     }
 
@@ -208,8 +206,7 @@ impl Judge {
         let least = seen.least;
         let found = seen.add(start, end, by);
         if start < least {
-            let text = format!("before its period: {} of {by}", shown(slot, start));
-            self.fail(Promise::Time, text);
+            self.report(Promise::Time, "before its period", run, by, format_args!("below {least}"));
         }
         let mut excused = false;
         if let Some(call) = call {
@@ -224,12 +221,8 @@ impl Judge {
             excused = call.losses < losses && call.earliest <= lost_ms && last_ms <= lost_ms;
         }
         if let Some((from, to, other)) = found.filter(|_| !excused) {
-            let (first, last) = (shown(slot, from), shown(slot, to - 1));
-            let text = format!(
-                "repeated: {} ids from {first} to {last}: once by {other}, and again by {by}",
-                to - from
-            );
-            self.fail(Promise::NoIdTwice, text);
+            let run = Run { start: from, count: to - from, ..run };
+            self.report(Promise::NoIdTwice, "repeated", run, by, format_args!("and before of {other}"));
         }
     }
 
@@ -327,7 +320,8 @@ impl Judge {
         }
     }
 
-    /// A server's clock was set back, or may have been.
+    /// A server's clock was set back to a millisecond. With 0, ids are in no order with those of earlier calls, as after
+    /// a change of `idgen.max_ahead`.
     pub fn set_back(&mut self, server: usize, ms: u64) {
         self.server(server).orders().for_each(|order| order.set_back(ms));
     }
@@ -339,11 +333,6 @@ impl Judge {
             call.bound = self.server(server).state(call.slot).order.earlier;
             call.passed = (0, 0);
         }
-    }
-
-    /// Ids are in order over sessions from now on, but not with those before.
-    pub fn mixed_no_more(&mut self, server: usize) {
-        self.server(server).orders().for_each(Order::forget);
     }
 
     /// A server begins its next incarnation with all that it had.

@@ -2,9 +2,6 @@
 
 use crate::Caller;
 
-/// How many milliseconds are remembered at most.
-const STEPS: usize = 10_000;
-
 /// A position that later ids may not be below, and the call whose last id is before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bound {
@@ -48,19 +45,11 @@ impl Order {
                 self.steps.push((ms, next));
             }
         }
-        if self.steps.len() > STEPS {
-            self.steps.drain(..STEPS / 2);
-        }
     }
 
-    /// The clock was set to this.
+    /// The clock was set to this, and shows what comes after for the second time.
     pub fn set_back(&mut self, ms: u64) {
         while self.steps.pop_if(|(ended, _)| *ended >= ms).is_some() {}
-    }
-
-    /// Calls that have ended count no longer, except that ids stay above what is left by earlier incarnations.
-    pub fn forget(&mut self) {
-        self.steps.clear();
     }
 
     fn left(&self) -> Bound {

@@ -130,7 +130,10 @@ fn a_repeated_id_is_found() {
         let found = history.round(vec![on(2, ids(2, 10, 20, &[again]))], &[]);
         assert_broken(&found, REPEATED);
         let text = &found[0].text;
-        assert!(text.contains("once by session 1 on server 1, 10000 to 20000 us, and again by"), "{text}");
+        assert!(
+            text.contains("of session 2 on server 2, 10000 to 20000 us, and before of session 1"),
+            "{text}"
+        );
     }
     let others = on(2, ids(2, 10, 20, &[run(11, 1023, 1), run(12, 8, 1)]));
     assert_found(&[given, others], &[], None);
@@ -274,7 +277,7 @@ fn disorder_is_judged_by_settings_and_restarts() {
         (NOTHING, 1, 10, Sequence::Sorted, None),
         (NOTHING, 1, 11, Sequence::Sorted, DISORDER),
         (NOTHING, 1, 11, Sequence::Mixed, None),
-        (|judge| judge.mixed_no_more(1), 1, 11, Sequence::Sorted, None),
+        (|judge| judge.set_back(1, 0), 1, 11, Sequence::Sorted, None),
         (|judge| judge.set_back(1, 8), 1, 9, Sequence::Sorted, None),
         (|judge| judge.restarted(1), 1, 10, Sequence::Relived, DISORDER),
         (|judge| judge.takes_over(2, 1), 2, 10, Sequence::Relived, DISORDER),

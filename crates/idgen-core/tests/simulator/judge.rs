@@ -37,7 +37,7 @@ impl Call {
 }
 
 pub struct Judge {
-    promises: RefCell<promises::Judge>,
+    pub promises: RefCell<promises::Judge>,
     pub calls: Cell<u64>,
     pub refused: Cell<u64>,
     pub horizons: Cell<u64>,
@@ -61,27 +61,9 @@ impl Judge {
         }
     }
 
-    /// The number of ids, and the last millisecond of all.
-    pub fn given(&self) -> (u64, u64) {
-        let promises = self.promises.borrow();
-        (promises.ids, promises.latest_ms)
-    }
-
     /// The order of ids across the backends of a host is judged from now on.
     pub fn forget_order(&self, host: &Host) {
-        self.promises.borrow_mut().mixed_no_more(host.index);
-    }
-
-    pub fn restarted(&self, host: &Host) {
-        self.promises.borrow_mut().restarted(host.index);
-    }
-
-    pub fn takes_over(&self, host: &Host, from: &Host) {
-        self.promises.borrow_mut().takes_over(host.index, from.index);
-    }
-
-    pub fn takes_over_with_loss(&self, host: &Host, from: &Host, lost_ms: u64) {
-        self.promises.borrow_mut().takes_over_with_loss(host.index, from.index, lost_ms);
+        self.promises.borrow_mut().set_back(host.index, 0);
     }
 
     /// A host's clock was set back.

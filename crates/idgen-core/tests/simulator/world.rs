@@ -100,7 +100,7 @@ pub fn live_through(plan: &Plan, only: Option<Promise>, trace: bool) -> Outcome 
     let judge = &world.judge;
     Outcome {
         failure: judge.failure.take(),
-        ids: judge.given().0,
+        ids: judge.promises.borrow().ids,
         calls: judge.calls.get(),
         refused: judge.refused.get(),
         horizons: judge.horizons.get(),
@@ -524,7 +524,7 @@ impl Living {
         let file = host.file.borrow().clone();
         host.senders.borrow_mut().fill(file.clone());
         *host.checkpointer.borrow_mut() = file;
-        world.judge.restarted(host);
+        world.judge.promises.borrow_mut().restarted(host.index);
         let life = host.life.get();
         world.soon(3 * MS, Item::Checkpointer { host: host.index, life });
         self.begin(host);
@@ -812,7 +812,7 @@ impl Living {
             world.after(wait, Item::Rejoin { host: other.index });
         }
         if synchronous {
-            world.judge.takes_over(standby, primary);
+            world.judge.promises.borrow_mut().takes_over(standby.index, primary.index);
         } else {
             self.lose(standby, primary);
         }
@@ -828,8 +828,9 @@ impl Living {
     /// A server begins that knows less than was issued. Its clock has to have passed that.
     fn lose(&self, host: &Host, from: &Host) {
         let world = &self.world;
-        let (_, issued) = world.judge.given();
-        world.judge.takes_over_with_loss(host, from, issued);
+        let mut promises = world.judge.promises.borrow_mut();
+        let issued = promises.latest_ms;
+        promises.takes_over_with_loss(host.index, from.index, issued);
         if issued >= host.wal.borrow().durable {
             world.lost.set(world.lost.get().max(issued));
         }
