@@ -216,9 +216,11 @@ impl Judge {
             let (first, last) = given.unwrap_or((start, end));
             *given = Some((first.min(start), last.max(end)));
             // A server that does not know of all ids repeats none in a call that begins when its clock has passed
-            // them. One that began on the standby may have read the clock before.
-            let last_ms = found.map_or(0, |(_, to, _)| slot.ms(to - 1));
-            excused = call.losses < losses && call.earliest <= lost_ms && last_ms <= lost_ms;
+            // them. A call that began on the standby may have read the clock before.
+            excused = found.is_some_and(|(_, to, other)| {
+                let early = call.losses < losses && call.earliest <= lost_ms;
+                early && slot.ms(to - 1) <= lost_ms && other.server != by.server
+            });
         }
         if let Some((from, to, other)) = found.filter(|_| !excused) {
             let run = Run { start: from, count: to - from, ..run };

@@ -15,30 +15,37 @@ pub(crate) struct Seen {
 impl Seen {
     /// Adds positions. If some of them were given before, says which, and to whom.
     pub fn add(&mut self, start: u64, end: u64, by: Caller) -> Option<(u64, u64, Caller)> {
-        if let Some((from, (to, last))) = self.runs.range_mut(..end).next_back() {
+        if let Some((_, (to, last))) = self.runs.range_mut(..end).next_back() {
             if *to == start && (last.session, last.server) == (by.session, by.server) {
                 (*to, last.ended_us) = (end, by.ended_us);
                 return None;
             } else if *to > start {
-                let found = ((*from).max(start), (*to).min(end), *last);
-                return Some(self.unite(start, end, found));
+                return self.replace(start, end, by);
             }
         }
         self.runs.insert(start, (end, by));
         None
     }
 
-    /// Adds positions that overlap others.
+    /// Adds positions some of which were given before, and which now belong to the last call.
     #[cold]
-    fn unite(&mut self, start: u64, mut end: u64, mut found: (u64, u64, Caller)) -> (u64, u64, Caller) {
-        let mut first = start;
-        let before = |(_, run): &(&u64, &(u64, Caller))| run.0 > start;
-        while let Some((&from, &(to, by))) = self.runs.range(..end).next_back().filter(before) {
+    fn replace(&mut self, start: u64, end: u64, by: Caller) -> Option<(u64, u64, Caller)> {
+        let (mut last, mut found) = (start, None);
+        let overlaps = |(_, run): &(&u64, &(u64, Caller))| run.0 > start;
+        while let Some((&from, &(to, other))) = self.runs.range(..end).next_back().filter(overlaps) {
             self.runs.remove(&from);
-            (first, end) = (first.min(from), end.max(to));
-            (found.0, found.2) = (from.max(start), by);
+            if to > end {
+                self.runs.insert(end, (to, other));
+            }
+            if from < start {
+                self.runs.insert(from, (start, other));
+            }
+            last = last.max(to.min(end));
+            // Of several calls, one of the same server is the one to show.
+            let same = found.filter(|(_, _, shown): &(_, _, Caller)| shown.server == by.server);
+            found = Some((from.max(start), last, same.map_or(other, |(_, _, shown)| shown)));
         }
-        self.runs.insert(first, (end, found.2));
+        self.runs.insert(start, (end, by));
         found
     }
 

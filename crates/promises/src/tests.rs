@@ -179,13 +179,21 @@ fn only_a_call_from_before_an_asynchronous_promotion_may_repeat_an_id() {
         (true, 54, 59, REPEATED),
     ] {
         let mut judge = Judge::default();
-        judge.session(Caller { server: 1, ..Caller::default() }, &[id(57, 0), id(59, 0)], Kind::Plain);
+        judge.session(
+            Caller { server: 1, ..Caller::default() },
+            &[id(57, 0), id(57, 1), id(59, 0)],
+            Kind::Plain,
+        );
         let begin = |judge: &mut Judge| judge.begin(2, SLOT, clock_ms, BEGIN_MS + clock_ms, Sequence::Sorted);
         let early = begin(&mut judge);
         judge.takes_over_with_loss(2, 1, BEGIN_MS + 57);
         let call = if before { early } else { begin(&mut judge) };
-        judge.take(run(ms, 0, 1), Caller { server: 2, ..Caller::default() }, Some(&call));
+        let by = Caller { server: 2, ..Caller::default() };
+        judge.take(run(ms, 0, 1), by, Some(&call));
         assert_judged(&mut judge, expected);
+        // The server itself gives no id twice.
+        judge.take(run(ms, 0, 1), by, Some(&call));
+        assert_judged(&mut judge, REPEATED);
     }
 }
 
