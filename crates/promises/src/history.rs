@@ -55,14 +55,7 @@ pub enum Answer {
     /// The call has inserted rows and committed them.
     InsertedAndCommitted(Vec<Run>),
     /// A horizon, and the rows from the one before up to it that were read afterwards.
-    Horizon {
-        /// The horizon before.
-        from: i64,
-        /// The horizon.
-        to: i64,
-        /// The rows.
-        rows: Vec<i64>,
-    },
+    Horizon { from: i64, to: i64, rows: Vec<i64> },
     /// SQLSTATE and message; "lost" if the connection broke.
     Refused(String),
 }
@@ -80,21 +73,15 @@ impl Answer {
 /// An answered call of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The connection.
     pub session: u64,
-    /// The number of the server.
     pub server: usize,
-    /// The statement.
     pub statement: String,
     /// The first of the shards that it mints for, and how many there are.
     pub shards: (u16, u16),
     /// When the connection was last heard of before the call.
     pub heard: Moment,
-    /// When the call began.
     pub called: Moment,
-    /// When the client had the answer.
     pub answered: Moment,
-    /// The answer.
     pub answer: Answer,
 }
 
@@ -107,7 +94,6 @@ impl Record {
 
 /// What became of the servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub enum Event {
     /// A server's clock was set.
     Clock { server: usize, set: ClockSet },
@@ -126,13 +112,10 @@ pub enum Event {
 /// What has been counted.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Ids.
     pub ids: u64,
-    /// Calls.
     pub calls: u64,
-    /// Horizons.
     pub horizons: u64,
-    /// Refusals, by their text.
+    /// By their text.
     pub refusals: BTreeMap<String, u64>,
 }
 

@@ -29,7 +29,6 @@ pub enum Sequence {
 /// A call under way for a slot, with what holds for its ids.
 #[derive(Clone, Copy, Debug)]
 pub struct Open {
-    /// The slot.
     pub slot: Slot,
     /// The first of the shards that were asked for, and how many there are.
     pub shards: (u16, u16),
@@ -95,7 +94,6 @@ fn shown(slot: Slot, position: u64) -> String {
 pub struct Judge {
     /// What is broken, until somebody takes it.
     pub broken: Vec<Broken>,
-    /// The number of ids.
     pub ids: u64,
     /// The last millisecond of all ids, since the epoch.
     pub latest_ms: u64,

@@ -4,6 +4,7 @@
 //! Whoever sees a call begin and end tells [`Judge`] of both ([`Judge::begin`], [`Judge::given`], [`Judge::ended`]), as
 //! the simulator does. Whoever keeps a journal of them gives it to [`History`], as the campaign does.
 #![forbid(unsafe_code)]
+#![allow(missing_docs)] // The tests are the only users, and most names say enough.
 
 mod history;
 mod judge;
@@ -54,22 +55,16 @@ pub enum Promise {
 /// A promise that is broken, and the calls that show it.
 #[derive(Clone, Debug)]
 pub struct Broken {
-    /// The promise.
     pub promise: Promise,
-    /// What has happened.
     pub text: String,
 }
 
 /// Who made a call, and when, in microseconds from any moment on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// The number of the server.
     pub server: usize,
-    /// The number of the session.
     pub session: u64,
-    /// The client begins.
     pub begun_us: u64,
-    /// The client has the answer.
     pub ended_us: u64,
 }
 

@@ -32,9 +32,7 @@ impl Kind {
 /// A shard, and the kind of its ids: each kind has positions of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {
-    /// The kind.
     pub kind: Kind,
-    /// The number of the shard.
     pub shard: u16,
 }
 
@@ -69,11 +67,8 @@ impl Slot {
 /// Positions of a slot, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// The slot.
     pub slot: Slot,
-    /// The first position.
     pub start: u64,
-    /// The number of positions.
     pub count: u64,
 }
 
@@ -107,7 +102,6 @@ impl Run {
         self.start + self.count
     }
 
-    /// Its ids.
     pub fn ids(self) -> impl Iterator<Item = i64> {
         (self.start..self.end()).map(move |position| self.slot.id(position))
     }
