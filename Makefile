@@ -80,8 +80,8 @@ matrix: setup ## run every test on each supported PostgreSQL; VERSIONS="17 18" f
 upgrades: setup ## test pg_upgrade from this PostgreSQL to newer ones, which are fetched; VERSIONS=18 for one
 	scripts/test upgrades $(VERSIONS)
 
-faults: setup ## run random crashes, clock steps, failovers and more: MINUTES=60 ROUNDS=... WORLDS=12 SEED=... TALLY=...
-	MINUTES=$(MINUTES) ROUNDS=$(ROUNDS) WORLDS=$(WORLDS) SEED=$(SEED) TALLY=$(TALLY) scripts/test faults
+faults: setup ## run random crashes, clock steps, failovers and more: MINUTES=60 ROUNDS=... FLEETS=12 SEED=... TALLY=...
+	MINUTES=$(MINUTES) ROUNDS=$(ROUNDS) FLEETS=$(FLEETS) SEED=$(SEED) TALLY=$(TALLY) scripts/test faults
 
 mutations: setup ## check that the faults find programs that are wrong: FAULT=... MUTATION=... SEED=...
 	FAULT="$(FAULT)" MUTATION="$(MUTATION)" SEED=$(SEED) scripts/test mutations

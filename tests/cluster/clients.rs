@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use postgres::{Client, NoTls};
+use promises::{Caller, Judge, Kind};
 
 use crate::process::house;
 use crate::server::{Server, Sql};
@@ -24,7 +25,8 @@ pub const ROWS: &str = "CREATE TABLE rows (
 /// Every id that clients were given in a test, over all servers and all of their runs.
 #[derive(Default)]
 pub struct Ledger {
-    ids: HashSet<i64>,
+    judge: Judge,
+    sessions: u64,
     /// Errors by SQLSTATE and the beginning of the message; "lost" if the connection broke.
     pub errors: BTreeMap<String, usize>,
 }
@@ -41,12 +43,12 @@ struct Report {
 impl Ledger {
     /// How many ids were given out.
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.judge.ids as usize
     }
 
-    /// The ids that were given out.
-    pub fn ids(&self) -> &HashSet<i64> {
-        &self.ids
+    /// The ids that were given out, except those for JavaScript.
+    pub fn ids(&self) -> HashSet<i64> {
+        self.judge.ids(Kind::Plain).collect()
     }
 
     /// How often calls failed because the clock was behind, or had leapt.
@@ -60,13 +62,13 @@ impl Ledger {
     /// # Panics
     /// Where an id is there twice, or the ids of a shard do not increase.
     pub fn add(&mut self, session: &[i64]) {
-        let mut last = BTreeMap::new();
-        for id in session {
-            assert!(*id > 0 && self.ids.insert(*id), "{id} was given out twice");
-            let js = *id < 1 << 53;
-            let before = last.insert((js, if js { id >> 12 & 255 } else { id >> 10 & 8191 }), *id);
-            assert!(before < Some(*id), "{id} comes after {before:?} in a session");
-        }
+        assert!(session.iter().all(|id| *id > 0), "an id below 1");
+        self.sessions += 1;
+        let by = Caller { session: self.sessions, ..Caller::default() };
+        let (js_ids, ids): (Session, Session) = session.iter().partition(|id| **id < 1 << 53);
+        self.judge.session(by, &ids, Kind::Plain);
+        self.judge.session(by, &js_ids, Kind::Js);
+        self.judge.assert_kept();
     }
 
     /// Checks that every row that [`Clients::start_inserting`] has committed is there, and that each promoted
@@ -78,7 +80,7 @@ impl Ledger {
         println!("{} ids, refused: {:?}", self.len(), self.errors);
         let rows = client.query("SELECT id FROM rows", &[]).expect("rows");
         let rows: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
-        assert!(self.ids.is_subset(&rows), "a row is lost");
+        assert!(self.ids().is_subset(&rows), "a row is lost");
         let sorted = "SELECT count(*), bool_and((lowest > previous) IS NOT FALSE)
                       FROM (SELECT min(id) AS lowest, lag(max(id)) OVER (ORDER BY timeline) AS previous
                             FROM rows GROUP BY timeline) AS timelines";

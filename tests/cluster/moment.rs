@@ -1,28 +1,17 @@
-//! Moments, by the true clock and by a clock that cannot be set.
+//! Moments, and waiting for a condition.
 
 use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
+pub use promises::Moment;
 
-/// A moment of this process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Moment {
-    /// Microseconds since the first moment, which setting the clock does not move.
-    pub us: u64,
-    /// Microseconds since 1970, by the true clock: servers show theirs as so much more or less.
-    pub unix_us: i64,
-}
-
-impl Moment {
-    /// This one.
-    pub fn now() -> Moment {
-        static FIRST: OnceLock<Instant> = OnceLock::new();
-        let us = FIRST.get_or_init(Instant::now).elapsed().as_micros() as u64;
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
-        Moment { us, unix_us: unix.as_micros() as i64 }
-    }
+/// This moment of this process, by the true clock and by one that setting the clock does not move.
+pub fn now() -> Moment {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let us = FIRST.get_or_init(Instant::now).elapsed().as_micros() as u64;
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
+    Moment { us, unix_us: unix.as_micros() as i64 }
 }
 
 /// A condition that is reached within this many seconds.

@@ -297,11 +297,11 @@ fn readers_of_views_are_waited_for() {
 fn a_register_that_is_rolled_back_repeats_nothing() {
     let server = Server::start_portable(&[]);
     let mut client = server.connect();
-    let mut ids = std::collections::HashSet::new();
+    let mut ledger = Ledger::default();
     let mut mint = |client: &mut postgres::Transaction| {
         client.batch_execute("SELECT snowflake_advance(2000, 0)")?;
         let rows = client.query("SELECT snowflake_next_ids(2000, 100000)", &[])?;
-        assert!(rows.iter().all(|row| ids.insert(row.get::<_, i64>(0))), "an id was minted twice");
+        ledger.add(&rows.iter().map(|row| row.get(0)).collect::<Vec<i64>>());
         Ok::<(), postgres::Error>(())
     };
     let first = mint(&mut client.transaction().unwrap());

@@ -67,10 +67,10 @@ fn a_router_over_the_shards_of_two_servers() {
         clients.finish(&mut ledger);
     }
     println!("{} ids, refused: {:?}", ledger.len(), ledger.errors);
-    assert_eq!(&all_ids(&router), ledger.ids());
+    assert_eq!(all_ids(&router), ledger.ids());
     for (server, shard) in [(&one, 1), (&two, 2), (&two, 3), (&two, 4)] {
         let there = ids(&mut server.connect(), &format!("SELECT id FROM shard{shard}.users")).unwrap();
-        let told: HashSet<_> = ledger.ids().iter().copied().filter(|id| id >> 10 & 8191 == shard).collect();
+        let told: HashSet<_> = ledger.ids().into_iter().filter(|id| id >> 10 & 8191 == shard).collect();
         assert_eq!(there.into_iter().collect::<HashSet<_>>(), told, "shard {shard}");
     }
 
@@ -79,7 +79,7 @@ fn a_router_over_the_shards_of_two_servers() {
         let lines = client.query(&format!("EXPLAIN (VERBOSE, COSTS OFF) {query}"), &[]).unwrap();
         lines.iter().map(|row| row.get::<_, String>(0) + "\n").collect()
     };
-    let id = ledger.ids().iter().next().unwrap();
+    let id = ledger.ids().into_iter().next().unwrap();
     let by_id = plan(&format!("SELECT * FROM users WHERE id = {id} AND shard_of(id) = shard_of({id})"));
     assert_eq!(by_id.matches("Remote SQL").count(), 1, "{by_id}");
     assert!(by_id.contains("shard_of(id) = "), "{by_id}");
@@ -402,7 +402,7 @@ fn shards_of_citus() {
     client.run("ALTER TABLE source ADD COLUMN id bigint DEFAULT snowflake_next_id()");
 
     let users = "SELECT id FROM insta5.users UNION ALL SELECT id FROM insta6.users WHERE name = 'Ada'";
-    assert_eq!(&ids(&mut client, users).unwrap().into_iter().collect::<HashSet<_>>(), ledger.ids());
+    assert_eq!(ids(&mut client, users).unwrap().into_iter().collect::<HashSet<_>>(), ledger.ids());
     let all = ["events", "source", "insta6.users"]
         .map(|table| format!("SELECT id FROM {table}"))
         .join(" UNION ALL ");

@@ -1,5 +1,5 @@
-//! A mixed load on every function and view of idgen, for a given time: `make soak MINUTES=…`. After each period,
-//! when all sessions are idle, it checks what long-lived sessions could wear out: their memory, shared memory, the
+//! A mixed load on every function and view of idgen for a given time: `make soak MINUTES=…`. After each period, when
+//! all sessions are idle, the soak checks what a long time could wear out: the memory of the sessions, shared memory, the
 //! counters, the ids and the log.
 
 use std::collections::BTreeMap;
@@ -12,15 +12,16 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use postgres::Client;
 use postgres::error::DbError;
+use promises::{Caller, Judge, Kind};
 
 use crate::process::{command, number_variable, run};
 use crate::server::Server;
 
-/// Sessions that live as long as the soak.
+/// The number of sessions that last as long as the soak.
 const LONG: i32 = 4;
 /// The number of the session that comes and goes.
 const BRIEF: i32 = LONG;
-/// Rounds through all steps that each session makes in a period at least, however slow the machine is.
+/// The least number of rounds through all steps that each session makes in a period, however slow the machine is.
 const ROUNDS: u64 = 3;
 
 /// How many bytes a backend may grow after the first periods, whatever it has done: in its memory contexts, and in
@@ -33,20 +34,20 @@ const OWN_SLACK: i64 = 1 << 20;
 const SHARED_SLACK: i64 = 256 << 10;
 const SEGMENTS_SLACK: i64 = 4 << 20;
 
-/// Shards that all sessions mint for. Of some every id that is taken is counted here, as it is on the server.
+/// Shards that all sessions mint for. For some of them the sessions count every id that they take, as the server does.
 const LEASED: i32 = 100;
 const EXACT: i32 = 110;
 const BATCHES: i32 = 120;
-/// The errors of statements that are canceled, and of a shard with more demand than ids.
+/// Shards of statements that are canceled, and a shard with more demand than ids.
 const CANCELLED: i32 = 130;
 const WAITED_FOR: i32 = 131;
 const FULL: i32 = 132;
-/// Those of one session, from here on.
+/// The first of the shards that each session has for itself.
 const ADVANCED: i32 = 200;
 const INSERTED: i32 = 300;
 const ASSIGNED: i32 = 400;
 
-/// Calls of the decoders and the like, over five thousand ids from `$1` on, each of which gives one true.
+/// Queries that call the decoders and similar functions for five thousand ids from `$1` on, and return true.
 const ANSWERS: [&str; 8] = [
     "SELECT bool_and(shard_of(id) = (id >> 10) & 8191) FROM ids",
     "SELECT count(snowflake_decode(id)) = 5000 AND bool_and((snowflake_decode(id)).sequence = id & 1023) FROM ids",
@@ -55,7 +56,7 @@ const ANSWERS: [&str; 8] = [
     "SELECT bool_and(snowflake_unscatter(snowflake_scatter(id)) = id) FROM ids",
     "SELECT bool_and(snowflake_make_id(snowflake_time(id), shard_of(id), (id & 1023)::integer) = id
                      AND snowflake_time(id, '2025-01-01T00:00:00Z') = snowflake_time(id)) FROM ids",
-    // A volatile argument that is used twice keeps PostgreSQL from inlining the function, as it does the second.
+    // PostgreSQL does not inline a function whose volatile argument is used twice, but inlines the second one.
     "SELECT bool_and(snowflake_between((id + random())::bigint, '-infinity', 'infinity')
                      AND snowflake_between(id, snowflake_time(id), snowflake_time(id))
                      AND id BETWEEN snowflake_min_id(snowflake_time(id)) AND snowflake_max_id(snowflake_time(id)))
@@ -117,13 +118,13 @@ const LOGGED: [&str; 4] = [
     "database system is ready to accept connections",
 ];
 
-/// The ids that a session has received since the last check.
+/// What a session has received since the last check.
 #[derive(Default)]
 struct Tally {
     rounds: u64,
     ids: Vec<i64>,
     js_ids: Vec<i64>,
-    /// Ids that were taken and not given, by shard.
+    /// The number of ids that were taken and not given, by shard.
     unread: BTreeMap<i32, i64>,
     refused: BTreeMap<&'static str, i64>,
     /// Errors at the top level as the server logs them, without numbers.
@@ -147,15 +148,15 @@ impl Tally {
     }
 }
 
-/// A message without its numbers.
+/// Removes the numbers from a message.
 fn without_numbers(message: &str) -> String {
     message.replace(|c: char| c.is_ascii_digit(), "")
 }
 
-/// A session, and the ids that it was given.
+/// A session, and what it has received.
 struct Session {
     client: Client,
-    /// Cancels what that does.
+    /// The connection that cancels the session's statements.
     canceller: Option<Client>,
     number: i32,
     pid: i32,
@@ -188,7 +189,7 @@ impl Session {
         format!("soak{}", self.number)
     }
 
-    /// All steps once.
+    /// Makes all steps once.
     fn round(&mut self) {
         const STEPS: [fn(&mut Session) -> Answer<()>; 17] = [
             Session::mint,
@@ -223,7 +224,7 @@ impl Session {
         Ok(())
     }
 
-    /// Runs what ends in an error, notes that, and gives its SQLSTATE.
+    /// Runs a statement that has to fail, notes the error, and returns its SQLSTATE.
     fn fails(&mut self, sql: &str) -> String {
         match self.client.batch_execute(sql) {
             Ok(()) => panic!("not refused: {sql}"),
@@ -239,7 +240,7 @@ impl Session {
         code.to_owned()
     }
 
-    /// Is terminated. The client may learn no more than that.
+    /// Terminates the session. The client may learn no more than that.
     fn end(&mut self) {
         assert!(self.client.batch_execute("SELECT pg_terminate_backend(pg_backend_pid())").is_err());
         let line = "57P01 FATAL: terminating connection due to administrator command";
@@ -282,7 +283,7 @@ impl Session {
         self.client.batch_execute("SELECT count(snowflake_last_id()) FROM generate_series(1, 5000)")
     }
 
-    /// Batches that are read to their end, or not; by statements and by cursors.
+    /// Reads some batches to the end and others not, by statements and by cursors.
     fn take_batches(&mut self) -> Answer<()> {
         let shard = BATCHES + self.rng.i32(0..3);
         self.ids(&format!("SELECT * FROM snowflake_next_ids({shard}, 2000)"))?;
@@ -297,7 +298,7 @@ impl Session {
         }
         *self.tally.unread.entry(shard).or_default() += 20 * 2 * 97;
         self.client.batch_execute("COMMIT")?;
-        // None of nothing, often.
+        // These batches are empty.
         self.client.batch_execute(&format!(
             "SELECT count(ids) FROM (SELECT snowflake_next_ids({shard}, n * 0) AS ids
                                      FROM generate_series(1, 5000) AS n) AS none"
@@ -315,7 +316,7 @@ impl Session {
         Ok(())
     }
 
-    /// Rows whose keys come from defaults: one by one, many at once, and some that are rolled back.
+    /// Inserts rows whose keys come from defaults: one by one, many at once, and some that are rolled back.
     fn insert(&mut self) -> Answer<()> {
         let schema = self.schema();
         let insert =
@@ -404,7 +405,7 @@ impl Session {
         self.client.batch_execute("ROLLBACK")
     }
 
-    /// Statements that mint, and that wait to, end by a timeout and by a cancel.
+    /// Ends statements that mint, and statements that wait, by a timeout and by a cancel.
     fn be_cancelled(&mut self) -> Answer<()> {
         let minting = format!(
             "SELECT count(snowflake_next_id({CANCELLED})) FROM numbers AS a, numbers AS b, numbers AS c"
@@ -413,7 +414,7 @@ impl Session {
         // With less time, a batch behind those of other sessions would be refused at once.
         self.client.batch_execute("SET idgen.max_wait = '1h'")?;
         for statement in [&minting, &waiting] {
-            // For this statement only: the next one may take longer, too, on a busy machine.
+            // The timeout is for this statement only, because the next one may take longer on a busy machine.
             self.client.batch_execute("BEGIN")?;
             self.client.batch_execute("SET LOCAL statement_timeout = 5")?;
             assert_eq!(self.fails(statement), "57014");
@@ -422,7 +423,7 @@ impl Session {
             let mut canceller = self.canceller.take().expect("a connection");
             let pid = self.pid;
             self.canceller = thread::scope(|scope| {
-                // One that comes before the statement does cancels nothing.
+                // A cancel that comes before the statement has no effect.
                 let thread = scope.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
                         thread::sleep(Duration::from_millis(5));
@@ -443,7 +444,7 @@ impl Session {
         self.client.batch_execute("RESET idgen.max_wait")
     }
 
-    /// More of one shard than it has, without waiting.
+    /// Asks a shard for more ids than it has, without waiting.
     fn ask_too_much(&mut self) -> Answer<()> {
         self.client.batch_execute("SET idgen.max_wait = 0")?;
         let sql =
@@ -452,7 +453,7 @@ impl Session {
         // A third renewal of the mark counts as waiting.
         let reason = match error.as_db_error().map_or("", DbError::message) {
             "the high-water mark of ids could not be made durable in time" => "mark_not_durable",
-            // A backend that was put aside after it had read the clock takes the ids of others for the future.
+            // A backend that was suspended after it had read the clock finds the ids of others in the future.
             message if message.starts_with("the system clock is behind the ids of shard") => "clock_behind",
             _ => "shard_full",
         };
@@ -461,7 +462,7 @@ impl Session {
         self.client.batch_execute("RESET idgen.max_wait")
     }
 
-    /// A reader of the horizon, which sees it advance unless there are prepared transactions, such as its own.
+    /// Follows the horizon, which advances unless there are prepared transactions, such as the session's own.
     fn follow(&mut self) -> Answer<()> {
         self.horizons()?;
         let name = self.schema();
@@ -512,7 +513,7 @@ impl Session {
         Ok(())
     }
 
-    /// The schema gets another shard, and back.
+    /// Gives the schema another shard, and the first one back.
     fn assign(&mut self) -> Answer<()> {
         let (schema, shard) = (self.schema(), ASSIGNED + 2 * self.number);
         for shard in [shard + 1, shard] {
@@ -535,42 +536,12 @@ impl Session {
     }
 }
 
-/// The ids of one layout, by period. Those of a period are not before its clock, so only those that were ahead of
-/// the clock at its end could occur again in the next period.
-#[derive(Default)]
-struct Given {
-    count: usize,
-    least: i64,
-    ahead: Vec<i64>,
-}
-
-impl Given {
-    /// Adds the ids of a period, after which the least that may be given is `least`.
-    ///
-    /// # Panics
-    /// Where one has been given twice, or is of an earlier period.
-    fn add(&mut self, ids: &[i64], least: i64) {
-        let mut all = std::mem::take(&mut self.ahead);
-        all.extend(ids);
-        all.sort_unstable();
-        let twice = all.array_windows().find(|[one, next]| one == next);
-        assert_eq!(twice, None, "an id was given twice");
-        assert!(
-            all.first().is_none_or(|first| *first >= self.least),
-            "{:?} is before its period",
-            all.first()
-        );
-        all.retain(|id| *id >= least);
-        (self.ahead, self.least, self.count) = (all, least, self.count + ids.len());
-    }
-}
-
 /// The checks after a period.
 struct Sample {
     seconds: u64,
     rounds: u64,
-    ids: usize,
-    /// Of each long-lived session: bytes in use in its memory contexts, and all memory that is its own.
+    ids: u64,
+    /// For each long session, the bytes in use in its memory contexts, and all memory that it shares with nobody.
     contexts: Vec<i64>,
     own: Vec<i64>,
     idgen: i64,
@@ -578,7 +549,7 @@ struct Sample {
     segments: i64,
 }
 
-/// What [`Sample`] shows of itself.
+/// The heading of the lines of samples.
 const HEAD: &str = "second, rounds, ids, KiB of each session: own | in contexts; shared KiB: free, dynamic";
 
 impl fmt::Display for Sample {
@@ -596,7 +567,7 @@ fn number(client: &mut Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).unwrap_or_else(|error| panic!("{sql}: {error}")).get(0)
 }
 
-/// Memory of a process that no other shares, in bytes.
+/// The memory that a process shares with no other, in bytes.
 fn own_memory(pid: i32) -> i64 {
     let mut cat = command("cat");
     cat.arg(format!("/proc/{pid}/smaps_rollup"));
@@ -609,8 +580,7 @@ struct Soak {
     server: Server,
     control: Client,
     sessions: Vec<Session>,
-    given: Given,
-    js_given: Given,
+    judge: Judge,
     errors: BTreeMap<String, u64>,
     rounds: u64,
     samples: Vec<Sample>,
@@ -671,15 +641,14 @@ impl Soak {
             server,
             control,
             sessions,
-            given: Given::default(),
-            js_given: Given::default(),
+            judge: Judge::default(),
             errors: BTreeMap::new(),
             rounds: 0,
             samples: Vec::new(),
         }
     }
 
-    /// Has all sessions at work for so long.
+    /// Lets all sessions work for this long.
     fn period(&mut self, time: Duration, rng: &mut Rng) {
         let end = Instant::now() + time;
         let server = &self.server;
@@ -710,11 +679,17 @@ impl Soak {
         }
         self.check_counters(&tally);
         let now = number(&mut self.control, "SELECT now_tick FROM idgen_status");
-        self.given.add(&tally.ids, now << 23);
-        self.js_given.add(&tally.js_ids, (now / 1000) << 20);
+        for (mut ids, kind) in [(tally.ids, Kind::Plain), (tally.js_ids, Kind::Js)] {
+            // The ids of parallel workers come in no order.
+            ids.sort_unstable();
+            self.judge.session(Caller::default(), &ids, kind);
+        }
+        self.judge.assert_kept();
+        // The ids of a period are not before its clock.
+        self.judge.forget(now as u64);
     }
 
-    /// The counters equal what the sessions have counted; then they are reset.
+    /// Checks that the counters equal what the sessions have counted.
     fn check_counters(&mut self, tally: &Tally) {
         let sql = "SELECT reason, refused FROM idgen_refusals WHERE refused <> 0";
         let refused: BTreeMap<String, i64> =
@@ -767,7 +742,7 @@ impl Soak {
         self.samples.push(Sample {
             seconds: start.elapsed().as_secs(),
             rounds: self.rounds,
-            ids: self.given.count + self.js_given.count,
+            ids: self.judge.ids,
             contexts,
             own: self.sessions.iter().map(|session| own_memory(session.pid)).collect(),
             idgen: number(
@@ -784,8 +759,8 @@ impl Soak {
         println!("{}", self.samples[self.samples.len() - 1]);
     }
 
-    /// The first third of the samples, and the last. The maximum of a session in the first is compared with that in
-    /// the last, because the memory kept by the allocator varies by megabytes.
+    /// The first and the last third of the samples. The checks compare the maxima of both, because the memory that the
+    /// allocator keeps varies by megabytes.
     fn thirds(&self) -> [&[Sample]; 2] {
         let third = self.samples.len().div_ceil(3);
         [&self.samples[..third], &self.samples[self.samples.len() - third..]]
@@ -811,7 +786,7 @@ impl Soak {
         assert!(growth(&|sample| sample.segments) <= SEGMENTS_SLACK, "dynamic shared memory grows");
     }
 
-    /// Every function has been called. Tells from how many bytes a call on a leak would have been seen.
+    /// Checks that every function has been called, and prints the size of the leak in a call that would have been seen.
     fn check_calls(&mut self) {
         for session in &mut self.sessions {
             session.client.batch_execute("SELECT pg_stat_force_next_flush()").unwrap();
@@ -840,7 +815,7 @@ impl Soak {
         }
     }
 
-    /// The log holds the errors that the sessions were given, the server's start, and nothing else.
+    /// Checks that the log has the errors that the sessions received, the server's start, and nothing else.
     fn check_log(&self) {
         let mut expected = self.errors.clone();
         for line in LOGGED {

@@ -1,128 +1,12 @@
-//! What clients were given and refused, and what became of their servers: one line of JSON each, on disk before the
-//! client asks for more. The checker reads it from there.
+//! The journal of a fleet. Each answer of a client and each event of a server is a line of JSON, which is on disk
+//! before the client continues. The judge reads the journal.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-
-use crate::moment::Moment;
-use crate::server::ClockSet;
-
-/// A number of a server, as [`crate::server::Server::number`] gives it.
-pub type ServerNumber = usize;
-
-/// A shard, and whether it is one of ids for JavaScript, which are positions of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Shard {
-    pub js: bool,
-    pub number: u16,
-}
-
-/// Positions of a shard, one after the other: a unit of time and a sequence number, as one number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
-    pub shard: Shard,
-    pub start: u64,
-    pub count: u64,
-}
-
-impl Run {
-    /// The position after the last one.
-    pub fn end(self) -> u64 {
-        self.start + self.count
-    }
-
-    /// The id of a position of it.
-    pub fn id(self, position: u64) -> i64 {
-        let number = u64::from(self.shard.number);
-        let id = if self.shard.js {
-            position >> 12 << 20 | number << 12 | position & 4095
-        } else {
-            position >> 10 << 23 | number << 10 | position & 1023
-        };
-        id as i64
-    }
-
-    /// Since its epoch, in milliseconds, when the unit of time begins that a position is of.
-    pub fn ms(self, position: u64) -> i64 {
-        if self.shard.js { (position >> 12) as i64 * 1000 } else { (position >> 10) as i64 }
-    }
-
-    /// Ids in the order in which they were given, as runs.
-    pub fn of(ids: &[i64], js: bool) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
-        let mut last = std::collections::HashMap::new();
-        for &id in ids {
-            let id = id as u64;
-            let (number, start) = if js {
-                (id >> 12 & 255, id >> 20 << 12 | id & 4095)
-            } else {
-                (id >> 10 & 8191, id >> 23 << 10 | id & 1023)
-            };
-            let at = last.entry(number).or_insert(usize::MAX);
-            match runs.get_mut(*at) {
-                Some(run) if run.end() == start => run.count += 1,
-                _ => {
-                    *at = runs.len();
-                    runs.push(Run { shard: Shard { js, number: number as u16 }, start, count: 1 });
-                }
-            }
-        }
-        runs
-    }
-}
-
-/// What became of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
-    /// Ids, whatever becomes of the transaction.
-    Ids(Vec<Run>),
-    /// Ids of rows of the table `rows`, which a transaction has inserted that has not ended.
-    Inserted(Vec<Run>),
-    /// The rows with these ids are committed.
-    Committed(Vec<Run>),
-    /// A horizon, and the rows from the one before up to it that were read afterwards.
-    Horizon { from: i64, to: i64, rows: Vec<i64> },
-    /// SQLSTATE and message; "lost" if the connection broke.
-    Refused(String),
-}
-
-/// An answered call of a client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    /// The connection.
-    pub session: u64,
-    pub server: ServerNumber,
-    /// The statement.
-    pub statement: String,
-    /// The first of the shards that it mints for, and how many there are.
-    pub shards: (u16, u16),
-    /// When the connection was last heard of before the call.
-    pub heard: Moment,
-    pub called: Moment,
-    pub answered: Moment,
-    pub answer: Answer,
-}
-
-/// What became of the servers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Event {
-    /// A server's clock was set.
-    Clock { server: ServerNumber, set: ClockSet },
-    /// Faults struck, and all was healed again.
-    Faults { from: Moment, to: Moment, struck: Vec<String>, allows: Vec<String> },
-    /// A server took over from another, with all that was acknowledged or not.
-    Succession { at: Moment, server: ServerNumber, from: ServerNumber, keeps_all: bool },
-    /// `idgen.max_ahead` may be this from now on, in milliseconds.
-    MaxAhead { ms: i64 },
-    /// The epoch that servers count from, in milliseconds since 1970.
-    Epoch { unix_ms: i64 },
-    /// All ids in the table `rows`, while nobody writes.
-    Rows { ids: Vec<i64> },
-}
 
 /// A file of the journal.
 pub struct Writer {
@@ -154,7 +38,7 @@ impl Reader {
         Reader { folder: folder.to_owned(), read: Default::default() }
     }
 
-    /// The new lines of the files whose name begins with this, in order within each file.
+    /// The new lines of the files whose name begins with `prefix`, in order within each file.
     pub fn more<T: DeserializeOwned>(&mut self, prefix: &str) -> Vec<T> {
         let mut paths: Vec<PathBuf> =
             fs::read_dir(&self.folder).expect("a journal").flatten().map(|entry| entry.path()).collect();

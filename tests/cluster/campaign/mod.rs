@@ -1,18 +1,17 @@
-//! All promises under faults drawn at random: `make faults ROUNDS=… MINUTES=… WORLDS=… SEED=… TALLY=…`. See
+//! All promises under faults drawn at random: `make faults ROUNDS=… MINUTES=… FLEETS=… SEED=… TALLY=…`. See
 //! docs/campaign.md.
 //!
-//! A world is a primary, its standbys and their clients, and lives for [`ROUNDS_OF_A_WORLD`] rounds. All random
-//! choices follow from its seed, and none depends on the speed of the machine. So the seed replays the world, and
-//! fewer rounds are the beginning of the same world. It is checked after each round, so that a failure takes as few
-//! rounds as possible.
+//! A fleet is a primary, its standbys and their clients, and lasts for [`ROUNDS_OF_A_FLEET`] rounds. All random
+//! choices follow from its seed, and none depends on the speed of the machine. So the seed replays the fleet, and
+//! fewer rounds are the beginning of the same fleet. Its journal is judged after each round, so that a failure takes as
+//! few rounds as possible.
 
-mod checker;
 mod faults;
 mod journal;
 mod mutations;
 mod sessions;
 mod tally;
-mod world;
+mod fleet;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
@@ -25,21 +24,21 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::process::{house, number_variable};
+use fleet::Fleet;
 use tally::{Page, Tally};
-use world::World;
 
-/// After so many rounds, at most, a new world begins.
-const ROUNDS_OF_A_WORLD: u64 = 20;
-/// How often the state of a run is told.
-const TELL_EVERY: Duration = Duration::from_secs(10);
+/// After this many rounds at most, a new fleet begins.
+const ROUNDS_OF_A_FLEET: u64 = 20;
+/// How often a run prints its state.
+const PRINT_EVERY: Duration = Duration::from_secs(10);
 
-/// The state that the worlds of a run share.
+/// The state that the fleets of a run share.
 struct Campaign {
     first: u64,
     rounds: u64,
-    rounds_of_a_world: u64,
+    rounds_of_a_fleet: u64,
     until: Option<Instant>,
-    /// Somebody has asked for the end, or a world has failed.
+    /// Somebody has asked for the end, or a fleet has failed.
     stop: Arc<AtomicBool>,
     next: Mutex<u64>,
     tally: Mutex<Tally>,
@@ -48,19 +47,19 @@ struct Campaign {
 #[test]
 fn random_faults() {
     let minutes = number_variable("MINUTES");
-    let at_once = number_variable("WORLDS").unwrap_or(4).max(1);
+    let at_once = number_variable("FLEETS").unwrap_or(4).max(1);
     let page = std::env::var("TALLY").ok().filter(|name| !name.is_empty()).map(|name| Page::open(&name));
     let rounds = number_variable("ROUNDS").unwrap_or(if minutes.is_some() { u64::MAX } else { 12 });
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // The second time at once.
+        // The second signal ends the process at once.
         flag::register_conditional_shutdown(signal, 1, stop.clone()).expect("a signal");
         flag::register(signal, stop.clone()).expect("a signal");
     }
     let campaign = Campaign {
         first: number_variable("SEED").unwrap_or_else(|| fastrand::u64(..1 << 32)),
         rounds,
-        rounds_of_a_world: rounds.div_ceil(at_once).min(ROUNDS_OF_A_WORLD),
+        rounds_of_a_fleet: rounds.div_ceil(at_once).min(ROUNDS_OF_A_FLEET),
         until: minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes)),
         stop,
         next: Mutex::new(0),
@@ -69,9 +68,9 @@ fn random_faults() {
     let start = Instant::now();
     let ended = AtomicBool::new(false);
     let failed = thread::scope(|scope| {
-        let teller = scope.spawn(|| {
+        let printer = scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
-                thread::park_timeout(TELL_EVERY);
+                thread::park_timeout(PRINT_EVERY);
                 println!(
                     "{:?}: {}",
                     Duration::from_secs(start.elapsed().as_secs()),
@@ -79,10 +78,10 @@ fn random_faults() {
                 );
             }
         });
-        let worlds: Vec<_> = (0..at_once).map(|_| scope.spawn(|| campaign.live())).collect();
-        let ends: Vec<_> = worlds.into_iter().map(|world| world.join()).collect();
+        let fleets: Vec<_> = (0..at_once).map(|_| scope.spawn(|| campaign.run())).collect();
+        let ends: Vec<_> = fleets.into_iter().map(|fleet| fleet.join()).collect();
         ended.store(true, Ordering::Relaxed);
-        teller.thread().unpark();
+        printer.thread().unpark();
         ends.into_iter().find_map(Result::err)
     });
     let mut tally = campaign.tally();
@@ -105,42 +104,42 @@ impl Campaign {
         self.stop.load(Ordering::Relaxed) || self.until.is_some_and(|until| Instant::now() >= until)
     }
 
-    /// Lives one world after the other, as long as there are rounds.
-    fn live(&self) {
-        while let Some(number) = self.next_world() {
-            let rounds = self.rounds - number * self.rounds_of_a_world;
-            self.live_world(self.first + number, rounds.min(self.rounds_of_a_world));
+    /// Runs one fleet after the other, as long as there are rounds.
+    fn run(&self) {
+        while let Some(number) = self.next_fleet() {
+            let rounds = self.rounds - number * self.rounds_of_a_fleet;
+            self.run_fleet(self.first + number, rounds.min(self.rounds_of_a_fleet));
         }
     }
 
-    fn next_world(&self) -> Option<u64> {
+    fn next_fleet(&self) -> Option<u64> {
         let mut next = self.next.lock().expect("next");
-        let is_more = !self.is_over() && *next * self.rounds_of_a_world < self.rounds;
+        let is_more = !self.is_over() && *next * self.rounds_of_a_fleet < self.rounds;
         is_more.then(|| {
             *next += 1;
             *next - 1
         })
     }
 
-    /// Lives the first rounds of the world of a seed.
-    fn live_world(&self, seed: u64, rounds: u64) {
-        let folder = house().join(format!("world-{}-{seed}", std::process::id()));
+    /// Runs the first rounds of the fleet of a seed.
+    fn run_fleet(&self, seed: u64, rounds: u64) {
+        let folder = house().join(format!("fleet-{}-{seed}", std::process::id()));
         let mut round = 1;
-        let lived = catch_unwind(AssertUnwindSafe(|| {
-            let mut world = World::new(seed, &folder);
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let mut fleet = Fleet::new(seed, &folder);
             while round <= rounds && !self.is_over() {
-                self.live_round(&mut world, seed);
+                self.run_round(&mut fleet, seed);
                 round += 1;
             }
-            world.end();
+            fleet.end();
         }));
-        if let Err(failure) = lived {
-            // Ctrl-C ends the programs of PostgreSQL too, which a world may be waiting for.
+        if let Err(failure) = ended {
+            // Ctrl-C ends the programs of PostgreSQL too, which a fleet may be waiting for.
             let interrupted = self.stop.swap(true, Ordering::Relaxed);
             let folder: PathBuf = folder;
             println!(
-                "\nworld {seed} {} in round {round}; the journal is {}, and the servers are beside it.\n\
-                 To replay: make faults SEED={seed} ROUNDS={round} WORLDS=1\n",
+                "\nfleet {seed} {} in round {round}; the journal is {}, and the servers are beside it.\n\
+                 To replay: make faults SEED={seed} ROUNDS={round} FLEETS=1\n",
                 if interrupted { "was cut short" } else { "FAILED" },
                 folder.display()
             );
@@ -151,17 +150,17 @@ impl Campaign {
         }
     }
 
-    fn live_round(&self, world: &mut World, seed: u64) {
-        let before = world.checker.counts.clone();
-        let (outcomes, found) = world.round();
+    fn run_round(&self, fleet: &mut Fleet, seed: u64) {
+        let before = fleet.history.counts.clone();
+        let (outcomes, found) = fleet.round();
         let mut tally = self.tally.lock().expect("tally");
-        tally.add(&outcomes, &before, &world.checker.counts, found.len() as u64);
+        tally.add(&outcomes, &before, &fleet.history.counts, found.len() as u64);
         drop(tally);
-        assert!(found.is_empty(), "world {seed}: {} findings, the first:\n{}", found.len(), first_of(&found));
+        assert!(found.is_empty(), "fleet {seed}: {} findings, the first:\n{}", found.len(), first_of(&found));
     }
 }
 
-/// The first of the findings.
+/// The first findings, one in a line.
 fn first_of(found: &[String]) -> String {
     found[..found.len().min(10)].join("\n")
 }

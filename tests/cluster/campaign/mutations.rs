@@ -1,5 +1,5 @@
 //! Checks that the faults find a program that is wrong: `scripts/test mutations`. A server with `idgen.mutation` is
-//! wrong in one known way, see src/mutation.rs, and faults of one kind strike it until the checker reports it.
+//! wrong in one known way, see src/mutation.rs, and faults of one kind strike it until the judge reports it.
 
 use std::any::Any;
 use std::fs;
@@ -8,17 +8,17 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::thread;
 
+use crate::campaign::fleet::Fleet;
 use crate::campaign::tally::with_text;
-use crate::campaign::world::World;
 use crate::process::{house, number_variable, top};
 
-/// A fault, and a way to be wrong that it is there to find.
+/// A fault, and an error of the program that the fault has to reveal.
 pub struct Pair {
-    /// The possible faults: the one in question, and those that it needs in addition.
+    /// The faults that may strike: the fault in question, and the faults that it needs in addition.
     pub faults: &'static [&'static str],
     /// The value of `idgen.mutation`.
     pub mutation: &'static str,
-    /// How the checker's sentence begins, in one of these ways.
+    /// The possible beginnings of the judge's sentence.
     rules: &'static [&'static str],
     /// The number of standbys.
     pub standbys: usize,
@@ -33,19 +33,19 @@ const fn pair(
     Pair { faults, mutation, rules, standbys }
 }
 
-/// Ids are repeated, or could be: a server continues below ids minted before.
+/// The sentences where ids are repeated, or could be, because a server continues below ids minted before.
 const AGAIN: &[&str] =
     &["repeated", "out of order", "server ", "the horizon went back", "below a horizon", "the row of"];
 const REFUSED: &[&str] = &["a refusal that no promise allows", "the clients come to no answers"];
 const TOO_OLD: &[&str] = &["before its call"];
 const TOO_NEW: &[&str] = &["too far ahead"];
 const BELOW: &[&str] = &["below a horizon", "the row of"];
-/// The message of the fault itself.
+/// The panic of the fault itself.
 const STAYS: &[&str] = &["a session from before the promotion mints after it"];
 const NO_STANDBY: &[&str] = &["a standby refuses an id for another reason"];
 const SHARD: &[&str] = &["of another shard"];
 
-/// Makes a restarted server begin below ids minted before.
+/// This fault makes a restarted server begin below ids minted before.
 const SET: &str = "clock set for long";
 const FAILOVER: &str = "failover";
 
@@ -107,10 +107,10 @@ static PAIRS: &[Pair] = &[
 
 /// The number of rounds in which a fault must find the error.
 const MOST_ROUNDS: u64 = 60;
-/// After so many rounds a new world begins: one that has gone wrong may not find its way back.
-const ROUNDS_OF_A_WORLD: u64 = 6;
+/// After this many rounds a new fleet begins, because a fleet that has gone wrong may not recover.
+const ROUNDS_OF_A_FLEET: u64 = 6;
 
-/// How a pair was found.
+/// How the judge found an error.
 struct Found {
     seed: u64,
     round: u64,
@@ -132,7 +132,7 @@ fn every_fault_finds_a_program_that_is_wrong() {
     let first = number_variable("SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     let (left, found) = (Mutex::new(pairs.iter()), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for _ in 0..number_variable("WORLDS").unwrap_or(3).max(1) {
+        for _ in 0..number_variable("FLEETS").unwrap_or(3).max(1) {
             scope.spawn(|| {
                 loop {
                     let next = left.lock().expect("pairs").next();
@@ -141,7 +141,7 @@ fn every_fault_finds_a_program_that_is_wrong() {
                     println!("{}", row(pair, result.as_ref()));
                     let mut found = found.lock().expect("found");
                     found.push((*pair, result));
-                    // In the order of the list, which is that of the faults.
+                    // The table has the order of the list of pairs.
                     found.sort_by_key(|(pair, _)| PAIRS.iter().position(|other| std::ptr::eq(other, *pair)));
                     if let Ok(page) = std::env::var("PAGE") {
                         write_table(&top().join(page), &found);
@@ -156,7 +156,7 @@ fn every_fault_finds_a_program_that_is_wrong() {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-/// Runs worlds of a wrong program, from this seed on, until the checker finds the expected violation.
+/// Runs fleets of a wrong program, from this seed on, until the judge finds the expected violation.
 fn hunt(pair: &'static Pair, first: u64) -> Option<Found> {
     let mut rounds = 0;
     for seed in first.. {
@@ -165,12 +165,12 @@ fn hunt(pair: &'static Pair, first: u64) -> Option<Found> {
         }
         let folder =
             house().join(format!("mutant-{}-{}-{seed}", std::process::id(), pair as *const Pair as usize));
-        let mut world = World::with(seed, &folder, Some(pair));
-        for round in 1..=ROUNDS_OF_A_WORLD.min(MOST_ROUNDS - rounds) {
+        let mut fleet = Fleet::with(seed, &folder, Some(pair));
+        for round in 1..=ROUNDS_OF_A_FLEET.min(MOST_ROUNDS - rounds) {
             rounds += 1;
             // A fault may notice the error itself, or fail because of it.
-            let lived = catch_unwind(AssertUnwindSafe(|| world.round().1));
-            let findings = lived.unwrap_or_else(|failure| vec![said(&*failure)]);
+            let ended = catch_unwind(AssertUnwindSafe(|| fleet.round().1));
+            let findings = ended.unwrap_or_else(|failure| vec![message_of(&*failure)]);
             let finding = findings.iter().find(|finding| pair.finds(finding));
             if let Some(finding) = finding.cloned() {
                 let _ = fs::remove_dir_all(&folder);
@@ -181,14 +181,14 @@ fn hunt(pair: &'static Pair, first: u64) -> Option<Found> {
                 break;
             }
         }
-        drop(world);
+        drop(fleet);
         let _ = fs::remove_dir_all(&folder);
     }
     None
 }
 
 /// The message of a panic.
-fn said(failure: &(dyn Any + Send)) -> String {
+fn message_of(failure: &(dyn Any + Send)) -> String {
     let text = failure.downcast_ref::<String>().cloned();
     text.or_else(|| failure.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
@@ -198,7 +198,7 @@ const MARKS: [&str; 2] = ["<!-- `make mutations` writes from here -->\n", "<!-- 
 
 fn write_table(page: &Path, found: &[(&Pair, Option<Found>)]) {
     let mut table =
-        "| fault | the program | rounds | seed/round | what the checker said |\n|---|---|---|---|---|\n"
+        "| fault | the program | rounds | seed/round | what the judge said |\n|---|---|---|---|---|\n"
             .to_owned();
     for (pair, found) in found {
         table += &format!("{}\n", row(pair, found.as_ref()));

@@ -1,4 +1,4 @@
-//! Clients of a world: they request ids, insert rows and read up to the horizon, with pauses in between, and record
+//! Clients of a fleet: they request ids, insert rows and read up to the horizon, with pauses in between, and record
 //! every result before they continue.
 
 use std::path::{Path, PathBuf};
@@ -10,36 +10,37 @@ use std::time::Duration;
 use fastrand::Rng;
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, Error, NoTls, Row};
+use promises::{Answer, Kind, Record, Run};
 
-use crate::campaign::journal::{Answer, Record, Run, ServerNumber, Writer};
+use crate::campaign::journal::Writer;
 use crate::clients::brief;
-use crate::moment::Moment;
+use crate::moment::{Moment, now};
 use crate::server::Server;
 
 /// The table that clients insert into.
 pub const ROWS: &str = "CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(3))";
-/// The shard of its rows.
+/// The shard of the rows.
 const SHARD_OF_ROWS: u16 = 3;
-/// Shards that all clients mint for, and that the clients mint most of their ids for.
+/// The number of shards that all clients mint for, and of the shards that get most of the ids.
 const SHARDS: u16 = 4;
 const BULK_SHARDS: u16 = 64;
-/// The first of the shards of a server that mints apart from the primary, and how many there are.
+/// The shards of a server that mints apart from the primary: the first one, and their number.
 pub const SHARDS_APART: (u16, u16) = (1000, 4);
 
 /// What a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// It mints, and inserts rows.
+    /// The client mints, and inserts rows.
     Mint,
-    /// It mints in a statement that lasts until it is told to end.
+    /// The client mints in a statement that lasts until the client has to end.
     MintForLong,
-    /// It mints in statements that do nothing else for long.
+    /// The client mints in long statements that do nothing else.
     MintBusily,
-    /// It mints for [`SHARDS_APART`], and asks for ids of a shard of the others, which are refused.
+    /// The client mints for [`SHARDS_APART`], and asks for ids of another shard, which the server refuses.
     MintApart,
-    /// Its backend stops whenever it comes by this point of a renewal.
+    /// The client's backend stops whenever it reaches this point of a renewal.
     StopAt(&'static str),
-    /// It follows the table by the horizon.
+    /// The client follows the table by the horizon.
     Follow,
 }
 
@@ -56,14 +57,14 @@ impl Journals {
         Journals { folder: folder.to_owned(), files: Arc::default(), sessions: Arc::default() }
     }
 
-    /// A file for a client.
+    /// Creates a file for a client.
     fn create(&self) -> Writer {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         Writer::create(&self.folder.join(format!("client-{number}.jsonl")))
     }
 
-    /// Writes down ids that a server has minted since a moment and given to no client, in the order of the ids.
-    pub fn note_minted(&self, server: ServerNumber, since: Moment, shards: (u16, u16), ids: &[i64]) {
+    /// Records ids that a server has minted since a moment and given to no client, in the order of the ids.
+    pub fn note_minted(&self, server: usize, since: Moment, shards: (u16, u16), ids: &[i64]) {
         self.create().write(&Record {
             session: self.sessions.fetch_add(1, Ordering::Relaxed),
             server,
@@ -71,16 +72,16 @@ impl Journals {
             shards,
             heard: since,
             called: since,
-            answered: Moment::now(),
-            answer: Answer::Ids(Run::of(ids, false)),
+            answered: now(),
+            answer: Answer::Ids(Run::of(ids, Kind::Plain)),
         });
     }
 }
 
-/// What a client talks to.
+/// The server that clients connect to.
 #[derive(Clone)]
 struct Target {
-    server: ServerNumber,
+    server: usize,
     address: String,
 }
 
@@ -90,7 +91,7 @@ impl Target {
     }
 }
 
-/// The state that the clients of a group share with the world.
+/// The state that the clients of a group share with the fleet.
 struct Group {
     target: Mutex<Target>,
     stop: AtomicBool,
@@ -126,29 +127,29 @@ impl Sessions {
                 file: journals.create(),
                 session: 0,
                 server: 0,
-                heard: Moment::now(),
+                heard: now(),
                 followed: i64::MIN,
             };
-            thread::spawn(move || client.live())
+            thread::spawn(move || client.run())
         });
         Sessions { threads: threads.collect(), group }
     }
 
-    /// Sends them to another server, once they are cut off from theirs.
+    /// Sends the clients to another server once they are cut off from theirs.
     pub fn move_to(&self, server: &Server) {
         *self.group.target.lock().expect("target") = Target::of(server);
     }
 
-    /// Waits until they have had so many more answers.
+    /// Waits until the clients have had this many more answers.
     ///
     /// # Panics
-    /// Where that takes over two minutes.
+    /// If that takes over two minutes.
     pub fn wait_for_answers(&self, more: u64) {
         let goal = self.group.answers.load(Ordering::Relaxed) + more;
         self.until("answers", |group| group.answers.load(Ordering::Relaxed) >= goal);
     }
 
-    /// Lets them finish their calls and begin no others, until [`Sessions::release`].
+    /// Lets the clients finish their calls and begin no others until [`Sessions::release`].
     pub fn hold(&self) {
         self.group.hold.store(true, Ordering::SeqCst);
         self.until("an end of the calls", |group| group.held.load(Ordering::SeqCst) == self.threads.len());
@@ -169,18 +170,18 @@ impl Sessions {
         panic!("the clients come to no {what}: {}", self.group.trouble.lock().expect("trouble"));
     }
 
-    /// Tells them to end when their calls do.
+    /// Makes the clients end after their calls.
     pub fn stop(&self) {
         self.group.stop.store(true, Ordering::Relaxed);
         self.group.hold.store(false, Ordering::SeqCst);
     }
 
-    /// Whether all have ended.
+    /// Whether all clients have ended.
     pub fn have_ended(&self) -> bool {
         self.threads.iter().all(JoinHandle::is_finished)
     }
 
-    /// Ends their work.
+    /// Ends the clients and waits for them.
     pub fn finish(mut self) {
         self.stop();
         for thread in self.threads.drain(..) {
@@ -203,23 +204,23 @@ struct Session {
     journals: Journals,
     file: Writer,
     session: u64,
-    server: ServerNumber,
+    server: usize,
     heard: Moment,
     /// The horizon that the client has read up to.
     followed: i64,
 }
 
 impl Session {
-    fn live(mut self) {
+    fn run(mut self) {
         while self.goes_on() {
             let target = self.group.target.lock().expect("target").clone();
             self.session = self.journals.sessions.fetch_add(1, Ordering::Relaxed);
             self.server = target.server;
-            let called = Moment::now();
+            let called = now();
             self.heard = called;
             match Client::connect(&target.address, NoTls) {
                 Ok(mut client) => {
-                    self.heard = Moment::now();
+                    self.heard = now();
                     while self.goes_on() && !client.is_closed() {
                         self.work(&mut client);
                         let pace = match self.work {
@@ -238,7 +239,7 @@ impl Session {
         }
     }
 
-    /// Whether there is more to do; waits while the group is held.
+    /// Whether the client has to continue. Waits while the group is held.
     fn goes_on(&self) -> bool {
         let group = &self.group;
         if group.hold.load(Ordering::SeqCst) {
@@ -255,7 +256,7 @@ impl Session {
         match self.work {
             Work::Mint => self.mint(client),
             Work::MintForLong => {
-                let called = Moment::now();
+                let called = now();
                 if let Err(error) = self.mint_for_long(client, called) {
                     self.refused("a long statement", called, &error);
                 }
@@ -265,28 +266,28 @@ impl Session {
                 let sql = format!(
                     "SELECT array_agg(snowflake_next_id({first} + n / 5000)) AS busily FROM generate_series(0, 79999) AS n"
                 );
-                self.ids(client, &sql, (first, 16), false);
+                self.ids(client, &sql, (first, 16), Kind::Plain);
             }
             Work::MintApart => {
                 let (first, count) = SHARDS_APART;
                 let shard = if self.rng.bool() { first + self.rng.u16(..count) } else { SHARD_OF_ROWS };
                 let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, 8000) AS id");
-                self.ids(client, &sql, (shard, 1), false);
+                self.ids(client, &sql, (shard, 1), Kind::Plain);
             }
             Work::StopAt(point) => {
                 let sql = format!(
                     "SET idgen.fault = '{point} stop'; SET application_name = 'stops'; SET idgen.max_wait = '1min'"
                 );
                 if client.batch_execute(&sql).is_ok() {
-                    self.ids(client, "SELECT snowflake_next_id(0)", (0, 1), false);
+                    self.ids(client, "SELECT snowflake_next_id(0)", (0, 1), Kind::Plain);
                 }
             }
             Work::Follow => self.follow(client),
         }
     }
 
-    /// A statement that lasts until the client stops, or is cut off. Its ids are known up to that point, because
-    /// rows are so long that the server sends each at once.
+    /// Runs a statement that lasts until the client stops or is cut off. Its ids are known up to that point, because
+    /// the rows are so long that the server sends each one at once.
     fn mint_for_long(&mut self, client: &mut Client, called: Moment) -> Result<(), Error> {
         let sql = "SELECT pg_sleep(0.1), ARRAY(SELECT snowflake_next_id(s) FROM generate_series(0, 15) AS s WHERE n > 0),
                           repeat('-', 8192)
@@ -295,7 +296,7 @@ impl Session {
         let mut rows = client.query_raw::<_, i32, _>(sql, [])?;
         while let Some(row) = rows.next()? {
             let ids: Vec<i64> = row.get(1);
-            self.answered("a long statement", called, (0, 16), Answer::Ids(Run::of(&ids, false)));
+            self.answered("a long statement", called, (0, 16), Answer::Ids(Run::of(&ids, Kind::Plain)));
             if self.group.stop.load(Ordering::Relaxed) {
                 let _ = cancel.cancel_query(NoTls);
                 break;
@@ -304,55 +305,57 @@ impl Session {
         Ok(())
     }
 
-    /// A statement or a transaction of a kind that is drawn.
+    /// Runs a statement or a transaction of a random kind.
     fn mint(&mut self, client: &mut Client) {
         let shard = self.rng.u16(..SHARDS);
         let single = format!("SELECT snowflake_next_id({shard})");
         match self.rng.u8(..16) {
             0 => self.spread(client, "n % 16"),
             1 => self.spread(client, "n / 16"),
-            // Most ids come by these: one look at the clock, which takes a while here, serves for all of them.
+            // Most ids come from batches, because one reading of the clock, which is slow here, serves a whole batch.
             2..=5 => {
                 let (shard, count) = (self.rng.u16(..BULK_SHARDS), self.rng.u16(1..32_000));
                 let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, {count}) AS id");
-                self.ids(client, &sql, (shard, 1), false);
+                self.ids(client, &sql, (shard, 1), Kind::Plain);
             }
             6 => {
                 let sql = format!("SELECT snowflake_next_id_js({shard}) FROM generate_series(1, 20)");
-                self.ids(client, &sql, (shard, 1), true);
+                self.ids(client, &sql, (shard, 1), Kind::Js);
             }
-            7 => self.ids(client, &format!("{single} FROM generate_series(1, 200)"), (shard, 1), false),
+            7 => self.ids(client, &format!("{single} FROM generate_series(1, 200)"), (shard, 1), Kind::Plain),
             8 => self.transaction(client, "ROLLBACK"),
             9 => self.transaction(client, "COMMIT"),
             10..=12 => {
                 let sql = "INSERT INTO rows DEFAULT VALUES RETURNING id";
-                let called = Moment::now();
-                let answer = client.query_typed(sql, &[]).map(|rows| Answer::Committed(runs(&rows, false)));
+                let called = now();
+                let answer = client
+                    .query_typed(sql, &[])
+                    .map(|rows| Answer::InsertedAndCommitted(runs(&rows, Kind::Plain)));
                 self.note(client, sql, called, (SHARD_OF_ROWS, 1), answer);
             }
-            _ => self.ids(client, &single, (shard, 1), false),
+            _ => self.ids(client, &single, (shard, 1), Kind::Plain),
         }
     }
 
-    /// Many ids of sixteen shards, in one row.
+    /// Requests many ids of sixteen shards in one row.
     fn spread(&mut self, client: &mut Client, which: &str) {
         let first = self.rng.u16(..BULK_SHARDS - 16);
         let sql = format!(
             "SELECT array_agg(snowflake_next_id({first} + {which})) FROM generate_series(0, 255) AS n"
         );
-        self.ids(client, &sql, (first, 16), false);
+        self.ids(client, &sql, (first, 16), Kind::Plain);
     }
 
-    fn ids(&mut self, client: &mut Client, sql: &str, shards: (u16, u16), js: bool) {
-        let called = Moment::now();
-        let answer = client.query_typed(sql, &[]).map(|rows| Answer::Ids(runs(&rows, js)));
+    fn ids(&mut self, client: &mut Client, sql: &str, shards: (u16, u16), kind: Kind) {
+        let called = now();
+        let answer = client.query_typed(sql, &[]).map(|rows| Answer::Ids(runs(&rows, kind)));
         self.note(client, sql, called, shards, answer);
     }
 
-    /// Rows of one transaction, whose ids are known whatever becomes of it.
+    /// Inserts rows in one transaction. Their ids are known whatever becomes of the transaction.
     fn transaction(&mut self, client: &mut Client, end: &str) {
         let shards = (SHARD_OF_ROWS, 1);
-        let begun = Moment::now();
+        let begun = now();
         let answer = client.batch_execute("BEGIN").map(|()| Answer::Ids(Vec::new()));
         if !self.note(client, "BEGIN", begun, shards, answer) {
             return;
@@ -360,8 +363,8 @@ impl Session {
         let mut all = Vec::new();
         for _ in 0..self.rng.usize(1..4) {
             let sql = "INSERT INTO rows SELECT snowflake_next_id(3) FROM generate_series(1, 2) RETURNING id";
-            let called = Moment::now();
-            let answer = client.query_typed(sql, &[]).map(|rows| runs(&rows, false));
+            let called = now();
+            let answer = client.query_typed(sql, &[]).map(|rows| runs(&rows, Kind::Plain));
             let answer = answer.map(|runs| {
                 all.extend(runs.clone());
                 Answer::Inserted(runs)
@@ -370,7 +373,7 @@ impl Session {
                 return;
             }
         }
-        let called = Moment::now();
+        let called = now();
         let answer = client.batch_execute(end);
         let answer = answer.map(|()| match end {
             "COMMIT" => Answer::Committed(all),
@@ -382,7 +385,7 @@ impl Session {
     /// Reads the rows between two horizons.
     fn follow(&mut self, client: &mut Client) {
         let horizon = "SELECT snowflake_safe_horizon()";
-        let called = Moment::now();
+        let called = now();
         let to = match client.query_typed(horizon, &[]) {
             Ok(rows) => rows[0].get(0),
             Err(error) => {
@@ -402,7 +405,7 @@ impl Session {
         }
     }
 
-    /// Writes down what became of a call, and says whether it succeeded.
+    /// Records the result of a call, and returns whether the call succeeded.
     fn note(
         &mut self,
         client: &mut Client,
@@ -434,9 +437,9 @@ impl Session {
         self.write(statement, called, (0, 0), Answer::Refused(brief(error)));
     }
 
-    /// Writes down an answer that came just now.
+    /// Records an answer that has just come.
     fn write(&mut self, statement: &str, called: Moment, shards: (u16, u16), answer: Answer) {
-        let answered = Moment::now();
+        let answered = now();
         let heard = std::mem::replace(&mut self.heard, answered);
         self.file.write(&Record {
             session: self.session,
@@ -451,11 +454,11 @@ impl Session {
     }
 }
 
-/// The ids of an answer: each in a row, or all in an array.
-fn runs(rows: &[Row], js: bool) -> Vec<Run> {
+/// The ids of an answer, which has them in rows or in one array.
+fn runs(rows: &[Row], kind: Kind) -> Vec<Run> {
     let ids: Vec<i64> = match rows {
         [row] if *row.columns()[0].type_() == postgres::types::Type::INT8_ARRAY => row.get(0),
         rows => rows.iter().map(|row| row.get(0)).collect(),
     };
-    Run::of(&ids, js)
+    Run::of(&ids, kind)
 }

@@ -1,4 +1,4 @@
-//! The tally of a campaign, and the page that adds up all that were run.
+//! The tally of a campaign, and the page that adds up all campaigns.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter, Write as _};
@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use promises::Counts;
 use serde::{Deserialize, Serialize};
 
-use crate::campaign::checker::Counts;
-use crate::campaign::world::Outcome;
+use crate::campaign::fleet::Outcome;
 use crate::process::{run, said_by_pg_config, top};
 
-/// The counts of a run. Each line of the data file next to the page is one.
+/// The counts of a run of the campaign. Each line of the data file next to the page is such a tally.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     date: String,
@@ -28,16 +28,16 @@ pub struct Tally {
     calls: u64,
     horizons: u64,
     violations: u64,
-    /// Worlds that ended early, by a violation, or because a fault or a server did not behave as expected.
+    /// Fleets that ended early, by a violation, or because a fault or a server did not behave as expected.
     failed: u64,
-    /// By kind: how often it struck, and how often this machine could not have it.
+    /// How often each kind of fault struck, and how often this machine did not allow it.
     faults: BTreeMap<String, (u64, u64)>,
-    /// By SQLSTATE and the beginning of the message.
+    /// The number of refusals, by SQLSTATE and the beginning of the message.
     refusals: BTreeMap<String, u64>,
 }
 
 impl Tally {
-    /// Adds a round, after which the checker of its world has counted so much.
+    /// Adds a round of a fleet, with its counts before and after that.
     pub fn add(
         &mut self,
         outcomes: &[(&'static str, Outcome)],
@@ -62,14 +62,14 @@ impl Tally {
         }
     }
 
-    /// Counts a world that has failed.
+    /// Counts a fleet that has failed.
     pub fn fail(&mut self) {
         self.failed += 1;
     }
 
-    /// Says of what it is, at the end of a run.
-    pub fn close(&mut self, first_seed: u64, worlds: u64, took: Duration) {
-        self.date = said("date", &["-u", "+%F"]);
+    /// Adds date, versions and seeds at the end of a run.
+    pub fn close(&mut self, first_seed: u64, fleets: u64, took: Duration) {
+        self.date = output_of("date", &["-u", "+%F"]);
         self.postgresql = said_by_pg_config("--version").trim_start_matches("PostgreSQL ").to_owned();
         let manifest = fs::read_to_string(top().join("Cargo.toml")).expect("Cargo.toml");
         self.idgen = manifest
@@ -78,8 +78,8 @@ impl Tally {
             .nth(1)
             .unwrap_or_default()
             .into();
-        self.commit = said("git", &["rev-parse", "--short=10", "HEAD"]);
-        (self.first_seed, self.last_seed) = (first_seed, first_seed + worlds.saturating_sub(1));
+        self.commit = output_of("git", &["rev-parse", "--short=10", "HEAD"]);
+        (self.first_seed, self.last_seed) = (first_seed, first_seed + fleets.saturating_sub(1));
         self.minutes = took.as_secs().div_ceil(60);
     }
 
@@ -109,14 +109,14 @@ impl Tally {
         self.refusals.values().sum()
     }
 
-    fn worlds(&self) -> u64 {
+    fn fleets(&self) -> u64 {
         self.last_seed - self.first_seed + 1
     }
 
-    /// In one line.
+    /// The tally in one line.
     pub fn brief(&self) -> String {
         format!(
-            "{} rounds, {} faults, {} ids, {} refusals, {} violations, {} failed worlds",
+            "{} rounds, {} faults, {} ids, {} refusals, {} violations, {} failed fleets",
             self.rounds,
             grouped(self.struck()),
             grouped(self.ids),
@@ -152,10 +152,10 @@ pub struct Page {
 const MARKS: [&str; 2] = ["<!-- The campaign writes from here -->\n", "<!-- to here -->\n"];
 
 impl Page {
-    /// A page of this name in the project. The project must be unchanged since the last commit, because a run
-    /// counts for a commit.
+    /// Opens a page of the project. No file may have changed since the last commit, because a run counts for a
+    /// commit.
     pub fn open(name: &str) -> Page {
-        let changed = said("git", &["status", "--porcelain", "--", ".", ":!docs/campaign.*"]);
+        let changed = output_of("git", &["status", "--porcelain", "--", ".", ":!docs/campaign.*"]);
         assert!(changed.is_empty(), "a run counts for a commit, and there are changes:\n{changed}");
         let page = top().join(name);
         Page { data: page.with_extension("jsonl"), page }
@@ -187,17 +187,17 @@ pub fn with_text(page: &str, [from, to]: [&str; 2], text: &str) -> String {
 fn tables(runs: &[Tally]) -> String {
     let mut all = Tally::default();
     runs.iter().for_each(|run| all.merge(run));
-    let worlds: u64 = runs.iter().map(Tally::worlds).sum();
+    let fleets: u64 = runs.iter().map(Tally::fleets).sum();
     let mut text = format!(
-        "**{} faults, {} ids, {} violations**, in {} rounds of {} worlds and {}:{:02} hours.\n{} calls were \
+        "**{} faults, {} ids, {} violations**, in {} rounds of {} fleets and {}:{:02} hours.\n{} calls were \
          answered, of them {} with a horizon; {} were refused.\n\n\
-         | date | PostgreSQL | idgen, commit | seeds | hours | rounds | faults | ids | refusals | violations | failed worlds |\n\
+         | date | PostgreSQL | idgen, commit | seeds | hours | rounds | faults | ids | refusals | violations | failed fleets |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
         grouped(all.struck()),
         grouped(all.ids),
         all.violations,
         grouped(all.rounds),
-        grouped(worlds),
+        grouped(fleets),
         all.minutes / 60,
         all.minutes % 60,
         grouped(all.calls - all.refused()),
@@ -208,7 +208,7 @@ fn tables(runs: &[Tally]) -> String {
         let Tally {
             date, postgresql, idgen, commit, first_seed, last_seed, minutes, violations, failed, ..
         } = run;
-        // Without the name of the package.
+        // The version without the name of the package.
         let version = postgresql.split(' ').next().unwrap_or_default();
         let [rounds, faults, ids, refusals] = [run.rounds, run.struck(), run.ids, run.refused()].map(grouped);
         text += &format!(
@@ -238,8 +238,8 @@ fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// The output of a program, run in the folder of the project.
-fn said(program: &str, args: &[&str]) -> String {
+/// The output of a program that runs in the folder of the project.
+fn output_of(program: &str, args: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(args).current_dir(top());
     String::from_utf8_lossy(&run(command).stdout).trim().to_owned()

@@ -5,21 +5,10 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use serde::{Deserialize, Serialize};
+use promises::ClockSet;
 
-use crate::moment::Moment;
+use crate::moment::now;
 use crate::server::Server;
-
-/// A moment at which a server's clock was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClockSet {
-    /// Before that; the server may show the new clock from here on.
-    pub from: Moment,
-    /// After that; it shows the new clock from here on.
-    pub to: Moment,
-    /// How many milliseconds after the real one it is set.
-    pub ahead_ms: i64,
-}
 
 /// How many entries the array of clock.c's struct has; which of them is in use follows them.
 const ENTRIES: usize = 256;
@@ -41,10 +30,10 @@ impl Server {
         let mut log = self.clock.lock().expect("clock");
         let ahead_ms = (seconds * 1000.0).round() as i64;
         let current = log.len() % ENTRIES;
-        let from = Moment::now();
+        let from = now();
         file.write_all_at(&(ahead_ms * 1_000_000).to_ne_bytes(), current as u64 * 8).expect("a clock");
         file.write_all_at(&[current as u8], ENTRIES as u64 * 8).expect("a clock");
-        log.push(ClockSet { from, to: Moment::now(), ahead_ms });
+        log.push(ClockSet { from, to: now(), ahead_ms });
     }
 
     /// Records that its ids are later or earlier by this much from now on, as if its clock had been set, for
@@ -52,7 +41,7 @@ impl Server {
     pub fn shift_ids(&self, ms: i64) {
         let mut log = self.clock.lock().expect("clock");
         let ahead_ms = log.last().map_or(0, |set| set.ahead_ms) + ms;
-        let now = Moment::now();
+        let now = now();
         log.push(ClockSet { from: now, to: now, ahead_ms });
     }
 

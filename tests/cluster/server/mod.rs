@@ -16,8 +16,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-pub use clock::ClockSet;
 pub use disk::{Trouble, children};
+use promises::ClockSet;
 pub use sessions::Sql;
 
 use crate::process::{

@@ -16,7 +16,7 @@ use idgen_core::slot::Slot;
 use idgen_ids::Tick;
 
 use crate::host::{Configuration, Host, Record, Shared, State};
-use crate::judge::{Call, Run};
+use crate::judge::Call;
 use crate::plan::{Broken, EPOCH, MS, Place, Time, US};
 use crate::world::World;
 
@@ -60,10 +60,8 @@ pub struct Backend {
     pub last_read: Cell<Tick>,
     /// The least id of its open transaction.
     pub least: Cell<Option<i64>>,
-    /// Its last id of each shard, of both kinds.
-    pub last: [Vec<Cell<u64>>; 2],
-    /// The ids that it was given last, one after the other.
-    pub run: Cell<Run>,
+    /// What the judge knows of the session.
+    pub given: RefCell<promises::Session>,
     /// The beginning and the end of the runs that it took last, if it had to wait for them.
     pub queued: Cell<Option<(u64, u64)>>,
     /// How many calls have given it ids.
@@ -81,7 +79,6 @@ pub struct Backend {
 
 impl Backend {
     pub fn new(world: &Rc<World>, host: &Host, index: usize, seed: u64) -> Rc<Backend> {
-        let none = || vec![Cell::new(0); world.plan.shards];
         Rc::new(Backend {
             world: world.clone(),
             host: host.index,
@@ -103,8 +100,7 @@ impl Backend {
             read: Cell::default(),
             last_read: Cell::default(),
             least: Cell::default(),
-            last: [none(), none()],
-            run: Cell::default(),
+            given: RefCell::default(),
             queued: Cell::default(),
             served: Cell::default(),
             waits: Cell::default(),

@@ -260,8 +260,6 @@ pub struct Host {
     pub paused: Cell<Time>,
     /// Since when, or from when on, nothing is wrong with it.
     pub calm: Cell<Time>,
-    /// No id was minted below this horizon, nor will be.
-    pub horizon: Cell<i64>,
 }
 
 impl Host {
@@ -294,7 +292,6 @@ impl Host {
             stalled: Cell::default(),
             paused: Cell::default(),
             calm: Cell::default(),
-            horizon: Cell::new(i64::MIN),
         }
     }
 

@@ -100,7 +100,7 @@ pub fn live_through(plan: &Plan, only: Option<Promise>, trace: bool) -> Outcome 
     let judge = &world.judge;
     Outcome {
         failure: judge.failure.take(),
-        ids: judge.ids.get(),
+        ids: judge.promises.borrow().ids,
         calls: judge.calls.get(),
         refused: judge.refused.get(),
         horizons: judge.horizons.get(),
@@ -486,7 +486,6 @@ impl Living {
         if let Some(backend) = self.world.hosts[host].backends.borrow_mut()[index].take() {
             backend.dead.set(true);
             backend.unwinding.set(true);
-            self.world.note(&backend);
         }
         if let Some(mut life) = self.lives[host][index].take() {
             life.force_unwind();
@@ -525,9 +524,7 @@ impl Living {
         let file = host.file.borrow().clone();
         host.senders.borrow_mut().fill(file.clone());
         *host.checkpointer.borrow_mut() = file;
-        for order in world.judge.orders[host.index].borrow_mut().iter_mut().flatten() {
-            order.begin();
-        }
+        world.judge.promises.borrow_mut().restarted(host.index);
         let life = host.life.get();
         world.soon(3 * MS, Item::Checkpointer { host: host.index, life });
         self.begin(host);
@@ -815,16 +812,9 @@ impl Living {
             world.after(wait, Item::Rejoin { host: other.index });
         }
         if synchronous {
-            standby.horizon.set(primary.horizon.get());
+            world.judge.promises.borrow_mut().takes_over(standby.index, primary.index);
         } else {
-            self.lose(standby);
-        }
-        {
-            let from = world.judge.orders[primary.index].borrow().clone();
-            let mut to = world.judge.orders[standby.index].borrow_mut();
-            for (to, from) in to.iter_mut().flatten().zip(from.iter().flatten()) {
-                if synchronous { to.take_over(from) } else { to.lose(from.next) }
-            }
+            self.lose(standby, primary);
         }
         standby.state.set(State::Primary);
         *standby.prepared.borrow_mut() = standby.wal.borrow().prepared();
@@ -836,10 +826,11 @@ impl Living {
     }
 
     /// A server begins that knows less than was issued. Its clock has to have passed that.
-    fn lose(&self, host: &Host) {
+    fn lose(&self, host: &Host, from: &Host) {
         let world = &self.world;
-        host.horizon.set(i64::MIN);
-        let issued = world.judge.issued.get();
+        let mut promises = world.judge.promises.borrow_mut();
+        let issued = promises.latest_ms;
+        promises.takes_over_with_loss(host.index, from.index, issued);
         if issued >= host.wal.borrow().durable {
             world.lost.set(world.lost.get().max(issued));
         }
@@ -855,10 +846,7 @@ impl Living {
         self.fall(host, down, clock, false);
         *host.wal.borrow_mut() = backup;
         host.guard.take();
-        self.lose(host);
-        for order in world.judge.orders[host.index].borrow_mut().iter_mut().flatten() {
-            order.lose(0);
-        }
+        self.lose(host, host);
         for other in world.hosts.iter().filter(|other| other.index != host.index) {
             world.unlink(other);
             other.follows.set(None);

@@ -4,8 +4,8 @@ use postgres::error::SqlState;
 use postgres::{Client, NoTls, Row};
 
 use super::{CUT, Fault, Refusals, Struck, always};
-use crate::campaign::world::World;
-use crate::moment::Moment;
+use crate::campaign::fleet::Fleet;
+use crate::moment::now;
 use crate::server::Build;
 
 pub const FAULTS: &[Fault] = &[
@@ -15,14 +15,14 @@ pub const FAULTS: &[Fault] = &[
         weight: 1,
         // The standbys must receive it before one of them is promoted, or the epoch would have to be accepted once
         // more.
-        can: |world| world.lasting.is_empty(),
+        can: |fleet| fleet.lasting.is_empty(),
         strike: move_epoch,
         allows: &[CUT, OTHER_EPOCH, FOR_THE_CLOCK],
     },
     Fault {
         name: "extension dropped and created",
         weight: 1,
-        can: |world| world.lasting.is_empty(),
+        can: |fleet| fleet.lasting.is_empty(),
         strike: recreate,
         allows: &[],
     },
@@ -32,62 +32,63 @@ const OTHER_EPOCH: Refusals = &["55000 the epoch of the high-water mark of ids d
 /// The ids that were minted by the earlier epoch are ahead of the clock by the later one.
 const FOR_THE_CLOCK: Refusals = &["40001 the system clock is behind", "40001 shard", "22023 count"];
 
-/// 2024-01-01, the epoch of worlds.
+/// 2024-01-01, the epoch of fleets.
 const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;
 
-/// Stops a server, and starts it with the other one of the release and the build for tests.
-fn replace(world: &mut World) -> Struck {
-    let build = if world.primary.build() == Build::Release { Build::Faults } else { Build::Release };
-    let how = if world.rng.bool() { "fast" } else { "immediate" };
-    stop(world, how);
-    world.primary.set_build(build);
-    world.primary.up();
+/// Stops a server, and starts it with the other build: the release or the build for tests.
+fn replace(fleet: &mut Fleet) -> Struck {
+    let build = if fleet.primary.build() == Build::Release { Build::Faults } else { Build::Release };
+    let how = if fleet.rng.bool() { "fast" } else { "immediate" };
+    stop(fleet, how);
+    fleet.primary.set_build(build);
+    fleet.primary.up();
     Struck::Done(how.into())
 }
 
-/// Moves the epoch earlier, which makes every tick greater, and back.
-fn move_epoch(world: &mut World) -> Struck {
-    let ms = [1, 40, 500, 1500][world.rng.usize(0..4)];
-    let crashes = world.rng.bool();
-    set_epoch(world, EPOCH_UNIX_MS - ms);
-    world.primary.shift_ids(ms);
-    accept(world);
-    world.primary.eventually(|client| client.batch_execute("SELECT snowflake_next_id(920)"));
+/// Moves the epoch to an earlier time, which makes every tick greater, and then back.
+fn move_epoch(fleet: &mut Fleet) -> Struck {
+    let ms = [1, 40, 500, 1500][fleet.rng.usize(0..4)];
+    let crashes = fleet.rng.bool();
+    set_epoch(fleet, EPOCH_UNIX_MS - ms);
+    fleet.primary.shift_ids(ms);
+    accept(fleet);
+    fleet.primary.eventually(|client| client.batch_execute("SELECT snowflake_next_id(920)"));
     if crashes {
-        world.primary.kill_all();
-        world.primary.up();
+        fleet.primary.kill_all();
+        fleet.primary.up();
     }
-    world.pause(0..500);
-    set_epoch(world, EPOCH_UNIX_MS);
-    world.primary.shift_ids(-ms);
-    accept(world);
+    fleet.pause(0..500);
+    set_epoch(fleet, EPOCH_UNIX_MS);
+    fleet.primary.shift_ids(-ms);
+    accept(fleet);
     Struck::Done(format!("{ms} ms earlier, {}", if crashes { "and a crash" } else { "and no crash" }))
 }
 
-/// Restarts the primary with an epoch that is not the mark's, by which nothing is minted.
-fn set_epoch(world: &mut World, unix_ms: i64) {
-    stop(world, "fast");
-    world.primary.configure(&[&format!("idgen.epoch = '{unix_ms}'")]);
-    world.primary.up();
-    let refused = world.primary.reconnect().query_one("SELECT snowflake_next_id(920)", &[]);
+/// Restarts the primary with another epoch than that of the mark, under which it mints nothing.
+fn set_epoch(fleet: &mut Fleet, unix_ms: i64) {
+    stop(fleet, "fast");
+    fleet.primary.configure(&[&format!("idgen.epoch = '{unix_ms}'")]);
+    fleet.primary.up();
+    let refused = fleet.primary.reconnect().query_one("SELECT snowflake_next_id(920)", &[]);
     assert!(refused.is_err(), "ids by another epoch");
 }
 
-fn accept(world: &World) {
+fn accept(fleet: &Fleet) {
     let accept = "SELECT snowflake_accept_epoch(epoch) FROM idgen_status";
-    world.primary.eventually(|client| client.batch_execute(accept));
+    fleet.primary.eventually(|client| client.batch_execute(accept));
 }
 
-/// Drops the extension of a database beside that of the clients under a statement that mints, and creates it again.
-fn recreate(world: &mut World) -> Struck {
+/// Drops the extension in another database than that of the clients while a statement mints there, and creates the
+/// extension again.
+fn recreate(fleet: &mut Fleet) -> Struck {
     const SHARD: u16 = 940;
-    let times = world.rng.usize(1..4);
-    let since = Moment::now();
-    world.primary.eventually(|client| {
+    let times = fleet.rng.usize(1..4);
+    let since = now();
+    fleet.primary.eventually(|client| {
         client.batch_execute("DROP DATABASE IF EXISTS beside")?;
         client.batch_execute("CREATE DATABASE beside")
     });
-    let address = world.primary.target("beside");
+    let address = fleet.primary.target("beside");
     let [mut one, mut other] = [(); 2].map(|()| Client::connect(&address, NoTls).expect("a connection"));
     let mint = format!("SELECT snowflake_next_id({SHARD}) FROM generate_series(1, 500)");
     let mut ids = Vec::new();
@@ -105,16 +106,16 @@ fn recreate(world: &mut World) -> Struck {
         assert_eq!(refused.code(), Some(&SqlState::UNDEFINED_FUNCTION), "{refused:?}");
     }
     drop((one, other));
-    world.primary.eventually(|client| client.batch_execute("DROP DATABASE beside"));
+    fleet.primary.eventually(|client| client.batch_execute("DROP DATABASE beside"));
     ids.sort_unstable();
-    world.note_minted(&world.primary, since, (SHARD, 1), &ids);
+    fleet.note_minted(&fleet.primary, since, (SHARD, 1), &ids);
     Struck::Done(format!("{times} times"))
 }
 
-fn stop(world: &World, how: &str) {
+fn stop(fleet: &Fleet, how: &str) {
     // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for
     // the checkpointer of the recovery, and does not tell it.
     std::thread::sleep(std::time::Duration::from_millis(100));
-    world.primary.reconnect();
-    world.primary.stop(how);
+    fleet.primary.reconnect();
+    fleet.primary.stop(how);
 }

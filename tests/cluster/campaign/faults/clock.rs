@@ -1,7 +1,7 @@
 //! Clocks that are set.
 
 use super::{Fault, NOT_DURABLE, Refusals, Struck, always};
-use crate::campaign::world::World;
+use crate::campaign::fleet::Fleet;
 
 const FOR_LONG: &str = "clock set for long";
 
@@ -14,25 +14,25 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: FOR_LONG,
         weight: 1,
-        can: |world| world.lasting.iter().all(|(name, _)| *name != FOR_LONG),
+        can: |fleet| fleet.lasting.iter().all(|(name, _)| *name != FOR_LONG),
         strike: set_for_long,
         allows: ALLOWS,
     },
 ];
 
-fn step(world: &mut World) -> Struck {
-    let step = [-0.001, -0.02, -0.5, -1.5, -3600.0, 0.3, 1.5][world.rng.usize(0..7)];
-    world.primary.set_clock(step);
-    world.pause(50..600);
-    world.primary.set_clock(0.0);
+fn step(fleet: &mut Fleet) -> Struck {
+    let step = [-0.001, -0.02, -0.5, -1.5, -3600.0, 0.3, 1.5][fleet.rng.usize(0..7)];
+    fleet.primary.set_clock(step);
+    fleet.pause(50..600);
+    fleet.primary.set_clock(0.0);
     Struck::Done(format!("{step:+} s"))
 }
 
 /// Leaves the clock set, so that other faults strike a server whose ids are ahead of its clock; by less than
 /// `idgen.max_ahead`, so that calls succeed.
-fn set_for_long(world: &mut World) -> Struck {
-    let step = [-0.8, -0.5, -0.2, 0.4][world.rng.usize(0..4)];
-    world.primary.set_clock(step);
+fn set_for_long(fleet: &mut Fleet) -> Struck {
+    let step = [-0.8, -0.5, -0.2, 0.4][fleet.rng.usize(0..4)];
+    fleet.primary.set_clock(step);
     // Another server may have become the primary by then.
-    Struck::Lasting(format!("{step:+} s"), Box::new(|world| world.primary.set_clock(0.0)))
+    Struck::Lasting(format!("{step:+} s"), Box::new(|fleet| fleet.primary.set_clock(0.0)))
 }

@@ -3,7 +3,7 @@
 use postgres::Client;
 
 use super::{CUT, Fault, Struck, always, has_fault_points};
-use crate::campaign::world::World;
+use crate::campaign::fleet::Fleet;
 use crate::moment::within_seconds;
 
 pub const FAULTS: &[Fault] = &[
@@ -20,38 +20,38 @@ pub const FAULTS: &[Fault] = &[
     },
 ];
 
-fn kill(world: &mut World) -> Struck {
-    let step = downtime_step(world);
-    world.primary.kill();
-    start_again(world, step);
+fn kill(fleet: &mut Fleet) -> Struck {
+    let step = downtime_step(fleet);
+    fleet.primary.kill();
+    start_again(fleet, step);
     Struck::Done(format!("clock {step:+} s"))
 }
 
-fn immediate(world: &mut World) -> Struck {
-    let step = downtime_step(world);
-    world.primary.stop("immediate");
-    start_again(world, step);
+fn immediate(fleet: &mut Fleet) -> Struck {
+    let step = downtime_step(fleet);
+    fleet.primary.stop("immediate");
+    start_again(fleet, step);
     Struck::Done(format!("clock {step:+} s"))
 }
 
-fn restart(world: &mut World) -> Struck {
+fn restart(fleet: &mut Fleet) -> Struck {
     // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for
     // the checkpointer of the recovery, and does not tell it.
-    world.pause(100..101);
-    world.primary.reconnect();
-    world.primary.stop("fast");
-    start_again(world, 0.0);
+    fleet.pause(100..101);
+    fleet.primary.reconnect();
+    fleet.primary.stop("fast");
+    start_again(fleet, 0.0);
     Struck::Done("fast".into())
 }
 
-fn kill_backend(world: &mut World) -> Struck {
-    let mut client = world.primary.reconnect();
+fn kill_backend(fleet: &mut Fleet) -> Struck {
+    let mut client = fleet.primary.reconnect();
     let sql =
         "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
                ORDER BY state = 'active' DESC LIMIT 1";
     let killed = within_seconds(60, || {
         let pid = client.query(sql, &[]).expect("backends").first().map(|row| row.get(0))?;
-        world.primary.signal_if_there("KILL", pid);
+        fleet.primary.signal_if_there("KILL", pid);
         Some(())
     });
     assert!(killed.is_some(), "there is no backend to kill");
@@ -65,11 +65,11 @@ fn until_cut_off(client: &mut Client) {
     assert!(cut_off.is_some(), "the server goes on");
 }
 
-fn renewing(world: &mut World) -> Struck {
-    let point = ["before-wal", "after-insert", "after-flush", "before-publish"][world.rng.usize(0..4)];
-    let how = ["kill", "terminate", "error"][world.rng.usize(0..3)];
-    let mut witness = world.primary.reconnect();
-    let mut client = world.primary.reconnect();
+fn renewing(fleet: &mut Fleet) -> Struck {
+    let point = ["before-wal", "after-insert", "after-flush", "before-publish"][fleet.rng.usize(0..4)];
+    let how = ["kill", "terminate", "error"][fleet.rng.usize(0..3)];
+    let mut witness = fleet.primary.reconnect();
+    let mut client = fleet.primary.reconnect();
     client.batch_execute(&format!("SET idgen.fault = '{point} {how}'")).expect("a fault point");
     // The session that mints most often is the one that renews.
     let struck = within_seconds(60, || client.batch_execute("SELECT snowflake_next_id(900)").err());
@@ -81,15 +81,15 @@ fn renewing(world: &mut World) -> Struck {
 }
 
 /// How far the clock is set while the server is down.
-pub(super) fn downtime_step(world: &mut World) -> f64 {
-    [0.0, 0.0, -0.5, -2.0, -86400.0, 2.0][world.rng.usize(0..6)]
+pub(super) fn downtime_step(fleet: &mut Fleet) -> f64 {
+    [0.0, 0.0, -0.5, -2.0, -86400.0, 2.0][fleet.rng.usize(0..6)]
 }
 
-pub(super) fn start_again(world: &mut World, step: f64) {
-    world.primary.set_clock(step);
-    world.primary.up();
+pub(super) fn start_again(fleet: &mut Fleet, step: f64) {
+    fleet.primary.set_clock(step);
+    fleet.primary.up();
     if step != 0.0 {
-        world.pause(300..301);
-        world.primary.set_clock(0.0);
+        fleet.pause(300..301);
+        fleet.primary.set_clock(0.0);
     }
 }

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::crash::{downtime_step, start_again};
 use super::{BAD_DISK, CUT, Fault, NOT_DURABLE, Struck, always};
-use crate::campaign::world::World;
+use crate::campaign::fleet::Fleet;
 use crate::server::{Server, Trouble};
 
 pub const FAULTS: &[Fault] = &[
@@ -37,38 +37,37 @@ pub const FAULTS: &[Fault] = &[
     Fault { name: "slow disk", weight: 1, can: always, strike: slow, allows: &[NOT_DURABLE] },
 ];
 
-fn lose_power(world: &mut World) -> Struck {
-    let step = downtime_step(world);
-    stop_flushes(world, None);
-    let lost = lost(&world.primary);
-    start_again(world, step);
+fn lose_power(fleet: &mut Fleet) -> Struck {
+    let step = downtime_step(fleet);
+    stop_flushes(fleet, None);
+    let lost = lost(&fleet.primary);
+    start_again(fleet, step);
     if lost == 0 {
         return Struck::Skipped(ALL_FLUSHED);
     }
     Struck::Done(format!("{lost} bytes lost, clock {step:+} s"))
 }
 
-fn lose_all_power(world: &mut World) -> Struck {
-    let step = downtime_step(world);
-    let one = draw(world);
-    stop_flushes(world, one);
-    let lost = lost(server(world, one));
-    for server in world.servers() {
+fn lose_all_power(fleet: &mut Fleet) -> Struck {
+    let step = downtime_step(fleet);
+    let one = draw(fleet);
+    stop_flushes(fleet, one);
+    let lost = lost(server(fleet, one));
+    for server in fleet.servers() {
         server.lose_power();
     }
-    start_again(world, step);
-    world.standbys.iter().for_each(|standby| standby.server.revive());
+    start_again(fleet, step);
+    fleet.standbys.iter().for_each(|standby| standby.server.revive());
     if lost == 0 {
         return Struck::Skipped(ALL_FLUSHED);
     }
     Struck::Done(format!("{lost} bytes lost, clock {step:+} s"))
 }
 
-/// From now on, writes of a server get only to the cache of its disk. This lasts a moment, in which nobody may rely
-/// on them.
-fn stop_flushes(world: &mut World, one: Option<usize>) {
-    until_struck(world, one, Trouble { stall_ms: 60_000, calls: i32::MAX, ..Trouble::default() });
-    world.pause(0..300);
+/// Makes writes of a server reach only the cache of its disk, for a moment in which nobody may rely on them.
+fn stop_flushes(fleet: &mut Fleet, one: Option<usize>) {
+    until_struck(fleet, one, Trouble { stall_ms: 60_000, calls: i32::MAX, ..Trouble::default() });
+    fleet.pause(0..300);
 }
 
 /// A flush that was under way before the disk had trouble may have been the last one.
@@ -83,74 +82,74 @@ fn lost(server: &Server) -> u64 {
     lost
 }
 
-fn not_written(world: &mut World) -> Struck {
-    let errno = [Errno::ENOSPC, Errno::EIO][world.rng.usize(0..2)];
-    fail(world, Trouble { writes: Some(errno), ..Trouble::default() })
+fn not_written(fleet: &mut Fleet) -> Struck {
+    let errno = [Errno::ENOSPC, Errno::EIO][fleet.rng.usize(0..2)];
+    fail(fleet, Trouble { writes: Some(errno), ..Trouble::default() })
 }
 
-fn not_flushed(world: &mut World) -> Struck {
-    fail(world, Trouble { flushes: Some(Errno::EIO), ..Trouble::default() })
+fn not_flushed(fleet: &mut Fleet) -> Struck {
+    fail(fleet, Trouble { flushes: Some(Errno::EIO), ..Trouble::default() })
 }
 
 /// A server whose disk fails gives up, and restarts at once or only after the disk is repaired.
-fn fail(world: &mut World, trouble: Trouble) -> Struck {
-    let calls = [1, 3, i32::MAX][world.rng.usize(0..3)];
-    let one = draw(world);
+fn fail(fleet: &mut Fleet, trouble: Trouble) -> Struck {
+    let calls = [1, 3, i32::MAX][fleet.rng.usize(0..3)];
+    let one = draw(fleet);
     let trouble = Trouble { calls, ..trouble };
-    until_struck(world, one, trouble);
-    world.pause(0..700);
-    let server = server(world, one);
+    until_struck(fleet, one, trouble);
+    fleet.pause(0..700);
+    let server = server(fleet, one);
     server.trouble(Trouble::default());
     server.revive();
     let errno = trouble.writes.or(trouble.flushes);
     Struck::Done(format!("{errno:?} at up to {calls} calls of {}", name(one)))
 }
 
-fn stall(world: &mut World) -> Struck {
-    let stall_ms = [50, 200, 500, 1000, 2000][world.rng.usize(0..5)];
-    let calls = world.rng.i32(1..4);
-    let one = draw(world);
-    until_struck(world, one, Trouble { stall_ms, calls, ..Trouble::default() });
+fn stall(fleet: &mut Fleet) -> Struck {
+    let stall_ms = [50, 200, 500, 1000, 2000][fleet.rng.usize(0..5)];
+    let calls = fleet.rng.i32(1..4);
+    let one = draw(fleet);
+    until_struck(fleet, one, Trouble { stall_ms, calls, ..Trouble::default() });
     thread::sleep(Duration::from_millis(stall_ms as u64));
-    server(world, one).trouble(Trouble::default());
+    server(fleet, one).trouble(Trouble::default());
     Struck::Done(format!("{stall_ms} ms at up to {calls} calls of {}", name(one)))
 }
 
-fn slow(world: &mut World) -> Struck {
-    let stall_ms = [5, 20, 60][world.rng.usize(0..3)];
-    until_struck(world, None, Trouble { stall_ms, calls: i32::MAX, ..Trouble::default() });
-    let heal = |world: &mut World| {
+fn slow(fleet: &mut Fleet) -> Struck {
+    let stall_ms = [5, 20, 60][fleet.rng.usize(0..3)];
+    until_struck(fleet, None, Trouble { stall_ms, calls: i32::MAX, ..Trouble::default() });
+    let heal = |fleet: &mut Fleet| {
         // Another server may have become the primary, and this one a standby, or be gone.
-        world.servers().for_each(|server| server.trouble(Trouble::default()));
+        fleet.servers().for_each(|server| server.trouble(Trouble::default()));
     };
     Struck::Lasting(format!("{stall_ms} ms at each flush"), Box::new(heal))
 }
 
-/// The primary, or a standby.
-fn draw(world: &mut World) -> Option<usize> {
-    world.rng.usize(0..=world.standbys.len()).checked_sub(1)
+/// Draws the primary or a standby.
+fn draw(fleet: &mut Fleet) -> Option<usize> {
+    fleet.rng.usize(0..=fleet.standbys.len()).checked_sub(1)
 }
 
-fn server(world: &World, one: Option<usize>) -> &Server {
-    one.map_or(&world.primary, |standby| &world.standbys[standby].server)
+fn server(fleet: &Fleet, one: Option<usize>) -> &Server {
+    one.map_or(&fleet.primary, |standby| &fleet.standbys[standby].server)
 }
 
 fn name(one: Option<usize>) -> &'static str {
     if one.is_some() { "a standby" } else { "the primary" }
 }
 
-/// Gives a server's disk trouble, and waits until it is struck.
-fn until_struck(world: &World, one: Option<usize>, trouble: Trouble) {
-    let server = server(world, one);
+/// Gives a server's disk trouble, and waits until the server notices.
+fn until_struck(fleet: &Fleet, one: Option<usize>, trouble: Trouble) {
+    let server = server(fleet, one);
     let before = server.struck();
     server.trouble(trouble);
     for _ in 0..600 {
-        // A session whose commit waits for no disk, because all disks may be affected.
+        // The session's commit waits for no disk, because all disks may be affected.
         let write = "SET synchronous_commit = off; SELECT pg_logical_emit_message(true, '', '')";
         if server.struck() > before {
             return;
         }
-        if let Some(mut client) = world.primary.try_connect() {
+        if let Some(mut client) = fleet.primary.try_connect() {
             let _ = client.batch_execute(write);
         }
         thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! The faults that can strike a world.
+//! The faults that can strike a fleet.
 
 mod builds;
 mod clock;
@@ -15,19 +15,19 @@ mod standbys;
 mod subscribers;
 mod transactions;
 
-use crate::campaign::world::World;
+use crate::campaign::fleet::Fleet;
 use crate::server::Build;
 
 /// Ends a fault that lasts.
-pub type Heal = Box<dyn FnOnce(&mut World)>;
+pub type Heal = Box<dyn FnOnce(&mut Fleet)>;
 
-/// What became of a fault.
+/// How a fault struck.
 pub enum Struck {
-    /// It is over; how it was.
+    /// The fault is over; the text describes it.
     Done(String),
-    /// It lasts until it is healed, at the end of the round, in the given way. Others may strike in the meantime.
+    /// The fault lasts until the end of the round, which heals it in the given way. Other faults may strike meanwhile.
     Lasting(String, Heal),
-    /// This machine cannot have it; why.
+    /// This machine does not allow the fault, for this reason.
     Skipped(&'static str),
 }
 
@@ -39,7 +39,7 @@ pub type Refusals = &'static [&'static str];
 pub const CUT: Refusals = &["lost", "57P01", "57P02", "57P03"];
 /// The standbys of the primary, or its disk, do not respond.
 pub const NOT_DURABLE: Refusals = &["40001 the high-water mark of ids could not be made durable in time"];
-/// `idgen.allowed_shards` is without the shard.
+/// `idgen.allowed_shards` lacks the shard.
 pub const NOT_ALLOWED: Refusals = &["55000 this server may not mint ids for shard"];
 
 /// The disk with the WAL fails: the backend that notices reports it, and the server ends.
@@ -51,17 +51,17 @@ pub struct Fault {
     pub name: &'static str,
     /// Its weight relative to the others.
     pub weight: usize,
-    /// Whether it can strike this world. It may look at nothing but what follows from the seed.
-    pub can: fn(&World) -> bool,
+    /// Whether the fault can strike this fleet. The answer depends on nothing but the seed.
+    pub can: fn(&Fleet) -> bool,
     /// Strikes.
-    pub strike: fn(&mut World) -> Struck,
-    /// The refusals that it explains while it lasts, until everything is healed and the primary and its standbys
-    /// are back. Those because of the clock (behind, jumped, full shard) need not be named: the checker knows from
-    /// the settings of the clocks when they are due.
+    pub strike: fn(&mut Fleet) -> Struck,
+    /// The refusals that the fault explains until everything is healed and the primary and its standbys are back.
+    /// Refusals because of the clock (behind, jumped, full shard) need not be listed, because the judge knows the
+    /// settings of the clocks.
     pub allows: &'static [Refusals],
 }
 
-/// Every kind.
+/// Every kind of fault.
 const ALL: &[&[Fault]] = &[
     crash::FAULTS,
     clock::FAULTS,
@@ -79,21 +79,21 @@ const ALL: &[&[Fault]] = &[
     subscribers::FAULTS,
 ];
 
-/// Chooses one of those that can strike, if any; if some match the variable ONLY, one of those.
-pub fn draw(world: &mut World) -> Option<&'static Fault> {
-    let mut can: Vec<_> = ALL.iter().copied().flatten().filter(|fault| (fault.can)(world)).collect();
+/// Draws one of the faults that can strike, if there are any; if some match the variable ONLY, one of these.
+pub fn draw(fleet: &mut Fleet) -> Option<&'static Fault> {
+    let mut can: Vec<_> = ALL.iter().copied().flatten().filter(|fault| (fault.can)(fleet)).collect();
     if let Ok(only) = std::env::var("ONLY")
         && can.iter().any(|fault| fault.name.contains(&only))
     {
         can.retain(|fault| fault.name.contains(&only));
     }
-    if !world.only.is_empty() {
-        can.retain(|fault| world.only.contains(&fault.name));
+    if !fleet.only.is_empty() {
+        can.retain(|fault| fleet.only.contains(&fault.name));
     }
     if can.is_empty() {
         return None;
     }
-    let mut at = world.rng.usize(0..can.iter().map(|fault| fault.weight).sum());
+    let mut at = fleet.rng.usize(0..can.iter().map(|fault| fault.weight).sum());
     can.into_iter().find(|fault| {
         let here = at < fault.weight;
         at = at.saturating_sub(fault.weight);
@@ -101,19 +101,19 @@ pub fn draw(world: &mut World) -> Option<&'static Fault> {
     })
 }
 
-/// For faults that can strike any world, even during another fault.
-fn always(_: &World) -> bool {
+/// For faults that can strike any fleet, even during another fault.
+fn always(_: &Fleet) -> bool {
     true
 }
 
-fn has_standby(world: &World) -> bool {
-    !world.standbys.is_empty()
+fn has_standby(fleet: &Fleet) -> bool {
+    !fleet.standbys.is_empty()
 }
 
-fn is_synchronous(world: &World) -> bool {
-    world.names.is_some()
+fn is_synchronous(fleet: &Fleet) -> bool {
+    fleet.names.is_some()
 }
 
-fn has_fault_points(world: &World) -> bool {
-    world.primary.build() == Build::Faults
+fn has_fault_points(fleet: &Fleet) -> bool {
+    fleet.primary.build() == Build::Faults
 }

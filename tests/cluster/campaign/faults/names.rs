@@ -1,14 +1,14 @@
 //! Synchronous standbys that are named, changed and removed while statements run.
 
 use super::{Fault, NOT_DURABLE, Struck, has_standby, is_synchronous};
-use crate::campaign::world::World;
+use crate::campaign::fleet::Fleet;
 
 pub const FAULTS: &[Fault] = &[
     Fault {
         name: "synchronous names changed",
         weight: 2,
         can: has_standby,
-        strike: |world| Struck::Done(change(world)),
+        strike: |fleet| Struck::Done(change(fleet)),
         allows: &[NOT_DURABLE],
     },
     Fault {
@@ -21,28 +21,28 @@ pub const FAULTS: &[Fault] = &[
 ];
 
 /// Names other standbys, or the same ones in another way, while statements continue to mint.
-pub fn change(world: &mut World) -> String {
-    let removed = world.rng.bool();
-    let before = if removed { "none".into() } else { told(world) };
+pub fn change(fleet: &mut Fleet) -> String {
+    let removed = fleet.rng.bool();
+    let before = if removed { "none".into() } else { told(fleet) };
     if removed {
-        world.make_asynchronous();
+        fleet.make_asynchronous();
     }
-    world.until_in_a_long_statement();
-    world.pause(0..500);
-    let names = world.draw_names();
-    world.make_synchronous(names);
-    format!("from {before} to {}", told(world))
+    fleet.until_in_a_long_statement();
+    fleet.pause(0..500);
+    let names = fleet.draw_names();
+    fleet.make_synchronous(names);
+    format!("from {before} to {}", told(fleet))
 }
 
-fn remove(world: &mut World) -> Struck {
-    world.until_in_a_long_statement();
-    world.pause(0..500);
-    let told = told(world);
-    world.make_asynchronous();
-    world.pause(0..500);
+fn remove(fleet: &mut Fleet) -> Struck {
+    fleet.until_in_a_long_statement();
+    fleet.pause(0..500);
+    let told = told(fleet);
+    fleet.make_asynchronous();
+    fleet.pause(0..500);
     Struck::Done(told)
 }
 
-fn told(world: &World) -> String {
-    world.names.as_ref().map_or("none".into(), ToString::to_string)
+fn told(fleet: &Fleet) -> String {
+    fleet.names.as_ref().map_or("none".into(), ToString::to_string)
 }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Fault, NOT_DURABLE, Struck, has_standby};
-use crate::campaign::world::World;
+use crate::campaign::fleet::Fleet;
 use crate::server::link::{Direction, Flow};
 
 const CUT_NAME: &str = "network cut";
@@ -12,7 +12,7 @@ const CUT_NAME: &str = "network cut";
 pub const FAULTS: &[Fault] = &[Fault {
     name: CUT_NAME,
     weight: 3,
-    can: |world| has_standby(world) && !world.lasts(CUT_NAME),
+    can: |fleet| has_standby(fleet) && !fleet.lasts(CUT_NAME),
     strike: cut,
     allows: &[NOT_DURABLE],
 }];
@@ -23,13 +23,13 @@ enum Way {
     HoldsBoth,
     Holds(Direction),
     Late,
-    /// Connections end, and none is taken.
+    /// Connections end, and new ones are refused.
     Breaks,
-    /// Connections end, and are made again at once.
+    /// Connections end, and new ones succeed at once.
     Resets,
 }
 
-fn cut(world: &mut World) -> Struck {
+fn cut(fleet: &mut Fleet) -> Struck {
     let way = [
         Way::HoldsBoth,
         Way::Holds(Direction::ToStandby),
@@ -37,14 +37,14 @@ fn cut(world: &mut World) -> Struck {
         Way::Late,
         Way::Breaks,
         Way::Resets,
-    ][world.rng.usize(0..6)];
-    let one = world.rng.usize(0..world.standbys.len());
+    ][fleet.rng.usize(0..6)];
+    let one = fleet.rng.usize(0..fleet.standbys.len());
     let (all, loses, late_ms, ms) =
-        (world.rng.bool(), world.rng.bool(), world.rng.u64(2..40), world.rng.u64(50..2000));
-    let struck = if all { 0..world.standbys.len() } else { one..one + 1 };
-    let links: Vec<_> = world.standbys[struck.clone()].iter().map(|standby| standby.link.clone()).collect();
-    let names: Vec<_> = world.standbys[struck].iter().map(|standby| standby.name.as_str()).collect();
-    let primary = &world.primary;
+        (fleet.rng.bool(), fleet.rng.bool(), fleet.rng.u64(2..40), fleet.rng.u64(50..2000));
+    let struck = if all { 0..fleet.standbys.len() } else { one..one + 1 };
+    let links: Vec<_> = fleet.standbys[struck.clone()].iter().map(|standby| standby.link.clone()).collect();
+    let names: Vec<_> = fleet.standbys[struck].iter().map(|standby| standby.name.as_str()).collect();
+    let primary = &fleet.primary;
     let names = format!("FROM pg_stat_replication WHERE application_name IN ('{}')", names.join("', '"));
     primary.wait_until(&format!("SELECT count(*) = {} {names} AND state = 'streaming'", links.len()));
     let connections: String = primary.answer(&format!("SELECT string_agg(pid::text, ', ') {names}"));
@@ -62,14 +62,14 @@ fn cut(world: &mut World) -> Struck {
         }
     }
     let caught = match way {
-        // Nothing comes that could be answered.
+        // The standby receives nothing that it could answer.
         Way::HoldsBoth => Some(Direction::ToStandby),
         Way::Holds(direction) => Some(direction),
         Way::Late => Some(Direction::ToPrimary),
         Way::Breaks | Way::Resets => None,
     };
     if let Some(direction) = caught {
-        // Data to send, with a commit that waits for no standby.
+        // A commit that waits for no standby makes data to send.
         primary.until_done(
             "SET synchronous_commit = local; SELECT pg_logical_emit_message(true, 'network', '')",
         );
@@ -79,7 +79,7 @@ fn cut(world: &mut World) -> Struck {
         "{way:?}, {}, {} of {}",
         if loses { "lost" } else { "late" },
         links.len(),
-        world.standbys.len()
+        fleet.standbys.len()
     );
     if let Way::Resets = way {
         let again = "state = 'streaming' AND pid NOT IN";
@@ -89,7 +89,7 @@ fn cut(world: &mut World) -> Struck {
     if let Way::Breaks = way {
         primary.wait_until(&format!("SELECT count(*) = 0 {names} AND pid IN ({connections})"));
     }
-    // It heals by itself, because other faults may strike in the meantime and wait for the standbys.
+    // The network heals by itself, because other faults may strike meanwhile and wait for the standbys.
     let healing = thread::spawn(move || {
         thread::sleep(Duration::from_millis(ms));
         for link in &links {

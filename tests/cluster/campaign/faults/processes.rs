@@ -4,8 +4,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous};
+use crate::campaign::fleet::Fleet;
 use crate::campaign::sessions::Work;
-use crate::campaign::world::World;
 use crate::moment::within_seconds;
 use crate::server::processes::Process;
 
@@ -19,39 +19,39 @@ pub const FAULTS: &[Fault] = &[
     Fault {
         name: RENEWING,
         weight: 2,
-        can: |world| has_fault_points(world) && !world.lasts(RENEWING),
+        can: |fleet| has_fault_points(fleet) && !fleet.lasts(RENEWING),
         strike: stop_renewing,
-        // Nobody else waits for it.
+        // No other process waits for this one.
         allows: &[],
     },
     Fault {
         name: "machine paused",
         weight: 2,
-        // Otherwise another process of the machine would continue in the meantime.
-        can: |world| [PROCESS, MINTING, RENEWING].iter().all(|name| !world.lasts(name)),
+        // Otherwise another process of the machine would continue meanwhile.
+        can: |fleet| [PROCESS, MINTING, RENEWING].iter().all(|name| !fleet.lasts(name)),
         strike: pause_machine,
         allows: &[NOT_DURABLE],
     },
 ];
 
 /// Stops one of PostgreSQL's own processes.
-fn stop_process(world: &mut World) -> Struck {
+fn stop_process(fleet: &mut Fleet) -> Struck {
     const OF_PRIMARY: &[&str] = &["checkpointer", "walwriter", "background writer"];
     const OF_STANDBY: &[&str] = &["walsender", "walreceiver", "startup", "checkpointer"];
-    let standby = world.rng.usize(0..world.standbys.len() + 1);
-    let place = world.rng.usize(0..12);
-    let ms = draw_ms(world);
-    let (server, kind) = match standby.checked_sub(1).map(|one| &world.standbys[one].server) {
-        None => (&world.primary, OF_PRIMARY[place % OF_PRIMARY.len()]),
+    let standby = fleet.rng.usize(0..fleet.standbys.len() + 1);
+    let place = fleet.rng.usize(0..12);
+    let ms = draw_ms(fleet);
+    let (server, kind) = match standby.checked_sub(1).map(|one| &fleet.standbys[one].server) {
+        None => (&fleet.primary, OF_PRIMARY[place % OF_PRIMARY.len()]),
         Some(server) => match OF_STANDBY[place % OF_STANDBY.len()] {
-            "walsender" => (&world.primary, "walsender"),
+            "walsender" => (&fleet.primary, "walsender"),
             kind => (server, kind),
         },
     };
     let of_kind = format!("SELECT min(pid) FROM pg_stat_activity WHERE backend_type = '{kind}'");
     let stopped = within_seconds(20, || {
         let process = Process::find(server.answer::<Option<i32>>(&of_kind)?)?;
-        // Another fault may have stopped it, for a while.
+        // Another fault may have stopped the process for a while.
         (!process.is_stopped() && process.stop()).then_some(process)
     });
     match stopped {
@@ -61,23 +61,23 @@ fn stop_process(world: &mut World) -> Struck {
 }
 
 /// Stops a session in the midst of a statement that mints from its lease.
-fn stop_minting(world: &mut World) -> Struck {
-    let ms = draw_ms(world);
-    world.start_busy();
+fn stop_minting(fleet: &mut Fleet) -> Struck {
+    let ms = draw_ms(fleet);
+    fleet.start_busy();
     let busy = "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity
                 WHERE state = 'active' AND query LIKE '%busily%' AND pid <> pg_backend_pid()";
-    let primary = &world.primary;
+    let primary = &fleet.primary;
     let stopped = within_seconds(20, || {
         let busy = primary.answer::<Vec<i32>>(busy).into_iter().filter_map(Process::find);
-        // Another fault may have stopped one, for a while.
+        // Another fault may have stopped a session for a while.
         let process = busy.into_iter().find(|process| !process.is_stopped())?;
         let pid = process.pid();
         if !process.stop() {
             return None;
         }
-        // From here on it continues by itself, because it may hold what the next session needs.
+        // The process continues by itself from here on, because it may hold a lock that the next session needs.
         let going_on = go_on_after(ms, process);
-        // It may have ended its statement before it was stopped, and cannot now.
+        // The session may have ended its statement before it was stopped, but cannot any more.
         let active =
             format!("SELECT count(*) = 1 FROM pg_stat_activity WHERE state = 'active' AND pid = {pid}");
         if primary.answer(&active) {
@@ -89,19 +89,19 @@ fn stop_minting(world: &mut World) -> Struck {
     stopped.unwrap_or(Struck::Skipped("no statement lasted long enough"))
 }
 
-/// Stops a backend on its way through a renewal of the mark.
-fn stop_renewing(world: &mut World) -> Struck {
+/// Stops a backend while it renews the mark.
+fn stop_renewing(fleet: &mut Fleet) -> Struck {
     let points = ["before-wal", "after-insert", "after-flush", "before-publish", "before-acknowledge"];
-    let points = &points[..if is_synchronous(world) { 5 } else { 4 }];
-    let point = points[world.rng.usize(0..points.len())];
-    // Now and then for longer than any call waits.
-    let ms = if world.rng.u8(0..4) == 0 { 7000 } else { draw_ms(world) };
-    let minting = world.start_apart(Work::StopAt(point));
+    let points = &points[..if is_synchronous(fleet) { 5 } else { 4 }];
+    let point = points[fleet.rng.usize(0..points.len())];
+    // The pause is sometimes longer than any call waits.
+    let ms = if fleet.rng.u8(0..4) == 0 { 7000 } else { draw_ms(fleet) };
+    let minting = fleet.start_apart(Work::StopAt(point));
     let own = "SELECT min(pid) FROM pg_stat_activity WHERE application_name = 'stops'";
-    let primary = &world.primary;
+    let primary = &fleet.primary;
     let find = || Process::find(primary.answer::<Option<i32>>(own)?);
     let stopped = within_seconds(20, || find().filter(Process::is_stopped));
-    // It ends with this call, wherever that is cut off.
+    // The client ends with this call, wherever the call is cut off.
     minting.stop();
     let Some(process) = stopped else {
         while !minting.have_ended() {
@@ -112,7 +112,7 @@ fn stop_renewing(world: &mut World) -> Struck {
     };
     let going_on = thread::spawn(move || {
         thread::sleep(Duration::from_millis(ms));
-        // It stops each time that it comes by.
+        // The backend stops each time that it reaches the point.
         while !minting.have_ended() {
             process.go_on();
             thread::sleep(Duration::from_millis(5));
@@ -124,11 +124,11 @@ fn stop_renewing(world: &mut World) -> Struck {
 
 /// Pauses a whole server. When it continues, its clock has either stood still and is corrected a moment later, or
 /// has advanced.
-fn pause_machine(world: &mut World) -> Struck {
-    let which = world.rng.usize(0..world.standbys.len() + 1);
-    let (stands_still, both) = (world.rng.bool(), world.rng.u8(0..4) == 0);
-    let (ms, late_ms) = (draw_ms(world), world.rng.u64(0..300));
-    let servers = || [&world.primary].into_iter().chain(world.standbys.iter().map(|standby| &standby.server));
+fn pause_machine(fleet: &mut Fleet) -> Struck {
+    let which = fleet.rng.usize(0..fleet.standbys.len() + 1);
+    let (stands_still, both) = (fleet.rng.bool(), fleet.rng.u8(0..4) == 0);
+    let (ms, late_ms) = (draw_ms(fleet), fleet.rng.u64(0..300));
+    let servers = || [&fleet.primary].into_iter().chain(fleet.standbys.iter().map(|standby| &standby.server));
     let servers: Vec<_> = servers().enumerate().filter(|(place, _)| both || *place == which).collect();
     let begun = Instant::now();
     let stopped: Vec<_> = servers.iter().flat_map(|(_, server)| server.stop_all()).collect();
@@ -148,13 +148,13 @@ fn pause_machine(world: &mut World) -> Struck {
     }
     let clock =
         if stands_still { format!("stood still, right {late_ms} ms later") } else { "went on".into() };
-    Struck::Done(format!("{} of {}, {ms} ms, clock {clock}", servers.len(), world.standbys.len() + 1))
+    Struck::Done(format!("{} of {}, {ms} ms, clock {clock}", servers.len(), fleet.standbys.len() + 1))
 }
 
-fn draw_ms(world: &mut World) -> u64 {
-    // Mostly short, so that many come in an hour.
-    let most = if world.rng.u8(0..3) == 0 { 2000 } else { 400 };
-    world.rng.u64(50..most)
+fn draw_ms(fleet: &mut Fleet) -> u64 {
+    // Most pauses are short, so that an hour has many.
+    let most = if fleet.rng.u8(0..3) == 0 { 2000 } else { 400 };
+    fleet.rng.u64(50..most)
 }
 
 /// Lets a stopped process continue after a while.
@@ -165,7 +165,7 @@ fn go_on_after(ms: u64, process: Process) -> JoinHandle<()> {
     })
 }
 
-/// A stop that ends by itself; others may strike until then.
+/// A fault whose process continues by itself. Other faults may strike until then.
 fn lasting(told: String, going_on: JoinHandle<()>) -> Struck {
     Struck::Lasting(told, Box::new(|_| going_on.join().expect("a process that goes on")))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::crash::{downtime_step, start_again};
 use super::{CUT, Fault, NOT_DURABLE, Struck, always};
-use crate::campaign::world::World;
+use crate::campaign::fleet::Fleet;
 use crate::server::{Server, Trouble};
 
 pub const FAULTS: &[Fault] = &[Fault {
@@ -16,21 +16,21 @@ pub const FAULTS: &[Fault] = &[Fault {
     allows: &[CUT, NOT_DURABLE],
 }];
 
-/// Kills the primary or a standby, and again at flushes of its recovery.
-fn die_recovering(world: &mut World) -> Struck {
-    let one = world.rng.usize(0..=world.standbys.len()).checked_sub(1);
-    let spared: Vec<_> = (0..world.rng.usize(0..3)).map(|_| world.rng.i32(0..6)).collect();
-    let step = downtime_step(world);
-    let server = one.map_or(&world.primary, |standby| &world.standbys[standby].server);
+/// Kills the primary or a standby, and kills it again at flushes of its recovery.
+fn die_recovering(fleet: &mut Fleet) -> Struck {
+    let one = fleet.rng.usize(0..=fleet.standbys.len()).checked_sub(1);
+    let spared: Vec<_> = (0..fleet.rng.usize(0..3)).map(|_| fleet.rng.i32(0..6)).collect();
+    let step = downtime_step(fleet);
+    let server = one.map_or(&fleet.primary, |standby| &fleet.standbys[standby].server);
     server.kill_all();
     let died: Vec<_> = spared.iter().map(|spared| dies_recovering(server, *spared)).collect();
-    // It flushes the WAL that it finds before all else.
+    // Recovery begins with a flush of the WAL that it finds.
     let before = server.struck();
     assert!(dies_recovering(server, 0) && server.struck() > before, "it did not stop in its recovery");
     let of = if one.is_some() { "a standby" } else { "the primary" };
     match one {
-        Some(standby) => world.standbys[standby].server.up(),
-        None => start_again(world, step),
+        Some(standby) => fleet.standbys[standby].server.up(),
+        None => start_again(fleet, step),
     }
     Struck::Done(format!("{of}, after {spared:?} flushes ({died:?}), clock {step:+} s"))
 }
@@ -48,7 +48,7 @@ fn dies_recovering(server: &Server, spared: i32) -> bool {
         if server.try_connect().is_some() {
             break false;
         }
-        // It may not start at once after a kill.
+        // The server may not start at once after a kill.
         thread::sleep(Duration::from_millis(20));
         if server.running().is_none() {
             server.begin_up();

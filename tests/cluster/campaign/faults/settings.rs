@@ -1,8 +1,9 @@
 //! idgen's settings changed while statements run.
 
+use promises::Event;
+
 use super::{Fault, NOT_ALLOWED, Refusals, Struck, always};
-use crate::campaign::journal::Event;
-use crate::campaign::world::World;
+use crate::campaign::fleet::Fleet;
 
 pub const FAULTS: &[Fault] = &[
     Fault { name: "settings changed", weight: 3, can: always, strike: change, allows: &[IMPATIENT] },
@@ -15,10 +16,10 @@ pub const FAULTS: &[Fault] = &[
     },
 ];
 
-/// Calls may wait less than usual, or there is less room for a batch.
+/// The refusals of calls that may wait for less time than usual, and of batches that have less room.
 const IMPATIENT: Refusals = &["40001 ", "55000 the system clock leapt", "22023 count"];
 
-/// The settings with values that differ from the world's, in the form in which SHOW shows them.
+/// The settings with values that differ from the fleet's, in the form in which SHOW shows them.
 const VALUES: &[(&str, &[&str])] = &[
     ("idgen.max_ahead", &["0", "1ms", "50ms", "500ms", "2s"]),
     ("idgen.max_wait", &["0", "20ms", "10s"]),
@@ -28,42 +29,42 @@ const VALUES: &[(&str, &[&str])] = &[
 ];
 
 /// Changes one setting on all servers until the round ends, so that it is in effect after a failover too.
-fn change(world: &mut World) -> Struck {
-    let (name, values) = VALUES[world.rng.usize(0..VALUES.len())];
-    let value = values[world.rng.usize(0..values.len())];
+fn change(fleet: &mut Fleet) -> Struck {
+    let (name, values) = VALUES[fleet.rng.usize(0..VALUES.len())];
+    let value = values[fleet.rng.usize(0..values.len())];
     let before: String =
-        world.primary.eventually(|client| client.query_one(&format!("SHOW {name}"), &[])).get(0);
+        fleet.primary.eventually(|client| client.query_one(&format!("SHOW {name}"), &[])).get(0);
     if (name, value) == ("idgen.max_ahead", "2s") {
-        world.tell(&Event::MaxAhead { ms: 2000 });
+        fleet.note(&Event::MaxAhead { ms: 2000 });
     }
-    set(world, name, value);
-    let told = format!("{name} from {before} to {value}");
-    // A server that is added in the meantime has a copy of the configuration.
-    Struck::Lasting(told, Box::new(move |world: &mut World| set(world, name, &before)))
+    set(fleet, name, value);
+    let how = format!("{name} from {before} to {value}");
+    // A server that the fleet gains meanwhile has a copy of the configuration.
+    Struck::Lasting(how, Box::new(move |fleet: &mut Fleet| set(fleet, name, &before)))
 }
 
-/// Takes away shards that clients mint for, some or all. Those from 900 on are for faults.
-fn take_shards(world: &mut World) -> Struck {
+/// Forbids some or all of the shards that clients mint for. The shards from 900 on are for faults.
+fn take_shards(fleet: &mut Fleet) -> Struck {
     const NAME: &str = "idgen.allowed_shards";
-    let left = ["0-1,900-8191", "2,900-8191", "0,7-31,900-8191", "900-8191"][world.rng.usize(0..4)];
-    set(world, NAME, left);
+    let left = ["0-1,900-8191", "2,900-8191", "0,7-31,900-8191", "900-8191"][fleet.rng.usize(0..4)];
+    set(fleet, NAME, left);
     let refused = "DO $$ BEGIN
                        PERFORM snowflake_next_id(3);
                        RAISE EXCEPTION 'shard 3 is not taken away';
                    EXCEPTION WHEN object_not_in_prerequisite_state THEN
                    END $$";
-    world.primary.eventually(|client| client.batch_execute(refused));
-    world.pause(0..700);
-    set(world, NAME, "");
+    fleet.primary.eventually(|client| client.batch_execute(refused));
+    fleet.pause(0..700);
+    set(fleet, NAME, "");
     Struck::Done(format!("{left} left"))
 }
 
 /// Gives a setting of all servers a value, which the primary's new statements see.
-fn set(world: &World, name: &str, value: &str) {
-    for server in world.servers() {
+fn set(fleet: &Fleet, name: &str, value: &str) {
+    for server in fleet.servers() {
         server.configure(&[&format!("{name} = '{value}'")]);
         server.read_configuration();
     }
     let show = format!("SELECT current_setting('{name}') = '{value}' OR pg_sleep(0.005) IS NULL");
-    while !world.primary.eventually(|client| client.query_one(&show, &[])).get::<_, bool>(0) {}
+    while !fleet.primary.eventually(|client| client.query_one(&show, &[])).get::<_, bool>(0) {}
 }

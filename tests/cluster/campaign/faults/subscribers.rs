@@ -2,21 +2,21 @@
 
 use super::crash::downtime_step;
 use super::{CUT, Fault, NOT_ALLOWED, Struck};
+use crate::campaign::fleet::Fleet;
 use crate::campaign::sessions::{SHARDS_APART, Work};
-use crate::campaign::world::World;
-use crate::moment::Moment;
+use crate::moment::now;
 use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[Fault {
     name: "subscriber that mints",
     weight: 1,
-    // What else lasts may keep a slot from being made, or lose it.
-    can: |world| world.lasting.is_empty(),
+    // Other lasting faults may prevent the creation of a slot, or lose the slot.
+    can: |fleet| fleet.lasting.is_empty(),
     strike: subscribe,
     allows: &[CUT, NOT_ALLOWED],
 }];
 
-/// It has room for the origins of the mark, of a subscription and of the copy of a table, and for no others.
+/// The server has room for the origins of the mark, of a subscription and of the copy of a table, and for no others.
 const SETTINGS: &[&str] = &[
     "idgen.epoch = '2024-01-01T00:00:00Z'",
     "idgen.reserve_ahead = 200ms",
@@ -26,25 +26,25 @@ const SETTINGS: &[&str] = &[
 
 /// A server receives the rows of the primary, and gives each an id of a shard of its own: in the worker that copies
 /// the table, and in the one that applies later changes. It may crash, and may subscribe again.
-fn subscribe(world: &mut World) -> Struck {
-    let end = ["lives on", "is killed", "is shut down at once"][world.rng.usize(0..3)];
-    let (step, anew) = (downtime_step(world), world.rng.bool());
-    let since = Moment::now();
-    let subscriber = start(&world.primary);
-    let client = world.start_on(&subscriber, Work::MintApart);
-    world.primary.eventually(|client| {
+fn subscribe(fleet: &mut Fleet) -> Struck {
+    let end = ["lives on", "is killed", "is shut down at once"][fleet.rng.usize(0..3)];
+    let (step, anew) = (downtime_step(fleet), fleet.rng.bool());
+    let since = now();
+    let subscriber = start(&fleet.primary);
+    let client = fleet.start_on(&subscriber, Work::MintApart);
+    fleet.primary.eventually(|client| {
         client.batch_execute(
             "DROP PUBLICATION IF EXISTS published; CREATE PUBLICATION published FOR TABLE rows",
         )
     });
-    create(&subscriber, &world.primary, true);
-    receive(&subscriber, &world.primary);
+    create(&subscriber, &fleet.primary, true);
+    receive(&subscriber, &fleet.primary);
     if end != "lives on" {
         // The slot of a copy is dropped before it is on disk that the copy is done: in a crash between these PostgreSQL
         // loses its way, and asks for that slot for ever.
         until_copied(&subscriber);
         subscriber.until_done("CHECKPOINT");
-        receive(&subscriber, &world.primary);
+        receive(&subscriber, &fleet.primary);
         match end {
             "is killed" => subscriber.kill_all(),
             _ => subscriber.stop("immediate"),
@@ -52,24 +52,24 @@ fn subscribe(world: &mut World) -> Struck {
         subscriber.set_clock(step);
         subscriber.up();
         if step != 0.0 {
-            world.pause(300..301);
+            fleet.pause(300..301);
             subscriber.set_clock(0.0);
         }
-        receive(&subscriber, &world.primary);
+        receive(&subscriber, &fleet.primary);
     }
     leave(&subscriber);
     if anew {
-        create(&subscriber, &world.primary, false);
-        receive(&subscriber, &world.primary);
+        create(&subscriber, &fleet.primary, false);
+        receive(&subscriber, &fleet.primary);
         leave(&subscriber);
     }
     client.wait_for_answers(3);
     client.finish();
-    world.primary.eventually(|client| client.batch_execute("DROP PUBLICATION published"));
-    let slots: i64 = world.primary.answer("SELECT count(*) FROM pg_replication_slots");
+    fleet.primary.eventually(|client| client.batch_execute("DROP PUBLICATION published"));
+    let slots: i64 = fleet.primary.answer("SELECT count(*) FROM pg_replication_slots");
     assert_eq!(slots, 0, "slots of a subscription that was dropped");
     let ids: Vec<i64> = subscriber.answer("SELECT array_agg(own ORDER BY own) FROM rows");
-    world.note_minted(&subscriber, since, SHARDS_APART, &ids);
+    fleet.note_minted(&subscriber, since, SHARDS_APART, &ids);
     let anew = if anew { ", and anew" } else { "" };
     Struck::Done(format!("it {end}, clock {step:+} s{anew}"))
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, Error, NoTls};
 
 use super::{CUT, Fault, Refusals, Struck, always};
-use crate::campaign::world::World;
+use crate::campaign::fleet::Fleet;
 use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[
@@ -19,15 +19,15 @@ pub const FAULTS: &[Fault] = &[
 
 const PREPARED: Refusals = &["40001 cannot determine the safe horizon"];
 
-/// How long another fault may be in the way of this one.
+/// How long another fault may delay this one.
 const PATIENCE: Duration = Duration::from_secs(5);
 const IN_THE_WAY: &str = "another fault was in the way";
 
-/// Passes over ids of several shards at once, with a crash right after that or not.
-fn advance(world: &mut World) -> Struck {
-    let amounts: Vec<_> = (0..world.rng.usize(1..4)).map(|_| world.rng.u32(0..950)).collect();
-    let crashes = world.rng.bool();
-    let primary = &world.primary;
+/// Passes over ids of several shards at once, sometimes with a crash right after that.
+fn advance(fleet: &mut Fleet) -> Struck {
+    let amounts: Vec<_> = (0..fleet.rng.usize(1..4)).map(|_| fleet.rng.u32(0..950)).collect();
+    let crashes = fleet.rng.bool();
+    let primary = &fleet.primary;
     let begun = Instant::now();
     let passed: Vec<_> = thread::scope(|scope| {
         let at_work: Vec<_> = (0..)
@@ -68,7 +68,7 @@ fn pass(client: &mut Client, shard: i32, ms: u32) -> Result<i64, Error> {
     Ok(past)
 }
 
-/// An id, unless another fault keeps the server from minting.
+/// Mints an id, unless another fault prevents that.
 fn mint(server: &Server, shard: i32) -> Option<i64> {
     let sql = format!("SELECT snowflake_next_id({shard})");
     server.in_time(PATIENCE, |client| client.query_one(&sql, &[])).ok().map(|row| row.get(0))
@@ -77,21 +77,21 @@ fn mint(server: &Server, shard: i32) -> Option<i64> {
 /// A transaction that somebody has tried to prepare.
 struct Prepared {
     name: String,
-    /// The ids of its rows, if it is known to exist.
+    /// The ids of the rows, if the transaction is known to exist.
     ids: Option<Vec<i64>>,
     commits: bool,
-    /// Whether all servers have it that may be promoted.
+    /// Whether each server that may be promoted has the transaction.
     is_safe: bool,
 }
 
 /// Prepares transactions with rows, which are committed or rolled back at the end of the round, on whatever server is
 /// the primary then.
-fn prepare(world: &mut World) -> Struck {
-    let commits: Vec<_> = (0..world.rng.usize(1..4)).map(|_| world.rng.bool()).collect();
-    let losses = world.losses;
+fn prepare(fleet: &mut Fleet) -> Struck {
+    let commits: Vec<_> = (0..fleet.rng.usize(1..4)).map(|_| fleet.rng.bool()).collect();
+    let losses = fleet.losses;
     let tried = RefCell::new(Vec::new());
     let all = commits.iter().all(|commits| {
-        let done = world.primary.in_time(PATIENCE, |client| {
+        let done = fleet.primary.in_time(PATIENCE, |client| {
             static COUNT: AtomicUsize = AtomicUsize::new(0);
             let name = format!("prepared{}", COUNT.fetch_add(1, Ordering::Relaxed));
             tried.borrow_mut().push(Prepared { name, ids: None, commits: *commits, is_safe: false });
@@ -99,12 +99,12 @@ fn prepare(world: &mut World) -> Struck {
         });
         done.is_ok()
     });
-    let horizon = world.primary.reconnect().query_one("SELECT snowflake_safe_horizon()", &[]);
+    let horizon = fleet.primary.reconnect().query_one("SELECT snowflake_safe_horizon()", &[]);
     let tried = tried.into_inner();
     assert!(!all || horizon.is_err(), "a horizon beside prepared transactions");
-    let heal = move |world: &mut World| {
-        let kept = world.losses == losses;
-        tried.iter().for_each(|prepared| end(world, prepared, kept));
+    let heal = move |fleet: &mut Fleet| {
+        let kept = fleet.losses == losses;
+        tried.iter().for_each(|prepared| end(fleet, prepared, kept));
     };
     let told = format!("{} tried, {commits:?}", if all { "all" } else { "some" });
     Struck::Lasting(told, Box::new(heal))
@@ -116,7 +116,7 @@ fn prepare_one(client: &mut Client, prepared: &mut Prepared) -> Result<(), Error
     let ids = client.query(sql, &[])?.iter().map(|row| row.get(0)).collect();
     let token = client.cancel_token();
     let (done, is_done) = channel::<()>();
-    // It waits for standbys indefinitely. If canceled, it exists nevertheless, on this server.
+    // PREPARE waits for standbys indefinitely. If it is canceled, the transaction exists nevertheless on this server.
     let watch = thread::spawn(move || {
         let is_late = is_done.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
         is_late && token.cancel_query(NoTls).is_ok()
@@ -130,10 +130,10 @@ fn prepare_one(client: &mut Client, prepared: &mut Prepared) -> Result<(), Error
 }
 
 /// Commits a prepared transaction or rolls it back, and checks its rows. It must exist if everything was kept.
-fn end(world: &World, prepared: &Prepared, kept: bool) {
+fn end(fleet: &Fleet, prepared: &Prepared, kept: bool) {
     let Prepared { name, ids, commits, is_safe } = prepared;
     let there = Cell::new(false);
-    world.primary.eventually(|client| {
+    fleet.primary.eventually(|client| {
         let known = "SELECT FROM pg_prepared_xacts WHERE gid = $1";
         if client.query(known, &[&name])?.is_empty() {
             return Ok(());
@@ -148,7 +148,7 @@ fn end(world: &World, prepared: &Prepared, kept: bool) {
     assert!(there.get() || !(kept && *is_safe), "{name} is lost");
     if there.get() {
         let rows = "SELECT count(*) FROM rows WHERE id = ANY($1)";
-        let rows: i64 = world.primary.eventually(|client| client.query_one(rows, &[ids])).get(0);
+        let rows: i64 = fleet.primary.eventually(|client| client.query_one(rows, &[ids])).get(0);
         assert_eq!(rows, if *commits { ids.len() as i64 } else { 0 }, "rows of {name}");
     }
 }

@@ -1,4 +1,4 @@
-//! A primary, its standbys, and clients of both.
+//! A fleet: a primary, its standbys, and clients of both.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::thread;
 use std::time::Duration;
 
 use fastrand::Rng;
+use promises::{ClockSet, Event, History};
 
-use crate::campaign::checker::Checker;
 use crate::campaign::faults::{self, Fault, Heal, Struck};
-use crate::campaign::journal::{Event, Reader, ServerNumber, Writer};
+use crate::campaign::journal::{Reader, Writer};
 use crate::campaign::mutations::Pair;
 use crate::campaign::sessions::{Journals, ROWS, Sessions, Work};
-use crate::moment::Moment;
+use crate::moment::{Moment, now};
 use crate::server::link::Link;
-use crate::server::{Build, ClockSet, Server};
+use crate::server::{Build, Server};
 
 /// The standbys for which commits of the primary wait: `synchronous_standby_names`.
 pub struct Names {
@@ -23,7 +23,7 @@ pub struct Names {
     kind: &'static str,
     /// How many standbys must acknowledge.
     number: usize,
-    /// Their places in [`World::standbys`].
+    /// Their places in [`Fleet::standbys`].
     of: Vec<usize>,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Names {
     }
 }
 
-/// A standby of the world's primary.
+/// A standby of the fleet's primary.
 pub struct Standby {
     pub server: Server,
     /// Its application_name.
@@ -54,8 +54,8 @@ pub struct Standby {
     pub link: Arc<Link>,
 }
 
-/// A world. Everything that a fault learns from it, except for the results of its servers, follows from the seed.
-pub struct World {
+/// A fleet. Everything that a fault learns from it, except for the results of its servers, follows from the seed.
+pub struct Fleet {
     pub rng: Rng,
     pub primary: Server,
     pub standbys: Vec<Standby>,
@@ -69,42 +69,41 @@ pub struct World {
     beside: Vec<Sessions>,
     /// The faults that last until the round ends.
     pub lasting: Vec<(&'static str, Heal)>,
-    /// Those that strike now.
+    /// The faults that strike now.
     window: Option<Window>,
-    /// The faults that may strike; all if empty.
+    /// The faults that may strike; an empty list means all.
     pub only: &'static [&'static str],
-    /// How often a server took over that may not have had all.
+    /// How often a server took over that may lack acknowledged data.
     pub losses: usize,
-    /// The number of standbys so far.
+    /// How many standbys the fleet has had so far.
     named: usize,
     folder: PathBuf,
     journals: Journals,
     events: Writer,
     reader: Reader,
-    /// The servers that clients have been sent to, with what their clocks were set to, as far as it is not written
-    /// down yet.
+    /// The servers that clients have been sent to, and the settings of their clocks.
     clocks: Vec<ClockLog>,
-    pub checker: Checker,
+    pub history: History,
 }
 
-/// A server's number, its settings of the clock, and how many of these are written down.
-type ClockLog = (ServerNumber, Arc<Mutex<Vec<ClockSet>>>, usize);
+/// A server's number, the settings of its clock, and how many of these the journal has.
+type ClockLog = (usize, Arc<Mutex<Vec<ClockSet>>>, usize);
 
-/// What strikes from a moment on.
+/// The faults that have struck since a moment.
 struct Window {
     from: Moment,
     struck: Vec<String>,
     allows: Vec<String>,
 }
 
-impl World {
-    /// A world with its journal in a folder.
-    pub fn new(seed: u64, folder: &Path) -> World {
-        World::with(seed, folder, None)
+impl Fleet {
+    /// Starts a fleet, and keeps its journal in a folder.
+    pub fn new(seed: u64, folder: &Path) -> Fleet {
+        Fleet::with(seed, folder, None)
     }
 
-    /// The same, of a program that is wrong, for faults that find it.
-    pub fn with(seed: u64, folder: &Path, wrong: Option<&Pair>) -> World {
+    /// Starts a fleet that runs a wrong program, for faults that find the error.
+    pub fn with(seed: u64, folder: &Path, wrong: Option<&Pair>) -> Fleet {
         let mut rng = Rng::with_seed(seed);
         let max_wait = format!("idgen.max_wait = {}", [3000, 6000][rng.usize(0..2)]);
         let mutation = format!("idgen.mutation = '{}'", wrong.map_or("", |pair| pair.mutation));
@@ -122,7 +121,7 @@ impl World {
             "wal_sender_timeout = 5s",
             "wal_receiver_timeout = 5s",
         ];
-        // Half of the worlds run what users get. The others have the points at which a renewing backend dies.
+        // Half of the fleets run what users get. The others have the points at which a renewing backend dies.
         let mut build = if rng.bool() { Build::Release } else { Build::Faults };
         if wrong.is_some() {
             build = Build::Faults;
@@ -132,7 +131,7 @@ impl World {
         primary.connect().batch_execute(ROWS).expect("a table");
         std::fs::create_dir_all(folder).expect("a folder for the journal");
         let journals = Journals::new(folder);
-        let mut world = World {
+        let mut fleet = Fleet {
             clients: Sessions::start(&[], &journals, &primary, &mut rng),
             standbys: Vec::new(),
             names: None,
@@ -147,21 +146,21 @@ impl World {
             events: Writer::create(&folder.join("events.jsonl")),
             reader: Reader::new(folder),
             clocks: vec![(primary.number(), primary.clock_log(), 0)],
-            checker: Checker::default(),
+            history: History::default(),
             journals,
             primary,
             rng,
         };
-        let standbys = [0, 1, 1, 2][world.rng.usize(0..4)];
+        let standbys = [0, 1, 1, 2][fleet.rng.usize(0..4)];
         let standbys = wrong.map_or(standbys, |pair| pair.standbys);
-        (0..standbys).for_each(|_| world.attach());
+        (0..standbys).for_each(|_| fleet.attach());
         if standbys > 0 {
-            let names = world.draw_names();
-            world.make_synchronous(names);
+            let names = fleet.draw_names();
+            fleet.make_synchronous(names);
         }
         let work = [Work::Mint, Work::Mint, Work::Mint, Work::Follow];
-        world.clients = Sessions::start(&work, &world.journals, &world.primary, &mut world.rng);
-        world
+        fleet.clients = Sessions::start(&work, &fleet.journals, &fleet.primary, &mut fleet.rng);
+        fleet
     }
 
     /// Gives the primary a new standby.
@@ -181,7 +180,7 @@ impl World {
         }
     }
 
-    /// Names some of the standbys.
+    /// Draws some of the standbys.
     pub fn draw_names(&mut self) -> Names {
         Names::draw(&mut self.rng, self.standbys.len())
     }
@@ -194,7 +193,7 @@ impl World {
         self.names = Some(names);
     }
 
-    /// Commits wait for nothing any more.
+    /// Makes commits wait for no standby any more.
     pub fn make_asynchronous(&mut self) {
         self.names = None;
         self.primary.make_asynchronous();
@@ -214,7 +213,8 @@ impl World {
         );
     }
 
-    /// Has the clients rest until [`World::release_clients`], unless others are at work beside them; whether they do.
+    /// Lets the clients rest until [`Fleet::release_clients`], unless other clients are at work. Returns whether they
+    /// rest.
     pub fn hold_clients(&self) -> bool {
         let alone = self.long.is_none() && self.beside.is_empty() && self.lasting.is_empty();
         if alone {
@@ -245,13 +245,13 @@ impl World {
         Sessions::start(&[work], &self.journals, &self.primary, &mut self.rng)
     }
 
-    /// The same of a server that is none of the world's.
+    /// Starts a client of a server outside the fleet.
     pub fn start_on(&mut self, server: &Server, work: Work) -> Sessions {
         self.know(server);
         Sessions::start(&[work], &self.journals, server, &mut self.rng)
     }
 
-    /// Tells the checker of ids that a server has minted since a moment and given to no client.
+    /// Writes ids into the journal that a server has minted since a moment and given to no client.
     pub fn note_minted(&self, server: &Server, since: Moment, shards: (u16, u16), ids: &[i64]) {
         self.journals.note_minted(server.number(), since, shards, ids);
     }
@@ -274,12 +274,12 @@ impl World {
         self.losses += usize::from(!keeps_all);
         self.know(&to);
         let (server, from) = (to.number(), self.primary.number());
-        self.events.write(&Event::Succession { at: Moment::now(), server, from, keeps_all });
+        self.events.write(&Event::Succession { at: now(), server, from, keeps_all });
         std::mem::replace(&mut self.primary, to)
     }
 
-    /// Tells the checker about settings before a fault changes them.
-    pub fn tell(&mut self, event: &Event) {
+    /// Writes an event into the journal, such as a setting before a fault changes it.
+    pub fn note(&mut self, event: &Event) {
         self.events.write(event);
     }
 
@@ -297,15 +297,14 @@ impl World {
         [&self.clients].into_iter().chain(&self.long).chain(&self.beside)
     }
 
-    /// Records the setting of a server's clock, as long as there may be clients.
+    /// Follows the clock of a server that clients may use.
     fn know(&mut self, server: &Server) {
         if self.clocks.iter().all(|(number, ..)| *number != server.number()) {
             self.clocks.push((server.number(), server.clock_log(), 0));
         }
     }
 
-    /// Two to five faults on working clients, which work on when these are over; says which they were. What they
-    /// broke is in the second list.
+    /// Lets two to five faults strike while clients work, and returns these faults and the promises that are broken.
     pub fn round(&mut self) -> (Vec<(&'static str, Outcome)>, Vec<String>) {
         self.clients.wait_for_answers(20);
         for standby in &self.standbys {
@@ -331,7 +330,7 @@ impl World {
     }
 
     fn strike(&mut self, fault: &'static Fault) -> Outcome {
-        let from = Moment::now();
+        let from = now();
         let window =
             self.window.get_or_insert_with(|| Window { from, struck: Vec::new(), allows: Vec::new() });
         window.allows.extend(fault.allows.iter().copied().flatten().map(|&begin| begin.to_owned()));
@@ -355,11 +354,11 @@ impl World {
         while !self.primary.is_steady() {}
         self.primary.until_followed(&names);
         if let Some(Window { from, struck, allows }) = self.window.take() {
-            self.events.write(&Event::Faults { from, to: Moment::now(), struck, allows });
+            self.events.write(&Event::Faults { from, to: now(), struck, allows });
         }
     }
 
-    /// Checks the results of the clients since the last round, while they are idle.
+    /// Judges the results since the last round while the clients are idle.
     fn check(&mut self) -> Vec<String> {
         self.clients.hold();
         let sql = "SELECT coalesce(array_agg(id), '{}') FROM rows";
@@ -373,19 +372,19 @@ impl World {
             *written = log.len();
         }
         let (records, events) = (self.reader.more("client"), self.reader.more("events"));
-        let found = self.checker.round(records, &events);
+        let broken = self.history.round(records, &events);
         self.clients.release();
-        found
+        broken.into_iter().map(|broken| broken.text).collect()
     }
 
-    /// Ends a world in which all was well.
+    /// Ends a fleet that has kept all promises.
     pub fn end(self) {
         self.clients.finish();
         std::fs::remove_dir_all(self.folder).expect("the journal");
     }
 }
 
-/// What became of a fault.
+/// Whether a fault struck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Struck,

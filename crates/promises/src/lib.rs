@@ -1,0 +1,84 @@
+//! The one judge: takes the calls of clients, and says which promise of docs/guarantees.md they break. It knows nothing
+//! of the program, and of servers only what it is told: their clocks, and which one takes over from which.
+//!
+//! Whoever sees a call begin and end tells [`Judge`] of both ([`Judge::begin`], [`Judge::given`], [`Judge::ended`]), as
+//! the simulator does. Whoever keeps a journal of them gives it to [`History`], as the campaign does.
+#![forbid(unsafe_code)]
+#![allow(missing_docs)] // The tests are the only users, and most names say enough.
+
+mod history;
+mod judge;
+mod order;
+mod rows;
+mod run;
+mod seen;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+pub use history::{Answer, ClockSet, Counts, Event, History, Moment, Record};
+pub use judge::{Judge, Open, Sequence, Session};
+pub use rows::Rows;
+pub use run::{Kind, Run, Slot};
+
+/// A promise of docs/guarantees.md, or what one rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// 1: no id is minted twice.
+    NoIdTwice,
+    /// 1: a server begins above all ids of the one from which it took over.
+    Takeover,
+    /// 1: an id is below the limit, which is durable here, and on standbys if commits wait for them.
+    Limit,
+    /// An id is of the shard that was asked for.
+    Shard,
+    /// 2: ids of a session increase.
+    SessionOrder,
+    /// 2: an id is greater than those of calls that ended in an earlier millisecond or in earlier incarnations, and
+    /// than ids passed over.
+    Order,
+    /// 3: the time in an id is not before its call, and not too far ahead of the clock.
+    Time,
+    /// 4: a call is refused only for a reason that exists, and waits no longer than it may.
+    Availability,
+    /// 4: no backend renews the mark while another one does.
+    OneRenews,
+    /// 6: every id below a horizon is of a transaction that has ended, and none is minted there.
+    Settled,
+    /// 6: the horizon never goes back.
+    NeverBack,
+    /// A row whose commit was answered exists.
+    Kept,
+}
+
+/// A promise that is broken, and the calls that show it.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    pub promise: Promise,
+    pub text: String,
+}
+
+/// Who made a call, and when, in microseconds from any moment on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    pub server: usize,
+    pub session: u64,
+    pub begun_us: u64,
+    pub ended_us: u64,
+}
+
+impl Caller {
+    /// The session of a row whose client had no answer.
+    pub const UNKNOWN: u64 = u64::MAX;
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Caller { server, session, begun_us, ended_us } = self;
+        match *session {
+            Caller::UNKNOWN => write!(f, "a session that had no answer"),
+            session => write!(f, "session {session} on server {server}, {begun_us} to {ended_us} us"),
+        }
+    }
+}

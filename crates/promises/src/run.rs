@@ -1,0 +1,129 @@
+//! Ids as runs of positions. The layouts of docs/reference.md are implemented here a second time, so that an error in
+//! the program does not hide itself.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The two kinds of ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Kind {
+    /// Ids of `snowflake_next_id` and `snowflake_next_ids`.
+    Plain,
+    /// Ids of `snowflake_next_id_js`.
+    Js,
+}
+
+impl Kind {
+    /// The widths of sequence and shard in bits, and the unit of time in milliseconds.
+    const fn layout(self) -> (u32, u32, u64) {
+        match self {
+            Kind::Plain => (10, 13, 1),
+            Kind::Js => (12, 8, 1000),
+        }
+    }
+
+    /// The unit of time in milliseconds.
+    pub const fn unit_ms(self) -> u64 {
+        self.layout().2
+    }
+}
+
+/// A shard, and the kind of its ids: each kind has positions of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Slot {
+    pub kind: Kind,
+    pub shard: u16,
+}
+
+impl Slot {
+    /// The id of a position: a unit of time and a sequence number, as one number.
+    pub fn id(self, position: u64) -> i64 {
+        let (sequence, shard, _) = self.kind.layout();
+        let word = position >> sequence << (sequence + shard) | u64::from(self.shard) << sequence;
+        (word | position & ((1 << sequence) - 1)).cast_signed()
+    }
+
+    /// The slot and the position of an id.
+    pub fn of(id: i64, kind: Kind) -> (Slot, u64) {
+        let (sequence, shard, _) = kind.layout();
+        let word = id.cast_unsigned();
+        let number = (word >> sequence & ((1 << shard) - 1)) as u16;
+        let position = word >> (sequence + shard) << sequence | word & ((1 << sequence) - 1);
+        (Slot { kind, shard: number }, position)
+    }
+
+    /// When the unit of time of a position begins, in milliseconds since the epoch.
+    pub fn ms(self, position: u64) -> u64 {
+        (position >> self.kind.layout().0) * self.kind.unit_ms()
+    }
+
+    /// The first position of the unit of time of a millisecond.
+    pub fn first_of(self, ms: u64) -> u64 {
+        (ms / self.kind.unit_ms()) << self.kind.layout().0
+    }
+}
+
+/// Positions of a slot, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    pub slot: Slot,
+    pub start: u64,
+    pub count: u64,
+}
+
+impl Run {
+    /// The run of this many ids that begins with `id`.
+    pub fn from(id: i64, kind: Kind, count: u64) -> Run {
+        let (slot, start) = Slot::of(id, kind);
+        Run { slot, start, count }
+    }
+
+    /// Ids in the order in which they were given, as runs.
+    pub fn of(ids: &[i64], kind: Kind) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut last = HashMap::new();
+        for &id in ids {
+            let run = Run::from(id, kind, 1);
+            let at = last.entry(run.slot).or_insert(usize::MAX);
+            match runs.get_mut(*at) {
+                Some(before) if before.end() == run.start => before.count += 1,
+                _ => {
+                    *at = runs.len();
+                    runs.push(run);
+                }
+            }
+        }
+        runs
+    }
+
+    /// The position after the last one.
+    pub fn end(self) -> u64 {
+        self.start + self.count
+    }
+
+    pub fn ids(self) -> impl Iterator<Item = i64> {
+        (self.start..self.end()).map(move |position| self.slot.id(position))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_runs() {
+        let of = |shard, start, count| Run { slot: Slot { kind: Kind::Plain, shard }, start, count };
+        let id = |ms: i64, shard: i64, sequence: i64| ms << 23 | shard << 10 | sequence;
+        let ids = [id(3, 1, 1022), id(3, 2, 0), id(3, 1, 1023), id(4, 1, 0), id(4, 1, 2), id(4, 1, 1)];
+        let runs =
+            [of(1, 3 << 10 | 1022, 3), of(2, 3 << 10, 1), of(1, 4 << 10 | 2, 1), of(1, 4 << 10 | 1, 1)];
+        assert_eq!(Run::of(&ids, Kind::Plain), runs);
+        assert_eq!(runs[0].ids().last(), Some(ids[3]));
+        let js = |second: i64, sequence: i64| second << 20 | 5 << 12 | sequence;
+        let run = Run::of(&[js(9, 4095), js(10, 0)], Kind::Js)[0];
+        assert_eq!((run.slot.shard, run.count, run.slot.ms(run.start)), (5, 2, 9000));
+        assert_eq!(run.ids().last(), Some(js(10, 0)));
+        assert_eq!(run.slot.first_of(10_999), run.start + 1);
+    }
+}
