@@ -115,15 +115,21 @@ pub fn reserve<H: Host>(
     if deadline.renewal_counts() {
         time_left_us(host, deadline, || host.limit() > tick)?;
     }
+    let mut idle_since_us = None;
     while host.limit() <= tick {
         if let Some(claim) = Claim::take(host, |limit| limit <= tick) {
             return renew(&claim, settings, tick..=wanted, true, deadline);
         }
         // What another backend waits for counts as if it were the caller itself: standbys, but not the flush.
         let awaited = host.awaited();
-        if awaited != 0 && host.flushed(awaited) && host.standbys_must_acknowledge()
-            || deadline.counts_flushes()
-        {
+        let flushing = awaited != 0 && !host.flushed(awaited);
+        let for_standbys = awaited != 0 && !flushing && host.standbys_must_acknowledge();
+        // Its other steps are part of any call, as long as they end before its claim has expired twice. Otherwise a claim
+        // that nobody gives up would make the call wait for ever.
+        let now_us = host.monotonic_us();
+        idle_since_us = (!flushing).then(|| idle_since_us.unwrap_or(now_us));
+        let idle = idle_since_us.is_some_and(|since| now_us.saturating_sub(since) > 2 * CLAIM_MS * 1000);
+        if for_standbys || idle || deadline.counts_flushes() {
             let is_there = || host.limit() > tick;
             let ms = (time_left_us(host, deadline, is_there)? / 1000).clamp(1, CLAIM_MS);
             host.wait_for_mark(ms, is_there);

@@ -392,6 +392,20 @@ fn a_wait_for_anothers_renewal_ends() {
     }
 }
 
+/// Promise 4: a call that waits for another backend's renewal ends, even if nobody ever gives up the claim.
+#[test]
+fn a_wait_for_a_claim_that_never_expires_ends() {
+    let server = Scripted::new(0).with(|settings| settings.max_wait_ms = 30);
+    loaded(&server).unwrap();
+    server.claim();
+    for ms in (50..1000).step_by(50) {
+        server.after(ms * 1000, |server| server.with_mark(|mark| mark.keep_claim(server.boot_ms())));
+    }
+    let start = server.us();
+    assert_eq!(server.id(0, 5), not_renewed(30));
+    assert!((server.us() - start) / 1000 < 3 * CLAIM_MS, "{} us", server.us() - start);
+}
+
 /// A renewal that is canceled gives the task up and wakes the others, and its mark is awaited by the next call.
 #[test]
 fn a_canceled_renewal_gives_its_task_up() {
