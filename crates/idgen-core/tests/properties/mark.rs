@@ -231,3 +231,10 @@ fn the_window_runs_low_at_its_margin() {
     let plan = loaded(0).plan(at(MAX_TICK, 0), MAX_TICK, MAX_TICK, false, &ANY);
     assert_eq!(plan, Ok(Plan::Write(MAX_TICK + 1)));
 }
+
+/// The tests run with the assertions of the crate.
+#[test]
+#[should_panic(expected = "a limit below the mark of earlier incarnations")]
+fn a_limit_below_the_recovered_mark_is_a_defect() {
+    loaded(7).publish(6, false, at(0, 0), 0);
+}
