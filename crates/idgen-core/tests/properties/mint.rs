@@ -616,6 +616,25 @@ fn a_batch_does_not_count_the_flush_that_those_before_wait_for() {
     }
 }
 
+/// While the shard has nothing for anybody, a batch waits for its turn, and this counts, even if a mark is being flushed.
+#[test]
+fn a_batch_counts_the_time_in_which_there_is_nothing_to_take() {
+    let server = Scripted::running().with(|settings| settings.max_wait_ms = 400);
+    server.ids(3, 5, IDS_PER_TICK).unwrap();
+    server.step_clock(-100);
+    join(&server, 2, 10);
+    let written = server.write(NOW + 2000);
+    server.after(40_000, move |server| server.flush(written.lsn));
+    let start = server.us();
+    assert_eq!(take(&server, 3), Ok(3));
+    assert_eq!(server.counters(shard(5))[3], server.us() - start);
+    assert_eq!(
+        slept(&server)[..16],
+        [10_000; 16],
+        "there are ids after 101 ms, and nobody takes them for 50"
+    );
+}
+
 /// A jump of the clock stops minting if the setting says so, and is accepted otherwise.
 #[test]
 fn a_leap_of_the_clock_is_refused_or_accepted() {
