@@ -57,15 +57,3 @@ proptest! {
         }
     }
 }
-
-/// A batch counts for a second after its owner has looked; its place stays.
-#[test]
-fn a_batch_whose_owner_does_not_look_is_not_counted() {
-    let queue = [const { Batch::none() }; 2];
-    queue[0].join(queue.iter(), shard(0), 10, 5000);
-    queue[1].join(queue.iter(), shard(0), 10, 5500);
-    assert_eq!([6000, 6001, 6501].map(|boot_ms| left(queue.iter(), shard(0), boot_ms)), [20, 10, 0]);
-    assert_eq!(queue[1].ahead(queue.iter(), shard(0)), 10);
-    queue[0].looks(6500);
-    assert_eq!(left(queue.iter(), shard(0), 6501), 10);
-}

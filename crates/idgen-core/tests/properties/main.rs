@@ -45,9 +45,3 @@ fn first_id(tick: Tick) -> i64 {
 fn tick_of(id: i64) -> Tick {
     decode(id).tick
 }
-
-/// The assertions of the crate guard its invariants, so the tests run with them.
-#[test]
-fn assertions_are_on() {
-    const { assert!(cfg!(debug_assertions)) };
-}

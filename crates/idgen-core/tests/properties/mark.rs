@@ -212,27 +212,6 @@ fn a_leap_is_accepted_once() {
     assert_eq!(mark.leap(at(3_000_500, 500), Some(60)), None);
 }
 
-/// Promise 1: a limit published while no standby had to acknowledge it is not valid once one has to. A mark is then
-/// written again, because a standby that already has the old one would not report so, and all calls wait for that
-/// mark until it is acknowledged.
-#[test]
-fn a_limit_that_was_not_acknowledged_ends_where_synchronous_replication_begins() {
-    let mut mark = loaded(0);
-    let clocks = at(100, 0);
-    let plan = |mark: &MarkState, tick, standbys| mark.plan(clocks, tick, tick, standbys, &ANY);
-    assert_eq!(plan(&mark, 100, false), Ok(Plan::Write(110)));
-    mark.wrote(Written { tick: 110, lsn: 7, at_us: 0 }, false, 0, false);
-    mark.publish(110, false, clocks, 0);
-    assert_eq!((mark.limit(false), mark.limit(true)), (110, 0));
-    assert_eq!(plan(&mark, 95, true), Ok(Plan::Write(110)));
-    let written = Written { tick: 110, lsn: 8, at_us: 0 };
-    mark.wrote(written, true, 0, false);
-    assert_eq!(plan(&mark, 95, true), Ok(Plan::Await(written)), "a call that failed left it");
-    mark.publish(110, true, clocks, 0);
-    assert_eq!(mark.limit(true), 110);
-    assert_eq!(plan(&mark, 105, true), Ok(Plan::Write(115)), "half of it is used up");
-}
-
 /// Of several written marks, the furthest is the one to wait for; of a mark that two backends have written at once,
 /// the first record in the WAL.
 #[test]
@@ -251,4 +230,11 @@ fn the_window_runs_low_at_its_margin() {
     assert!(!runs_low(MAX_TICK, MAX_TICK + 1, 1000));
     let plan = loaded(0).plan(at(MAX_TICK, 0), MAX_TICK, MAX_TICK, false, &ANY);
     assert_eq!(plan, Ok(Plan::Write(MAX_TICK + 1)));
+}
+
+/// The tests run with the assertions of the crate.
+#[test]
+#[should_panic(expected = "a limit below the mark of earlier incarnations")]
+fn a_limit_below_the_recovered_mark_is_a_defect() {
+    loaded(7).publish(6, false, at(0, 0), 0);
 }

@@ -7,7 +7,7 @@ use idgen_core::mark::renewal::{
 use idgen_core::mark::{CLAIM_MS, Clocks, Progress};
 use idgen_core::settings::QUEUE_MS;
 use idgen_ids::Tick;
-use idgen_ids::id::{IDS_PER_TICK, MAX_STORED_TICK, MAX_TICK};
+use idgen_ids::id::{MAX_STORED_TICK, MAX_TICK};
 
 use crate::host::{Answer, Event, NOW, SETTINGS, Scripted, Step, not_renewed, refused};
 use crate::{epoch_at, first_id, shard, tick_of};
@@ -419,21 +419,6 @@ fn a_canceled_renewal_gives_its_task_up() {
     assert_eq!(server.written().len(), 1);
 }
 
-/// The stored mark is loaded once in an incarnation, and not in recovery.
-#[test]
-fn the_stored_mark_is_loaded_once() {
-    let server = Scripted::new(NOW + 5);
-    server.recovery.set(true);
-    assert_eq!(loaded(&server), refused(Recovery));
-    server.recovery.set(false);
-    assert_eq!(loaded(&server), Ok(true));
-    assert_eq!((server.floor(), server.recovered(), server.limit()), (NOW + 5, NOW + 5, 0));
-    server.write_mark(Progress::new(NOW + 50, SETTINGS.epoch));
-    server.recovery.set(true);
-    assert_eq!(loaded(&server), Ok(false), "it is there, whatever happens now");
-    assert_eq!(server.recovered(), NOW + 5);
-}
-
 /// A reservation loads the stored mark and does no more: the slot must see the new floor first.
 #[test]
 fn a_reservation_begins_at_the_stored_mark() {
@@ -458,20 +443,6 @@ fn the_mark_follows_those_who_queue() {
     assert_eq!(server.written(), [NOW + 4]);
     reserved(&server, last, last).unwrap();
     assert_eq!(server.written(), [NOW + 4, last + 4]);
-}
-
-/// Renewals and their time are counted.
-#[test]
-fn renewals_are_counted_with_their_time() {
-    let server = Scripted::new(0).with_standbys(Some(2000));
-    server.flush_us.set(700);
-    server.id(0, 5).unwrap();
-    // Written at 0, on disk at 700, asked at 700, 1200 and 2200.
-    assert_eq!((server.mark().renewals, server.mark().flush_us), (1, 2200));
-    server.standbys.set(false);
-    server.pass_us(1_200_000);
-    server.id(0, 5).unwrap();
-    assert_eq!((server.mark().renewals, server.mark().flush_us), (2, 2900));
 }
 
 /// A mark that others make durable counts from its writing, whoever publishes it, and so does one that a call has given
@@ -530,19 +501,6 @@ fn the_mark_that_the_horizon_rests_on_is_shared() {
     let server = Scripted::new(NOW).with_standbys(None);
     server.recovery.set(true);
     assert_eq!(shared(&server), refused(Recovery));
-}
-
-/// A batch takes the rest of the window, and the mark is renewed for the remaining ids.
-#[test]
-fn a_run_ends_at_the_limit() {
-    let server =
-        Scripted::new(0).with(|settings| (settings.max_ahead_ms, settings.reserve_ahead_ms) = (100, 4));
-    server.id(3, 9).unwrap();
-    let ids = server.ids(0, 5, 10 * IDS_PER_TICK).unwrap();
-    assert_eq!((ids.len(), ids.last()), (10_240, Some(&(first_id(NOW + 9) | 1023))));
-    // The rest of 6 milliseconds and the window after it.
-    assert_eq!(server.written(), [NOW + 4, NOW + 4 + 6 + 4]);
-    assert_eq!(server.counters(shard(5))[1], 2);
 }
 
 /// A mark that standbys do not acknowledge is awaited since the first of those that are: under load a new one is

@@ -101,21 +101,6 @@ proptest! {
         let room = (max_ahead + 1).min(3) * 1024;
         prop_assert_eq!(slot.take(want, &bounds).unwrap().count(), want.min(room));
     }
-
-    /// Promise 1 across a restart or failover: an incarnation of the server that begins at a floor not below the limit
-    /// of the one before repeats no second of it, wherever in a second both lie, and whatever the clock shows.
-    #[test]
-    fn no_js_second_is_on_both_sides_of_a_mark(
-        limit in 1..9000u64, more in prop_oneof![Just(0), 0..2500u64], before in 0..9000u64, after in 0..9000u64,
-    ) {
-        let far = Bounds { now: before, floor: 0, max_ahead: 20_000, queue: 0, limit };
-        let mut old = Slot::<JsShard>::default();
-        // All that it may.
-        let _ = old.take(1_000_000, &far);
-        let next = Bounds { now: after, floor: limit + more, limit: MAX_TICK + 1, ..far };
-        let new = Slot::<JsShard>::default().take(1, &next).unwrap();
-        prop_assert!(Position::first_of(new.start.unit()) >= old.next, "{old:?} {new:?}");
-    }
 }
 
 /// A busy slot continues where it stopped, even at the first position of the clock's millisecond. Only an idle one
