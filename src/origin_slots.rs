@@ -28,7 +28,7 @@ pub fn saved_origins() -> Origins {
     Origins { in_use: saved.len(), mark: mark.and_then(|(_, progress)| Progress::kept(*progress)) }
 }
 
-/// The replication origins of this run of the server. A server that allows none leaves the saved ones on disk.
+/// The replication origins of this incarnation of the server. A server that allows none leaves the saved ones on disk.
 /// Raises PostgreSQL's errors.
 pub fn origins() -> Origins {
     if most_origins().1 == 0 {
@@ -53,9 +53,9 @@ pub fn check(origins: Origins) -> Result<(), Error> {
 /// Permanently removes the mark from the cluster. Returns whether there was one.
 ///
 /// # Errors
-/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if the library is preloaded, because this run of
-/// the server could continue to mint below a limit that is no longer stored; 53400 if PostgreSQL has left the mark
-/// on disk for lack of room, from where it would come back.
+/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if the library is preloaded, because this
+/// incarnation of the server could continue to mint below a limit that is no longer stored; 53400 if PostgreSQL has left
+/// the mark on disk for lack of room, from where it would come back.
 pub fn remove_mark() -> Result<bool, Error> {
     check_administrator("remove the mark of ids")?;
     if shmem::segment().is_ok() {

@@ -49,7 +49,7 @@ pub fn mark_has_name() -> bool {
     unsafe { pg_sys::replorigin_by_oid(MARK_ORIGIN, true, &mut name) }
 }
 
-/// The number of replication origins that have progress in this run of the server. Raises PostgreSQL's errors.
+/// The number of replication origins that have progress in this incarnation of the server. Raises PostgreSQL's errors.
 pub fn in_use() -> usize {
     let show = pg_sys::pg_show_replication_origin_status;
     // SAFETY: that function returns a set, and has this OID.
@@ -108,7 +108,7 @@ pub fn drop_mark() -> bool {
 
 /// Waits until the WAL up to `lsn` is on disk.
 pub fn flush_wal(lsn: u64) {
-    // SAFETY: `lsn` is the end of a record that a backend of this run of the server has inserted.
+    // SAFETY: `lsn` is the end of a record that a backend of this incarnation of the server has inserted.
     unsafe { pg_sys::XLogFlush(lsn) }
 }
 

@@ -73,7 +73,7 @@ fn holds(f: impl Fn() + Sync + Send + 'static) -> bool {
 
 const BROKEN: &str = "the promise is broken";
 
-/// A run of the server begins: a backend that sees its first limit sees the floor that the run begins at.
+/// An incarnation of the server begins: a backend that sees its first limit sees the floor with which it begins.
 fn limit_and_floor<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
     const FLOOR: u64 = 7;
     let published = Arc::new(Published::<M>::default());
@@ -160,7 +160,7 @@ fn txn_floor_and_second_horizon<M: Memory<Word = Watched> + Default + Send + Syn
     }
 }
 
-/// Promise 1: no run of the server mints an id that the previous one has minted.
+/// Promise 1: no incarnation of the server mints an id that the previous one has minted.
 #[test]
 fn who_sees_a_limit_sees_its_floor() {
     assert!(holds(limit_and_floor::<Whole>));

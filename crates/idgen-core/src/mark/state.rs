@@ -34,7 +34,7 @@ pub struct Clocks {
     pub boot_ms: u64,
 }
 
-/// A mark that this run of the server has written.
+/// A mark that this incarnation of the server has written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct Written {

@@ -173,13 +173,13 @@ pub struct Shared {
     pub acknowledged: Cell<u64>,
     /// How many marks this incarnation has written.
     pub marks: Cell<u64>,
-    /// Whether the clock was set back in this run, or stood still; or ids were allowed further ahead of it before.
+    /// Whether the clock was set back in this incarnation, or stood still; or ids were allowed further ahead of it before.
     pub behind: Cell<bool>,
-    /// Up to which tick milliseconds come once more, because the clock was set back in this run.
+    /// Up to which tick milliseconds come once more, because the clock was set back in this incarnation.
     pub relived: Cell<Tick>,
     /// Whether backends may have different settings of `idgen.max_ahead`.
     pub mixed: Cell<bool>,
-    /// How far it was set forward in this run, at most, in nanoseconds.
+    /// How far it was set forward in this incarnation, at most, in nanoseconds.
     pub forward: Cell<i64>,
 }
 

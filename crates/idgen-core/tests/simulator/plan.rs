@@ -32,7 +32,7 @@ pub enum Broken {
     NotFlushed,
     /// The clock stands still for a backend with a lease, which thus outlives its millisecond.
     LeaseOutlives,
-    /// A run of the server does not begin at the stored mark.
+    /// An incarnation of the server does not begin at the stored mark.
     FloorOfZero,
     /// A backend that finds the task of renewing taken gives it up nevertheless.
     ClaimGivenUp,
