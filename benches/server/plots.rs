@@ -1,26 +1,11 @@
 //! The plots of docs/performance.md, as SVG.
 
-use std::error::Error;
+use std::iter::successors;
 use std::path::Path;
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-
-const TITLE: (&str, u32) = ("sans-serif", 18);
-const LABEL: (&str, u32) = ("sans-serif", 13);
 /// Colors that most people with color blindness can distinguish (Okabe and Ito).
-const COLORS: [RGBColor; 8] = [
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(110, 110, 110),
-    RGBColor(0, 0, 0),
-];
-
-type Drawn = Result<(), Box<dyn Error>>;
+const COLORS: [&str; 8] =
+    ["#0072b2", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#6e6e6e", "#000000"];
 
 /// An axis of values. One that does not begin at 0 is logarithmic.
 pub struct Axis<'a> {
@@ -30,25 +15,27 @@ pub struct Axis<'a> {
 }
 
 impl Axis<'_> {
-    fn is_log(&self) -> bool {
-        self.from > 0.0
+    /// The part of the axis that is before a value.
+    fn part(&self, value: f64) -> f64 {
+        if self.from > 0.0 {
+            (value.max(self.from) / self.from).log(self.upto / self.from)
+        } else {
+            value / self.upto
+        }
     }
 
-    fn place(&self, value: f64) -> f64 {
-        if self.is_log() { value.max(self.from).log10() } else { value }
-    }
-
-    fn label(&self, place: f64) -> String {
-        short(if self.is_log() { 10f64.powf(place) } else { place })
-    }
-
-    fn range(&self) -> std::ops::Range<f64> {
-        self.place(self.from)..self.place(self.upto)
-    }
-
-    /// The number of labels: one for each power of ten.
-    fn labels(&self) -> usize {
-        if self.is_log() { (self.upto / self.from).log10().round() as usize + 1 } else { 8 }
+    /// The values that have a label: powers of ten, or four to ten multiples of a round number.
+    fn labels(&self) -> Vec<f64> {
+        let end = self.upto * 1.001;
+        if self.from > 0.0 {
+            return successors(Some(self.from), |value| Some(value * 10.0))
+                .take_while(|v| *v < end)
+                .collect();
+        }
+        let power = 10f64.powf((self.upto / 4.0).log10().floor());
+        let steps = [power, 2.0 * power, 5.0 * power];
+        let step = steps.into_iter().rfind(|step| step * 4.0 <= end).unwrap_or(power);
+        (0..=10).map(|number| f64::from(number) * step).take_while(|value| *value < end).collect()
     }
 }
 
@@ -67,103 +54,85 @@ fn short(value: f64) -> String {
     format!("{value:.digits$}").trim_end_matches(".0").to_owned() + letter
 }
 
-/// A line: its name, its values from the first place on, and whether they are measured.
-pub struct Line(pub String, pub Vec<f64>, pub bool);
-
-/// The middle of a place on an axis of places, which plotters labels only if it counts in integers.
-fn middle(place: usize) -> i32 {
-    100 * place as i32 + 50
+#[derive(Clone, Copy, PartialEq)]
+pub enum Shape {
+    Measured,
+    /// A thin line.
+    Computed,
+    Bars,
 }
 
-fn middles(places: &[String]) -> Vec<i32> {
-    (0..places.len()).map(middle).collect()
+/// A name, the values from the first place on, and how they are drawn.
+pub struct Series(pub String, pub Vec<f64>, pub Shape);
+
+fn text((x, y): (f64, f64), anchor: &str, content: &str) -> String {
+    format!("<text x=\"{x:.0}\" y=\"{:.0}\" text-anchor=\"{anchor}\">{content}</text>\n", y + 4.0)
 }
 
-fn legend<'a>(chart: &mut ChartContext<'a, SVGBackend<'a>, impl CoordTranslate>) -> Drawn {
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE)
-        .label_font(LABEL)
-        .draw()?;
-    Ok(())
+fn line(points: &[(f64, f64)], color: &str, width: u32) -> String {
+    let points: String = points.iter().map(|(x, y)| format!("{x:.1},{y:.1} ")).collect();
+    format!("<polyline points=\"{points}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"{width}\"/>\n")
 }
 
-/// Draws lines over places that are equally far apart. A line that is computed is thin.
-pub fn lines(path: &Path, title: &str, axis: &Axis, x_name: &str, places: &[String], all: &[Line]) -> Drawn {
-    let area = SVGBackend::new(path, (760, 480)).into_drawing_area();
-    area.fill(&WHITE)?;
-    // The legend takes a third of the width.
-    let x = (0..150 * places.len() as i32).with_key_points(middles(places));
-    let mut chart = ChartBuilder::on(&area)
-        .caption(title, TITLE)
-        .margin(12)
-        .x_label_area_size(46)
-        .y_label_area_size(70)
-        .build_cartesian_2d(x, axis.range())?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .max_light_lines(0)
-        .x_desc(x_name)
-        .x_label_formatter(&|x| places[*x as usize / 100].clone())
-        .y_desc(axis.name)
-        .y_labels(axis.labels())
-        .y_label_formatter(&|place| axis.label(*place))
-        .label_style(LABEL)
-        .draw()?;
-    for (Line(name, values, measured), color) in all.iter().zip(COLORS.iter().cycle()) {
-        let points = values.iter().enumerate().map(|(place, value)| (middle(place), axis.place(*value)));
-        let (width, point) = if *measured { (2, 3) } else { (1, 0) };
-        let style = color.filled().stroke_width(width);
-        chart
-            .draw_series(LineSeries::new(points, style).point_size(point))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], style));
+/// Draws values over places that are equally far apart: lines from left to right, or bars with the first place on top.
+pub fn plot(path: &Path, title: &str, axis: &Axis, x_name: &str, places: &[String], all: &[Series]) {
+    let are_bars = all.iter().all(|Series(.., shape)| *shape == Shape::Bars);
+    let count = places.len() as f64;
+    let (left, right, top) = if are_bars { (160.0, 600.0, 40.0) } else { (70.0, 550.0, 40.0) };
+    let bottom = if are_bars { top + (14.0 + 18.0 * all.len() as f64) * count } else { 430.0 };
+    let at = |place: f64, value: f64| match (place / count, axis.part(value)) {
+        (y, x) if are_bars => (left + (right - left) * x, top + (bottom - top) * y),
+        (x, y) => (left + (right - left) * x, bottom - (bottom - top) * y),
+    };
+    let below = |x: f64, content: &str| text((x, bottom + 14.0), "middle", content);
+    let beside = |y: f64, content: &str| text((left - 8.0, y), "end", content);
+
+    let mut drawn = String::new();
+    for value in axis.labels() {
+        let (from, upto) = (at(0.0, value), at(count, value));
+        drawn += &line(&[from, upto], "#dddddd", 1);
+        drawn += &if are_bars { below(from.0, &short(value)) } else { beside(from.1, &short(value)) };
     }
-    legend(&mut chart)?;
-    Ok(area.present()?)
-}
-
-/// Draws horizontal bars of one or more kinds, with the first row on top.
-pub fn bars(path: &Path, title: &str, axis: &Axis, rows: &[String], kinds: &[(&str, Vec<f64>)]) -> Drawn {
-    let height = 90 + (14 + 18 * kinds.len() as u32) * rows.len() as u32;
-    let area = SVGBackend::new(path, (760, height)).into_drawing_area();
-    area.fill(&WHITE)?;
-    let y = (100 * rows.len() as i32..0).with_key_points(middles(rows));
-    let mut chart = ChartBuilder::on(&area)
-        .caption(title, TITLE)
-        .margin(12)
-        .margin_right(60)
-        .x_label_area_size(46)
-        .y_label_area_size(160)
-        .build_cartesian_2d(axis.range(), y)?;
-    chart
-        .configure_mesh()
-        .disable_y_mesh()
-        .max_light_lines(0)
-        .x_desc(axis.name)
-        .x_labels(axis.labels())
-        .x_label_formatter(&|place| axis.label(*place))
-        .y_label_formatter(&|y| rows[*y as usize / 100].clone())
-        .label_style(LABEL)
-        .draw()?;
-    let start = axis.range().start;
-    let height = 80 / kinds.len() as i32;
-    let beside = LABEL.into_text_style(&area).pos(Pos::new(HPos::Left, VPos::Center));
-    for (kind, ((name, values), color)) in (0..).zip(kinds.iter().zip(COLORS)) {
-        for (row, value) in (0..).zip(values) {
-            let (top, end) = (100 * row + 10 + height * kind, axis.place(*value));
-            let bar = Rectangle::new([(start, top), (end, top + height - 3)], color.filled());
-            let text =
-                EmptyElement::at((end, top + height / 2)) + Text::new(short(*value), (5, 0), beside.clone());
-            chart.draw_series([text])?;
-            let drawn = chart.draw_series([bar])?;
-            if row == 0 && kinds.len() > 1 {
-                drawn.label(*name).legend(move |(x, y)| Circle::new((x + 8, y), 6, color.filled()));
+    for (place, name) in places.iter().enumerate() {
+        let (x, y) = at(place as f64 + 0.5, axis.from);
+        drawn += &if are_bars { beside(y, name) } else { below(x, name) };
+    }
+    for (number, (Series(name, values, shape), color)) in all.iter().zip(COLORS.iter().cycle()).enumerate() {
+        let points = values.iter().enumerate().map(|(place, value)| at(place as f64 + 0.5, *value));
+        let points: Vec<_> = points.collect();
+        let width = [2, 1, 14][*shape as usize];
+        if are_bars {
+            let offset = 18.0 * (number as f64 - (all.len() - 1) as f64 / 2.0);
+            for ((x, y), value) in points.iter().zip(values) {
+                let y = y + offset;
+                drawn += &line(&[(left, y), (*x, y)], color, width);
+                drawn += &text((x + 5.0, y), "start", &short(*value));
             }
+        } else {
+            drawn += &line(&points, color, width);
+        }
+        if *shape == Shape::Measured {
+            drawn.extend(
+                points.iter().map(|(x, y)| {
+                    format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{color}\"/>\n")
+                }),
+            );
+        }
+        if all.len() > 1 {
+            let y = top + 20.0 * number as f64;
+            drawn += &line(&[(right + 10.0, y), (right + 30.0, y)], color, width);
+            drawn += &text((right + 36.0, y), "start", name);
         }
     }
-    legend(&mut chart)?;
-    Ok(area.present()?)
+    let (x_name, y_name) = if are_bars { (axis.name, x_name) } else { (x_name, axis.name) };
+    let (middle, height) = ((top + bottom) / 2.0, bottom + 50.0);
+    let svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"{height}\" font-family=\"sans-serif\" \
+         font-size=\"11\">\n<rect width=\"760\" height=\"{height}\" fill=\"white\"/>\n<g font-size=\"15\">\n\
+         {}</g>\n{drawn}{}<g transform=\"rotate(270 12 {middle})\">\n{}</g>\n</svg>\n",
+        text((380.0, 20.0), "middle", title),
+        text(((left + right) / 2.0, bottom + 36.0), "middle", x_name),
+        text((12.0, middle), "middle", y_name),
+    );
+    std::fs::write(path, svg).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
 }

@@ -1,5 +1,9 @@
 //! The ways to make keys that are compared, each as a user would have it.
 
+use postgres::Client;
+
+use crate::{sql, value};
+
 /// A way to make keys.
 pub struct System {
     pub name: &'static str,
@@ -15,26 +19,24 @@ pub struct System {
 
 /// A table, and the number of its rows.
 #[derive(Clone, Copy)]
-pub struct Rows(pub &'static str, pub u64);
+pub struct Rows(pub &'static str, pub f64);
 
-pub const MILLION: Rows = Rows("million", 1_000_000);
-pub const HUNDRED_THOUSAND: Rows = Rows("hundred_thousand", 100_000);
-pub const THOUSAND: Rows = Rows("thousand", 1000);
-pub const READY_MADE: Rows = Rows("ready_made", 1_000_000);
+pub const MILLION: Rows = Rows("million", 1e6);
+pub const HUNDRED_THOUSAND: Rows = Rows("hundred_thousand", 1e5);
+pub const THOUSAND: Rows = Rows("thousand", 1e3);
+pub const READY_MADE: Rows = Rows("ready_made", 1e6);
 
 const FAST: [Rows; 2] = [MILLION, HUNDRED_THOUSAND];
 const SLOW: [Rows; 2] = [HUNDRED_THOUSAND, THOUSAND];
 /// A transaction that updates one row many times finds it ever more slowly, and its lock delays all others.
-const SLOWEST: [Rows; 2] = [THOUSAND, Rows("(VALUES (1)) AS one", 1)];
+const SLOWEST: [Rows; 2] = [THOUSAND, Rows("(VALUES (1)) AS one", 1.0)];
 
 pub const IDGEN: &str = "idgen";
 pub const NEXTVAL: &str = "nextval, identity";
 pub const CACHED: &str = "nextval, CACHE 100";
 pub const INSTAGRAM: &str = "Instagram's PL/pgSQL";
-pub const READY: &str = "ready-made keys";
 
-/// All of them. PostgreSQL has `uuidv7()` from version 18 on.
-pub const SYSTEMS: [System; 8] = [
+const SYSTEMS: [System; 8] = [
     system(IDGEN, "snowflake_next_id(5)", "bigint DEFAULT snowflake_next_id(5)", FAST),
     system(NEXTVAL, "nextval('numbers')", "bigint GENERATED ALWAYS AS IDENTITY", FAST),
     system(CACHED, "nextval('cached')", "bigint GENERATED ALWAYS AS IDENTITY (CACHE 100)", FAST),
@@ -54,11 +56,21 @@ const fn system(
     System { name, call, column, calls_over, load_over }
 }
 
-/// What the systems need in the database, and the tables of rows.
-pub const SET_UP: &str = concat!(
+/// Creates what the systems need, and a table for each: `rows_0`, `rows_1` and so on. Returns the systems that the server
+/// has: PostgreSQL has `uuidv7()` from version 18 on.
+pub fn create(client: &mut Client) -> Vec<System> {
+    sql(client, SET_UP);
+    let is_new: bool = value(client, "SELECT to_regproc('uuidv7') IS NOT NULL");
+    let systems: Vec<_> = SYSTEMS.into_iter().filter(|system| is_new || system.name != "uuidv7").collect();
+    for (number, System { column, .. }) in systems.iter().enumerate() {
+        sql(client, &format!("CREATE TABLE rows_{number} (id {column} PRIMARY KEY, n integer)"));
+    }
+    systems
+}
+
+const SET_UP: &str = concat!(
     include_str!("../instagram.sql"),
     "
-CREATE EXTENSION idgen;
 CREATE SEQUENCE numbers;
 CREATE SEQUENCE cached CACHE 100;
 
