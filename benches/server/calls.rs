@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::measure::{Spread, Taken, at_once, seconds, turns};
-use crate::plots::{Axis, Series, Shape, plot};
+use crate::plots::{Line, plot};
 use crate::report::{cores, number, ratio, spread, table};
 use crate::systems::{
     CACHED, HUNDRED_THOUSAND, IDGEN, INSTAGRAM, MILLION, NEXTVAL, READY_MADE, Rows, System, THOUSAND, create,
@@ -69,7 +69,6 @@ pub fn run(mut bench: Bench) {
     all.batches();
     let insert = "INSERT INTO {target} ({columns}) SELECT {columns} FROM {source}";
     let inserts = all.bulk("insert", "INSERT ... SELECT", insert);
-    all.plot_size(&inserts);
     let copies = all.bulk("copy", "COPY", &format!("COPY {{target}} ({{columns}}) FROM '{data}/{{source}}'"));
     all.pgbench();
     all.backends();
@@ -89,23 +88,12 @@ pub fn run(mut bench: Bench) {
         let [a, b, c] = names.map(|name| spread(taken.of(name)[0]));
         [what, a, b, c]
     });
-    let figures = table(&format!(" | {}", names.join(" | ")), figures);
+    let figures = table(&format!("| {}", names.join(" | ")), figures);
     report.put("figures", &format!("{}\n{figures}", report.machine()));
     report.finish("calls");
 }
 
 impl Calls {
-    fn names(&self) -> Vec<String> {
-        self.systems.iter().map(|system| system.name.to_owned()).collect()
-    }
-
-    fn bars(&self, file: &str, title: &str, axis: &Axis, kinds: &[(&str, Vec<f64>)]) {
-        let kinds =
-            kinds.iter().map(|(name, values)| Series((*name).to_owned(), values.clone(), Shape::Bars));
-        let path = self.bench.report.plot(file);
-        plot(&path, title, axis, "", &self.names(), &kinds.collect::<Vec<_>>());
-    }
-
     /// Runs a statement when the clock has caught up with the ids of the one before. Returns its seconds and the bytes
     /// of WAL that the server wrote in that time.
     fn timed(&mut self, statement: &str) -> [f64; 2] {
@@ -159,10 +147,6 @@ impl Calls {
         let readers = [DECODE, SHARD_OF, TIME];
         let what = format!("{}, over an empty row", readers.join(", "));
         report.demand(&what, "at most 30 ns", &readers.map(|reader| taken.median(reader)));
-
-        let axis = Axis { name: "ns a call, over an empty row (logarithmic)", from: 10.0, upto: 1e5 };
-        let values = self.systems.iter().map(|system| taken.median(system.name)).collect();
-        self.bars("call.svg", "Cost of a call, one backend", &axis, &[("", values)]);
         taken
     }
 
@@ -187,14 +171,6 @@ impl Calls {
         let what = "`snowflake_next_ids(5, 1000)`, of 1000 calls in one statement";
         report.demand(what, "at most 0.5", &[taken.ratio(BATCH, SINGLE)]);
         report.demand("the same, of 1000 statements", "at most 0.5", &[taken.ratio(BATCH, STATEMENTS)]);
-    }
-
-    fn plot_size(&self, inserts: &Taken<3>) {
-        let medians = |figure: usize| self.systems.iter().map(move |s| inserts.of(s.name)[figure].median);
-        let upto = medians(1).chain(medians(2)).fold(0.0, f64::max) * 1.12;
-        let kinds = [("index of the keys", medians(2).collect()), ("WAL", medians(1).collect())];
-        let title = format!("After an INSERT of {} rows", number(self.bulk.1));
-        self.bars("size.svg", &title, &Axis { name: "MB", from: 0.0, upto }, &kinds);
     }
 
     /// Fills an empty table of each system, and tables with ready-made keys: seconds, MB of WAL, and MB of the index.
@@ -243,7 +219,7 @@ impl Calls {
     fn pgbench(&mut self) {
         let script = ".build/bench/insert.pgbench";
         let time = format!("-T{}", (self.seconds * 2.0).ceil());
-        let subjects: Vec<_> = self.names().into_iter().zip(0..).collect();
+        let subjects: Vec<_> = self.systems.iter().map(|system| system.name).zip(0..).collect();
         let taken = turns("pgbench", self.rounds, &subjects, |number| {
             sql(&mut self.bench.control, &format!("TRUNCATE rows_{number}; CHECKPOINT"));
             std::fs::write(script, format!("INSERT INTO rows_{number} (n) VALUES (1);\n")).expect(script);
@@ -322,27 +298,14 @@ impl Calls {
         let what = "ids/s of 2 and 8 backends on one shard, not held back, of `nextval`'s";
         report.demand(what, "at least 4", &of_other(NEXTVAL));
         report.demand("the same, of `nextval`'s with CACHE 100", "at least 1", &of_other(CACHED));
-        let bound = |n: &usize| of(SHARD_EACH, 1)[0].median * (*n).min(cores()) as f64 * 1e3;
+        let bound = of(SHARD_EACH, 1)[0].median * cores().min(8) as f64;
         let what = format!("8 backends on 8 shards, of 1 on 1 times the cores ({})", cores());
-        report.demand(&what, "at least 0.95", &[of(SHARD_EACH, 8)[0].median * 1e3 / bound(&8)]);
+        report.demand(&what, "at least 0.95", &[of(SHARD_EACH, 8)[0].median / bound]);
 
-        let measured = |name: &str, of| Series(name.to_owned(), medians(of, 0, 1e3), Shape::Measured);
-        let computed = |name: &str, values| Series(name.to_owned(), values, Shape::Computed);
-        let mut lines: Vec<_> =
-            self.systems.iter().map(|system| measured(system.name, system.name)).collect();
-        lines.push(computed("a shard's ceiling", vec![CEILING; heads.len()]));
-        let axis = Axis { name: "ids/s in all (logarithmic)", from: 1e3, upto: 1e8 };
+        let line = |name| Line(String::from(name), medians(name, 0, 1e3));
+        let lines: Vec<_> = self.systems.iter().map(|system| line(system.name)).collect();
+        let axis = ("ids/s in all (logarithmic)", 1e3, 1e8);
         let title = "One shard or sequence, max_ahead = 1h";
-        plot(&report.plot("backends.svg"), title, &axis, "backends", &heads, &lines);
-        let lines = [
-            measured("not held back", SHARD_EACH),
-            computed("one shard's, times the cores", backends.iter().map(bound).collect()),
-            measured("max_ahead = 0", SHARD_EACH_AT_0),
-            computed("the shards' ceiling", backends.iter().map(|n| CEILING * *n as f64).collect()),
-        ];
-        let upto = lines.iter().flat_map(|line| &line.1).fold(0.0, |most, value| value.max(most)) * 1.05;
-        let axis = Axis { name: "ids/s in all", from: 0.0, upto };
-        let title = "A backend for each shard";
-        plot(&report.plot("shards.svg"), title, &axis, "shards, and backends", &heads, &lines);
+        plot(&report.plot("backends.svg"), title, axis, "backends", &heads, &lines);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use postgres::{Client, NoTls};
 
 use crate::measure::{at_once, seconds, turns};
-use crate::plots::{Axis, Series, Shape, plot};
+use crate::plots::{Line, plot};
 use crate::report::{number, ratio, spread, table};
 use crate::{Bench, connect, set, sql, systems, value};
 
@@ -32,7 +32,7 @@ const FIRST: [(&str, &str); 3] =
 struct Latency {
     bench: Bench,
     rows: Vec<Vec<String>>,
-    lines: Vec<Series>,
+    lines: Vec<Line>,
     /// The renewals of the mark during each scenario.
     renewals: Vec<i64>,
 }
@@ -98,7 +98,7 @@ impl Latency {
             if [INSERTS[0].0, INSERTS[1].0].contains(name) {
                 let standby = if what.ends_with("standby") { ", standby" } else { "" };
                 let name = format!("{name}, {clients}{standby}");
-                self.lines.push(Series(name, values.to_vec(), Shape::Measured));
+                self.lines.push(Line(name, values.to_vec()));
             }
         }
         if subjects == INSERTS {
@@ -162,10 +162,10 @@ impl Latency {
         let renewed = format!("\nThe mark was renewed {least} to {most} times in each of these runs.\n");
         let report = &mut self.bench.report;
         report.put("latency", &(table(&heads, self.rows) + &renewed));
-        let axis = Axis { name: "ms (logarithmic)", from: 0.01, upto: 1e3 };
+        let axis = ("ms (logarithmic)", 0.01, 1e3);
         let title = "An insert of one row, with its commit";
         let places = HEADS.map(String::from);
-        plot(&report.plot("latency.svg"), title, &axis, "of all inserts", &places, &self.lines);
+        plot(&report.plot("latency.svg"), title, axis, "of all inserts", &places, &self.lines);
         report.finish("latency");
     }
 }

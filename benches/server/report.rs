@@ -77,7 +77,7 @@ impl Report {
 
     /// Writes the pages, with the requirements and the part on the machine.
     pub fn finish(&mut self, name: &str) {
-        let demands = table("what | target | measured | ", &self.demands);
+        let demands = table("what | target | measured |", &self.demands);
         self.put(&format!("{name} requirements"), &demands);
         self.put(&format!("{name} machine"), &self.machine());
         for (page, text) in &self.pages {

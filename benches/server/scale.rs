@@ -9,7 +9,7 @@ use std::time::Duration;
 use postgres::Client;
 
 use crate::measure::{Spread, cpu_time, seconds};
-use crate::plots::{Axis, Series, Shape, plot};
+use crate::plots::{Line, plot};
 use crate::report::{number, table};
 use crate::{Bench, connect, sql, value};
 
@@ -28,7 +28,7 @@ const TEMPLATE: &str = "
 /// A figure, with a value for each number of schemas. It is described by what it is, its unit, whose work it is, its
 /// target, and its line of the plot. A target is for the greatest number; a linear figure may not grow for each schema.
 /// The plot is in milliseconds, and its lines of figures in seconds are for each schema.
-type Figure = (&'static str, Vec<f64>);
+type Figure = (String, Vec<f64>);
 
 struct Scale {
     bench: Bench,
@@ -74,16 +74,16 @@ fn median_of(client: &mut Client, statement: &str) -> f64 {
 }
 
 impl Scale {
-    fn add(&mut self, description: &'static str, value: f64) {
+    fn add(&mut self, description: &str, value: f64) {
         println!("   {description}: {}", number(value));
         match self.figures.iter_mut().find(|figure| figure.0 == description) {
             Some((_, values)) => values.push(value),
-            None => self.figures.push((description, vec![value])),
+            None => self.figures.push((description.to_owned(), vec![value])),
         }
     }
 
     /// Runs a statement, and adds its seconds and the CPU seconds of its backend.
-    fn add_timed(&mut self, [time, cpu]: [&'static str; 2], client: &mut Client, statement: &str) {
+    fn add_timed(&mut self, [time, cpu]: [&str; 2], client: &mut Client, statement: &str) {
         let pid = value(client, "SELECT pg_backend_pid()");
         let before = cpu_time(pid);
         self.add(time, seconds(|| sql(client, statement)));
@@ -107,30 +107,21 @@ impl Scale {
         sql(client, TEMPLATE);
         self.clone_all(client);
         sql(client, "VACUUM ANALYZE");
-        for (description, source) in [
+        for (what, source, target, line) in [
+            ("`, whole", "", "2000 ms, linear", "idgen_columns, whole"),
+            ("` of one schema, by its name", " WHERE schema = 'shard5'", "10 ms", "a schema of it"),
             (
-                "`idgen_columns`, whole | ms | idgen | at most 2000 ms, linear | idgen_columns, whole",
-                "idgen_columns",
+                "` of one table of one schema, by their names",
+                " WHERE schema = 'shard5' AND \"table\" = 'users'",
+                "10 ms",
+                "",
             ),
-            (
-                "`idgen_columns` of one schema, by its name | ms | idgen | at most 10 ms | a schema of it",
-                "idgen_columns WHERE schema = 'shard5'",
-            ),
-            (
-                "`idgen_columns` of one table of one schema, by their names | ms | idgen | at most 10 ms |",
-                "idgen_columns WHERE schema = 'shard5' AND \"table\" = 'users'",
-            ),
-            (
-                "`idgen_columns` of one table, by its name | ms | idgen | at most 10 ms |",
-                "idgen_columns WHERE \"table\" = 'only_here'",
-            ),
-            (
-                "`idgen_columns()` of one table, by its oid | ms | idgen | at most 10 ms |",
-                "idgen_columns() WHERE relation = 'only_here'::regclass",
-            ),
+            ("` of one table, by its name", " WHERE \"table\" = 'only_here'", "10 ms", ""),
+            ("()` of one table, by its oid", "() WHERE relation = 'only_here'::regclass", "10 ms", ""),
         ] {
-            let query = format!("SELECT count(shard), count(expression) FROM {source}");
-            self.add(description, median_of(client, &query));
+            let query = format!("SELECT count(shard), count(expression) FROM idgen_columns{source}");
+            let description = format!("`idgen_columns{what} | ms | idgen | at most {target} | {line}");
+            self.add(&description, median_of(client, &query));
         }
         self.assign(client);
         self.number_all(client);
@@ -298,16 +289,16 @@ impl Scale {
             if !line.is_empty() {
                 let of = |schemas: usize| if unit == "s" { 1e3 / schemas as f64 } else { 1.0 };
                 let ms = values.iter().zip(sizes).map(|(value, schemas)| value * of(*schemas));
-                lines.push(Series(line.to_owned(), ms.collect(), Shape::Measured));
+                lines.push(Line(line.to_owned(), ms.collect()));
             }
             let values = values.iter().map(|value| number(*value)).collect::<Vec<_>>().join(" | ");
             rows.push([what, unit, &values, whose].map(str::to_owned));
         }
         let sizes: Vec<_> = sizes.iter().map(ToString::to_string).collect();
-        report.put("scale", &table(&format!("schemas: |  | {} | whose work", sizes.join(" | ")), rows));
-        let axis = Axis { name: "ms (logarithmic)", from: 0.01, upto: 1e3 };
+        report.put("scale", &table(&format!("schemas: | | {} | whose work", sizes.join(" | ")), rows));
+        let axis = ("ms (logarithmic)", 0.01, 1e3);
         let title = "Schemas of three tables in one database";
-        plot(&report.plot("scale.svg"), title, &axis, "schemas", &sizes, &lines);
+        plot(&report.plot("scale.svg"), title, axis, "schemas", &sizes, &lines);
         report.finish("scale");
     }
 }
