@@ -9,30 +9,46 @@ mod report;
 mod scale;
 mod systems;
 
+use std::env::{args, set_current_dir, var};
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
 
 use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
 
-/// Of each session in which calls are compared: one backend makes a call for each row, and reads rows in the order in
-/// which they were made.
+/// Of each session: one backend makes a call for each row, and reads rows in the order in which they were made.
 const SESSION: &str = "options='-c jit=off -c max_parallel_workers_per_gather=0 -c synchronize_seqscans=off'";
+
+/// A server that is measured.
+struct Bench {
+    server: String,
+    /// The folder of PostgreSQL's programs.
+    programs: PathBuf,
+    control: Client,
+    quick: bool,
+    report: report::Report,
+}
 
 fn main() {
     // cargo starts a benchmark in the folder of its package.
-    std::env::set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).expect("the top folder");
-    let variable =
-        |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run `make bench`"));
-    let quick = std::env::var("QUICK").is_ok_and(|quick| !quick.is_empty());
+    set_current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).expect("the top folder");
+    let variable = |name: &str| var(name).unwrap_or_else(|_| panic!("{name} is not set: run `make bench`"));
+    let quick = var("QUICK").is_ok_and(|quick| !quick.is_empty());
+    let has = |kind| args().any(|argument| argument == kind);
     let server = variable("IDGEN_BENCH_SERVER");
+    let server = if has("scale") { server } else { format!("{server} {SESSION}") };
     let programs = PathBuf::from(variable("IDGEN_PG_BIN"));
-    let has = |kind| std::env::args().any(|argument| argument == kind);
+    let mut control = connect(&server);
+    sql(&mut control, "CREATE EXTENSION idgen");
+    let report = report::Report::new(quick, &mut control);
+    let bench = Bench { server, programs, control, quick, report };
     if has("scale") {
-        scale::run(quick, server, variable("IDGEN_BENCH_TARGET"), programs);
+        scale::run(bench);
     } else if has("latency") {
-        latency::run(quick, format!("{server} {SESSION}"), &variable("IDGEN_BENCH_STANDBY"));
+        latency::run(bench, &variable("IDGEN_BENCH_STANDBY"));
     } else {
-        calls::run(quick, format!("{server} {SESSION}"), programs);
+        calls::run(bench);
     }
 }
 
@@ -47,4 +63,15 @@ fn sql(client: &mut Client, text: &str) {
 /// The one value that a query returns.
 fn value<T: FromSqlOwned>(client: &mut Client, query: &str) -> T {
     client.query_one(query, &[]).unwrap_or_else(|error| panic!("{query}: {error}")).get(0)
+}
+
+/// Changes settings for all sessions.
+fn set(client: &mut Client, settings: &[(&str, &str)]) {
+    for (name, value) in settings {
+        sql(client, &format!("ALTER SYSTEM SET {name} = '{value}'"));
+    }
+    sql(client, "SELECT pg_reload_conf()");
+    while settings.iter().any(|(name, new)| value::<String>(client, &format!("SHOW {name}")) != *new) {
+        sleep(Duration::from_millis(10));
+    }
 }

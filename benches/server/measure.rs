@@ -44,39 +44,35 @@ impl<const N: usize> Taken<N> {
     pub fn ratio(&self, name: &str, of: &str) -> f64 {
         self.median(name) / self.median(of)
     }
-
-    pub fn medians(&self) -> Vec<f64> {
-        self.0.iter().map(|(_, figures)| figures[0].median).collect()
-    }
 }
 
-/// Measures the subjects in turns. Each round begins with another subject, and the first round only warms up.
-pub fn turns<const N: usize>(
+/// Measures the subjects, each a name and what to do, in turns. Each round begins with another subject, and the first
+/// round only warms up.
+pub fn turns<T, const N: usize>(
     title: &str,
     rounds: usize,
-    names: impl IntoIterator<Item = impl Into<String>>,
-    mut measure: impl FnMut(usize) -> [f64; N],
+    subjects: &[(impl ToString, T)],
+    mut measure: impl FnMut(&T) -> [f64; N],
 ) -> Taken<N> {
     println!("\n== {title}");
-    let names: Vec<String> = names.into_iter().map(Into::into).collect();
-    let mut taken = vec![[const { Vec::new() }; N]; names.len()];
+    let mut taken = vec![[const { Vec::new() }; N]; subjects.len()];
     for round in 0..=rounds {
-        for turn in 0..names.len() {
-            let subject = (turn + round) % names.len();
-            let figures = measure(subject);
+        for turn in 0..subjects.len() {
+            let subject = (turn + round) % subjects.len();
+            let figures = measure(&subjects[subject].1);
             if round > 0 {
                 taken[subject].iter_mut().zip(figures).for_each(|(all, figure)| all.push(figure));
             }
         }
     }
-    Taken(names.into_iter().zip(taken.into_iter().map(|figures| figures.map(Spread::of))).collect())
+    let names = subjects.iter().map(|(name, _)| name.to_string());
+    Taken(names.zip(taken.into_iter().map(|figures| figures.map(Spread::of))).collect())
 }
 
-/// What one backend repeats, and how many ids this makes each time.
-#[derive(Clone)]
-pub struct Work {
-    pub statement: String,
-    pub ids: u64,
+pub fn seconds(task: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    task();
+    start.elapsed().as_secs_f64()
 }
 
 /// What backends did at once.
@@ -89,23 +85,21 @@ pub struct Load {
     pub latencies: Vec<f64>,
 }
 
-/// Runs a backend for each work, all at once, and measures them for `seconds` after a warm-up. A statement that
-/// crosses an end of that time counts in proportion to the part within. All backends continue until the last such
-/// statement has ended, so that the load stays the same.
-pub fn at_once(server: &str, works: &[Work], seconds: f64) -> Load {
-    let mut backends: Vec<_> = works
-        .iter()
-        .map(|work| {
-            let mut client = connect(server);
-            let pid: i32 = value(&mut client, "SELECT pg_backend_pid()");
-            let statement = client.prepare(&work.statement).expect("a statement");
-            (client, pid, statement)
-        })
-        .collect();
+/// Runs a backend for each statement, all at once, and measures them for `seconds` after a warm-up. Each backend repeats
+/// its statement, which makes a number of ids. A statement that crosses an end of that time counts in proportion to the
+/// part within. All backends continue until the last such statement has ended, so that the load stays the same.
+pub fn at_once(server: &str, statements: &[String], ids: f64, seconds: f64) -> Load {
+    let start = |statement: &String| {
+        let mut client = connect(server);
+        let pid: i32 = value(&mut client, "SELECT pg_backend_pid()");
+        let statement = client.prepare(statement).expect("a statement");
+        (client, pid, statement)
+    };
+    let mut backends: Vec<_> = statements.iter().map(start).collect();
     let pids: Vec<_> = backends.iter().map(|(_, pid, _)| *pid).collect();
     let from = Instant::now() + Duration::from_secs_f64(0.1 + seconds / 10.0);
     let upto = from + Duration::from_secs_f64(seconds);
-    let busy = AtomicUsize::new(works.len());
+    let busy = AtomicUsize::new(statements.len());
     thread::scope(|scope| {
         let threads = backends.iter_mut().map(|(client, _, statement)| {
             scope.spawn(|| {
@@ -130,11 +124,11 @@ pub fn at_once(server: &str, works: &[Work], seconds: f64) -> Load {
         });
         let cores = (cpu_after - cpu_before).as_secs_f64() / (after - before).as_secs_f64();
         let mut load = Load { ids_per_s: 0.0, cores, latencies: Vec::new() };
-        for (thread, work) in threads.into_iter().zip(works) {
+        for thread in threads {
             for [start, end] in thread.join().expect("a client").array_windows() {
                 let time = (*end - *start).as_secs_f64();
                 let within = (*end).min(upto).saturating_duration_since((*start).max(from)).as_secs_f64();
-                load.ids_per_s += work.ids as f64 * within / time / seconds;
+                load.ids_per_s += ids * within / time / seconds;
                 if (from..upto).contains(start) {
                     load.latencies.push(time * 1e3);
                 }

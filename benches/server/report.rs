@@ -1,7 +1,7 @@
 //! The parts that the benchmarks write into docs/performance.md and the README.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Instant;
 
@@ -10,12 +10,12 @@ use postgres::Client;
 use crate::measure::Spread;
 use crate::value;
 
-const PAGE: &str = "docs/performance.md";
-
-/// A page whose parts are replaced, each between `<!-- NAME: ... -->` and `<!-- end of NAME -->`.
+/// Pages whose parts are replaced, each between `<!-- NAME: ... -->` and `<!-- end of NAME -->`.
 pub struct Report {
     quick: bool,
-    page: String,
+    /// The folder into which the pages are written. That of a quick run is not the repository.
+    folder: &'static Path,
+    pages: [(&'static str, String); 2],
     machine: String,
     start: Instant,
     /// The requirements on the figures, as rows of a table.
@@ -24,77 +24,68 @@ pub struct Report {
 
 impl Report {
     pub fn new(quick: bool, client: &mut Client) -> Report {
-        let page = fs::read_to_string(PAGE).expect(PAGE);
-        Report { quick, page, machine: machine(client), start: Instant::now(), demands: Vec::new() }
-    }
-
-    /// The folder for the page and the folder of its plots. That of a quick run is not the one in the repository.
-    pub fn folder(&self) -> PathBuf {
-        PathBuf::from(if self.quick { ".build/bench" } else { "docs" })
+        let folder = Path::new(if quick { ".build/bench" } else { "." });
+        fs::create_dir_all(folder.join("docs/plots")).expect("a folder for plots");
+        let pages =
+            ["docs/performance.md", "README.md"].map(|page| (page, fs::read_to_string(page).expect(page)));
+        let machine = machine(client);
+        Report { quick, folder, pages, machine, start: Instant::now(), demands: Vec::new() }
     }
 
     pub fn plot(&self, name: &str) -> PathBuf {
-        let plots = self.folder().join("plots");
-        fs::create_dir_all(&plots).expect("a folder for plots");
-        plots.join(name)
+        self.folder.join("docs/plots").join(name)
     }
 
     pub fn put(&mut self, name: &str, text: &str) {
         println!("\n{text}");
-        replace(&mut self.page, name, text);
+        let [begin, end] = [format!("<!-- {name}: "), format!("<!-- end of {name} -->")];
+        let (page, begin) = self
+            .pages
+            .iter_mut()
+            .find_map(|(_, page)| page.find(&begin).map(|place| (page, place)))
+            .unwrap_or_else(|| panic!("no page has {begin}"));
+        let begin = begin + page[begin..].find('\n').expect("the end of a line") + 1;
+        let end = page.find(&end).unwrap_or_else(|| panic!("no page has {end}"));
+        page.replace_range(begin..end, text);
     }
 
-    /// Demands ratios that are not above the bound.
-    pub fn at_most(&mut self, what: &str, bound: f64, ratios: &[f64]) {
-        self.within(what, bound, "", ratios);
-    }
-
-    /// Demands figures that are not above the bound. A figure below 0 is noise, because the empty scan took longer.
-    pub fn within(&mut self, what: &str, bound: f64, unit: &str, figures: &[f64]) {
-        let holds = figures.iter().all(|figure| (0.0..=bound).contains(figure));
-        self.demand(what, format!("at most {bound}{unit}"), unit, figures, holds);
-    }
-
-    /// Demands ratios that are not below the bound.
-    pub fn at_least(&mut self, what: &str, bound: f64, figures: &[f64]) {
-        let holds = figures.iter().all(|figure| *figure >= bound);
-        self.demand(what, format!("at least {bound}"), "", figures, holds);
-    }
-
-    fn demand(&mut self, what: &str, target: String, unit: &str, figures: &[f64], holds: bool) {
-        let text = |figure: &f64| match unit {
-            "" => ratio(*figure),
-            _ => number(*figure) + unit,
+    /// Demands figures that are "at most" or "at least" a bound, which a unit may follow.
+    pub fn demand(&mut self, what: &str, target: &str, figures: &[f64]) {
+        let words: Vec<_> = target.splitn(4, ' ').collect();
+        let bound: f64 = words[2].parse().expect(target);
+        let holds = figures.iter().all(|figure| match words[1] {
+            "least" => *figure >= bound,
+            // A figure below 0 is noise, because the empty scan took longer.
+            _ => (0.0..=bound).contains(figure),
+        });
+        let text = |figure: &f64| match words.get(3) {
+            None => ratio(*figure),
+            Some(unit) => format!("{} {unit}", number(*figure)),
         };
         let figures = figures.iter().map(text).collect::<Vec<_>>().join(", ");
         let holds = if holds { "holds" } else { "**does not hold**" };
-        self.demands.push([what.to_owned(), target, figures, holds.to_owned()]);
+        self.demands.push([what, target, &figures, holds].map(str::to_owned));
     }
 
-    /// Writes the page with the requirements and a part on the machine. Returns this part.
-    pub fn finish(mut self, name: &str) -> String {
-        let demands = table("what | target | measured | ", std::mem::take(&mut self.demands));
-        self.put(&format!("{name} requirements"), &demands);
+    /// The part on the machine, and on the run until now.
+    pub fn machine(&self) -> String {
         let minutes = self.start.elapsed().as_secs().div_ceil(60);
-        let mut machine = format!("{}; the run took {minutes} min.\n", self.machine);
-        if self.quick {
-            machine += "**A quick run with few rounds and few rows. Do not rely on its figures.**\n";
+        let warning = "**A quick run with few rounds and few rows. Do not rely on its figures.**\n";
+        let warning = if self.quick { warning } else { "" };
+        format!("{}; the run took {minutes} min.\n{warning}", self.machine)
+    }
+
+    /// Writes the pages, with the requirements and the part on the machine.
+    pub fn finish(&mut self, name: &str) {
+        let demands = table("what | target | measured |", &self.demands);
+        self.put(&format!("{name} requirements"), &demands);
+        self.put(&format!("{name} machine"), &self.machine());
+        for (page, text) in &self.pages {
+            fs::write(self.folder.join(page), text).expect(page);
         }
-        self.put(&format!("{name} machine"), &machine);
-        let path = self.folder().join("performance.md");
-        fs::write(&path, self.page).expect(PAGE);
-        println!("== {} after {} s", path.display(), self.start.elapsed().as_secs());
-        machine
+        println!("== {}/docs after {} s", self.folder.display(), self.start.elapsed().as_secs());
     }
 }
-
-pub fn replace(page: &mut String, name: &str, text: &str) {
-    let [begin, end] = [format!("<!-- {name}: "), format!("<!-- end of {name} -->")]
-        .map(|mark| page.find(&mark).unwrap_or_else(|| panic!("the page has no {mark}")));
-    let begin = begin + page[begin..].find('\n').expect("the end of a line") + 1;
-    page.replace_range(begin..end, text);
-}
-
 /// The versions and the machine, before the benchmark loads it.
 fn machine(client: &mut Client) -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
