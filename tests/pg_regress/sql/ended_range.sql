@@ -22,12 +22,10 @@ FROM idgen_status;
 SELECT count(*) FROM idgen_shard_stats;
 
 -- Earlier ids are decoded, and so are ids that another generator made later.
-SELECT * FROM snowflake_decode(9223372036854775807);
-SELECT * FROM snowflake_decode(-9223372036854775808);
+SELECT d.* FROM unnest(ARRAY[9223372036854775807, -9223372036854775808]) AS id, snowflake_decode(id) AS d;
 SELECT shard_of(9223372036854775807), snowflake_max_id('infinity'),
-       snowflake_max_id('2014-11-03T19:53:47.775Z'),
+       snowflake_max_id('2014-11-03T19:53:47.775Z'), snowflake_max_id(now()) AS max_id_of_now,
        snowflake_between(9223372036854775807, '2014-11-01', 'infinity');
-SELECT snowflake_max_id(now());
 SELECT snowflake_min_id(now());
 \echo :LAST_ERROR_SQLSTATE
 SELECT reason, sqlstate, refused FROM idgen_refusals WHERE refused > 0;

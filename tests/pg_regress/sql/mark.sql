@@ -58,11 +58,11 @@ FROM idgen_status;
 -- A parallel worker may be the one that renews.
 SELECT pg_sleep(1.2) \gset
 SELECT set_config(name, 'on', false)
-FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query') \gset
 EXPLAIN (COSTS OFF) SELECT shard_of(snowflake_next_id(5));
 SELECT shard_of(snowflake_next_id(5));
 SELECT set_config(name, 'off', false)
-FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query') \gset
 SELECT renewals - :renewals_before AS renewals FROM idgen_status;
 
 -- A batch may be longer than the window, which is renewed on its way.

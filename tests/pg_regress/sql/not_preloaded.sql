@@ -13,13 +13,13 @@ SELECT shard_of(11637205501278089), snowflake_time(11637205501278089),
        snowflake_time(11637205501278089, '2025-01-01T00:00:00Z') AS since_2025;
 SELECT snowflake_make_id('2011-09-09T22:28:04.721Z', 1341, 905) AS golden,
        snowflake_min_id('2011-08-24T21:07:01.721Z'), snowflake_max_id('2011-08-24T21:07:01.721Z'),
-       snowflake_between(11637205501278089, '2011-09-09', '2011-09-10');
-SELECT own.created_at = named.created_at AS same, (SELECT count(*) FROM snowflake_layouts) AS layouts
+       snowflake_between(11637205501278089, '2011-09-09', '2011-09-10'),
+       snowflake_min_id('2011-08-24T21:07:01.720Z') AS earlier, snowflake_max_id('2011-08-24T21:07:01.720Z') AS earlier;
+SELECT own.created_at = named.created_at AS same, (SELECT count(*) FROM snowflake_layouts) AS layouts,
+       snowflake_from_shortcode(snowflake_shortcode(1)), snowflake_from_text(snowflake_text(1)),
+       snowflake_unscatter(snowflake_scatter(1))
 FROM snowflake_decode(11637205501278089, 'idgen') AS own,
      snowflake_decode(11637205501278089, 'instagram') AS named;
-SELECT snowflake_from_shortcode(snowflake_shortcode(1)), snowflake_from_text(snowflake_text(1)),
-       snowflake_unscatter(snowflake_scatter(1));
-SELECT snowflake_min_id('2011-08-24T21:07:01.720Z'), snowflake_max_id('2011-08-24T21:07:01.720Z');
 SELECT snowflake_make_id('2011-08-24T21:07:01.720Z', 0, 0);
 \echo :LAST_ERROR_SQLSTATE
 SHOW idgen.epoch;
