@@ -2,6 +2,7 @@
 
 use std::vec;
 
+use idgen_core::host::Host;
 use idgen_core::mint;
 use idgen_core::position::{LayoutShard, Run};
 use idgen_ids::js::JsShard;
@@ -37,7 +38,10 @@ fn at_once(shard: Shard) -> Option<i64> {
 }
 
 fn next_id(shard: Shard) -> Result<i64, Error> {
-    mint::next_id(&host()?, &settings::for_shard(shard)?, &SESSION, shard)
+    let host = host()?;
+    // What keeps every shard from minting is reported before what concerns this one.
+    host.now()?;
+    mint::next_id(&host, &settings::for_shard(shard)?, &SESSION, shard)
 }
 
 hot_entry!(snowflake_next_ids_wrapper, |call: Call| call.next_of_set::<Batch>(), |call: Call| call

@@ -45,8 +45,9 @@ sql "CREATE DATABASE regression"
 sql "CREATE EXTENSION idgen" -d regression
 for name in errors forms layouts decode generate columns parallel plans privileges refusals stats surface; do
     # As pg_regress does it, which this Debian lacks.
-    PGTZ=America/Los_Angeles PGDATESTYLE='Postgres, MDY' psql -X -a -q -d regression -v HIDE_TABLEAM=on \
-        -v HIDE_TOAST_COMPRESSION=on <"tests/pg_regress/sql/$name.sql" >"/tmp/$name.out" 2>&1 || true
+    PG_ABS_SRCDIR=tests/pg_regress PGTZ=America/Los_Angeles PGDATESTYLE='Postgres, MDY' \
+        psql -X -a -q -d regression -v HIDE_TABLEAM=on -v HIDE_TOAST_COMPRESSION=on \
+        <"tests/pg_regress/sql/$name.sql" >"/tmp/$name.out" 2>&1 || true
     diff "tests/pg_regress/expected/$name.out" "/tmp/$name.out" || die "the output of the test $name differs"
 done
 sql "DROP DATABASE regression"

@@ -105,14 +105,9 @@ CREATE DATABASE ended;
 \c ended
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
-SELECT snowflake_next_id(5);
-\echo :LAST_ERROR_SQLSTATE
-SELECT * FROM snowflake_next_ids(5, 10);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_next_id_js(5);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_last_id();
-\echo :LAST_ERROR_SQLSTATE
+\i in/refused.sql
+SELECT * FROM refusals('SELECT %s', 'snowflake_next_id(5)', '* FROM snowflake_next_ids(5, 10)',
+    'snowflake_next_id_js(5)', 'snowflake_last_id()') \gx
 SELECT epoch, now_tick > 1099511627775 AS now_is_later, ahead_ms, shards_in_use, ends_at, years_left, warning
 FROM idgen_status;
 SELECT * FROM snowflake_decode(9223372036854775807);
@@ -126,22 +121,9 @@ CREATE DATABASE before;
 \c before
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
-CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
-LANGUAGE plpgsql AS $$
-BEGIN
-    EXECUTE statement;
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
-        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    detail := regexp_replace(detail, '[0-9]{9,}', 'N');
-END $$;
-\x
-SELECT * FROM refused('SELECT snowflake_next_id(5)');
-SELECT * FROM refused('SELECT snowflake_next_ids(5, 10)');
-SELECT * FROM refused('SELECT snowflake_next_id_js(5)');
-SELECT * FROM refused('SELECT snowflake_advance(5, 0)');
-SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status;
-\x
+\i in/refused.sql
+SELECT * FROM refusals('SELECT snowflake_%s', 'next_id(5)', 'next_ids(5, 10)', 'next_id_js(5)', 'advance(5, 0)') \gx
+SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status \gx
 SELECT snowflake_min_id('2100-01-01T00:00:00.001Z'), snowflake_min_id(now()), snowflake_max_id(now());
 
 -- Functions of other roles are not replaced, because those roles would still own them.

@@ -2,32 +2,19 @@
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 \! ./install regression idgen.allowed_shards=0-9
+\i in/refused.sql
 
 -- 55000: a shard without a register. snowflake_advance makes one.
-SELECT snowflake_next_id(10);
-\echo :LAST_ERROR_SQLSTATE
-SELECT * FROM snowflake_next_ids(8191, 0);
-\echo :LAST_ERROR_SQLSTATE
 SET idgen.shard = 301;
-SELECT snowflake_next_id();
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_next_id_js(10);
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT %s', 'snowflake_next_id(10)', '* FROM snowflake_next_ids(8191, 0)',
+    'snowflake_next_id()', 'snowflake_next_id_js(10)');
 -- A rollback removes a register that the transaction has created, and a new one would begin with the clock: if that
 -- has been set back, ids minted in between would be repeated. So no id is minted before the register is committed,
 -- in whatever part of the transaction it was created.
 BEGIN;
 SELECT shard_of(snowflake_advance(10, 0));
-SAVEPOINT minted;
-SELECT snowflake_next_id(10);
-\echo :LAST_ERROR_SQLSTATE
-ROLLBACK TO minted;
-SELECT * FROM snowflake_next_ids(10, 2);
-\echo :LAST_ERROR_SQLSTATE
-ROLLBACK TO minted;
-SELECT snowflake_next_id_js(10);
-\echo :LAST_ERROR_SQLSTATE
-ROLLBACK TO minted;
+SELECT * FROM refusals('SELECT %s', 'snowflake_next_id(10)', '* FROM snowflake_next_ids(10, 2)',
+    'snowflake_next_id_js(10)') \gx
 SELECT shard_of(snowflake_next_id(5));
 SAVEPOINT made;
 SELECT shard_of(snowflake_advance(11, 0));
@@ -52,24 +39,11 @@ SELECT snowflake_next_id(10) > :past AS greater, shard_of(snowflake_next_id(10))
 SELECT d.shard FROM snowflake_decode(snowflake_next_id_js(10), 'js53') AS d;
 -- It goes with its registers.
 DROP SEQUENCE idgen_portable.shard_10, idgen_portable.js_10;
-SELECT snowflake_next_id(10);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_next_id_js(10);
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT snowflake_next_%s(10)', 'id', 'id_js') \gx
 
 -- The session's shard is text until it is used; an invalid one is refused then.
-SET idgen.shard = 'seven';
-SELECT snowflake_next_id();
-\echo :LAST_ERROR_SQLSTATE
-SET idgen.shard = 8192;
-SELECT snowflake_next_id();
-\echo :LAST_ERROR_SQLSTATE
-SET idgen.shard = '';
-SELECT snowflake_next_id();
-\echo :LAST_ERROR_SQLSTATE
-SET idgen.shard = -1;
-SELECT snowflake_next_id();
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals($$SELECT snowflake_next_id() FROM set_config('idgen.shard', %L, false)$$,
+    'seven', '8192', '', '-1');
 RESET idgen.shard;
 SET idgen.max_wait = 'long';
 SELECT * FROM snowflake_next_ids(5, 3000000);
@@ -141,33 +115,19 @@ SELECT shard_of(11637205501278089), snowflake_time(0) = snowflake_time(0, '2025-
        snowflake_min_id('2025-01-01T00:00:00Z'), snowflake_max_id('2025-01-01T00:00:00Z'),
        snowflake_between(0, '-infinity', 'infinity'), snowflake_make_id('2025-01-01T00:00:00Z', 1, 1);
 SELECT shards_in_use, allowed_shards FROM idgen_status;
-\set VERBOSITY terse
-SELECT snowflake_advance(5, 0);
-SELECT idgen_portable.advance(5, 0);
-SELECT idgen_portable.make_register(11);
-SELECT setval('idgen_portable.shard_5', 1);
-SELECT nextval('idgen_portable.shard_5');
-SELECT last_value FROM idgen_portable.shard_5;
-CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql RETURN 0;
+SELECT cases, state, message FROM refusals('%s', 'SELECT snowflake_advance(5, 0)',
+    'SELECT idgen_portable.advance(5, 0)', 'SELECT idgen_portable.make_register(11)',
+    $$SELECT setval('idgen_portable.shard_5', 1)$$, $$SELECT nextval('idgen_portable.shard_5')$$,
+    'SELECT last_value FROM idgen_portable.shard_5', 'CREATE SEQUENCE idgen_portable.shard_12',
+    'CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql RETURN 0') \gx
 -- A helper that everybody's calls need brings no register back, whatever it is given.
 SELECT snowflake_next_id(5) AS id \gset
 SELECT snowflake_next_id_js(5) AS js_id \gset
-SELECT idgen_portable.mint(5, 0);
-SELECT idgen_portable.mint(5, -100000, 0, true);
-SELECT idgen_portable.mint(5, 2147483648);
-SELECT idgen_portable.mint(5, 9223372036854775807);
-SELECT idgen_portable.mint(5, 1, -1);
-SELECT idgen_portable.mint(5, NULL);
-SELECT idgen_portable.mint(5, 1, NULL);
-SELECT idgen_portable.mint(5, 1, 0, NULL);
-SELECT idgen_portable.mint(NULL, 1);
-SELECT idgen_portable.mint(-1, 1);
-SELECT idgen_portable.mint(256, 1, 0, true);
+SELECT cases, message FROM refusals('SELECT idgen_portable.mint(%s)', '5, 0', '5, -100000, 0, true', '5, 2147483648',
+    '5, 9223372036854775807', '5, 1, -1', '5, NULL', '5, 1, NULL', '5, 1, 0, NULL', 'NULL, 1', '-1, 1', '256, 1, 0, true');
 SELECT idgen_portable.mint(5, 1, 9223372036854775807) > :id AS greater,
        idgen_portable.mint(5, 1, 9223372036854775807, true) > :js_id AS greater;
 SELECT snowflake_next_id(5) > :id AS greater;
-CREATE SEQUENCE idgen_portable.shard_12;
-\set VERBOSITY default
 RESET ROLE;
 GRANT EXECUTE ON FUNCTION snowflake_advance TO regress_idgen_user;
 SET ROLE regress_idgen_user;

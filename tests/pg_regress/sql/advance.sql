@@ -3,16 +3,8 @@ SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 
 -- 22004, 22023: wrong arguments.
-SELECT snowflake_advance(NULL, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_advance(5, NULL);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_advance(NULL, NULL);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_advance(8192, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_advance(-1, 0);
-\echo :LAST_ERROR_SQLSTATE
+\i `echo $PG_ABS_SRCDIR/refused.sql`
+SELECT * FROM refusals('SELECT snowflake_advance(%s)', 'NULL, 0', '5, NULL', 'NULL, NULL', '8192, 0', '-1, 0');
 
 -- Moments half a minute and two minutes from now: the former may be advanced past, with idgen.max_ahead
 -- at 60 s, the latter may not.
@@ -20,15 +12,6 @@ SELECT date_trunc('milliseconds', clock_timestamp()) + interval '30 s' AS soon,
        date_trunc('milliseconds', clock_timestamp()) + interval '120 s' AS later \gset
 
 -- 22023: the id is too far in the future, as an id of another layout or epoch seems to be.
-CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
-LANGUAGE plpgsql AS $$
-BEGIN
-    EXECUTE statement;
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
-        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    detail := regexp_replace(detail, 'is [0-9]{5,} ms ahead', 'is N ms ahead');
-END $$;
 \x
 SELECT * FROM refused(format('SELECT snowflake_advance(5, %s)', snowflake_make_id(:'later', 5, 0)));
 -- That something is in the future counts in the shard's own next id: after the last one of a millisecond
@@ -108,4 +91,3 @@ FROM generate_series(0, 1000, 10) AS n;
 SELECT snowflake_advance(40, max(id)) > max(id) AS advanced FROM moved;
 INSERT INTO moved DEFAULT VALUES RETURNING id = (SELECT max(id) + 1 FROM moved) AS next;
 DROP TABLE moved;
-DROP FUNCTION refused;

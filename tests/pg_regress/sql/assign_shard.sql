@@ -109,14 +109,7 @@ SELECT count(*) AS of_shard_8 FROM idgen_columns WHERE shard = 8;
 -- A shard of another schema is refused, unless it is to be shared.
 CREATE SCHEMA "Insta 6";
 CREATE TABLE "Insta 6"."Photos" (id bigint DEFAULT snowflake_next_id());
-CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
-LANGUAGE plpgsql AS $$
-BEGIN
-    EXECUTE statement;
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
-        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-END $$;
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 \x
 SELECT * FROM refused($$SELECT snowflake_assign_shard('"Insta 6"', 7)$$);
 SELECT * FROM snowflake_assign_shard('"Insta 6"', 7, share => true);
@@ -181,14 +174,9 @@ SELECT * FROM refused($$SELECT snowflake_assign_shard('js', 11)$$);
 DROP SCHEMA js CASCADE;
 
 -- Bad input.
-SELECT * FROM refused($$SELECT snowflake_assign_shard(NULL, 5)$$);
-SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', NULL)$$);
-SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', 5, NULL)$$);
-SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', 8192)$$);
-SELECT * FROM refused($$SELECT snowflake_assign_shard('insta5', -1)$$);
-SELECT * FROM refused($$SELECT snowflake_assign_shard('nowhere', 5)$$);
-SELECT * FROM refused($$SELECT snowflake_assign_shard(0::regnamespace, 5)$$);
 \x
+SELECT * FROM refusals('SELECT snowflake_assign_shard(%s)', 'NULL, 5', '''insta5'', NULL', '''insta5'', 5, NULL',
+                       '''insta5'', 8192', '''insta5'', -1', '''nowhere'', 5', '0::regnamespace, 5');
 CREATE SCHEMA bare;
 SET client_min_messages = notice;
 SELECT * FROM snowflake_assign_shard('bare', 5);
@@ -252,7 +240,7 @@ DROP EXTENSION idgen;
 DROP SCHEMA "My (integer)+%s";
 CREATE EXTENSION idgen;
 
-DROP FUNCTION refused, columns_of, as_shown;
+DROP FUNCTION columns_of, as_shown;
 DROP ROLE regress_idgen_owner, regress_idgen_other;
 
 -- A view of a column whose domain mints does so too, whatever the default of the column in its table.

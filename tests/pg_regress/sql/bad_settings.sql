@@ -2,6 +2,7 @@
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 CREATE EXTENSION idgen;
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 
 -- The server has logged it at its start.
 WITH log AS (
@@ -12,23 +13,13 @@ FROM log
 WHERE line ~ '^(WARNING|DETAIL|HINT)' AND n < (SELECT min(n) FROM log WHERE line ~ 'ready to accept')
 ORDER BY n;
 
-SELECT snowflake_next_id(5);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_check();
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT %s', 'snowflake_next_id(5)', 'snowflake_check()') \gx
 SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status;
 
 -- Nothing that depends on the epoch is guessed; everything else works.
-SELECT * FROM snowflake_decode(11637205501278089);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_time(11637205501278089);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_min_id('2025-01-01T00:00:00Z');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_make_id('2025-01-01T00:00:00Z', 1, 1);
-\echo :LAST_ERROR_SQLSTATE
-SELECT * FROM snowflake_decode(11637205501278089, 'idgen');
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT %s', '* FROM snowflake_decode(11637205501278089)',
+    'snowflake_time(11637205501278089)', 'snowflake_min_id(now())', 'snowflake_make_id(now(), 1, 1)',
+    '* FROM snowflake_decode(11637205501278089, ''idgen'')') \gx
 SELECT shard_of(11637205501278089), snowflake_time(11637205501278089, '2025-01-01T00:00:00Z');
 SELECT * FROM snowflake_decode(11637205501278089, 'instagram');
 SELECT name, epoch FROM snowflake_layouts WHERE epoch IS NULL;
@@ -39,11 +30,8 @@ SELECT * FROM snowflake_next_ids(5, 10);
 
 -- Once the list is right, only the epoch is reported.
 ALTER SYSTEM SET idgen.allowed_shards = '0-9';
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
-SELECT * FROM snowflake_next_ids(5, 10);
-\echo :LAST_ERROR_SQLSTATE
-SELECT * FROM snowflake_next_ids(10, 10);
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT * FROM snowflake_next_ids(%s)', '5, 10', '10, 10') \gx
 SELECT reason, sqlstate FROM idgen_refusals WHERE refused > 0;
 DROP EXTENSION idgen;

@@ -2,6 +2,7 @@
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 CREATE EXTENSION idgen;
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 
 -- The server has logged it at its start, and the status view shows it.
 WITH log AS (
@@ -14,21 +15,15 @@ ORDER BY n;
 SELECT epoch, now_tick > 0 AS now_tick, ahead_ms, shards_in_use, mark, allowed_shards, warning
 FROM idgen_status;
 
-SELECT snowflake_next_id(5);
-\echo :LAST_ERROR_SQLSTATE
-SELECT * FROM snowflake_next_ids(5, 10);
-\echo :LAST_ERROR_SQLSTATE
 SET idgen.shard = 5;
-SELECT snowflake_next_id();
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_check();
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT %s', 'snowflake_next_id(5)', '* FROM snowflake_next_ids(5, 10)',
+    'snowflake_next_id()', 'snowflake_check()') \gx
 -- The epoch is right: ids are decoded.
 SELECT * FROM snowflake_decode(11637205501278089);
 
 -- A valid list and a reload are enough.
 ALTER SYSTEM SET idgen.allowed_shards = '0-9';
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
 SELECT allowed_shards, warning FROM idgen_status;
 SELECT shard_of(snowflake_next_id(5)), snowflake_check() > now() AS minting;

@@ -13,34 +13,17 @@ FROM log
 WHERE line ~ '^(WARNING|DETAIL|HINT)' AND n < (SELECT min(n) FROM log WHERE line ~ 'ready to accept')
 ORDER BY n;
 
-CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
-LANGUAGE plpgsql AS $$
-BEGIN
-    EXECUTE statement;
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
-        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    detail := regexp_replace(detail, '[0-9]{9,}', 'N');
-END $$;
-\x
-SELECT * FROM refused('SELECT snowflake_next_id(5)');
-SELECT * FROM refused('SELECT snowflake_next_ids(5, 10)');
-SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status;
-\x
+\i `echo $PG_ABS_SRCDIR/refused.sql`
+SELECT * FROM refusals('SELECT %s', 'snowflake_next_id(5)', '* FROM snowflake_next_ids(5, 10)') \gx
+SELECT epoch, now_tick, ahead_ms, shards_in_use, ends_at, years_left, warning FROM idgen_status \gx
 SELECT count(*) FROM idgen_shard_stats;
 
 -- Functions that need no clock work.
 SELECT * FROM snowflake_decode(11637205501278089);
 SELECT shard_of(11637205501278089), snowflake_min_id('2100-01-01T00:00:00.001Z');
 SELECT snowflake_min_id(now()), snowflake_max_id(now());
-DROP FUNCTION refused;
 SELECT reason, sqlstate, refused FROM idgen_refusals WHERE refused > 0;
 -- A check is no refused call. Nor can such a clock be accepted.
-\set VERBOSITY terse
-SELECT snowflake_check();
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_accept_clock();
-\echo :LAST_ERROR_SQLSTATE
-\set VERBOSITY default
+SELECT * FROM refusals('SELECT %s', 'snowflake_check()', 'snowflake_accept_clock()') \gx
 SELECT reason, sqlstate, refused FROM idgen_refusals WHERE refused > 0;
 DROP EXTENSION idgen;

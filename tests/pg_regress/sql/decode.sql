@@ -1,6 +1,7 @@
 -- Decoding ids and making them: shard_of, snowflake_decode, snowflake_make_id.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 
 -- The example in Instagram's article: tick 1387263000, shard 1341, sequence 5001 % 1024.
 SELECT snowflake_make_id(timestamptz '2025-01-01T00:00:00Z' + 1387263000 * interval '1 ms', 1341, 5001 % 1024)
@@ -48,26 +49,12 @@ FROM (VALUES (timestamptz '2025-01-01T00:00:00Z'), ('2025-01-01T00:00:00.000999Z
 ORDER BY ts;
 
 -- A microsecond further, on either side, no id exists: the function raises an error and returns no wrong id.
-SELECT snowflake_make_id('2024-12-31T23:59:59.999999Z', 0, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_make_id('2059-11-04T19:53:47.776Z', 0, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_make_id('infinity', 0, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_make_id('-infinity', 0, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_make_id('4714-11-24 00:00:00+00 BC', 0, 0);
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT snowflake_make_id(%L, 0, 0)', '2024-12-31T23:59:59.999999Z',
+    '2059-11-04T19:53:47.776Z', 'infinity', '-infinity', '4714-11-24 00:00:00+00 BC') \gx
 
 -- Shard and sequence are checked, not masked.
-SELECT snowflake_make_id('2025-01-01T00:00:00Z', 8192, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_make_id('2025-01-01T00:00:00Z', -1, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_make_id('2025-01-01T00:00:00Z', 0, 1024);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_make_id('2025-01-01T00:00:00Z', 0, -2147483648);
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals($$SELECT snowflake_make_id('2025-01-01T00:00:00Z', %s)$$, '8192, 0', '-1, 0', '0, 1024',
+    '0, -2147483648');
 
 -- The time zone of the session changes how a moment is written, but not the moment.
 SELECT snowflake_make_id('2025-06-01T12:00:00Z', 5, 6) AS id \gset

@@ -41,14 +41,7 @@ SELECT snowflake_last_id();
 
 -- 22023: more ids than the shard can give, at once or in the time that a call may wait. The batch needs two
 -- seconds of ids, idgen.max_ahead is one. The call does not wait, and takes no ids.
-CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
-LANGUAGE plpgsql AS $$
-BEGIN
-    EXECUTE statement;
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
-        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-END $$;
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 \x
 SET idgen.max_wait = 0;
 SELECT * FROM refused('SELECT snowflake_next_ids(200, 2000000)');
@@ -98,4 +91,3 @@ GROUP BY function ORDER BY function COLLATE "C";
 -- The greatest batch that a call can ask for is more than any wait provides.
 SET idgen.max_wait = 0;
 SELECT state FROM refused('SELECT snowflake_next_ids(205, 2147483647)');
-DROP FUNCTION refused;

@@ -1,5 +1,6 @@
 -- Other forms of an id: short code, sortable text, scattered.
 
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 -- Published short codes. Their sources are in the tests of the crate, properties/text.rs.
 SELECT id, snowflake_shortcode(id) AS code, snowflake_from_shortcode(snowflake_shortcode(id)) = id AS back
 FROM unnest(ARRAY[908540701891980503, 1661953437569832666, 2715604631366879010, 2805452400384505271]) AS id;
@@ -51,34 +52,18 @@ SELECT id, code, sortable FROM posts ORDER BY sortable;
 DROP TABLE posts;
 
 -- Invalid short codes: 22P02, and what is wrong with them.
-SELECT snowflake_from_shortcode('');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_from_shortcode('BcQcdiXlt+a');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_from_shortcode('BcQcdiXltba ');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_from_shortcode(E'B\u200b');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_from_shortcode('ABcQ');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_from_shortcode('QAAAAAAAAAA');
-\echo :LAST_ERROR_SQLSTATE
+SELECT cases, state, message, detail, left(hint, 20) AS hint
+FROM refusals('SELECT snowflake_from_shortcode(%L)', '', 'BcQcdiXlt+a', 'BcQcdiXltba ',
+              E'B\u200b', 'ABcQ', 'QAAAAAAAAAA');
 -- The code of a private post: 28 characters more.
 SELECT snowflake_from_shortcode('BcQcdiXltba' || repeat('x', 28));
 \echo :LAST_ERROR_SQLSTATE
 SELECT snowflake_from_shortcode(left('BcQcdiXltba' || repeat('x', 28), -28)) AS public_part;
 
 -- Invalid id texts.
-SELECT snowflake_from_text('');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_from_text('800000000000');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_from_text('80AB0N69C4G1z');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_from_text('80AB0N69C4G1I');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_from_text('G000000000000');
-\echo :LAST_ERROR_SQLSTATE
+SELECT cases, state, message, detail, left(hint, 20) AS hint
+FROM refusals('SELECT snowflake_from_text(%L)', '', '800000000000', '80AB0N69C4G1z',
+              '80AB0N69C4G1I', 'G000000000000');
 SELECT snowflake_from_text(repeat('é', 1000000));
 \echo :LAST_ERROR_SQLSTATE
 

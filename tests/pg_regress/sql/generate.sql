@@ -93,8 +93,7 @@ BEGIN
 END $$;
 
 -- Batches of no id and of one id; each call of the function mints.
-SELECT count(*) FROM snowflake_next_ids(105, 0);
-SELECT count(*) FROM snowflake_next_ids(105, 1);
+SELECT n, (SELECT count(*) FROM snowflake_next_ids(105, n)) AS ids FROM generate_series(0, 1) AS n;
 SELECT count(*), count(DISTINCT id) FROM generate_series(1, 10) AS n, snowflake_next_ids(105, n) AS id;
 SELECT count(*), count(DISTINCT id)
 FROM (SELECT snowflake_next_ids(105, 10) AS id FROM generate_series(1, 10)) AS batches;

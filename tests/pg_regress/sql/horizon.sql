@@ -6,7 +6,7 @@ SELECT snowflake_safe_horizon() AS at_the_start;
 
 -- The clock passes an id that is committed, and so does the horizon.
 INSERT INTO events (note) VALUES ('committed');
-SELECT pg_sleep(0.01);
+SELECT pg_sleep(0.01) \gset
 SELECT snowflake_safe_horizon() > max(id) AS passes FROM events;
 
 -- The call takes no transaction id, and writes no WAL for which a commit would have to wait.
@@ -18,7 +18,7 @@ COMMIT;
 BEGIN;
 SELECT snowflake_safe_horizon() AS before_it \gset
 INSERT INTO events (note) VALUES ('open') RETURNING id AS open \gset
-SELECT pg_sleep(0.01);
+SELECT pg_sleep(0.01) \gset
 SELECT snowflake_safe_horizon() <= :open AS holds, snowflake_safe_horizon() >= :before_it AS never_goes_back;
 -- A subtransaction that is rolled back takes nothing back: other ids of the transaction may be as old.
 SAVEPOINT s;
@@ -33,7 +33,7 @@ BEGIN;
 INSERT INTO events (note) VALUES ('failed') RETURNING id AS failed \gset
 SELECT 1 / 0;
 ROLLBACK;
-SELECT pg_sleep(0.01);
+SELECT pg_sleep(0.01) \gset
 SELECT snowflake_safe_horizon() > :failed AS passes;
 
 -- No call mints below it, for whatever shard and by whatever function.
@@ -52,7 +52,7 @@ SET parallel_leader_participation = off;
 BEGIN;
 EXPLAIN (COSTS OFF) CREATE TABLE minted AS SELECT snowflake_next_id(8) AS id FROM rows;
 CREATE TABLE minted AS SELECT snowflake_next_id(8) AS id FROM rows;
-SELECT pg_sleep(0.01);
+SELECT pg_sleep(0.01) \gset
 SELECT snowflake_safe_horizon() <= min(id) AS holds FROM minted;
 COMMIT;
 RESET ALL;
@@ -94,6 +94,6 @@ GRANT EXECUTE ON FUNCTION pg_prepared_xact() TO PUBLIC;
 \set SHOW_CONTEXT errors
 DROP ROLE regress_idgen_reader;
 COMMIT PREPARED 'p';
-SELECT pg_sleep(0.01);
+SELECT pg_sleep(0.01) \gset
 SELECT snowflake_safe_horizon() > :prepared AS passes;
 SELECT reason, sqlstate FROM idgen_refusals WHERE refused > 0;

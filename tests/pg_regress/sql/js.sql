@@ -27,24 +27,12 @@ SELECT max(count) <= 4096 AS at_most_4096, bool_or(count = 4096) AS all_of_a_sec
 FROM (SELECT count(*) FROM burst GROUP BY id >> 20) AS seconds;
 
 -- A shard at its ceiling is refused after idgen.max_wait.
-CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
-LANGUAGE plpgsql AS $$
-BEGIN
-    EXECUTE statement;
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
-        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    detail := regexp_replace(detail, 'is [0-9]{4,} ms ahead', 'is N ms ahead');
-END $$;
-\x
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 SET idgen.max_wait = 0;
-SELECT * FROM refused('SELECT snowflake_next_id_js(21) FROM generate_series(1, 13000)');
+SELECT * FROM refused('SELECT snowflake_next_id_js(21) FROM generate_series(1, 13000)') \gx
 RESET idgen.max_wait;
 -- A shard that is null, or does not fit into 8 bits.
-SELECT * FROM refused('SELECT snowflake_next_id_js(NULL)');
-SELECT * FROM refused('SELECT snowflake_next_id_js(256)');
-SELECT * FROM refused('SELECT snowflake_next_id_js(-1)');
-\x
+SELECT * FROM refusals('SELECT snowflake_next_id_js(%s)', 'NULL', '256', '-1');
 
 -- As the default of a column, and there and back through a number of JSON.
 CREATE TABLE notes (
@@ -56,4 +44,3 @@ SELECT count(*) FROM notes, json_array_elements_text((SELECT json_agg(id) FROM n
 WHERE text::double precision = id;
 SELECT "table", "column", shard, expression FROM idgen_columns WHERE "table" = 'notes';
 DROP TABLE notes;
-DROP FUNCTION refused;

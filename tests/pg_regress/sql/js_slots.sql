@@ -15,22 +15,12 @@ SELECT ahead_ms BETWEEN 0 AND 1000 AS ahead,
 FROM idgen_status;
 
 -- A shard that is not allowed here.
-CREATE FUNCTION refused(statement text, OUT state text, OUT message text, OUT detail text, OUT hint text)
-LANGUAGE plpgsql AS $$
-BEGIN
-    EXECUTE statement;
-EXCEPTION WHEN OTHERS THEN
-    GET STACKED DIAGNOSTICS state = RETURNED_SQLSTATE, message = MESSAGE_TEXT,
-        detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-END $$;
-\x
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 ALTER SYSTEM SET idgen.allowed_shards = '5';
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
-SELECT * FROM refused('SELECT snowflake_next_id_js(6)');
+SELECT * FROM refused('SELECT snowflake_next_id_js(6)') \gx
 SELECT snowflake_next_id_js(5) > 0 AS allowed;
 ALTER SYSTEM RESET idgen.allowed_shards;
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
-\x
-DROP FUNCTION refused;

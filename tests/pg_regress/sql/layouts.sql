@@ -1,6 +1,7 @@
 -- Ids of other systems: snowflake_decode(id, layout) and the view snowflake_layouts.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 
 SELECT name, bits, unit, epoch FROM snowflake_layouts;
 SELECT name, shard, used_by FROM snowflake_layouts;
@@ -33,17 +34,10 @@ WHERE name <> 'js53';
 SELECT snowflake_decode(NULL, 'twitter') IS NULL AS no_id, snowflake_decode(1, NULL) IS NULL AS no_layout;
 
 -- A name that is none, however near; and an id that is none of a layout with fewer bits.
-SELECT snowflake_decode(1, 'Twitter');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_decode(1, '');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_decode(1, E'twitter\u200b "' || repeat('x', 100));
-\echo :LAST_ERROR_SQLSTATE
+SELECT state, message, detail, hint
+FROM refusals('SELECT snowflake_decode(1, %L)', 'Twitter', '', E'twitter\u200b "' || repeat('x', 100));
 SELECT * FROM snowflake_decode(4503599627370495, 'js53');
-SELECT snowflake_decode(4503599627370496, 'js53');
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_decode(-1, 'js53');
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT snowflake_decode(%s, ''js53'')', '4503599627370496', '-1');
 
 -- It follows a setting, so its result may not be stored in an index.
 \set VERBOSITY sqlstate

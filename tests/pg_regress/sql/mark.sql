@@ -32,7 +32,7 @@ SELECT count(*) AS named FROM pg_replication_origin;
 -- Once the window is used up the next id renews it: also in a transaction that may only read, which gets no
 -- transaction number by that. A server that mints nothing writes nothing meanwhile.
 SELECT mark AS mark_before, renewals AS renewals_before FROM idgen_status \gset
-SELECT pg_sleep(1.2);
+SELECT pg_sleep(1.2) \gset
 SELECT window_left_ms, mark = :mark_before AS same, renewals - :renewals_before AS renewals FROM idgen_status;
 BEGIN READ ONLY;
 SELECT shard_of(snowflake_next_id(5));
@@ -45,7 +45,7 @@ SELECT mark > :mark_before AS mark, div(remote_lsn - '80000000/0', 4194304) = ma
 FROM pg_replication_origin_status, idgen_status;
 
 -- A check renews it as a call for an id does, and mints none.
-SELECT pg_sleep(1.2);
+SELECT pg_sleep(1.2) \gset
 SELECT mark AS mark_before, renewals AS renewals_before FROM idgen_status \gset
 SELECT sum(ids) AS ids_before FROM idgen_shard_stats \gset
 BEGIN READ ONLY;
@@ -56,13 +56,13 @@ SELECT mark_at = :'until' AS until_the_mark, mark > :mark_before AS mark, renewa
 FROM idgen_status;
 
 -- A parallel worker may be the one that renews.
-SELECT pg_sleep(1.2);
+SELECT pg_sleep(1.2) \gset
 SELECT set_config(name, 'on', false)
-FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query') \gset
 EXPLAIN (COSTS OFF) SELECT shard_of(snowflake_next_id(5));
 SELECT shard_of(snowflake_next_id(5));
 SELECT set_config(name, 'off', false)
-FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query') \gset
 SELECT renewals - :renewals_before AS renewals FROM idgen_status;
 
 -- A batch may be longer than the window, which is renewed on its way.
@@ -76,7 +76,7 @@ FROM idgen_status;
 -- The cost: a million single ids write less than 10 kB of WAL, including what the server itself writes in the
 -- meantime. A sequence writes more than ten times as much for a tenth of the numbers.
 CREATE SEQUENCE numbers;
-SELECT pg_sleep(1.2);
+SELECT pg_sleep(1.2) \gset
 SELECT pg_current_wal_insert_lsn() AS before, renewals AS renewals_before FROM idgen_status \gset
 SELECT count(snowflake_next_id(5)) FROM generate_series(1, 1000000);
 SELECT pg_current_wal_insert_lsn() - :'before' AS bytes \gset
@@ -102,18 +102,18 @@ SELECT mark = :mark_before AS same, renewals - :renewals_before AS renewals FROM
 -- Other origins keep their progress.
 SELECT pg_replication_origin_create('regress_idgen_origin') AS origin \gset
 SELECT :origin < 65534 AS another;
-SELECT pg_replication_origin_advance('regress_idgen_origin', '0/ABCD');
+SELECT pg_replication_origin_advance('regress_idgen_origin', '0/ABCD') \gset
 SELECT shard_of(snowflake_next_id(5));
 SELECT local_id = 65534 AS ours, external_id, remote_lsn = '0/ABCD' AS as_set
 FROM pg_replication_origin_status ORDER BY ours DESC;
-SELECT pg_replication_origin_drop('regress_idgen_origin');
+SELECT pg_replication_origin_drop('regress_idgen_origin') \gset
 SELECT div(remote_lsn - '80000000/0', 4194304) = mark AS mark FROM pg_replication_origin_status, idgen_status;
 
 -- A longer window is written from the next renewal on, which comes when the last one is used up.
 ALTER SYSTEM SET idgen.reserve_ahead = '3s';
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
-SELECT pg_sleep(2.5);
+SELECT pg_sleep(2.5) \gset
 SELECT renewals AS renewals_before FROM idgen_status \gset
 SELECT snowflake_next_id(5) AS id \gset
 SELECT reserve_ahead, mark - (:id >> 23) BETWEEN 1500 AND 3000 AS by_three_seconds,

@@ -3,6 +3,7 @@
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 CREATE EXTENSION idgen;
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 DO $$
 BEGIN
     FOR n IN 1..coalesce(current_setting('max_active_replication_origins', true),    -- from PostgreSQL 18
@@ -14,16 +15,11 @@ END $$;
 
 SELECT snowflake_next_id(5);
 \echo :LAST_ERROR_SQLSTATE
-SELECT * FROM snowflake_next_ids(5, 10);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_advance(5, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_last_id();
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT %s', '* FROM snowflake_next_ids(5, 10)', 'snowflake_advance(5, 0)',
+    'snowflake_last_id()') \gx
 -- A check says so too, and is no refused call.
 SELECT refused AS refused_before FROM idgen_refusals WHERE reason = 'no_origin' \gset
-SELECT snowflake_check();
-\echo :LAST_ERROR_SQLSTATE
+SELECT state, message FROM refused('SELECT snowflake_check()');
 SELECT refused - :refused_before AS counted FROM idgen_refusals WHERE reason = 'no_origin';
 -- A batch of none needs no mark.
 SELECT count(*) FROM snowflake_next_ids(5, 0);
@@ -53,11 +49,11 @@ SELECT shards_in_use, mark, mark_at, mark_kept_in, window_left_ms, renewals FROM
 -- The status says it, with the number to set, as long as it is so. The setting has another name from
 -- PostgreSQL 18 on.
 SELECT regexp_replace(warning, '^"[a-z_]+"', 'The setting') AS warning FROM idgen_status;
-SELECT pg_replication_origin_drop('other 3');
+SELECT pg_replication_origin_drop('other 3') \gset
 SELECT warning FROM idgen_status;
-SELECT pg_replication_origin_create('other 3') > 0 AS created;
+SELECT pg_replication_origin_create('other 3') \gset
 SELECT warning AS a_name_takes_no_room_yet FROM idgen_status;
-SELECT pg_replication_origin_advance('other 3', '0/1');
+SELECT pg_replication_origin_advance('other 3', '0/1') \gset
 SELECT regexp_replace(warning, '^"[a-z_]+"', 'The setting') AS warning FROM idgen_status;
 -- A role without any other privilege may read it.
 CREATE ROLE regress_idgen_nobody;

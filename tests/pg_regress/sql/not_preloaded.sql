@@ -4,6 +4,7 @@ SET datestyle = 'ISO, YMD';
 
 SHOW shared_preload_libraries;
 CREATE EXTENSION idgen;
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 
 -- The pure functions work, by the epoch in the configuration file. The id is the one of Instagram's
 -- article, and the epoch Instagram's.
@@ -12,13 +13,13 @@ SELECT shard_of(11637205501278089), snowflake_time(11637205501278089),
        snowflake_time(11637205501278089, '2025-01-01T00:00:00Z') AS since_2025;
 SELECT snowflake_make_id('2011-09-09T22:28:04.721Z', 1341, 905) AS golden,
        snowflake_min_id('2011-08-24T21:07:01.721Z'), snowflake_max_id('2011-08-24T21:07:01.721Z'),
-       snowflake_between(11637205501278089, '2011-09-09', '2011-09-10');
-SELECT own.created_at = named.created_at AS same, (SELECT count(*) FROM snowflake_layouts) AS layouts
+       snowflake_between(11637205501278089, '2011-09-09', '2011-09-10'),
+       snowflake_min_id('2011-08-24T21:07:01.720Z') AS earlier, snowflake_max_id('2011-08-24T21:07:01.720Z') AS earlier;
+SELECT own.created_at = named.created_at AS same, (SELECT count(*) FROM snowflake_layouts) AS layouts,
+       snowflake_from_shortcode(snowflake_shortcode(1)), snowflake_from_text(snowflake_text(1)),
+       snowflake_unscatter(snowflake_scatter(1))
 FROM snowflake_decode(11637205501278089, 'idgen') AS own,
      snowflake_decode(11637205501278089, 'instagram') AS named;
-SELECT snowflake_from_shortcode(snowflake_shortcode(1)), snowflake_from_text(snowflake_text(1)),
-       snowflake_unscatter(snowflake_scatter(1));
-SELECT snowflake_min_id('2011-08-24T21:07:01.720Z'), snowflake_max_id('2011-08-24T21:07:01.720Z');
 SELECT snowflake_make_id('2011-08-24T21:07:01.720Z', 0, 0);
 \echo :LAST_ERROR_SQLSTATE
 SHOW idgen.epoch;
@@ -26,34 +27,13 @@ SHOW idgen.epoch;
 -- All that mints or watches needs the library from the start on. Without a shard that is said first, too.
 SELECT snowflake_next_id();
 \echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_next_id(5);
-\echo :LAST_ERROR_SQLSTATE
 SET idgen.shard = 5;
-SELECT snowflake_next_id();
-\echo :LAST_ERROR_SQLSTATE
-SELECT * FROM snowflake_next_ids(5, 10);
-\echo :LAST_ERROR_SQLSTATE
-SELECT * FROM snowflake_next_ids(5, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_advance(5, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT * FROM idgen_status;
-\echo :LAST_ERROR_SQLSTATE
-SELECT * FROM idgen_shard_stats;
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_next_id_js(5);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_stats_reset();
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_check();
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_accept_clock();
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT %s', 'snowflake_next_id(5)', 'snowflake_next_id()',
+    '* FROM snowflake_next_ids(5, 10)', '* FROM snowflake_next_ids(5, 0)', 'snowflake_advance(5, 0)',
+    '* FROM idgen_status', '* FROM idgen_shard_stats', 'snowflake_next_id_js(5)', 'snowflake_stats_reset()',
+    'snowflake_check()', 'snowflake_accept_clock()') \gx
 -- Wrong arguments are said to be wrong first.
-SELECT snowflake_next_id(8192);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_next_id(NULL);
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT snowflake_next_id(%s)', '8192', 'NULL');
 -- No id was minted, so there is no last one.
 SELECT snowflake_last_id();
 \echo :LAST_ERROR_SQLSTATE

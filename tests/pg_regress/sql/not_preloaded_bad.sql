@@ -3,6 +3,7 @@
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';
 CREATE EXTENSION idgen;
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 SELECT snowflake_time(0);
 \echo :LAST_ERROR_SQLSTATE
 
@@ -11,10 +12,7 @@ SELECT snowflake_time(0);
 SET idgen.epoch = '2025-01-01T00:00:00Z';
 SELECT snowflake_time(0);
 \echo :LAST_ERROR_SQLSTATE
-SELECT * FROM snowflake_decode(0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_min_id(now());
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT %s', '* FROM snowflake_decode(0)', 'snowflake_min_id(now())') \gx
 -- Functions that count from another epoch, or from none, work.
 SET timezone = 'UTC';
 SET datestyle = 'ISO, YMD';

@@ -4,13 +4,7 @@ CREATE ROLE regress_idgen_watcher IN ROLE pg_monitor;
 CREATE DATABASE regress_idgen_bare;
 CREATE SCHEMA closed;
 CREATE TABLE closed.photos (id bigint DEFAULT snowflake_next_id(500));
-CREATE FUNCTION state_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
-BEGIN
-    EXECUTE statement;
-    RETURN 'allowed';
-EXCEPTION WHEN OTHERS THEN
-    RETURN sqlstate;
-END $$;
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 
 -- Every role may mint, decode, and read the status.
 SET ROLE regress_idgen_user;
@@ -21,51 +15,37 @@ SELECT shard_of(snowflake_next_id());
 RESET idgen.shard;
 SELECT snowflake_decode(snowflake_next_id_js(50), 'js53') IS NULL AS js,
        snowflake_safe_horizon() > 0 AS horizon;
-SELECT "table" FROM idgen_columns;
-SELECT object FROM idgen_dependents;
 SET idgen.max_wait = '1s';
 SET idgen.max_lease = 10;
 RESET idgen.max_wait;
 RESET idgen.max_lease;
-SELECT shard, sequence FROM snowflake_decode(11637205501278089);
-SELECT shard, sequence FROM snowflake_decode(11637205501278089, 'instagram');
-SELECT name FROM snowflake_layouts LIMIT 1;
+SELECT own.shard, own.sequence, named.shard, named.sequence
+FROM snowflake_decode(11637205501278089) AS own, snowflake_decode(11637205501278089, 'instagram') AS named;
 SELECT snowflake_from_shortcode(snowflake_shortcode(1)), snowflake_from_text(snowflake_text(1)),
        snowflake_unscatter(snowflake_scatter(1));
 SELECT shard_of(11637205501278089), snowflake_time(0) = snowflake_time(0, '2025-01-01T00:00:00Z') AS time,
        snowflake_min_id('2025-01-01T00:00:00Z'), snowflake_max_id('2025-01-01T00:00:00Z'),
        snowflake_between(0, '-infinity', 'infinity'), snowflake_make_id('2025-01-01T00:00:00Z', 1, 1);
-SELECT warning FROM idgen_status;
+SELECT columns."table", dependents.object, layouts.name, status.warning
+FROM idgen_columns AS columns, idgen_dependents AS dependents, idgen_status AS status, snowflake_layouts AS layouts
+WHERE layouts.name = 'idgen';
 
--- The counters show the work of others: only pg_monitor may use the view and the function.
-\set VERBOSITY terse
-SELECT * FROM idgen_shard_stats;
-\echo :LAST_ERROR_SQLSTATE
-SELECT * FROM idgen_shard_stats();
-\echo :LAST_ERROR_SQLSTATE
--- Nor may anybody move a shard's ids on, or reset the counters.
-SELECT snowflake_advance(500, 0);
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_stats_reset();
-\echo :LAST_ERROR_SQLSTATE
--- Nor remove the mark.
-SELECT snowflake_remove_mark();
-\echo :LAST_ERROR_SQLSTATE
--- Nor accept the clock, nor make the server renew the mark without an id.
-SELECT snowflake_accept_clock();
-\echo :LAST_ERROR_SQLSTATE
-SELECT snowflake_check();
-\echo :LAST_ERROR_SQLSTATE
--- Nor give another shard to tables of others, wherever they are.
-SELECT snowflake_assign_shard('closed', 5);
-\echo :LAST_ERROR_SQLSTATE
+SELECT cases, state, message FROM refusals('SELECT %s',
+    -- The counters show the work of others: only pg_monitor may use the view and the function.
+    '* FROM idgen_shard_stats', '* FROM idgen_shard_stats()',
+    -- Nor may anybody move a shard's ids on, or reset the counters,
+    'snowflake_advance(500, 0)', 'snowflake_stats_reset()',
+    -- remove the mark, accept the clock, make the server renew the mark without an id,
+    'snowflake_remove_mark()', 'snowflake_accept_clock()', 'snowflake_check()',
+    -- or give another shard to tables of others, wherever they are.
+    $$snowflake_assign_shard('closed', 5)$$);
 -- Settings of the whole server are for superusers, and cannot be changed for a session, role or database.
+\set VERBOSITY terse
 ALTER SYSTEM SET idgen.allowed_shards = '1';
 \echo :LAST_ERROR_SQLSTATE
-SELECT name, refused.* FROM pg_settings, state_of(format('SET %s = %L', name, setting)) AS refused
-WHERE name LIKE 'idgen.%' ORDER BY name;
-SELECT name, refused.*
-FROM pg_settings, state_of(format('ALTER ROLE CURRENT_USER SET %s = %L', name, setting)) AS refused
+SELECT name, coalesce(session.state, 'allowed') AS session, coalesce(role.state, 'allowed') AS role
+FROM pg_settings, refused(format('SET %s = %L', name, setting)) AS session,
+     refused(format('ALTER ROLE CURRENT_USER SET %s = %L', name, setting)) AS role
 WHERE name LIKE 'idgen.%' ORDER BY name;
 -- The extension itself is its owner's. It is trusted: to create it takes the right to create objects in the database.
 -- What more there is to that is in trusted.sql.
@@ -88,7 +68,6 @@ WHERE name = 'idgen' AND v.version = e.default_version;
 DROP DATABASE regress_idgen_bare;
 DROP TABLE closed.photos;
 DROP SCHEMA closed;
-DROP FUNCTION state_of;
 SET ROLE regress_idgen_watcher;
 SELECT shard, ids > 0 AS ids FROM idgen_shard_stats WHERE shard IN (500, 501) ORDER BY shard;
 SELECT count(*) > 0 AS rows FROM idgen_shard_stats();
@@ -106,36 +85,17 @@ SELECT snowflake_stats_reset();
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION snowflake_advance, snowflake_stats_reset FROM regress_idgen_user;
 
--- To remove the mark takes a superuser, whatever is granted, and a server that does not mint.
-GRANT EXECUTE ON FUNCTION snowflake_remove_mark TO regress_idgen_user;
+-- To remove the mark, to accept another epoch or a clock that has leapt takes a superuser, whatever is granted.
+GRANT EXECUTE ON FUNCTION snowflake_remove_mark, snowflake_accept_epoch, snowflake_accept_clock TO regress_idgen_user;
 SET ROLE regress_idgen_user;
-SELECT snowflake_remove_mark();
-\echo :LAST_ERROR_SQLSTATE
+SELECT * FROM refusals('SELECT snowflake_%s', 'remove_mark()', 'accept_epoch(epoch) FROM idgen_status',
+    'accept_clock()') \gx
 RESET ROLE;
-REVOKE EXECUTE ON FUNCTION snowflake_remove_mark FROM regress_idgen_user;
-SELECT snowflake_remove_mark();
-\echo :LAST_ERROR_SQLSTATE
-
--- So does another epoch.
-GRANT EXECUTE ON FUNCTION snowflake_accept_epoch TO regress_idgen_user;
-SET ROLE regress_idgen_user;
-SELECT snowflake_accept_epoch(epoch) FROM idgen_status;
-\echo :LAST_ERROR_SQLSTATE
-RESET ROLE;
-REVOKE EXECUTE ON FUNCTION snowflake_accept_epoch FROM regress_idgen_user;
-SELECT snowflake_accept_epoch(epoch), snowflake_accept_epoch(NULL) FROM idgen_status;
-SELECT snowflake_accept_epoch('infinity');
-\echo :LAST_ERROR_SQLSTATE
-
--- And a clock that has leapt. This one has not.
-GRANT EXECUTE ON FUNCTION snowflake_accept_clock TO regress_idgen_user;
-SET ROLE regress_idgen_user;
-SELECT snowflake_accept_clock();
-\echo :LAST_ERROR_SQLSTATE
-RESET ROLE;
-REVOKE EXECUTE ON FUNCTION snowflake_accept_clock FROM regress_idgen_user;
-SELECT snowflake_accept_clock() = '0' AS nothing_to_accept;
-
+REVOKE EXECUTE ON FUNCTION snowflake_remove_mark, snowflake_accept_epoch, snowflake_accept_clock FROM regress_idgen_user;
+-- The mark is not removed while the server mints, and only the epoch in effect can be accepted. This clock has not leapt.
+SELECT * FROM refusals('SELECT snowflake_%s', 'remove_mark()', 'accept_epoch(''infinity'')') \gx
+SELECT snowflake_accept_epoch(epoch), snowflake_accept_epoch(NULL), snowflake_accept_clock() = '0' AS nothing_to_accept
+FROM idgen_status;
 
 -- All grants there are, "-" being PUBLIC. A function without a list is everybody's to call.
 SELECT objid::regprocedure AS function, acl.grantee::regrole::text, acl.privilege_type

@@ -1,5 +1,5 @@
 -- Refused calls are counted by their reason, whatever becomes of the error.
-SELECT snowflake_stats_reset();
+SELECT snowflake_stats_reset() \gset
 \set VERBOSITY sqlstate
 SELECT snowflake_next_id();
 SELECT snowflake_next_id(NULL);
@@ -35,5 +35,5 @@ SET idgen.shard = -2;
 \set VERBOSITY default
 SELECT reason, sqlstate, refused, stats_reset = (SELECT stats_reset FROM idgen_shard_stats LIMIT 1) AS stats_reset
 FROM idgen_refusals;
-SELECT snowflake_stats_reset();
+SELECT snowflake_stats_reset() \gset
 SELECT reason FROM idgen_refusals WHERE refused > 0;

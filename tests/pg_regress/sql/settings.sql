@@ -83,12 +83,12 @@ ALTER SYSTEM SET idgen.epoch = '1735689600';
 ALTER SYSTEM SET idgen.epoch = '2025-01-01T00:00:00.123+05:30';
 ALTER SYSTEM SET idgen.epoch = '-1';
 ALTER SYSTEM SET idgen.epoch = '1314220021721';
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
 SHOW idgen.epoch;
 SELECT name, pending_restart FROM pg_settings WHERE name = 'idgen.epoch';
 ALTER SYSTEM RESET idgen.epoch;
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 
 -- Lists of shards: each entry is checked, and the first wrong one named.
 ALTER SYSTEM SET idgen.allowed_shards = '0-8192';
@@ -107,7 +107,7 @@ ALTER SYSTEM SET idgen.allowed_shards = '1-2-3';
 -- An existing session obeys a reload, and may not continue with ids that it has leased.
 SELECT count(*) FROM (SELECT snowflake_next_id(400) FROM generate_series(1, 1000)) AS busy;
 ALTER SYSTEM SET idgen.allowed_shards = ' 0 - 9 , 8191,5,5 ';
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 -- It does so between two statements, so wait in many short ones.
 \set ECHO none
 \o /dev/null
@@ -124,7 +124,7 @@ FROM unnest(ARRAY[0, 5, 9, 8191]) AS shard;
 -- A shard is set for a session, for a database, for a role; each later one wins.
 ALTER SYSTEM RESET idgen.allowed_shards;
 ALTER DATABASE regression SET idgen.shard = 401;
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
 SELECT shard_of(snowflake_next_id());
 ALTER ROLE postgres SET idgen.shard = 402;
@@ -157,7 +157,7 @@ DROP FUNCTION next_user_id;
 
 -- idgen.max_ahead = 0: no id is later than the clock, not even in a burst.
 ALTER SYSTEM SET idgen.max_ahead = 0;
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
 SELECT count(*) AS ids, count(DISTINCT id) AS different,
        count(*) FILTER (WHERE snowflake_time(id) > clock_timestamp()) AS later_than_the_clock
@@ -169,22 +169,22 @@ ALTER SYSTEM RESET idgen.max_ahead;
 -- their units.
 ALTER SYSTEM SET idgen.reserve_ahead = 10;
 ALTER SYSTEM SET idgen.max_clock_jump = '10min';
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
 SELECT reserve_ahead, max_clock_jump FROM idgen_status;
 SELECT count(*) AS ids, count(DISTINCT id) AS different FROM snowflake_next_ids(406, 100000) AS id;
 ALTER SYSTEM SET idgen.reserve_ahead = '3s';
 ALTER SYSTEM SET idgen.max_clock_jump = '24d';
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
 SELECT reserve_ahead, max_clock_jump FROM idgen_status;
 ALTER SYSTEM SET idgen.max_clock_jump = -1;
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
 SELECT max_clock_jump FROM idgen_status;
 ALTER SYSTEM RESET idgen.reserve_ahead;
 ALTER SYSTEM RESET idgen.max_clock_jump;
-SELECT pg_reload_conf();
+SELECT pg_reload_conf() \gset
 \c -
 SELECT max_ahead, reserve_ahead, max_clock_jump FROM idgen_status;
 SELECT count(*) AS left_behind FROM pg_file_settings WHERE sourcefile ~ 'postgresql.auto.conf';

@@ -22,7 +22,7 @@ SELECT ids, leases, last_id = :past AS last_id FROM idgen_shard_stats WHERE shar
 -- A reset resets the counters, and nothing else.
 SELECT shards_in_use AS in_use FROM idgen_status \gset
 SELECT clock_timestamp() AS before, last_id AS last FROM idgen_shard_stats WHERE shard = 700 \gset
-SELECT snowflake_stats_reset();
+SELECT snowflake_stats_reset() \gset
 SELECT shard, ids, leases, waits, waited_ms, ids_per_second, last_id = :last AS last_id,
        stats_reset BETWEEN :'before' AND clock_timestamp() AS stats_reset
 FROM idgen_shard_stats WHERE shard = 700;

@@ -65,14 +65,13 @@ WHERE provolatile = 'v' AND obj_description(oid, 'pg_proc') !~ 'Errors?: ';
 SELECT obj_description(oid, 'pg_extension') AS extension FROM pg_extension WHERE extname = 'idgen';
 
 -- Called by name, as an application does that outlives a new argument.
-SELECT count(*) FROM snowflake_next_ids(shard => 5, count => 3);
-SELECT snowflake_next_id(shard => 5) > 0 AS minted;
-SELECT snowflake_next_id_js(shard => 5) > 0 AS minted_js;
-SELECT snowflake_make_id(ts => '2025-01-01T00:00:01Z', shard => 2, sequence => 3) AS id;
-SELECT snowflake_between(id => 0, "from" => '-infinity', upto => 'infinity') AS between;
-SELECT shard_of(snowflake_advance(shard => 6, past => 0)) AS shard;
-SELECT sequence FROM snowflake_decode(id => 7, layout => 'twitter');
-SELECT snowflake_from_shortcode(code => snowflake_shortcode(id => 1)) AS from_shortcode,
+SELECT (SELECT count(*) FROM snowflake_next_ids(shard => 5, count => 3)) AS batch,
+       snowflake_next_id(shard => 5) > 0 AS minted, snowflake_next_id_js(shard => 5) > 0 AS minted_js,
+       snowflake_make_id(ts => '2025-01-01T00:00:01Z', shard => 2, sequence => 3) AS id,
+       snowflake_between(id => 0, "from" => '-infinity', upto => 'infinity') AS between,
+       shard_of(snowflake_advance(shard => 6, past => 0)) AS shard,
+       (snowflake_decode(id => 7, layout => 'twitter')).sequence,
+       snowflake_from_shortcode(code => snowflake_shortcode(id => 1)) AS from_shortcode,
        snowflake_from_text(text => snowflake_text(id => 1)) AS from_text,
        snowflake_unscatter(id => snowflake_scatter(id => 1)) AS unscattered;
 

@@ -18,13 +18,7 @@ SELECT rights() AS by_superuser, pg_get_functiondef('rights'::regproc) AS functi
 DROP FUNCTION rights;
 \c regress_idgen_trusted
 :function;
-CREATE FUNCTION state_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
-BEGIN
-    EXECUTE statement;
-    RETURN 'allowed';
-EXCEPTION WHEN OTHERS THEN
-    RETURN sqlstate;
-END $$;
+\i `echo $PG_ABS_SRCDIR/refused.sql`
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 CREATE SCHEMA ids AUTHORIZATION regress_idgen_owner;
 
@@ -43,7 +37,7 @@ CREATE EXTENSION idgen SCHEMA public;
 CREATE EXTENSION idgen SCHEMA pg_catalog;
 \echo :LAST_ERROR_SQLSTATE
 CREATE SCHEMA "a'; SELECT";
-SELECT state_of('CREATE EXTENSION idgen SCHEMA "a''; SELECT"') <> 'allowed' AS refused;
+SELECT state IS NOT NULL AS refused FROM refused('CREATE EXTENSION idgen SCHEMA "a''; SELECT"');
 -- The script of 0.1.0 found names by the schema. If it is still installed, ordinary roles may not use it.
 CREATE EXTENSION idgen VERSION '0.1.0' SCHEMA ids;
 \echo :LAST_ERROR_SQLSTATE
@@ -113,7 +107,7 @@ SELECT (SELECT count(*) FROM ids.idgen_status) AS status, (SELECT count(*) FROM 
 -- The owner of the extension and its schema may do what everybody may, and nothing that requires a superuser or a
 -- grant. It cannot change, take over or replace members of the extension.
 SET ROLE regress_idgen_owner;
-SELECT state_of(statement), statement
+SELECT state, statement
 FROM unnest(string_to_array($$SELECT ids.snowflake_advance(510, 0)
 SELECT ids.snowflake_stats_reset()
 SELECT ids.snowflake_remove_mark()
@@ -144,7 +138,7 @@ ALTER EXTENSION idgen UPDATE TO '0.1.0'
 SET idgen.allowed_shards = '1'
 ALTER DATABASE regress_idgen_trusted SET idgen.max_ahead = '1h'
 CREATE FUNCTION ids.of_mine(integer) RETURNS bigint AS 'idgen', 'snowflake_advance_wrapper' LANGUAGE C$$, chr(10)))
-     WITH ORDINALITY AS statements (statement, n)
+     WITH ORDINALITY AS statements (statement, n), refused(statement)
 ORDER BY n;
 -- These do nothing, and say so.
 GRANT EXECUTE ON FUNCTION ids.snowflake_advance TO regress_idgen_owner;
