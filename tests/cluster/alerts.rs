@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use crate::process::{Service, example, house, installed, skipped};
+use crate::process::{Service, example, installed, servers_folder, skipped};
 use crate::server::{Server, Sql};
 
 const YEAR: f64 = 365.25 * 24.0 * 3600.0;
@@ -29,7 +29,7 @@ struct Watch {
 impl Watch {
     fn start(exporter: &Path, prometheus: &Path, server: &Server) -> Watch {
         server.run("CREATE ROLE prometheus LOGIN IN ROLE pg_monitor");
-        let base = house().join(format!("prometheus-{}", std::process::id()));
+        let base = servers_folder().join(format!("prometheus-{}", std::process::id()));
         let file = |kind: &str| base.with_extension(kind).display().to_string();
         let [exporter_port, port] = [(); 2].map(|()| free_port());
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use postgres::{Client, NoTls};
 use promises::{Caller, Judge, Kind};
 
-use crate::process::house;
+use crate::process::servers_folder;
 use crate::server::{Server, Sql};
 
 /// Shards that the clients mint for.
@@ -197,7 +197,7 @@ fn work(
 ) -> Report {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let name = format!("ids-{}-{}", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));
-    let path: PathBuf = house().join(name);
+    let path: PathBuf = servers_folder().join(name);
     let mut file = File::create(&path).expect("a file for ids");
     let mut report = Report::default();
     let mut round = number;

@@ -10,7 +10,9 @@ use postgres::Client;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use crate::clients::{Clients, Ledger};
-use crate::process::{command, feed, house, library, major_version, run, said_by_pg_config, skipped, top};
+use crate::process::{
+    command, feed, library, major_version, run, said_by_pg_config, servers_folder, skipped, top,
+};
 use crate::server::{Build, Server, Sql};
 use crate::upgrades::{Moving, catalog, difference};
 
@@ -38,14 +40,14 @@ struct Image(PathBuf);
 impl Image {
     /// The image of today's version.
     fn of_today(name: &str) -> Image {
-        let image = Image(house().join(format!("{name}-{}", std::process::id())));
+        let image = Image(servers_folder().join(format!("{name}-{}", std::process::id())));
         image.fill("idgen.control idgen--*.sql idgen--*.control");
         image
     }
 
     /// The image of the first version, as far as SQL is concerned.
     fn of_the_first(name: &str) -> Image {
-        let image = Image(house().join(format!("{name}-{}", std::process::id())));
+        let image = Image(servers_folder().join(format!("{name}-{}", std::process::id())));
         image.fill("idgen--0.1.0.sql");
         let mut tee = command("tee");
         tee.arg(image.0.join("share/extension/idgen.control"));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, NoTls};
 
-use crate::process::{client_program, example, house, release_bin, run, skipped, test_library};
+use crate::process::{client_program, example, release_bin, run, servers_folder, skipped, test_library};
 use crate::server::{Server, Sql};
 use crate::shards::{
     Diary, GONE, Load, MINT, TABLES, assert_rows, assert_unique_and_in_order, longest_outage, refusal,
@@ -50,7 +50,7 @@ pub struct Meddler(PathBuf);
 
 impl Meddler {
     pub fn new() -> Meddler {
-        let dir = house().join(format!("meddler-{:x}", fastrand::u64(..)));
+        let dir = servers_folder().join(format!("meddler-{:x}", fastrand::u64(..)));
         fs::create_dir(&dir).unwrap();
         let program = r#"#!/bin/bash
 input=''

@@ -10,7 +10,7 @@ use postgres::{Client, NoTls};
 
 use crate::clients::{Clients, Ledger, ROWS};
 use crate::process::{
-    Service, client_program, command, example, house, installed, kill, release_bin, run, skipped,
+    Service, client_program, command, example, installed, kill, release_bin, run, servers_folder, skipped,
 };
 use crate::server::Sql;
 
@@ -29,7 +29,7 @@ impl Nodes {
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
         let voters = [ports[0], ports[1], ports[2]].map(|port| format!("127.0.0.1:{port}"));
         // The servers' user may not be able to read the folder of the sources.
-        let config = house().join(format!("patroni-{}.yml", std::process::id()));
+        let config = servers_folder().join(format!("patroni-{}.yml", std::process::id()));
         std::fs::copy(example("scaling/patroni.yml"), &config).unwrap();
         let config = config.to_str().unwrap().to_owned();
 

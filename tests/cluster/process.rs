@@ -22,7 +22,7 @@ pub fn number_variable(name: &str) -> Option<u64> {
 }
 
 /// Where the tests keep their files.
-pub fn house() -> PathBuf {
+pub fn servers_folder() -> PathBuf {
     PathBuf::from(variable("IDGEN_HOUSE")).join("cluster")
 }
 
@@ -196,7 +196,7 @@ fn c_compiler() -> String {
 }
 
 fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
-    let library = house().join(format!("{name}-{}.so", std::process::id()));
+    let library = servers_folder().join(format!("{name}-{}.so", std::process::id()));
     let mut cc = command(c_compiler());
     cc.args(["-O2", "-shared", "-fPIC", "-x", "c", "-"]).args(options).arg("-o").arg(&library);
     cc.stdin(Stdio::piped());

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::process::{house, number_variable};
+use crate::process::{number_variable, servers_folder};
 use fleet::Fleet;
 use tally::{Page, Tally};
 
@@ -123,7 +123,7 @@ impl Campaign {
 
     /// Runs the first rounds of the fleet of a seed.
     fn run_fleet(&self, seed: u64, rounds: u64) {
-        let folder = house().join(format!("fleet-{}-{seed}", std::process::id()));
+        let folder = servers_folder().join(format!("fleet-{}-{seed}", std::process::id()));
         let mut round = 1;
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let mut fleet = Fleet::new(seed, &folder);

@@ -21,7 +21,7 @@ use promises::ClockSet;
 pub use sessions::Sql;
 
 use crate::process::{
-    clock_library, command, give_to_servers, house, kill, run, said_by_pg_config, variable,
+    clock_library, command, give_to_servers, kill, run, said_by_pg_config, servers_folder, variable,
 };
 
 /// Which build of the extension a server runs.
@@ -127,7 +127,7 @@ impl Server {
             build,
             number,
             clock: Arc::default(),
-            dir: house().join(&name),
+            dir: servers_folder().join(&name),
             sockets: PathBuf::from(format!("/tmp/idgen-{name}")),
             has_disk: false,
         };
@@ -317,7 +317,7 @@ impl Drop for Server {
 fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
-        let dir = house().join(format!("template-{}", std::process::id()));
+        let dir = servers_folder().join(format!("template-{}", std::process::id()));
         // Each copy of a server takes a whole segment of the WAL along.
         initdb(Build::Faults, &dir, &["--wal-segsize=1"]);
         dir
@@ -331,7 +331,7 @@ fn bare_bin() -> &'static Path {
         let [bin, share] = ["--bindir", "--sharedir"].map(|option| PathBuf::from(said_by_pg_config(option)));
         // PostgreSQL finds its files relative to its program, so both go along.
         let tree = bin.ancestors().find(|folder| share.starts_with(folder)).expect("a folder with both");
-        let copy = house().join(format!("bare-{}", std::process::id()));
+        let copy = servers_folder().join(format!("bare-{}", std::process::id()));
         run(command("cp").arg("-R").arg(tree).arg(&copy));
         run(command("find").arg(&copy).args(["-name", "idgen*", "-delete"]));
         copy.join(bin.strip_prefix(tree).expect("a folder in the tree"))
