@@ -9,6 +9,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use crate::moment::is_reached;
 use crate::process::{Service, example, installed, servers_folder, skipped};
 use crate::server::{Server, Sql};
 
@@ -98,14 +99,11 @@ scrape_configs:
 
     /// Waits until a query has a result, and calls `meanwhile` repeatedly until then.
     fn until(&self, query: &str, mut meanwhile: impl FnMut()) {
-        for _ in 0..600 {
-            if self.answers(query) {
-                return;
-            }
+        let is_answered = || {
             meanwhile();
-            thread::sleep(Duration::from_millis(100));
-        }
-        panic!("no answer to {query}");
+            self.answers(query)
+        };
+        assert!(self.answers(query) || is_reached(60, is_answered), "no answer to {query}");
     }
 
     /// Waits until an alert fires that has these labels.

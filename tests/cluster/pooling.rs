@@ -6,6 +6,7 @@ use std::thread;
 
 use postgres::{Client, NoTls};
 
+use crate::moment::within_seconds;
 use crate::process::{Service, client_program, example, installed, run, servers_folder, skipped};
 use crate::server::{Server, Sql};
 
@@ -37,13 +38,10 @@ fn target(server: &Server, database: &str, role: &str) -> String {
 
 fn connect(server: &Server, database: &str, role: &str) -> Client {
     let target = target(server, database, role);
-    for _ in 0..500 {
-        match Client::connect(&target, NoTls) {
-            Ok(client) => return client,
-            Err(_) => thread::sleep(std::time::Duration::from_millis(20)),
-        }
-    }
-    panic!("pgbouncer takes no connection: {:?}", Client::connect(&target, NoTls).err());
+    let client = within_seconds(10, || Client::connect(&target, NoTls).ok());
+    client.unwrap_or_else(|| {
+        panic!("pgbouncer takes no connection: {:?}", Client::connect(&target, NoTls).err())
+    })
 }
 
 /// The answer to one query in the simple protocol. Prepared statements would belong to a session, not to a client.

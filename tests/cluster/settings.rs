@@ -1,8 +1,6 @@
 //! How the server reports invalid settings while it runs.
 
-use std::thread;
-use std::time::Duration;
-
+use crate::moment::is_reached;
 use crate::server::{Server, Sql};
 
 fn not_in_force(setting: &str) -> Option<String> {
@@ -14,13 +12,7 @@ fn reload(server: &Server) {
     let loaded = || -> String { server.value("SELECT pg_conf_load_time()::text") };
     let before = loaded();
     server.run("SELECT pg_reload_conf()");
-    for _ in 0..3000 {
-        if loaded() > before {
-            return;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-    panic!("the configuration is not read\n{}", server.log());
+    assert!(is_reached(30, || loaded() > before), "the configuration is not read\n{}", server.log());
 }
 
 /// Promise 5: the view reports a value that a reload refuses, or that waits for a restart, to everyone, on a

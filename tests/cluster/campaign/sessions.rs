@@ -14,7 +14,7 @@ use promises::{Answer, Kind, Record, Run};
 
 use crate::campaign::journal::Writer;
 use crate::clients::brief;
-use crate::moment::{Moment, now};
+use crate::moment::{Moment, is_reached, now};
 use crate::server::Server;
 
 /// The table that clients insert into.
@@ -141,9 +141,6 @@ impl Sessions {
     }
 
     /// Waits until the clients have had this many more answers.
-    ///
-    /// # Panics
-    /// If that takes over two minutes.
     pub fn wait_for_answers(&self, more: u64) {
         let goal = self.group.answers.load(Ordering::Relaxed) + more;
         self.until("answers", |group| group.answers.load(Ordering::Relaxed) >= goal);
@@ -161,13 +158,8 @@ impl Sessions {
     }
 
     fn until(&self, what: &str, done: impl Fn(&Group) -> bool) {
-        for _ in 0..12_000 {
-            if done(&self.group) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("the clients come to no {what}: {}", self.group.trouble.lock().expect("trouble"));
+        let in_time = is_reached(120, || done(&self.group));
+        assert!(in_time, "the clients come to no {what}: {}", self.group.trouble.lock().expect("trouble"));
     }
 
     /// Makes the clients end after their calls.

@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::moment::is_reached;
 use crate::process::disk_library;
 use crate::server::{Build, Server};
 
@@ -115,9 +116,6 @@ impl Server {
     }
 
     /// Kills all processes at once, and waits until they are gone.
-    ///
-    /// # Panics
-    /// Where one stays for ten seconds.
     pub fn kill_all(&self) {
         // Stopped, the postmaster starts no more of them. None of its children leaves its folder before it ends.
         let Some(postmaster) = self.running() else { return };
@@ -134,11 +132,9 @@ impl Server {
     }
 
     /// Waits until a process is gone.
-    ///
-    /// # Panics
-    /// Where it stays for ten seconds.
     pub fn until_gone(&self, process: Pid) {
-        assert!((0..1000).any(|_| is_gone(process)), "{process} stays\n{}", self.log());
+        let is_gone = || status(process).is_none_or(|(state, _)| state == 'Z');
+        assert!(is_reached(10, is_gone), "{process} stays\n{}", self.log());
     }
 
     /// The first process, if it runs.
@@ -179,12 +175,4 @@ fn status(process: Pid) -> Option<(char, Pid)> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let mut words = stat.rsplit_once(") ")?.1.split(' ');
     Some((words.next()?.chars().next()?, Pid::from_raw(words.next()?.parse().ok()?)))
-}
-
-fn is_gone(process: Pid) -> bool {
-    let gone = status(process).is_none_or(|(state, _)| state == 'Z');
-    if !gone {
-        thread::sleep(Duration::from_millis(10));
-    }
-    gone
 }

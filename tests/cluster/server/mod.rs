@@ -18,8 +18,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 pub use disk::{Trouble, children};
 use promises::ClockSet;
-pub use sessions::Sql;
+pub use sessions::{Sql, Values};
 
+use crate::moment::is_reached;
 use crate::process::{
     clock_library, command, give_to_servers, kill, run, said_by_pg_config, servers_folder, variable,
 };
@@ -76,6 +77,11 @@ impl Server {
         let server = self.start_new(&[&["shared_preload_libraries = 'idgen'"], settings].concat());
         server.connect().batch_execute("CREATE EXTENSION idgen").expect("CREATE EXTENSION");
         server
+    }
+
+    /// Starts a server that preloads idgen and has no extension yet.
+    pub fn start_preloaded() -> Server {
+        Server::start_plain(&["shared_preload_libraries = 'idgen'"])
     }
 
     /// Starts a server with the portable edition of idgen, which reads its settings now.
@@ -170,9 +176,6 @@ impl Server {
     }
 
     /// Starts the server, at the clock that [`Server::set_clock`] has left.
-    ///
-    /// # Panics
-    /// If it does not start.
     pub fn up(&self) {
         if !succeeds(&mut self.start_command()) {
             panic!("the server does not start\n{}", self.log());
@@ -181,9 +184,6 @@ impl Server {
 
     /// Starts the server once, and waits until it has ended by itself: at its start, or a moment later, when it may
     /// already accept connections.
-    ///
-    /// # Panics
-    /// If it still runs after a minute.
     pub fn up_and_down(&self) {
         self.start_command().output().expect("pg_ctl");
         self.until_down();
@@ -220,23 +220,18 @@ impl Server {
     }
 
     /// Waits until the server has ended by itself.
-    ///
-    /// # Panics
-    /// If it still runs after a minute.
     pub fn until_down(&self) {
-        for _ in 0..600 {
-            let mut status = self.pg("pg_ctl");
-            status.arg("status").arg("-D").arg(&self.dir);
-            if !status.output().expect("pg_ctl").status.success() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        panic!("the server goes on\n{}", self.log());
+        let mut status = self.pg("pg_ctl");
+        status.arg("status").arg("-D").arg(&self.dir);
+        let is_down = || !status.output().expect("pg_ctl").status.success();
+        assert!(is_reached(60, is_down), "the server goes on\n{}", self.log());
     }
 
-    /// Stops the server: "smart", "fast" or "immediate".
+    /// Stops the server: "smart", "fast" or "immediate", or "kill" as [`Server::kill`] does.
     pub fn stop(&self, mode: &str) {
+        if mode == "kill" {
+            return self.kill();
+        }
         assert!(self.down(mode), "the server does not stop\n{}", self.log());
     }
 
@@ -256,6 +251,13 @@ impl Server {
     pub fn restart_with(&self, settings: &[&str]) {
         self.stop("fast");
         self.configure(settings);
+        self.up();
+    }
+
+    /// Stops the server in this way, and starts it again at this clock.
+    pub fn restart_at(&self, mode: &str, seconds: f64) {
+        self.stop(mode);
+        self.set_clock(seconds);
         self.up();
     }
 
@@ -347,11 +349,5 @@ fn initdb(build: Build, dir: &Path, options: &[&str]) {
 
 /// Whether a command succeeds in ten seconds: processes of a server that was killed may take a moment to notice.
 fn succeeds(command: &mut Command) -> bool {
-    (0..100).any(|_| {
-        let done = command.output().expect("a program of PostgreSQL").status.success();
-        if !done {
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        done
-    })
+    is_reached(10, || command.output().expect("a program of PostgreSQL").status.success())
 }

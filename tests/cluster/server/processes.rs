@@ -2,9 +2,8 @@
 
 use std::fmt;
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
+use crate::moment::is_reached;
 use crate::process::kill;
 use crate::server::Server;
 
@@ -34,21 +33,11 @@ impl Process {
     }
 
     /// Stops it, and returns once it does nothing any more; whether it was there to be stopped.
-    ///
-    /// # Panics
-    /// Where that takes over a minute.
     pub fn stop(&self) -> bool {
-        if !self.signal("STOP") {
-            return false;
-        }
-        for _ in 0..12_000 {
-            match self.state() {
-                None => return false,
-                Some('T') => return true,
-                Some(_) => thread::sleep(Duration::from_millis(5)),
-            }
-        }
-        panic!("process {} does not stop", self.pid);
+        let rests = || self.state().is_none_or(|state| state == 'T');
+        let stops = self.signal("STOP");
+        assert!(!stops || is_reached(60, rests), "process {} does not stop", self.pid);
+        stops && self.is_stopped()
     }
 
     /// Whether it is stopped.

@@ -3,29 +3,17 @@
 use postgres::error::SqlState;
 use postgres::{Client, NoTls, Row};
 
-use super::{CUT, Fault, Refusals, Struck, always};
+use super::{CUT, Fault, Refusals, Struck, alone, always, fault, stop};
 use crate::campaign::fleet::Fleet;
 use crate::moment::now;
 use crate::server::Build;
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "another build of the library", weight: 1, can: always, strike: replace, allows: &[CUT] },
-    Fault {
-        name: "epoch moved and moved back",
-        weight: 1,
-        // The standbys must receive it before one of them is promoted, or the epoch would have to be accepted once
-        // more.
-        can: |fleet| fleet.lasting.is_empty(),
-        strike: move_epoch,
-        allows: &[CUT, OTHER_EPOCH, FOR_THE_CLOCK],
-    },
-    Fault {
-        name: "extension dropped and created",
-        weight: 1,
-        can: |fleet| fleet.lasting.is_empty(),
-        strike: recreate,
-        allows: &[],
-    },
+    fault("another build of the library", 1, always, replace, &[CUT]),
+    // The standbys must receive it before one of them is promoted, or the epoch would have to be accepted once
+    // more.
+    fault("epoch moved and moved back", 1, alone, move_epoch, &[CUT, OTHER_EPOCH, FOR_THE_CLOCK]),
+    fault("extension dropped and created", 1, alone, recreate, &[]),
 ];
 
 const OTHER_EPOCH: Refusals = &["55000 the epoch of the high-water mark of ids differs"];
@@ -39,7 +27,7 @@ const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;
 fn replace(fleet: &mut Fleet) -> Struck {
     let build = if fleet.primary.build() == Build::Release { Build::Faults } else { Build::Release };
     let how = if fleet.rng.bool() { "fast" } else { "immediate" };
-    stop(fleet, how);
+    stop(&fleet.primary, how);
     fleet.primary.set_build(build);
     fleet.primary.up();
     Struck::Done(how.into())
@@ -66,7 +54,7 @@ fn move_epoch(fleet: &mut Fleet) -> Struck {
 
 /// Restarts the primary with another epoch than that of the mark, under which it mints nothing.
 fn set_epoch(fleet: &mut Fleet, unix_ms: i64) {
-    stop(fleet, "fast");
+    stop(&fleet.primary, "fast");
     fleet.primary.configure(&[&format!("idgen.epoch = '{unix_ms}'")]);
     fleet.primary.up();
     let refused = fleet.primary.reconnect().query_one("SELECT snowflake_next_id(920)", &[]);
@@ -110,12 +98,4 @@ fn recreate(fleet: &mut Fleet) -> Struck {
     ids.sort_unstable();
     fleet.note_minted(&fleet.primary, since, (SHARD, 1), &ids);
     Struck::Done(format!("{times} times"))
-}
-
-fn stop(fleet: &Fleet, how: &str) {
-    // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for
-    // the checkpointer of the recovery, and does not tell it.
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    fleet.primary.reconnect();
-    fleet.primary.stop(how);
 }

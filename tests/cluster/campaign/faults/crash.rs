@@ -2,22 +2,16 @@
 
 use postgres::Client;
 
-use super::{CUT, Fault, Struck, always, has_fault_points};
+use super::{CUT, Fault, Struck, always, fault, has_fault_points, stop};
 use crate::campaign::fleet::Fleet;
 use crate::moment::within_seconds;
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "kill of the postmaster", weight: 1, can: always, strike: kill, allows: &[CUT] },
-    Fault { name: "immediate shutdown", weight: 1, can: always, strike: immediate, allows: &[CUT] },
-    Fault { name: "restart", weight: 1, can: always, strike: restart, allows: &[CUT] },
-    Fault { name: "kill of a backend", weight: 1, can: always, strike: kill_backend, allows: &[CUT] },
-    Fault {
-        name: "death of a renewing backend",
-        weight: 2,
-        can: has_fault_points,
-        strike: renewing,
-        allows: &[CUT],
-    },
+    fault("kill of the postmaster", 1, always, kill, &[CUT]),
+    fault("immediate shutdown", 1, always, immediate, &[CUT]),
+    fault("restart", 1, always, restart, &[CUT]),
+    fault("kill of a backend", 1, always, kill_backend, &[CUT]),
+    fault("death of a renewing backend", 2, has_fault_points, renewing, &[CUT]),
 ];
 
 fn kill(fleet: &mut Fleet) -> Struck {
@@ -35,11 +29,7 @@ fn immediate(fleet: &mut Fleet) -> Struck {
 }
 
 fn restart(fleet: &mut Fleet) -> Struck {
-    // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for
-    // the checkpointer of the recovery, and does not tell it.
-    fleet.pause(100..101);
-    fleet.primary.reconnect();
-    fleet.primary.stop("fast");
+    stop(&fleet.primary, "fast");
     start_again(fleet, 0.0);
     Struck::Done("fast".into())
 }

@@ -4,17 +4,12 @@ use std::thread;
 use std::time::Duration;
 
 use super::crash::{downtime_step, start_again};
-use super::{CUT, Fault, NOT_DURABLE, Struck, always};
+use super::{CUT, Fault, NOT_DURABLE, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
 use crate::server::{Server, Trouble};
 
-pub const FAULTS: &[Fault] = &[Fault {
-    name: "crashes during recovery",
-    weight: 2,
-    can: always,
-    strike: die_recovering,
-    allows: &[CUT, NOT_DURABLE],
-}];
+pub const FAULTS: &[Fault] =
+    &[fault("crashes during recovery", 2, always, die_recovering, &[CUT, NOT_DURABLE])];
 
 /// Kills the primary or a standby, and kills it again at flushes of its recovery.
 fn die_recovering(fleet: &mut Fleet) -> Struck {

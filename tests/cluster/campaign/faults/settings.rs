@@ -2,18 +2,12 @@
 
 use promises::Event;
 
-use super::{Fault, NOT_ALLOWED, Refusals, Struck, always};
+use super::{Fault, NOT_ALLOWED, Refusals, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "settings changed", weight: 3, can: always, strike: change, allows: &[IMPATIENT] },
-    Fault {
-        name: "shards taken away and given back",
-        weight: 2,
-        can: always,
-        strike: take_shards,
-        allows: &[NOT_ALLOWED],
-    },
+    fault("settings changed", 3, always, change, &[IMPATIENT]),
+    fault("shards taken away and given back", 2, always, take_shards, &[NOT_ALLOWED]),
 ];
 
 /// The refusals of calls that may wait for less time than usual, and of batches that have less room.

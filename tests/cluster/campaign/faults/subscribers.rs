@@ -1,20 +1,16 @@
 //! A server that subscribes to the rows of the primary, and mints as well.
 
 use super::crash::downtime_step;
-use super::{CUT, Fault, NOT_ALLOWED, Struck};
+use super::{CUT, Fault, NOT_ALLOWED, Struck, alone, fault};
 use crate::campaign::fleet::Fleet;
 use crate::campaign::sessions::{SHARDS_APART, Work};
 use crate::moment::now;
 use crate::server::Server;
 
-pub const FAULTS: &[Fault] = &[Fault {
-    name: "subscriber that mints",
-    weight: 1,
+pub const FAULTS: &[Fault] = &[
     // Other lasting faults may prevent the creation of a slot, or lose the slot.
-    can: |fleet| fleet.lasting.is_empty(),
-    strike: subscribe,
-    allows: &[CUT, NOT_ALLOWED],
-}];
+    fault("subscriber that mints", 1, alone, subscribe, &[CUT, NOT_ALLOWED]),
+];
 
 /// The server has room for the origins of the mark, of a subscription and of the copy of a table, and for no others.
 const SETTINGS: &[&str] = &[
