@@ -8,22 +8,22 @@ use crate::process::major_version;
 use crate::server::{Server, Sql};
 
 /// The setting that bounds replication origins.
-fn setting() -> &'static str {
+pub fn limit_of_origins() -> &'static str {
     if major_version() < 18 { "max_replication_slots" } else { "max_active_replication_origins" }
 }
 
 /// Raises or lowers that setting, from the next start on.
 fn allow_origins(server: &Server, origins: usize) {
-    server.configure(&[&format!("{} = {origins}", setting())]);
+    server.configure(&[&format!("{} = {origins}", limit_of_origins())]);
 }
 
 fn restart_with_origins(server: &Server, origins: usize) {
-    server.restart_with(&[&format!("{} = {origins}", setting())]);
+    server.restart_with(&[&format!("{} = {origins}", limit_of_origins())]);
 }
 
 /// The message of idgen if there is room for `room` origins and `needed` are needed.
 fn too_few(room: usize, needed: usize) -> String {
-    format!("\"{}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids", setting())
+    format!("\"{}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids", limit_of_origins())
 }
 
 fn mint(client: &mut Client) {
