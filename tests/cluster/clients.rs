@@ -78,11 +78,8 @@ impl Ledger {
         let sorted = "SELECT count(*), bool_and((lowest > previous) IS NOT FALSE)
                       FROM (SELECT min(id) AS lowest, lag(max(id)) OVER (ORDER BY timeline) AS previous
                             FROM rows GROUP BY timeline) AS timelines";
-        assert_eq!(
-            client.row::<(i64, bool)>(sorted),
-            (timelines, true),
-            "a server began below the one before"
-        );
+        let found: (i64, bool) = client.row(sorted);
+        assert_eq!(found, (timelines, true), "a server began below the one before");
     }
 
     /// Mints one id and adds it.

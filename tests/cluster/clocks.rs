@@ -60,8 +60,7 @@ fn the_clock_steps_under_minting_clients() {
     // Steps are counted by the renewals that see them.
     let mut client = server.connect();
     for (step, counter) in [(-0.5, "clock_steps_back"), (0.0, "clock_steps_forward")] {
-        let sql = format!("SELECT {counter} FROM idgen_status");
-        let count = |client: &mut Client| client.value::<i64>(&sql);
+        let count = |client: &mut Client| client.value::<i64>(&format!("SELECT {counter} FROM idgen_status"));
         let before = count(&mut client);
         server.set_clock(right + step);
         let is_counted = || {
@@ -141,8 +140,7 @@ fn the_clock_is_set_back_across_a_restart() {
             assert_eq!(error.message(), message, "neither this run's ids nor the load");
             assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
         }
-        let behind = "the system clock is behind the ids already minted";
-        assert_eq!(client.warning().as_deref(), Some(behind));
+        assert_eq!(client.warning().as_deref(), Some("the system clock is behind the ids already minted"));
         let counted = "SELECT refused >= 3 FROM idgen_refusals WHERE reason = 'clock_behind_mark'";
         assert!(client.value::<bool>(counted));
         server.set_clock(0.0);
@@ -158,8 +156,7 @@ fn ids_begin_within_the_wait_after_a_restart() {
     let server = Server::start(&["idgen.max_ahead = 0"]);
     let ids = "SELECT snowflake_next_id(1), snowflake_next_id_js(1)";
     let mut client = server.connect();
-    let sql = "SELECT max_val FROM pg_settings WHERE name = 'idgen.reserve_ahead'";
-    let most: String = client.value(sql);
+    let most: String = client.value("SELECT max_val FROM pg_settings WHERE name = 'idgen.reserve_ahead'");
     server.configure(&[&format!("idgen.reserve_ahead = {most}")]);
     server.reload("idgen.reserve_ahead", &format!("{}s", most.parse::<u32>().unwrap() / 1000));
     for how in ["fast", "immediate", "kill"] {
@@ -232,8 +229,7 @@ fn another_epoch_is_accepted() {
     let server = Server::start(&["idgen.max_wait = 100ms"]);
     let mut ledger = Ledger::default();
     let accept = |server: &Server, epoch: &str| -> Result<bool, String> {
-        let sql = format!("SELECT snowflake_accept_epoch('{epoch}')");
-        let row = server.connect().query_one(&sql, &[]);
+        let row = server.connect().query_one(&format!("SELECT snowflake_accept_epoch('{epoch}')"), &[]);
         row.map(|row| row.get(0)).map_err(|error| error.code().unwrap().code().into())
     };
     assert_eq!(accept(&server, "2025-01-01 00:00 UTC"), Ok(false), "there is no mark");

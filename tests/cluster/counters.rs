@@ -38,11 +38,8 @@ fn the_counters_begin_anew() {
 
     server.kill_backend();
     let mut client = server.reconnect();
-    assert_eq!(
-        client.value::<i64>("SELECT count(*) FROM idgen_shard_stats"),
-        0,
-        "no shard has been used since"
-    );
+    let shards: i64 = client.value("SELECT count(*) FROM idgen_shard_stats");
+    assert_eq!(shards, 0, "no shard has been used since");
     ledger.mint(&mut client);
     assert!(began(&mut client).0 > last);
 }

@@ -20,8 +20,7 @@ fn write(server: &Server, seed: u64, done: &AtomicBool) {
         let shard = random.u32(0..4);
         client.run(&format!("BEGIN; INSERT INTO outbox VALUES (snowflake_next_id({shard}))"));
         thread::sleep(Duration::from_millis(random.u64(0..30)));
-        let again = format!("SAVEPOINT s; INSERT INTO outbox VALUES (snowflake_next_id({shard}))");
-        client.run(&again);
+        client.run(&format!("SAVEPOINT s; INSERT INTO outbox VALUES (snowflake_next_id({shard}))"));
         match random.u32(0..10) {
             0 => client.run("ROLLBACK"),
             1 => client = server.connect(),

@@ -9,9 +9,10 @@ use std::time::Duration;
 use postgres::Client;
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::clients::{Clients, Ledger};
+use crate::clients::{Clients, Ledger, ids};
 use crate::process::{
-    command, feed, library, major_version, run, said_by_pg_config, servers_folder, skipped, top,
+    command, feed, library, major_version, output_of_run, run, said_by_pg_config, servers_folder, skipped,
+    top,
 };
 use crate::server::{Build, Server, Sql};
 use crate::upgrades::{Moving, catalog, difference};
@@ -94,9 +95,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        let mut remove = command("rm");
-        remove.arg("-rf").arg(&self.0);
-        let _ = remove.output();
+        let _ = command("rm").arg("-rf").arg(&self.0).output();
     }
 }
 
@@ -120,8 +119,7 @@ fn set_up(server: &Server, version: &str) {
     let extension = &database["extensions"][0];
     let (name, schema) = (text(&extension["name"]), text(&extension["schema"]));
     operator.run("SET search_path TO \"$user\", public");
-    let create = format!("CREATE EXTENSION \"{name}\" VERSION \"{version}\" SCHEMA \"{schema}\"");
-    operator.run(&create);
+    operator.run(&format!("CREATE EXTENSION \"{name}\" VERSION \"{version}\" SCHEMA \"{schema}\""));
 }
 
 fn version() -> String {
@@ -131,9 +129,7 @@ fn version() -> String {
 /// The files named like the library that a session has mapped.
 fn loaded(client: &mut Client) -> Vec<String> {
     let pid: i32 = client.value("SELECT pg_backend_pid()");
-    let mut cat = command("cat");
-    cat.arg(format!("/proc/{pid}/maps"));
-    let maps = String::from_utf8(run(cat).stdout).unwrap();
+    let maps = output_of_run(command("cat").arg(format!("/proc/{pid}/maps")));
     let files = maps.lines().filter_map(|line| Some(line.split_at(line.find('/')?).1.to_owned()));
     let mut files: Vec<_> = files.filter(|file| file.ends_with("idgen.so")).collect();
     files.dedup();
@@ -171,16 +167,14 @@ fn a_folder_of_its_own_is_enough() {
     client.run("SELECT snowflake_next_id_js(5), snowflake_advance(5, 0), snowflake_safe_horizon(), d.*
              FROM snowflake_next_ids(5, 3) AS id, snowflake_decode(id) AS d;
              SELECT * FROM idgen_shard_stats, idgen_refusals, idgen_dependents, snowflake_layouts, idgen_columns");
-    let warning = "SELECT coalesce(warning, 'none') FROM idgen_status";
-    assert_eq!(client.column::<String>(warning), ["none"]);
+    assert_eq!(client.column::<String>("SELECT coalesce(warning, 'none') FROM idgen_status"), ["none"]);
     let files = "SELECT DISTINCT convert_from(probin::text::bytea, 'UTF8') FROM pg_proc WHERE prosrc LIKE '%\\_wrapper'";
     assert_eq!(client.column::<String>(files), ["idgen"], "no folder is in a catalog");
 
     // The owner of the database, and the owner of another one.
     client.run("SET ROLE app; CREATE SCHEMA own; SET search_path = own, idgen");
     client.run("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), name text)");
-    let insert = "INSERT INTO users (name) VALUES ('Ada') RETURNING shard_of(id)";
-    assert_eq!(client.value::<i32>(insert), 5);
+    assert_eq!(client.value::<i32>("INSERT INTO users (name) VALUES ('Ada') RETURNING shard_of(id)"), 5);
     let beyond = client.error("SELECT snowflake_next_id(1024)");
     assert!(beyond.message().contains("may not mint"), "{beyond}");
     server.run("CREATE DATABASE owned OWNER app");
@@ -234,15 +228,12 @@ fn a_newer_image_is_rolled_out() {
     let server = image.start();
     set_up(&server, "0.1.0");
     let update = format!("ALTER EXTENSION \"idgen\" UPDATE TO \"{}\"", version());
-    let refused = server.connect_to("app").batch_execute(&update).unwrap_err();
-    assert_eq!(refused.code().map(|code| code.code()), Some("22023"), "{refused}");
+    assert_eq!(server.connect_to("app").code(&update), "22023");
     let standby = server.standby("twin");
     let hosts = format!("{},{}", server.host(), standby.host());
     let target = format!("host={hosts} user=postgres dbname=app target_session_attrs=read-write");
     let mut ledger = Ledger::default();
-    let clients = Clients::start_at(4, target, |client, _| {
-        Ok(vec![client.query_one("SELECT snowflake_next_id(5)", &[])?.get(0)])
-    });
+    let clients = Clients::start_at(4, target, |client, _| ids(client, "SELECT snowflake_next_id(5)"));
     clients.wait_for_ids(500);
 
     let everything = "idgen.control idgen--*.sql idgen--*.control";

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,7 +11,10 @@ use std::time::Duration;
 use postgres::{Client, NoTls};
 
 use crate::moment::is_reached;
-use crate::process::{client_program, example, release_bin, run, servers_folder, skipped, test_library};
+use crate::process::{
+    client_program, example, output_of_run, release_bin, run, servers_folder, skipped, test_library,
+    write_program,
+};
 use crate::server::{Server, Sql};
 use crate::shards::{
     Diary, GONE, Load, MINT, TABLES, assert_rows, assert_unique_and_in_order, longest_outage, refusal,
@@ -44,11 +46,6 @@ fn move_as(option: &str, source: &Server, target: &Server, shard: &str) -> Comma
     script
 }
 
-/// The output of a move that succeeds.
-fn printed(script: Command) -> String {
-    String::from_utf8_lossy(&run(script).stdout).into_owned()
-}
-
 /// A part of the call that restores the copy on the target, for [`Meddler::at`].
 const COPYING: &str = "COMMENT ON SCHEMA \"insta5_moving\"";
 
@@ -75,8 +72,7 @@ code=$?
 [ "$meddle" != after ] || eval "$ACTION"
 exit $code
 "#;
-        fs::write(dir.join("psql"), program).unwrap();
-        fs::set_permissions(dir.join("psql"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&dir.join("psql"), program);
         Meddler(dir)
     }
 
@@ -191,8 +187,7 @@ fn a_shard_moves_under_load() {
         // before the shard is withdrawn.
         let mut client = source.connect();
         let mut transaction = client.transaction().unwrap();
-        let user = "INSERT INTO insta5.users (client) VALUES (1) RETURNING id";
-        let row: i64 = transaction.value(user);
+        let row: i64 = transaction.value("INSERT INTO insta5.users (client) VALUES (1) RETURNING id");
         slow.rows.push(row);
         slow.ids.push((row, true));
         thread::scope(|scope| {
@@ -437,7 +432,8 @@ fn a_move_is_checked_first() {
     source.set("idgen.allowed_shards", "3-5, 7");
     let name = r#"Insta's "5" $1"#;
     client.run(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#);
-    assert!(printed(move_shard(&source, &target, name, "5")).contains("publications are not moved: news"));
+    let said = output_of_run(move_shard(&source, &target, name, "5"));
+    assert!(said.contains("publications are not moved: news"), "{said}");
     let shards = format!("SELECT DISTINCT shard FROM idgen_columns WHERE schema = $${name}$$");
     assert_eq!(target.value::<i32>(&shards), 5);
     assert_eq!((place(&source).1.as_str(), place(&target).1.as_str()), ("3-4,7", "1-5"));
@@ -501,7 +497,7 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     let script = the_move(&source, &target);
     meddler.kills(&script, "before", COPYING);
     target.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
-    let said = printed(move_with(&["--undo"], &source, &target));
+    let said = output_of_run(move_with(&["--undo"], &source, &target));
     assert!(said.contains("still at work for this move on the target"), "{said}");
     holder.run("ROLLBACK");
     assert_eq!(state(&source, &target), before);
@@ -526,7 +522,7 @@ fn a_move_to_a_server_that_dies_is_undone() {
 
     meddler.kills(&script, "after", "LOCK TABLE ONLY");
     target.stop("fast");
-    let said = printed(move_with(&["--undo"], &source, &target));
+    let said = output_of_run(move_with(&["--undo"], &source, &target));
     assert!(said.contains("DROP SCHEMA IF EXISTS \"insta5_moving\" CASCADE;"), "{said}");
     assert_eq!((place(&source), rows(&source)), before);
     target.up();
@@ -595,8 +591,7 @@ fn a_program_may_set_the_lists() {
         file(&source),
         file(&target)
     );
-    fs::write(&program, text).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, &text);
     run(move_with(&["--set-list", program.to_str().unwrap()], &source, &target));
     assert_eq!(place(&source), ("insta5_moved".into(), "1-4,6-9".into()));
     assert_eq!(place(&target), ("insta5".into(), "5,10-19".into()));
@@ -680,10 +675,9 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
 #[test]
 fn what_would_write_into_a_closed_schema_is_refused() {
     // The subscription below is only inspected: its worker, which finds no slot, would be a WAL sender for moments.
-    let source = Server::start(&["max_logical_replication_workers = 0", "idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    let (source, target) = two_servers();
+    source.restart_with(&["max_logical_replication_workers = 0"]);
     let mut client = source.connect();
-    client.run(TABLES);
     let check = |why: &str| {
         refused_first(the_move(&source, &target), &[why]);
     };
@@ -864,10 +858,8 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     meddler.kills(&the_move(&source, &target), "before", &opening);
     let finish = move_with(&["--finish"], &source, &target);
     let said = refusal(meddler.at(&finish, "before", "snowflake_advance", "exit 1"));
-    assert!(
-        said.contains("NOT undone, because the target may already mint") && !said.contains("unbound"),
-        "{said}"
-    );
+    let not_undone = said.contains("NOT undone, because the target may already mint");
+    assert!(not_undone && !said.contains("unbound"), "{said}");
     run(finish);
     source.run("DROP SCHEMA insta5_moved CASCADE");
     run(the_move(&target, &source));

@@ -72,8 +72,7 @@ fn a_standby_without_room_goes_down_at_the_first_id() {
     allow_origins(&standby, 1);
     standby.up();
     let kept = mark(&mut primary.connect()).unwrap();
-    let replayed = format!("SELECT mark = {kept} AND warning IS NULL FROM idgen_status");
-    standby.wait_until(&replayed);
+    standby.wait_until(&format!("SELECT mark = {kept} AND warning IS NULL FROM idgen_status"));
 }
 
 /// A standby counts the origins that it has replayed, including that of the mark, even if it is still to come.
@@ -252,6 +251,5 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     allow_origins(&standby, 0);
     standby.configure(&["max_wal_senders = 0"]);
     standby.up();
-    let count = "SELECT count(*) FROM pg_replication_origin";
-    assert_eq!(standby.reconnect().value::<i64>(count), 0);
+    assert_eq!(standby.reconnect().value::<i64>("SELECT count(*) FROM pg_replication_origin"), 0);
 }

@@ -112,11 +112,8 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         // Patroni stops its server when it ends.
         self.services.clear();
-        let mut remove = command("rm");
-        remove
-            .arg("-rf")
-            .args(["one", "two", "one.raft", "two.raft", "voter.raft"].map(|name| self.folder(name)));
-        let _ = remove.output();
+        let folders = ["one", "two", "one.raft", "two.raft", "voter.raft"].map(|name| self.folder(name));
+        let _ = command("rm").arg("-rf").args(folders).output();
     }
 }
 
@@ -138,11 +135,7 @@ fn patroni_fails_over_and_switches_back() {
     clients.wait_for_ids(500);
     let (_, second) = nodes.pair();
     assert_ne!(first, second, "the standby has been promoted");
-    run({
-        let mut switchover = nodes.patronictl("switchover");
-        switchover.arg("--force");
-        switchover
-    });
+    run(nodes.patronictl("switchover").arg("--force"));
     clients.wait_for_ids(500);
     let (mut client, third) = nodes.pair();
     assert_eq!(first, third, "the first is the primary again");

@@ -14,7 +14,7 @@ use postgres::Client;
 use postgres::error::DbError;
 use promises::{Caller, Judge, Kind};
 
-use crate::process::{command, number_variable, run};
+use crate::process::{command, number_variable, output_of_run};
 use crate::server::{Server, Sql, Values};
 
 /// The number of sessions that last as long as the soak.
@@ -549,9 +549,7 @@ impl fmt::Display for Sample {
 
 /// The memory that a process shares with no other, in bytes.
 fn own_memory(pid: i32) -> i64 {
-    let mut cat = command("cat");
-    cat.arg(format!("/proc/{pid}/smaps_rollup"));
-    let text = String::from_utf8(run(cat).stdout).expect("text");
+    let text = output_of_run(command("cat").arg(format!("/proc/{pid}/smaps_rollup")));
     let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("Anonymous");
     line.trim().trim_end_matches(" kB").parse::<i64>().expect("a number") * 1024
 }

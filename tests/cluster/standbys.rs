@@ -250,8 +250,7 @@ fn failed_renewals_write_one_mark() {
         assert_eq!(client.code(MINT), "40001");
     }
     let few_since = |client: &mut Client, before: String, start: Instant| {
-        let sql = format!("SELECT (pg_current_wal_insert_lsn() - '{before}')::bigint");
-        let bytes: i64 = client.value(&sql);
+        let bytes: i64 = client.value(&format!("SELECT (pg_current_wal_insert_lsn() - '{before}')::bigint"));
         // A record has 48 bytes. One a second is right, and some are the server's own.
         let most = 48 * (start.elapsed().as_secs() as i64 + 20);
         println!("{bytes} bytes of WAL for {CALLS} calls that failed, {most} are right");

@@ -475,8 +475,7 @@ fn pg_upgrade() {
     let moving = Moving::from(start_version(Build::Older, "0.1.0"));
     // PostgreSQL 15.20 of Debian gives every column an option that newer ones refuse: pg_upgrade fails on any
     // table, with idgen or without.
-    let strip = "UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '{pg_attver=%'";
-    moving.old.run(strip);
+    moving.old.run("UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '{pg_attver=%'");
     moving.old.stop("fast");
     let new = moving.old.upgraded();
     new.set_clock(-60.0);

@@ -137,8 +137,7 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
 
 /// Asks for a batch of shard 7. Returns the SQLSTATE and the message of the error, if there is one.
 fn batch(client: &mut Client, count: i32) -> Option<String> {
-    let sql = "SELECT count(*) FROM snowflake_next_ids(7, $1)";
-    let error = client.query_one(sql, &[&count]).err()?;
+    let error = client.query_one("SELECT count(*) FROM snowflake_next_ids(7, $1)", &[&count]).err()?;
     let error = error.as_db_error().unwrap_or_else(|| panic!("{error}"));
     Some(format!("{} {}", error.code().code(), error.message()))
 }

@@ -27,18 +27,6 @@ pub struct Names {
     of: Vec<usize>,
 }
 
-impl Names {
-    /// Chooses some of this many standbys at random.
-    fn draw(rng: &mut Rng, standbys: usize) -> Names {
-        let kind = if rng.bool() { "FIRST" } else { "ANY" };
-        let mut of: Vec<_> = (0..standbys).collect();
-        rng.shuffle(&mut of);
-        of.truncate(rng.usize(1..=standbys));
-        let number = if rng.u8(0..3) == 0 { of.len() } else { 1 };
-        Names { kind, number, of }
-    }
-}
-
 impl fmt::Display for Names {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{} {} of {:?}", self.kind, self.number, self.of)
@@ -78,7 +66,7 @@ pub struct Fleet {
     /// How many standbys the fleet has had so far.
     named: usize,
     folder: PathBuf,
-    journals: Journals,
+    pub journals: Journals,
     events: Writer,
     reader: Reader,
     /// The servers that clients have been sent to, and the settings of their clocks.
@@ -97,13 +85,8 @@ struct Window {
 }
 
 impl Fleet {
-    /// Starts a fleet, and keeps its journal in a folder.
-    pub fn new(seed: u64, folder: &Path) -> Fleet {
-        Fleet::with(seed, folder, None)
-    }
-
-    /// Starts a fleet that runs a wrong program, for faults that find the error.
-    pub fn with(seed: u64, folder: &Path, wrong: Option<&Pair>) -> Fleet {
+    /// Starts a fleet, and keeps its journal in a folder. It may run a wrong program, for faults that find the error.
+    pub fn new(seed: u64, folder: &Path, wrong: Option<&Pair>) -> Fleet {
         let mut rng = Rng::with_seed(seed);
         let max_wait = format!("idgen.max_wait = {}", [3000, 6000][rng.usize(0..2)]);
         let mutation = format!("idgen.mutation = '{}'", wrong.map_or("", |pair| pair.mutation));
@@ -128,7 +111,7 @@ impl Fleet {
             settings.push(&mutation);
         }
         let primary = Server::start_on_disk(build, &settings);
-        primary.connect().batch_execute(ROWS).expect("a table");
+        primary.run(ROWS);
         std::fs::create_dir_all(folder).expect("a folder for the journal");
         let journals = Journals::new(folder);
         let mut fleet = Fleet {
@@ -182,7 +165,12 @@ impl Fleet {
 
     /// Draws some of the standbys.
     pub fn draw_names(&mut self) -> Names {
-        Names::draw(&mut self.rng, self.standbys.len())
+        let kind = if self.rng.bool() { "FIRST" } else { "ANY" };
+        let mut of: Vec<_> = (0..self.standbys.len()).collect();
+        self.rng.shuffle(&mut of);
+        of.truncate(self.rng.usize(1..=of.len()));
+        let number = if self.rng.u8(0..3) == 0 { of.len() } else { 1 };
+        Names { kind, number, of }
     }
 
     /// Makes commits wait for these standbys from now on, which have caught up when this returns.
@@ -251,11 +239,6 @@ impl Fleet {
         Sessions::start(&[work], &self.journals, server, &mut self.rng)
     }
 
-    /// Writes ids into the journal that a server has minted since a moment and given to no client.
-    pub fn note_minted(&self, server: &Server, since: Moment, shards: (u16, u16), ids: &[i64]) {
-        self.journals.note_minted(server.number(), since, shards, ids);
-    }
-
     /// Starts a client of the primary that mints until the round ends in long runs, with nothing else to do.
     pub fn start_busy(&mut self) {
         let busy = self.start_apart(Work::MintBusily);
@@ -304,8 +287,9 @@ impl Fleet {
         }
     }
 
-    /// Lets two to five faults strike while clients work, and returns these faults and the promises that are broken.
-    pub fn round(&mut self) -> (Vec<(&'static str, Outcome)>, Vec<String>) {
+    /// Lets two to five faults strike while clients work, and returns these faults, whether each has struck, and the
+    /// promises that are broken.
+    pub fn round(&mut self) -> (Vec<(&'static str, bool)>, Vec<String>) {
         self.clients.wait_for_answers(20);
         for standby in &self.standbys {
             standby.server.refuses();
@@ -329,21 +313,22 @@ impl Fleet {
         (outcomes, self.check())
     }
 
-    fn strike(&mut self, fault: &'static Fault) -> Outcome {
+    /// Whether the fault struck.
+    fn strike(&mut self, fault: &'static Fault) -> bool {
         let from = now();
         let window =
             self.window.get_or_insert_with(|| Window { from, struck: Vec::new(), allows: Vec::new() });
         window.allows.extend(fault.allows.iter().copied().flatten().map(|&begin| begin.to_owned()));
-        let (outcome, how) = match (fault.strike)(self) {
-            Struck::Done(how) => (Outcome::Struck, how),
+        let (struck, how) = match (fault.strike)(self) {
+            Struck::Done(how) => (true, how),
             Struck::Lasting(how, heal) => {
                 self.lasting.push((fault.name, heal));
-                (Outcome::Struck, how)
+                (true, how)
             }
-            Struck::Skipped(why) => (Outcome::Skipped, format!("skipped, {why}")),
+            Struck::Skipped(why) => (false, format!("skipped, {why}")),
         };
         self.window.as_mut().expect("a window").struck.push(format!("{}: {how}", fault.name));
-        outcome
+        struck
     }
 
     /// Waits until the primary accepts connections and the standbys have caught up: from here on no call may be
@@ -361,8 +346,7 @@ impl Fleet {
     /// Judges the results since the last round while the clients are idle.
     fn check(&mut self) -> Vec<String> {
         self.clients.hold();
-        let sql = "SELECT coalesce(array_agg(id), '{}') FROM rows";
-        let ids = self.primary.connect().query_one(sql, &[]).expect("rows").get(0);
+        let ids = self.primary.value("SELECT coalesce(array_agg(id), '{}') FROM rows");
         self.events.write(&Event::Rows { ids });
         for (server, log, written) in &mut self.clocks {
             let log = log.lock().expect("clock");
@@ -382,11 +366,4 @@ impl Fleet {
         self.clients.finish();
         std::fs::remove_dir_all(self.folder).expect("the journal");
     }
-}
-
-/// Whether a fault struck.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Struck,
-    Skipped,
 }

@@ -15,16 +15,10 @@ use crate::server::Server;
 
 /// What tests do most in a session.
 pub trait Sql {
-    /// Runs statements.
-    ///
-    /// # Panics
-    /// If one fails.
+    /// Runs statements, all of which must succeed.
     fn run(&mut self, statements: &str);
 
-    /// The only value of a query's only row.
-    ///
-    /// # Panics
-    /// If there is another number of rows.
+    /// The only value of a query, which must have one row.
     fn value<T: FromSqlOwned>(&mut self, query: &str) -> T;
 
     /// The error of statements, one of which must fail.
@@ -292,28 +286,24 @@ impl Server {
 
     /// Runs statements to their end in a new session, and in another one if the server ends that: when a backend
     /// dies, it ends all sessions.
-    ///
-    /// # Panics
-    /// Where one fails otherwise.
     pub fn until_done(&self, statements: &str) {
-        loop {
-            let mut client = self.reconnect();
-            match client.batch_execute(statements) {
-                Ok(()) => return,
-                Err(error) => assert!(cut_off(&error), "{statements}: {error:?}"),
-            }
-        }
+        self.until_not_cut_off(statements, |client| client.batch_execute(statements));
     }
 
     /// The result of a query in a new session, or in another one as above.
-    ///
-    /// # Panics
-    /// Where it fails otherwise.
     pub fn answer<T: FromSqlOwned>(&self, query: &str) -> T {
+        self.until_not_cut_off(query, |client| client.query_one(query, &[])).get(0)
+    }
+
+    fn until_not_cut_off<T>(
+        &self,
+        what: &str,
+        work: impl Fn(&mut Client) -> Result<T, postgres::Error>,
+    ) -> T {
         loop {
-            match self.reconnect().query_one(query, &[]) {
-                Ok(row) => return row.get(0),
-                Err(error) => assert!(cut_off(&error), "{query}: {error:?}"),
+            match work(&mut self.reconnect()) {
+                Ok(done) => return done,
+                Err(error) => assert!(cut_off(&error), "{what}: {error:?}"),
             }
         }
     }
@@ -340,7 +330,7 @@ impl Server {
                        WHERE wait_event_type = 'Extension'
                          AND wait_event = CASE WHEN current_setting('server_version_num')::integer < 170000
                                                THEN 'Extension' ELSE $1 END";
-        let find = || client.query_opt(waiting, &[&event]).expect("pg_stat_activity");
+        let find = || client.query(waiting, &[&event]).expect("pg_stat_activity").into_iter().next();
         within_seconds(10, find).unwrap_or_else(|| panic!("nobody waits for {event}")).get(0)
     }
 }

@@ -65,7 +65,7 @@ fn subscribe(fleet: &mut Fleet) -> Struck {
     let slots: i64 = fleet.primary.answer("SELECT count(*) FROM pg_replication_slots");
     assert_eq!(slots, 0, "slots of a subscription that was dropped");
     let ids: Vec<i64> = subscriber.answer("SELECT array_agg(own ORDER BY own) FROM rows");
-    fleet.note_minted(&subscriber, since, SHARDS_APART, &ids);
+    fleet.journals.note_minted(subscriber.number(), since, SHARDS_APART, &ids);
     let anew = if anew { ", and anew" } else { "" };
     Struck::Done(format!("it {end}, clock {step:+} s{anew}"))
 }
@@ -82,7 +82,7 @@ fn start(primary: &Server) -> Server {
     let table = format!(
         "CREATE TABLE rows (id bigint PRIMARY KEY, own bigint UNIQUE NOT NULL DEFAULT snowflake_next_id({first}))"
     );
-    subscriber.connect().batch_execute(&table).expect("a table");
+    subscriber.run(&table);
     subscriber
 }
 
@@ -92,7 +92,7 @@ fn create(subscriber: &Server, primary: &Server, copy: bool) {
         "CREATE SUBSCRIPTION subscribed CONNECTION '{}' PUBLICATION published WITH (copy_data = {copy})",
         primary.target("postgres")
     );
-    subscriber.connect().batch_execute(&sql).expect("a subscription");
+    subscriber.run(&sql);
 }
 
 /// Waits until a new row of the primary has come.
@@ -110,7 +110,7 @@ fn until_copied(subscriber: &Server) {
 /// Drops the subscription, with which its origins go, and not the mark's.
 fn leave(subscriber: &Server) {
     until_copied(subscriber);
-    subscriber.connect().batch_execute("DROP SUBSCRIPTION subscribed").expect("no subscription");
+    subscriber.run("DROP SUBSCRIPTION subscribed");
     let is_alone = "SELECT mark IS NOT NULL AND (SELECT count(*) FROM pg_replication_origin_status) = 1 FROM idgen_status";
     assert!(subscriber.answer::<bool>(is_alone), "other origins than the mark's, or not that one");
 }

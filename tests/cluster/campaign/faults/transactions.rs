@@ -134,8 +134,7 @@ fn end(fleet: &Fleet, prepared: &Prepared, kept: bool) {
     let Prepared { name, ids, commits, is_safe } = prepared;
     let there = Cell::new(false);
     fleet.primary.eventually(|client| {
-        let known = "SELECT FROM pg_prepared_xacts WHERE gid = $1";
-        if client.query(known, &[&name])?.is_empty() {
+        if client.query("SELECT FROM pg_prepared_xacts WHERE gid = $1", &[&name])?.is_empty() {
             return Ok(());
         }
         there.set(true);
