@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use postgres::{Client, GenericClient, NoTls};
 use promises::{Caller, Judge, Kind};
@@ -82,6 +82,22 @@ impl Ledger {
         assert_eq!(found, (timelines, true), "a server began below the one before");
     }
 
+    /// Mints by a query until it fails, and returns the error.
+    pub fn mint_until_refused(&mut self, client: &mut Client, sql: &str, seconds: u64) -> postgres::Error {
+        let start = Instant::now();
+        let mut minted = Vec::new();
+        loop {
+            match ids(client, sql) {
+                Ok(ids) => minted.extend(ids),
+                Err(error) => {
+                    self.add(&minted);
+                    return error;
+                }
+            }
+            assert!(start.elapsed() < Duration::from_secs(seconds), "{sql} does not fail");
+        }
+    }
+
     /// Mints one id and adds it.
     pub fn mint(&mut self, client: &mut Client) -> i64 {
         let id = client.value("SELECT snowflake_next_id(1)");
@@ -113,12 +129,7 @@ struct Shared {
 impl Clients {
     /// Starts clients that mint on a server, and connect again whenever they are cut off.
     pub fn start(count: usize, server: &Server) -> Clients {
-        Clients::start_with_runs(count, server, 200)
-    }
-
-    /// Starts clients some of whose statements mint up to `run` ids.
-    pub fn start_with_runs(count: usize, server: &Server, run: usize) -> Clients {
-        Clients::start_by(count, server, move |client, round| mint(client, round, run))
+        Clients::start_by(count, server, mint)
     }
 
     /// Starts clients that call `mint` in each round, which returns the ids that it was given.
@@ -231,11 +242,11 @@ fn work(
 
 /// One statement of a changing kind: single ids, runs, batches, ids for JavaScript, and transactions that
 /// roll back.
-fn mint(client: &mut Client, round: usize, run: usize) -> Result<Session, postgres::Error> {
+fn mint(client: &mut Client, round: usize) -> Result<Session, postgres::Error> {
     let shard = round as i64 / 7 % SHARDS;
     let sql = match round % 7 {
-        0 => format!("SELECT snowflake_next_ids({shard}, {run})"),
-        1 => format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, {run})"),
+        0 => format!("SELECT snowflake_next_ids({shard}, 200)"),
+        1 => format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, 200)"),
         2 => format!("SELECT snowflake_next_id((i % {SHARDS})::integer) FROM generate_series(1, 20) AS i"),
         3 => format!("SELECT snowflake_next_id_js({shard}) FROM generate_series(1, 20)"),
         _ => format!("SELECT snowflake_next_id({shard})"),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, SimpleQueryMessage};
 
+use crate::moment::within_seconds;
 use crate::process::{client_program, release_bin, run, skipped, test_library};
 use crate::server::processes::Process;
 use crate::server::{Server, Sql};
@@ -149,12 +150,7 @@ fn the_horizon_never_goes_back_over_a_synchronous_failover() {
     // The mark of the call that fails is on the primary's disk alone, and the next run begins with it.
     standby.stop("fast");
     let mint = "SELECT snowflake_next_id(5)";
-    let error = loop {
-        if let Err(error) = primary.connect().query_one(mint, &[]) {
-            break error;
-        }
-        thread::sleep(Duration::from_millis(50));
-    };
+    let error = within_seconds(60, || primary.connect().batch_execute(mint).err()).expect("no standby");
     assert_eq!(error.code().unwrap().code(), "40001", "{error}");
     primary.restart_at("immediate", 0.0);
     let mut client = primary.reconnect();
@@ -183,10 +179,7 @@ fn the_horizon_waits_for_standbys_as_commits_do() {
     let upto = horizon_past_a_row(&mut client);
     server.set("synchronous_standby_names", "twin");
     // Commits do not wait either before the checkpointer has read the setting.
-    let error = (0..1000).find_map(|_| {
-        thread::sleep(Duration::from_millis(10));
-        client.query_one(HORIZON, &[]).err()
-    });
+    let error = within_seconds(10, || client.query_one(HORIZON, &[]).err());
     let error = error.expect("no standby has the mark");
     assert_eq!(error.code().unwrap().code(), "40001", "{error}");
     let twin = server.standby("twin");

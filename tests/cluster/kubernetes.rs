@@ -35,21 +35,27 @@ fn has_folders() -> bool {
     has
 }
 
+/// The files of today's version.
+const EVERYTHING: &str = "idgen.control idgen--*.sql idgen--*.control";
+
 /// A folder with the content of the extension's image.
 struct Image(PathBuf);
 
 impl Image {
     /// The image of today's version.
     fn of_today(name: &str) -> Image {
+        Image::with(name, EVERYTHING)
+    }
+
+    fn with(name: &str, scripts: &str) -> Image {
         let image = Image(servers_folder().join(format!("{name}-{}", std::process::id())));
-        image.fill("idgen.control idgen--*.sql idgen--*.control");
+        image.fill(scripts);
         image
     }
 
     /// The image of the first version, as far as SQL is concerned.
     fn of_the_first(name: &str) -> Image {
-        let image = Image(servers_folder().join(format!("{name}-{}", std::process::id())));
-        image.fill("idgen--0.1.0.sql");
+        let image = Image::with(name, "idgen--0.1.0.sql");
         let mut tee = command("tee");
         tee.arg(image.0.join("share/extension/idgen.control"));
         tee.stdin(Stdio::piped()).stdout(Stdio::null());
@@ -148,20 +154,17 @@ fn a_folder_of_its_own_is_enough() {
     let server = image.start();
     set_up(&server, &version());
     let mut client = server.connect_to("app");
-    let found = "SELECT count(*) FROM pg_available_extension_versions WHERE name = 'idgen' AND version = $1";
-    assert_eq!(client.query_one(found, &[&version()]).unwrap().get::<_, i64>(0), 1);
+    let found = "SELECT count(*) FROM pg_available_extension_versions WHERE name = 'idgen' AND version =";
+    let found = format!("{found} '{}'", version());
+    assert_eq!(client.value::<i64>(&found), 1);
     client.run("SET extension_control_path = '$system'");
-    assert_eq!(
-        client.query_one(found, &[&version()]).unwrap().get::<_, i64>(0),
-        0,
-        "the server's own folder has it"
-    );
+    assert_eq!(client.value::<i64>(&found), 0, "the server's own folder has it");
     client.run("RESET extension_control_path");
     assert_eq!(loaded(&mut client), [image.0.join("lib/idgen.so").display().to_string()]);
 
     // The objects are the same as after an installation. PostgreSQL searched the library for each function when it was
     // created.
-    let installed = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let installed = Server::start_preloaded();
     set_up(&installed, &version());
     assert_eq!(difference(&catalog(&mut client), &catalog(&mut installed.connect_to("app"))), [""; 0]);
     client.run("SELECT snowflake_next_id_js(5), snowflake_advance(5, 0), snowflake_safe_horizon(), d.*
@@ -236,14 +239,13 @@ fn a_newer_image_is_rolled_out() {
     let clients = Clients::start_at(4, target, |client, _| ids(client, "SELECT snowflake_next_id(5)"));
     clients.wait_for_ids(500);
 
-    let everything = "idgen.control idgen--*.sql idgen--*.control";
     standby.stop("fast");
-    of_standby.fill(everything);
+    of_standby.fill(EVERYTHING);
     of_standby.configure(&standby);
     standby.up();
     clients.wait_for_ids(500);
     server.stop("fast");
-    image.fill(everything);
+    image.fill(EVERYTHING);
     standby.promote();
     clients.wait_for_ids(500);
     server.follow(&standby, "twin");
@@ -281,7 +283,7 @@ fn data_moves_between_folders() {
     moving.go_on(&new);
     drop(new);
 
-    let installed = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let installed = Server::start_preloaded();
     installed.run("CREATE EXTENSION idgen VERSION '0.1.0'");
     let moving = Moving::from(installed);
     moving.go_on_by_dump(&image.start());

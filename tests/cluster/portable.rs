@@ -196,14 +196,9 @@ fn the_extension_takes_over_under_load() {
         let late = scope.spawn(move || ids(&mut late, insert));
         let mut frozen = server.connect();
         let frozen = scope.spawn(move || {
-            let mut transaction = frozen
-                .build_transaction()
-                .isolation_level(postgres::IsolationLevel::RepeatableRead)
-                .start()?;
-            transaction.batch_execute("SELECT count(*) FROM rows")?;
-            let row = transaction.query_one("SELECT snowflake_next_id(2)", &[])?;
-            transaction.commit()?;
-            Ok::<i64, postgres::Error>(row.get(0))
+            frozen.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM rows")?;
+            let new = ids(&mut frozen, "SELECT snowflake_next_id(2)")?;
+            frozen.batch_execute("COMMIT").map(|()| new)
         });
         let (mut batch, mut advance) = (server.connect(), server.connect());
         let batch = scope.spawn(move || ids(&mut batch, "SELECT snowflake_next_ids(3, 500)"));
@@ -213,7 +208,7 @@ fn the_extension_takes_over_under_load() {
         transaction.commit().unwrap();
         ledger.add(&[first, second]);
         ledger.add(&late.join().unwrap().expect("the statement that waited"));
-        ledger.add(&[frozen.join().unwrap().expect("the transaction with an old snapshot")]);
+        ledger.add(&frozen.join().unwrap().expect("the transaction with an old snapshot"));
         let batch = batch.join().unwrap().expect("the batch that waited");
         assert_eq!(batch.len(), 500);
         ledger.add(&batch);

@@ -50,7 +50,7 @@ pub struct Fleet {
     /// `None` if commits wait for no standby.
     pub names: Option<Names>,
     /// Clients of the primary, which are moved to the next one at a failover.
-    clients: Sessions,
+    pub clients: Sessions,
     /// A client whose statements take seconds, and in which a session does not read its configuration.
     long: Option<Sessions>,
     /// Clients of promoted servers, which mint while the old primary does.
@@ -67,7 +67,8 @@ pub struct Fleet {
     named: usize,
     folder: PathBuf,
     pub journals: Journals,
-    events: Writer,
+    /// The events in the journal, such as a setting before a fault changes it.
+    pub events: Writer,
     reader: Reader,
     /// The servers that clients have been sent to, and the settings of their clocks.
     clocks: Vec<ClockLog>,
@@ -201,7 +202,7 @@ impl Fleet {
         );
     }
 
-    /// Lets the clients rest until [`Fleet::release_clients`], unless other clients are at work. Returns whether they
+    /// Lets the clients rest until [`Sessions::release`], unless other clients are at work. Returns whether they
     /// rest.
     pub fn hold_clients(&self) -> bool {
         let alone = self.long.is_none() && self.beside.is_empty() && self.lasting.is_empty();
@@ -211,14 +212,11 @@ impl Fleet {
         alone
     }
 
-    pub fn release_clients(&self) {
-        self.clients.release();
-    }
-
     /// Sends all clients to another server, once they are cut off from theirs.
     pub fn move_clients(&mut self, server: &Server) {
         self.know(server);
-        self.all_clients().for_each(|clients| clients.move_to(server));
+        let clients = [&self.clients].into_iter().chain(&self.long).chain(&self.beside);
+        clients.for_each(|clients| clients.move_to(server));
     }
 
     /// Starts clients that mint on this server until the round ends, while the others do on the old primary.
@@ -261,11 +259,6 @@ impl Fleet {
         std::mem::replace(&mut self.primary, to)
     }
 
-    /// Writes an event into the journal, such as a setting before a fault changes it.
-    pub fn note(&mut self, event: &Event) {
-        self.events.write(event);
-    }
-
     /// The primary and its standbys.
     pub fn servers(&self) -> impl Iterator<Item = &Server> {
         self.standbys.iter().map(|standby| &standby.server).chain([&self.primary])
@@ -274,10 +267,6 @@ impl Fleet {
     /// Sleeps for a time that is drawn, in milliseconds.
     pub fn pause(&mut self, ms: std::ops::Range<u64>) {
         thread::sleep(Duration::from_millis(self.rng.u64(ms)));
-    }
-
-    fn all_clients(&self) -> impl Iterator<Item = &Sessions> {
-        [&self.clients].into_iter().chain(&self.long).chain(&self.beside)
     }
 
     /// Follows the clock of a server that clients may use.

@@ -75,7 +75,7 @@ impl Server {
 
     fn start_with_idgen(self, settings: &[&str]) -> Server {
         let server = self.start_new(&[&["shared_preload_libraries = 'idgen'"], settings].concat());
-        server.connect().batch_execute("CREATE EXTENSION idgen").expect("CREATE EXTENSION");
+        server.run("CREATE EXTENSION idgen");
         server
     }
 
@@ -87,8 +87,7 @@ impl Server {
     /// Starts a server with the portable edition of idgen, which reads its settings now.
     pub fn start_portable(settings: &[&str]) -> Server {
         let server = Server::start_plain(settings);
-        let script = include_str!("../../../portable/idgen.sql");
-        server.connect().batch_execute(script).expect("the portable edition");
+        server.run(include_str!("../../../portable/idgen.sql"));
         server
     }
 

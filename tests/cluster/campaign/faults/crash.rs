@@ -1,10 +1,14 @@
 //! Servers and backends that die.
 
+use std::thread;
+use std::time::Duration;
+
 use postgres::Client;
 
 use super::{CUT, Fault, Struck, always, fault, has_fault_points, stop};
 use crate::campaign::fleet::Fleet;
 use crate::moment::within_seconds;
+use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[
     fault("kill of the postmaster", 1, always, kill, &[CUT]),
@@ -17,20 +21,20 @@ pub const FAULTS: &[Fault] = &[
 fn kill(fleet: &mut Fleet) -> Struck {
     let step = downtime_step(fleet);
     fleet.primary.kill();
-    start_again(fleet, step);
+    start_at(&fleet.primary, step);
     Struck::Done(format!("clock {step:+} s"))
 }
 
 fn immediate(fleet: &mut Fleet) -> Struck {
     let step = downtime_step(fleet);
     fleet.primary.stop("immediate");
-    start_again(fleet, step);
+    start_at(&fleet.primary, step);
     Struck::Done(format!("clock {step:+} s"))
 }
 
 fn restart(fleet: &mut Fleet) -> Struck {
     stop(&fleet.primary, "fast");
-    start_again(fleet, 0.0);
+    start_at(&fleet.primary, 0.0);
     Struck::Done("fast".into())
 }
 
@@ -75,11 +79,12 @@ pub(super) fn downtime_step(fleet: &mut Fleet) -> f64 {
     [0.0, 0.0, -0.5, -2.0, -86400.0, 2.0][fleet.rng.usize(0..6)]
 }
 
-pub(super) fn start_again(fleet: &mut Fleet, step: f64) {
-    fleet.primary.set_clock(step);
-    fleet.primary.up();
+/// Starts a server at a clock that is set right a moment later.
+pub(super) fn start_at(server: &Server, step: f64) {
+    server.set_clock(step);
+    server.up();
     if step != 0.0 {
-        fleet.pause(300..301);
-        fleet.primary.set_clock(0.0);
+        thread::sleep(Duration::from_millis(300));
+        server.set_clock(0.0);
     }
 }

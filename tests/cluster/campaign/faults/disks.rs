@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::crash::{downtime_step, start_again};
+use super::crash::{downtime_step, start_at};
 use super::{BAD_DISK, CUT, Fault, NOT_DURABLE, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
 use crate::moment::is_reached;
@@ -24,7 +24,7 @@ fn lose_power(fleet: &mut Fleet) -> Struck {
     let step = downtime_step(fleet);
     stop_flushes(fleet, None);
     let lost = lost(&fleet.primary);
-    start_again(fleet, step);
+    start_at(&fleet.primary, step);
     if lost == 0 {
         return Struck::Skipped(ALL_FLUSHED);
     }
@@ -39,7 +39,7 @@ fn lose_all_power(fleet: &mut Fleet) -> Struck {
     for server in fleet.servers() {
         server.lose_power();
     }
-    start_again(fleet, step);
+    start_at(&fleet.primary, step);
     fleet.standbys.iter().for_each(|standby| standby.server.revive());
     if lost == 0 {
         return Struck::Skipped(ALL_FLUSHED);
@@ -109,15 +109,15 @@ fn slow(fleet: &mut Fleet) -> Struck {
 }
 
 /// Draws the primary or a standby.
-fn draw(fleet: &mut Fleet) -> Option<usize> {
+pub(super) fn draw(fleet: &mut Fleet) -> Option<usize> {
     fleet.rng.usize(0..=fleet.standbys.len()).checked_sub(1)
 }
 
-fn server(fleet: &Fleet, one: Option<usize>) -> &Server {
+pub(super) fn server(fleet: &Fleet, one: Option<usize>) -> &Server {
     one.map_or(&fleet.primary, |standby| &fleet.standbys[standby].server)
 }
 
-fn name(one: Option<usize>) -> &'static str {
+pub(super) fn name(one: Option<usize>) -> &'static str {
     if one.is_some() { "a standby" } else { "the primary" }
 }
 

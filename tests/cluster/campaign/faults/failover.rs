@@ -106,7 +106,7 @@ fn restore(fleet: &mut Fleet) -> Struck {
     fleet.move_clients(&backup);
     drop(fleet.hand_over(backup, quiet));
     if quiet {
-        fleet.release_clients();
+        fleet.clients.release();
         fleet.pause(50..600);
         fleet.primary.set_clock(0.0);
     }

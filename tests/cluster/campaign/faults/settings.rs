@@ -29,7 +29,7 @@ fn change(fleet: &mut Fleet) -> Struck {
     let before: String =
         fleet.primary.eventually(|client| client.query_one(&format!("SHOW {name}"), &[])).get(0);
     if (name, value) == ("idgen.max_ahead", "2s") {
-        fleet.note(&Event::MaxAhead { ms: 2000 });
+        fleet.events.write(&Event::MaxAhead { ms: 2000 });
     }
     set(fleet, name, value);
     let how = format!("{name} from {before} to {value}");

@@ -1,6 +1,6 @@
 //! A server that subscribes to the rows of the primary, and mints as well.
 
-use super::crash::downtime_step;
+use super::crash::{downtime_step, start_at};
 use super::{CUT, Fault, NOT_ALLOWED, Struck, alone, fault};
 use crate::campaign::fleet::Fleet;
 use crate::campaign::sessions::{SHARDS_APART, Work};
@@ -45,12 +45,7 @@ fn subscribe(fleet: &mut Fleet) -> Struck {
             "is killed" => subscriber.kill_all(),
             _ => subscriber.stop("immediate"),
         }
-        subscriber.set_clock(step);
-        subscriber.up();
-        if step != 0.0 {
-            fleet.pause(300..301);
-            subscriber.set_clock(0.0);
-        }
+        start_at(&subscriber, step);
         receive(&subscriber, &fleet.primary);
     }
     leave(&subscriber);
