@@ -277,17 +277,12 @@ fn a_move_waits_for_whoever_may_still_mint() {
     let waits = |keeper: &mut Client, who: &str, start: &mut dyn FnMut()| {
         let mut script = the_move(&source, &target);
         script.env("COMMAND_TIMEOUT", "1");
-        println!("{who}");
-        let reasons = &["before the shard was withdrawn are still running", "undone: the source has"];
-        meddler.during(
-            &script,
-            ("before", "LOCK TABLE ONLY"),
-            |script| refused(script, reasons),
-            || {
-                start();
-                source.wait_until(&format!("SELECT count(*) = 1 {waiting}"));
-            },
-        );
+        let said = meddler.during(&script, ("before", "LOCK TABLE ONLY"), refusal, || {
+            start();
+            source.wait_until(&format!("SELECT count(*) = 1 {waiting}"));
+        });
+        let reasons = ["before the shard was withdrawn are still running", "undone: the source has"];
+        assert!(reasons.iter().all(|reason| said.contains(reason)), "{who}: {said}");
         keeper.run("SELECT pg_advisory_unlock(1)");
         source.wait_until("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'");
         keeper.run("SELECT pg_advisory_lock(1)");

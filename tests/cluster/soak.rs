@@ -312,10 +312,8 @@ impl Session {
     /// Inserts rows whose keys come from defaults: one by one, many at once, and some that are rolled back.
     fn insert(&mut self) {
         let schema = self.schema();
-        let insert = self
-            .client
-            .prepare(&format!("INSERT INTO {schema}.rows (n) VALUES ($1) RETURNING id, js_id"))
-            .unwrap();
+        let insert = format!("INSERT INTO {schema}.rows (n) VALUES ($1) RETURNING id, js_id");
+        let insert = self.client.prepare(&insert).unwrap();
         for n in 0..10 {
             let row = self.client.query_one(&insert, &[&n]).unwrap();
             self.tally.ids.push(row.get(0));

@@ -129,7 +129,7 @@ fn always(_: &Fleet) -> bool {
     true
 }
 
-/// For faults in whose way faults that last would be.
+/// For faults that a lasting fault would hinder.
 fn alone(fleet: &Fleet) -> bool {
     fleet.lasting.is_empty()
 }
