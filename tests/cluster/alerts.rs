@@ -9,7 +9,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use crate::process::{Service, example, house, installed, skipped};
+use crate::moment::is_reached;
+use crate::process::{Service, example, installed, servers_folder, skipped};
 use crate::server::{Server, Sql};
 
 const YEAR: f64 = 365.25 * 24.0 * 3600.0;
@@ -29,7 +30,7 @@ struct Watch {
 impl Watch {
     fn start(exporter: &Path, prometheus: &Path, server: &Server) -> Watch {
         server.run("CREATE ROLE prometheus LOGIN IN ROLE pg_monitor");
-        let base = house().join(format!("prometheus-{}", std::process::id()));
+        let base = servers_folder().join(format!("prometheus-{}", std::process::id()));
         let file = |kind: &str| base.with_extension(kind).display().to_string();
         let [exporter_port, port] = [(); 2].map(|()| free_port());
 
@@ -98,14 +99,11 @@ scrape_configs:
 
     /// Waits until a query has a result, and calls `meanwhile` repeatedly until then.
     fn until(&self, query: &str, mut meanwhile: impl FnMut()) {
-        for _ in 0..600 {
-            if self.answers(query) {
-                return;
-            }
+        let is_answered = || {
             meanwhile();
-            thread::sleep(Duration::from_millis(100));
-        }
-        panic!("no answer to {query}");
+            self.answers(query)
+        };
+        assert!(self.answers(query) || is_reached(60, is_answered), "no answer to {query}");
     }
 
     /// Waits until an alert fires that has these labels.

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use postgres::{Client, NoTls};
+use postgres::{Client, GenericClient, NoTls};
 use promises::{Caller, Judge, Kind};
 
-use crate::process::house;
+use crate::moment::is_reached;
+use crate::process::servers_folder;
 use crate::server::{Server, Sql};
 
 /// Shards that the clients mint for.
@@ -57,10 +58,7 @@ impl Ledger {
         self.errors.iter().filter(of_clock).map(|(_, count)| count).sum()
     }
 
-    /// Adds the ids of a session.
-    ///
-    /// # Panics
-    /// Where an id is there twice, or the ids of a shard do not increase.
+    /// Adds the ids of a session, and checks that none is there twice and that those of a shard increase.
     pub fn add(&mut self, session: &[i64]) {
         assert!(session.iter().all(|id| *id > 0), "an id below 1");
         self.sessions += 1;
@@ -73,19 +71,31 @@ impl Ledger {
 
     /// Checks that every row that [`Clients::start_inserting`] has committed is there, and that each promoted
     /// server began above all ids of the one before.
-    ///
-    /// # Panics
-    /// Where it is not so.
     pub fn assert_rows(&self, client: &mut Client, timelines: i64) {
         println!("{} ids, refused: {:?}", self.len(), self.errors);
-        let rows = client.query("SELECT id FROM rows", &[]).expect("rows");
-        let rows: HashSet<i64> = rows.iter().map(|row| row.get(0)).collect();
+        let rows: HashSet<i64> = client.column("SELECT id FROM rows").into_iter().collect();
         assert!(self.ids().is_subset(&rows), "a row is lost");
         let sorted = "SELECT count(*), bool_and((lowest > previous) IS NOT FALSE)
                       FROM (SELECT min(id) AS lowest, lag(max(id)) OVER (ORDER BY timeline) AS previous
                             FROM rows GROUP BY timeline) AS timelines";
-        let row = client.query_one(sorted, &[]).expect("timelines");
-        assert_eq!((row.get(0), row.get(1)), (timelines, true), "a server began below the one before");
+        let found: (i64, bool) = client.row(sorted);
+        assert_eq!(found, (timelines, true), "a server began below the one before");
+    }
+
+    /// Mints by a query until it fails, and returns the error.
+    pub fn mint_until_refused(&mut self, client: &mut Client, sql: &str, seconds: u64) -> postgres::Error {
+        let start = Instant::now();
+        let mut minted = Vec::new();
+        loop {
+            match ids(client, sql) {
+                Ok(ids) => minted.extend(ids),
+                Err(error) => {
+                    self.add(&minted);
+                    return error;
+                }
+            }
+            assert!(start.elapsed() < Duration::from_secs(seconds), "{sql} does not fail");
+        }
     }
 
     /// Mints one id and adds it.
@@ -96,24 +106,30 @@ impl Ledger {
     }
 }
 
+/// The ids that a query returns.
+pub fn ids(client: &mut impl GenericClient, sql: &str) -> Result<Vec<i64>, postgres::Error> {
+    Ok(client.query(sql, &[])?.iter().map(|row| row.get(0)).collect())
+}
+
 /// Clients at work.
 pub struct Clients {
-    stop: Arc<AtomicBool>,
-    count: Arc<AtomicUsize>,
-    target: Arc<Mutex<String>>,
-    trouble: Arc<Mutex<String>>,
+    shared: Arc<Shared>,
     threads: Vec<JoinHandle<Report>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// How many ids the clients were given.
+    count: AtomicUsize,
+    target: Mutex<String>,
+    trouble: Mutex<String>,
 }
 
 impl Clients {
     /// Starts clients that mint on a server, and connect again whenever they are cut off.
     pub fn start(count: usize, server: &Server) -> Clients {
-        Clients::start_with_runs(count, server, 200)
-    }
-
-    /// Starts clients some of whose statements mint up to `run` ids.
-    pub fn start_with_runs(count: usize, server: &Server, run: usize) -> Clients {
-        Clients::start_by(count, server, move |client, round| mint(client, round, run))
+        Clients::start_by(count, server, mint)
     }
 
     /// Starts clients that call `mint` in each round, which returns the ids that it was given.
@@ -131,17 +147,12 @@ impl Clients {
         target: String,
         mint: impl Fn(&mut Client, usize) -> Result<Vec<i64>, postgres::Error> + Copy + Send + 'static,
     ) -> Clients {
-        let (stop, ids) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let target = Arc::new(Mutex::new(target));
-        let trouble = Arc::new(Mutex::new(String::new()));
-        let threads = (0..count)
-            .map(|number| {
-                let (stop, ids, target, trouble) =
-                    (stop.clone(), ids.clone(), target.clone(), trouble.clone());
-                thread::spawn(move || work(number, mint, &stop, &ids, &target, &trouble))
-            })
-            .collect();
-        Clients { stop, count: ids, target, trouble, threads }
+        let shared = Arc::new(Shared { target: Mutex::new(target), ..Shared::default() });
+        let start = |number| {
+            let shared = shared.clone();
+            thread::spawn(move || work(number, mint, &shared))
+        };
+        Clients { threads: (0..count).map(start).collect(), shared }
     }
 
     /// Starts clients that insert rows into the table [`ROWS`].
@@ -154,27 +165,20 @@ impl Clients {
 
     /// Sends them to another server, once they are cut off from this one.
     pub fn move_to(&self, server: &Server) {
-        *self.target.lock().expect("target") = server.target("postgres");
+        *self.shared.target.lock().expect("target") = server.target("postgres");
     }
 
     /// Waits until they have got this many more ids.
-    ///
-    /// # Panics
-    /// Where that takes over a minute.
     pub fn wait_for_ids(&self, more: usize) {
-        let goal = self.count.load(Ordering::Relaxed) + more;
-        for _ in 0..6000 {
-            if self.count.load(Ordering::Relaxed) >= goal {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("the clients get no ids: {}", self.trouble.lock().expect("trouble"));
+        let count = || self.shared.count.load(Ordering::Relaxed);
+        let goal = count() + more;
+        let in_time = is_reached(60, || count() >= goal);
+        assert!(in_time, "the clients get no ids: {}", self.shared.trouble.lock().expect("trouble"));
     }
 
     /// Ends the clients' work, and adds their ids to the ledger.
     pub fn finish(self, ledger: &mut Ledger) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             let report = thread.join().expect("a client");
             for session in &report.sessions {
@@ -190,14 +194,11 @@ impl Clients {
 fn work(
     number: usize,
     mint: impl Fn(&mut Client, usize) -> Result<Session, postgres::Error>,
-    stop: &AtomicBool,
-    count: &AtomicUsize,
-    target: &Mutex<String>,
-    trouble: &Mutex<String>,
+    Shared { stop, count, target, trouble }: &Shared,
 ) -> Report {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let name = format!("ids-{}-{}", std::process::id(), FILES.fetch_add(1, Ordering::Relaxed));
-    let path: PathBuf = house().join(name);
+    let path: PathBuf = servers_folder().join(name);
     let mut file = File::create(&path).expect("a file for ids");
     let mut report = Report::default();
     let mut round = number;
@@ -241,11 +242,11 @@ fn work(
 
 /// One statement of a changing kind: single ids, runs, batches, ids for JavaScript, and transactions that
 /// roll back.
-fn mint(client: &mut Client, round: usize, run: usize) -> Result<Session, postgres::Error> {
+fn mint(client: &mut Client, round: usize) -> Result<Session, postgres::Error> {
     let shard = round as i64 / 7 % SHARDS;
     let sql = match round % 7 {
-        0 => format!("SELECT snowflake_next_ids({shard}, {run})"),
-        1 => format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, {run})"),
+        0 => format!("SELECT snowflake_next_ids({shard}, 200)"),
+        1 => format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, 200)"),
         2 => format!("SELECT snowflake_next_id((i % {SHARDS})::integer) FROM generate_series(1, 20) AS i"),
         3 => format!("SELECT snowflake_next_id_js({shard}) FROM generate_series(1, 20)"),
         _ => format!("SELECT snowflake_next_id({shard})"),
@@ -254,7 +255,7 @@ fn mint(client: &mut Client, round: usize, run: usize) -> Result<Session, postgr
     if rolls_back {
         client.batch_execute("BEGIN")?;
     }
-    let ids = client.query(&sql, &[])?.iter().map(|row| row.get(0)).collect();
+    let ids = ids(client, &sql)?;
     if rolls_back {
         // The ids were seen, whatever becomes of the transaction.
         let _ = client.batch_execute("ROLLBACK");

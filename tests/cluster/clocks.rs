@@ -1,12 +1,13 @@
 //! Promise 1 while the clock steps, under running servers and across restarts.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postgres::Client;
 use postgres::error::DbError;
 
 use crate::clients::{Clients, Ledger};
+use crate::moment::is_reached;
 use crate::server::{Server, Sql};
 
 const HOUR: f64 = 3600.0;
@@ -59,16 +60,14 @@ fn the_clock_steps_under_minting_clients() {
     // Steps are counted by the renewals that see them.
     let mut client = server.connect();
     for (step, counter) in [(-0.5, "clock_steps_back"), (0.0, "clock_steps_forward")] {
-        let sql = format!("SELECT {counter} FROM idgen_status");
-        let count = |client: &mut Client| client.value::<i64>(&sql);
+        let count = |client: &mut Client| client.value::<i64>(&format!("SELECT {counter} FROM idgen_status"));
         let before = count(&mut client);
         server.set_clock(right + step);
-        let start = Instant::now();
-        while count(&mut client) == before {
+        let is_counted = || {
             ledger.mint(&mut client);
-            assert!(start.elapsed() < Duration::from_secs(20), "{counter} stays {before}");
-            thread::sleep(Duration::from_millis(20));
-        }
+            count(&mut client) != before
+        };
+        assert!(is_reached(20, is_counted), "{counter} stays {before}");
     }
     // The ids are an hour ahead: set back to the true time, the clock has to catch up.
     server.set_clock(0.0);
@@ -131,13 +130,7 @@ fn the_clock_is_set_back_across_a_restart() {
     for how in ["fast", "immediate", "kill"] {
         let clients = Clients::start(4, &server);
         clients.wait_for_ids(2000);
-        if how == "kill" {
-            server.kill()
-        } else {
-            server.stop(how)
-        };
-        server.set_clock(-24.0 * HOUR);
-        server.up();
+        server.restart_at(how, -24.0 * HOUR);
         let mut client = server.reconnect();
         assert!(how != "fast" || server.log().contains(IN_FUTURE), "the checkpoint has saved it");
         for _ in 0..3 {
@@ -147,8 +140,7 @@ fn the_clock_is_set_back_across_a_restart() {
             assert_eq!(error.message(), message, "neither this run's ids nor the load");
             assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
         }
-        let behind = "the system clock is behind the ids already minted";
-        assert_eq!(client.warning().as_deref(), Some(behind));
+        assert_eq!(client.warning().as_deref(), Some("the system clock is behind the ids already minted"));
         let counted = "SELECT refused >= 3 FROM idgen_refusals WHERE reason = 'clock_behind_mark'";
         assert!(client.value::<bool>(counted));
         server.set_clock(0.0);
@@ -164,35 +156,25 @@ fn ids_begin_within_the_wait_after_a_restart() {
     let server = Server::start(&["idgen.max_ahead = 0"]);
     let ids = "SELECT snowflake_next_id(1), snowflake_next_id_js(1)";
     let mut client = server.connect();
-    let sql = "SELECT max_val FROM pg_settings WHERE name = 'idgen.reserve_ahead'";
-    let most: String = client.value(sql);
+    let most: String = client.value("SELECT max_val FROM pg_settings WHERE name = 'idgen.reserve_ahead'");
     server.configure(&[&format!("idgen.reserve_ahead = {most}")]);
     server.reload("idgen.reserve_ahead", &format!("{}s", most.parse::<u32>().unwrap() / 1000));
     for how in ["fast", "immediate", "kill"] {
         // The mark is renewed, that far ahead.
         thread::sleep(Duration::from_millis(1100));
         server.connect().query_one(ids, &[]).unwrap_or_else(|error| panic!("before {how}: {error}"));
-        if how == "kill" {
-            server.kill()
-        } else {
-            server.stop(how)
-        };
-        server.up();
+        server.restart_at(how, 0.0);
         let client = &mut server.reconnect();
         client.query_one(ids, &[]).unwrap_or_else(|error| panic!("after {how}: {error}"));
     }
 
     // A call that does not wait reports the cause, even for ids whose second begins a while after the mark.
-    server.stop("immediate");
-    server.set_clock(-20.0);
-    server.up();
+    server.restart_at("immediate", -20.0);
     let mut client = server.reconnect();
     client.run("SET idgen.max_wait = 0");
     for call in ["snowflake_next_id(1)", "snowflake_next_id_js(1)"] {
-        let error = client.query_one(&format!("SELECT {call}"), &[]).unwrap_err();
-        let message = error.as_db_error().map(|error| error.message().to_owned());
         let cause = "the system clock is behind the ids of an earlier run of the server";
-        assert_eq!(message.as_deref(), Some(cause), "{call}");
+        assert_eq!(client.error(&format!("SELECT {call}")).message(), cause, "{call}");
     }
 }
 
@@ -206,9 +188,7 @@ fn a_mark_that_calls_can_wait_for_is_not_in_the_future() {
     let server = Server::start(&[]);
     for (back, expected) in [(2.5, None), (3600.0, Some(IN_FUTURE))] {
         server.connect().query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
-        server.stop("immediate");
-        server.set_clock(-back);
-        server.up();
+        server.restart_at("immediate", -back);
         assert_eq!(server.reconnect().warning().as_deref(), expected, "set back by {back} s");
     }
 }
@@ -230,15 +210,12 @@ fn another_epoch_is_refused() {
         let mut client = server.connect();
         let error = refused(&mut client);
         assert_eq!((error.code().code(), error.message()), ("55000", OTHER_EPOCH));
-        let advance = client.execute("SELECT snowflake_advance(1, snowflake_max_id(now()))", &[]);
-        assert_eq!(advance.unwrap_err().as_db_error().unwrap().message(), OTHER_EPOCH);
-        let horizon = client.execute("SELECT snowflake_safe_horizon()", &[]);
-        assert_eq!(horizon.unwrap_err().as_db_error().unwrap().message(), OTHER_EPOCH);
-        let check = client.execute("SELECT snowflake_check()", &[]);
-        assert_eq!(check.unwrap_err().as_db_error().unwrap().message(), OTHER_EPOCH);
-        let row =
-            client.query_one("SELECT warning, mark > 0, mark_at IS NULL FROM idgen_status", &[]).unwrap();
-        assert_eq!((row.get(0), row.get(1), row.get(2)), (Some(OTHER_EPOCH), true, true));
+        for call in ["advance(1, snowflake_max_id(now()))", "safe_horizon()", "check()"] {
+            assert_eq!(client.error(&format!("SELECT snowflake_{call}")).message(), OTHER_EPOCH, "{call}");
+        }
+        let row: (Option<String>, bool, bool) =
+            client.row("SELECT warning, mark > 0, mark_at IS NULL FROM idgen_status");
+        assert_eq!(row, (Some(OTHER_EPOCH.to_owned()), true, true));
         assert!(server.log().contains(OTHER_EPOCH), "at start, from what the checkpoint saved");
     }
     change_epoch(&server, "2025-01-01T00:00:00Z");
@@ -252,8 +229,7 @@ fn another_epoch_is_accepted() {
     let server = Server::start(&["idgen.max_wait = 100ms"]);
     let mut ledger = Ledger::default();
     let accept = |server: &Server, epoch: &str| -> Result<bool, String> {
-        let sql = format!("SELECT snowflake_accept_epoch('{epoch}')");
-        let row = server.connect().query_one(&sql, &[]);
+        let row = server.connect().query_one(&format!("SELECT snowflake_accept_epoch('{epoch}')"), &[]);
         row.map(|row| row.get(0)).map_err(|error| error.code().unwrap().code().into())
     };
     assert_eq!(accept(&server, "2025-01-01 00:00 UTC"), Ok(false), "there is no mark");
@@ -284,13 +260,12 @@ fn an_advance_outlives_a_crash() {
     let mut client = server.connect();
     let sql = "SELECT past, snowflake_advance(5, past), snowflake_next_id(5)
                FROM snowflake_max_id(clock_timestamp() + '900ms') AS past";
-    let row = client.query_one(sql, &[]).unwrap();
-    let (past, least, next): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+    let (past, least, next): (i64, i64, i64) = client.row(sql);
     assert!(past < least && least <= next, "{past} {least} {next}");
     server.crash();
     // As the first call of a run, and past an id that is long below the mark.
     let mut client = server.reconnect();
     client.run("SET statement_timeout = '10s'; SELECT snowflake_advance(5, 1)");
-    let row = client.query_one("SELECT snowflake_next_id(5), snowflake_next_id(9)", &[]).unwrap();
-    assert!(row.get::<_, i64>(0) > next && row.get::<_, i64>(1) > past);
+    let (fifth, ninth): (i64, i64) = client.row("SELECT snowflake_next_id(5), snowflake_next_id(9)");
+    assert!(fifth > next && ninth > past);
 }

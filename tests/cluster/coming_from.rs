@@ -5,12 +5,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::process::{Child, Output, Stdio};
 use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use postgres::{Client, Error, IsolationLevel};
 
-use crate::process::{client_program, skipped, top};
+use crate::moment::within_seconds;
+use crate::process::{client_program, said, skipped, top};
 use crate::server::{Server, Sql};
 use crate::shards::at_work;
 
@@ -45,25 +44,15 @@ fn psql(server: &Server, sql: &str) -> Output {
     begun(server, sql).wait_with_output().unwrap()
 }
 
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
 /// The same, but repeated until it succeeds, if it fails because it cannot get a lock.
 fn done(server: &Server, sql: &str) -> String {
-    let start = Instant::now();
-    loop {
+    let done = within_seconds(120, || {
         let output = psql(server, sql);
-        if output.status.success() {
-            return said(&output);
-        }
-        assert!(
-            said(&output).contains("55P03") && start.elapsed() < Duration::from_secs(120),
-            "{sql}\n{}",
-            said(&output)
-        );
-        thread::sleep(Duration::from_millis(50));
-    }
+        let done = output.status.success();
+        assert!(done || said(&output).contains("55P03"), "{sql}\n{}", said(&output));
+        done.then(|| said(&output))
+    });
+    done.unwrap_or_else(|| panic!("never gets its locks: {sql}"))
 }
 
 /// The tables of an example: rows with a name, which refer to one of their own, and rows of a composite key below them.
@@ -183,8 +172,8 @@ impl Tables {
                     ARRAY(SELECT n FROM {child} WHERE {key} = p.id ORDER BY n)
              FROM {parent} AS p LEFT JOIN {parent} AS r ON r.id = p.{reference} WHERE p.{name} NOT IN ('old', 'new')"
         );
-        let rows = server.connect().query(&sql, &[]).unwrap();
-        rows.iter().map(|row| (row.get(0), (row.get(1), row.get(2), row.get(3)))).collect()
+        let rows = server.connect().rows::<(String, String, Option<String>, Vec<i32>)>(&sql);
+        rows.into_iter().map(|(name, key, of, below)| (name, (key, of, below))).collect()
     }
 }
 
@@ -299,9 +288,8 @@ fn integer_keys_become_bigint_under_load() {
         }
     });
     assert_eq!(server.value::<String>(old), before);
-    assert!(
-        server.value::<bool>("SELECT answer_to = 1 FROM threads WHERE title = 'new' ORDER BY id LIMIT 1")
-    );
+    let moved = "SELECT answer_to = 1 FROM threads WHERE title = 'new' ORDER BY id LIMIT 1";
+    assert!(server.value::<bool>(moved));
     assert_as_left(&made, &THREADS.rows(&server, "id"));
     let ids: Vec<i64> = made.values().map(|row| row.0.parse().unwrap()).collect();
     assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len(), "a key is there twice");

@@ -9,8 +9,7 @@ use crate::server::{Server, Sql};
 fn began(client: &mut Client) -> (f64, Option<f64>) {
     let sql = "SELECT extract(epoch FROM stats_reset)::float8, ids_per_second
                FROM idgen_shard_stats WHERE shard = 1 AND layout = 'idgen'";
-    let row = client.query_one(sql, &[]).unwrap();
-    (row.get(0), row.get(1))
+    client.row(sql)
 }
 
 /// Promise 1: resets while clients mint repeat no id. Each of them resets the counters, and so does a start of the
@@ -37,12 +36,10 @@ fn the_counters_begin_anew() {
     assert_eq!(began(&mut client), (last, None), "a clock that was set back");
     server.set_clock(0.0);
 
-    let pid: i32 = client.value("SELECT pg_backend_pid()");
-    server.signal("KILL", pid);
-    while client.batch_execute("SELECT 1").is_ok() {}
+    server.kill_backend();
     let mut client = server.reconnect();
-    let rows: i64 = client.value("SELECT count(*) FROM idgen_shard_stats");
-    assert_eq!(rows, 0, "no shard has been used since");
+    let shards: i64 = client.value("SELECT count(*) FROM idgen_shard_stats");
+    assert_eq!(shards, 0, "no shard has been used since");
     ledger.mint(&mut client);
     assert!(began(&mut client).0 > last);
 }

@@ -12,25 +12,18 @@ use crate::server::{Build, Server, Sql};
 fn the_server_crashes_under_minting_clients() {
     let server = Server::start(&["idgen.max_ahead = 60s"]);
     let mut ledger = Ledger::default();
-    for round in 0..9 {
+    for round in 0..9_usize {
         let mut client = server.reconnect();
         let sql = "SELECT max(id), pg_backend_pid() FROM snowflake_next_ids(9, 3000000) AS id";
-        let row = client.query_one(sql, &[]).unwrap();
-        let (furthest, pid): (i64, i32) = (row.get(0), row.get(1));
+        let (furthest, pid): (i64, i32) = client.row(sql);
         let clients = Clients::start(6, &server);
         clients.wait_for_ids(1500);
-        match round % 3 {
-            0 => {
-                server.crash();
-            }
-            1 => {
-                server.stop("immediate");
-                server.up();
-            }
-            _ => {
+        match ["kill", "immediate", "of the backend"][round % 3] {
+            "of the backend" => {
                 server.signal("KILL", pid);
                 while client.batch_execute("SELECT 1").is_ok() {}
             }
+            how => server.restart_at(how, 0.0),
         }
         let next: i64 = server.reconnect().value("SELECT snowflake_next_id(9)");
         assert!(next > furthest, "round {round}: {next} is not after {furthest}");
@@ -48,23 +41,16 @@ fn js_ids_increase_over_crashes() {
     // The mark is barely ahead, so that it lies within the second of the ids.
     let server = Server::start(&["idgen.reserve_ahead = 10ms"]);
     let mut last = 0;
-    for round in 1..7 {
+    for round in 1..7_usize {
         for session in 0..3 {
-            let sql = "SELECT snowflake_next_id_js(7) FROM generate_series(1, 100 + $1::integer)";
-            for row in server.reconnect().query(sql, &[&session]).unwrap() {
-                let id: i64 = row.get(0);
+            let sql = format!("SELECT snowflake_next_id_js(7) FROM generate_series(1, 100 + {session})");
+            for id in server.reconnect().column::<i64>(&sql) {
                 assert!(id > last, "round {round}: {id} after {last}");
                 last = id;
             }
         }
-        if round % 2 == 0 {
-            server.kill();
-        } else {
-            server.stop("immediate");
-        }
         // By more than a restart takes.
-        server.set_clock(f64::from(round) * -1.7);
-        server.up();
+        server.restart_at(["kill", "immediate"][round % 2], round as f64 * -1.7);
     }
 }
 
@@ -85,16 +71,9 @@ fn the_renewing_backend_dies_at_every_point() {
             clients.wait_for_ids(500);
             let (mut victim, mut witness) = (server.reconnect(), server.reconnect());
             victim.run(&format!("SET idgen.fault = '{point} {how}'"));
-            let mut ids = Vec::new();
-            let start = Instant::now();
+            println!("{how} {point}");
             // It renews only if no other backend does; some of its calls hit the fault.
-            let error = loop {
-                match victim.query_one("SELECT snowflake_next_id(3)", &[]) {
-                    Ok(row) => ids.push(row.get(0)),
-                    Err(error) => break error,
-                }
-                assert!(start.elapsed() < Duration::from_secs(60), "{point}: the fault is never met");
-            };
+            let error = ledger.mint_until_refused(&mut victim, "SELECT snowflake_next_id(3)", 60);
             let code = error.code().map(|code| code.code());
             match how {
                 "error" => assert_eq!(code, Some("XX000"), "{error}"),
@@ -107,7 +86,6 @@ fn the_renewing_backend_dies_at_every_point() {
                     server.reconnect();
                 }
             }
-            ledger.add(&ids);
             clients.wait_for_ids(500);
             clients.finish(&mut ledger);
         }
@@ -133,10 +111,8 @@ fn the_mark_costs_little_wal() {
     minter.run("SELECT count(snowflake_next_id(i % 500)) FROM generate_series(1, 4000000) AS i");
     let seconds = start.elapsed().as_secs_f64();
     let end = wal();
-    let bytes = |from: &str, to: &str| {
-        let sql = "SELECT ($2::text::pg_lsn - $1::text::pg_lsn)::bigint";
-        server.connect().query_one(sql, &[&from, &to]).unwrap().get::<_, i64>(0)
-    };
+    let bytes =
+        |from: &str, to: &str| server.value::<i64>(&format!("SELECT ('{to}'::pg_lsn - '{from}')::bigint"));
     assert!(bytes(&idle, &after_idle) < 1000, "idle: {} bytes", bytes(&idle, &after_idle));
     // Two records a second, of 48 bytes each, and some of the server's own.
     let most = 10_000 + 200 * seconds as i64;

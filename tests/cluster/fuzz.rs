@@ -125,8 +125,7 @@ fn any_input_is_answered_or_refused() {
                FROM pg_proc AS p JOIN pg_depend ON classid = 'pg_proc'::regclass AND objid = p.oid
                WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')
                ORDER BY p.oid::regprocedure::text";
-    let surface: Vec<(String, Vec<String>)> =
-        client.query(sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+    let surface: Vec<(String, Vec<String>)> = client.rows(sql);
     let sql = "SELECT name FROM pg_settings WHERE name LIKE 'idgen.%' ORDER BY name";
     let settings: Vec<String> = client.column(sql);
     let started = |client: &mut postgres::Client| -> String {

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, NoTls, SimpleQueryMessage};
+use postgres::{Client, SimpleQueryMessage};
 
+use crate::moment::within_seconds;
 use crate::process::{client_program, release_bin, run, skipped, test_library};
 use crate::server::processes::Process;
 use crate::server::{Server, Sql};
@@ -20,21 +21,19 @@ fn write(server: &Server, seed: u64, done: &AtomicBool) {
         let shard = random.u32(0..4);
         client.run(&format!("BEGIN; INSERT INTO outbox VALUES (snowflake_next_id({shard}))"));
         thread::sleep(Duration::from_millis(random.u64(0..30)));
-        let again = format!("SAVEPOINT s; INSERT INTO outbox VALUES (snowflake_next_id({shard}))");
-        client.run(&again);
+        client.run(&format!("SAVEPOINT s; INSERT INTO outbox VALUES (snowflake_next_id({shard}))"));
         match random.u32(0..10) {
-            0 => client.batch_execute("ROLLBACK").unwrap(),
+            0 => client.run("ROLLBACK"),
             1 => client = server.connect(),
-            2 => client.batch_execute("ROLLBACK TO s; COMMIT").unwrap(),
-            _ => client.batch_execute("COMMIT").unwrap(),
+            2 => client.run("ROLLBACK TO s; COMMIT"),
+            _ => client.run("COMMIT"),
         }
     }
 }
 
 /// The ids from one up to, not including, another.
 fn rows(client: &mut Client, from: i64, upto: i64) -> Vec<i64> {
-    let query = "SELECT id FROM outbox WHERE id >= $1 AND id < $2 ORDER BY id";
-    client.query(query, &[&from, &upto]).unwrap().iter().map(|row| row.get(0)).collect()
+    client.column(&format!("SELECT id FROM outbox WHERE id >= {from} AND id < {upto} ORDER BY id"))
 }
 
 /// A reader that continues after the greatest id it has seen loses the rows that become visible later. One that
@@ -109,8 +108,7 @@ fn horizon(client: &mut Client) -> i64 {
 
 /// A row is inserted, and the horizon passes it.
 fn horizon_past_a_row(client: &mut Client) -> i64 {
-    let insert = "INSERT INTO outbox VALUES (snowflake_next_id(5)) RETURNING id";
-    let id: i64 = client.value(insert);
+    let id: i64 = client.value("INSERT INTO outbox VALUES (snowflake_next_id(5)) RETURNING id");
     let passed = (0..1000).map(|_| horizon(client)).find(|upto| *upto > id);
     passed.unwrap_or_else(|| panic!("the horizon does not pass {id}"))
 }
@@ -131,9 +129,7 @@ fn the_horizon_never_goes_back_over_a_restart() {
         delivered.extend(rows(&mut client, upto, now));
         upto = now;
         drop(client);
-        server.stop(stop);
-        server.set_clock(clock);
-        server.up();
+        server.restart_at(stop, clock);
         let now = horizon(&mut server.reconnect());
         assert!(now >= upto, "a restart takes the horizon back from {upto} to {now}");
         delivered.extend(rows(&mut server.connect(), upto, now));
@@ -154,15 +150,9 @@ fn the_horizon_never_goes_back_over_a_synchronous_failover() {
     // The mark of the call that fails is on the primary's disk alone, and the next run begins with it.
     standby.stop("fast");
     let mint = "SELECT snowflake_next_id(5)";
-    let error = loop {
-        if let Err(error) = primary.connect().query_one(mint, &[]) {
-            break error;
-        }
-        thread::sleep(Duration::from_millis(50));
-    };
+    let error = within_seconds(60, || primary.connect().batch_execute(mint).err()).expect("no standby");
     assert_eq!(error.code().unwrap().code(), "40001", "{error}");
-    primary.stop("immediate");
-    primary.up();
+    primary.restart_at("immediate", 0.0);
     let mut client = primary.reconnect();
     // Should it wait as a commit does, it would wait for good.
     client.run("SET statement_timeout = '60s'");
@@ -189,10 +179,7 @@ fn the_horizon_waits_for_standbys_as_commits_do() {
     let upto = horizon_past_a_row(&mut client);
     server.set("synchronous_standby_names", "twin");
     // Commits do not wait either before the checkpointer has read the setting.
-    let error = (0..1000).find_map(|_| {
-        thread::sleep(Duration::from_millis(10));
-        client.query_one(HORIZON, &[]).err()
-    });
+    let error = within_seconds(10, || client.query_one(HORIZON, &[]).err());
     let error = error.expect("no standby has the mark");
     assert_eq!(error.code().unwrap().code(), "40001", "{error}");
     let twin = server.standby("twin");
@@ -243,8 +230,7 @@ fn a_reader_on_a_standby_of_an_idle_primary_waits_for_nobody() {
     // These write now and then by themselves, which ends the state.
     let writers =
         "SELECT pid FROM pg_stat_activity WHERE backend_type IN ('background writer', 'checkpointer')";
-    let writers: Vec<Process> =
-        client.query(writers, &[]).unwrap().iter().filter_map(|row| Process::find(row.get(0))).collect();
+    let writers: Vec<Process> = client.column(writers).into_iter().filter_map(Process::find).collect();
     assert!(writers.len() == 2 && writers.iter().all(Process::stop), "{writers:?}");
 
     // The query may write when it is run for the first time, because it reads the catalog.
@@ -252,9 +238,7 @@ fn a_reader_on_a_standby_of_an_idle_primary_waits_for_nobody() {
                         (pg_current_wal_insert_lsn() - '0/0')::bigint % current_setting('wal_block_size')::integer";
     let idle = (0..100).find_map(|_| {
         client.run("SELECT pg_switch_wal()");
-        let row = client.query_one(place, &[]).unwrap();
-        let header: i64 = row.get::<_, Option<_>>(1).unwrap();
-        (header > 0 && header <= 40).then(|| (row.get::<_, String>(0), header))
+        Some(client.row::<(String, i64)>(place)).filter(|(_, header)| (1..=40).contains(header))
     });
     let (insert, header) = idle.expect("the start of a page");
     standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{insert}'::pg_lsn - {header}::numeric"));
@@ -262,8 +246,7 @@ fn a_reader_on_a_standby_of_an_idle_primary_waits_for_nobody() {
     assert!(!there, "this state does not tell one position from the other");
 
     // Any role may ask.
-    let mut reader =
-        Client::connect(&primary.target("postgres").replace("user=postgres", "user=reader"), NoTls).unwrap();
+    let mut reader = primary.connect_as("reader");
     reader.run("SET default_transaction_read_only = on");
     let position = position_to_replay(&mut reader);
     standby.wait_until(&format!("SELECT pg_last_wal_replay_lsn() >= '{position}'"));

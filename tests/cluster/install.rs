@@ -2,10 +2,9 @@
 //! all of them run.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use crate::process::{example, top};
+use crate::process::{example, top, write_program};
 use crate::server::{Build, Server, Sql};
 
 /// The blocks of a page that run enable.sql. They run it where it stands, because no package is installed here.
@@ -62,8 +61,7 @@ impl Machine {
         ] {
             let program = machine.folder().join("bin").join(name);
             fs::create_dir_all(program.parent().unwrap()).unwrap();
-            fs::write(&program, text).unwrap();
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            write_program(&program, text);
         }
         let examples = machine.folder().join("docs/examples");
         fs::create_dir_all(&examples).unwrap();
@@ -96,8 +94,7 @@ impl Machine {
 
     /// The answer of a new session in a database.
     fn answer_in(&self, database: &str, query: &str) -> String {
-        let row = self.server.connect_to(database).query_one(query, &[]);
-        row.unwrap_or_else(|error| panic!("{query}: {error}")).get(0)
+        self.server.connect_to(database).value(query)
     }
 
     fn answer(&self, query: &str) -> String {
@@ -195,8 +192,7 @@ fn after_a_failure_of_make_nothing_changes() {
 fn a_list_on_the_command_line_is_left_alone() {
     let machine = Machine::new(Build::Release, &[]);
     let start = |list: &str| {
-        let restart = format!("pg_ctl restart --silent -o '-c shared_preload_libraries={list}'");
-        assert!(machine.paste(&restart).0);
+        assert!(machine.paste(&format!("pg_ctl restart --silent -o '-c shared_preload_libraries={list}'")).0);
     };
     start("auto_explain");
     let before = machine.state();
@@ -213,8 +209,7 @@ fn a_list_on_the_command_line_is_left_alone() {
 fn a_standby_only_preloads_the_library() {
     let primary = Machine::new(Build::Release, &[]);
     let standby = Machine::of(primary.server.standby("two"));
-    let database = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = 'mydb')";
-    standby.server.wait_until(database);
+    standby.server.wait_until("SELECT EXISTS (SELECT FROM pg_database WHERE datname = 'mydb')");
     let block = block_of_the_readme();
     let (lines, last) = block.rsplit_once(" &&\n").unwrap();
     assert!(lines.contains("restart") && last.contains("idgen_status"), "{block}");
@@ -247,11 +242,9 @@ fn nothing_of_the_owner_of_the_database_is_called() {
         FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY ('{quote_ident, quote_literal,
             set_config, current_setting, pg_is_in_recovery, substr, starts_with, regexp_split_to_array,
             current_database, pg_get_userbyid, texteq, nameeqtext}')";
-    let rows = mallory.query(functions, &[]).unwrap();
-    assert!(rows.len() >= 12, "{}", rows.len());
-    for row in rows {
-        mallory.run(row.get(0));
-    }
+    let functions = mallory.column::<String>(functions);
+    assert!(functions.len() >= 12, "{}", functions.len());
+    functions.iter().for_each(|create| mallory.run(create));
     let operator = "CREATE OPERATOR trap.= (FUNCTION = trap.texteq, LEFTARG = text, RIGHTARG = text);
         CREATE SCHEMA idgen; ALTER DATABASE mydb SET search_path = trap, pg_catalog";
     mallory.run(operator);
@@ -259,10 +252,8 @@ fn nothing_of_the_owner_of_the_database_is_called() {
     let before = machine.state();
     let refused = |schema: &str| {
         let (done, said) = machine.paste(&block_of_the_readme());
-        assert!(
-            !done && said.contains(&format!("may change schema {schema}, or the extension in it")),
-            "{said}"
-        );
+        let why = format!("may change schema {schema}, or the extension in it");
+        assert!(!done && said.contains(&why), "{said}");
         assert_eq!(machine.restarts(), 0);
     };
     refused("idgen");

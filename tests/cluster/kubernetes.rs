@@ -9,8 +9,11 @@ use std::time::Duration;
 use postgres::Client;
 use yaml_rust2::{Yaml, YamlLoader};
 
-use crate::clients::{Clients, Ledger};
-use crate::process::{command, feed, house, library, major_version, run, said_by_pg_config, skipped, top};
+use crate::clients::{Clients, Ledger, ids};
+use crate::process::{
+    command, feed, library, major_version, output_of_run, run, said_by_pg_config, servers_folder, skipped,
+    top,
+};
 use crate::server::{Build, Server, Sql};
 use crate::upgrades::{Moving, catalog, difference};
 
@@ -32,21 +35,27 @@ fn has_folders() -> bool {
     has
 }
 
+/// The files of today's version.
+const EVERYTHING: &str = "idgen.control idgen--*.sql idgen--*.control";
+
 /// A folder with the content of the extension's image.
 struct Image(PathBuf);
 
 impl Image {
     /// The image of today's version.
     fn of_today(name: &str) -> Image {
-        let image = Image(house().join(format!("{name}-{}", std::process::id())));
-        image.fill("idgen.control idgen--*.sql idgen--*.control");
+        Image::with(name, EVERYTHING)
+    }
+
+    fn with(name: &str, scripts: &str) -> Image {
+        let image = Image(servers_folder().join(format!("{name}-{}", std::process::id())));
+        image.fill(scripts);
         image
     }
 
     /// The image of the first version, as far as SQL is concerned.
     fn of_the_first(name: &str) -> Image {
-        let image = Image(house().join(format!("{name}-{}", std::process::id())));
-        image.fill("idgen--0.1.0.sql");
+        let image = Image::with(name, "idgen--0.1.0.sql");
         let mut tee = command("tee");
         tee.arg(image.0.join("share/extension/idgen.control"));
         tee.stdin(Stdio::piped()).stdout(Stdio::null());
@@ -92,9 +101,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        let mut remove = command("rm");
-        remove.arg("-rf").arg(&self.0);
-        let _ = remove.output();
+        let _ = command("rm").arg("-rf").arg(&self.0).output();
     }
 }
 
@@ -118,8 +125,7 @@ fn set_up(server: &Server, version: &str) {
     let extension = &database["extensions"][0];
     let (name, schema) = (text(&extension["name"]), text(&extension["schema"]));
     operator.run("SET search_path TO \"$user\", public");
-    let create = format!("CREATE EXTENSION \"{name}\" VERSION \"{version}\" SCHEMA \"{schema}\"");
-    operator.run(&create);
+    operator.run(&format!("CREATE EXTENSION \"{name}\" VERSION \"{version}\" SCHEMA \"{schema}\""));
 }
 
 fn version() -> String {
@@ -129,9 +135,7 @@ fn version() -> String {
 /// The files named like the library that a session has mapped.
 fn loaded(client: &mut Client) -> Vec<String> {
     let pid: i32 = client.value("SELECT pg_backend_pid()");
-    let mut cat = command("cat");
-    cat.arg(format!("/proc/{pid}/maps"));
-    let maps = String::from_utf8(run(cat).stdout).unwrap();
+    let maps = output_of_run(command("cat").arg(format!("/proc/{pid}/maps")));
     let files = maps.lines().filter_map(|line| Some(line.split_at(line.find('/')?).1.to_owned()));
     let mut files: Vec<_> = files.filter(|file| file.ends_with("idgen.so")).collect();
     files.dedup();
@@ -150,35 +154,30 @@ fn a_folder_of_its_own_is_enough() {
     let server = image.start();
     set_up(&server, &version());
     let mut client = server.connect_to("app");
-    let found = "SELECT count(*) FROM pg_available_extension_versions WHERE name = 'idgen' AND version = $1";
-    assert_eq!(client.query_one(found, &[&version()]).unwrap().get::<_, i64>(0), 1);
+    let found = "SELECT count(*) FROM pg_available_extension_versions WHERE name = 'idgen' AND version =";
+    let found = format!("{found} '{}'", version());
+    assert_eq!(client.value::<i64>(&found), 1);
     client.run("SET extension_control_path = '$system'");
-    assert_eq!(
-        client.query_one(found, &[&version()]).unwrap().get::<_, i64>(0),
-        0,
-        "the server's own folder has it"
-    );
+    assert_eq!(client.value::<i64>(&found), 0, "the server's own folder has it");
     client.run("RESET extension_control_path");
     assert_eq!(loaded(&mut client), [image.0.join("lib/idgen.so").display().to_string()]);
 
     // The objects are the same as after an installation. PostgreSQL searched the library for each function when it was
     // created.
-    let installed = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let installed = Server::start_preloaded();
     set_up(&installed, &version());
     assert_eq!(difference(&catalog(&mut client), &catalog(&mut installed.connect_to("app"))), [""; 0]);
     client.run("SELECT snowflake_next_id_js(5), snowflake_advance(5, 0), snowflake_safe_horizon(), d.*
              FROM snowflake_next_ids(5, 3) AS id, snowflake_decode(id) AS d;
              SELECT * FROM idgen_shard_stats, idgen_refusals, idgen_dependents, snowflake_layouts, idgen_columns");
-    let warning = "SELECT coalesce(warning, 'none') FROM idgen_status";
-    assert_eq!(client.column::<String>(warning), ["none"]);
+    assert_eq!(client.column::<String>("SELECT coalesce(warning, 'none') FROM idgen_status"), ["none"]);
     let files = "SELECT DISTINCT convert_from(probin::text::bytea, 'UTF8') FROM pg_proc WHERE prosrc LIKE '%\\_wrapper'";
     assert_eq!(client.column::<String>(files), ["idgen"], "no folder is in a catalog");
 
     // The owner of the database, and the owner of another one.
     client.run("SET ROLE app; CREATE SCHEMA own; SET search_path = own, idgen");
     client.run("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), name text)");
-    let insert = "INSERT INTO users (name) VALUES ('Ada') RETURNING shard_of(id)";
-    assert_eq!(client.value::<i32>(insert), 5);
+    assert_eq!(client.value::<i32>("INSERT INTO users (name) VALUES ('Ada') RETURNING shard_of(id)"), 5);
     let beyond = client.error("SELECT snowflake_next_id(1024)");
     assert!(beyond.message().contains("may not mint"), "{beyond}");
     server.run("CREATE DATABASE owned OWNER app");
@@ -232,25 +231,21 @@ fn a_newer_image_is_rolled_out() {
     let server = image.start();
     set_up(&server, "0.1.0");
     let update = format!("ALTER EXTENSION \"idgen\" UPDATE TO \"{}\"", version());
-    let refused = server.connect_to("app").batch_execute(&update).unwrap_err();
-    assert_eq!(refused.code().map(|code| code.code()), Some("22023"), "{refused}");
+    assert_eq!(server.connect_to("app").code(&update), "22023");
     let standby = server.standby("twin");
     let hosts = format!("{},{}", server.host(), standby.host());
     let target = format!("host={hosts} user=postgres dbname=app target_session_attrs=read-write");
     let mut ledger = Ledger::default();
-    let clients = Clients::start_at(4, target, |client, _| {
-        Ok(vec![client.query_one("SELECT snowflake_next_id(5)", &[])?.get(0)])
-    });
+    let clients = Clients::start_at(4, target, |client, _| ids(client, "SELECT snowflake_next_id(5)"));
     clients.wait_for_ids(500);
 
-    let everything = "idgen.control idgen--*.sql idgen--*.control";
     standby.stop("fast");
-    of_standby.fill(everything);
+    of_standby.fill(EVERYTHING);
     of_standby.configure(&standby);
     standby.up();
     clients.wait_for_ids(500);
     server.stop("fast");
-    image.fill(everything);
+    image.fill(EVERYTHING);
     standby.promote();
     clients.wait_for_ids(500);
     server.follow(&standby, "twin");
@@ -288,7 +283,7 @@ fn data_moves_between_folders() {
     moving.go_on(&new);
     drop(new);
 
-    let installed = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let installed = Server::start_preloaded();
     installed.run("CREATE EXTENSION idgen VERSION '0.1.0'");
     let moving = Moving::from(installed);
     moving.go_on_by_dump(&image.start());

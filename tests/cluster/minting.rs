@@ -1,12 +1,13 @@
 //! Promises 1 and 2 while many backends mint at once.
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::thread;
 
 use postgres::Client;
 
 use crate::clients::Ledger;
-use crate::moment::within_seconds;
+use crate::moment::is_reached;
 use crate::server::{Server, Sql};
 
 const CLIENTS: usize = 8;
@@ -52,32 +53,31 @@ fn assert_kept(clients: &[Vec<i64>]) {
     clients.iter().for_each(|ids| ledger.add(ids));
 }
 
+/// Eight clients mint by this expression, for each of these shards in turn.
+fn eight_clients(expression: &str, shards: Range<i64>) {
+    let server = Server::start(&[]);
+    let clients = (0..CLIENTS).map(|_| server.connect()).collect();
+    let ids = at_once(clients, |_, mut client| mint(&mut client, expression, IDS));
+    for ids in &ids {
+        assert_eq!(ids.len(), IDS);
+        assert!(ids.iter().all(|id| shards.contains(&shard_of(*id))));
+        for shard in shards.clone() {
+            assert!(ids.iter().filter(|id| shard_of(**id) == shard).count() > 1000, "shard {shard}");
+        }
+    }
+    assert_kept(&ids);
+}
+
 /// Promise 1: concurrent backends. Promise 2: each backend's ids increase.
 #[test]
 fn eight_clients_on_one_shard() {
-    let server = Server::start(&[]);
-    let clients = (0..CLIENTS).map(|_| server.connect()).collect();
-    let ids = at_once(clients, |_, mut client| mint(&mut client, "snowflake_next_id(5)", IDS));
-    for ids in &ids {
-        assert_eq!(ids.len(), IDS);
-        assert!(ids.iter().all(|id| shard_of(*id) == 5));
-    }
-    assert_kept(&ids);
+    eight_clients("snowflake_next_id(5)", 5..6);
 }
 
 /// Promises 1 and 2 over 64 shards, which every client visits in turn.
 #[test]
 fn eight_clients_on_64_shards() {
-    let server = Server::start(&[]);
-    let clients = (0..CLIENTS).map(|_| server.connect()).collect();
-    let ids = at_once(clients, |_, mut client| mint(&mut client, "snowflake_next_id(i % 64)", IDS));
-    for ids in &ids {
-        for shard in 0..64 {
-            assert!(ids.iter().filter(|id| shard_of(**id) == shard).count() > 1000);
-        }
-        assert_eq!(ids.len(), IDS);
-    }
-    assert_kept(&ids);
+    eight_clients("snowflake_next_id(i % 64)", 0..64);
 }
 
 /// Promise 1: databases share the shards of their cluster. Batches and single calls mix.
@@ -128,8 +128,7 @@ fn shared_memory_is_as_large_as_the_pages_say() {
     let sizes = |max_connections: u32| {
         let server = Server::start(&[&format!("max_connections = {max_connections}")]);
         let query = "SELECT size FROM pg_shmem_allocations WHERE name LIKE 'idgen%' ORDER BY name";
-        let rows = server.connect().query(query, &[]).unwrap();
-        rows.iter().map(|row| row.get(0)).collect::<Vec<i64>>()
+        server.connect().column::<i64>(query)
     };
     let (few, many) = (sizes(10), sizes(510));
     assert_eq!((few[0], many[0]), (SHARED_MEMORY, SHARED_MEMORY));
@@ -143,15 +142,9 @@ fn a_backend_is_killed_while_minting() {
     let server = Server::start(&[]);
     let mut ids: Vec<Vec<i64>> = Vec::new();
     for _ in 0..3 {
-        let pids: Vec<_> = (0..4)
-            .map(|_| {
-                let mut client = server.reconnect();
-                let pid: i32 = client.value("SELECT pg_backend_pid()");
-                (pid, client)
-            })
-            .collect();
-        let victim = pids[0].0;
-        let minters = at_once(pids.into_iter().map(|(_, client)| client).collect(), |number, mut client| {
+        let mut clients: Vec<_> = (0..4).map(|_| server.reconnect()).collect();
+        let victim = clients[0].value("SELECT pg_backend_pid()");
+        let minters = at_once(clients, |number, mut client| {
             let mut ids = Vec::new();
             let statement = client.prepare("SELECT snowflake_next_id(5)").unwrap();
             loop {
@@ -185,14 +178,13 @@ fn timers_go_off_in_calls() {
     let minter = thread::spawn(move || {
         let mut last = 0;
         for _ in 0..20 {
-            let row = client.query_one(query, &[]).unwrap();
-            let (count, least, greatest): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
+            let (count, least, greatest): (i64, i64, i64) = client.row(query);
             assert_eq!(count, 300_000);
             assert!(least > last, "{least} after {last}");
             last = greatest;
         }
     });
-    if within_seconds(300, || minter.is_finished().then_some(())).is_none() {
+    if !is_reached(300, || minter.is_finished()) {
         // A session that waits for its own lock answers to nothing else.
         server.signal("KILL", pid);
     }
@@ -211,15 +203,8 @@ fn parallel_workers_mint() {
     );
     let query = "SELECT count(*), count(DISTINCT id) FROM
                  (SELECT snowflake_next_id(n % 2) AS id, n FROM t OFFSET 0) AS minted WHERE id > 0";
-    let plan: Vec<String> = client
-        .query(&format!("EXPLAIN (ANALYZE, TIMING off, VERBOSE) {query}"), &[])
-        .unwrap()
-        .iter()
-        .map(|row| row.get(0))
-        .collect();
-    let plan = plan.join("\n");
+    let plan = client.column::<String>(&format!("EXPLAIN (ANALYZE, TIMING off, VERBOSE) {query}")).join("\n");
     assert!(plan.contains("Workers Launched: 3"), "{plan}");
     assert!(plan.contains("Worker 0:") || plan.contains("Worker 1:"), "{plan}");
-    let row = client.query_one(query, &[]).unwrap();
-    assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (300_000, 300_000));
+    assert_eq!(client.row::<(i64, i64)>(query), (300_000, 300_000));
 }

@@ -22,6 +22,11 @@ pub fn within_seconds<T>(seconds: u64, mut find: impl FnMut() -> Option<T>) -> O
         if found.is_some() || begun.elapsed() > Duration::from_secs(seconds) {
             return found;
         }
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep((begun.elapsed() / 10).clamp(Duration::from_millis(2), Duration::from_millis(100)));
     }
+}
+
+/// Whether a condition is true within this many seconds.
+pub fn is_reached(seconds: u64, mut condition: impl FnMut() -> bool) -> bool {
+    within_seconds(seconds, || condition().then_some(())).is_some()
 }

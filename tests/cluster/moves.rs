@@ -2,16 +2,19 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postgres::{Client, NoTls};
 
-use crate::process::{client_program, example, house, release_bin, run, skipped, test_library};
+use crate::moment::is_reached;
+use crate::process::{
+    client_program, example, output_of_run, release_bin, run, servers_folder, skipped, test_library,
+    write_program,
+};
 use crate::server::{Server, Sql};
 use crate::shards::{
     Diary, GONE, Load, MINT, TABLES, assert_rows, assert_unique_and_in_order, longest_outage, refusal,
@@ -36,9 +39,11 @@ pub fn the_move(source: &Server, target: &Server) -> Command {
     move_with(&[], source, target)
 }
 
-/// The output of a move that succeeds.
-fn printed(script: Command) -> String {
-    String::from_utf8_lossy(&run(script).stdout).into_owned()
+/// The move of insta5 with one option, and with a shard that may not be its own.
+fn move_as(option: &str, source: &Server, target: &Server, shard: &str) -> Command {
+    let mut script = client_program(example("move-shard.sh"));
+    script.args([option, &source.target("postgres"), &target.target("postgres"), "insta5", shard]);
+    script
 }
 
 /// A part of the call that restores the copy on the target, for [`Meddler::at`].
@@ -50,7 +55,7 @@ pub struct Meddler(PathBuf);
 
 impl Meddler {
     pub fn new() -> Meddler {
-        let dir = house().join(format!("meddler-{:x}", fastrand::u64(..)));
+        let dir = servers_folder().join(format!("meddler-{:x}", fastrand::u64(..)));
         fs::create_dir(&dir).unwrap();
         let program = r#"#!/bin/bash
 input=''
@@ -67,8 +72,7 @@ code=$?
 [ "$meddle" != after ] || eval "$ACTION"
 exit $code
 "#;
-        fs::write(dir.join("psql"), program).unwrap();
-        fs::set_permissions(dir.join("psql"), fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&dir.join("psql"), program);
         Meddler(dir)
     }
 
@@ -77,6 +81,7 @@ exit $code
         let mut bash = client_program("bash");
         let path = format!("{}:{}:{}", self.0.display(), release_bin(), std::env::var("PATH").unwrap());
         bash.args(["-c", r#"TOOL=$$ exec "$0" "$@""#]).arg(script.get_program()).args(script.get_args());
+        bash.envs(script.get_envs().filter_map(|(name, value)| Some((name, value?))));
         bash.env("PATH", path).env("REAL_BIN", release_bin());
         bash.env("WHEN", when).env("AT", at).env("ACTION", action);
         bash
@@ -94,6 +99,27 @@ exit $code
             format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), go_on.display());
         (begin, go_on, action)
     }
+
+    /// Does something while this move pauses at that place, and returns what `run` gives of the move.
+    fn during<T: Send + 'static>(
+        &self,
+        script: &Command,
+        (when, at): (&str, &str),
+        run: impl FnOnce(Command) -> T + Send + 'static,
+        act: impl FnOnce(),
+    ) -> T {
+        let (begin, go_on, action) = self.pause();
+        let paused = self.at(script, when, at, &action);
+        let script = thread::spawn(move || run(paused));
+        is_reached(600, || begin.exists() || script.is_finished());
+        assert!(begin.exists(), "the move does not come to {at}");
+        act();
+        fs::write(&go_on, "").unwrap();
+        let said = script.join().unwrap();
+        fs::remove_file(begin).unwrap();
+        fs::remove_file(go_on).unwrap();
+        said
+    }
 }
 
 impl Drop for Meddler {
@@ -109,26 +135,21 @@ pub fn run_until_killed(mut script: Command) {
 }
 
 /// A source with the schema of shard 5, and a target that may not mint for that shard.
-fn two_servers() -> (Server, Server) {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+pub fn two_servers() -> (Server, Server) {
+    let (source, target) = two_empty_servers();
     source.run(TABLES);
+    (source, target)
+}
+
+fn two_empty_servers() -> (Server, Server) {
+    let [source, target] =
+        ["1-9", "10-19"].map(|list| Server::start(&[&format!("idgen.allowed_shards = '{list}'")]));
     (source, target)
 }
 
 /// Does something while a move has closed the schema. The move then ends.
 fn meanwhile_closed(source: &Server, target: &Server, act: impl FnOnce()) {
-    let meddler = Meddler::new();
-    let (begin, go_on, action) = meddler.pause();
-    let script = meddler.at(&the_move(source, target), "after", "LOCK TABLE ONLY", &action);
-    let first = thread::spawn(move || run(script));
-    while !begin.exists() {
-        assert!(!first.is_finished(), "{:?}", first.join());
-        thread::sleep(Duration::from_millis(10));
-    }
-    act();
-    fs::write(go_on, "").unwrap();
-    first.join().unwrap();
+    Meddler::new().during(&the_move(source, target), ("after", "LOCK TABLE ONLY"), run, act);
 }
 
 /// The schemas of the move, and the list of the server.
@@ -166,8 +187,7 @@ fn a_shard_moves_under_load() {
         // before the shard is withdrawn.
         let mut client = source.connect();
         let mut transaction = client.transaction().unwrap();
-        let user = "INSERT INTO insta5.users (client) VALUES (1) RETURNING id";
-        let row: i64 = transaction.value(user);
+        let row: i64 = transaction.value("INSERT INTO insta5.users (client) VALUES (1) RETURNING id");
         slow.rows.push(row);
         slow.ids.push((row, true));
         thread::scope(|scope| {
@@ -196,29 +216,24 @@ fn a_shard_moves_under_load() {
     let next = ids().filter(|(_, first)| !first).min().unwrap().0;
     assert!(last < next, "{last} of the source, {next} of the target");
 
-    let (mut old, mut new) = (source.connect(), target.connect());
-    assert_eq!(old.code("SELECT snowflake_next_id(5)"), "55000");
-    old.query_one("SELECT snowflake_next_id(6)", &[]).unwrap();
-    new.query_one("SELECT snowflake_next_id(5)", &[]).unwrap();
-    let show = |client: &mut Client| -> String { client.value("SHOW idgen.allowed_shards") };
-    assert_eq!((show(&mut old).as_str(), show(&mut new).as_str()), ("0-4,6-8191", "5,100-199"));
-    old.run("DROP SCHEMA insta5_moved CASCADE");
+    assert_eq!(source.code("SELECT snowflake_next_id(5)"), "55000");
+    source.run("SELECT snowflake_next_id(6)");
+    target.run("SELECT snowflake_next_id(5)");
+    assert_eq!((place(&source).1.as_str(), place(&target).1.as_str()), ("0-4,6-8191", "5,100-199"));
+    source.run("DROP SCHEMA insta5_moved CASCADE");
 
     // And back again: the numbers continue.
     let greatest = ids().max().unwrap().0;
     run(the_move(&target, &source));
-    let id: i64 = old.value("INSERT INTO insta5.users DEFAULT VALUES RETURNING id");
-    assert!(id > greatest);
-    assert_eq!(show(&mut source.connect()), "0-8191");
+    assert!(source.value::<i64>("INSERT INTO insta5.users DEFAULT VALUES RETURNING id") > greatest);
+    assert_eq!(place(&source).1, "0-8191");
 }
 
 /// A move that fails is undone: the source has the shard, its rows and its clients as before.
 #[test]
 fn a_move_that_fails_is_undone() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '100-199'"]);
+    let (source, target) = two_servers();
     let mut client = source.connect();
-    client.run(TABLES);
     // The target takes no row, which shows only when they are restored.
     let function = "CREATE FUNCTION public.accepted() RETURNS boolean LANGUAGE sql AS 'SELECT ";
     client.run(&format!(
@@ -232,21 +247,16 @@ fn a_move_that_fails_is_undone() {
     });
     assert_unique_and_in_order(&diaries);
     assert_rows(&source, &diaries);
-    let mut other = target.connect();
-    assert_eq!(other.code("SELECT snowflake_next_id(5)"), "55000");
-    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'insta5%'";
-    assert_eq!(other.value::<i64>(schemas), 0);
-    assert_eq!(client.value::<String>("SHOW idgen.allowed_shards"), "1-9");
+    assert_eq!(target.code("SELECT snowflake_next_id(5)"), "55000");
+    assert_eq!((place(&source).1, place(&target).0), ("1-9".into(), String::new()));
 }
 
 /// A shard does not move while some process may still mint for it on the source with the old configuration: a
 /// session that hides its queries, a WAL sender that runs SQL, or a background worker that shows nothing.
 #[test]
 fn a_move_waits_for_whoever_may_still_mint() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '100-199'"]);
+    let (source, target) = two_servers();
     let mut keeper = source.connect();
-    keeper.run(TABLES);
     let mint = "SELECT pg_advisory_lock(1), snowflake_next_id(5)";
     let waiting = "FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
     let mut script = the_move(&source, &target);
@@ -265,25 +275,14 @@ fn a_move_waits_for_whoever_may_still_mint() {
     // Commands that begin after that check, and before the shard is withdrawn.
     let meddler = Meddler::new();
     let waits = |keeper: &mut Client, who: &str, start: &mut dyn FnMut()| {
-        let (begin, begun, action) = meddler.pause();
-        let mut script = meddler.at(&the_move(&source, &target), "before", "LOCK TABLE ONLY", &action);
+        let mut script = the_move(&source, &target);
         script.env("COMMAND_TIMEOUT", "1");
-        let run = thread::spawn(move || refusal(script));
-        while !begin.exists() {
-            assert!(!run.is_finished(), "{who}: {}", run.join().unwrap());
-            thread::sleep(Duration::from_millis(10));
-        }
-        start();
-        source.wait_until(&format!("SELECT count(*) = 1 {waiting}"));
-        fs::write(&begun, "").unwrap();
-        let said = run.join().unwrap();
-        assert!(
-            said.contains("before the shard was withdrawn are still running")
-                && said.contains("undone: the source has"),
-            "{who}: {said}"
-        );
-        fs::remove_file(begin).unwrap();
-        fs::remove_file(begun).unwrap();
+        let said = meddler.during(&script, ("before", "LOCK TABLE ONLY"), refusal, || {
+            start();
+            source.wait_until(&format!("SELECT count(*) = 1 {waiting}"));
+        });
+        let reasons = ["before the shard was withdrawn are still running", "undone: the source has"];
+        assert!(reasons.iter().all(|reason| said.contains(reason)), "{who}: {said}");
         keeper.run("SELECT pg_advisory_unlock(1)");
         source.wait_until("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'");
         keeper.run("SELECT pg_advisory_lock(1)");
@@ -314,15 +313,16 @@ fn a_move_waits_for_whoever_may_still_mint() {
 
     // A command in a database without the extension mints nothing, and idle sessions do not matter.
     keeper.run("CREATE DATABASE elsewhere");
-    let mut elsewhere = source.connect_to("elsewhere");
-    let canceller = elsewhere.cancel_token();
-    let asleep = thread::spawn(move || elsewhere.batch_execute("SELECT pg_sleep(600)"));
-    source.wait_until(
-        "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)' AND state = 'active'
-                       AND pid <> pg_backend_pid()",
-    );
     let _idle = source.connect();
-    run(the_move(&source, &target));
+    beside_a_sleeper(source.connect_to("elsewhere"), &source, &target);
+}
+
+/// Moves the shard while a command runs in another session.
+fn beside_a_sleeper(mut session: Client, source: &Server, target: &Server) {
+    let canceller = session.cancel_token();
+    let asleep = thread::spawn(move || session.batch_execute("SELECT pg_sleep(600)"));
+    source.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+    run(the_move(source, target));
     canceller.cancel_query(NoTls).unwrap();
     asleep.join().unwrap().unwrap_err();
 }
@@ -399,12 +399,9 @@ fn a_move_is_checked_first() {
     client.run("SET application_name = 'coffee break'; BEGIN; TABLE insta5.users");
     let mut script = the_move(&source, &target);
     script.env("CLOSE_TIMEOUT", "2");
-    let said = refusal(script);
     let pid: i32 = client.value("SELECT pg_backend_pid()");
-    let blocker = format!(
-        "Transactions in its tables: pid {pid} (coffee break, idle in transaction, in its transaction"
-    );
-    assert!(said.contains(&blocker), "{said}");
+    let blocker = "(coffee break, idle in transaction, in its transaction";
+    refused(script, &[&format!("Transactions in its tables: pid {pid} {blocker}")]);
     client.run("COMMIT");
 
     // The ids would have to wait for this clock for longer than clients would.
@@ -427,13 +424,11 @@ fn a_move_is_checked_first() {
     source.set("idgen.allowed_shards", "3-5, 7");
     let name = r#"Insta's "5" $1"#;
     client.run(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#);
-    assert!(printed(move_shard(&source, &target, name, "5")).contains("publications are not moved: news"));
-    let mut new = target.connect();
-    let shards = "SELECT DISTINCT shard FROM idgen_columns WHERE schema = $1";
-    assert_eq!(new.query_one(shards, &[&name]).unwrap().get::<_, i32>(0), 5);
-    let show = "SHOW idgen.allowed_shards";
-    assert_eq!(source.value::<String>(show), "3-4,7");
-    assert_eq!(target.value::<String>(show), "1-5");
+    let said = output_of_run(move_shard(&source, &target, name, "5"));
+    assert!(said.contains("publications are not moved: news"), "{said}");
+    let shards = format!("SELECT DISTINCT shard FROM idgen_columns WHERE schema = $${name}$$");
+    assert_eq!(target.value::<i32>(&shards), 5);
+    assert_eq!((place(&source).1.as_str(), place(&target).1.as_str()), ("3-4,7", "1-5"));
 }
 
 /// A move that is killed after any step can be undone or finished: until the target may mint, the source has
@@ -441,12 +436,8 @@ fn a_move_is_checked_first() {
 /// what to do.
 #[test]
 fn a_move_that_is_killed_is_undone_or_finished() {
-    let servers = [
-        Server::start(&["idgen.allowed_shards = '1-9'"]),
-        Server::start(&["idgen.allowed_shards = '10-19'"]),
-    ];
-    let (mut source, mut target) = (&servers[0], &servers[1]);
-    source.run(TABLES);
+    let (one, two) = two_servers();
+    let (mut source, mut target) = (&one, &two);
     let meddler = Meddler::new();
     let steps = [
         ("after", "LOCK TABLE ONLY", true),
@@ -498,10 +489,8 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     let script = the_move(&source, &target);
     meddler.kills(&script, "before", COPYING);
     target.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
-    assert!(
-        printed(move_with(&["--undo"], &source, &target))
-            .contains("still at work for this move on the target")
-    );
+    let said = output_of_run(move_with(&["--undo"], &source, &target));
+    assert!(said.contains("still at work for this move on the target"), "{said}");
     holder.run("ROLLBACK");
     assert_eq!(state(&source, &target), before);
     run(the_move(&source, &target));
@@ -514,10 +503,9 @@ fn a_move_to_a_server_that_dies_is_undone() {
     let (source, target) = two_servers();
     let before = (place(&source), rows(&source));
     let meddler = Meddler::new();
-    // The line of the postmaster in its file is the first.
-    let postmaster: String = target.value("SELECT split_part(pg_read_file('postmaster.pid'), E'\n', 1)");
     let script = the_move(&source, &target);
-    let said = refusal(meddler.at(&script, "before", COPYING, &format!("kill -9 {postmaster}; sleep 1")));
+    let kill = format!("kill -9 {}; sleep 1", target.postmaster());
+    let said = refusal(meddler.at(&script, "before", COPYING, &kill));
     let (undone, left) =
         (said.find("undone: the source has the shard"), said.find("still to be done on the target"));
     assert!(undone.is_some() && undone < left, "{said}");
@@ -526,10 +514,8 @@ fn a_move_to_a_server_that_dies_is_undone() {
 
     meddler.kills(&script, "after", "LOCK TABLE ONLY");
     target.stop("fast");
-    assert!(
-        printed(move_with(&["--undo"], &source, &target))
-            .contains("DROP SCHEMA IF EXISTS \"insta5_moving\" CASCADE;")
-    );
+    let said = output_of_run(move_with(&["--undo"], &source, &target));
+    assert!(said.contains("DROP SCHEMA IF EXISTS \"insta5_moving\" CASCADE;"), "{said}");
     assert_eq!((place(&source), rows(&source)), before);
     target.up();
     run(the_move(&source, &target));
@@ -545,10 +531,8 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     let check = |options: &[&str], why: &str| {
         refused_first(move_with(options, &source, &target), &[why]);
     };
-    check(
-        &[],
-        "the source has standbys that were not named. Name each with --source-standby: old at the same machine",
-    );
+    let unnamed = "the source has standbys that were not named. Name each with --source-standby: old at the same machine";
+    check(&[], unnamed);
     check(&["--source-standby", &old_target], "the target has standbys that were not named");
     check(&["--source-standby", &old_target, "--source-standby", &old_target], "was given twice");
     check(
@@ -599,8 +583,7 @@ fn a_program_may_set_the_lists() {
         file(&source),
         file(&target)
     );
-    fs::write(&program, text).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&program, &text);
     run(move_with(&["--set-list", program.to_str().unwrap()], &source, &target));
     assert_eq!(place(&source), ("insta5_moved".into(), "1-4,6-9".into()));
     assert_eq!(place(&target), ("insta5".into(), "5,10-19".into()));
@@ -653,25 +636,22 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     let before = rows(&source);
     let meddler = Meddler::new();
     let breaks_off = |when: &str, at: &str| meddler.kills(&the_move(&source, &target), when, at);
-    let wrong = |how: &str, source: &Server, target: &Server, shard: &str| {
-        let mut script = client_program(example("move-shard.sh"));
-        script.args([how, &source.target("postgres"), &target.target("postgres"), "insta5", shard]);
-        let output = script.output().unwrap();
-        String::from_utf8_lossy(&output.stderr).into_owned()
+    let wrong = |how: &str, source: &Server, target: &Server, shard: &str, why: &str| {
+        refused(move_as(how, source, target, shard), &[why]);
     };
     breaks_off("after", "LOCK TABLE ONLY");
-    assert!(wrong("--undo", &target, &source, "5").contains("the source has no schema insta5"));
-    assert!(wrong("--undo", &source, &target, "7").contains("mints for other shards too: 5"));
-    assert!(wrong("--finish", &source, &target, "7").contains("mints for other shards too: 5"));
+    wrong("--undo", &target, &source, "5", "the source has no schema insta5");
+    wrong("--undo", &source, &target, "7", "mints for other shards too: 5");
+    wrong("--finish", &source, &target, "7", "mints for other shards too: 5");
     run(move_with(&["--undo"], &source, &target));
     assert_eq!(rows(&source), before);
     breaks_off("after", "snowflake_advance");
     for how in ["--undo", "--finish"] {
-        assert!(wrong(how, &target, &source, "5").contains("are source and target the right way round?"));
+        wrong(how, &target, &source, "5", "are source and target the right way round?");
     }
     // A list that contains the shard twice.
     target.set("idgen.allowed_shards", "1-9, 5");
-    assert!(wrong("--undo", &source, &target, "5").contains("the target may mint for shard 5"));
+    wrong("--undo", &source, &target, "5", "the target may mint for shard 5");
     target.set("idgen.allowed_shards", "10-19");
     run(move_with(&["--undo"], &source, &target));
     assert_eq!((place(&source), rows(&source)), (("insta5".into(), "1-9".into()), before));
@@ -687,10 +667,9 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
 #[test]
 fn what_would_write_into_a_closed_schema_is_refused() {
     // The subscription below is only inspected: its worker, which finds no slot, would be a WAL sender for moments.
-    let source = Server::start(&["max_logical_replication_workers = 0", "idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    let (source, target) = two_servers();
+    source.restart_with(&["max_logical_replication_workers = 0"]);
     let mut client = source.connect();
-    client.run(TABLES);
     let check = |why: &str| {
         refused_first(the_move(&source, &target), &[why]);
     };
@@ -756,11 +735,8 @@ fn what_would_write_into_a_closed_schema_is_refused() {
 /// A move is undone after Ctrl-C, which every process of the terminal receives, and after a loss of the lock.
 #[test]
 fn a_move_that_is_interrupted_is_undone() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
-    let mut client = source.connect();
-    client.run(TABLES);
-    client.run("COMMENT ON SCHEMA insta5 IS E'of Ada\\nand others'");
+    let (source, target) = two_servers();
+    source.run("COMMENT ON SCHEMA insta5 IS E'of Ada\\nand others'");
     let comment = "SELECT obj_description('insta5'::regnamespace, 'pg_namespace')";
     let before = state(&source, &target);
     let meddler = Meddler::new();
@@ -786,10 +762,8 @@ fn a_move_that_is_interrupted_is_undone() {
             };
         }
         let said = refusal(group);
-        assert!(
-            said.contains("undone: the source has the shard") && !said.contains("NOT"),
-            "{action}: {said}"
-        );
+        let is_undone = said.contains("undone: the source has the shard") && !said.contains("NOT");
+        assert!(is_undone, "{action}: {said}");
         assert_eq!(state(&source, &target), before);
         assert_eq!(source.value::<String>(comment), "of Ada\nand others");
     }
@@ -802,9 +776,7 @@ fn a_move_that_is_interrupted_is_undone() {
         "ALTER TABLE insta5.users ALTER id DROP DEFAULT; ALTER TABLE insta5.photos ALTER id DROP DEFAULT",
     );
     meddler.kills(&the_move(&target, &source), "after", "LOCK TABLE ONLY");
-    let mut wrong = client_program(example("move-shard.sh"));
-    wrong.args(["--undo", &target.target("postgres"), &source.target("postgres"), "insta5", "7"]);
-    assert!(refusal(wrong).contains("it moves with shard 5"));
+    refused(move_as("--undo", &target, &source, "7"), &["it moves with shard 5"]);
     run(move_with(&["--undo"], &target, &source));
     assert_eq!(target.value::<String>(comment), "of Ada\nand others");
 }
@@ -827,12 +799,8 @@ fn a_move_that_is_interrupted_while_it_waits_is_undone() {
     let mut script = script.spawn().unwrap();
     let read = || fs::read_to_string(&said).unwrap();
     let mut until = |what: &dyn Fn() -> bool| {
-        let begin = Instant::now();
-        while !what() {
-            assert!(script.try_wait().unwrap().is_none(), "{}", read());
-            assert!(begin.elapsed() < Duration::from_secs(100), "{}", read());
-            thread::sleep(Duration::from_millis(10));
-        }
+        let is_reached = is_reached(100, || what() || script.try_wait().unwrap().is_some());
+        assert!(is_reached && what(), "{}", read());
     };
     until(&|| closed.exists());
     holder.run("BEGIN; LOCK TABLE pg_shdepend IN ACCESS EXCLUSIVE MODE");
@@ -841,9 +809,7 @@ fn a_move_that_is_interrupted_while_it_waits_is_undone() {
         read().contains(&format!("for the session that holds the lock on the source. It waits for pid {pid}"))
     });
     assert!(Command::new("kill").arg(script.id().to_string()).status().unwrap().success());
-    while !read().contains("undoing what was done") && script.try_wait().unwrap().is_none() {
-        thread::sleep(Duration::from_millis(10));
-    }
+    is_reached(600, || read().contains("undoing what was done") || script.try_wait().unwrap().is_some());
     holder.run("COMMIT");
     assert!(!script.wait().unwrap().success());
     assert!(read().contains("undone: the source has the shard"), "{}", read());
@@ -862,10 +828,9 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
             server.target("postgres")
         )
     };
-    let copying = COPYING;
     let action = format!("{}; exit 1", create(&source));
     refused(
-        meddler.at(&the_move(&source, &target), "before", copying, &action),
+        meddler.at(&the_move(&source, &target), "before", COPYING, &action),
         &["NOT undone: the source has a new schema insta5 beside insta5_moving"],
     );
     assert_eq!(source.code("SELECT snowflake_next_id(5)"), "55000");
@@ -885,17 +850,15 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     meddler.kills(&the_move(&source, &target), "before", &opening);
     let finish = move_with(&["--finish"], &source, &target);
     let said = refusal(meddler.at(&finish, "before", "snowflake_advance", "exit 1"));
-    assert!(
-        said.contains("NOT undone, because the target may already mint") && !said.contains("unbound"),
-        "{said}"
-    );
+    let not_undone = said.contains("NOT undone, because the target may already mint");
+    assert!(not_undone && !said.contains("unbound"), "{said}");
     run(finish);
     source.run("DROP SCHEMA insta5_moved CASCADE");
     run(the_move(&target, &source));
     target.run("DROP SCHEMA insta5_moved CASCADE");
 
     // An undo on the source broke off between the name of the schema and the list of shards.
-    meddler.kills(&the_move(&source, &target), "before", copying);
+    meddler.kills(&the_move(&source, &target), "before", COPYING);
     let undo =
         meddler.at(&move_with(&["--undo"], &source, &target), "before", "ALTER SYSTEM SET", "kill -9 $TOOL");
     run_until_killed(undo);
@@ -926,12 +889,6 @@ const EVIL: &str = "
     CREATE FUNCTION mallory.evil(bigint) RETURNS integer IMMUTABLE LANGUAGE plpgsql AS $$
     BEGIN RETURN mallory.take(); END $$;";
 
-/// A session of this role, which has connected as itself.
-fn session_of(server: &Server, role: &str) -> Client {
-    Client::connect(&server.target("postgres").replace("user=postgres", &format!("user={role}")), NoTls)
-        .unwrap()
-}
-
 fn assert_ordinary(role: &str, servers: &[&Server]) {
     for server in servers {
         let superuser = format!("SELECT rolsuper FROM pg_roles WHERE rolname = '{role}'");
@@ -941,11 +898,10 @@ fn assert_ordinary(role: &str, servers: &[&Server]) {
 
 /// Servers with the tenant mallory, who may create a schema on both.
 fn servers_with_a_tenant() -> (Server, Server) {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    let (source, target) = two_empty_servers();
     for server in [&source, &target] {
         server.run("CREATE ROLE mallory LOGIN; GRANT CREATE ON DATABASE postgres TO mallory");
-        session_of(server, "mallory").run(EVIL);
+        server.connect_as("mallory").run(EVIL);
     }
     (source, target)
 }
@@ -955,7 +911,7 @@ fn servers_with_a_tenant() -> (Server, Server) {
 #[test]
 fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
     let (source, target) = servers_with_a_tenant();
-    let mut mallory = session_of(&source, "mallory");
+    let mut mallory = source.connect_as("mallory");
     mallory.run(TABLES);
     mallory.run("CREATE DOMAIN insta5.evil AS text CHECK (VALUE <> 'no' AND mallory.take() = 1);
              CREATE TABLE insta5.evils (
@@ -980,26 +936,19 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
 
     for (connection, why) in [
         (target.target("postgres"), "must not connect as a superuser"),
-        (
-            source.target("postgres").replace("user=postgres", "user=mallory"),
-            "the same database as the target",
-        ),
+        (source.target_as("mallory"), "the same database as the target"),
     ] {
         let said = refusal(move_with(&["--target-owner", &connection], &source, &target));
         assert!(said.contains(why) && !said.contains("rehearsing"), "{said}");
     }
-    let owner = target.target("postgres").replace("user=postgres", "user=mallory");
+    let owner = target.target_as("mallory");
     run(move_with(&["--target-owner", &owner], &source, &target));
     assert_ordinary("mallory", &[&source, &target]);
     // Not read as a superuser, who would run what is in the indexes.
-    let read = "SELECT count(*) FROM insta5.photos";
-    let there = session_of(&target, "mallory").query_one(read, &[]).unwrap();
-    let here = mallory.query_one(&read.replace("insta5", "insta5_moved"), &[]).unwrap();
-    assert_eq!((here.get::<_, i64>(0), there.get::<_, i64>(0)), (10000, 10000));
-    assert_eq!(
-        target.value::<String>("SELECT tableowner::text FROM pg_tables WHERE tablename = 'users'"),
-        "mallory"
-    );
+    assert_eq!(target.connect_as("mallory").value::<i64>("SELECT count(*) FROM insta5.photos"), 10000);
+    assert_eq!(mallory.value::<i64>("SELECT count(*) FROM insta5_moved.photos"), 10000);
+    let owner = "SELECT tableowner::text FROM pg_tables WHERE tablename = 'users'";
+    assert_eq!(target.value::<String>(owner), "mallory");
     target.value::<i64>("SELECT snowflake_next_id(5)");
 }
 
@@ -1011,7 +960,7 @@ fn a_superuser_restores_nothing_of_strangers() {
     let mut client = source.connect();
     client.run(TABLES);
     client.run("GRANT CREATE, USAGE ON SCHEMA insta5 TO mallory; GRANT ALL ON ALL TABLES IN SCHEMA insta5 TO mallory");
-    let mut mallory = session_of(&source, "mallory");
+    let mut mallory = source.connect_as("mallory");
     let check = |why: &str| {
         let said = refusal(the_move(&source, &target));
         assert!(said.contains(why) && !said.contains("rehearsing"), "{said}");
@@ -1057,7 +1006,7 @@ fn a_superuser_restores_nothing_of_strangers() {
         .run("CREATE TABLE insta5.t (n integer CHECK (shared.accepted(n))); INSERT INTO insta5.t VALUES (1)");
     target.run("GRANT ALL ON SCHEMA shared TO mallory");
     check("schema shared, in which mallory may create objects");
-    let mut there = session_of(&target, "mallory");
+    let mut there = target.connect_as("mallory");
     there.run("CREATE FUNCTION shared.accepted(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'");
     target.run("REVOKE CREATE ON SCHEMA shared FROM mallory");
     check("shared.accepted of mallory");
@@ -1068,7 +1017,7 @@ fn a_superuser_restores_nothing_of_strangers() {
     let plant = format!(
         "PGOPTIONS='' $REAL_BIN/psql -X -q -d '{}' -c 'CREATE TABLE insta5_moving.t2 (n integer CHECK (mallory.take() = 1))' \
          -c 'INSERT INTO insta5_moving.t2 VALUES (1)'",
-        source.target("postgres").replace("user=postgres", "user=mallory")
+        source.target_as("mallory")
     );
     refused(
         meddler.at(&the_move(&source, &target), "after", "LOCK TABLE ONLY", &plant),
@@ -1107,13 +1056,7 @@ fn names_are_data() {
         client.run(&format!("CREATE DATABASE \"{database}\""));
     }
     // Commands in this database do not matter, because it has no idgen.
-    let mut elsewhere = source.connect_to("'host=/nowhere dbname=postgres'");
-    let canceller = elsewhere.cancel_token();
-    let asleep = thread::spawn(move || elsewhere.batch_execute("SELECT pg_sleep(600)"));
-    source.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
-    run(the_move(&source, &target));
-    canceller.cancel_query(NoTls).unwrap();
-    asleep.join().unwrap().unwrap_err();
+    beside_a_sleeper(source.connect_to("'host=/nowhere dbname=postgres'"), &source, &target);
     assert!(!std::path::Path::new(&file).exists(), "a shell command was run");
     assert_ordinary("mallory", &[&source, &target]);
     assert_eq!(target.value::<i64>("SELECT count(*) FROM insta5.\"t\n\t'\"\"\\\""), 2);
@@ -1157,8 +1100,7 @@ fn an_undo_succeeds_only_if_everything_is_undone() {
 
     let option = ["--source-standby", &standby.target("postgres")];
     let meddler = Meddler::new();
-    let copying = COPYING;
-    meddler.kills(&move_with(&option, &source, &target), "before", copying);
+    meddler.kills(&move_with(&option, &source, &target), "before", COPYING);
     refused(move_with(&["--undo"], &source, &target), &["the source has standbys that were not named"]);
     assert_eq!((place(&source).1, place(&standby).1), ("1-9".into(), "1-4,6-9".into()));
     run(move_with(&["--undo", option[0], option[1]], &source, &target));
@@ -1176,15 +1118,12 @@ fn a_password_is_asked_for_once() {
         fs::write(&file, format!("local all admin scram-sha-256\n{lines}")).unwrap();
         server.value::<bool>("SELECT pg_reload_conf()");
         server.eventually(|_| {
-            match Client::connect(&server.target("postgres").replace("postgres ", "admin "), NoTls) {
-                Ok(mut client) => client.batch_execute("still without a password"),
-                Err(_) => Ok(()),
-            }
+            let still = Client::connect(&server.target_as("admin"), NoTls);
+            still.map_or(Ok(()), |mut client| client.batch_execute("still without a password"))
         });
     }
-    let as_admin = |server: &Server| server.target("postgres").replace("user=postgres", "user=admin");
-    let arguments = format!("'{}' '{}' insta5 5", as_admin(&source), as_admin(&target));
-    let command = format!("'{}' {arguments}", example("move-shard.sh").display());
+    let servers = format!("'{}' '{}'", source.target_as("admin"), target.target_as("admin"));
+    let command = format!("'{}' {servers} insta5 5", example("move-shard.sh").display());
     // A terminal in which a person types.
     let mut terminal = client_program("script");
     terminal.args(["-qec", &command, "/dev/null"]).env_remove("PGPASSWORD").env("PGPASSFILE", "/dev/null");
@@ -1224,8 +1163,7 @@ fn the_extension_must_be_where_only_superusers_create() {
 /// A shard that has no id yet moves by the functions of the extension, even if others take smaller numbers.
 #[test]
 fn a_shard_without_ids_moves() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    let target = Server::start(&["idgen.allowed_shards = '10-19'"]);
+    let (source, target) = two_empty_servers();
     for server in [&source, &target] {
         server.run(
             "CREATE FUNCTION snowflake_time(integer) RETURNS timestamptz LANGUAGE plpgsql
@@ -1248,7 +1186,7 @@ fn names_of_strangers_sessions_do_not_matter() {
         server.run("CREATE ROLE mallory LOGIN");
     }
     let named = |server: &Server, name: &str| {
-        let connection = server.target("postgres").replace("user=postgres", "user=mallory");
+        let connection = server.target_as("mallory");
         Client::connect(&format!("{connection} application_name='{name}'"), NoTls).unwrap()
     };
     let _held = [&source, &target]

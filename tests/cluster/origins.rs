@@ -8,22 +8,22 @@ use crate::process::major_version;
 use crate::server::{Server, Sql};
 
 /// The setting that bounds replication origins.
-fn setting() -> &'static str {
+pub fn limit_of_origins() -> &'static str {
     if major_version() < 18 { "max_replication_slots" } else { "max_active_replication_origins" }
 }
 
 /// Raises or lowers that setting, from the next start on.
 fn allow_origins(server: &Server, origins: usize) {
-    server.configure(&[&format!("{} = {origins}", setting())]);
+    server.configure(&[&format!("{} = {origins}", limit_of_origins())]);
 }
 
 fn restart_with_origins(server: &Server, origins: usize) {
-    server.restart_with(&[&format!("{} = {origins}", setting())]);
+    server.restart_with(&[&format!("{} = {origins}", limit_of_origins())]);
 }
 
 /// The message of idgen if there is room for `room` origins and `needed` are needed.
 fn too_few(room: usize, needed: usize) -> String {
-    format!("\"{}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids", setting())
+    format!("\"{}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids", limit_of_origins())
 }
 
 fn mint(client: &mut Client) {
@@ -72,8 +72,7 @@ fn a_standby_without_room_goes_down_at_the_first_id() {
     allow_origins(&standby, 1);
     standby.up();
     let kept = mark(&mut primary.connect()).unwrap();
-    let replayed = format!("SELECT mark = {kept} AND warning IS NULL FROM idgen_status");
-    standby.wait_until(&replayed);
+    standby.wait_until(&format!("SELECT mark = {kept} AND warning IS NULL FROM idgen_status"));
 }
 
 /// A standby counts the origins that it has replayed, including that of the mark, even if it is still to come.
@@ -252,6 +251,5 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     allow_origins(&standby, 0);
     standby.configure(&["max_wal_senders = 0"]);
     standby.up();
-    let count = "SELECT count(*) FROM pg_replication_origin";
-    assert_eq!(standby.reconnect().value::<i64>(count), 0);
+    assert_eq!(standby.reconnect().value::<i64>("SELECT count(*) FROM pg_replication_origin"), 0);
 }

@@ -10,7 +10,7 @@ use postgres::{Client, NoTls};
 
 use crate::clients::{Clients, Ledger, ROWS};
 use crate::process::{
-    Service, client_program, command, example, house, installed, kill, release_bin, run, skipped,
+    Service, client_program, command, example, installed, kill, release_bin, run, servers_folder, skipped,
 };
 use crate::server::Sql;
 
@@ -29,7 +29,7 @@ impl Nodes {
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
         let voters = [ports[0], ports[1], ports[2]].map(|port| format!("127.0.0.1:{port}"));
         // The servers' user may not be able to read the folder of the sources.
-        let config = house().join(format!("patroni-{}.yml", std::process::id()));
+        let config = servers_folder().join(format!("patroni-{}.yml", std::process::id()));
         std::fs::copy(example("scaling/patroni.yml"), &config).unwrap();
         let config = config.to_str().unwrap().to_owned();
 
@@ -112,11 +112,8 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         // Patroni stops its server when it ends.
         self.services.clear();
-        let mut remove = command("rm");
-        remove
-            .arg("-rf")
-            .args(["one", "two", "one.raft", "two.raft", "voter.raft"].map(|name| self.folder(name)));
-        let _ = remove.output();
+        let folders = ["one", "two", "one.raft", "two.raft", "voter.raft"].map(|name| self.folder(name));
+        let _ = command("rm").arg("-rf").args(folders).output();
     }
 }
 
@@ -138,11 +135,7 @@ fn patroni_fails_over_and_switches_back() {
     clients.wait_for_ids(500);
     let (_, second) = nodes.pair();
     assert_ne!(first, second, "the standby has been promoted");
-    run({
-        let mut switchover = nodes.patronictl("switchover");
-        switchover.arg("--force");
-        switchover
-    });
+    run(nodes.patronictl("switchover").arg("--force"));
     clients.wait_for_ids(500);
     let (mut client, third) = nodes.pair();
     assert_eq!(first, third, "the first is the primary again");

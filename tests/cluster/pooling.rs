@@ -6,13 +6,14 @@ use std::thread;
 
 use postgres::{Client, NoTls};
 
-use crate::process::{Service, client_program, example, house, installed, run, skipped};
+use crate::moment::within_seconds;
+use crate::process::{Service, client_program, example, installed, run, servers_folder, skipped};
 use crate::server::{Server, Sql};
 
 /// Starts pgbouncer with the file of docs/examples and, in addition to its database `app`, a database `single` with
 /// one server connection.
 fn start_pool(pgbouncer: &Path, server: &Server) -> Service {
-    let base = house().join(format!("pgbouncer-{}", std::process::id()));
+    let base = servers_folder().join(format!("pgbouncer-{}", std::process::id()));
     let [file, users, log] = ["ini", "users", "log"].map(|kind| base.with_extension(kind));
     let single = format!("[databases]\nsingle = host={} dbname=app pool_size=1", server.host());
     let mut settings = std::fs::read_to_string(example("scaling/pgbouncer.ini")).unwrap();
@@ -37,13 +38,10 @@ fn target(server: &Server, database: &str, role: &str) -> String {
 
 fn connect(server: &Server, database: &str, role: &str) -> Client {
     let target = target(server, database, role);
-    for _ in 0..500 {
-        match Client::connect(&target, NoTls) {
-            Ok(client) => return client,
-            Err(_) => thread::sleep(std::time::Duration::from_millis(20)),
-        }
-    }
-    panic!("pgbouncer takes no connection: {:?}", Client::connect(&target, NoTls).err());
+    let client = within_seconds(10, || Client::connect(&target, NoTls).ok());
+    client.unwrap_or_else(|| {
+        panic!("pgbouncer takes no connection: {:?}", Client::connect(&target, NoTls).err())
+    })
 }
 
 /// The answer to one query in the simple protocol. Prepared statements would belong to a session, not to a client.
@@ -73,7 +71,7 @@ fn a_thousand_clients_through_pgbouncer() {
     for (role, number) in SHARDS {
         assert_eq!(ask(&mut connect(&server, "app", role), shard), number.to_string(), "{role}");
     }
-    let script = house().join(format!("insert-{}.sql", std::process::id()));
+    let script = servers_folder().join(format!("insert-{}.sql", std::process::id()));
     std::fs::write(&script, "INSERT INTO notes DEFAULT VALUES;\n").unwrap();
     thread::scope(|scope| {
         for role in ["ada", "grace"] {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, NoTls};
 
-use crate::clients::{Clients, Ledger, SHARDS};
+use crate::clients::{Clients, Ledger, SHARDS, ids};
 use crate::server::{Server, Sql};
 
 /// Runs one statement of a changing kind, each in a transaction that commits. If a transaction does not commit, its ids
@@ -20,13 +20,12 @@ fn commit(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error
         4 => "INSERT INTO rows (n) VALUES (0) RETURNING id".into(),
         _ => format!("SELECT snowflake_next_id({shard})"),
     };
-    Ok(client.query(&sql, &[])?.iter().map(|row| row.get(0)).collect())
+    ids(client, &sql)
 }
 
 /// A table whose default mints for shard 2.
 fn create_rows(server: &Server) {
-    let sql = "CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(2), n integer)";
-    server.run(sql);
+    server.run("CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id(2), n integer)");
 }
 
 /// Many sessions, one shard and four: no id twice, each session's ids increase. The lock makes it
@@ -44,11 +43,10 @@ fn many_sessions() {
         let mint = || {
             let mut client = server.connect();
             let sql = "SELECT clock_timestamp()::text, snowflake_next_id(5), clock_timestamp()::text";
-            (0..500).map(|_| client.query_one(sql, &[]).unwrap()).collect::<Vec<_>>()
+            (0..500).map(|_| client.row(sql)).collect::<Vec<(String, i64, String)>>()
         };
         let threads: Vec<_> = (0..3).map(|_| scope.spawn(mint)).collect();
-        let rows = threads.into_iter().flat_map(|thread| thread.join().unwrap());
-        rows.map(|row| (row.get(0), row.get(1), row.get(2))).collect::<Vec<(String, i64, String)>>()
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
     let wrong = |a: &(String, i64, String)| ordered.iter().any(|b| a.2 < b.0 && a.1 >= b.1);
     assert!(!ordered.iter().any(wrong), "a call that began after another one had ended got a smaller id");
@@ -64,19 +62,9 @@ fn the_server_crashes_under_clients_that_commit() {
     for round in 0..6 {
         let clients = Clients::start_by(4, &server, commit);
         clients.wait_for_ids(1500);
-        match round % 3 {
-            0 => server.kill(),
-            1 => server.stop("immediate"),
-            _ => {
-                let mut client = server.connect();
-                let pid = client.value("SELECT pg_backend_pid()");
-                server.signal("KILL", pid);
-                while client.batch_execute("SELECT 1").is_ok() {}
-            }
-        }
-        if round % 3 != 2 {
-            server.set_clock(-600.0);
-            server.up();
+        match ["kill", "immediate", "of a backend"][round % 3] {
+            "of a backend" => server.kill_backend(),
+            how => server.restart_at(how, -600.0),
         }
         let mut client = server.reconnect();
         client.run("SET idgen.max_wait = '100ms'");
@@ -149,8 +137,7 @@ fn a_cancel_frees_the_lock() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let mut client = server.connect();
-    let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
-    assert_eq!(client.value::<i64>(sql), 0);
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), 0);
     client.run("SET statement_timeout = '10s'; SELECT snowflake_next_id(3)");
     drop(sessions);
 }
@@ -205,33 +192,23 @@ fn the_extension_takes_over_under_load() {
         assert!(!mover.is_finished(), "the open transaction is waited for");
         // Planned now, and minting row by row after the move: the first waits at the gate.
         let mut late = server.connect();
-        let late = scope.spawn(move || {
-            let sql = "INSERT INTO rows (n) SELECT generate_series(1, 1000) RETURNING id";
-            late.query(sql, &[]).map(|rows| rows.iter().map(|row| row.get(0)).collect::<Vec<i64>>())
-        });
+        let insert = "INSERT INTO rows (n) SELECT generate_series(1, 1000) RETURNING id";
+        let late = scope.spawn(move || ids(&mut late, insert));
         let mut frozen = server.connect();
         let frozen = scope.spawn(move || {
-            let mut transaction = frozen
-                .build_transaction()
-                .isolation_level(postgres::IsolationLevel::RepeatableRead)
-                .start()?;
-            transaction.batch_execute("SELECT count(*) FROM rows")?;
-            let row = transaction.query_one("SELECT snowflake_next_id(2)", &[])?;
-            transaction.commit()?;
-            Ok::<i64, postgres::Error>(row.get(0))
+            frozen.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM rows")?;
+            let new = ids(&mut frozen, "SELECT snowflake_next_id(2)")?;
+            frozen.batch_execute("COMMIT").map(|()| new)
         });
         let (mut batch, mut advance) = (server.connect(), server.connect());
-        let batch = scope.spawn(move || {
-            let rows = batch.query("SELECT snowflake_next_ids(3, 500)", &[])?;
-            Ok::<Vec<i64>, postgres::Error>(rows.iter().map(|row| row.get(0)).collect())
-        });
+        let batch = scope.spawn(move || ids(&mut batch, "SELECT snowflake_next_ids(3, 500)"));
         let advance = scope.spawn(move || advance.batch_execute("SELECT snowflake_advance(3, 0)"));
         thread::sleep(Duration::from_millis(300));
         let second: i64 = transaction.value("SELECT snowflake_next_id(1)");
         transaction.commit().unwrap();
         ledger.add(&[first, second]);
         ledger.add(&late.join().unwrap().expect("the statement that waited"));
-        ledger.add(&[frozen.join().unwrap().expect("the transaction with an old snapshot")]);
+        ledger.add(&frozen.join().unwrap().expect("the transaction with an old snapshot"));
         let batch = batch.join().unwrap().expect("the batch that waited");
         assert_eq!(batch.len(), 500);
         ledger.add(&batch);
@@ -286,8 +263,7 @@ fn readers_of_views_are_waited_for() {
         minter.join().unwrap().expect("who has minted reads");
         mover.join().unwrap().expect("CREATE EXTENSION");
     });
-    let sql = "SELECT mark_kept_in FROM idgen_status";
-    let kept_in: String = server.value(sql);
+    let kept_in: String = server.value("SELECT mark_kept_in FROM idgen_status");
     assert!(kept_in.contains("origin"), "{kept_in}");
 }
 
@@ -300,8 +276,7 @@ fn a_register_that_is_rolled_back_repeats_nothing() {
     let mut ledger = Ledger::default();
     let mut mint = |client: &mut postgres::Transaction| {
         client.batch_execute("SELECT snowflake_advance(2000, 0)")?;
-        let rows = client.query("SELECT snowflake_next_ids(2000, 100000)", &[])?;
-        ledger.add(&rows.iter().map(|row| row.get(0)).collect::<Vec<i64>>());
+        ledger.add(&ids(client, "SELECT snowflake_next_ids(2000, 100000)")?);
         Ok::<(), postgres::Error>(())
     };
     let first = mint(&mut client.transaction().unwrap());
@@ -309,13 +284,9 @@ fn a_register_that_is_rolled_back_repeats_nothing() {
     let second = mint(&mut client.transaction().unwrap());
     for error in [first.expect_err("no id"), second.expect_err("no id")] {
         let error = error.as_db_error().unwrap();
-        assert_eq!(
-            (error.code().code(), error.hint()),
-            ("55000", Some("Commit the transaction first.")),
-            "{error}"
-        );
+        assert_eq!(error.code().code(), "55000", "{error}");
+        assert_eq!(error.hint(), Some("Commit the transaction first."));
     }
     client.run("SELECT snowflake_advance(2000, 0)");
-    let rows = client.query("SELECT snowflake_next_ids(2000, 1000)", &[]).unwrap();
-    assert_eq!(rows.len(), 1000);
+    assert_eq!(client.column::<i64>("SELECT snowflake_next_ids(2000, 1000)").len(), 1000);
 }

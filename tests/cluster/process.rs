@@ -1,8 +1,9 @@
 //! The programs that these tests run, where to find them, and where the tests keep their files.
 
 use std::borrow::BorrowMut;
+use std::fs::Permissions;
 use std::io::Write;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -22,7 +23,7 @@ pub fn number_variable(name: &str) -> Option<u64> {
 }
 
 /// Where the tests keep their files.
-pub fn house() -> PathBuf {
+pub fn servers_folder() -> PathBuf {
     PathBuf::from(variable("IDGEN_HOUSE")).join("cluster")
 }
 
@@ -55,9 +56,8 @@ pub fn library(name: &str) -> PathBuf {
 
 /// What pg_config of the servers answers.
 pub fn said_by_pg_config(option: &str) -> String {
-    let mut pg_config = command(Path::new(&release_bin()).join("pg_config"));
-    pg_config.arg(option);
-    String::from_utf8_lossy(&run(pg_config).stdout).trim().to_owned()
+    let pg_config = Path::new(&release_bin()).join("pg_config");
+    output_of_run(command(pg_config).arg(option)).trim().to_owned()
 }
 
 /// A command that runs as the servers' user.
@@ -117,21 +117,28 @@ pub fn installed(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Runs a command to its end and gives its output.
-///
-/// # Panics
-/// If it fails, with its output.
+/// Runs a command that succeeds to its end, and gives its output.
 pub fn run(mut command: impl BorrowMut<Command>) -> Output {
     let command = command.borrow_mut();
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, said(&output));
     output
+}
+
+/// The standard output of a command that succeeds.
+pub fn output_of_run(command: impl BorrowMut<Command>) -> String {
+    String::from_utf8_lossy(&run(command).stdout).into_owned()
+}
+
+/// Both outputs of a program.
+pub fn said(output: &Output) -> String {
+    [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes)).concat()
+}
+
+/// Writes a program that everybody may run.
+pub fn write_program(file: &Path, text: &str) {
+    std::fs::write(file, text).expect("a program");
+    std::fs::set_permissions(file, Permissions::from_mode(0o755)).expect("chmod");
 }
 
 /// Runs a command with a text as its input.
@@ -196,7 +203,7 @@ fn c_compiler() -> String {
 }
 
 fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
-    let library = house().join(format!("{name}-{}.so", std::process::id()));
+    let library = servers_folder().join(format!("{name}-{}.so", std::process::id()));
     let mut cc = command(c_compiler());
     cc.args(["-O2", "-shared", "-fPIC", "-x", "c", "-"]).args(options).arg("-o").arg(&library);
     cc.stdin(Stdio::piped());

@@ -148,12 +148,7 @@ impl<'a> Runbook<'a> {
         let there = |name: &str| {
             all || block.place.as_deref().is_none_or(|place| place.replace("each ", "the ") == name)
         };
-        let mut servers: Vec<&Server> = Vec::new();
-        for (name, server) in self.servers {
-            if there(name) && !servers.iter().any(|other| other.host() == server.host()) {
-                servers.push(server);
-            }
-        }
+        let mut servers = self.each_server(there);
         assert!(!servers.is_empty(), "{}: no server {:?}\n{}", self.section.title, block.place, block.text);
         if block.place.is_none() {
             servers.truncate(1);
@@ -173,6 +168,17 @@ impl<'a> Runbook<'a> {
         (done, said)
     }
 
+    /// The servers with such names, each once.
+    fn each_server(&self, named: impl Fn(&str) -> bool) -> Vec<&Server> {
+        let mut servers: Vec<&Server> = Vec::new();
+        for (name, server) in self.servers {
+            if named(name) && !servers.iter().any(|other| other.host() == server.host()) {
+                servers.push(server);
+            }
+        }
+        servers
+    }
+
     fn run_on(&self, server: &Server, block: &Block) -> (bool, String) {
         let folder = server.host();
         let folder = Path::new(&folder);
@@ -184,13 +190,7 @@ impl<'a> Runbook<'a> {
         }
         // As a prompt does, the shell goes on after an error.
         let mut shell = server.shell(&format!("set +eu +o pipefail\n{}\n{}", before_all(), block.text));
-        let mut others: Vec<&Server> = Vec::new();
-        for (_, server) in self.servers {
-            if !others.iter().any(|other| other.host() == server.host()) {
-                others.push(server);
-            }
-        }
-        for (name, server) in ["one", "two"].iter().zip(others) {
+        for (name, server) in ["one", "two"].iter().zip(self.each_server(|_| true)) {
             shell.env(name, server.target("postgres"));
         }
         shell.envs(self.variables.iter().map(|(name, value)| (name, value)));
@@ -203,11 +203,8 @@ impl Drop for Runbook<'_> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             let title = &self.section.title;
-            assert!(
-                self.unseen.is_empty(),
-                "{title}: the page quotes what no server has said: {:?}",
-                self.unseen
-            );
+            let unseen = &self.unseen;
+            assert!(unseen.is_empty(), "{title}: the page quotes what no server has said: {unseen:?}");
             let left: Vec<_> = self.blocks.iter().map(|block| block.text.as_str()).collect();
             assert!(left.is_empty(), "{title}: not run:\n{}", left.join("\n\n"));
         }

@@ -3,20 +3,16 @@
 
 use std::collections::HashSet;
 
-use postgres::{Client, Error};
+use postgres::Client;
 
-use crate::clients::{Clients, Ledger};
+use crate::clients::{Clients, Ledger, ids};
+use crate::moment::is_reached;
 use crate::moves::move_shard;
-use crate::process::{command, example, library, run, skipped};
+use crate::process::{command, example, library, major_version, run, skipped};
 use crate::server::{Server, Sql};
 
-/// The ids that a query returns.
-fn ids(client: &mut Client, sql: &str) -> Result<Vec<i64>, Error> {
-    Ok(client.query(sql, &[])?.iter().map(|row| row.get(0)).collect())
-}
-
 fn all_ids(server: &Server) -> HashSet<i64> {
-    ids(&mut server.connect(), "SELECT id FROM users").unwrap().into_iter().collect()
+    server.connect().column("SELECT id FROM users").into_iter().collect()
 }
 
 /// Whether the installation has an extension.
@@ -69,16 +65,14 @@ fn a_router_over_the_shards_of_two_servers() {
     println!("{} ids, refused: {:?}", ledger.len(), ledger.errors);
     assert_eq!(all_ids(&router), ledger.ids());
     for (server, shard) in [(&one, 1), (&two, 2), (&two, 3), (&two, 4)] {
-        let there = ids(&mut server.connect(), &format!("SELECT id FROM shard{shard}.users")).unwrap();
+        let there: Vec<i64> = server.connect().column(&format!("SELECT id FROM shard{shard}.users"));
         let told: HashSet<_> = ledger.ids().into_iter().filter(|id| id >> 10 & 8191 == shard).collect();
         assert_eq!(there.into_iter().collect::<HashSet<_>>(), told, "shard {shard}");
     }
 
     let mut client = router.connect();
-    let mut plan = |query: &str| -> String {
-        let lines = client.query(&format!("EXPLAIN (VERBOSE, COSTS OFF) {query}"), &[]).unwrap();
-        lines.iter().map(|row| row.get::<_, String>(0) + "\n").collect()
-    };
+    let mut plan =
+        |query: &str| client.column::<String>(&format!("EXPLAIN (VERBOSE, COSTS OFF) {query}")).join("\n");
     let id = ledger.ids().into_iter().next().unwrap();
     let by_id = plan(&format!("SELECT * FROM users WHERE id = {id} AND shard_of(id) = shard_of({id})"));
     assert_eq!(by_id.matches("Remote SQL").count(), 1, "{by_id}");
@@ -130,20 +124,14 @@ fn writing(server: &Server) -> Clients {
 /// The number of rows, and a sum over what is in them.
 fn content(server: &Server, condition: &str) -> (i64, Option<i64>) {
     let sql = format!("SELECT count(*), sum(hashtext(id || name)) FROM users WHERE {condition}");
-    let row = server.connect().query_one(&sql, &[]).unwrap();
-    (row.get(0), row.get(1))
+    server.connect().row(&sql)
 }
 
 /// Waits until a server has exactly the rows that another server has of these shards.
 fn wait_for_rows(server: &Server, source: &Server, shards: &str) {
     let goal = content(source, shards);
-    for _ in 0..3000 {
-        if content(server, shards) == goal {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-    panic!("{:?} instead of {goal:?}\n{}", content(server, shards), server.log());
+    let is_there = is_reached(60, || content(server, shards) == goal);
+    assert!(is_there, "{:?} instead of {goal:?}\n{}", content(server, shards), server.log());
 }
 
 /// Logical replication stops at a conflict, logs it, and tries again.
@@ -186,8 +174,7 @@ fn rows_of_many_servers_come_together_in_one() {
 #[test]
 fn two_servers_have_each_others_rows() {
     let [one, two] = writers([("0", "99"), ("100", "199")]);
-    let version = "SELECT current_setting('server_version_num')::integer";
-    let by_origin = one.value::<i32>(version) >= 160_000;
+    let by_origin = major_version() >= 16;
     if by_origin {
         two.run("DELETE FROM users");
         for server in [&one, &two] {
@@ -231,14 +218,10 @@ fn assert_nothing_is_minted(client: &mut Client) {
     for sql in sqls {
         let error = client.error(sql);
         assert_eq!((error.code().code(), error.message()), ("55000", NO_LIST), "{sql}");
-        assert!(
-            error.hint().is_some_and(|hint| hint.contains("\"0-8191\" if there is only one")),
-            "{error:?}"
-        );
+        assert!(error.hint().unwrap_or_default().contains("\"0-8191\" if there is only one"), "{error:?}");
     }
-    assert_eq!(ids(client, "SELECT shard_of(5 << 10)::bigint").unwrap(), [5], "ids are taken apart");
-    let decoded = "SELECT shard FROM snowflake_decode(499440859704464384)";
-    assert_eq!(client.value::<i32>(decoded), 5);
+    assert_eq!(client.value::<i32>("SELECT shard_of(5 << 10)"), 5, "ids are taken apart");
+    assert_eq!(client.value::<i32>("SELECT shard FROM snowflake_decode(499440859704464384)"), 5);
 }
 
 /// Citus runs defaults on every node, so two nodes without lists would mint the same ids. If it is preloaded, in
@@ -273,12 +256,10 @@ fn beside_citus_nothing_is_minted_without_a_list() {
     assert_eq!(server.log().matches(&format!("WARNING:  {NO_LIST}")).count(), 5, "{}", server.log());
 
     let mut client = server.connect();
-    let last = ids(&mut client, "SELECT max(id) FROM (SELECT 0::bigint AS id) AS none").unwrap()[0];
     server.set("idgen.allowed_shards", "0-8191");
     assert_eq!(client.warning(), None);
     // A session that has taken a lease before the list is emptied.
-    let leased = "SELECT max(snowflake_next_id(5)) FROM generate_series(1, 1000)";
-    assert!(ids(&mut client, leased).unwrap()[0] > last);
+    assert!(client.value::<i64>("SELECT max(snowflake_next_id(5)) FROM generate_series(1, 1000)") > 0);
     server.set("idgen.allowed_shards", "");
     assert_nothing_is_minted(&mut client);
     assert_eq!(client.warning().as_deref(), Some(NO_LIST));
@@ -402,28 +383,27 @@ fn shards_of_citus() {
     client.run("ALTER TABLE source ADD COLUMN id bigint DEFAULT snowflake_next_id()");
 
     let users = "SELECT id FROM insta5.users UNION ALL SELECT id FROM insta6.users WHERE name = 'Ada'";
-    assert_eq!(ids(&mut client, users).unwrap().into_iter().collect::<HashSet<_>>(), ledger.ids());
+    assert_eq!(client.column(users).into_iter().collect::<HashSet<i64>>(), ledger.ids());
     let all = ["events", "source", "insta6.users"]
         .map(|table| format!("SELECT id FROM {table}"))
         .join(" UNION ALL ");
     let counted = format!(
         "SELECT count(*), count(DISTINCT id), array_agg(DISTINCT shard_of(id)) FROM ({all}) AS all_rows"
     );
-    let row = client.query_one(&counted, &[]).unwrap();
-    let (rows, different, shards): (i64, i64, Vec<i32>) = (row.get(0), row.get(1), row.get(2));
+    let (rows, different, shards): (i64, i64, Vec<i32>) = client.row(&counted);
     println!("{rows} rows");
     assert!(rows > 60_000 && rows == different, "{} repeated ids of {rows}", rows - different);
     assert_eq!(shards, [1, 101, 201], "every node has minted");
 
     // Of a number for one node, Citus has the workers mint too, and they refuse.
-    let copied = "INSERT INTO fixed (tenant) SELECT tenant FROM source";
-    assert_eq!(coordinator.code(copied), "55000");
-    assert_eq!(coordinator.code("INSERT INTO insta5.users (name) SELECT 'x' FROM source"), "55000");
-    assert_eq!(coordinator.code("SELECT snowflake_next_id(5) FROM source"), "55000");
-    assert_eq!(
-        coordinator.code("ALTER TABLE source ADD COLUMN no bigint DEFAULT snowflake_next_id(5)"),
-        "55000"
-    );
+    for refused in [
+        "INSERT INTO fixed (tenant) SELECT tenant FROM source",
+        "INSERT INTO insta5.users (name) SELECT 'x' FROM source",
+        "SELECT snowflake_next_id(5) FROM source",
+        "ALTER TABLE source ADD COLUMN no bigint DEFAULT snowflake_next_id(5)",
+    ] {
+        assert_eq!(coordinator.code(refused), "55000", "{refused}");
+    }
     client.run(
         "CREATE TEMP TABLE waypoint AS SELECT tenant FROM source;
              INSERT INTO fixed (tenant) SELECT tenant FROM waypoint;
@@ -431,8 +411,7 @@ fn shards_of_citus() {
              COPY fixed (tenant) FROM PROGRAM 'seq 100'",
     );
     let fixed = "SELECT count(*), count(DISTINCT id), array_agg(DISTINCT shard_of(id)) FROM fixed";
-    let row = client.query_one(fixed, &[]).unwrap();
-    assert_eq!((row.get(0), row.get(1), row.get(2)), (2102_i64, 2102_i64, vec![5]));
+    assert_eq!(client.row::<(i64, i64, Vec<i32>)>(fixed), (2102, 2102, vec![5]));
 
     // The check finds wrong configurations.
     two.set("idgen.allowed_shards", "199-299");
@@ -457,11 +436,11 @@ fn follow(tables: &[&str], rounds: usize, client: &mut Client, horizon: &str) ->
     let rows = |client: &mut Client, from: i64, upto: i64| {
         let of = |table| format!("SELECT id FROM {table} WHERE id >= {from} AND id < {upto}");
         // A statement for each: Citus joins no schemas of different nodes.
-        tables.iter().flat_map(|table| ids(client, &of(table)).unwrap()).collect::<Vec<_>>()
+        tables.iter().flat_map(|table| client.column(&of(table))).collect::<Vec<i64>>()
     };
     let (mut followed, mut upto) = (Vec::new(), 0);
     for _ in 0..rounds {
-        let now = ids(client, horizon).unwrap()[0];
+        let now = client.value(horizon);
         assert!(now >= upto, "the horizon goes back from {upto} to {now}");
         followed.extend(rows(client, upto, now));
         upto = now;
@@ -526,5 +505,5 @@ fn horizons_of_citus() {
     writer.run("BEGIN; SELECT pg_current_xact_id()");
     assert_eq!(one.code("CALL safe_horizon_of_all_nodes(NULL, '0 s')"), "40001");
     writer.run("COMMIT");
-    assert!(ids(&mut client, horizon).unwrap()[0] > settled.last().copied().unwrap_or(0));
+    assert!(client.value::<i64>(horizon) > settled.last().copied().unwrap_or(0));
 }

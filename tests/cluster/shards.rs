@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use postgres::{Client, Error, NoTls, Row};
 
 use crate::clients::Ledger;
-use crate::process::run;
+use crate::moment::is_reached;
+use crate::process::{run, said};
 use crate::server::{Server, Sql};
 
 pub const TABLES: &str = "
@@ -135,11 +136,8 @@ pub fn at_work<T: Send>(
     let (stop, count) = (AtomicBool::new(false), AtomicUsize::new(0));
     let wait_for = |more: usize| {
         let goal = count.load(Ordering::Relaxed) + more;
-        let start = Instant::now();
-        while count.load(Ordering::Relaxed) < goal {
-            assert!(start.elapsed() < Duration::from_secs(120), "the clients make no progress");
-            thread::sleep(Duration::from_millis(10));
-        }
+        let is_done = || count.load(Ordering::Relaxed) >= goal;
+        assert!(is_reached(120, is_done), "the clients make no progress");
     };
     thread::scope(|scope| {
         let (work, stop, count) = (&work, &stop, &count);
@@ -190,25 +188,22 @@ pub fn longest_outage(diaries: &[Diary]) -> Duration {
 /// The output of a script that must fail.
 pub fn refusal(mut script: Command) -> String {
     let output = script.output().unwrap();
-    let said =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said = said(&output);
     assert!(!output.status.success(), "it did not fail: {said}");
     said
 }
 
-/// A script fails, and says all of this.
-pub fn refused(script: Command, reasons: &[&str]) {
+/// The output of a script that fails, and says all of this.
+pub fn refused(script: Command, reasons: &[&str]) -> String {
     let said = refusal(script);
     assert!(reasons.iter().all(|reason| said.contains(reason)), "{reasons:?}: {said}");
+    said
 }
 
 /// A move fails before it has changed anything, and says all of this.
 pub fn refused_first(script: Command, reasons: &[&str]) {
-    let said = refusal(script);
-    assert!(
-        reasons.iter().all(|reason| said.contains(reason)) && !said.contains("closing"),
-        "{reasons:?}: {said}"
-    );
+    let said = refused(script, reasons);
+    assert!(!said.contains("closing"), "{said}");
 }
 
 /// Two sessions give one shard to two schemas at once: one of them is refused. A call that has to wait for a
@@ -271,8 +266,7 @@ fn names_change_while_a_shard_is_assigned() {
     let another =
         "ALTER VIEW insta5.names RENAME TO others; CREATE VIEW insta5.names AS SELECT bigint '1' AS id";
     assert_eq!(during(another, ""), "40001");
-    let shards = "SELECT DISTINCT shard FROM ids.idgen_columns";
-    assert_eq!(client.value::<i32>(shards), 5);
+    assert_eq!(client.value::<i32>("SELECT DISTINCT shard FROM ids.idgen_columns"), 5);
 
     client.run("DROP VIEW insta5.names, insta5.others");
     let another =
@@ -374,16 +368,12 @@ fn replace_the_function_under_load(ahead: f64) {
         let ids = diary.ids();
         let (old, new) = ids.split_at(ids.iter().position(|id| *id > past).unwrap());
         assert!(old.len() > 20 && new.len() > 20, "{} of the function, {} of idgen", old.len(), new.len());
-        assert!(
-            new.iter().all(|id| *id > past && id >> 10 & 8191 == 5),
-            "an id of the function, or of another shard"
-        );
+        let are_new = new.iter().all(|id| *id > past && id >> 10 & 8191 == 5);
+        assert!(are_new, "an id of the function, or of another shard");
         ledger.add(new);
     }
     let columns = "SELECT \"table\", shard FROM idgen_columns WHERE schema = 'insta5' ORDER BY 1";
-    let columns: Vec<(String, i32)> =
-        client.query(columns, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
-    assert_eq!(columns, [("photos".into(), 5), ("users".into(), 5)]);
+    assert_eq!(client.rows::<(String, i32)>(columns), [("photos".into(), 5), ("users".into(), 5)]);
     // Nothing is left to do.
     let said = String::from_utf8(run(take_over(&server)).stderr).unwrap();
     assert!(said.contains("already mints ids with idgen"), "{said}");
@@ -412,13 +402,10 @@ fn a_function_that_does_not_fit_is_left_alone() {
         let variables = [("function", function), ("shard", "5"), ("sequence", sequence)];
         server.psql("from-plpgsql.sql", &variables)
     };
-    let refused = refusal(with("insta5.next_id", "insta5.other"));
-    assert!(refused.contains("insta5.next_id does not use sequence insta5.other"), "{refused}");
-    assert!(refused.contains("It uses insta5.table_id_seq."), "{refused}");
-    let refused = refusal(with("insta5.clock", "insta5.other"));
-    assert!(refused.contains("insta5.clock uses no sequence"), "{refused}");
-    let refused = refusal(with("insta5.nothing", "insta5.other"));
-    assert!(refused.contains("function insta5.nothing() does not exist"), "{refused}");
+    let its_own = "insta5.next_id does not use sequence insta5.other";
+    refused(with("insta5.next_id", "insta5.other"), &[its_own, "It uses insta5.table_id_seq."]);
+    refused(with("insta5.clock", "insta5.other"), &["insta5.clock uses no sequence"]);
+    refused(with("insta5.nothing", "insta5.other"), &["function insta5.nothing() does not exist"]);
     for sequence in ["insta5.other", "insta5.table_id_seq"] {
         client.query_one(&format!("SELECT nextval('{sequence}')"), &[]).unwrap();
     }
@@ -432,8 +419,7 @@ fn a_function_that_does_not_fit_is_left_alone() {
              CREATE TABLE insta5.likes (id bigint DEFAULT insta5.next_id());
              GRANT INSERT ON insta5.likes TO \"Inserts by it\"",
     );
-    let refused = refusal(take_over(&server));
-    assert!(refused.contains("may not mint with idgen: \"Inserts by it\""), "{refused}");
+    refused(take_over(&server), &["may not mint with idgen: \"Inserts by it\""]);
     client.run("GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO \"Inserts by it\"");
     run(take_over(&server));
     client.run("SET ROLE \"Inserts by it\"; INSERT INTO insta5.likes DEFAULT VALUES");
@@ -442,7 +428,7 @@ fn a_function_that_does_not_fit_is_left_alone() {
     let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.allowed_shards = '6'"]);
     let mut client = server.connect();
     client.run(OLD_FUNCTION);
-    assert!(refusal(take_over(&server)).contains("may not mint ids for shard \"5\""));
+    refused(take_over(&server), &["may not mint ids for shard \"5\""]);
     client.query_one("SELECT insta5.next_id()", &[]).unwrap();
 }
 
@@ -475,9 +461,7 @@ fn a_function_is_replaced_beside_hostile_operators() {
             ));
     }
     client.run("RESET ROLE");
-    let refused = take_over(&server).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("can change schema public of idgen"), "{said}");
+    refused(take_over(&server), &["can change schema public of idgen"]);
     client.run("REVOKE CREATE ON SCHEMA public FROM mallory");
     run(take_over(&server));
 }
@@ -507,11 +491,7 @@ fn a_function_is_replaced_beside_hostile_tables() {
                                         repeat('abs(', 1000), repeat(')', 1000)); END $$;
              RESET ROLE;
              CREATE TABLE mallory.of_superuser (id bigint DEFAULT insta5.next_id());");
-    let refused = refusal(take_over(&server));
-    assert!(
-        refused.contains("all that you may: mallory.indexed, mallory.nested, mallory.of_superuser"),
-        "{refused}"
-    );
+    refused(take_over(&server), &["all that you may: mallory.indexed, mallory.nested, mallory.of_superuser"]);
     let past = client.value::<i64>("SELECT insta5.next_id() + (60000::bigint << 23)");
     let mut informed = take_over(&server);
     informed.args(["-v", &format!("past={past}")]);
@@ -519,10 +499,8 @@ fn a_function_is_replaced_beside_hostile_tables() {
     assert!(said.contains("mallory.nested.id DEFAULT (too long to be printed)"), "{said}");
     assert!(client.value::<i64>("SELECT insta5.next_id()") > past);
     assert!(!server.answer::<bool>("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"));
-    assert_eq!(
-        server.answer::<i64>("SELECT count(*) FROM idgen_columns WHERE schema = 'mallory' AND shard = 5"),
-        3
-    );
+    let minting = "SELECT count(*) FROM idgen_columns WHERE schema = 'mallory' AND shard = 5";
+    assert_eq!(server.answer::<i64>(minting), 3);
 }
 
 /// Everything but the body of the function stays: its privileges, the settings that its owner has given it, and other
@@ -543,19 +521,16 @@ fn a_replaced_function_keeps_what_it_is() {
              GRANT EXECUTE ON FUNCTION insta5.next_id() TO inserts;
              GRANT USAGE ON SCHEMA insta5 TO inserts;
              ALTER ROLE app LOGIN; ALTER SCHEMA insta5 OWNER TO app; ALTER SEQUENCE insta5.table_id_seq OWNER TO app");
-    let what = "SELECT to_jsonb(p) - 'prosrc' FROM pg_proc AS p WHERE oid = 'insta5.next_id()'::regprocedure";
-    let what = format!("SELECT ({what})::text");
-    let before: String = client.value(&what);
+    let what = "SELECT (to_jsonb(p) - 'prosrc')::text FROM pg_proc AS p WHERE oid = 'insta5.next_id()'::regprocedure";
+    let before: String = client.value(what);
     // The script calls the function, so a superuser does not run it.
     assert!(refusal(take_over(&server)).contains("belong to a role that may not do all that you may"));
     client.run("GRANT EXECUTE ON FUNCTION snowflake_advance TO app");
     let mut as_owner = take_over(&server);
-    as_owner.args(["-d", &server.target("postgres").replace("user=postgres", "user=app")]);
+    as_owner.args(["-d", &server.target_as("app")]);
     run(as_owner);
-    assert_eq!(client.value::<String>(&what), before);
+    assert_eq!(client.value::<String>(what), before);
     client.run("SET ROLE inserts");
-    let shard = client.query_one("SELECT (insta5.next_id() >> 10 & 8191)::integer", &[]).unwrap();
-    assert_eq!(shard.get::<_, i32>(0), 5);
-    let other = client.query_one("SELECT insta5.next_id(1)", &[]).unwrap();
-    assert_eq!(other.get::<_, i64>(0), 1);
+    assert_eq!(client.value::<i32>("SELECT (insta5.next_id() >> 10 & 8191)::integer"), 5);
+    assert_eq!(client.value::<i64>("SELECT insta5.next_id(1)"), 1);
 }

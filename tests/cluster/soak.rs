@@ -14,8 +14,8 @@ use postgres::Client;
 use postgres::error::DbError;
 use promises::{Caller, Judge, Kind};
 
-use crate::process::{command, number_variable, run};
-use crate::server::Server;
+use crate::process::{command, number_variable, output_of_run};
+use crate::server::{Server, Sql, Values};
 
 /// The number of sessions that last as long as the soak.
 const LONG: i32 = 4;
@@ -128,7 +128,7 @@ struct Tally {
     unread: BTreeMap<i32, i64>,
     refused: BTreeMap<&'static str, i64>,
     /// Errors at the top level as the server logs them, without numbers.
-    errors: BTreeMap<String, u64>,
+    errors: BTreeMap<String, i64>,
 }
 
 impl Tally {
@@ -136,15 +136,16 @@ impl Tally {
         self.rounds += std::mem::take(&mut other.rounds);
         self.ids.append(&mut other.ids);
         self.js_ids.append(&mut other.js_ids);
-        for (shard, count) in std::mem::take(&mut other.unread) {
-            *self.unread.entry(shard).or_default() += count;
-        }
-        for (reason, count) in std::mem::take(&mut other.refused) {
-            *self.refused.entry(reason).or_default() += count;
-        }
-        for (line, count) in std::mem::take(&mut other.errors) {
-            *self.errors.entry(line).or_default() += count;
-        }
+        add(&mut self.unread, &mut other.unread);
+        add(&mut self.refused, &mut other.refused);
+        add(&mut self.errors, &mut other.errors);
+    }
+}
+
+/// Moves counts to others.
+fn add<K: Ord>(to: &mut BTreeMap<K, i64>, from: &mut BTreeMap<K, i64>) {
+    for (key, count) in std::mem::take(from) {
+        *to.entry(key).or_default() += count;
     }
 }
 
@@ -165,15 +166,13 @@ struct Session {
     tally: Tally,
 }
 
-type Answer<T> = Result<T, postgres::Error>;
-
 impl Session {
     fn new(server: &Server, number: i32, rng: Rng) -> Session {
         let mut client = server.connect();
-        let pid = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+        let pid = client.value("SELECT pg_backend_pid()");
         // A session takes the memory for buffers of temporary tables when it first needs each of them.
         let fill = "CREATE TEMP TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 2000); DROP TABLE filler";
-        client.batch_execute(fill).unwrap();
+        client.run(fill);
         Session {
             client,
             canceller: Some(server.connect()),
@@ -191,7 +190,7 @@ impl Session {
 
     /// Makes all steps once.
     fn round(&mut self) {
-        const STEPS: [fn(&mut Session) -> Answer<()>; 17] = [
+        const STEPS: [fn(&mut Session); 17] = [
             Session::mint,
             Session::mint_exactly,
             Session::mint_for_own_shard,
@@ -213,15 +212,13 @@ impl Session {
         let mut steps = STEPS;
         self.rng.shuffle(&mut steps);
         for step in steps {
-            step(self).unwrap_or_else(|error| panic!("{error:?}"));
+            step(self);
         }
         self.tally.rounds += 1;
     }
 
-    fn ids(&mut self, sql: &str) -> Answer<()> {
-        let rows = self.client.query(sql, &[])?;
-        self.tally.ids.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
-        Ok(())
+    fn ids(&mut self, sql: &str) {
+        self.tally.ids.extend(self.client.column::<i64>(sql));
     }
 
     /// Runs a statement that has to fail, notes the error, and returns its SQLSTATE.
@@ -251,174 +248,166 @@ impl Session {
         *self.tally.refused.entry(reason).or_default() += count;
     }
 
-    fn mint(&mut self) -> Answer<()> {
+    fn mint(&mut self) {
         let shard = LEASED + self.rng.i32(0..3);
-        let next = self.client.prepare("SELECT snowflake_next_id($1)")?;
+        let next = self.client.prepare("SELECT snowflake_next_id($1)").unwrap();
         for _ in 0..20 {
-            self.tally.ids.push(self.client.query_one(&next, &[&shard])?.get(0));
+            self.tally.ids.push(self.client.query_one(&next, &[&shard]).unwrap().get(0));
         }
-        self.ids(&format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, 5000)"))?;
-        self.client.batch_execute(
+        self.ids(&format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, 5000)"));
+        self.client.run(
             "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0",
-        )?;
-        self.ids(&format!("SELECT snowflake_next_id({shard}) FROM numbers"))?;
-        self.client.batch_execute("RESET ALL")
+        );
+        self.ids(&format!("SELECT snowflake_next_id({shard}) FROM numbers"));
+        self.client.run("RESET ALL");
     }
 
-    fn mint_exactly(&mut self) -> Answer<()> {
+    fn mint_exactly(&mut self) {
         let shard = EXACT + self.rng.i32(0..3);
-        self.client.batch_execute("BEGIN; SET LOCAL idgen.max_lease = 1; SAVEPOINT before")?;
-        self.ids(&format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, 2000)"))?;
-        self.client.batch_execute("ROLLBACK TO before")?;
-        self.ids(&format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, 100)"))?;
-        self.client.batch_execute(if self.rng.bool() { "COMMIT" } else { "ROLLBACK" })
+        self.client.run("BEGIN; SET LOCAL idgen.max_lease = 1; SAVEPOINT before");
+        self.ids(&format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, 2000)"));
+        self.client.run("ROLLBACK TO before");
+        self.ids(&format!("SELECT snowflake_next_id({shard}) FROM generate_series(1, 100)"));
+        self.client.run(if self.rng.bool() { "COMMIT" } else { "ROLLBACK" });
     }
 
-    fn mint_for_own_shard(&mut self) -> Answer<()> {
-        self.client.batch_execute(&format!("SET idgen.shard = {LEASED}"))?;
-        self.ids("SELECT snowflake_next_id() FROM generate_series(1, 5000)")?;
-        let last: i64 = self.client.query_one("SELECT snowflake_last_id()", &[])?.get(0);
+    fn mint_for_own_shard(&mut self) {
+        self.client.run(&format!("SET idgen.shard = {LEASED}"));
+        self.ids("SELECT snowflake_next_id() FROM generate_series(1, 5000)");
+        let last: i64 = self.client.value("SELECT snowflake_last_id()");
         assert_eq!(Some(&last), self.tally.ids.last());
-        self.client.batch_execute("DISCARD ALL")?;
-        self.client.batch_execute("SELECT count(snowflake_last_id()) FROM generate_series(1, 5000)")
+        self.client.run("DISCARD ALL");
+        self.client.run("SELECT count(snowflake_last_id()) FROM generate_series(1, 5000)");
     }
 
     /// Reads some batches to the end and others not, by statements and by cursors.
-    fn take_batches(&mut self) -> Answer<()> {
+    fn take_batches(&mut self) {
         let shard = BATCHES + self.rng.i32(0..3);
-        self.ids(&format!("SELECT * FROM snowflake_next_ids({shard}, 2000)"))?;
-        self.client.batch_execute("BEGIN")?;
+        self.ids(&format!("SELECT * FROM snowflake_next_ids({shard}, 2000)"));
+        self.client.run("BEGIN");
         for _ in 0..20 {
-            self.ids(&format!("SELECT snowflake_next_ids({shard}, 100) LIMIT 3"))?;
-            self.client.batch_execute(&format!(
-                "DECLARE batch CURSOR FOR SELECT snowflake_next_ids({shard}, 100)"
-            ))?;
-            self.ids("FETCH 3 FROM batch")?;
-            self.client.batch_execute("CLOSE batch")?;
+            self.ids(&format!("SELECT snowflake_next_ids({shard}, 100) LIMIT 3"));
+            self.client.run(&format!("DECLARE batch CURSOR FOR SELECT snowflake_next_ids({shard}, 100)"));
+            self.ids("FETCH 3 FROM batch");
+            self.client.run("CLOSE batch");
         }
         *self.tally.unread.entry(shard).or_default() += 20 * 2 * 97;
-        self.client.batch_execute("COMMIT")?;
+        self.client.run("COMMIT");
         // These batches are empty.
-        self.client.batch_execute(&format!(
+        self.client.run(&format!(
             "SELECT count(ids) FROM (SELECT snowflake_next_ids({shard}, n * 0) AS ids
                                      FROM generate_series(1, 5000) AS n) AS none"
-        ))
+        ));
     }
 
-    fn mint_for_javascript(&mut self) -> Answer<()> {
+    fn mint_for_javascript(&mut self) {
         // A shard has 4096 in a second.
         for _ in 0..20 {
             let shard = self.rng.i32(0..256);
             let sql = format!("SELECT snowflake_next_id_js({shard}) FROM generate_series(1, 50)");
-            let rows = self.client.query(&sql, &[])?;
-            self.tally.js_ids.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
+            self.tally.js_ids.extend(self.client.column::<i64>(&sql));
         }
-        Ok(())
     }
 
     /// Inserts rows whose keys come from defaults: one by one, many at once, and some that are rolled back.
-    fn insert(&mut self) -> Answer<()> {
+    fn insert(&mut self) {
         let schema = self.schema();
-        let insert =
-            self.client.prepare(&format!("INSERT INTO {schema}.rows (n) VALUES ($1) RETURNING id, js_id"))?;
+        let insert = format!("INSERT INTO {schema}.rows (n) VALUES ($1) RETURNING id, js_id");
+        let insert = self.client.prepare(&insert).unwrap();
         for n in 0..10 {
-            let row = self.client.query_one(&insert, &[&n])?;
+            let row = self.client.query_one(&insert, &[&n]).unwrap();
             self.tally.ids.push(row.get(0));
             self.tally.js_ids.push(row.get(1));
         }
-        self.client.batch_execute("BEGIN")?;
+        self.client.run("BEGIN");
         self.many(&format!(
             "INSERT INTO {schema}.rows (n) SELECT n FROM generate_series(1, 100) AS n RETURNING id, js_id"
-        ))?;
-        self.client.batch_execute(if self.rng.bool() { "COMMIT" } else { "ROLLBACK" })
+        ));
+        self.client.run(if self.rng.bool() { "COMMIT" } else { "ROLLBACK" });
     }
 
-    fn many(&mut self, sql: &str) -> Answer<()> {
-        for row in self.client.query(sql, &[])? {
-            self.tally.ids.push(row.get(0));
-            self.tally.js_ids.push(row.get(1));
+    fn many(&mut self, sql: &str) {
+        for (id, js_id) in self.client.rows(sql) {
+            self.tally.ids.push(id);
+            self.tally.js_ids.push(js_id);
         }
-        Ok(())
     }
 
-    fn copy(&mut self) -> Answer<()> {
+    fn copy(&mut self) {
         let schema = self.schema();
-        self.client.batch_execute(&format!("TRUNCATE {schema}.rows"))?;
-        let mut rows = self.client.copy_in(&format!("COPY {schema}.rows (n) FROM STDIN"))?;
+        self.client.run(&format!("TRUNCATE {schema}.rows"));
+        let mut rows = self.client.copy_in(&format!("COPY {schema}.rows (n) FROM STDIN")).unwrap();
         for n in 0..100 {
             writeln!(rows, "{n}").unwrap();
         }
-        assert_eq!(rows.finish()?, 100);
+        assert_eq!(rows.finish().unwrap(), 100);
         self.many(&format!("SELECT id, js_id FROM {schema}.rows"))
     }
 
-    fn read(&mut self) -> Answer<()> {
+    fn read(&mut self) {
         let from = self.rng.i64(0..1 << 61);
         for answer in ANSWERS {
             let sql = format!(
                 "WITH ids AS (SELECT id FROM generate_series($1::bigint, $1 + 4999 * 1048583::bigint, 1048583) AS id)
                  {answer}"
             );
-            let right: bool = self.client.query_one(&sql, &[&from])?.get(0);
+            let right: bool = self.client.query_one(&sql, &[&from]).unwrap().get(0);
             assert!(right, "{answer} from {from}");
         }
-        Ok(())
     }
 
-    fn watch(&mut self) -> Answer<()> {
+    fn watch(&mut self) {
         let schema = self.schema();
         for (times, view) in VIEWS {
-            let prepared = self.client.prepare(view)?;
+            let prepared = self.client.prepare(view).unwrap();
             for _ in 0..times {
-                let right: Option<bool> = self.client.query_one(&prepared, &[&schema])?.get(0);
+                let right: Option<bool> = self.client.query_one(&prepared, &[&schema]).unwrap().get(0);
                 assert_eq!(right, Some(true), "{view}");
             }
         }
-        Ok(())
     }
 
-    fn be_refused_in_subtransactions(&mut self) -> Answer<()> {
+    fn be_refused_in_subtransactions(&mut self) {
         const TIMES: i32 = 20;
         let sql = "SELECT code, count(*) FROM caught('SELECT ' || $1, $2) AS code GROUP BY code";
-        let caught = self.client.prepare(sql)?;
+        let caught = self.client.prepare(sql).unwrap();
         for (call, code, reason) in REFUSED {
-            let rows = self.client.query(&caught, &[&call, &TIMES])?;
-            let found: Vec<(String, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+            let rows = self.client.query(&caught, &[&call, &TIMES]).unwrap();
+            let found: Vec<(String, i64)> = rows.iter().map(Values::of).collect();
             assert_eq!(found, [(code.to_owned(), TIMES.into())], "{call}");
             if let Some(reason) = reason {
                 self.refused(reason, TIMES.into());
             }
         }
-        Ok(())
     }
 
-    fn be_refused(&mut self) -> Answer<()> {
+    fn be_refused(&mut self) {
         for (call, code, reason) in REFUSED {
             assert_eq!(self.fails(&format!("SELECT {call}")), code, "{call}");
             if let Some(reason) = reason {
                 self.refused(reason, 1);
             }
         }
-        self.client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")?;
+        self.client.run("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1");
         assert_eq!(self.fails("SELECT snowflake_safe_horizon()"), "25001");
         self.refused("one_snapshot", 1);
-        self.client.batch_execute("ROLLBACK")
+        self.client.run("ROLLBACK");
     }
 
     /// Ends statements that mint, and statements that wait, by a timeout and by a cancel.
-    fn be_cancelled(&mut self) -> Answer<()> {
+    fn be_cancelled(&mut self) {
         let minting = format!(
             "SELECT count(snowflake_next_id({CANCELLED})) FROM numbers AS a, numbers AS b, numbers AS c"
         );
         let waiting = format!("SELECT snowflake_next_ids({WAITED_FOR}, 3000000) LIMIT 1");
         // With less time, a batch behind those of other sessions would be refused at once.
-        self.client.batch_execute("SET idgen.max_wait = '1h'")?;
+        self.client.run("SET idgen.max_wait = '1h'");
         for statement in [&minting, &waiting] {
             // The timeout is for this statement only, because the next one may take longer on a busy machine.
-            self.client.batch_execute("BEGIN")?;
-            self.client.batch_execute("SET LOCAL statement_timeout = 5")?;
+            self.client.run("BEGIN");
+            self.client.run("SET LOCAL statement_timeout = 5");
             assert_eq!(self.fails(statement), "57014");
-            self.client.batch_execute("ROLLBACK")?;
+            self.client.run("ROLLBACK");
             let done = AtomicBool::new(false);
             let mut canceller = self.canceller.take().expect("a connection");
             let pid = self.pid;
@@ -441,12 +430,12 @@ impl Session {
                 assert_eq!(self.note(&error), "57014");
             }
         }
-        self.client.batch_execute("RESET idgen.max_wait")
+        self.client.run("RESET idgen.max_wait");
     }
 
     /// Asks a shard for more ids than it has, without waiting.
-    fn ask_too_much(&mut self) -> Answer<()> {
-        self.client.batch_execute("SET idgen.max_wait = 0")?;
+    fn ask_too_much(&mut self) {
+        self.client.run("SET idgen.max_wait = 0");
         let sql =
             format!("SELECT count(snowflake_next_id({FULL})) FROM numbers AS a, numbers AS b, numbers AS c");
         let error = self.client.batch_execute(&sql).expect_err("a shard has an end");
@@ -459,80 +448,73 @@ impl Session {
         };
         self.note(&error);
         self.refused(reason, 1);
-        self.client.batch_execute("RESET idgen.max_wait")
+        self.client.run("RESET idgen.max_wait");
     }
 
     /// Follows the horizon, which advances unless there are prepared transactions, such as the session's own.
-    fn follow(&mut self) -> Answer<()> {
-        self.horizons()?;
+    fn follow(&mut self) {
+        self.horizons();
         let name = self.schema();
-        self.client.batch_execute("BEGIN")?;
-        self.ids(&format!("SELECT snowflake_next_id({LEASED})"))?;
-        self.client.batch_execute(&format!("PREPARE TRANSACTION '{name}'"))?;
+        self.client.run("BEGIN");
+        self.ids(&format!("SELECT snowflake_next_id({LEASED})"));
+        self.client.run(&format!("PREPARE TRANSACTION '{name}'"));
         assert_eq!(self.fails("SELECT snowflake_safe_horizon()"), "40001");
         self.refused("prepared_transactions", 1);
-        self.client.batch_execute(&format!("ROLLBACK PREPARED '{name}'"))
+        self.client.run(&format!("ROLLBACK PREPARED '{name}'"));
     }
 
-    fn horizons(&mut self) -> Answer<()> {
+    fn horizons(&mut self) {
         for _ in 0..10 {
             let sql = "SELECT min(h), max(h) FROM (SELECT snowflake_safe_horizon() AS h FROM generate_series(1, 100)) AS h";
             match self.client.query_one(sql, &[]) {
                 Ok(row) => {
-                    let (first, last): (i64, i64) = (row.get(0), row.get(1));
+                    let (first, last) = <(i64, i64)>::of(&row);
                     assert!(first >= self.horizon, "{first} after {}", self.horizon);
                     self.horizon = last;
                 }
                 Err(error) => {
-                    let message = error.as_db_error().map(|error| error.message().to_owned());
-                    assert_eq!(
-                        message.as_deref(),
-                        Some("cannot determine the safe horizon while there are prepared transactions")
-                    );
+                    let message = "cannot determine the safe horizon while there are prepared transactions";
+                    assert_eq!(error.as_db_error().map(DbError::message), Some(message));
                     self.note(&error);
                     self.refused("prepared_transactions", 1);
                 }
             }
         }
-        Ok(())
     }
 
-    fn advance(&mut self) -> Answer<()> {
+    fn advance(&mut self) {
         let shard = ADVANCED + self.number;
         for _ in 0..10 {
-            let row = self.client.query_one(
-                "SELECT last, snowflake_advance($1, last) FROM (SELECT snowflake_next_id($1) + 5 AS last OFFSET 0) AS id",
-                &[&shard],
-            )?;
-            let (last, least): (i64, i64) = (row.get(0), row.get(1));
+            let last = format!("SELECT snowflake_next_id({shard}) + 5 AS last OFFSET 0");
+            let sql = format!("SELECT last, snowflake_advance({shard}, last) FROM ({last}) AS id");
+            let (last, least): (i64, i64) = self.client.row(&sql);
             self.tally.ids.push(last - 5);
-            let next: i64 = self.client.query_one("SELECT snowflake_next_id($1)", &[&shard])?.get(0);
+            let next: i64 = self.client.value(&format!("SELECT snowflake_next_id({shard})"));
             assert!(least > last && next >= least, "{last} {least} {next}");
             self.tally.ids.push(next);
         }
-        Ok(())
     }
 
     /// Gives the schema another shard, and the first one back.
-    fn assign(&mut self) -> Answer<()> {
+    fn assign(&mut self) {
         let (schema, shard) = (self.schema(), ASSIGNED + 2 * self.number);
         for shard in [shard + 1, shard] {
             let assign = format!("SELECT count(*) FROM snowflake_assign_shard('{schema}_assigned', {shard})");
-            let changed: i64 = self.client.query_one(&assign, &[])?.get(0);
+            let changed: i64 = self.client.value(&assign);
             assert_eq!(changed, 1);
-            self.ids(&format!("INSERT INTO {schema}_assigned.rows DEFAULT VALUES RETURNING id"))?;
+            self.ids(&format!("INSERT INTO {schema}_assigned.rows DEFAULT VALUES RETURNING id"));
         }
-        self.client.batch_execute(&format!("TRUNCATE {schema}_assigned.rows"))
+        self.client.run(&format!("TRUNCATE {schema}_assigned.rows"));
     }
 
-    fn mint_in_temporary_tables(&mut self) -> Answer<()> {
+    fn mint_in_temporary_tables(&mut self) {
         let shard = LEASED + self.rng.i32(0..3);
-        self.client.batch_execute(&format!(
+        self.client.run(&format!(
             "BEGIN; CREATE TEMP TABLE passing (id bigint PRIMARY KEY DEFAULT snowflake_next_id({shard}), n integer)
              ON COMMIT DROP"
-        ))?;
-        self.ids("INSERT INTO passing (n) SELECT generate_series(1, 100) RETURNING id")?;
-        self.client.batch_execute("COMMIT")
+        ));
+        self.ids("INSERT INTO passing (n) SELECT generate_series(1, 100) RETURNING id");
+        self.client.run("COMMIT");
     }
 }
 
@@ -563,15 +545,9 @@ impl fmt::Display for Sample {
     }
 }
 
-fn number(client: &mut Client, sql: &str) -> i64 {
-    client.query_one(sql, &[]).unwrap_or_else(|error| panic!("{sql}: {error}")).get(0)
-}
-
 /// The memory that a process shares with no other, in bytes.
 fn own_memory(pid: i32) -> i64 {
-    let mut cat = command("cat");
-    cat.arg(format!("/proc/{pid}/smaps_rollup"));
-    let text = String::from_utf8(run(cat).stdout).expect("text");
+    let text = output_of_run(command("cat").arg(format!("/proc/{pid}/smaps_rollup")));
     let line = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("Anonymous");
     line.trim().trim_end_matches(" kB").parse::<i64>().expect("a number") * 1024
 }
@@ -581,7 +557,7 @@ struct Soak {
     control: Client,
     sessions: Vec<Session>,
     judge: Judge,
-    errors: BTreeMap<String, u64>,
+    errors: BTreeMap<String, i64>,
     rounds: u64,
     samples: Vec<Sample>,
 }
@@ -604,9 +580,8 @@ impl Soak {
             "log_checkpoints = off",
         ]);
         let mut control = server.connect();
-        control
-            .batch_execute(
-                "CREATE TABLE numbers AS SELECT generate_series(1, 1000) AS n; ANALYZE numbers;
+        control.run(
+            "CREATE TABLE numbers AS SELECT generate_series(1, 1000) AS n; ANALYZE numbers;
                  CREATE FUNCTION caught(call text, times integer) RETURNS SETOF text LANGUAGE plpgsql AS $$
                  BEGIN
                      FOR i IN 1..times LOOP
@@ -618,14 +593,12 @@ impl Soak {
                          END;
                      END LOOP;
                  END $$",
-            )
-            .unwrap();
+        );
         for number in 0..=BRIEF {
             let (inserted, assigned) = (INSERTED + number, ASSIGNED + 2 * number);
             // Tables that are truncated in each round need no autovacuum, which TRUNCATE would cancel.
-            control
-                .batch_execute(&format!(
-                    "CREATE SCHEMA soak{number}; CREATE SCHEMA soak{number}_assigned;
+            control.run(&format!(
+                "CREATE SCHEMA soak{number}; CREATE SCHEMA soak{number}_assigned;
                      CREATE TABLE soak{number}.rows (
                          id bigint PRIMARY KEY DEFAULT snowflake_next_id({inserted}),
                          js_id bigint DEFAULT snowflake_next_id_js({number}), n integer)
@@ -633,8 +606,7 @@ impl Soak {
                      CREATE TABLE soak{number}_assigned.rows (
                          id bigint PRIMARY KEY DEFAULT snowflake_next_id({assigned}))
                      WITH (autovacuum_enabled = false)"
-                ))
-                .unwrap();
+            ));
         }
         let sessions = (0..LONG).map(|number| Session::new(&server, number, rng.fork())).collect();
         Soak {
@@ -674,11 +646,9 @@ impl Soak {
             tally.add(&mut session.tally);
         }
         self.rounds += tally.rounds;
-        for (line, count) in std::mem::take(&mut tally.errors) {
-            *self.errors.entry(line).or_default() += count;
-        }
+        add(&mut self.errors, &mut tally.errors);
         self.check_counters(&tally);
-        let now = number(&mut self.control, "SELECT now_tick FROM idgen_status");
+        let now: i64 = self.control.value("SELECT now_tick FROM idgen_status");
         for (mut ids, kind) in [(tally.ids, Kind::Plain), (tally.js_ids, Kind::Js)] {
             // The ids of parallel workers come in no order.
             ids.sort_unstable();
@@ -692,8 +662,7 @@ impl Soak {
     /// Checks that the counters equal what the sessions have counted.
     fn check_counters(&mut self, tally: &Tally) {
         let sql = "SELECT reason, refused FROM idgen_refusals WHERE refused <> 0";
-        let refused: BTreeMap<String, i64> =
-            self.control.query(sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect();
+        let refused: BTreeMap<String, i64> = self.control.rows(sql).into_iter().collect();
         let counted = tally.refused.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect();
         assert_eq!(refused, counted);
 
@@ -709,35 +678,24 @@ impl Soak {
             taken.entry((*shard, "idgen".into())).or_default().0 += unread;
         }
         let sql = "SELECT shard, layout, ids, leases, waits, waited_ms, last_id FROM idgen_shard_stats";
-        for row in self.control.query(sql, &[]).unwrap() {
-            let (shard, layout): (i32, String) = (row.get(0), row.get(1));
-            let (ids, leases, waits, waited_ms): (i64, i64, i64, f64) =
-                (row.get(2), row.get(3), row.get(4), row.get(5));
+        for row in self.control.rows::<(i32, String, i64, i64, i64, f64, i64)>(sql) {
+            let (shard, layout, ids, leases, waits, waited_ms, last_id) = row.clone();
             let exact = layout == "js53" || (EXACT..CANCELLED).contains(&shard);
             let (count, last) = taken.remove(&(shard, layout)).unwrap_or_default();
             let most = if exact { count } else { i64::MAX };
             let right = (count..=most).contains(&ids) && (ids <= leases * 64 || exact || shard == WAITED_FOR);
             let sound = leases <= ids && leases >= 0 && waits >= 0 && (waits > 0) == (waited_ms > 0.0);
-            assert!(
-                right && sound && row.get::<_, i64>(6) >= last,
-                "{row:?}: {count} ids were counted, to {last}"
-            );
+            assert!(right && sound && last_id >= last, "{row:?}: {count} ids were counted, to {last}");
         }
         assert!(taken.is_empty(), "{taken:?} are not shown");
     }
 
     fn sample(&mut self, start: Instant) {
         for session in &mut self.sessions {
-            session
-                .client
-                .batch_execute("SELECT snowflake_stats_reset() FROM generate_series(1, 20)")
-                .unwrap();
+            session.client.run("SELECT snowflake_stats_reset() FROM generate_series(1, 20)");
         }
-        let mut contexts = Vec::new();
-        for session in &mut self.sessions {
-            let sql = "SELECT sum(used_bytes)::bigint FROM pg_backend_memory_contexts";
-            contexts.push(number(&mut session.client, sql));
-        }
+        let used = "SELECT sum(used_bytes)::bigint FROM pg_backend_memory_contexts";
+        let contexts = self.sessions.iter_mut().map(|session| session.client.value(used)).collect();
         let control = &mut self.control;
         self.samples.push(Sample {
             seconds: start.elapsed().as_secs(),
@@ -745,13 +703,11 @@ impl Soak {
             ids: self.judge.ids,
             contexts,
             own: self.sessions.iter().map(|session| own_memory(session.pid)).collect(),
-            idgen: number(
-                control,
+            idgen: control.value(
                 "SELECT sum(allocated_size)::bigint FROM pg_shmem_allocations WHERE name LIKE 'idgen%'",
             ),
-            free: number(control, "SELECT allocated_size FROM pg_shmem_allocations WHERE name IS NULL"),
-            segments: number(
-                control,
+            free: control.value("SELECT allocated_size FROM pg_shmem_allocations WHERE name IS NULL"),
+            segments: control.value(
                 "SELECT coalesce(sum((pg_stat_file('pg_dynshmem/' || name, true)).size), 0)::bigint
                  FROM pg_ls_dir('pg_dynshmem') AS name",
             ),
@@ -789,7 +745,7 @@ impl Soak {
     /// Checks that every function has been called, and prints the size of the leak in a call that would have been seen.
     fn check_calls(&mut self) {
         for session in &mut self.sessions {
-            session.client.batch_execute("SELECT pg_stat_force_next_flush()").unwrap();
+            session.client.run("SELECT pg_stat_force_next_flush()");
         }
         let sql = "SELECT p.oid::regprocedure::text, coalesce(s.calls, 0)
                    FROM pg_proc AS p JOIN pg_depend ON classid = 'pg_proc'::regclass AND objid = p.oid
@@ -802,8 +758,7 @@ impl Soak {
         println!(
             "calls by a session in the middle third, and the leaks that would have been seen: bytes a call"
         );
-        for row in self.control.query(sql, &[]).unwrap() {
-            let (function, calls): (String, i64) = (row.get(0), row.get(1));
+        for (function, calls) in self.control.rows::<(String, i64)>(sql) {
             // PostgreSQL does not count calls that end in an error.
             if function == "snowflake_remove_mark()" {
                 continue;
@@ -821,7 +776,7 @@ impl Soak {
         for line in LOGGED {
             expected.insert(line.into(), 1);
         }
-        let mut found: BTreeMap<String, u64> = BTreeMap::new();
+        let mut found: BTreeMap<String, i64> = BTreeMap::new();
         for line in self.server.log().lines() {
             let (code, said) = line.split_once(' ').unwrap_or_default();
             let start = LOGGED.iter().find(|start| {

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use crate::clients::{Clients, Ledger, ROWS};
+use crate::clients::{Clients, Ledger, ROWS, ids};
 use crate::server::link::{Direction, Flow, Link};
 use crate::server::{Server, Sql};
 
 const HOUR: f64 = 3600.0;
+
+const NOT_DURABLE: &str = "the high-water mark of ids could not be made durable in time";
 
 const MINT: &str = "SELECT snowflake_next_id(1)";
 
@@ -46,8 +48,7 @@ fn an_asynchronous_standby_is_promoted() {
     standby.set_clock(0.0);
     clients.wait_for_ids(3000);
     clients.finish(&mut ledger);
-    let mark: i64 = client.value("SELECT mark FROM idgen_status");
-    assert!(mark > 0);
+    assert!(client.value::<i64>("SELECT mark FROM idgen_status") > 0);
 }
 
 /// Promise 1: a standby with a different epoch warns of it, and mints nothing once it is promoted.
@@ -61,13 +62,11 @@ fn a_standby_of_another_epoch_mints_nothing() {
     standby.wait_until(&format!("SELECT warning IS NOT DISTINCT FROM '{OTHER_EPOCH}' FROM idgen_status"));
     let accept = "SELECT snowflake_accept_epoch(epoch) FROM idgen_status";
     for refused in [accept, "SELECT snowflake_accept_clock()", "SELECT snowflake_check()"] {
-        assert_eq!(standby.connect().execute(refused, &[]).unwrap_err().code().unwrap().code(), "25006");
+        assert_eq!(standby.code(refused), "25006", "{refused}");
     }
     primary.kill();
     standby.promote();
-    let mut client = standby.reconnect();
-    let error = client.error(MINT);
-    assert_eq!(error.message(), OTHER_EPOCH);
+    assert_eq!(standby.reconnect().error(MINT).message(), OTHER_EPOCH);
 }
 
 /// With synchronous replication the promise holds whatever the clocks do, and even if the old primary is alive and
@@ -81,18 +80,8 @@ fn a_synchronous_standby_is_promoted_with_the_old_primary_alive() {
     standby.set_clock(-HOUR);
     standby.promote();
     // The old primary continues to the end of its window, then its calls fail.
-    let mut client = primary.connect();
-    let mut last = Vec::new();
-    let start = Instant::now();
-    let refusal = loop {
-        match client.query_one("SELECT snowflake_next_id(9)", &[]) {
-            Ok(row) => last.push(row.get(0)),
-            Err(error) => break error,
-        }
-        assert!(start.elapsed() < Duration::from_secs(20), "the old primary goes on without its standby");
-    };
+    let refusal = ledger.mint_until_refused(&mut primary.connect(), "SELECT snowflake_next_id(9)", 20);
     assert_eq!(refusal.code().unwrap().code(), "40001", "{refusal}");
-    ledger.add(&last);
 
     // With its clock an hour behind, the new primary refuses; a little behind, it waits and continues.
     let mut client = standby.connect();
@@ -129,13 +118,10 @@ fn the_synchronous_standby_is_gone() {
     for _ in 0..3 {
         assert_eq!(client.code(MINT), "57014", "a cancel");
     }
-    let status = client.query_one("SELECT window_left_ms, renewals FROM idgen_status", &[]).unwrap();
-    assert_eq!(status.get::<_, i64>(0), 0, "nothing is published");
+    let (left, renewals): (i64, i64) = client.row("SELECT window_left_ms, renewals FROM idgen_status");
+    assert_eq!(left, 0, "nothing is published");
     assert!(primary.answer::<bool>(too_few));
-    let not_durable = "the high-water mark of ids could not be made durable in time";
-    let check = primary.error("SELECT snowflake_check()");
-    assert_eq!(check.message(), not_durable);
-    let renewals: i64 = status.get(1);
+    assert_eq!(primary.error("SELECT snowflake_check()").message(), NOT_DURABLE);
 
     client.run("SET statement_timeout = 0");
     standby.up();
@@ -155,14 +141,10 @@ fn the_synchronous_standby_is_gone() {
 /// is none while a standby that is not needed is gone, and none once enough of them acknowledge.
 #[test]
 fn a_warning_tells_what_synchronous_standbys_lack() {
-    const NOT_DURABLE: &str = "the high-water mark of ids could not be made durable in time";
     let primary = Server::start(&["idgen.max_wait = 20s"]);
     let links = [(); 3].map(|()| Link::to(&primary));
-    let standbys: Vec<_> = links
-        .iter()
-        .zip(["a", "b", "c"])
-        .map(|(link, name)| primary.standby_by(&link.host(), name))
-        .collect();
+    let standby = |(link, name): (&Link, _)| primary.standby_by(&link.host(), name);
+    let standbys: Vec<_> = links.iter().zip(["a", "b", "c"]).map(standby).collect();
     for names in ["ANY 2 (a, b, c)", "FIRST 2 (a, b, c)"] {
         primary.make_synchronous_as(names, &["a", "b", "c"]);
         let mut watcher = primary.connect();
@@ -225,12 +207,11 @@ fn synchronous_replication_begins_under_a_long_statement() {
     thread::sleep(Duration::from_millis(2500));
     let sql = "SELECT id FROM snowflake_next_ids(5, 300000) AS id";
     let mut ledger = Ledger::default();
-    match primary.connect().query(sql, &[]) {
-        Ok(rows) => ledger.add(&rows.iter().map(|row| row.get(0)).collect::<Vec<_>>()),
+    match ids(&mut primary.connect(), sql) {
+        Ok(ids) => ledger.add(&ids),
         Err(error) => assert_eq!(error.code().map(|code| code.code()), Some("40001"), "{error}"),
     }
-    let rows = standby.connect().query(sql, &[]).unwrap();
-    ledger.add(&rows.iter().map(|row| row.get(0)).collect::<Vec<_>>());
+    ledger.add(&standby.connect().column::<i64>(sql));
     assert_eq!(ledger.len(), 300_000, "the old primary goes on without its standby");
     let ended = minting.join().unwrap().expect_err("the statement comes to that end too");
     assert_eq!(ended.code().map(|code| code.code()), Some("40001"), "{ended}");
@@ -258,25 +239,23 @@ fn failed_renewals_write_one_mark() {
     for _ in 0..CALLS {
         assert_eq!(client.code(MINT), "40001");
     }
-    let sql = "SELECT (pg_current_wal_insert_lsn() - $1::text::pg_lsn)::bigint";
-    let bytes: i64 = client.query_one(sql, &[&before]).unwrap().get(0);
-    // A record has 48 bytes. One a second is right, and some are the server's own.
-    let most = 48 * (start.elapsed().as_secs() as i64 + 20);
-    println!("{bytes} bytes of WAL for {CALLS} calls that failed, {most} are right");
-    assert!(bytes < most, "{bytes} bytes, {most} are right");
+    let few_since = |client: &mut Client, before: String, start: Instant| {
+        let bytes: i64 = client.value(&format!("SELECT (pg_current_wal_insert_lsn() - '{before}')::bigint"));
+        // A record has 48 bytes. One a second is right, and some are the server's own.
+        let most = 48 * (start.elapsed().as_secs() as i64 + 20);
+        println!("{bytes} bytes of WAL for {CALLS} calls that failed, {most} are right");
+        assert!(bytes < most, "{bytes} bytes, {most} are right");
+    };
+    few_since(&mut client, before, start);
 
     // Not even if each call needs more than the one before.
     let client = &mut primary.connect();
     client.run("SET idgen.max_wait = 0; SET default_transaction_read_only = on");
     let (before, start) = (position(client), Instant::now());
     for count in 1..=CALLS {
-        let error =
-            client.query_one("SELECT snowflake_next_ids(1, $1)", &[&(count as i32 * 5000)]).unwrap_err();
-        assert_eq!(error.code().map(|code| code.code()), Some("40001"), "{error}");
+        assert_eq!(client.code(&format!("SELECT snowflake_next_ids(1, {})", count * 5000)), "40001");
     }
-    let bytes: i64 = client.query_one(sql, &[&before]).unwrap().get(0);
-    let most = 48 * (start.elapsed().as_secs() as i64 + 20);
-    assert!(bytes < most, "{bytes} bytes, {most} are right");
+    few_since(client, before, start);
 
     client.run("SET idgen.max_wait = '60s'");
     standby.up();
@@ -384,10 +363,8 @@ fn fail_over_and_switch_back() {
     first.rewind(&second, "twin");
     first.set_clock(-1.4);
     first.up();
-    let mut standby = first.connect();
-    assert_eq!(standby.code(MINT), "25006");
-    let counted = "SELECT refused > 0 FROM idgen_refusals WHERE reason = 'recovery'";
-    assert!(standby.value::<bool>(counted));
+    assert_eq!(first.code(MINT), "25006");
+    assert!(first.value::<bool>("SELECT refused > 0 FROM idgen_refusals WHERE reason = 'recovery'"));
     second.make_synchronous("twin");
     clients.wait_for_ids(500);
 

@@ -2,7 +2,7 @@
 
 use postgres::Client;
 
-use crate::clients::{Clients, Ledger};
+use crate::clients::{Clients, Ledger, ids};
 use crate::process::{run, top};
 use crate::server::{Build, Server, Sql};
 
@@ -86,7 +86,7 @@ fn calls(client: &mut Client) -> Vec<(String, bool)> {
         FROM pg_proc JOIN pg_depend ON classid = 'pg_proc'::regclass AND objid = pg_proc.oid
         WHERE refclassid = 'pg_extension'::regclass AND deptype = 'e'
           AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'idgen')";
-    client.query(sql, &[]).unwrap().iter().map(|row| (row.get(0), row.get(1))).collect()
+    client.rows(sql)
 }
 
 /// The functions of each version work with the current library, before the update and after it. The update results
@@ -120,9 +120,8 @@ fn every_version_is_updated() {
         let calls = calls(&mut client);
         let answers = |client: &mut Client| -> Vec<_> {
             let answer = |(sql, same): &(String, bool)| {
-                let rows =
-                    client.query(sql, &[]).unwrap_or_else(|error| panic!("{version}: {sql}: {error:?}"));
-                same.then(|| (sql.clone(), rows[0].get::<_, Option<String>>(0)))
+                let answer: Option<String> = client.value(sql);
+                same.then(|| (sql.clone(), answer))
             };
             calls.iter().filter_map(answer).collect()
         };
@@ -139,7 +138,7 @@ fn every_version_is_updated() {
             assert_eq!(client.column::<String>(&sql), ["same"], "{version}: {row}");
         }
         assert_eq!(answers(&mut client), before, "{version}");
-        ids.extend(client.query(insert, &[]).unwrap().iter().map(|row| row.get::<_, i64>(0)));
+        ids.extend(client.column::<i64>(insert));
         Ledger::default().add(&ids);
         assert_eq!(client.column::<String>("SELECT count(*)::text FROM recent"), ["200"], "{version}");
     }
@@ -172,20 +171,19 @@ fn an_update_leaves_what_is_the_users() {
 /// privileges on functions in that one, and leave them on its own.
 #[test]
 fn the_schema_stays_while_a_script_runs() {
-    let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let server = Server::start_preloaded();
     let mut creator = server.connect();
     creator.run("CREATE ROLE owner; CREATE SCHEMA ids AUTHORIZATION owner");
     creator.run("GRANT CREATE ON DATABASE postgres TO owner");
     let mut owner = server.connect();
     owner.run("SET ROLE owner; SET lock_timeout = '100ms'");
-    let code = |error: postgres::Error| error.code().expect("a code").code().to_owned();
 
     creator.run("CREATE EXTENSION idgen SCHEMA ids VERSION '0.1.0'");
     for script in ["ALTER EXTENSION idgen UPDATE", "DROP EXTENSION idgen; CREATE EXTENSION idgen SCHEMA ids"]
     {
         creator.run(&format!("BEGIN; {script}"));
         for rename in ["ALTER SCHEMA ids RENAME TO away", "DROP SCHEMA ids CASCADE"] {
-            assert_eq!(code(owner.batch_execute(rename).unwrap_err()), "55P03", "{script}: {rename}");
+            assert_eq!(owner.code(rename), "55P03", "{script}: {rename}");
         }
         creator.run("ROLLBACK");
     }
@@ -204,9 +202,8 @@ fn the_schema_stays_while_a_script_runs() {
             owner.run("COMMIT");
             waiting.join().unwrap()
         });
-        if let Err(error) = result {
-            assert_eq!(code(error), "40001", "{script}");
-        }
+        let code = result.err().map(|error| error.code().expect("a code").clone());
+        assert!(code.is_none_or(|code| code.code() == "40001"), "{script}");
         assert_eq!(creator.column::<String>(open), [""; 0], "{script}");
         creator.run("DROP EXTENSION IF EXISTS idgen");
         owner.run("DROP SCHEMA ids; ALTER SCHEMA away RENAME TO ids");
@@ -216,7 +213,7 @@ fn the_schema_stays_while_a_script_runs() {
 /// A snapshot from before the schema or the role was created does not mislead the checks of a script.
 #[test]
 fn an_old_snapshot_hides_nothing_from_a_script() {
-    let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let server = Server::start_preloaded();
     let mut superuser = server.connect();
     superuser.run("CREATE ROLE owner; GRANT CREATE ON DATABASE postgres TO owner; CREATE SCHEMA closed");
     let mut owner = server.connect();
@@ -236,7 +233,7 @@ fn an_old_snapshot_hides_nothing_from_a_script() {
 /// moment. Nothing is taken over from it, not even from the owner of the database, until the superuser owns them.
 #[test]
 fn what_others_own_is_not_taken_over() {
-    let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let server = Server::start_preloaded();
     let mut superuser = server.connect();
     superuser.run("CREATE ROLE owner; ALTER DATABASE postgres OWNER TO owner");
     let mut owner = server.connect();
@@ -299,7 +296,7 @@ pub struct Moving {
 fn insert(client: &mut Client, round: usize) -> Result<Vec<i64>, postgres::Error> {
     let rows = if round.is_multiple_of(7) { 1000 } else { 1 };
     let sql = format!("INSERT INTO things SELECT FROM generate_series(1, {rows}) RETURNING id");
-    Ok(client.query(&sql, &[])?.iter().map(|row| row.get(0)).collect())
+    ids(client, &sql)
 }
 
 /// An id of some shards, of both kinds; in a database of the newest version.
@@ -312,8 +309,7 @@ fn an_id_of_each(client: &mut Client) -> Vec<i64> {
 impl Moving {
     /// By a server with the oldest version in its database.
     pub fn from(old: Server) -> Moving {
-        let table = "CREATE TABLE things (id bigint PRIMARY KEY DEFAULT snowflake_next_id(1))";
-        old.run(table);
+        old.run("CREATE TABLE things (id bigint PRIMARY KEY DEFAULT snowflake_next_id(1))");
         old.run("CREATE DATABASE other");
         let mut other = old.connect_to("other");
         other.run("CREATE EXTENSION idgen");
@@ -331,8 +327,8 @@ impl Moving {
     /// ahead. After that, a restart and the update, all ids are greater than the earlier ones.
     pub fn go_on(mut self, new: &Server) {
         let mut client = new.connect();
-        let mark = client.query_one("SELECT mark FROM idgen_status", &[]).unwrap();
-        assert_eq!(mark.get::<_, Option<i64>>(0), None, "the mark stays behind");
+        let mark: Option<i64> = client.value("SELECT mark FROM idgen_status");
+        assert_eq!(mark, None, "the mark stays behind");
         assert_eq!(client.code(&self.statement), "22023");
         new.set("idgen.max_ahead", "2min");
         new.run(&self.statement);
@@ -366,7 +362,7 @@ impl Moving {
 #[test]
 fn a_dump_is_restored() {
     let moving = Moving::from(start_version(Build::Release, "0.1.0"));
-    let new = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let new = Server::start_preloaded();
     moving.go_on_by_dump(&new);
 }
 
@@ -382,13 +378,11 @@ fn a_dump_goes_into_another_schema() {
         section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     let [dump, convert] = blocks[..] else { panic!("{} blocks", blocks.len()) };
 
-    let server = Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'"]);
+    let server = Server::start_preloaded();
     let mut admin = server.connect();
-    for sql in ["CREATE ROLE owner", "CREATE ROLE app", "CREATE DATABASE app", "CREATE DATABASE old"] {
-        admin.run(sql);
-    }
-    for sql in ["CREATE DATABASE owned OWNER owner", "CREATE DATABASE part"] {
-        admin.run(sql);
+    admin.run("CREATE ROLE owner; CREATE ROLE app");
+    for database in ["app", "old", "part", "owned OWNER owner"] {
+        admin.run(&format!("CREATE DATABASE {database}"));
     }
     // Tables in which everything that can name a function of idgen does, and a text that only resembles a call.
     let tables = |schema: &str, idgen: &str| {
@@ -481,8 +475,7 @@ fn pg_upgrade() {
     let moving = Moving::from(start_version(Build::Older, "0.1.0"));
     // PostgreSQL 15.20 of Debian gives every column an option that newer ones refuse: pg_upgrade fails on any
     // table, with idgen or without.
-    let strip = "UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '{pg_attver=%'";
-    moving.old.run(strip);
+    moving.old.run("UPDATE pg_attribute SET attoptions = NULL WHERE attoptions::text LIKE '{pg_attver=%'");
     moving.old.stop("fast");
     let new = moving.old.upgraded();
     new.set_clock(-60.0);

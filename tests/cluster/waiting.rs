@@ -56,10 +56,9 @@ fn waits_end() {
     assert_eq!(code, SqlState::QUERY_CANCELED, "pg_cancel_backend");
     assert!(took < Duration::from_secs(10), "{took:?}");
 
-    let stats =
-        client.query_one("SELECT waits, waited_ms FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
-    assert_eq!(stats.get::<_, i64>(0), 4, "every wait is counted, a cancelled one too");
-    let waited: f64 = stats.get(1);
+    let stats = "SELECT waits, waited_ms FROM idgen_shard_stats WHERE shard = 7";
+    let (waits, waited): (i64, f64) = client.row(stats);
+    assert_eq!(waits, 4, "every wait is counted, a cancelled one too");
     assert!((700.0..30_000.0).contains(&waited), "{waited} ms");
 }
 
@@ -71,13 +70,8 @@ fn a_wait_ends_with_an_id() {
     client.run("SELECT count(*) FROM snowflake_next_ids(7, 2000000)");
     client.run("ALTER SYSTEM SET idgen.max_ahead = 0");
     client.run("SELECT pg_reload_conf(); SELECT pg_sleep(0.2)");
-    let row = client
-        .query_one(
-            "SELECT id, created_at <= clock_timestamp() FROM snowflake_next_id(7) AS id, snowflake_decode(id)",
-            &[],
-        )
-        .unwrap();
-    assert!(row.get::<_, bool>(1), "the id is not ahead of the clock");
+    let sql = "SELECT created_at <= clock_timestamp() FROM snowflake_next_id(7) AS id, snowflake_decode(id)";
+    assert!(client.value::<bool>(sql), "the id is not ahead of the clock");
 }
 
 /// How often a process has slept, that is, given up the processor voluntarily.
@@ -96,7 +90,7 @@ fn those_who_wait_for_a_full_shard_wake_once() {
     let mut client = server.connect();
     // By the batch, because the clock that tests can set is slow to read.
     let ids = "SELECT count(id) FROM generate_series(1, 500) AS n, snowflake_next_ids(7, 64 + 0 * n) AS id";
-    let backends = (0..32).map(|_| {
+    let backends = [(); 32].map(|()| {
         let mut waiting = server.connect();
         thread::spawn(move || {
             let pid: i32 = waiting.value("SELECT pg_backend_pid()");
@@ -105,10 +99,9 @@ fn those_who_wait_for_a_full_shard_wake_once() {
             sleeps(pid) - before
         })
     });
-    let backends: Vec<_> = backends.collect();
     let slept: u64 = backends.into_iter().map(|backend| backend.join().unwrap()).sum();
-    let row = client.query_one("SELECT waits, leases FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
-    let (waits, leases): (i64, i64) = (row.get(0), row.get(1));
+    let (waits, leases): (i64, i64) =
+        client.row("SELECT waits, leases FROM idgen_shard_stats WHERE shard = 7");
     println!("{slept} sleeps for {waits} waits and {leases} leases");
     assert!(waits > 1000, "the shard was full: {waits} waits");
     assert!(slept < 2 * waits as u64, "{slept} sleeps for {waits} waits");
@@ -125,8 +118,8 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     assert_eq!(error.message(), "count \"6000000\" is more ids than one call can mint");
     // 1 s ahead and 7/8 of 5 s, and the millisecond that the clock shows.
     assert!(error.detail().unwrap().contains("at most 5505024 now"), "{error:?}");
-    let row = client.query_one("SELECT count(*) FROM idgen_shard_stats WHERE shard = 7", &[]).unwrap();
-    assert_eq!(row.get::<_, i64>(0), 0, "neither an id nor a wait");
+    let used = "SELECT count(*) FROM idgen_shard_stats WHERE shard = 7";
+    assert_eq!(client.value::<i64>(used), 0, "neither an id nor a wait");
 
     // The same holds for a shard that has ids to give only at the very end of the wait.
     server.set("idgen.max_ahead", "9s");
@@ -139,14 +132,12 @@ fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
     server.set("idgen.max_ahead", "1s");
 
     client.run("SET idgen.max_wait = '1h'");
-    let row = client.query_one("SELECT count(*) FROM snowflake_next_ids(7, 1100000)", &[]).unwrap();
-    assert_eq!(row.get::<_, i64>(0), 1_100_000);
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM snowflake_next_ids(7, 1100000)"), 1_100_000);
 }
 
 /// Asks for a batch of shard 7. Returns the SQLSTATE and the message of the error, if there is one.
 fn batch(client: &mut Client, count: i32) -> Option<String> {
-    let sql = "SELECT count(*) FROM snowflake_next_ids(7, $1)";
-    let error = client.query_one(sql, &[&count]).err()?;
+    let error = client.query_one("SELECT count(*) FROM snowflake_next_ids(7, $1)", &[&count]).err()?;
     let error = error.as_db_error().unwrap_or_else(|| panic!("{error}"));
     Some(format!("{} {}", error.code().code(), error.message()))
 }
@@ -159,19 +150,16 @@ const BATCHES_BEFORE: &str = "40001 shard \"7\" has other batches to mint first"
 fn batches_that_compete_are_given_whole_or_refused_at_once() {
     const COUNT: i32 = 2_600_000;
     let server = Server::start(&["idgen.max_wait = 12s"]);
-    let sessions: Vec<_> = (0..8)
-        .map(|_| {
-            let mut client = server.connect();
-            thread::spawn(move || batch(&mut client, COUNT))
-        })
-        .collect();
-    let ends: Vec<_> = sessions.into_iter().map(|session| session.join().unwrap()).collect();
+    let sessions = [(); 8].map(|()| {
+        let mut client = server.connect();
+        thread::spawn(move || batch(&mut client, COUNT))
+    });
+    let ends = sessions.map(|session| session.join().unwrap());
     let given = ends.iter().filter(|end| end.is_none()).count();
     assert!(ends.iter().flatten().all(|refusal| refusal.starts_with(BATCHES_BEFORE)), "{ends:?}");
     // Of 11.5 seconds, 2.5 for each.
     assert!(given >= 4, "{ends:?}");
-    let sql = "SELECT ids FROM idgen_shard_stats WHERE shard = 7";
-    let ids: i64 = server.value(sql);
+    let ids: i64 = server.value("SELECT ids FROM idgen_shard_stats WHERE shard = 7");
     assert_eq!(ids, given as i64 * i64::from(COUNT), "no ids are lost");
 }
 

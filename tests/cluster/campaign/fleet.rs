@@ -27,18 +27,6 @@ pub struct Names {
     of: Vec<usize>,
 }
 
-impl Names {
-    /// Chooses some of this many standbys at random.
-    fn draw(rng: &mut Rng, standbys: usize) -> Names {
-        let kind = if rng.bool() { "FIRST" } else { "ANY" };
-        let mut of: Vec<_> = (0..standbys).collect();
-        rng.shuffle(&mut of);
-        of.truncate(rng.usize(1..=standbys));
-        let number = if rng.u8(0..3) == 0 { of.len() } else { 1 };
-        Names { kind, number, of }
-    }
-}
-
 impl fmt::Display for Names {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{} {} of {:?}", self.kind, self.number, self.of)
@@ -62,7 +50,7 @@ pub struct Fleet {
     /// `None` if commits wait for no standby.
     pub names: Option<Names>,
     /// Clients of the primary, which are moved to the next one at a failover.
-    clients: Sessions,
+    pub clients: Sessions,
     /// A client whose statements take seconds, and in which a session does not read its configuration.
     long: Option<Sessions>,
     /// Clients of promoted servers, which mint while the old primary does.
@@ -78,8 +66,9 @@ pub struct Fleet {
     /// How many standbys the fleet has had so far.
     named: usize,
     folder: PathBuf,
-    journals: Journals,
-    events: Writer,
+    pub journals: Journals,
+    /// The events in the journal, such as a setting before a fault changes it.
+    pub events: Writer,
     reader: Reader,
     /// The servers that clients have been sent to, and the settings of their clocks.
     clocks: Vec<ClockLog>,
@@ -97,13 +86,8 @@ struct Window {
 }
 
 impl Fleet {
-    /// Starts a fleet, and keeps its journal in a folder.
-    pub fn new(seed: u64, folder: &Path) -> Fleet {
-        Fleet::with(seed, folder, None)
-    }
-
-    /// Starts a fleet that runs a wrong program, for faults that find the error.
-    pub fn with(seed: u64, folder: &Path, wrong: Option<&Pair>) -> Fleet {
+    /// Starts a fleet, and keeps its journal in a folder. It may run a wrong program, for faults that find the error.
+    pub fn new(seed: u64, folder: &Path, wrong: Option<&Pair>) -> Fleet {
         let mut rng = Rng::with_seed(seed);
         let max_wait = format!("idgen.max_wait = {}", [3000, 6000][rng.usize(0..2)]);
         let mutation = format!("idgen.mutation = '{}'", wrong.map_or("", |pair| pair.mutation));
@@ -128,7 +112,7 @@ impl Fleet {
             settings.push(&mutation);
         }
         let primary = Server::start_on_disk(build, &settings);
-        primary.connect().batch_execute(ROWS).expect("a table");
+        primary.run(ROWS);
         std::fs::create_dir_all(folder).expect("a folder for the journal");
         let journals = Journals::new(folder);
         let mut fleet = Fleet {
@@ -182,7 +166,12 @@ impl Fleet {
 
     /// Draws some of the standbys.
     pub fn draw_names(&mut self) -> Names {
-        Names::draw(&mut self.rng, self.standbys.len())
+        let kind = if self.rng.bool() { "FIRST" } else { "ANY" };
+        let mut of: Vec<_> = (0..self.standbys.len()).collect();
+        self.rng.shuffle(&mut of);
+        of.truncate(self.rng.usize(1..=of.len()));
+        let number = if self.rng.u8(0..3) == 0 { of.len() } else { 1 };
+        Names { kind, number, of }
     }
 
     /// Makes commits wait for these standbys from now on, which have caught up when this returns.
@@ -213,7 +202,7 @@ impl Fleet {
         );
     }
 
-    /// Lets the clients rest until [`Fleet::release_clients`], unless other clients are at work. Returns whether they
+    /// Lets the clients rest until [`Sessions::release`], unless other clients are at work. Returns whether they
     /// rest.
     pub fn hold_clients(&self) -> bool {
         let alone = self.long.is_none() && self.beside.is_empty() && self.lasting.is_empty();
@@ -223,14 +212,11 @@ impl Fleet {
         alone
     }
 
-    pub fn release_clients(&self) {
-        self.clients.release();
-    }
-
     /// Sends all clients to another server, once they are cut off from theirs.
     pub fn move_clients(&mut self, server: &Server) {
         self.know(server);
-        self.all_clients().for_each(|clients| clients.move_to(server));
+        let clients = [&self.clients].into_iter().chain(&self.long).chain(&self.beside);
+        clients.for_each(|clients| clients.move_to(server));
     }
 
     /// Starts clients that mint on this server until the round ends, while the others do on the old primary.
@@ -249,11 +235,6 @@ impl Fleet {
     pub fn start_on(&mut self, server: &Server, work: Work) -> Sessions {
         self.know(server);
         Sessions::start(&[work], &self.journals, server, &mut self.rng)
-    }
-
-    /// Writes ids into the journal that a server has minted since a moment and given to no client.
-    pub fn note_minted(&self, server: &Server, since: Moment, shards: (u16, u16), ids: &[i64]) {
-        self.journals.note_minted(server.number(), since, shards, ids);
     }
 
     /// Starts a client of the primary that mints until the round ends in long runs, with nothing else to do.
@@ -278,11 +259,6 @@ impl Fleet {
         std::mem::replace(&mut self.primary, to)
     }
 
-    /// Writes an event into the journal, such as a setting before a fault changes it.
-    pub fn note(&mut self, event: &Event) {
-        self.events.write(event);
-    }
-
     /// The primary and its standbys.
     pub fn servers(&self) -> impl Iterator<Item = &Server> {
         self.standbys.iter().map(|standby| &standby.server).chain([&self.primary])
@@ -293,10 +269,6 @@ impl Fleet {
         thread::sleep(Duration::from_millis(self.rng.u64(ms)));
     }
 
-    fn all_clients(&self) -> impl Iterator<Item = &Sessions> {
-        [&self.clients].into_iter().chain(&self.long).chain(&self.beside)
-    }
-
     /// Follows the clock of a server that clients may use.
     fn know(&mut self, server: &Server) {
         if self.clocks.iter().all(|(number, ..)| *number != server.number()) {
@@ -304,8 +276,9 @@ impl Fleet {
         }
     }
 
-    /// Lets two to five faults strike while clients work, and returns these faults and the promises that are broken.
-    pub fn round(&mut self) -> (Vec<(&'static str, Outcome)>, Vec<String>) {
+    /// Lets two to five faults strike while clients work, and returns these faults, whether each has struck, and the
+    /// promises that are broken.
+    pub fn round(&mut self) -> (Vec<(&'static str, bool)>, Vec<String>) {
         self.clients.wait_for_answers(20);
         for standby in &self.standbys {
             standby.server.refuses();
@@ -329,21 +302,22 @@ impl Fleet {
         (outcomes, self.check())
     }
 
-    fn strike(&mut self, fault: &'static Fault) -> Outcome {
+    /// Whether the fault struck.
+    fn strike(&mut self, fault: &'static Fault) -> bool {
         let from = now();
         let window =
             self.window.get_or_insert_with(|| Window { from, struck: Vec::new(), allows: Vec::new() });
         window.allows.extend(fault.allows.iter().copied().flatten().map(|&begin| begin.to_owned()));
-        let (outcome, how) = match (fault.strike)(self) {
-            Struck::Done(how) => (Outcome::Struck, how),
+        let (struck, how) = match (fault.strike)(self) {
+            Struck::Done(how) => (true, how),
             Struck::Lasting(how, heal) => {
                 self.lasting.push((fault.name, heal));
-                (Outcome::Struck, how)
+                (true, how)
             }
-            Struck::Skipped(why) => (Outcome::Skipped, format!("skipped, {why}")),
+            Struck::Skipped(why) => (false, format!("skipped, {why}")),
         };
         self.window.as_mut().expect("a window").struck.push(format!("{}: {how}", fault.name));
-        outcome
+        struck
     }
 
     /// Waits until the primary accepts connections and the standbys have caught up: from here on no call may be
@@ -361,8 +335,7 @@ impl Fleet {
     /// Judges the results since the last round while the clients are idle.
     fn check(&mut self) -> Vec<String> {
         self.clients.hold();
-        let sql = "SELECT coalesce(array_agg(id), '{}') FROM rows";
-        let ids = self.primary.connect().query_one(sql, &[]).expect("rows").get(0);
+        let ids = self.primary.value("SELECT coalesce(array_agg(id), '{}') FROM rows");
         self.events.write(&Event::Rows { ids });
         for (server, log, written) in &mut self.clocks {
             let log = log.lock().expect("clock");
@@ -382,11 +355,4 @@ impl Fleet {
         self.clients.finish();
         std::fs::remove_dir_all(self.folder).expect("the journal");
     }
-}
-
-/// Whether a fault struck.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    Struck,
-    Skipped,
 }

@@ -14,7 +14,6 @@ mod tally;
 mod fleet;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -23,7 +22,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::process::{house, number_variable};
+use crate::process::{number_variable, servers_folder};
 use fleet::Fleet;
 use tally::{Page, Tally};
 
@@ -123,10 +122,10 @@ impl Campaign {
 
     /// Runs the first rounds of the fleet of a seed.
     fn run_fleet(&self, seed: u64, rounds: u64) {
-        let folder = house().join(format!("fleet-{}-{seed}", std::process::id()));
+        let folder = servers_folder().join(format!("fleet-{}-{seed}", std::process::id()));
         let mut round = 1;
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            let mut fleet = Fleet::new(seed, &folder);
+            let mut fleet = Fleet::new(seed, &folder, None);
             while round <= rounds && !self.is_over() {
                 self.run_round(&mut fleet, seed);
                 round += 1;
@@ -136,7 +135,6 @@ impl Campaign {
         if let Err(failure) = ended {
             // Ctrl-C ends the programs of PostgreSQL too, which a fleet may be waiting for.
             let interrupted = self.stop.swap(true, Ordering::Relaxed);
-            let folder: PathBuf = folder;
             println!(
                 "\nfleet {seed} {} in round {round}; the journal is {}, and the servers are beside it.\n\
                  To replay: make faults SEED={seed} ROUNDS={round} FLEETS=1\n",
@@ -156,11 +154,7 @@ impl Campaign {
         let mut tally = self.tally.lock().expect("tally");
         tally.add(&outcomes, &before, &fleet.history.counts, found.len() as u64);
         drop(tally);
-        assert!(found.is_empty(), "fleet {seed}: {} findings, the first:\n{}", found.len(), first_of(&found));
+        let first = found[..found.len().min(10)].join("\n");
+        assert!(found.is_empty(), "fleet {seed}: {} findings, the first:\n{first}", found.len());
     }
-}
-
-/// The first findings, one in a line.
-fn first_of(found: &[String]) -> String {
-    found[..found.len().min(10)].join("\n")
 }

@@ -14,7 +14,7 @@ use promises::{Answer, Kind, Record, Run};
 
 use crate::campaign::journal::Writer;
 use crate::clients::brief;
-use crate::moment::{Moment, now};
+use crate::moment::{Moment, is_reached, now};
 use crate::server::Server;
 
 /// The table that clients insert into.
@@ -78,27 +78,22 @@ impl Journals {
     }
 }
 
-/// The server that clients connect to.
-#[derive(Clone)]
-struct Target {
-    server: usize,
-    address: String,
-}
-
-impl Target {
-    fn of(server: &Server) -> Target {
-        Target { server: server.number(), address: server.target("postgres") }
-    }
-}
-
 /// The state that the clients of a group share with the fleet.
+#[derive(Default)]
 struct Group {
-    target: Mutex<Target>,
+    /// The number of the server that the clients connect to, and its address.
+    target: Mutex<(usize, String)>,
     stop: AtomicBool,
     hold: AtomicBool,
     held: AtomicUsize,
     answers: AtomicU64,
     trouble: Mutex<String>,
+}
+
+impl Group {
+    fn lead_to(&self, server: &Server) {
+        *self.target.lock().expect("target") = (server.number(), server.target("postgres"));
+    }
 }
 
 /// A group of clients at work.
@@ -110,14 +105,8 @@ pub struct Sessions {
 impl Sessions {
     /// Starts clients of a server, one for each kind of work given.
     pub fn start(work: &[Work], journals: &Journals, server: &Server, rng: &mut Rng) -> Sessions {
-        let group = Arc::new(Group {
-            target: Mutex::new(Target::of(server)),
-            stop: AtomicBool::new(false),
-            hold: AtomicBool::new(false),
-            held: AtomicUsize::new(0),
-            answers: AtomicU64::new(0),
-            trouble: Mutex::default(),
-        });
+        let group = Arc::<Group>::default();
+        group.lead_to(server);
         let threads = work.iter().map(|&work| {
             let client = Session {
                 work,
@@ -137,13 +126,10 @@ impl Sessions {
 
     /// Sends the clients to another server once they are cut off from theirs.
     pub fn move_to(&self, server: &Server) {
-        *self.group.target.lock().expect("target") = Target::of(server);
+        self.group.lead_to(server);
     }
 
     /// Waits until the clients have had this many more answers.
-    ///
-    /// # Panics
-    /// If that takes over two minutes.
     pub fn wait_for_answers(&self, more: u64) {
         let goal = self.group.answers.load(Ordering::Relaxed) + more;
         self.until("answers", |group| group.answers.load(Ordering::Relaxed) >= goal);
@@ -161,13 +147,8 @@ impl Sessions {
     }
 
     fn until(&self, what: &str, done: impl Fn(&Group) -> bool) {
-        for _ in 0..12_000 {
-            if done(&self.group) {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("the clients come to no {what}: {}", self.group.trouble.lock().expect("trouble"));
+        let in_time = is_reached(120, || done(&self.group));
+        assert!(in_time, "the clients come to no {what}: {}", self.group.trouble.lock().expect("trouble"));
     }
 
     /// Makes the clients end after their calls.
@@ -213,12 +194,12 @@ struct Session {
 impl Session {
     fn run(mut self) {
         while self.goes_on() {
-            let target = self.group.target.lock().expect("target").clone();
+            let (server, address) = self.group.target.lock().expect("target").clone();
             self.session = self.journals.sessions.fetch_add(1, Ordering::Relaxed);
-            self.server = target.server;
+            self.server = server;
             let called = now();
             self.heard = called;
-            match Client::connect(&target.address, NoTls) {
+            match Client::connect(&address, NoTls) {
                 Ok(mut client) => {
                     self.heard = now();
                     while self.goes_on() && !client.is_closed() {
@@ -364,8 +345,8 @@ impl Session {
         for _ in 0..self.rng.usize(1..4) {
             let sql = "INSERT INTO rows SELECT snowflake_next_id(3) FROM generate_series(1, 2) RETURNING id";
             let called = now();
-            let answer = client.query_typed(sql, &[]).map(|rows| runs(&rows, Kind::Plain));
-            let answer = answer.map(|runs| {
+            let answer = client.query_typed(sql, &[]).map(|rows| {
+                let runs = runs(&rows, Kind::Plain);
                 all.extend(runs.clone());
                 Answer::Inserted(runs)
             });
@@ -374,8 +355,7 @@ impl Session {
             }
         }
         let called = now();
-        let answer = client.batch_execute(end);
-        let answer = answer.map(|()| match end {
+        let answer = client.batch_execute(end).map(|()| match end {
             "COMMIT" => Answer::Committed(all),
             _ => Answer::Ids(Vec::new()),
         });
@@ -388,15 +368,11 @@ impl Session {
         let called = now();
         let to = match client.query_typed(horizon, &[]) {
             Ok(rows) => rows[0].get(0),
-            Err(error) => {
-                self.refused(horizon, called, &error);
-                return;
-            }
+            Err(error) => return self.refused(horizon, called, &error),
         };
         let from = self.followed;
         let sql = format!("SELECT array_agg(id) FROM rows WHERE id >= {from} AND id < {to}");
-        let read = client.query_typed(&sql, &[]);
-        let answer = read.map(|rows| {
+        let answer = client.query_typed(&sql, &[]).map(|rows| {
             let rows = rows[0].get::<_, Option<Vec<i64>>>(0).unwrap_or_default();
             Answer::Horizon { from, to, rows }
         });

@@ -10,8 +10,7 @@ use std::time::Duration;
 use promises::Counts;
 use serde::{Deserialize, Serialize};
 
-use crate::campaign::fleet::Outcome;
-use crate::process::{run, said_by_pg_config, top};
+use crate::process::{output_of_run, said_by_pg_config, top};
 
 /// The counts of a run of the campaign. Each line of the data file next to the page is such a tally.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,14 +39,14 @@ impl Tally {
     /// Adds a round of a fleet, with its counts before and after that.
     pub fn add(
         &mut self,
-        outcomes: &[(&'static str, Outcome)],
+        outcomes: &[(&'static str, bool)],
         before: &Counts,
         after: &Counts,
         violations: u64,
     ) {
-        for (name, outcome) in outcomes {
+        for (name, has_struck) in outcomes {
             let (struck, skipped) = self.faults.entry((*name).into()).or_default();
-            *(if *outcome == Outcome::Struck { struck } else { skipped }) += 1;
+            *(if *has_struck { struck } else { skipped }) += 1;
         }
         self.rounds += 1;
         self.ids += after.ids - before.ids;
@@ -168,13 +167,8 @@ impl Page {
         fs::write(&self.data, &data).expect("the data of the page");
         let page = fs::read_to_string(&self.page).expect("the page");
         let runs: Vec<Tally> = data.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();
-        fs::write(&self.page, with_tables(&page, &runs)).expect("the page");
+        fs::write(&self.page, with_text(&page, MARKS, &tables(&runs))).expect("the page");
     }
-}
-
-/// The page with new tables in the place of the old ones.
-fn with_tables(page: &str, runs: &[Tally]) -> String {
-    with_text(page, MARKS, &tables(runs))
 }
 
 /// The page with another text between two marks.
@@ -240,7 +234,5 @@ fn grouped(number: u64) -> String {
 
 /// The output of a program that runs in the folder of the project.
 fn output_of(program: &str, args: &[&str]) -> String {
-    let mut command = Command::new(program);
-    command.args(args).current_dir(top());
-    String::from_utf8_lossy(&run(command).stdout).trim().to_owned()
+    output_of_run(Command::new(program).args(args).current_dir(top())).trim().to_owned()
 }

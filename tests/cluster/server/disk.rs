@@ -10,7 +10,9 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::moment::is_reached;
 use crate::process::disk_library;
+use crate::server::processes::status;
 use crate::server::{Build, Server};
 
 /// What a disk does to calls on WAL files.
@@ -115,14 +117,11 @@ impl Server {
     }
 
     /// Kills all processes at once, and waits until they are gone.
-    ///
-    /// # Panics
-    /// Where one stays for ten seconds.
     pub fn kill_all(&self) {
         // Stopped, the postmaster starts no more of them. None of its children leaves its folder before it ends.
         let Some(postmaster) = self.running() else { return };
         let _ = kill(postmaster, Signal::SIGSTOP);
-        while status(postmaster).is_some_and(|(state, _)| !"TZ".contains(state)) {
+        while status(postmaster.as_raw()).is_some_and(|(state, ..)| state != 'T') {
             thread::sleep(Duration::from_millis(1));
         }
         let mut all = children(postmaster);
@@ -134,11 +133,9 @@ impl Server {
     }
 
     /// Waits until a process is gone.
-    ///
-    /// # Panics
-    /// Where it stays for ten seconds.
     pub fn until_gone(&self, process: Pid) {
-        assert!((0..1000).any(|_| is_gone(process)), "{process} stays\n{}", self.log());
+        let is_gone = || status(process.as_raw()).is_none();
+        assert!(is_reached(10, is_gone), "{process} stays\n{}", self.log());
     }
 
     /// The first process, if it runs.
@@ -146,7 +143,7 @@ impl Server {
         let text = fs::read_to_string(self.dir.join("postmaster.pid")).ok()?;
         let pid = Pid::from_raw(text.lines().next()?.trim().parse().ok()?);
         let folder = fs::read_link(format!("/proc/{pid}/cwd")).ok()?;
-        (status(pid)?.0 != 'Z' && folder == fs::canonicalize(&self.dir).ok()?).then_some(pid)
+        (status(pid.as_raw()).is_some() && folder == fs::canonicalize(&self.dir).ok()?).then_some(pid)
     }
 }
 
@@ -170,21 +167,7 @@ fn take_back(file: &File, kept: &[u8]) -> u64 {
 /// The processes that this one has started.
 pub fn children(parent: Pid) -> Vec<Pid> {
     let all = fs::read_dir("/proc").expect("/proc").flatten();
-    let numbers = all.filter_map(|process| process.file_name().to_str()?.parse().ok()).map(Pid::from_raw);
-    numbers.filter(|process| status(*process).is_some_and(|(_, of)| of == parent)).collect()
-}
-
-/// Its state, as ps shows it, and its parent.
-fn status(process: Pid) -> Option<(char, Pid)> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    let mut words = stat.rsplit_once(") ")?.1.split(' ');
-    Some((words.next()?.chars().next()?, Pid::from_raw(words.next()?.parse().ok()?)))
-}
-
-fn is_gone(process: Pid) -> bool {
-    let gone = status(process).is_none_or(|(state, _)| state == 'Z');
-    if !gone {
-        thread::sleep(Duration::from_millis(10));
-    }
-    gone
+    let numbers = all.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    let is_child = |pid: &i32| status(*pid).is_some_and(|(_, of, _)| of == parent.as_raw());
+    numbers.filter(is_child).map(Pid::from_raw).collect()
 }

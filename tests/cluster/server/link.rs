@@ -24,8 +24,9 @@ pub enum Direction {
 }
 
 /// What happens to the bytes of a direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flow {
+    #[default]
     Passes,
     /// Each piece arrives so much later.
     Late(Duration),
@@ -45,6 +46,7 @@ struct Shared {
     changed: Condvar,
 }
 
+#[derive(Default)]
 struct State {
     /// The socket of the server at the other end; `None` if there is none.
     server: Option<PathBuf>,
@@ -69,15 +71,7 @@ impl Link {
         let listener = UnixListener::bind(&socket).expect("a socket");
         fs::set_permissions(&socket, Permissions::from_mode(0o777)).expect("chmod");
         let shared = Arc::new(Shared {
-            state: Mutex::new(State {
-                server: Some(server.sockets.join(SOCKET)),
-                broken: false,
-                flows: [Flow::Passes; 2],
-                caught: [0; 2],
-                open: BTreeMap::new(),
-                connections: 0,
-                ended: false,
-            }),
+            state: Mutex::new(State { server: Some(server.sockets.join(SOCKET)), ..State::default() }),
             changed: Condvar::new(),
         });
         let listens = thread::spawn({
@@ -130,9 +124,6 @@ impl Link {
     }
 
     /// Waits until something is held, or late, since the flow of this direction was set.
-    ///
-    /// # Panics
-    /// Where that takes over a minute.
     pub fn until_caught(&self, direction: Direction) {
         let nothing = |state: &mut State| state.caught[direction as usize] == 0;
         let limit = Duration::from_secs(60);

@@ -18,10 +18,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 pub use disk::{Trouble, children};
 use promises::ClockSet;
-pub use sessions::Sql;
+pub use sessions::{Sql, Values};
 
+use crate::moment::is_reached;
 use crate::process::{
-    clock_library, command, give_to_servers, house, kill, run, said_by_pg_config, variable,
+    clock_library, command, give_to_servers, kill, run, said_by_pg_config, servers_folder, variable,
 };
 
 /// Which build of the extension a server runs.
@@ -74,15 +75,19 @@ impl Server {
 
     fn start_with_idgen(self, settings: &[&str]) -> Server {
         let server = self.start_new(&[&["shared_preload_libraries = 'idgen'"], settings].concat());
-        server.connect().batch_execute("CREATE EXTENSION idgen").expect("CREATE EXTENSION");
+        server.run("CREATE EXTENSION idgen");
         server
+    }
+
+    /// Starts a server that preloads idgen and has no extension yet.
+    pub fn start_preloaded() -> Server {
+        Server::start_plain(&["shared_preload_libraries = 'idgen'"])
     }
 
     /// Starts a server with the portable edition of idgen, which reads its settings now.
     pub fn start_portable(settings: &[&str]) -> Server {
         let server = Server::start_plain(settings);
-        let script = include_str!("../../../portable/idgen.sql");
-        server.connect().batch_execute(script).expect("the portable edition");
+        server.run(include_str!("../../../portable/idgen.sql"));
         server
     }
 
@@ -127,7 +132,7 @@ impl Server {
             build,
             number,
             clock: Arc::default(),
-            dir: house().join(&name),
+            dir: servers_folder().join(&name),
             sockets: PathBuf::from(format!("/tmp/idgen-{name}")),
             has_disk: false,
         };
@@ -170,9 +175,6 @@ impl Server {
     }
 
     /// Starts the server, at the clock that [`Server::set_clock`] has left.
-    ///
-    /// # Panics
-    /// If it does not start.
     pub fn up(&self) {
         if !succeeds(&mut self.start_command()) {
             panic!("the server does not start\n{}", self.log());
@@ -181,9 +183,6 @@ impl Server {
 
     /// Starts the server once, and waits until it has ended by itself: at its start, or a moment later, when it may
     /// already accept connections.
-    ///
-    /// # Panics
-    /// If it still runs after a minute.
     pub fn up_and_down(&self) {
         self.start_command().output().expect("pg_ctl");
         self.until_down();
@@ -220,23 +219,18 @@ impl Server {
     }
 
     /// Waits until the server has ended by itself.
-    ///
-    /// # Panics
-    /// If it still runs after a minute.
     pub fn until_down(&self) {
-        for _ in 0..600 {
-            let mut status = self.pg("pg_ctl");
-            status.arg("status").arg("-D").arg(&self.dir);
-            if !status.output().expect("pg_ctl").status.success() {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        panic!("the server goes on\n{}", self.log());
+        let mut status = self.pg("pg_ctl");
+        status.arg("status").arg("-D").arg(&self.dir);
+        let is_down = || !status.output().expect("pg_ctl").status.success();
+        assert!(is_reached(60, is_down), "the server goes on\n{}", self.log());
     }
 
-    /// Stops the server: "smart", "fast" or "immediate".
+    /// Stops the server: "smart", "fast" or "immediate", or "kill" as [`Server::kill`] does.
     pub fn stop(&self, mode: &str) {
+        if mode == "kill" {
+            return self.kill();
+        }
         assert!(self.down(mode), "the server does not stop\n{}", self.log());
     }
 
@@ -256,6 +250,13 @@ impl Server {
     pub fn restart_with(&self, settings: &[&str]) {
         self.stop("fast");
         self.configure(settings);
+        self.up();
+    }
+
+    /// Stops the server in this way, and starts it again at this clock.
+    pub fn restart_at(&self, mode: &str, seconds: f64) {
+        self.stop(mode);
+        self.set_clock(seconds);
         self.up();
     }
 
@@ -317,7 +318,7 @@ impl Drop for Server {
 fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
-        let dir = house().join(format!("template-{}", std::process::id()));
+        let dir = servers_folder().join(format!("template-{}", std::process::id()));
         // Each copy of a server takes a whole segment of the WAL along.
         initdb(Build::Faults, &dir, &["--wal-segsize=1"]);
         dir
@@ -331,7 +332,7 @@ fn bare_bin() -> &'static Path {
         let [bin, share] = ["--bindir", "--sharedir"].map(|option| PathBuf::from(said_by_pg_config(option)));
         // PostgreSQL finds its files relative to its program, so both go along.
         let tree = bin.ancestors().find(|folder| share.starts_with(folder)).expect("a folder with both");
-        let copy = house().join(format!("bare-{}", std::process::id()));
+        let copy = servers_folder().join(format!("bare-{}", std::process::id()));
         run(command("cp").arg("-R").arg(tree).arg(&copy));
         run(command("find").arg(&copy).args(["-name", "idgen*", "-delete"]));
         copy.join(bin.strip_prefix(tree).expect("a folder in the tree"))
@@ -347,11 +348,5 @@ fn initdb(build: Build, dir: &Path, options: &[&str]) {
 
 /// Whether a command succeeds in ten seconds: processes of a server that was killed may take a moment to notice.
 fn succeeds(command: &mut Command) -> bool {
-    (0..100).any(|_| {
-        let done = command.output().expect("a program of PostgreSQL").status.success();
-        if !done {
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        done
-    })
+    is_reached(10, || command.output().expect("a program of PostgreSQL").status.success())
 }

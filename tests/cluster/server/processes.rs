@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
+use nix::unistd::Pid;
+
+use crate::moment::is_reached;
 use crate::process::kill;
-use crate::server::Server;
+use crate::server::{Server, children};
 
 /// A process of a server.
 pub struct Process {
@@ -25,7 +26,7 @@ impl fmt::Debug for Process {
 impl Process {
     /// The process with this number; `None` if it has ended.
     pub fn find(pid: i32) -> Option<Process> {
-        let (_, began) = look(pid)?;
+        let (.., began) = status(pid)?;
         Some(Process { pid, began })
     }
 
@@ -34,21 +35,11 @@ impl Process {
     }
 
     /// Stops it, and returns once it does nothing any more; whether it was there to be stopped.
-    ///
-    /// # Panics
-    /// Where that takes over a minute.
     pub fn stop(&self) -> bool {
-        if !self.signal("STOP") {
-            return false;
-        }
-        for _ in 0..12_000 {
-            match self.state() {
-                None => return false,
-                Some('T') => return true,
-                Some(_) => thread::sleep(Duration::from_millis(5)),
-            }
-        }
-        panic!("process {} does not stop", self.pid);
+        let rests = || self.state().is_none_or(|state| state == 'T');
+        let stops = self.signal("STOP");
+        assert!(!stops || is_reached(60, rests), "process {} does not stop", self.pid);
+        stops && self.is_stopped()
     }
 
     /// Whether it is stopped.
@@ -67,18 +58,17 @@ impl Process {
 
     /// Its state in `/proc`; `None` if it has ended.
     fn state(&self) -> Option<char> {
-        look(self.pid).filter(|(_, began)| *began == self.began).map(|(state, _)| state)
+        status(self.pid).filter(|(.., began)| *began == self.began).map(|(state, ..)| state)
     }
 }
 
-/// State and start time of a process; `None` if it has ended.
-fn look(pid: i32) -> Option<(char, u64)> {
+/// The state of a process as ps shows it, its parent and its start time; `None` if it has ended.
+pub(super) fn status(pid: i32) -> Option<(char, i32, u64)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Its name, in brackets, may have blanks.
-    let (_, stat) = stat.rsplit_once(") ")?;
-    let mut fields = stat.split(' ');
-    let state = fields.next()?.chars().next().filter(|state| !"ZX".contains(*state))?;
-    Some((state, fields.nth(18)?.parse().ok()?))
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let state = fields.first()?.chars().next().filter(|state| !"ZX".contains(*state))?;
+    Some((state, fields.get(1)?.parse().ok()?, fields.get(19)?.parse().ok()?))
 }
 
 impl Server {
@@ -88,9 +78,8 @@ impl Server {
         // The postmaster comes first, so that it cannot start others.
         let postmaster = self.postmaster();
         let mut stopped: Vec<_> = Process::find(postmaster).into_iter().filter(Process::stop).collect();
-        let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
-        let children = children.unwrap_or_default();
-        let children = children.split_whitespace().filter_map(|pid| Process::find(pid.parse().ok()?));
+        let children = children(Pid::from_raw(postmaster));
+        let children = children.into_iter().filter_map(|pid| Process::find(pid.as_raw()));
         stopped.extend(children.filter(Process::stop));
         stopped
     }

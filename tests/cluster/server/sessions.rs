@@ -7,23 +7,18 @@ use std::time::{Duration, Instant};
 
 use postgres::error::{DbError, SqlState};
 use postgres::types::FromSqlOwned;
-use postgres::{Client, GenericClient, NoTls};
+use postgres::{Client, GenericClient, NoTls, Row};
 
+use crate::moment::{is_reached, within_seconds};
 use crate::process::{client_program, command, example};
 use crate::server::Server;
 
 /// What tests do most in a session.
 pub trait Sql {
-    /// Runs statements.
-    ///
-    /// # Panics
-    /// If one fails.
+    /// Runs statements, all of which must succeed.
     fn run(&mut self, statements: &str);
 
-    /// The only value of a query's only row.
-    ///
-    /// # Panics
-    /// If there is another number of rows.
+    /// The only value of a query, which must have one row.
     fn value<T: FromSqlOwned>(&mut self, query: &str) -> T;
 
     /// The error of statements, one of which must fail.
@@ -37,11 +32,41 @@ pub trait Sql {
     /// The values of a query's first column.
     fn column<T: FromSqlOwned>(&mut self, query: &str) -> Vec<T>;
 
+    /// The values of a query's rows.
+    fn rows<T: Values>(&mut self, query: &str) -> Vec<T>;
+
+    /// The values of a query's only row.
+    fn row<T: Values>(&mut self, query: &str) -> T {
+        let mut rows = self.rows(query);
+        assert_eq!(rows.len(), 1, "rows of {query}");
+        rows.remove(0)
+    }
+
     /// The warning of idgen.
     fn warning(&mut self) -> Option<String> {
         self.value("SELECT warning FROM idgen_status")
     }
 }
+
+/// The values of a row.
+pub trait Values {
+    fn of(row: &Row) -> Self;
+}
+
+macro_rules! values {
+    ($($value:ident $place:literal),*) => {
+        impl<$($value: FromSqlOwned),*> Values for ($($value,)*) {
+            fn of(row: &Row) -> Self {
+                ($(row.get($place),)*)
+            }
+        }
+    };
+}
+
+values!(A 0, B 1);
+values!(A 0, B 1, C 2);
+values!(A 0, B 1, C 2, D 3);
+values!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 
 impl<C: GenericClient> Sql for C {
     #[track_caller]
@@ -64,6 +89,12 @@ impl<C: GenericClient> Sql for C {
     fn column<T: FromSqlOwned>(&mut self, query: &str) -> Vec<T> {
         let rows = self.query(query, &[]).unwrap_or_else(|error| panic!("{error:?}\n{query}"));
         rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    #[track_caller]
+    fn rows<T: Values>(&mut self, query: &str) -> Vec<T> {
+        let rows = self.query(query, &[]).unwrap_or_else(|error| panic!("{error:?}\n{query}"));
+        rows.iter().map(T::of).collect()
     }
 }
 
@@ -106,6 +137,16 @@ impl Server {
     /// How clients reach a database of the server.
     pub fn target(&self, database: &str) -> String {
         format!("host={} user=postgres dbname={database}", self.host())
+    }
+
+    /// How this role reaches the database `postgres`.
+    pub fn target_as(&self, role: &str) -> String {
+        format!("host={} user={role} dbname=postgres", self.host())
+    }
+
+    /// A connection of this role.
+    pub fn connect_as(&self, role: &str) -> Client {
+        Client::connect(&self.target_as(role), NoTls).unwrap()
     }
 
     /// The folder of its sockets, which clients use as the host.
@@ -175,19 +216,11 @@ impl Server {
 
     /// A connection as soon as the server takes one again after a crash.
     pub fn reconnect(&self) -> Client {
-        for _ in 0..600 {
-            if let Some(client) = self.try_connect() {
-                return client;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("the server does not come back\n{}", self.log());
+        let client = within_seconds(30, || self.try_connect());
+        client.unwrap_or_else(|| panic!("the server does not come back\n{}", self.log()))
     }
 
     /// Does something in a session, and again in another one until it succeeds, because faults may interfere.
-    ///
-    /// # Panics
-    /// Where that takes over a minute.
     pub fn eventually<T>(&self, work: impl Fn(&mut Client) -> Result<T, postgres::Error>) -> T {
         self.in_time(Duration::from_secs(60), work)
             .unwrap_or_else(|error| panic!("never done: {error}\n{}", self.log()))
@@ -202,14 +235,20 @@ impl Server {
         time: Duration,
         work: impl Fn(&mut Client) -> Result<T, postgres::Error>,
     ) -> Result<T, postgres::Error> {
+        let mut last = work(&mut self.reconnect());
         let start = Instant::now();
-        loop {
-            let done = work(&mut self.reconnect());
-            if done.is_ok() || start.elapsed() > time {
-                return done;
-            }
+        while last.is_err() && start.elapsed() < time {
             std::thread::sleep(Duration::from_millis(10));
+            last = work(&mut self.reconnect());
         }
+        last
+    }
+
+    /// Kills a backend, and waits until the server has ended all others.
+    pub fn kill_backend(&self) {
+        let (mut victim, mut witness) = (self.connect(), self.connect());
+        self.signal("KILL", victim.value("SELECT pg_backend_pid()"));
+        while witness.batch_execute("SELECT 1").is_ok() {}
     }
 
     /// Makes it reload its configuration, if it is running.
@@ -220,20 +259,14 @@ impl Server {
     }
 
     /// Waits until the server accepts connections again, and starts it if it has ended.
-    ///
-    /// # Panics
-    /// Where that takes over a minute.
     pub fn revive(&self) {
-        for _ in 0..3000 {
-            if self.try_connect().is_some() {
-                return;
-            }
+        let is_back = || {
             if self.running().is_none() {
                 self.up();
             }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        panic!("the server does not come back\n{}", self.log());
+            self.try_connect().is_some()
+        };
+        assert!(is_reached(60, is_back), "the server does not come back\n{}", self.log());
     }
 
     /// Whether a new connection lasts for a tenth of a second.
@@ -246,60 +279,47 @@ impl Server {
     /// Reads the configuration again, and waits until a new session sees it.
     pub fn reload(&self, setting: &str, value: &str) {
         self.until_done("SELECT pg_reload_conf()");
-        for _ in 0..500 {
-            if self.answer::<String>(&format!("SHOW {setting}")) == value {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("{setting} does not become {value}");
+        let show = format!("SHOW {setting}");
+        let is_seen = || self.answer::<String>(&show) == value;
+        assert!(is_reached(10, is_seen), "{setting} does not become {value}");
     }
 
     /// Runs statements to their end in a new session, and in another one if the server ends that: when a backend
     /// dies, it ends all sessions.
-    ///
-    /// # Panics
-    /// Where one fails otherwise.
     pub fn until_done(&self, statements: &str) {
-        loop {
-            let mut client = self.reconnect();
-            match client.batch_execute(statements) {
-                Ok(()) => return,
-                Err(error) => assert!(cut_off(&error), "{statements}: {error:?}"),
-            }
-        }
+        self.until_not_cut_off(statements, |client| client.batch_execute(statements));
     }
 
     /// The result of a query in a new session, or in another one as above.
-    ///
-    /// # Panics
-    /// Where it fails otherwise.
     pub fn answer<T: FromSqlOwned>(&self, query: &str) -> T {
+        self.until_not_cut_off(query, |client| client.query_one(query, &[])).get(0)
+    }
+
+    fn until_not_cut_off<T>(
+        &self,
+        what: &str,
+        work: impl Fn(&mut Client) -> Result<T, postgres::Error>,
+    ) -> T {
         loop {
-            match self.reconnect().query_one(query, &[]) {
-                Ok(row) => return row.get(0),
-                Err(error) => assert!(cut_off(&error), "{query}: {error:?}"),
+            match work(&mut self.reconnect()) {
+                Ok(done) => return done,
+                Err(error) => assert!(cut_off(&error), "{what}: {error:?}"),
             }
         }
     }
 
     /// Waits until a query answers true.
-    ///
-    /// # Panics
-    /// Where that takes over a minute.
     pub fn wait_until(&self, query: &str) {
         let mut client = self.reconnect();
-        for _ in 0..3000 {
-            match client.query_one(query, &[]) {
-                Ok(row) if row.get(0) => return,
-                Ok(_) => std::thread::sleep(Duration::from_millis(20)),
-                Err(error) => {
-                    assert!(cut_off(&error), "{query}: {error:?}");
-                    client = self.reconnect();
-                }
+        let is_true = || match client.query_one(query, &[]) {
+            Ok(row) => row.get(0),
+            Err(error) => {
+                assert!(cut_off(&error), "{query}: {error:?}");
+                client = self.reconnect();
+                false
             }
-        }
-        panic!("never true: {query}\n{}", self.log());
+        };
+        assert!(is_reached(60, is_true), "never true: {query}\n{}", self.log());
     }
 
     /// Waits until a backend waits for an event of idgen's, and returns its process. Before
@@ -310,13 +330,8 @@ impl Server {
                        WHERE wait_event_type = 'Extension'
                          AND wait_event = CASE WHEN current_setting('server_version_num')::integer < 170000
                                                THEN 'Extension' ELSE $1 END";
-        for _ in 0..1000 {
-            if let Some(row) = client.query(waiting, &[&event]).expect("pg_stat_activity").first() {
-                return row.get(0);
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("nobody waits for {event}");
+        let find = || client.query(waiting, &[&event]).expect("pg_stat_activity").into_iter().next();
+        within_seconds(10, find).unwrap_or_else(|| panic!("nobody waits for {event}")).get(0)
     }
 }
 

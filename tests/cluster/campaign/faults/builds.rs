@@ -3,29 +3,17 @@
 use postgres::error::SqlState;
 use postgres::{Client, NoTls, Row};
 
-use super::{CUT, Fault, Refusals, Struck, always};
+use super::{CUT, Fault, Refusals, Struck, alone, always, fault, stop};
 use crate::campaign::fleet::Fleet;
 use crate::moment::now;
-use crate::server::Build;
+use crate::server::{Build, Sql};
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "another build of the library", weight: 1, can: always, strike: replace, allows: &[CUT] },
-    Fault {
-        name: "epoch moved and moved back",
-        weight: 1,
-        // The standbys must receive it before one of them is promoted, or the epoch would have to be accepted once
-        // more.
-        can: |fleet| fleet.lasting.is_empty(),
-        strike: move_epoch,
-        allows: &[CUT, OTHER_EPOCH, FOR_THE_CLOCK],
-    },
-    Fault {
-        name: "extension dropped and created",
-        weight: 1,
-        can: |fleet| fleet.lasting.is_empty(),
-        strike: recreate,
-        allows: &[],
-    },
+    fault("another build of the library", 1, always, replace, &[CUT]),
+    // The standbys must receive it before one of them is promoted, or the epoch would have to be accepted once
+    // more.
+    fault("epoch moved and moved back", 1, alone, move_epoch, &[CUT, OTHER_EPOCH, FOR_THE_CLOCK]),
+    fault("extension dropped and created", 1, alone, recreate, &[]),
 ];
 
 const OTHER_EPOCH: Refusals = &["55000 the epoch of the high-water mark of ids differs"];
@@ -39,7 +27,7 @@ const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;
 fn replace(fleet: &mut Fleet) -> Struck {
     let build = if fleet.primary.build() == Build::Release { Build::Faults } else { Build::Release };
     let how = if fleet.rng.bool() { "fast" } else { "immediate" };
-    stop(fleet, how);
+    stop(&fleet.primary, how);
     fleet.primary.set_build(build);
     fleet.primary.up();
     Struck::Done(how.into())
@@ -66,7 +54,7 @@ fn move_epoch(fleet: &mut Fleet) -> Struck {
 
 /// Restarts the primary with another epoch than that of the mark, under which it mints nothing.
 fn set_epoch(fleet: &mut Fleet, unix_ms: i64) {
-    stop(fleet, "fast");
+    stop(&fleet.primary, "fast");
     fleet.primary.configure(&[&format!("idgen.epoch = '{unix_ms}'")]);
     fleet.primary.up();
     let refused = fleet.primary.reconnect().query_one("SELECT snowflake_next_id(920)", &[]);
@@ -94,28 +82,19 @@ fn recreate(fleet: &mut Fleet) -> Struck {
     let mut ids = Vec::new();
     let mut take = |rows: Vec<Row>| ids.extend(rows.iter().map(|row| row.get::<_, i64>(0)));
     for _ in 0..times {
-        one.batch_execute("CREATE EXTENSION idgen").expect("an extension");
+        one.run("CREATE EXTENSION idgen");
         take(one.query(&mint, &[]).expect("ids"));
         let mut transaction = other.transaction().expect("a transaction");
         let portal = transaction.bind(&mint, &[]).expect("a statement");
         take(transaction.query_portal(&portal, 100).expect("ids"));
-        one.batch_execute("DROP EXTENSION idgen").expect("no extension");
+        one.run("DROP EXTENSION idgen");
         take(transaction.query_portal(&portal, 0).expect("ids"));
         transaction.commit().expect("an end");
-        let refused = other.query(&mint, &[]).expect_err("no function");
-        assert_eq!(refused.code(), Some(&SqlState::UNDEFINED_FUNCTION), "{refused:?}");
+        assert_eq!(other.code(&mint), SqlState::UNDEFINED_FUNCTION.code());
     }
     drop((one, other));
     fleet.primary.eventually(|client| client.batch_execute("DROP DATABASE beside"));
     ids.sort_unstable();
-    fleet.note_minted(&fleet.primary, since, (SHARD, 1), &ids);
+    fleet.journals.note_minted(fleet.primary.number(), since, (SHARD, 1), &ids);
     Struck::Done(format!("{times} times"))
-}
-
-fn stop(fleet: &Fleet, how: &str) {
-    // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for
-    // the checkpointer of the recovery, and does not tell it.
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    fleet.primary.reconnect();
-    fleet.primary.stop(how);
 }

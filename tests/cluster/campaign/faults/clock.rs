@@ -1,6 +1,6 @@
 //! Clocks that are set.
 
-use super::{Fault, NOT_DURABLE, Refusals, Struck, always};
+use super::{Fault, NOT_DURABLE, Refusals, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
 
 const FOR_LONG: &str = "clock set for long";
@@ -10,14 +10,8 @@ const FOR_LONG: &str = "clock set for long";
 const ALLOWS: &[Refusals] = &[NOT_DURABLE];
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "clock set and set back", weight: 2, can: always, strike: step, allows: ALLOWS },
-    Fault {
-        name: FOR_LONG,
-        weight: 1,
-        can: |fleet| fleet.lasting.iter().all(|(name, _)| *name != FOR_LONG),
-        strike: set_for_long,
-        allows: ALLOWS,
-    },
+    fault("clock set and set back", 2, always, step, ALLOWS),
+    fault(FOR_LONG, 1, |fleet| !fleet.lasts(FOR_LONG), set_for_long, ALLOWS),
 ];
 
 fn step(fleet: &mut Fleet) -> Struck {

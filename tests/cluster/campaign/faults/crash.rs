@@ -1,46 +1,40 @@
 //! Servers and backends that die.
 
+use std::thread;
+use std::time::Duration;
+
 use postgres::Client;
 
-use super::{CUT, Fault, Struck, always, has_fault_points};
+use super::{CUT, Fault, Struck, always, fault, has_fault_points, stop};
 use crate::campaign::fleet::Fleet;
 use crate::moment::within_seconds;
+use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "kill of the postmaster", weight: 1, can: always, strike: kill, allows: &[CUT] },
-    Fault { name: "immediate shutdown", weight: 1, can: always, strike: immediate, allows: &[CUT] },
-    Fault { name: "restart", weight: 1, can: always, strike: restart, allows: &[CUT] },
-    Fault { name: "kill of a backend", weight: 1, can: always, strike: kill_backend, allows: &[CUT] },
-    Fault {
-        name: "death of a renewing backend",
-        weight: 2,
-        can: has_fault_points,
-        strike: renewing,
-        allows: &[CUT],
-    },
+    fault("kill of the postmaster", 1, always, kill, &[CUT]),
+    fault("immediate shutdown", 1, always, immediate, &[CUT]),
+    fault("restart", 1, always, restart, &[CUT]),
+    fault("kill of a backend", 1, always, kill_backend, &[CUT]),
+    fault("death of a renewing backend", 2, has_fault_points, renewing, &[CUT]),
 ];
 
 fn kill(fleet: &mut Fleet) -> Struck {
     let step = downtime_step(fleet);
     fleet.primary.kill();
-    start_again(fleet, step);
+    start_at(&fleet.primary, step);
     Struck::Done(format!("clock {step:+} s"))
 }
 
 fn immediate(fleet: &mut Fleet) -> Struck {
     let step = downtime_step(fleet);
     fleet.primary.stop("immediate");
-    start_again(fleet, step);
+    start_at(&fleet.primary, step);
     Struck::Done(format!("clock {step:+} s"))
 }
 
 fn restart(fleet: &mut Fleet) -> Struck {
-    // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for
-    // the checkpointer of the recovery, and does not tell it.
-    fleet.pause(100..101);
-    fleet.primary.reconnect();
-    fleet.primary.stop("fast");
-    start_again(fleet, 0.0);
+    stop(&fleet.primary, "fast");
+    start_at(&fleet.primary, 0.0);
     Struck::Done("fast".into())
 }
 
@@ -85,11 +79,12 @@ pub(super) fn downtime_step(fleet: &mut Fleet) -> f64 {
     [0.0, 0.0, -0.5, -2.0, -86400.0, 2.0][fleet.rng.usize(0..6)]
 }
 
-pub(super) fn start_again(fleet: &mut Fleet, step: f64) {
-    fleet.primary.set_clock(step);
-    fleet.primary.up();
+/// Starts a server at a clock that is set right a moment later.
+pub(super) fn start_at(server: &Server, step: f64) {
+    server.set_clock(step);
+    server.up();
     if step != 0.0 {
-        fleet.pause(300..301);
-        fleet.primary.set_clock(0.0);
+        thread::sleep(Duration::from_millis(300));
+        server.set_clock(0.0);
     }
 }

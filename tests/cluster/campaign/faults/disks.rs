@@ -5,43 +5,26 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 
-use super::crash::{downtime_step, start_again};
-use super::{BAD_DISK, CUT, Fault, NOT_DURABLE, Struck, always};
+use super::crash::{downtime_step, start_at};
+use super::{BAD_DISK, CUT, Fault, NOT_DURABLE, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
+use crate::moment::is_reached;
 use crate::server::{Server, Trouble};
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "loss of power", weight: 2, can: always, strike: lose_power, allows: &[CUT] },
-    Fault {
-        name: "loss of power of all servers",
-        weight: 1,
-        can: always,
-        strike: lose_all_power,
-        allows: &[CUT, NOT_DURABLE],
-    },
-    Fault {
-        name: "WAL not written",
-        weight: 1,
-        can: always,
-        strike: not_written,
-        allows: &[CUT, NOT_DURABLE, BAD_DISK],
-    },
-    Fault {
-        name: "WAL not flushed",
-        weight: 1,
-        can: always,
-        strike: not_flushed,
-        allows: &[CUT, NOT_DURABLE, BAD_DISK],
-    },
-    Fault { name: "stall of a disk", weight: 1, can: always, strike: stall, allows: &[NOT_DURABLE] },
-    Fault { name: "slow disk", weight: 1, can: always, strike: slow, allows: &[NOT_DURABLE] },
+    fault("loss of power", 2, always, lose_power, &[CUT]),
+    fault("loss of power of all servers", 1, always, lose_all_power, &[CUT, NOT_DURABLE]),
+    fault("WAL not written", 1, always, not_written, &[CUT, NOT_DURABLE, BAD_DISK]),
+    fault("WAL not flushed", 1, always, not_flushed, &[CUT, NOT_DURABLE, BAD_DISK]),
+    fault("stall of a disk", 1, always, stall, &[NOT_DURABLE]),
+    fault("slow disk", 1, always, slow, &[NOT_DURABLE]),
 ];
 
 fn lose_power(fleet: &mut Fleet) -> Struck {
     let step = downtime_step(fleet);
     stop_flushes(fleet, None);
     let lost = lost(&fleet.primary);
-    start_again(fleet, step);
+    start_at(&fleet.primary, step);
     if lost == 0 {
         return Struck::Skipped(ALL_FLUSHED);
     }
@@ -56,7 +39,7 @@ fn lose_all_power(fleet: &mut Fleet) -> Struck {
     for server in fleet.servers() {
         server.lose_power();
     }
-    start_again(fleet, step);
+    start_at(&fleet.primary, step);
     fleet.standbys.iter().for_each(|standby| standby.server.revive());
     if lost == 0 {
         return Struck::Skipped(ALL_FLUSHED);
@@ -126,15 +109,15 @@ fn slow(fleet: &mut Fleet) -> Struck {
 }
 
 /// Draws the primary or a standby.
-fn draw(fleet: &mut Fleet) -> Option<usize> {
+pub(super) fn draw(fleet: &mut Fleet) -> Option<usize> {
     fleet.rng.usize(0..=fleet.standbys.len()).checked_sub(1)
 }
 
-fn server(fleet: &Fleet, one: Option<usize>) -> &Server {
+pub(super) fn server(fleet: &Fleet, one: Option<usize>) -> &Server {
     one.map_or(&fleet.primary, |standby| &fleet.standbys[standby].server)
 }
 
-fn name(one: Option<usize>) -> &'static str {
+pub(super) fn name(one: Option<usize>) -> &'static str {
     if one.is_some() { "a standby" } else { "the primary" }
 }
 
@@ -143,16 +126,11 @@ fn until_struck(fleet: &Fleet, one: Option<usize>, trouble: Trouble) {
     let server = server(fleet, one);
     let before = server.struck();
     server.trouble(trouble);
-    for _ in 0..600 {
-        // The session's commit waits for no disk, because all disks may be affected.
-        let write = "SET synchronous_commit = off; SELECT pg_logical_emit_message(true, '', '')";
-        if server.struck() > before {
-            return;
-        }
-        if let Some(mut client) = fleet.primary.try_connect() {
-            let _ = client.batch_execute(write);
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("the disk of {} is not struck", name(one));
+    // The session's commit waits for no disk, because all disks may be affected.
+    let write = "SET synchronous_commit = off; SELECT pg_logical_emit_message(true, '', '')";
+    let is_struck = || {
+        let _ = fleet.primary.try_connect().map(|mut client| client.batch_execute(write));
+        server.struck() > before
+    };
+    assert!(is_reached(20, is_struck), "the disk of {} is not struck", name(one));
 }

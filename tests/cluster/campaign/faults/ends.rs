@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use postgres::{Client, NoTls};
 
-use super::{CUT, Fault, Refusals, Struck, always};
+use super::{CUT, Fault, Refusals, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
+use crate::moment::within_seconds;
 use crate::server::children;
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "statements cancelled", weight: 2, can: always, strike: cancel, allows: &[CANCELLED] },
-    Fault { name: "backends terminated", weight: 1, can: always, strike: terminate, allows: &[CUT] },
-    Fault { name: "statement_timeout", weight: 1, can: always, strike: time_out, allows: &[] },
-    Fault { name: "clients die in mid statement", weight: 1, can: always, strike: die, allows: &[] },
-    Fault { name: "connections used up", weight: 1, can: always, strike: use_up, allows: &[CUT, TOO_MANY] },
-    Fault { name: "kill of an auxiliary process", weight: 2, can: always, strike: kill, allows: &[CUT] },
+    fault("statements cancelled", 2, always, cancel, &[CANCELLED]),
+    fault("backends terminated", 1, always, terminate, &[CUT]),
+    fault("statement_timeout", 1, always, time_out, &[]),
+    fault("clients die in mid statement", 1, always, die, &[]),
+    fault("connections used up", 1, always, use_up, &[CUT, TOO_MANY]),
+    fault("kill of an auxiliary process", 2, always, kill, &[CUT]),
 ];
 
 const CANCELLED: Refusals = &["57014"];
@@ -102,19 +103,15 @@ fn use_up(fleet: &mut Fleet) -> Struck {
 fn kill(fleet: &mut Fleet) -> Struck {
     const NAMES: &[&str] = &["checkpointer", "background writer", "walwriter", "autovacuum launcher"];
     let name = NAMES[fleet.rng.usize(0..NAMES.len())];
-    for _ in 0..2000 {
+    let found = within_seconds(20, || {
         fleet.primary.reconnect();
-        let processes = fleet.primary.running().map(children).unwrap_or_default();
-        let found = processes.into_iter().find(|process| {
+        fleet.primary.running().map(children)?.into_iter().find(|process| {
             let title = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&title).contains(name)
-        });
-        if let Some(process) = found {
-            fleet.primary.signal_if_there("KILL", process.as_raw());
-            fleet.primary.until_gone(process);
-            return Struck::Done(name.into());
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    Struck::Skipped("there was no such process")
+        })
+    });
+    let Some(process) = found else { return Struck::Skipped("there was no such process") };
+    fleet.primary.signal_if_there("KILL", process.as_raw());
+    fleet.primary.until_gone(process);
+    Struck::Done(name.into())
 }

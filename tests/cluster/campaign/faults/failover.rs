@@ -3,39 +3,21 @@
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::{CUT, Fault, NOT_DURABLE, Struck, always, has_standby, is_synchronous, names};
+use super::{CUT, Fault, NOT_DURABLE, Struck, always, fault, has_standby, is_synchronous, names, stop};
 use crate::campaign::fleet::{Fleet, Standby};
 use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[
-    Fault {
-        name: "failover after synchronous names are set",
-        weight: 3,
-        can: has_standby,
-        strike: change_and_fail_over,
-        allows: &[CUT, NOT_DURABLE],
-    },
-    Fault {
-        name: "failover",
-        weight: 4,
-        can: is_synchronous,
-        strike: fail_over,
-        allows: &[CUT, NOT_DURABLE],
-    },
-    Fault {
-        name: "asynchronous failover",
-        weight: 1,
-        can: is_asynchronous,
-        strike: fail_over_asynchronously,
-        allows: &[CUT, NOT_DURABLE],
-    },
-    Fault {
-        name: "base backup restored",
-        weight: 1,
-        can: always,
-        strike: restore,
-        allows: &[CUT, NOT_DURABLE],
-    },
+    fault(
+        "failover after synchronous names are set",
+        3,
+        has_standby,
+        change_and_fail_over,
+        &[CUT, NOT_DURABLE],
+    ),
+    fault("failover", 4, is_synchronous, fail_over, &[CUT, NOT_DURABLE]),
+    fault("asynchronous failover", 1, is_asynchronous, fail_over_asynchronously, &[CUT, NOT_DURABLE]),
+    fault("base backup restored", 1, always, restore, &[CUT, NOT_DURABLE]),
 ];
 
 const MINTS: &str = "a session from before the promotion mints after it";
@@ -62,7 +44,7 @@ fn fail_over(fleet: &mut Fleet) -> Struck {
     let returns = if killed_after.is_some() { Return::Copied } else { Return::draw(fleet) };
     match old {
         "dead" => fleet.primary.kill(),
-        "stopped in order" => stop_in_order(&fleet.primary),
+        "stopped in order" => stop(&fleet.primary, "fast"),
         _ => {}
     }
     let place = cut_off_all(fleet);
@@ -124,7 +106,7 @@ fn restore(fleet: &mut Fleet) -> Struck {
     fleet.move_clients(&backup);
     drop(fleet.hand_over(backup, quiet));
     if quiet {
-        fleet.release_clients();
+        fleet.clients.release();
         fleet.pause(50..600);
         fleet.primary.set_clock(0.0);
     }
@@ -182,16 +164,8 @@ fn begin_anew(server: &Server) {
     while server.reconnect().batch_execute("SELECT snowflake_next_id(901)").is_err() {
         thread::sleep(Duration::from_millis(50));
     }
-    stop_in_order(server);
+    stop(server, "fast");
     server.up();
-}
-
-fn stop_in_order(server: &Server) {
-    // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for the
-    // checkpointer of the recovery, and does not tell it.
-    thread::sleep(Duration::from_millis(100));
-    server.reconnect();
-    server.stop("fast");
 }
 
 /// Cuts all standbys off from the primary, and finds the most advanced one, which has everything that any of them

@@ -15,8 +15,11 @@ mod standbys;
 mod subscribers;
 mod transactions;
 
+use std::thread;
+use std::time::Duration;
+
 use crate::campaign::fleet::Fleet;
-use crate::server::Build;
+use crate::server::{Build, Server};
 
 /// Ends a fault that lasts.
 pub type Heal = Box<dyn FnOnce(&mut Fleet)>;
@@ -61,6 +64,17 @@ pub struct Fault {
     pub allows: &'static [Refusals],
 }
 
+/// A fault of this name and weight that can strike such a fleet, and the refusals that it explains.
+const fn fault(
+    name: &'static str,
+    weight: usize,
+    can: fn(&Fleet) -> bool,
+    strike: fn(&mut Fleet) -> Struck,
+    allows: &'static [Refusals],
+) -> Fault {
+    Fault { name, weight, can, strike, allows }
+}
+
 /// Every kind of fault.
 const ALL: &[&[Fault]] = &[
     crash::FAULTS,
@@ -101,9 +115,23 @@ pub fn draw(fleet: &mut Fleet) -> Option<&'static Fault> {
     })
 }
 
+/// Shuts a server down: "fast" or "immediate".
+fn stop(server: &Server, how: &str) {
+    // A fast shutdown that comes while PostgreSQL restarts after the death of a backend never ends: it waits for the
+    // checkpointer of the recovery, and does not tell it.
+    thread::sleep(Duration::from_millis(100));
+    server.reconnect();
+    server.stop(how);
+}
+
 /// For faults that can strike any fleet, even during another fault.
 fn always(_: &Fleet) -> bool {
     true
+}
+
+/// For faults that a lasting fault would hinder.
+fn alone(fleet: &Fleet) -> bool {
+    fleet.lasting.is_empty()
 }
 
 fn has_standby(fleet: &Fleet) -> bool {

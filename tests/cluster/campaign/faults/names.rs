@@ -1,23 +1,11 @@
 //! Synchronous standbys that are named, changed and removed while statements run.
 
-use super::{Fault, NOT_DURABLE, Struck, has_standby, is_synchronous};
+use super::{Fault, NOT_DURABLE, Struck, fault, has_standby, is_synchronous};
 use crate::campaign::fleet::Fleet;
 
 pub const FAULTS: &[Fault] = &[
-    Fault {
-        name: "synchronous names changed",
-        weight: 2,
-        can: has_standby,
-        strike: |fleet| Struck::Done(change(fleet)),
-        allows: &[NOT_DURABLE],
-    },
-    Fault {
-        name: "synchronous names removed",
-        weight: 1,
-        can: is_synchronous,
-        strike: remove,
-        allows: &[NOT_DURABLE],
-    },
+    fault("synchronous names changed", 2, has_standby, |fleet| Struck::Done(change(fleet)), &[NOT_DURABLE]),
+    fault("synchronous names removed", 1, is_synchronous, remove, &[NOT_DURABLE]),
 ];
 
 /// Names other standbys, or the same ones in another way, while statements continue to mint.

@@ -3,19 +3,14 @@
 use std::thread;
 use std::time::Duration;
 
-use super::{Fault, NOT_DURABLE, Struck, has_standby};
+use super::{Fault, NOT_DURABLE, Struck, fault, has_standby};
 use crate::campaign::fleet::Fleet;
 use crate::server::link::{Direction, Flow};
 
 const CUT_NAME: &str = "network cut";
 
-pub const FAULTS: &[Fault] = &[Fault {
-    name: CUT_NAME,
-    weight: 3,
-    can: |fleet| has_standby(fleet) && !fleet.lasts(CUT_NAME),
-    strike: cut,
-    allows: &[NOT_DURABLE],
-}];
+pub const FAULTS: &[Fault] =
+    &[fault(CUT_NAME, 3, |fleet| has_standby(fleet) && !fleet.lasts(CUT_NAME), cut, &[NOT_DURABLE])];
 
 /// The states of a network.
 #[derive(Clone, Copy, Debug)]

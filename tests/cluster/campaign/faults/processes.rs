@@ -3,7 +3,7 @@
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::{Fault, NOT_DURABLE, Struck, always, has_fault_points, is_synchronous};
+use super::{Fault, NOT_DURABLE, Struck, always, fault, has_fault_points, is_synchronous};
 use crate::campaign::fleet::Fleet;
 use crate::campaign::sessions::Work;
 use crate::moment::within_seconds;
@@ -14,24 +14,18 @@ const MINTING: &str = "minting backend stopped";
 const RENEWING: &str = "renewing backend stopped";
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: PROCESS, weight: 2, can: always, strike: stop_process, allows: &[NOT_DURABLE] },
-    Fault { name: MINTING, weight: 2, can: always, strike: stop_minting, allows: &[NOT_DURABLE] },
-    Fault {
-        name: RENEWING,
-        weight: 2,
-        can: |fleet| has_fault_points(fleet) && !fleet.lasts(RENEWING),
-        strike: stop_renewing,
-        // No other process waits for this one.
-        allows: &[],
-    },
-    Fault {
-        name: "machine paused",
-        weight: 2,
-        // Otherwise another process of the machine would continue meanwhile.
-        can: |fleet| [PROCESS, MINTING, RENEWING].iter().all(|name| !fleet.lasts(name)),
-        strike: pause_machine,
-        allows: &[NOT_DURABLE],
-    },
+    fault(PROCESS, 2, always, stop_process, &[NOT_DURABLE]),
+    fault(MINTING, 2, always, stop_minting, &[NOT_DURABLE]),
+    // No other process waits for this one.
+    fault(RENEWING, 2, |fleet| has_fault_points(fleet) && !fleet.lasts(RENEWING), stop_renewing, &[]),
+    // Otherwise another process of the machine would continue meanwhile.
+    fault(
+        "machine paused",
+        2,
+        |fleet| [PROCESS, MINTING, RENEWING].iter().all(|name| !fleet.lasts(name)),
+        pause_machine,
+        &[NOT_DURABLE],
+    ),
 ];
 
 /// Stops one of PostgreSQL's own processes.

@@ -3,35 +3,28 @@
 use std::thread;
 use std::time::Duration;
 
-use super::crash::{downtime_step, start_again};
-use super::{CUT, Fault, NOT_DURABLE, Struck, always};
+use super::crash::{downtime_step, start_at};
+use super::disks::{draw, name, server};
+use super::{CUT, Fault, NOT_DURABLE, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
 use crate::server::{Server, Trouble};
 
-pub const FAULTS: &[Fault] = &[Fault {
-    name: "crashes during recovery",
-    weight: 2,
-    can: always,
-    strike: die_recovering,
-    allows: &[CUT, NOT_DURABLE],
-}];
+pub const FAULTS: &[Fault] =
+    &[fault("crashes during recovery", 2, always, die_recovering, &[CUT, NOT_DURABLE])];
 
 /// Kills the primary or a standby, and kills it again at flushes of its recovery.
 fn die_recovering(fleet: &mut Fleet) -> Struck {
-    let one = fleet.rng.usize(0..=fleet.standbys.len()).checked_sub(1);
+    let one = draw(fleet);
     let spared: Vec<_> = (0..fleet.rng.usize(0..3)).map(|_| fleet.rng.i32(0..6)).collect();
     let step = downtime_step(fleet);
-    let server = one.map_or(&fleet.primary, |standby| &fleet.standbys[standby].server);
+    let server = server(fleet, one);
     server.kill_all();
     let died: Vec<_> = spared.iter().map(|spared| dies_recovering(server, *spared)).collect();
     // Recovery begins with a flush of the WAL that it finds.
     let before = server.struck();
     assert!(dies_recovering(server, 0) && server.struck() > before, "it did not stop in its recovery");
-    let of = if one.is_some() { "a standby" } else { "the primary" };
-    match one {
-        Some(standby) => fleet.standbys[standby].server.up(),
-        None => start_again(fleet, step),
-    }
+    start_at(server, if one.is_some() { 0.0 } else { step });
+    let of = name(one);
     Struck::Done(format!("{of}, after {spared:?} flushes ({died:?}), clock {step:+} s"))
 }
 

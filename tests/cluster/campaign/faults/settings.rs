@@ -2,18 +2,12 @@
 
 use promises::Event;
 
-use super::{Fault, NOT_ALLOWED, Refusals, Struck, always};
+use super::{Fault, NOT_ALLOWED, Refusals, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "settings changed", weight: 3, can: always, strike: change, allows: &[IMPATIENT] },
-    Fault {
-        name: "shards taken away and given back",
-        weight: 2,
-        can: always,
-        strike: take_shards,
-        allows: &[NOT_ALLOWED],
-    },
+    fault("settings changed", 3, always, change, &[IMPATIENT]),
+    fault("shards taken away and given back", 2, always, take_shards, &[NOT_ALLOWED]),
 ];
 
 /// The refusals of calls that may wait for less time than usual, and of batches that have less room.
@@ -35,7 +29,7 @@ fn change(fleet: &mut Fleet) -> Struck {
     let before: String =
         fleet.primary.eventually(|client| client.query_one(&format!("SHOW {name}"), &[])).get(0);
     if (name, value) == ("idgen.max_ahead", "2s") {
-        fleet.note(&Event::MaxAhead { ms: 2000 });
+        fleet.events.write(&Event::MaxAhead { ms: 2000 });
     }
     set(fleet, name, value);
     let how = format!("{name} from {before} to {value}");

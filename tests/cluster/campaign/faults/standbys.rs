@@ -1,23 +1,11 @@
 //! Standbys that go and come back, and follow one another.
 
-use super::{Fault, NOT_DURABLE, Struck, has_standby};
+use super::{Fault, NOT_DURABLE, Struck, fault, has_standby};
 use crate::campaign::fleet::Fleet;
 
 pub const FAULTS: &[Fault] = &[
-    Fault {
-        name: "standby goes and comes back",
-        weight: 1,
-        can: has_standby,
-        strike: leave,
-        allows: &[NOT_DURABLE],
-    },
-    Fault {
-        name: "standby follows another one",
-        weight: 1,
-        can: |fleet| fleet.standbys.len() > 1,
-        strike: cascade,
-        allows: &[NOT_DURABLE],
-    },
+    fault("standby goes and comes back", 1, has_standby, leave, &[NOT_DURABLE]),
+    fault("standby follows another one", 1, |fleet| fleet.standbys.len() > 1, cascade, &[NOT_DURABLE]),
 ];
 
 fn leave(fleet: &mut Fleet) -> Struck {

@@ -1,20 +1,16 @@
 //! A server that subscribes to the rows of the primary, and mints as well.
 
-use super::crash::downtime_step;
-use super::{CUT, Fault, NOT_ALLOWED, Struck};
+use super::crash::{downtime_step, start_at};
+use super::{CUT, Fault, NOT_ALLOWED, Struck, alone, fault};
 use crate::campaign::fleet::Fleet;
 use crate::campaign::sessions::{SHARDS_APART, Work};
 use crate::moment::now;
 use crate::server::Server;
 
-pub const FAULTS: &[Fault] = &[Fault {
-    name: "subscriber that mints",
-    weight: 1,
+pub const FAULTS: &[Fault] = &[
     // Other lasting faults may prevent the creation of a slot, or lose the slot.
-    can: |fleet| fleet.lasting.is_empty(),
-    strike: subscribe,
-    allows: &[CUT, NOT_ALLOWED],
-}];
+    fault("subscriber that mints", 1, alone, subscribe, &[CUT, NOT_ALLOWED]),
+];
 
 /// The server has room for the origins of the mark, of a subscription and of the copy of a table, and for no others.
 const SETTINGS: &[&str] = &[
@@ -49,12 +45,7 @@ fn subscribe(fleet: &mut Fleet) -> Struck {
             "is killed" => subscriber.kill_all(),
             _ => subscriber.stop("immediate"),
         }
-        subscriber.set_clock(step);
-        subscriber.up();
-        if step != 0.0 {
-            fleet.pause(300..301);
-            subscriber.set_clock(0.0);
-        }
+        start_at(&subscriber, step);
         receive(&subscriber, &fleet.primary);
     }
     leave(&subscriber);
@@ -69,7 +60,7 @@ fn subscribe(fleet: &mut Fleet) -> Struck {
     let slots: i64 = fleet.primary.answer("SELECT count(*) FROM pg_replication_slots");
     assert_eq!(slots, 0, "slots of a subscription that was dropped");
     let ids: Vec<i64> = subscriber.answer("SELECT array_agg(own ORDER BY own) FROM rows");
-    fleet.note_minted(&subscriber, since, SHARDS_APART, &ids);
+    fleet.journals.note_minted(subscriber.number(), since, SHARDS_APART, &ids);
     let anew = if anew { ", and anew" } else { "" };
     Struck::Done(format!("it {end}, clock {step:+} s{anew}"))
 }
@@ -86,7 +77,7 @@ fn start(primary: &Server) -> Server {
     let table = format!(
         "CREATE TABLE rows (id bigint PRIMARY KEY, own bigint UNIQUE NOT NULL DEFAULT snowflake_next_id({first}))"
     );
-    subscriber.connect().batch_execute(&table).expect("a table");
+    subscriber.run(&table);
     subscriber
 }
 
@@ -96,7 +87,7 @@ fn create(subscriber: &Server, primary: &Server, copy: bool) {
         "CREATE SUBSCRIPTION subscribed CONNECTION '{}' PUBLICATION published WITH (copy_data = {copy})",
         primary.target("postgres")
     );
-    subscriber.connect().batch_execute(&sql).expect("a subscription");
+    subscriber.run(&sql);
 }
 
 /// Waits until a new row of the primary has come.
@@ -114,7 +105,7 @@ fn until_copied(subscriber: &Server) {
 /// Drops the subscription, with which its origins go, and not the mark's.
 fn leave(subscriber: &Server) {
     until_copied(subscriber);
-    subscriber.connect().batch_execute("DROP SUBSCRIPTION subscribed").expect("no subscription");
+    subscriber.run("DROP SUBSCRIPTION subscribed");
     let is_alone = "SELECT mark IS NOT NULL AND (SELECT count(*) FROM pg_replication_origin_status) = 1 FROM idgen_status";
     assert!(subscriber.answer::<bool>(is_alone), "other origins than the mark's, or not that one");
 }

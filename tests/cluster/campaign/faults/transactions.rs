@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use postgres::{Client, Error, NoTls};
 
-use super::{CUT, Fault, Refusals, Struck, always};
+use super::{CUT, Fault, Refusals, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
 use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[
-    Fault { name: "advance of shards", weight: 2, can: always, strike: advance, allows: &[CUT] },
-    Fault { name: "prepared transactions", weight: 3, can: always, strike: prepare, allows: &[PREPARED] },
+    fault("advance of shards", 2, always, advance, &[CUT]),
+    fault("prepared transactions", 3, always, prepare, &[PREPARED]),
 ];
 
 const PREPARED: Refusals = &["40001 cannot determine the safe horizon"];
@@ -134,8 +134,7 @@ fn end(fleet: &Fleet, prepared: &Prepared, kept: bool) {
     let Prepared { name, ids, commits, is_safe } = prepared;
     let there = Cell::new(false);
     fleet.primary.eventually(|client| {
-        let known = "SELECT FROM pg_prepared_xacts WHERE gid = $1";
-        if client.query(known, &[&name])?.is_empty() {
+        if client.query("SELECT FROM pg_prepared_xacts WHERE gid = $1", &[&name])?.is_empty() {
             return Ok(());
         }
         there.set(true);
