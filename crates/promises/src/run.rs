@@ -1,8 +1,9 @@
-//! Ids as runs of positions. The layouts of docs/reference.md are implemented here a second time, so that an error in
-//! the program does not hide itself.
+//! Ids as runs of positions. How they are composed is implemented here a second time, so that an error in the program
+//! does not hide itself.
 
 use std::collections::HashMap;
 
+use idgen_ids::{id, js};
 use serde::{Deserialize, Serialize};
 
 /// The two kinds of ids.
@@ -18,8 +19,8 @@ impl Kind {
     /// The widths of sequence and shard in bits, and the unit of time in milliseconds.
     const fn layout(self) -> (u32, u32, u64) {
         match self {
-            Kind::Plain => (10, 13, 1),
-            Kind::Js => (12, 8, 1000),
+            Kind::Plain => (id::SEQUENCE_BITS, id::SHARD_BITS, 1),
+            Kind::Js => (js::SEQUENCE_BITS, js::SHARD_BITS, js::UNIT_MS),
         }
     }
 
@@ -37,6 +38,16 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// The place of the slot in a list of all.
+    pub(crate) fn index(self) -> usize {
+        2 * usize::from(self.shard) + self.kind as usize
+    }
+
+    pub(crate) fn at(index: usize) -> Slot {
+        let kind = if index.is_multiple_of(2) { Kind::Plain } else { Kind::Js };
+        Slot { kind, shard: (index / 2) as u16 }
+    }
+
     /// The id of a position: a unit of time and a sequence number, as one number.
     pub fn id(self, position: u64) -> i64 {
         let (sequence, shard, _) = self.kind.layout();

@@ -116,7 +116,7 @@ fn a_history_that_keeps_all_promises_is_found_right() {
     assert_broken(&history.round(records, &kept), None);
     let records = vec![horizon(80, id(32, 0), id(80, 0), &[]), ids(1, 90, 91, &[run(90, 0, 1)])];
     assert_broken(&history.round(records, &kept), None);
-    let Counts { ids, calls, horizons, refusals } = history.counts;
+    let Counts { ids, calls, horizons, refusals } = history.judge.counts;
     assert_eq!((ids, calls, horizons, refusals.len()), (516, 10, 2, 1));
 }
 
@@ -163,7 +163,7 @@ fn ids_without_times_are_judged() {
     judge.forget(BEGIN_MS + 14);
     assert_eq!(judge.ids(Kind::Plain).collect::<Vec<_>>(), [id(14, 0), id(15, 0), id(15, 1)]);
     judge.session(by(5), &[id(13, 1)], Kind::Plain);
-    assert_judged(&mut judge, Some((Promise::Time, "before its period")));
+    assert_judged(&mut judge, Some((Promise::Time, "before its call")));
 }
 
 /// "What is not promised": a server that knows less than was given repeats no id in a call that begins when its clock
@@ -184,9 +184,17 @@ fn only_a_call_from_before_an_asynchronous_promotion_may_repeat_an_id() {
             &[id(57, 0), id(57, 1), id(59, 0)],
             Kind::Plain,
         );
-        let begin = |judge: &mut Judge| judge.begin(2, SLOT, clock_ms, BEGIN_MS + clock_ms, Sequence::Sorted);
+        let begin = |judge: &mut Judge| {
+            judge.begin(
+                Caller { server: 2, ..Caller::default() },
+                SLOT,
+                clock_ms,
+                BEGIN_MS + clock_ms,
+                Sequence::Sorted,
+            )
+        };
         let early = begin(&mut judge);
-        judge.takes_over_with_loss(2, 1, BEGIN_MS + 57);
+        judge.takes_over(2, 1, Some(BEGIN_MS + 57));
         let call = if before { early } else { begin(&mut judge) };
         let by = Caller { server: 2, ..Caller::default() };
         judge.take(run(ms, 0, 1), by, Some(&call));
@@ -211,13 +219,10 @@ fn a_promoted_server_that_begins_below_is_found() {
 #[test]
 fn an_id_that_is_not_below_a_durable_limit_is_found() {
     let mut judge = Judge::default();
-    judge.limit_raised(1, 20, 20);
-    judge.limited(Caller::default(), 19, 20);
+    judge.limited("ids", 20, 20, Caller::default());
     assert_judged(&mut judge, None);
-    judge.limited(Caller::default(), 20, 20);
-    assert_judged(&mut judge, Some((Promise::Limit, "20 is not below the limit 20")));
-    judge.limit_raised(1, 21, 20);
-    assert_judged(&mut judge, Some((Promise::Limit, "server 1: limit 21, and 20 is durable")));
+    judge.limited("ids", 21, 20, Caller::default());
+    assert_judged(&mut judge, Some((Promise::Limit, "ids up to 21, and 20 is durable")));
 }
 
 /// An id is of the shard, and of the kind, that was asked for.
@@ -229,9 +234,9 @@ fn ids_of_another_shard_are_found() {
         assert_found(&[call], &[], expected);
     }
     let mut judge = Judge::default();
-    let call = judge.begin(1, SLOT, 10, 10, Sequence::Sorted);
+    let call = judge.begin(Caller::default(), SLOT, 10, 10, Sequence::Sorted);
     let js = Run { slot: JS, start: 1 << 12, count: 1 };
-    judge.given(Caller::default(), &mut Session::default(), &call, js, 2000, None);
+    judge.given(&mut Session::default(), &call, js);
     assert_judged(&mut judge, words);
 }
 
@@ -268,9 +273,9 @@ fn disorder_of_ids_for_javascript_is_found() {
 /// An id of a session of its own, in a call that begins and ends in a millisecond.
 fn give(judge: &mut Judge, server: usize, ms: u64, sequence: Sequence, run: Run) {
     let mut session = Session::default();
-    let call = judge.begin(server, SLOT, ms, 0, sequence);
-    judge.given(Caller { server, ..Caller::default() }, &mut session, &call, run, u64::MAX, None);
-    judge.ended(server, SLOT, &session, ms);
+    let call = judge.begin(Caller { server, ..Caller::default() }, SLOT, ms, 0, sequence);
+    judge.given(&mut session, &call, run);
+    judge.ended(&call, &session, ms);
 }
 
 /// Promise 2, step by step: with `idgen.max_lease = 1` ids are in strict order, and sessions with different values of
@@ -288,8 +293,8 @@ fn disorder_is_judged_by_settings_and_restarts() {
         (|judge| judge.set_back(1, 0), 1, 11, Sequence::Sorted, None),
         (|judge| judge.set_back(1, 8), 1, 9, Sequence::Sorted, None),
         (|judge| judge.restarted(1), 1, 10, Sequence::Relived, DISORDER),
-        (|judge| judge.takes_over(2, 1), 2, 10, Sequence::Relived, DISORDER),
-        (|judge| judge.takes_over_with_loss(2, 1, 0), 2, 10, Sequence::Relived, DISORDER),
+        (|judge| judge.takes_over(2, 1, None), 2, 10, Sequence::Relived, DISORDER),
+        (|judge| judge.takes_over(2, 1, Some(0)), 2, 10, Sequence::Relived, DISORDER),
     ];
     for (change, server, ms, sequence, expected) in CASES {
         let mut judge = Judge::default();
@@ -300,9 +305,10 @@ fn disorder_is_judged_by_settings_and_restarts() {
     }
     let mut judge = Judge::default();
     give(&mut judge, 1, 10, Sequence::Sorted, run(10, 5, 1));
-    let mut call = judge.begin(1, SLOT, 11, BEGIN_MS + 11, Sequence::Sorted);
-    judge.relive(1, &mut call, BEGIN_MS + 8);
-    judge.given(Caller::default(), &mut Session::default(), &call, run(9, 4, 1), u64::MAX, None);
+    let mut call =
+        judge.begin(Caller { server: 1, ..Caller::default() }, SLOT, 11, BEGIN_MS + 11, Sequence::Sorted);
+    judge.relive(&mut call, BEGIN_MS + 8);
+    judge.given(&mut Session::default(), &call, run(9, 4, 1));
     assert_judged(&mut judge, None);
 }
 
@@ -314,8 +320,9 @@ fn an_id_that_was_passed_over_is_found() {
     let given = |sequence, ahead, expected| {
         let mut judge = Judge::default();
         judge.passed(by, id(12, 5), id(12, 6), 100);
-        let call = judge.begin(1, SLOT, 10, 0, Sequence::Sorted);
-        judge.given(by, &mut Session::default(), &call, run(12, sequence, 1), u64::MAX, ahead);
+        let mut call = judge.begin(by, SLOT, 10, 0, Sequence::Sorted);
+        call.waited = ahead;
+        judge.given(&mut Session::default(), &call, run(12, sequence, 1));
         assert_judged(&mut judge, expected);
     };
     given(6, None, None);

@@ -174,7 +174,8 @@ fn run(process: &Process, statement: Statement) -> bool {
         }),
         Statement::Advance { shard, by_ms } => {
             world.begin(backend, Kind::Plain, shard);
-            backend.call.set(backend.call.get().map(|call| Call { passes: true, ..call }));
+            // The call gives no id, but passes over some.
+            backend.call.set(backend.call.get().map(|call| Call { shards: (0, 0), ..call }));
             let tick = backend.host().clocks.tick(world.now.get()).saturating_add_signed(by_ms);
             let sequence = backend.draw(|rng| rng.i64(0..1024));
             let past = tick.cast_signed() << 23 | (shard as i64) << 10 | sequence;
