@@ -117,24 +117,3 @@ impl Run {
         (self.start..self.end()).map(move |position| self.slot.id(position))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_read_as_runs() {
-        let of = |shard, start, count| Run { slot: Slot { kind: Kind::Plain, shard }, start, count };
-        let id = |ms: i64, shard: i64, sequence: i64| ms << 23 | shard << 10 | sequence;
-        let ids = [id(3, 1, 1022), id(3, 2, 0), id(3, 1, 1023), id(4, 1, 0), id(4, 1, 2), id(4, 1, 1)];
-        let runs =
-            [of(1, 3 << 10 | 1022, 3), of(2, 3 << 10, 1), of(1, 4 << 10 | 2, 1), of(1, 4 << 10 | 1, 1)];
-        assert_eq!(Run::of(&ids, Kind::Plain), runs);
-        assert_eq!(runs[0].ids().last(), Some(ids[3]));
-        let js = |second: i64, sequence: i64| second << 20 | 5 << 12 | sequence;
-        let run = Run::of(&[js(9, 4095), js(10, 0)], Kind::Js)[0];
-        assert_eq!((run.slot.shard, run.count, run.slot.ms(run.start)), (5, 2, 9000));
-        assert_eq!(run.ids().last(), Some(js(10, 0)));
-        assert_eq!(run.slot.first_of(10_999), run.start + 1);
-    }
-}
