@@ -143,7 +143,9 @@ impl History {
             if let Answer::Refused(why) = &record.answer {
                 *self.judge.counts.refusals.entry(why.clone()).or_default() += 1;
                 if !self.may_refuse(record, why, events) {
-                    self.judge.refused(record.by(), &format!("{why}: {}", record.statement));
+                    let (by, statement) = (record.by(), &record.statement);
+                    let text = format!("a refusal that no promise allows: {why}: {statement} ({by})");
+                    self.judge.fail(Promise::Availability, text);
                 }
             }
         }

@@ -103,6 +103,7 @@ pub struct Judge {
 }
 
 impl Judge {
+    /// Notes a promise that somebody else has judged, too.
     #[cold]
     pub fn fail(&mut self, promise: Promise, text: String) {
         self.broken.push(Broken { promise, text });
@@ -144,20 +145,8 @@ impl Judge {
             Sequence::Mixed => (0, order.passed),
             _ => (order.before(ms), order.passed),
         };
-        let (shards, least) = ((slot.shard, 1), least.max(order.earlier));
-        Call {
-            by,
-            slot,
-            shards,
-            horizon,
-            latest: u64::MAX,
-            waited: None,
-            earliest,
-            strict,
-            least,
-            passed,
-            losses,
-        }
+        let (shards, latest, least) = ((slot.shard, 1), u64::MAX, least.max(order.earlier));
+        Call { by, slot, shards, horizon, latest, waited: None, earliest, strict, least, passed, losses }
     }
 
     /// A call has given ids.
@@ -268,22 +257,12 @@ impl Judge {
         }
     }
 
-    /// A mark was written without need, because another backend was about to write it.
-    pub fn renewed_again(&mut self, by: Caller) {
-        self.fail(Promise::OneRenews, format!("renewed once more: {by}"));
-    }
-
     /// A call may wait for so long, and nothing has been wrong for a time.
     pub fn waited(&mut self, by: Caller, max_wait_us: u64, calm_us: u64) {
         let took = by.ended_us - by.begun_us;
         if took > max_wait_us + SLACK_US && calm_us > took + SLACK_US {
             self.fail(Promise::Availability, format!("a call that waits for too long: {took} us: {by}"));
         }
-    }
-
-    /// A call was refused, and nothing explains it.
-    pub fn refused(&mut self, by: Caller, why: &str) {
-        self.fail(Promise::Availability, format!("a refusal that no promise allows: {why} ({by})"));
     }
 
     /// A server's clock was set back to a millisecond. With 0, ids are in no order with those of earlier calls, as after

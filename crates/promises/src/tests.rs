@@ -72,88 +72,63 @@ fn record(words: &[&str]) -> Record {
     }
 }
 
-/// A step that the journal has as an event. Servers are numbers; the clock is that of server 1.
-fn event(words: &[&str]) -> Option<Event> {
-    Some(match words {
-        ["clock", from, to, ahead] => {
-            let (from, to, ahead_ms) = (at(number(from)), at(number(to)), ahead.parse().expect("a number"));
-            Event::Clock { server: 1, set: ClockSet { from, to, ahead_ms } }
-        }
-        ["faults", from, to, allows] => {
-            let (from, to) = (at(number(from)), at(number(to)));
-            Event::Faults { from, to, struck: Vec::new(), allows: vec![(*allows).into()] }
-        }
-        ["succession", ms, server, from, kept] => {
-            let (server, from) = (number(server) as usize, number(from) as usize);
-            Event::Succession { at: at(number(ms)), server, from, keeps_all: *kept == "kept" }
-        }
-        ["max_ahead", ms] => Event::MaxAhead { ms: number(ms) as i64 },
-        ["epoch", unix_ms] => Event::Epoch { unix_ms: number(unix_ms) as i64 },
-        ["rows", rows @ ..] => Event::Rows { ids: ids(rows) },
-        _ => return None,
-    })
-}
-
-/// A step that somebody sees who is there, as the simulator is; whether it is one. `begin SERVER MS SEQUENCE EARLIEST`
-/// begins a call, and `given ID WAITED` ends it in the same millisecond.
-fn seen(judge: &mut Judge, calls: &mut Vec<(Call, u64)>, words: &[&str]) -> bool {
-    let by = Caller { server: 1, ..Caller::default() };
-    let server = |word: &str| number(word) as usize;
-    match words {
-        ["session", session, given @ ..] => {
-            let by = Caller { session: number(session), ..by };
-            judge.session(by, &ids(given), Kind::Plain);
-        }
-        ["forget", ms] => judge.forget(BEGIN_MS + number(ms)),
-        ["begin", on, ms, sequence, earliest @ ..] => {
-            let sequences = [Sequence::Strict, Sequence::Sorted, Sequence::Mixed, Sequence::Relived];
-            let sequence = sequences.into_iter().find(|known| format!("{known:?}") == **sequence);
-            let earliest = earliest.first().map_or(0, |ms| BEGIN_MS + number(ms));
-            let (by, slot) = (Caller { server: server(on), ..by }, run("0.0").slot);
-            let call = judge.begin(by, slot, number(ms), earliest, sequence.expect("a sequence"));
-            calls.push((call, number(ms)));
-        }
-        ["given", id, waited @ ..] => {
-            let (call, ms) = calls.pop().expect("a call");
-            let call = Call { waited: waited.first().map(|ms| number(ms)), ..call };
-            let mut session = Session::default();
-            judge.given(&mut session, &call, run(id));
-            judge.ended(&call, &session, ms);
-        }
-        ["set_back", ms] => judge.set_back(1, number(ms)),
-        ["relive", ms] => judge.relive(&mut calls[0].0, BEGIN_MS + number(ms)),
-        ["restarted"] => judge.restarted(1),
-        ["takes_over", to, from, lost @ ..] => {
-            let lost = lost.first().map(|ms| BEGIN_MS + number(ms));
-            judge.takes_over(server(to), server(from), lost);
-        }
-        ["passed", past, next, ahead] => {
-            judge.passed(by, ids(&[past])[0], ids(&[next])[0], number(ahead));
-        }
-        ["limited", end, durable] => judge.limited("ids", number(end), number(durable), by),
-        ["renewed_again"] => judge.renewed_again(by),
-        ["waited", ms, max_ms, calm_ms] => {
-            let by = Caller { ended_us: number(ms) * 1000, ..by };
-            judge.waited(by, number(max_ms) * 1000, number(calm_ms) * 1000);
-        }
-        ["horizon", horizon, open @ ..] => judge.horizon(by, ids(&[horizon])[0], ids(open)),
-        _ => return false,
-    }
-    true
-}
-
-/// Judges a history, whose steps have a bar between them. `round` ends a round.
+/// Judges a history, whose steps have a bar between them: the events of a journal and its records; or what somebody sees
+/// who is there, as the simulator is. `begin SERVER MS SEQUENCE EARLIEST` begins a call, and `given ID WAITED` ends it in
+/// the same millisecond. `round` ends a round.
 fn judged(history: &str) -> (History, Vec<String>) {
     let (mut judged, mut calls, mut found) = (History::default(), Vec::new(), Vec::new());
     let (mut records, mut events) = (Vec::new(), Vec::new());
     for step in history.split('|').chain(["round"]) {
         let words: Vec<&str> = step.split_whitespace().collect();
-        if words == ["round"] {
-            found.extend(judged.round(std::mem::take(&mut records), &std::mem::take(&mut events)));
-        } else if let Some(event) = event(&words) {
-            events.push(event);
-        } else if !seen(&mut judged.judge, &mut calls, &words) {
-            records.push(record(&words));
+        let n = |at: usize| number(words[at]);
+        let server = |at| Caller { server: n(at) as usize, ..Caller::default() };
+        let (by, judge) = (Caller { server: 1, ..Caller::default() }, &mut judged.judge);
+        match words[0] {
+            "round" => found.extend(judged.round(std::mem::take(&mut records), &std::mem::take(&mut events))),
+            "clock" => {
+                let (from, to, ahead_ms) = (at(n(1)), at(n(2)), words[3].parse().expect("a number"));
+                events.push(Event::Clock { server: 1, set: ClockSet { from, to, ahead_ms } });
+            }
+            "faults" => {
+                let (struck, allows) = (Vec::new(), vec![words[3].into()]);
+                events.push(Event::Faults { from: at(n(1)), to: at(n(2)), struck, allows });
+            }
+            "succession" => {
+                let (server, from, keeps_all) = (n(2) as usize, n(3) as usize, words[4] == "kept");
+                events.push(Event::Succession { at: at(n(1)), server, from, keeps_all });
+            }
+            "max_ahead" => events.push(Event::MaxAhead { ms: n(1) as i64 }),
+            "epoch" => events.push(Event::Epoch { unix_ms: n(1) as i64 }),
+            "rows" => events.push(Event::Rows { ids: ids(&words[1..]) }),
+            "session" => judge.session(Caller { session: n(1), ..by }, &ids(&words[2..]), Kind::Plain),
+            "forget" => judge.forget(BEGIN_MS + n(1)),
+            "begin" => {
+                let sequences = [Sequence::Strict, Sequence::Sorted, Sequence::Mixed, Sequence::Relived];
+                let sequence = sequences.into_iter().find(|known| format!("{known:?}") == words[3]);
+                let earliest = words.get(4).map_or(0, |ms| BEGIN_MS + number(ms));
+                let slot = run("0.0").slot;
+                let call = judge.begin(server(1), slot, n(2), earliest, sequence.expect("a sequence"));
+                calls.push((call, n(2)));
+            }
+            "given" => {
+                let (call, ms) = calls.pop().expect("a call");
+                let call = Call { waited: words.get(2).map(|ms| number(ms)), ..call };
+                let mut session = Session::default();
+                judge.given(&mut session, &call, run(words[1]));
+                judge.ended(&call, &session, ms);
+            }
+            "set_back" => judge.set_back(1, n(1)),
+            "relive" => judge.relive(&mut calls[0].0, BEGIN_MS + n(1)),
+            "restarted" => judge.restarted(1),
+            "takes_over" => {
+                let lost = words.get(3).map(|ms| BEGIN_MS + number(ms));
+                judge.takes_over(n(1) as usize, n(2) as usize, lost);
+            }
+            "passed" => judge.passed(by, ids(&words[1..2])[0], ids(&words[2..3])[0], n(3)),
+            "limited" => judge.limited("ids", n(1), n(2), by),
+            "waited" => judge.waited(Caller { ended_us: n(1) * 1000, ..by }, n(2) * 1000, n(3) * 1000),
+            "horizon" => judge.horizon(by, ids(&words[1..2])[0], ids(&words[2..])),
+            _ => records.push(record(&words)),
         }
     }
     (judged, found.iter().map(|Broken { promise, text }| format!("{promise:?}: {text}")).collect())
@@ -318,7 +293,7 @@ fn ids_of_another_time_are_found() {
 }
 
 #[test]
-fn a_refusal_a_wait_and_a_renewal_without_need_are_found() {
+fn a_refusal_and_a_wait_without_need_are_found() {
     assert_found(
         "# A refusal is explained by a fault of its time, and by nothing else.
          15-25 1@1 refused 57P03 no | faults 10 20 57P03
@@ -335,11 +310,10 @@ fn a_refusal_a_wait_and_a_renewal_without_need_are_found() {
          5000-6000 1@1 refused 40001 shard | clock 0 1 0 | clock 100 101 -3000 | clock 200 201 0 => Availability
          300-400 1@1 refused 40001 the system clock is behind | clock 0 1 0 | clock 100 101 3000 | clock 200 201 0
          6000-6100 1@1 refused 40001 shard | clock 0 1 0 | clock 100 101 3000 | clock 200 201 0 => Availability
-         # A call waits no longer than it may unless something was wrong, and one backend renews the mark.
+         # A call waits no longer than it may unless something was wrong.
          waited 350 50 10000
          waited 351 50 10000 => Availability: a call that waits for too long
-         waited 351 50 600
-         renewed_again => OneRenews: renewed once more",
+         waited 351 50 600",
     );
 }
 

@@ -23,6 +23,7 @@ pub struct Failure {
     pub text: String,
 }
 
+#[derive(Default)]
 pub struct Judge {
     pub promises: RefCell<promises::Judge>,
     pub refused: Cell<u64>,
@@ -35,18 +36,7 @@ pub struct Judge {
 
 impl Judge {
     pub fn new(plan: &Plan, only: Option<Promise>) -> Judge {
-        Judge {
-            promises: RefCell::default(),
-            refused: Cell::default(),
-            strict: plan.settings.max_lease == 1,
-            only,
-            failure: RefCell::default(),
-        }
-    }
-
-    /// The order of ids across the backends of a host is judged from now on.
-    pub fn forget_order(&self, host: &Host) {
-        self.promises.borrow_mut().set_back(host.index, 0);
+        Judge { strict: plan.settings.max_lease == 1, only, ..Judge::default() }
     }
 
     /// A host's clock was set back.
@@ -102,9 +92,7 @@ impl World {
             () if backend.shared.mixed.get() => Sequence::Mixed,
             () => Sequence::Sorted,
         };
-        self.trace(|| {
-            format!("host {} backend {} begins, {kind:?} {shard}, clock {tick}", backend.host, backend.index)
-        });
+        self.trace(|| format!("{backend} begins, {kind:?} {shard}, clock {tick}"));
         let (by, slot) = (self.caller(backend), Slot { kind, shard: shard as u16 });
         backend.call.set(Some(self.judged(|judge| {
             judge.counts.calls += 1;
@@ -131,10 +119,7 @@ impl World {
     pub fn given(&self, backend: &Backend, first: i64, count: u64) {
         let Some(mut call) = backend.call.get() else { return };
         let run = Run::from(first, call.slot.kind, count);
-        self.trace(|| {
-            let of = format!("host {} backend {}: {:?}", backend.host, backend.index, run.slot);
-            format!("{of} id {}.{} and {} more", run.slot.ms(run.start), run.start & 1023, count - 1)
-        });
+        self.trace(|| format!("{backend}: {run:?}, from {} ms", run.slot.ms(run.start)));
         let max_ahead = backend.configuration.borrow().settings.max_ahead_ms;
         // A backend that was allowed to pass over more at once may have done so while this one waited for its run.
         let waited = backend.queued.get().is_some_and(|(from, to)| (from..to).contains(&run.start));
@@ -186,7 +171,7 @@ impl World {
     /// A call has passed over all ids up to one.
     pub fn advanced(&self, backend: &Backend, past: i64, next: i64) {
         let Some(call) = self.end(backend) else { return };
-        self.trace(|| format!("host {} backend {} passes over {past}", backend.host, backend.index));
+        self.trace(|| format!("{backend} passes over {past}"));
         self.judged(|judge| judge.passed(call.by, past, next, backend.settings().max_ahead_ms));
     }
 
@@ -194,7 +179,7 @@ impl World {
     pub fn horizon_given(&self, backend: &Backend, horizon: i64) {
         let Some(call) = self.end(backend) else { return };
         let host = backend.host();
-        self.trace(|| format!("host {} backend {}: horizon {horizon}", host.index, backend.index));
+        self.trace(|| format!("{backend}: horizon {horizon}"));
         let (backends, prepared) = (host.backends.borrow(), host.prepared.borrow());
         let open = backends.iter().flatten().filter_map(|other| other.least.get());
         self.judged(|judge| judge.horizon(call.by, horizon, open.chain(prepared.values().copied())));
@@ -211,12 +196,12 @@ impl World {
             let limit = after.limit(standbys);
             if limit > before.limit(standbys) {
                 raised = true;
-                self.trace(|| format!("host {} backend {}: limit {limit}", host.index, backend.index));
+                self.trace(|| format!("{backend}: limit {limit}"));
                 self.judged(|judge| judge.limited("a limit", limit, durable, self.caller(backend)));
             }
         }
         if !raised && after.renewals > before.renewals && self.calm_for(host) > 300 * MS {
-            self.judged(|judge| judge.renewed_again(self.caller(backend)));
+            self.fail(Promise::OneRenews, || format!("renewed once more: {}", self.caller(backend)));
         }
     }
 
@@ -230,11 +215,12 @@ impl World {
     pub fn refuse(&self, backend: &Backend, error: Error) {
         let Some(call) = self.end(backend) else { return };
         self.judge.refused.set(self.judge.refused.get() + 1);
-        self.trace(|| format!("host {} backend {} is refused: {error:?}", backend.host, backend.index));
+        self.trace(|| format!("{backend} is refused: {error:?}"));
         if !self.may_refuse(backend, &call, error) {
             let slot = backend.shared.slot(shard_of(call.slot.shard.into()));
-            let why = format!("{error:?}; {call:?}, slot {slot:?}, {:?}", backend.settings());
-            self.judged(|judge| judge.refused(call.by, &why));
+            self.fail(Promise::Availability, || {
+                format!("refused: {error:?}; {call:?}, slot {slot:?}, {:?}", backend.settings())
+            });
         }
     }
 
@@ -259,14 +245,12 @@ impl World {
                 let now = backend.last_read.get().max(mark.floor());
                 let first = (now << 10).max(plain.since(Position::FIRST)) + 255;
                 let end = (reach + settings.max_wait_ms / 8 * 7 + 1) << 10;
-                let ahead = if let Error::BatchesBefore { shard, .. } = error {
-                    batch::left(
-                        backend.shared.backends.iter().map(|own| &own.batch),
-                        shard,
-                        host.clocks.boot_ms(self.now.get()),
-                    )
-                } else {
-                    0
+                let batches = backend.shared.backends.iter().map(|own| &own.batch);
+                let ahead = match error {
+                    Error::BatchesBefore { shard, .. } => {
+                        batch::left(batches, shard, host.clocks.boot_ms(self.now.get()))
+                    }
+                    _ => 0,
                 };
                 first + ahead + count > end
             }
