@@ -44,7 +44,7 @@ struct Report {
 impl Ledger {
     /// How many ids were given out.
     pub fn len(&self) -> usize {
-        self.judge.ids as usize
+        self.judge.counts.ids as usize
     }
 
     /// The ids that were given out, except those for JavaScript.

@@ -700,7 +700,7 @@ impl Soak {
         self.samples.push(Sample {
             seconds: start.elapsed().as_secs(),
             rounds: self.rounds,
-            ids: self.judge.ids,
+            ids: self.judge.counts.ids,
             contexts,
             own: self.sessions.iter().map(|session| own_memory(session.pid)).collect(),
             idgen: control.value(

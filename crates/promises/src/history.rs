@@ -1,11 +1,10 @@
 //! A history: what clients were given and refused, and what became of their servers, as a journal keeps it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::judge::Open;
-use crate::{Broken, Caller, Judge, Rows, Run, Sequence, Session, Slot};
+use crate::{Broken, Call, Caller, Judge, Kind, Promise, Run, Sequence, Session, Slot};
 
 /// `idgen.epoch` and `idgen.max_ahead` if nobody has changed them, in milliseconds.
 const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;
@@ -15,6 +14,8 @@ const MAX_AHEAD_MS: i64 = 1000;
 const MARK_AHEAD_MS: i64 = 500;
 /// How far two readings of one clock may be apart, in milliseconds.
 const SKEW_MS: i64 = 1;
+/// The beginnings of refusals that a client may hear of long after they came about.
+const HEARD_LATE: [&str; 2] = ["lost", "57P"];
 /// The beginnings of refusals because of the clock; whether they are due depends on the time that it shows.
 const FOR_THE_CLOCK: [&str; 4] = [
     "40001 the system clock is behind",
@@ -109,85 +110,77 @@ pub enum Event {
     Rows { ids: Vec<i64> },
 }
 
-/// What has been counted.
-#[derive(Clone, Debug, Default)]
-pub struct Counts {
-    pub ids: u64,
-    pub calls: u64,
-    pub horizons: u64,
-    /// By their text.
-    pub refusals: BTreeMap<String, u64>,
-}
-
-/// The time of faults, from and to, and how the refusals begin that they explain.
-type Explained<'a> = (u64, u64, &'a [String]);
-
 /// Judges a history, one round after the other. Between two rounds no call is under way.
 #[derive(Default)]
 pub struct History {
-    /// What has been counted so far.
-    pub counts: Counts,
-    judge: Judge,
-    rows: Rows,
+    pub judge: Judge,
     sessions: HashMap<u64, Session>,
-    max_ahead_ms: Option<i64>,
+    max_ahead_ms: i64,
     epoch_unix_ms: Option<i64>,
     clocks: HashMap<usize, Vec<ClockSet>>,
     /// The latest moment that an id was given for, since 1970 in milliseconds.
     latest_ms: i64,
+    /// The rows that were answered as committed, and when.
+    committed: BTreeMap<i64, u64>,
+    /// The rows that clients know of, or that were found.
+    known: HashSet<i64>,
+    /// What one reader after the other has followed: from where, and up to where; and the rows.
+    followed: Option<(i64, i64)>,
+    read: HashSet<i64>,
+}
+
+fn ids(runs: &[Run]) -> impl Iterator<Item = i64> {
+    runs.iter().flat_map(|run| run.ids())
 }
 
 impl History {
     /// Judges what has come since the last round, and returns what is broken.
     pub fn round(&mut self, mut records: Vec<Record>, events: &[Event]) -> Vec<Broken> {
         records.sort_by_key(|record| (record.answered, record.session));
-        let (faults, lost_until) = self.take_in(events);
+        let lost_until = self.take_in(events);
         self.replay(&records, lost_until.is_some());
         for record in &records {
             if let Answer::Refused(why) = &record.answer {
-                *self.counts.refusals.entry(why.clone()).or_default() += 1;
-                let for_the_clock = FOR_THE_CLOCK.iter().any(|begin| why.starts_with(begin));
-                let needed = for_the_clock && self.clock_is_behind(record);
-                let why = format!("{why}: {}", record.statement);
-                self.judge.refused(record.by(), record.heard.us, &why, &faults, needed);
+                *self.judge.counts.refusals.entry(why.clone()).or_default() += 1;
+                if !self.may_refuse(record, why, events) {
+                    let (by, statement) = (record.by(), &record.statement);
+                    let text = format!("a refusal that no promise allows: {why}: {statement} ({by})");
+                    self.judge.fail(Promise::Availability, text);
+                }
             }
         }
         self.judge.end_round(lost_until.is_some());
         if let Some(until) = lost_until {
-            self.rows.lost(until.us);
+            self.followed = None;
+            self.committed.retain(|_, answered| *answered > until.us);
         }
         for event in events {
             if let Event::Rows { ids } = event {
-                self.rows.found(&mut self.judge, ids);
+                self.found(ids);
             }
         }
-        self.counts.calls += records.len() as u64;
-        self.counts.ids = self.judge.ids;
+        self.judge.counts.calls += records.len() as u64;
         std::mem::take(&mut self.judge.broken)
     }
 
-    /// Takes in what became of the servers: the times of faults with the refusals that they explain, and up to when
-    /// acknowledged rows and horizons may be lost, because a server took over that lacks them.
-    fn take_in<'a>(&mut self, events: &'a [Event]) -> (Vec<Explained<'a>>, Option<Moment>) {
-        let (mut faults, mut lost_until) = (Vec::new(), None);
+    /// Takes in what became of the servers. Returns up to when acknowledged rows and horizons may be lost, because a
+    /// server took over that lacks them.
+    fn take_in(&mut self, events: &[Event]) -> Option<Moment> {
+        let mut lost_until = None;
         for event in events {
             match event {
                 Event::Clock { server, set } => self.clocks.entry(*server).or_default().push(*set),
-                Event::Faults { from, to, allows, .. } => faults.push((from.us, to.us, &allows[..])),
-                Event::Succession { server, from, keeps_all: true, .. } => {
-                    self.judge.takes_over(*server, *from);
-                }
-                Event::Succession { at, server, from, .. } => {
+                Event::Succession { at, server, from, keeps_all } => {
                     // No call is excused for its reading of the clock: clients come only after the promotion.
-                    self.judge.takes_over_with_loss(*server, *from, 0);
-                    lost_until = Some(*at);
+                    self.judge.takes_over(*server, *from, (!keeps_all).then_some(0));
+                    lost_until = if *keeps_all { lost_until } else { Some(*at) };
                 }
-                Event::MaxAhead { ms } => self.max_ahead_ms = Some(self.max_ahead_ms().max(*ms)),
+                Event::MaxAhead { ms } => self.max_ahead_ms = self.max_ahead_ms.max(*ms),
                 Event::Epoch { unix_ms } => self.epoch_unix_ms = Some(*unix_ms),
-                Event::Rows { .. } => {}
+                Event::Faults { .. } | Event::Rows { .. } => {}
             }
         }
-        (faults, lost_until)
+        lost_until
     }
 
     /// Lets calls begin and end in the order of their times. A call that begins when another one ends may have begun
@@ -198,14 +191,14 @@ impl History {
             steps.extend([(record.called.us, false, at), (record.answered.us, true, at)]);
         }
         steps.sort_unstable();
+        let epoch = self.epoch_unix_ms.unwrap_or(EPOCH_UNIX_MS);
         let mut called_before: HashMap<u64, Moment> = HashMap::new();
-        let mut open: HashMap<usize, BTreeMap<Slot, Open>> = HashMap::new();
+        let mut open: HashMap<usize, BTreeMap<Slot, Call>> = HashMap::new();
         for (_, ends, at) in steps {
             let record = &records[at];
             let &Record { server, session, shards, called, answered, .. } = record;
-            let (least, most) = self.ahead_ms(server, called, answered);
-            let epoch = self.epoch_unix_ms();
             if !ends {
+                let (least, most) = self.ahead_ms(server, called, answered);
                 // A lease that the session has from its call before is good in a millisecond that comes a second time.
                 let since = called_before.insert(session, called).unwrap_or(called);
                 let mut sets = self.clocks.get(&server).into_iter().flatten();
@@ -213,82 +206,115 @@ impl History {
                 let sequence = if relived { Sequence::Relived } else { Sequence::Sorted };
                 let ms = called.unix_us / 1000;
                 let earliest = (ms + least - SKEW_MS - epoch).max(0) as u64;
+                let max_ahead = self.max_ahead_ms.max(MAX_AHEAD_MS);
+                let latest = answered.unix_us / 1000 + most + SKEW_MS + max_ahead - epoch;
                 let begin = |run: &Run| {
-                    let mut call = self.judge.begin(server, run.slot, ms as u64, earliest, sequence);
-                    call.shards = shards;
-                    if lost {
-                        call.horizon = i64::MIN;
-                    }
-                    (run.slot, call)
+                    let call = self.judge.begin(record.by(), run.slot, ms as u64, earliest, sequence);
+                    let horizon = if lost { i64::MIN } else { call.horizon };
+                    (run.slot, Call { shards, horizon, latest: latest.max(0) as u64, ..call })
                 };
                 open.insert(at, record.answer.minted().iter().map(begin).collect());
                 continue;
             }
-            let ms = answered.unix_us / 1000;
-            let latest = ms + most + SKEW_MS + self.max_ahead_ms() - epoch;
-            let by = record.by();
             let open = open.remove(&at).unwrap_or_default();
             let session = self.sessions.entry(session).or_default();
             for &run in record.answer.minted() {
-                let last_ms = run.slot.ms(run.end() - 1) as i64 + epoch;
-                self.latest_ms = self.latest_ms.max(last_ms);
-                self.judge.given(by, session, &open[&run.slot], run, latest.max(0) as u64, None);
+                self.latest_ms = self.latest_ms.max(run.slot.ms(run.end() - 1) as i64 + epoch);
+                self.judge.given(session, &open[&run.slot], run);
             }
-            for slot in open.keys() {
-                self.judge.ended(server, *slot, session, ms as u64);
+            for call in open.values() {
+                self.judge.ended(call, session, (answered.unix_us / 1000) as u64);
             }
-            match &record.answer {
-                Answer::Inserted(runs) => self.rows.inserted(runs),
-                Answer::Committed(runs) => self.rows.committed(runs, by),
-                Answer::InsertedAndCommitted(runs) => {
-                    self.rows.inserted(runs);
-                    self.rows.committed(runs, by);
+            self.note_rows(record, lost);
+        }
+    }
+
+    /// Notes the rows that a client has inserted, whether or not their transaction is committed; those that it was told
+    /// are committed; and those that it has read from one horizon up to the next. If a server may have lost horizons
+    /// meanwhile, the next may be below.
+    fn note_rows(&mut self, record: &Record, lost: bool) {
+        use Answer::{Committed, Horizon, Inserted, InsertedAndCommitted};
+        if let Inserted(runs) | InsertedAndCommitted(runs) = &record.answer {
+            self.known.extend(ids(runs));
+        }
+        if let Committed(runs) | InsertedAndCommitted(runs) = &record.answer {
+            self.committed.extend(ids(runs).map(|id| (id, record.answered.us)));
+        }
+        if let Horizon { from, to, rows } = &record.answer {
+            self.read.extend(rows);
+            self.judge.raise_horizon(record.server, *to);
+            match &mut self.followed {
+                Some((_, until)) if to < until && !lost => {
+                    let text = format!("the horizon went back from {until} to {to}: {}", record.by());
+                    self.judge.fail(Promise::NeverBack, text);
                 }
-                Answer::Horizon { from, to, rows } => {
-                    self.counts.horizons += 1;
-                    self.rows.followed(&mut self.judge, by, [*from, *to], rows, lost);
-                    self.judge.raise_horizon(server, *to);
-                }
-                Answer::Ids(_) | Answer::Refused(_) => {}
+                Some((_, until)) if until == from => *until = *to,
+                followed => *followed = Some((*from.min(to), *to)),
             }
         }
     }
 
-    fn max_ahead_ms(&self) -> i64 {
-        self.max_ahead_ms.unwrap_or(MAX_AHEAD_MS)
+    /// The table has these rows, and nobody writes.
+    fn found(&mut self, ids: &[i64]) {
+        let there: HashSet<i64> = ids.iter().copied().collect();
+        for (id, answered) in self.committed.iter().filter(|(id, _)| !there.contains(id)) {
+            let text = format!("the row of {id} was committed at {answered} us, and is not there");
+            self.judge.fail(Promise::Kept, text);
+        }
+        for &id in ids {
+            if self.followed.is_some_and(|(from, to)| from <= id && id < to) && !self.read.contains(&id) {
+                let text = format!("the row of {id}, below a horizon that a reader had, came later");
+                self.judge.fail(Promise::Settled, text);
+            }
+            // A row whose client never received the result.
+            if self.known.insert(id) {
+                let by = Caller { session: Caller::UNKNOWN, ..Caller::default() };
+                self.judge.take(Run::from(id, Kind::Plain, 1), by, None);
+            }
+        }
     }
 
-    fn epoch_unix_ms(&self) -> i64 {
-        self.epoch_unix_ms.unwrap_or(EPOCH_UNIX_MS)
+    /// The settings of a server's clock, and until when each may be in force.
+    fn clock(&self, server: usize) -> impl Iterator<Item = (&ClockSet, Option<Moment>)> + Clone {
+        let sets = self.clocks.get(&server).map_or(&[][..], Vec::as_slice);
+        sets.iter().enumerate().map(|(at, set)| (set, sets.get(at + 1).map(|next| next.to)))
     }
 
     /// How far a server's clock may have been set between two moments: at least and at most, in milliseconds.
     fn ahead_ms(&self, server: usize, from: Moment, to: Moment) -> (i64, i64) {
-        let sets = self.clocks.get(&server).map_or(&[][..], Vec::as_slice);
-        let in_force = sets.iter().enumerate().filter_map(|(at, set)| {
-            let until = sets.get(at + 1).map(|next| next.to.us);
-            (set.from.us <= to.us && until.is_none_or(|until| until >= from.us)).then_some(set.ahead_ms)
-        });
-        (in_force.clone().min().unwrap_or(0), in_force.max().unwrap_or(0))
+        let in_force = self
+            .clock(server)
+            .filter(|(set, until)| set.from.us <= to.us && until.is_none_or(|until| until.us >= from.us));
+        let ahead = in_force.map(|(set, _)| set.ahead_ms);
+        (ahead.clone().min().unwrap_or(0), ahead.max().unwrap_or(0))
     }
 
     /// The latest time that any clock has shown until a moment, in milliseconds since 1970.
-    fn latest_shown_ms(&self, until: Moment) -> i64 {
-        let shown = self.clocks.values().flat_map(|sets| {
-            sets.iter().enumerate().filter(|(_, set)| set.from.us <= until.us).map(|(at, set)| {
-                let end = sets.get(at + 1).map_or(until, |next| next.to.min(until));
-                end.unix_us / 1000 + set.ahead_ms
-            })
-        });
-        shown.max().unwrap_or(until.unix_us / 1000)
+    fn latest_shown_ms(&self, now: Moment) -> i64 {
+        let sets = self.clocks.keys().flat_map(|server| self.clock(*server));
+        let shown = sets
+            .filter(|(set, _)| set.from.us <= now.us)
+            .map(|(set, until)| until.map_or(now, |until| until.min(now)).unix_us / 1000 + set.ahead_ms);
+        shown.max().unwrap_or(now.unix_us / 1000)
     }
 
-    /// Whether ids, or a mark, may be so far ahead of the clock during a call that the call has to wait.
-    fn clock_is_behind(&self, record: &Record) -> bool {
+    /// Whether a refusal is explained by faults of its time, or by ids, or a mark, that may be so far ahead of the
+    /// clock that the call has to wait.
+    fn may_refuse(&self, record: &Record, why: &str, events: &[Event]) -> bool {
+        let begins = |begin: &&str| why.starts_with(*begin);
+        let heard_late = HEARD_LATE.iter().any(begins);
+        let since = if heard_late { record.heard } else { record.called };
+        let explained = events.iter().any(|event| match event {
+            Event::Faults { from, to, allows, .. } => {
+                let meets = from.us <= record.answered.us && to.us >= since.us;
+                meets && allows.iter().any(|begin| why.starts_with(begin))
+            }
+            _ => false,
+        });
         let (least, _) = self.ahead_ms(record.server, record.called, record.answered);
         let shown = record.answered.unix_us / 1000 + least;
         let reached = self.latest_ms.max(self.latest_shown_ms(record.answered)) + MARK_AHEAD_MS;
         let of_js = if record.statement.contains("_js") { 1000 } else { 0 };
-        shown + MAX_AHEAD_MS < reached + of_js
+        explained || FOR_THE_CLOCK.iter().any(begins) && shown + MAX_AHEAD_MS < reached + of_js
     }
 }

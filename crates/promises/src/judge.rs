@@ -3,14 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::order::{Bound, Order};
+use crate::order::Order;
 use crate::seen::Seen;
 use crate::{Broken, Caller, Kind, Promise, Run, Slot};
 
 /// By how much calls may be late because of processes that others keep from running.
 const SLACK_US: u64 = 300_000;
-/// The beginnings of refusals that a client may hear of long after they came about.
-const HEARD_LATE: [&str; 2] = ["lost", "57P"];
 
 /// How ids of a slot are in order over all sessions, in a call of plain ids. Ids for JavaScript are in strict order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,42 +24,42 @@ pub enum Sequence {
     Relived,
 }
 
-/// A call under way for a slot, with what holds for its ids.
+/// A call under way for a slot, with what holds for its ids. Times are in milliseconds since the epoch.
 #[derive(Clone, Copy, Debug)]
-pub struct Open {
+pub struct Call {
+    pub by: Caller,
     pub slot: Slot,
     /// The first of the shards that were asked for, and how many there are.
     pub shards: (u16, u16),
     /// No id is below this horizon.
     pub horizon: i64,
-    /// The least time that the clock has shown since the call began, in milliseconds since the epoch.
-    earliest: u64,
-    strict: bool,
-    bound: Bound,
-    passed: (u64, u64),
+    /// No id is of a later time.
+    pub latest: u64,
+    /// How far ids may be ahead of the clock if the session has waited for them: it may have taken them before others
+    /// passed over them with a greater allowance.
+    pub waited: Option<u64>,
+    /// The least time that the clock has shown since the call began.
+    pub earliest: u64,
+    pub strict: bool,
+    /// No position is below this.
+    pub least: u64,
+    pub passed: (u64, u64),
     /// How often the server had lost ids when the call began.
-    losses: u32,
+    pub losses: u32,
 }
 
-/// The last id of a session for each slot, and its call.
-#[derive(Clone, Debug, Default)]
-pub struct Session {
-    last: BTreeMap<Slot, (u64, Caller)>,
-}
-
-#[derive(Default)]
-struct State {
-    order: Order,
-    /// The first position and the one after the last that the server has given.
-    given: Option<(u64, u64)>,
-}
+/// The position after the last one of a session, for each slot.
+pub type Session = BTreeMap<Slot, u64>;
 
 #[derive(Default)]
 struct Server {
-    states: [Vec<State>; 2],
+    orders: Vec<Order>,
     horizon: Option<i64>,
     /// How often the server began without knowing of all ids, and the greatest millisecond of these.
     lost: (u32, u64),
+    /// Another server took over from this one, and whether this one became a primary again.
+    replaced: bool,
+    came_back: bool,
 }
 
 /// An entry of a list that grows as needed.
@@ -72,21 +70,20 @@ fn entry<T: Default>(list: &mut Vec<T>, index: usize) -> &mut T {
     &mut list[index]
 }
 
-impl Server {
-    fn state(&mut self, slot: Slot) -> &mut State {
-        entry(&mut self.states[slot.kind as usize], slot.shard.into())
-    }
-
-    fn orders(&mut self) -> impl Iterator<Item = &mut Order> {
-        self.states.iter_mut().flatten().map(|state| &mut state.order)
-    }
-}
-
 /// An id with its parts.
 fn shown(slot: Slot, position: u64) -> String {
-    let first = slot.first_of(slot.ms(position));
     let (id, ms) = (slot.id(position), slot.ms(position));
-    format!("{id} ({:?} shard {}, {ms}.{})", slot.kind, slot.shard, position - first)
+    format!("{id} ({:?} shard {}, {ms}.{})", slot.kind, slot.shard, position - slot.first_of(ms))
+}
+
+/// What has been counted.
+#[derive(Clone, Debug, Default)]
+pub struct Counts {
+    pub ids: u64,
+    pub calls: u64,
+    pub horizons: u64,
+    /// By their text.
+    pub refusals: BTreeMap<String, u64>,
 }
 
 /// What was given so far, and what is broken.
@@ -94,18 +91,21 @@ fn shown(slot: Slot, position: u64) -> String {
 pub struct Judge {
     /// What is broken, until somebody takes it.
     pub broken: Vec<Broken>,
-    pub ids: u64,
+    pub counts: Counts,
     /// The last millisecond of all ids, since the epoch.
     pub latest_ms: u64,
-    seen: [Vec<Seen>; 2],
+    /// The ids of earlier milliseconds are forgotten.
+    forgotten_ms: u64,
+    seen: Vec<Seen>,
     servers: Vec<Server>,
     /// Which server took over from which with all that was acknowledged: from, to.
-    takeovers: Vec<(usize, usize, bool)>,
+    takeovers: Vec<(usize, usize)>,
 }
 
 impl Judge {
+    /// Notes a promise that somebody else has judged, too.
     #[cold]
-    fn fail(&mut self, promise: Promise, text: String) {
+    pub fn fail(&mut self, promise: Promise, text: String) {
         self.broken.push(Broken { promise, text });
     }
 
@@ -116,53 +116,44 @@ impl Judge {
         self.fail(promise, format!("{what}: {first} to {last} of {by}, {than}"));
     }
 
+    /// Reports ids below the position after another one.
+    #[cold]
+    fn report_order(&mut self, promise: Promise, what: &str, run: Run, by: Caller, least: u64) {
+        let giver = entry(&mut self.seen, run.slot.index()).giver(least - 1);
+        let giver = giver.map_or("a call that passed over it".into(), |giver| giver.to_string());
+        let than = shown(run.slot, least - 1);
+        self.report(promise, what, run, by, format_args!("below {than} of {giver}"));
+    }
+
     fn server(&mut self, number: usize) -> &mut Server {
         entry(&mut self.servers, number)
     }
 
-    fn seen(&mut self, slot: Slot) -> &mut Seen {
-        entry(&mut self.seen[slot.kind as usize], slot.shard.into())
+    fn order(&mut self, server: usize, slot: Slot) -> &mut Order {
+        entry(&mut self.server(server).orders, slot.index())
     }
 
     /// A call of a server begins in a millisecond of its clock; an id of an earlier one than `earliest` is too old.
-    pub fn begin(&mut self, server: usize, slot: Slot, ms: u64, earliest: u64, sequence: Sequence) -> Open {
+    pub fn begin(&mut self, by: Caller, slot: Slot, ms: u64, earliest: u64, sequence: Sequence) -> Call {
         let strict = slot.kind == Kind::Js || sequence == Sequence::Strict;
-        let server = self.server(server);
+        let server = self.server(by.server);
         let (horizon, losses) = (server.horizon.unwrap_or(i64::MIN), server.lost.0);
-        let Order { passed, next, earlier, .. } = server.state(slot).order;
-        let (bound, passed) = match sequence {
-            _ if strict => (next, passed),
-            Sequence::Relived => (Bound::default(), (0, 0)),
-            Sequence::Mixed => (Bound::default(), passed),
-            _ => (server.state(slot).order.before(ms), passed),
+        let order = entry(&mut server.orders, slot.index());
+        let (least, passed) = match sequence {
+            _ if strict => (order.next, order.passed),
+            Sequence::Relived => (0, (0, 0)),
+            Sequence::Mixed => (0, order.passed),
+            _ => (order.before(ms), order.passed),
         };
-        Open {
-            slot,
-            shards: (slot.shard, 1),
-            horizon,
-            earliest,
-            strict,
-            bound: bound.max(earlier),
-            passed,
-            losses,
-        }
+        let (shards, latest, least) = ((slot.shard, 1), u64::MAX, least.max(order.earlier));
+        Call { by, slot, shards, horizon, latest, waited: None, earliest, strict, least, passed, losses }
     }
 
-    /// A call has given ids, none later than `latest` in milliseconds since the epoch. `allowed_ahead` is how far they
-    /// may be ahead of the clock if the session has waited for them, and may have taken them before others passed over
-    /// them with a greater allowance.
-    pub fn given(
-        &mut self,
-        by: Caller,
-        session: &mut Session,
-        call: &Open,
-        run: Run,
-        latest: u64,
-        allowed_ahead: Option<u64>,
-    ) {
-        let (slot, start, end) = (run.slot, run.start, run.end());
+    /// A call has given ids.
+    pub fn given(&mut self, session: &mut Session, call: &Call, run: Run) {
+        let (by, slot, start, end) = (call.by, run.slot, run.start, run.end());
         let last_ms = slot.ms(end - 1);
-        self.ids += run.count;
+        self.counts.ids += run.count;
         self.latest_ms = self.latest_ms.max(last_ms + slot.kind.unit_ms() - 1);
         let (first, count) = call.shards;
         if slot.kind != call.slot.kind || !(first..first + count).contains(&slot.shard) {
@@ -170,25 +161,20 @@ impl Judge {
             self.report(Promise::Shard, "of another shard", run, by, than);
         }
         self.take(run, by, Some(call));
-        if let Some((last, before)) = session.last.insert(slot, (end, by))
-            && start < last
-        {
-            let than = format_args!("after {} of {before}", shown(slot, last - 1));
-            self.report(Promise::SessionOrder, "out of order in a session", run, by, than);
+        if let Some(last) = session.insert(slot, end).filter(|last| start < *last) {
+            self.report_order(Promise::SessionOrder, "out of order in a session", run, by, last);
         }
-        let Bound { least, by: before } = call.bound;
+        let (passed, allowed) = call.passed;
+        let passed = if call.waited.is_none_or(|ahead| ahead >= allowed) { passed } else { 0 };
+        let least = call.least.max(passed);
         if start < least {
-            let than = format_args!("below {} of {before}", shown(slot, least - 1));
-            self.report(Promise::Order, "out of order", run, by, than);
-        } else if start < call.passed.0 && allowed_ahead.is_none_or(|ahead| ahead >= call.passed.1) {
-            let than = format_args!("below {}, which was passed over", shown(slot, call.passed.0 - 1));
-            self.report(Promise::Order, "out of order", run, by, than);
+            self.report_order(Promise::Order, "out of order", run, by, least);
         }
         if slot.ms(start) + slot.kind.unit_ms() <= call.earliest {
             self.report(Promise::Time, "before its call", run, by, format_args!("below {}", call.earliest));
         }
-        if last_ms > latest {
-            self.report(Promise::Time, "too far ahead", run, by, format_args!("above {latest}"));
+        if last_ms > call.latest {
+            self.report(Promise::Time, "too far ahead", run, by, format_args!("above {}", call.latest));
         }
         if slot.kind == Kind::Plain && slot.id(start) < call.horizon {
             let than = format_args!("below {}", call.horizon);
@@ -197,39 +183,33 @@ impl Judge {
     }
 
     /// Notes that positions were given, by a call if it is known.
-    pub(crate) fn take(&mut self, run: Run, by: Caller, call: Option<&Open>) {
+    pub(crate) fn take(&mut self, run: Run, by: Caller, call: Option<&Call>) {
         let Run { slot, start, .. } = run;
         let end = run.end();
-        let seen = self.seen(slot);
-        let least = seen.least;
-        let found = seen.add(start, end, by);
-        if start < least {
-            self.report(Promise::Time, "before its period", run, by, format_args!("below {least}"));
-        }
-        let mut excused = false;
+        let before = entry(&mut self.seen, slot.index()).add(start, end, by);
+        // A server that does not know of all ids repeats none in a call that begins when its clock has passed them. A
+        // call that began on the standby may have read the clock before.
+        let mut excused_ms = 0;
         if let Some(call) = call {
-            let server = self.server(by.server);
-            let (losses, lost_ms) = server.lost;
-            let given = &mut server.state(slot).given;
-            let (first, last) = given.unwrap_or((start, end));
-            *given = Some((first.min(start), last.max(end)));
-            // A server that does not know of all ids repeats none in a call that begins when its clock has passed
-            // them. A call that began on the standby may have read the clock before.
-            excused = found.is_some_and(|(_, to, other)| {
-                let early = call.losses < losses && call.earliest <= lost_ms;
-                early && slot.ms(to - 1) <= lost_ms && other.server != by.server
-            });
+            let (losses, lost_ms) = self.server(by.server).lost;
+            if call.losses < losses && call.earliest <= lost_ms {
+                excused_ms = lost_ms + 1;
+            }
+            let given = &mut self.order(by.server, slot).given;
+            *given = Some(given.map_or((start, end), |(first, last)| (first.min(start), last.max(end))));
         }
-        if let Some((from, to, other)) = found.filter(|_| !excused) {
+        let broken =
+            |(_, to, other): &(u64, u64, Caller)| other.server == by.server || slot.ms(to - 1) >= excused_ms;
+        if let Some((from, to, other)) = before.into_iter().find(broken) {
             let run = Run { start: from, count: to - from, ..run };
             self.report(Promise::NoIdTwice, "repeated", run, by, format_args!("and before of {other}"));
         }
     }
 
     /// A call has ended in a millisecond of its server's clock, with the ids of its session up to the last one.
-    pub fn ended(&mut self, server: usize, slot: Slot, session: &Session, ms: u64) {
-        if let Some((least, by)) = session.last.get(&slot).copied() {
-            self.server(server).state(slot).order.ended(ms, Bound { least, by });
+    pub fn ended(&mut self, call: &Call, session: &Session, ms: u64) {
+        if let Some(next) = session.get(&call.slot) {
+            self.order(call.by.server, call.slot).ended(ms, *next);
         }
     }
 
@@ -237,20 +217,18 @@ impl Judge {
     /// to be so far ahead of the clock.
     pub fn passed(&mut self, by: Caller, past: i64, next: i64, ahead: u64) {
         if next <= past {
-            self.fail(
-                Promise::Order,
-                format!("out of order: {next} comes after {past} was passed over: {by}"),
-            );
+            let text = format!("out of order: {next} comes after {past} was passed over: {by}");
+            self.fail(Promise::Order, text);
         }
         let (slot, position) = Slot::of(past, Kind::Plain);
-        let order = &mut self.server(by.server).state(slot).order;
-        order.passed = order.passed.max((position + 1, ahead));
+        let passed = &mut self.order(by.server, slot).passed;
+        *passed = (*passed).max((position + 1, ahead));
     }
 
     /// A horizon was given, while transactions are open that have minted these ids.
     pub fn horizon(&mut self, by: Caller, horizon: i64, open: impl IntoIterator<Item = i64>) {
-        let last = self.server(by.server).horizon;
-        if let Some(last) = last.filter(|last| horizon < *last) {
+        let last = self.horizon_of(by.server);
+        if horizon < last {
             self.fail(Promise::NeverBack, format!("the horizon went back from {last} to {horizon}: {by}"));
         }
         self.raise_horizon(by.server, horizon);
@@ -262,8 +240,9 @@ impl Judge {
 
     /// No call that begins from now on mints below this horizon.
     pub(crate) fn raise_horizon(&mut self, server: usize, horizon: i64) {
-        let server = self.server(server);
-        server.horizon = server.horizon.max(Some(horizon));
+        self.counts.horizons += 1;
+        let last = &mut self.server(server).horizon;
+        *last = (*last).max(Some(horizon));
     }
 
     /// The horizon below which a server mints no id.
@@ -271,23 +250,11 @@ impl Judge {
         self.server(server).horizon.unwrap_or(i64::MIN)
     }
 
-    /// Ids up to a millisecond were given, or taken, by a call that found this limit.
-    pub fn limited(&mut self, by: Caller, last_ms: u64, limit: u64) {
-        if last_ms >= limit {
-            self.fail(Promise::Limit, format!("{last_ms} is not below the limit {limit}: {by}"));
+    /// The ids of a call, or a limit, reach up to a millisecond that has to be below, or at, what is durable.
+    pub fn limited(&mut self, what: &str, end_ms: u64, durable: u64, by: Caller) {
+        if end_ms > durable {
+            self.fail(Promise::Limit, format!("{what} up to {end_ms}, and {durable} is durable: {by}"));
         }
-    }
-
-    /// A limit was raised, and this much is on the disks that it has to be on.
-    pub fn limit_raised(&mut self, server: usize, limit: u64, durable: u64) {
-        if limit > durable {
-            self.fail(Promise::Limit, format!("server {server}: limit {limit}, and {durable} is durable"));
-        }
-    }
-
-    /// A mark was written without need, because another backend was about to write it.
-    pub fn renewed_again(&mut self, by: Caller) {
-        self.fail(Promise::OneRenews, format!("renewed once more: {by}"));
     }
 
     /// A call may wait for so long, and nothing has been wrong for a time.
@@ -298,103 +265,69 @@ impl Judge {
         }
     }
 
-    /// A call was refused. Its connection was last heard of at `heard_us`. A fault explains refusals of its time: from,
-    /// to, and how they begin; `needed` says whether there is another reason.
-    pub fn refused<S: AsRef<str>>(
-        &mut self,
-        by: Caller,
-        heard_us: u64,
-        why: &str,
-        faults: &[(u64, u64, &[S])],
-        needed: bool,
-    ) {
-        let heard_late = HEARD_LATE.iter().any(|begin| why.starts_with(begin));
-        let since = if heard_late { heard_us } else { by.begun_us };
-        let explained = faults.iter().any(|(from, to, allowed)| {
-            *from <= by.ended_us
-                && *to >= since
-                && allowed.iter().any(|begin| why.starts_with(begin.as_ref()))
-        });
-        if !explained && !needed {
-            self.fail(Promise::Availability, format!("a refusal that no promise allows: {why} ({by})"));
-        }
-    }
-
     /// A server's clock was set back to a millisecond. With 0, ids are in no order with those of earlier calls, as after
     /// a change of `idgen.max_ahead`.
     pub fn set_back(&mut self, server: usize, ms: u64) {
-        self.server(server).orders().for_each(|order| order.set_back(ms));
+        self.server(server).orders.iter_mut().for_each(|order| order.set_back(ms));
     }
 
     /// The clock was set back to this during a call, which may have a lease of a millisecond that comes again.
-    pub fn relive(&mut self, server: usize, call: &mut Open, ms: u64) {
+    pub fn relive(&mut self, call: &mut Call, ms: u64) {
         call.earliest = call.earliest.min(ms);
         if !call.strict {
-            call.bound = self.server(server).state(call.slot).order.earlier;
+            call.least = self.order(call.by.server, call.slot).earlier;
             call.passed = (0, 0);
         }
     }
 
     /// A server begins its next incarnation with all that it had.
     pub fn restarted(&mut self, server: usize) {
-        self.server(server).orders().for_each(Order::begin);
+        self.restart(server, server, Order::left);
     }
 
-    /// A server takes over from another with all that was acknowledged.
-    pub fn takes_over(&mut self, to: usize, from: usize) {
-        self.takeovers.push((from, to, true));
+    /// A server takes over from another, or goes on from a backup. Without all that was acknowledged, `lost_ms` is the
+    /// greatest millisecond of the ids that were given, and its clock has passed that.
+    pub fn takes_over(&mut self, to: usize, from: usize, lost_ms: Option<u64>) {
         let horizon = self.server(from).horizon;
         let server = self.server(to);
-        server.horizon = server.horizon.max(horizon);
-        self.inherit(to, from, Order::take_over);
+        server.came_back |= server.replaced;
+        if let Some(lost_ms) = lost_ms {
+            server.horizon = None;
+            server.lost = (server.lost.0 + 1, lost_ms);
+            self.restart(to, from, |order| order.next);
+        } else {
+            server.horizon = server.horizon.max(horizon);
+            self.takeovers.push((from, to));
+            self.restart(to, from, Order::left);
+        }
+        self.server(from).replaced = true;
     }
 
-    /// A server takes over from another, or goes on from a backup, without all that was acknowledged. The greatest
-    /// millisecond of the ids that were given is `lost_ms`, and its clock has passed that.
-    pub fn takes_over_with_loss(&mut self, to: usize, from: usize, lost_ms: u64) {
-        self.takeovers.push((from, to, false));
-        let server = self.server(to);
-        server.horizon = None;
-        server.lost = (server.lost.0 + 1, lost_ms);
-        self.inherit(to, from, |order, other| order.lose(other.next));
-    }
-
-    fn inherit(&mut self, to: usize, from: usize, inherit: impl Fn(&mut Order, &Order)) {
-        for kind in 0..2 {
-            let [old, new] = [from, to].map(|server| self.server(server).states[kind].len());
-            for shard in 0..old.max(new) {
-                let order = entry(&mut self.server(from).states[kind], shard).order.clone();
-                inherit(&mut entry(&mut self.server(to).states[kind], shard).order, &order);
-            }
+    /// A server begins above what it, and another one, have left.
+    fn restart(&mut self, to: usize, from: usize, left: impl Fn(&Order) -> u64) {
+        for index in 0..self.server(from).orders.len().max(self.server(to).orders.len()) {
+            let [old, new] = [from, to].map(|server| left(self.order(server, Slot::at(index))));
+            self.order(to, Slot::at(index)).restart(old.max(new));
         }
     }
 
     /// A server that took over began above all ids of the one before, even if that one lives on.
     fn check_takeovers(&mut self) {
-        for at in 0..self.takeovers.len() {
-            let (from, to, keeps_all) = self.takeovers[at];
+        for (from, to) in self.takeovers.clone() {
             // A server that came back as a primary has ids of two times.
-            let comes_back = |server| {
-                let left = self.takeovers.iter().position(|(from, ..)| *from == server);
-                let came = self.takeovers.iter().rposition(|(_, to, _)| *to == server);
-                left.is_some_and(|left| came.is_some_and(|came| left < came))
-            };
-            if !keeps_all || comes_back(to) || comes_back(from) {
+            if self.server(from).came_back || self.server(to).came_back {
                 continue;
             }
-            for kind in [Kind::Plain, Kind::Js] {
-                for shard in 0..self.server(from).states[kind as usize].len() {
-                    let slot = Slot { kind, shard: shard as u16 };
-                    let [old, new] = [from, to].map(|server| self.server(server).state(slot).given);
-                    if let (Some((_, last)), Some((first, _))) = (old, new)
-                        && first < last
-                    {
-                        let (first, last) = (shown(slot, first), shown(slot, last - 1));
-                        let text = format!(
-                            "server {to} gave {first}, and server {from}, from which it took over, up to {last}"
-                        );
-                        self.fail(Promise::Takeover, text);
-                    }
+            for slot in (0..self.server(from).orders.len()).map(Slot::at) {
+                let [old, new] = [from, to].map(|server| self.order(server, slot).given);
+                if let (Some((_, last)), Some((first, _))) = (old, new)
+                    && first < last
+                {
+                    let (first, last) = (shown(slot, first), shown(slot, last - 1));
+                    let text = format!(
+                        "server {to} gave {first}, and server {from}, from which it took over, up to {last}"
+                    );
+                    self.fail(Promise::Takeover, text);
                 }
             }
         }
@@ -404,7 +337,9 @@ impl Judge {
     pub(crate) fn end_round(&mut self, lost: bool) {
         self.check_takeovers();
         for server in &mut self.servers {
-            server.orders().for_each(|order| *order = Order::default());
+            for order in &mut server.orders {
+                *order = Order { given: order.given, ..Order::default() };
+            }
             if lost {
                 server.horizon = None;
             }
@@ -415,25 +350,24 @@ impl Judge {
     pub fn session(&mut self, by: Caller, ids: &[i64], kind: Kind) {
         let mut session = Session::default();
         for run in Run::of(ids, kind) {
-            let call = self.begin(by.server, run.slot, 0, 0, Sequence::Relived);
-            self.given(by, &mut session, &call, run, u64::MAX, None);
+            let call = self.begin(by, run.slot, 0, self.forgotten_ms, Sequence::Relived);
+            self.given(&mut session, &call, run);
         }
     }
 
     /// Forgets all ids of times before a millisecond that every clock has passed. They can be given no more.
     pub fn forget(&mut self, ms: u64) {
-        for kind in [Kind::Plain, Kind::Js] {
-            let slot = Slot { kind, shard: 0 };
-            self.seen[kind as usize].iter_mut().for_each(|seen| seen.forget(slot.first_of(ms)));
+        self.forgotten_ms = ms;
+        for (index, seen) in self.seen.iter_mut().enumerate() {
+            seen.forget(Slot::at(index).first_of(ms));
         }
     }
 
     /// The ids that were given.
     pub fn ids(&self, kind: Kind) -> impl Iterator<Item = i64> {
-        self.seen[kind as usize].iter().enumerate().flat_map(move |(shard, seen)| {
-            let slot = Slot { kind, shard: shard as u16 };
-            seen.runs().flat_map(move |(start, end)| (start..end).map(move |position| slot.id(position)))
-        })
+        let slots = self.seen.iter().enumerate().map(|(index, seen)| (Slot::at(index), seen));
+        let slots = slots.filter(move |(slot, _)| slot.kind == kind);
+        slots.flat_map(|(slot, seen)| seen.positions().map(move |position| slot.id(position)))
     }
 
     /// The first promise that is broken stops a test.

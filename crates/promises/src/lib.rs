@@ -9,7 +9,6 @@
 mod history;
 mod judge;
 mod order;
-mod rows;
 mod run;
 mod seen;
 #[cfg(test)]
@@ -17,9 +16,8 @@ mod tests;
 
 use std::fmt;
 
-pub use history::{Answer, ClockSet, Counts, Event, History, Moment, Record};
-pub use judge::{Judge, Open, Sequence, Session};
-pub use rows::Rows;
+pub use history::{Answer, ClockSet, Event, History, Moment, Record};
+pub use judge::{Call, Counts, Judge, Sequence, Session};
 pub use run::{Kind, Run, Slot};
 
 /// A promise of docs/guarantees.md, or what one rests on.

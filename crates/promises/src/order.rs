@@ -1,47 +1,33 @@
-//! In which order the ids of a slot have come out of a server.
+//! In which order the positions of a slot have come out of a server.
 
-use crate::Caller;
-
-/// A position that later ids may not be below, and the call whose last id is before it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Bound {
-    pub least: u64,
-    pub by: Caller,
-}
-
-impl Bound {
-    pub fn max(self, other: Bound) -> Bound {
-        if other.least > self.least { other } else { self }
-    }
-}
-
-/// The order of the ids of a slot.
+/// The order of the positions of a slot. Each bound is the position after the last one that it covers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
+    /// The first position that the server has given, and the bound of all.
+    pub given: Option<(u64, u64)>,
     /// What earlier incarnations of the server have left.
-    pub earlier: Bound,
+    pub earlier: u64,
     /// What `snowflake_advance` has passed over in this incarnation, and how far ahead of the clock its caller was
     /// allowed.
     pub passed: (u64, u64),
-    /// After the greatest of all.
-    pub next: Bound,
-    /// After the greatest up to a millisecond, for each in which a call has ended since the clock was there last.
-    steps: Vec<(u64, Bound)>,
+    /// The calls that have ended.
+    pub next: u64,
+    /// The calls that ended up to a millisecond, for each in which one has ended since the clock was there last.
+    pub steps: Vec<(u64, u64)>,
 }
 
 impl Order {
-    /// After the greatest of calls that ended in an earlier millisecond.
-    pub fn before(&self, ms: u64) -> Bound {
-        let earlier = self.steps.iter().rev().find(|(ended, _)| *ended < ms);
-        earlier.map_or(Bound::default(), |(_, next)| *next)
+    /// The bound of calls that ended in an earlier millisecond.
+    pub fn before(&self, ms: u64) -> u64 {
+        self.steps.iter().rev().find(|(ended, _)| *ended < ms).map_or(0, |(_, next)| *next)
     }
 
-    pub fn ended(&mut self, ms: u64, next: Bound) {
+    pub fn ended(&mut self, ms: u64, next: u64) {
         self.next = self.next.max(next);
         match self.steps.last_mut() {
-            Some((ended, greatest)) if *ended >= ms => *greatest = greatest.max(next),
+            Some((ended, greatest)) if *ended >= ms => *greatest = next.max(*greatest),
             last => {
-                let next = last.map_or(next, |(_, greatest)| greatest.max(next));
+                let next = last.map_or(next, |(_, greatest)| next.max(*greatest));
                 self.steps.push((ms, next));
             }
         }
@@ -52,24 +38,13 @@ impl Order {
         while self.steps.pop_if(|(ended, _)| *ended >= ms).is_some() {}
     }
 
-    fn left(&self) -> Bound {
-        let passed = Bound { least: self.passed.0, by: Caller::default() };
-        self.earlier.max(self.next).max(passed)
+    /// What a server leaves that loses nothing.
+    pub fn left(&self) -> u64 {
+        self.earlier.max(self.next).max(self.passed.0)
     }
 
-    /// The server restarts.
-    pub fn begin(&mut self) {
-        *self = Order { earlier: self.left(), next: self.next, ..Order::default() };
-    }
-
-    /// The server restarts with less than it, or another one, had, and with its clock past all ids that were given.
-    pub fn lose(&mut self, other: Bound) {
-        *self = Order { earlier: self.next.max(other), next: self.next, ..Order::default() };
-    }
-
-    /// The server takes over from another one.
-    pub fn take_over(&mut self, other: &Order) {
-        self.earlier = self.earlier.max(other.left());
-        self.begin();
+    /// The server begins its next incarnation.
+    pub fn restart(&mut self, earlier: u64) {
+        *self = Order { given: self.given, earlier, next: self.next, ..Order::default() };
     }
 }

@@ -1,8 +1,9 @@
-//! Ids as runs of positions. The layouts of docs/reference.md are implemented here a second time, so that an error in
-//! the program does not hide itself.
+//! Ids as runs of positions. How they are composed is implemented here a second time, so that an error in the program
+//! does not hide itself.
 
 use std::collections::HashMap;
 
+use idgen_ids::{id, js};
 use serde::{Deserialize, Serialize};
 
 /// The two kinds of ids.
@@ -18,8 +19,8 @@ impl Kind {
     /// The widths of sequence and shard in bits, and the unit of time in milliseconds.
     const fn layout(self) -> (u32, u32, u64) {
         match self {
-            Kind::Plain => (10, 13, 1),
-            Kind::Js => (12, 8, 1000),
+            Kind::Plain => (id::SEQUENCE_BITS, id::SHARD_BITS, 1),
+            Kind::Js => (js::SEQUENCE_BITS, js::SHARD_BITS, js::UNIT_MS),
         }
     }
 
@@ -37,6 +38,16 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// The place of the slot in a list of all.
+    pub(crate) fn index(self) -> usize {
+        2 * usize::from(self.shard) + self.kind as usize
+    }
+
+    pub(crate) fn at(index: usize) -> Slot {
+        let kind = if index.is_multiple_of(2) { Kind::Plain } else { Kind::Js };
+        Slot { kind, shard: (index / 2) as u16 }
+    }
+
     /// The id of a position: a unit of time and a sequence number, as one number.
     pub fn id(self, position: u64) -> i64 {
         let (sequence, shard, _) = self.kind.layout();
@@ -104,26 +115,5 @@ impl Run {
 
     pub fn ids(self) -> impl Iterator<Item = i64> {
         (self.start..self.end()).map(move |position| self.slot.id(position))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_are_read_as_runs() {
-        let of = |shard, start, count| Run { slot: Slot { kind: Kind::Plain, shard }, start, count };
-        let id = |ms: i64, shard: i64, sequence: i64| ms << 23 | shard << 10 | sequence;
-        let ids = [id(3, 1, 1022), id(3, 2, 0), id(3, 1, 1023), id(4, 1, 0), id(4, 1, 2), id(4, 1, 1)];
-        let runs =
-            [of(1, 3 << 10 | 1022, 3), of(2, 3 << 10, 1), of(1, 4 << 10 | 2, 1), of(1, 4 << 10 | 1, 1)];
-        assert_eq!(Run::of(&ids, Kind::Plain), runs);
-        assert_eq!(runs[0].ids().last(), Some(ids[3]));
-        let js = |second: i64, sequence: i64| second << 20 | 5 << 12 | sequence;
-        let run = Run::of(&[js(9, 4095), js(10, 0)], Kind::Js)[0];
-        assert_eq!((run.slot.shard, run.count, run.slot.ms(run.start)), (5, 2, 9000));
-        assert_eq!(run.ids().last(), Some(js(10, 0)));
-        assert_eq!(run.slot.first_of(10_999), run.start + 1);
     }
 }

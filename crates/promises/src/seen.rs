@@ -4,58 +4,47 @@ use std::collections::BTreeMap;
 
 use crate::Caller;
 
+/// The end of each run, by its start, and the last call that was given some of it.
 #[derive(Default)]
-pub(crate) struct Seen {
-    /// The end of each run, by its start, and the last call that was given some of it.
-    runs: BTreeMap<u64, (u64, Caller)>,
-    /// Nothing below this is known any more.
-    pub least: u64,
-}
+pub(crate) struct Seen(BTreeMap<u64, (u64, Caller)>);
 
 impl Seen {
-    /// Adds positions. If some of them were given before, says which, and to whom.
-    pub fn add(&mut self, start: u64, end: u64, by: Caller) -> Option<(u64, u64, Caller)> {
-        if let Some((_, (to, last))) = self.runs.range_mut(..end).next_back() {
-            if *to == start && (last.session, last.server) == (by.session, by.server) {
-                (*to, last.ended_us) = (end, by.ended_us);
-                return None;
-            } else if *to > start {
-                return self.replace(start, end, by);
+    /// Adds positions, which now belong to this call, and returns those that were given before, and to whom.
+    pub fn add(&mut self, start: u64, end: u64, by: Caller) -> Vec<(u64, u64, Caller)> {
+        let mut before = Vec::new();
+        while let Some((&from, (to, other))) = self.0.range_mut(..end).next_back() {
+            if *to == start && (other.session, other.server) == (by.session, by.server) {
+                (*to, other.ended_us) = (end, by.ended_us);
+                return before;
+            } else if *to <= start {
+                break;
             }
-        }
-        self.runs.insert(start, (end, by));
-        None
-    }
-
-    /// Adds positions some of which were given before, and which now belong to the last call.
-    #[cold]
-    fn replace(&mut self, start: u64, end: u64, by: Caller) -> Option<(u64, u64, Caller)> {
-        let (mut last, mut found) = (start, None);
-        let overlaps = |(_, run): &(&u64, &(u64, Caller))| run.0 > start;
-        while let Some((&from, &(to, other))) = self.runs.range(..end).next_back().filter(overlaps) {
-            self.runs.remove(&from);
+            let (to, other) = (*to, *other);
+            self.0.remove(&from);
             if to > end {
-                self.runs.insert(end, (to, other));
+                self.0.insert(end, (to, other));
             }
             if from < start {
-                self.runs.insert(from, (start, other));
+                self.0.insert(from, (start, other));
             }
-            last = last.max(to.min(end));
-            // Of several calls, one of the same server is the one to show.
-            let same = found.filter(|(_, _, shown): &(_, _, Caller)| shown.server == by.server);
-            found = Some((from.max(start), last, same.map_or(other, |(_, _, shown)| shown)));
+            before.push((from.max(start), to.min(end), other));
         }
-        self.runs.insert(start, (end, by));
-        found
+        self.0.insert(start, (end, by));
+        before
+    }
+
+    /// Who was given a position.
+    pub fn giver(&self, position: u64) -> Option<Caller> {
+        let (_, (to, by)) = self.0.range(..=position).next_back()?;
+        (*to > position).then_some(*by)
     }
 
     /// Forgets runs below a position.
     pub fn forget(&mut self, least: u64) {
-        self.least = self.least.max(least);
-        self.runs.retain(|_, (end, _)| *end > least);
+        self.0.retain(|_, (end, _)| *end > least);
     }
 
-    pub fn runs(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.runs.iter().map(|(start, (end, _))| (*start, *end))
+    pub fn positions(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().flat_map(|(start, (end, _))| *start..*end)
     }
 }

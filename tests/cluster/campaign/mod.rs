@@ -149,10 +149,10 @@ impl Campaign {
     }
 
     fn run_round(&self, fleet: &mut Fleet, seed: u64) {
-        let before = fleet.history.counts.clone();
+        let before = fleet.history.judge.counts.clone();
         let (outcomes, found) = fleet.round();
         let mut tally = self.tally.lock().expect("tally");
-        tally.add(&outcomes, &before, &fleet.history.counts, found.len() as u64);
+        tally.add(&outcomes, &before, &fleet.history.judge.counts, found.len() as u64);
         drop(tally);
         let first = found[..found.len().min(10)].join("\n");
         assert!(found.is_empty(), "fleet {seed}: {} findings, the first:\n{first}", found.len());

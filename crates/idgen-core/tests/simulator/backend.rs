@@ -1,6 +1,7 @@
 //! A backend, and the server that the program finds it in. Wherever another process could come in there is a step.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::panic::resume_unwind;
 use std::rc::Rc;
 
@@ -75,6 +76,12 @@ pub struct Backend {
     early_floors: Cell<Option<Tick>>,
     late_floor: Cell<Option<Tick>>,
     still: Cell<Option<(Tick, Time)>>,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "host {} backend {}", self.host, self.index)
+    }
 }
 
 impl Backend {
@@ -199,13 +206,9 @@ impl Process<'_> {
                 (rng.u64(1..=2 * stretch - 1), rest)
             });
             left.set(next);
-            world.trace(|| format!("{} at {place:?}", self.name()));
+            world.trace(|| format!("{} at {place:?}", self.backend));
             self.suspend(world.now.get() + rest);
         }
-    }
-
-    pub fn name(&self) -> String {
-        format!("host {} backend {}", self.backend.host, self.backend.index)
     }
 
     /// Others run until then, or until somebody wakes this one.
@@ -394,7 +397,7 @@ impl idgen_core::host::Host for Process<'_> {
         let mark = mark.mark();
         let shared = &self.backend.shared;
         shared.marks.set(shared.marks.get() + 1);
-        self.backend.world.trace(|| format!("{} writes the mark {mark}", self.name()));
+        self.backend.world.trace(|| format!("{} writes the mark {mark}", self.backend));
         self.backend.host().wal.borrow_mut().insert(Some(Record::Mark(mark)))
     }
 

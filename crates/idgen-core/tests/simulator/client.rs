@@ -61,7 +61,7 @@ pub fn live(backend: &Backend, yielder: &Yielder<(), Time>) {
             Ok(false) => roll_back(backend),
             Err(reason) if reason.is::<Interrupted>() => {
                 backend.unwinding.set(false);
-                backend.world.trace(|| format!("{} is interrupted", process.name()));
+                backend.world.trace(|| format!("{} is interrupted", backend));
                 if backend.call.take().is_some() {
                     backend.call_ended();
                 }
@@ -93,7 +93,8 @@ fn reload(backend: &Backend) {
         let mut others = others.iter().flatten();
         if others.all(|other| other.configuration.borrow().version == file.version) {
             backend.shared.mixed.set(false);
-            backend.world.judge.forget_order(backend.host());
+            // The order of ids across the backends is judged from now on.
+            backend.world.judge.promises.borrow_mut().set_back(backend.host, 0);
         }
     }
 }
@@ -140,7 +141,7 @@ fn run(process: &Process, statement: Statement) -> bool {
     let backend = process.backend;
     let world = &backend.world;
     let settings = backend.settings();
-    world.trace(|| format!("{}: {statement:?}", process.name()));
+    world.trace(|| format!("{}: {statement:?}", backend));
     match statement {
         Statement::Ids { shard, count, pause } => {
             for _ in 0..count {
@@ -174,7 +175,8 @@ fn run(process: &Process, statement: Statement) -> bool {
         }),
         Statement::Advance { shard, by_ms } => {
             world.begin(backend, Kind::Plain, shard);
-            backend.call.set(backend.call.get().map(|call| Call { passes: true, ..call }));
+            // The call gives no id, but passes over some.
+            backend.call.set(backend.call.get().map(|call| Call { shards: (0, 0), ..call }));
             let tick = backend.host().clocks.tick(world.now.get()).saturating_add_signed(by_ms);
             let sequence = backend.draw(|rng| rng.i64(0..1024));
             let past = tick.cast_signed() << 23 | (shard as i64) << 10 | sequence;

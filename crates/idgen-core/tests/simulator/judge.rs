@@ -7,8 +7,8 @@ use idgen_core::error::Error;
 use idgen_core::mark::MarkState;
 use idgen_core::position::{LayoutShard, Position};
 use idgen_core::settings::QUEUE_MS;
-use promises::{Broken, Caller, Open, Run, Sequence, Slot};
-pub use promises::{Kind, Promise};
+use promises::{Broken, Caller, Run, Sequence, Slot};
+pub use promises::{Call, Kind, Promise};
 
 use crate::backend::Backend;
 use crate::client::{js_shard_of, shard_of};
@@ -23,26 +23,10 @@ pub struct Failure {
     pub text: String,
 }
 
-/// A call under way.
-#[derive(Clone, Copy, Debug)]
-pub struct Call {
-    pub open: Open,
-    pub begun: Time,
-    /// The call gives no id, but passes over some.
-    pub passes: bool,
-}
-
-impl Call {
-    fn shard(&self) -> usize {
-        self.open.slot.shard.into()
-    }
-}
-
+#[derive(Default)]
 pub struct Judge {
     pub promises: RefCell<promises::Judge>,
-    pub calls: Cell<u64>,
     pub refused: Cell<u64>,
-    pub horizons: Cell<u64>,
     /// Whether there are no leases, so that ids are in strict order.
     strict: bool,
     /// The promise to judge; all of them if none.
@@ -52,20 +36,7 @@ pub struct Judge {
 
 impl Judge {
     pub fn new(plan: &Plan, only: Option<Promise>) -> Judge {
-        Judge {
-            promises: RefCell::default(),
-            calls: Cell::default(),
-            refused: Cell::default(),
-            horizons: Cell::default(),
-            strict: plan.settings.max_lease == 1,
-            only,
-            failure: RefCell::default(),
-        }
-    }
-
-    /// The order of ids across the backends of a host is judged from now on.
-    pub fn forget_order(&self, host: &Host) {
-        self.promises.borrow_mut().set_back(host.index, 0);
+        Judge { strict: plan.settings.max_lease == 1, only, ..Judge::default() }
     }
 
     /// A host's clock was set back.
@@ -75,7 +46,7 @@ impl Judge {
         promises.set_back(host.index, tick);
         for backend in host.backends.borrow().iter().flatten() {
             if let Some(mut call) = backend.call.get() {
-                promises.relive(host.index, &mut call.open, tick);
+                promises.relive(&mut call, tick);
                 backend.call.set(Some(call));
             }
         }
@@ -104,51 +75,61 @@ impl World {
         answer
     }
 
-    fn caller(&self, backend: &Backend, begun: Time) -> Caller {
-        let (server, session) = (backend.host, backend.index as u64);
-        Caller { server, session, begun_us: begun / US, ended_us: self.now.get() / US }
+    /// Who makes a call that ends now, if it does.
+    fn caller(&self, backend: &Backend) -> Caller {
+        let (server, session, now_us) = (backend.host, backend.index as u64, self.now.get() / US);
+        let begun_us = backend.call.get().map_or(now_us, |call| call.by.begun_us);
+        Caller { server, session, begun_us, ended_us: now_us }
     }
 
     /// A call begins.
     #[inline]
     pub fn begin(&self, backend: &Backend, kind: Kind, shard: usize) {
-        let now = self.now.get();
-        let tick = backend.host().clocks.tick(now);
+        let tick = backend.host().clocks.tick(self.now.get());
         let sequence = match () {
             () if self.judge.strict => Sequence::Strict,
             () if tick <= backend.shared.relived.get() => Sequence::Relived,
             () if backend.shared.mixed.get() => Sequence::Mixed,
             () => Sequence::Sorted,
         };
-        self.trace(|| {
-            format!("host {} backend {} begins, {kind:?} {shard}, clock {tick}", backend.host, backend.index)
-        });
-        let slot = Slot { kind, shard: shard as u16 };
-        let open = self.judged(|judge| judge.begin(backend.host, slot, tick, tick, sequence));
-        backend.call.set(Some(Call { open, begun: now, passes: false }));
+        self.trace(|| format!("{backend} begins, {kind:?} {shard}, clock {tick}"));
+        let (by, slot) = (self.caller(backend), Slot { kind, shard: shard as u16 });
+        backend.call.set(Some(self.judged(|judge| {
+            judge.counts.calls += 1;
+            judge.begin(by, slot, tick, tick, sequence)
+        })));
         backend.read.set(0);
-        self.judge.calls.set(self.judge.calls.get() + 1);
+    }
+
+    /// The call that has come to its end, with its time.
+    fn end(&self, backend: &Backend) -> Option<Call> {
+        let by = self.caller(backend);
+        let call = Call { by, ..backend.call.take()? };
+        let wait_us = backend.settings().max_wait_ms * MS / US;
+        if by.ended_us - by.begun_us > wait_us {
+            let calm_us = self.calm_for(backend.host()) / US;
+            self.judged(|judge| judge.waited(by, wait_us, calm_us));
+        }
+        backend.call_ended();
+        Some(call)
     }
 
     /// A call has given so many ids from this one on.
     #[inline]
     pub fn given(&self, backend: &Backend, first: i64, count: u64) {
-        let Some(Call { mut open, begun, .. }) = backend.call.get() else { return };
-        let run = Run::from(first, open.slot.kind, count);
-        self.trace(|| {
-            let of = format!("host {} backend {}: {:?}", backend.host, backend.index, run.slot);
-            format!("{of} id {}.{} and {} more", run.slot.ms(run.start), run.start & 1023, count - 1)
-        });
-        let by = self.caller(backend, begun);
+        let Some(mut call) = backend.call.get() else { return };
+        let run = Run::from(first, call.slot.kind, count);
+        self.trace(|| format!("{backend}: {run:?}, from {} ms", run.slot.ms(run.start)));
         let max_ahead = backend.configuration.borrow().settings.max_ahead_ms;
         // A backend that was allowed to pass over more at once may have done so while this one waited for its run.
         let waited = backend.queued.get().is_some_and(|(from, to)| (from..to).contains(&run.start));
+        call.by.ended_us = self.now.get() / US;
+        (call.latest, call.waited) = (backend.read.get() + max_ahead, waited.then_some(max_ahead));
         self.judged(|judge| {
-            open.horizon = judge.horizon_of(backend.host);
-            let latest = backend.read.get() + max_ahead;
-            let session = &mut backend.given.borrow_mut();
-            judge.given(by, session, &open, run, latest, waited.then_some(max_ahead));
-            judge.limited(by, run.slot.ms(run.end() - 1), backend.shared.state.mark.get().limit(false));
+            call.horizon = judge.horizon_of(backend.host);
+            judge.given(&mut backend.given.borrow_mut(), &call, run);
+            let limit = backend.shared.state.mark.get().limit(false);
+            judge.limited("ids", run.slot.ms(run.end() - 1) + 1, limit, call.by);
         });
         if run.slot.kind == Kind::Plain && backend.least.get().is_none_or(|least| first < least) {
             backend.least.set(Some(first));
@@ -158,12 +139,12 @@ impl World {
 
     /// A run was taken; the backend waits for it if it is further ahead of the clock than allowed.
     pub fn queued<S: LayoutShard>(&self, backend: &Backend, end: Position<S>, count: u64) {
-        if backend.call.get().is_none_or(|call| call.open.slot.kind == Kind::Js) {
+        if backend.call.get().is_none_or(|call| call.slot.kind == Kind::Js) {
             return;
         }
         let end = end.since(Position::FIRST);
         let start = Position::<S>::FIRST.plus(end - count).tick();
-        let waits = start > backend.last_read.get() + backend.configuration.borrow().settings.max_ahead_ms;
+        let waits = start > backend.last_read.get() + backend.settings().max_ahead_ms;
         // A batch takes several runs in advance.
         let from = backend.queued.get().map_or(end - count, |(from, _)| from);
         backend.queued.set(waits.then_some((from, end)));
@@ -171,71 +152,56 @@ impl World {
 
     /// A run up to this end was taken, below a limit that was read while commits waited for standbys.
     pub fn taken<S: LayoutShard>(&self, backend: &Backend, end: Position<S>) {
-        let (limit, last) =
-            (backend.shared.state.mark.get().limit(true), end.previous().map_or(0, Position::tick));
-        let call = backend.call.get();
-        if call.is_none_or(|call| !call.passes) {
-            let by = self.caller(backend, call.map_or(self.now.get(), |call| call.begun));
-            self.judged(|judge| judge.limited(by, last, limit));
+        if backend.call.get().is_none_or(|call| call.shards.1 > 0) {
+            let limit = backend.shared.state.mark.get().limit(true);
+            let last = end.previous().map_or(0, Position::tick);
+            self.judged(|judge| judge.limited("ids", last + 1, limit, self.caller(backend)));
         }
     }
 
     /// A call has ended with its ids, up to the last of its session.
     #[inline]
     pub fn ended(&self, backend: &Backend) {
-        let Some(call) = backend.call.take() else { return };
+        let Some(call) = self.end(backend) else { return };
         let tick = backend.host().clocks.tick(self.now.get());
         backend.served.set(backend.served.get() + 1);
-        self.judged(|judge| judge.ended(backend.host, call.open.slot, &backend.given.borrow(), tick));
-        self.took(backend, &call);
-        backend.call_ended();
+        self.judged(|judge| judge.ended(&call, &backend.given.borrow(), tick));
     }
 
     /// A call has passed over all ids up to one.
     pub fn advanced(&self, backend: &Backend, past: i64, next: i64) {
-        let Some(call) = backend.call.take() else { return };
-        let ahead = backend.configuration.borrow().settings.max_ahead_ms;
-        let by = self.caller(backend, call.begun);
-        self.trace(|| format!("host {} backend {} passes over {past}", backend.host, backend.index));
-        self.judged(|judge| judge.passed(by, past, next, ahead));
-        self.took(backend, &call);
-        backend.call_ended();
+        let Some(call) = self.end(backend) else { return };
+        self.trace(|| format!("{backend} passes over {past}"));
+        self.judged(|judge| judge.passed(call.by, past, next, backend.settings().max_ahead_ms));
     }
 
     /// A horizon is given.
     pub fn horizon_given(&self, backend: &Backend, horizon: i64) {
-        let Some(call) = backend.call.take() else { return };
+        let Some(call) = self.end(backend) else { return };
         let host = backend.host();
-        self.trace(|| format!("host {} backend {}: horizon {horizon}", host.index, backend.index));
-        self.judge.horizons.set(self.judge.horizons.get() + 1);
+        self.trace(|| format!("{backend}: horizon {horizon}"));
         let (backends, prepared) = (host.backends.borrow(), host.prepared.borrow());
         let open = backends.iter().flatten().filter_map(|other| other.least.get());
-        let by = self.caller(backend, call.begun);
-        self.judged(|judge| judge.horizon(by, horizon, open.chain(prepared.values().copied())));
-        self.took(backend, &call);
-        backend.call_ended();
+        self.judged(|judge| judge.horizon(call.by, horizon, open.chain(prepared.values().copied())));
     }
 
     /// The mark was visited.
     pub fn mark_changed(&self, backend: &Backend, before: &MarkState, after: &MarkState) {
         let host = backend.host();
-        let moved = [false, true].map(|standbys| after.limit(standbys) > before.limit(standbys));
         let durable = |host: &Host| host.wal.borrow().durable;
-        if moved[0] {
-            self.judged(|judge| judge.limit_raised(host.index, after.limit(false), durable(host)));
+        let others = self.hosts.iter().filter(|other| other.index != host.index);
+        let limits = [(false, durable(host)), (true, others.map(durable).max().unwrap_or(0))];
+        let mut raised = false;
+        for (standbys, durable) in limits {
+            let limit = after.limit(standbys);
+            if limit > before.limit(standbys) {
+                raised = true;
+                self.trace(|| format!("{backend}: limit {limit}"));
+                self.judged(|judge| judge.limited("a limit", limit, durable, self.caller(backend)));
+            }
         }
-        if moved[1] {
-            let others = self.hosts.iter().filter(|other| other.index != host.index);
-            let on_standbys = others.map(durable).max().unwrap_or(0);
-            self.judged(|judge| judge.limit_raised(host.index, after.limit(true), on_standbys));
-        }
-        if moved != [false; 2] {
-            self.trace(|| {
-                let limits = [false, true].map(|standbys| after.limit(standbys));
-                format!("host {} backend {}: limits {limits:?}", host.index, backend.index)
-            });
-        } else if after.renewals > before.renewals && self.calm_for(host) > 300 * MS {
-            self.judged(|judge| judge.renewed_again(self.caller(backend, self.now.get())));
+        if !raised && after.renewals > before.renewals && self.calm_for(host) > 300 * MS {
+            self.fail(Promise::OneRenews, || format!("renewed once more: {}", self.caller(backend)));
         }
     }
 
@@ -245,39 +211,28 @@ impl World {
         if host.cut_off.get() { 0 } else { self.now.get().saturating_sub(since) }
     }
 
-    /// A call took its time.
-    fn took(&self, backend: &Backend, call: &Call) {
-        let wait_us = backend.configuration.borrow().settings.max_wait_ms * MS / US;
-        let by = self.caller(backend, call.begun);
-        if by.ended_us - by.begun_us > wait_us {
-            let calm_us = self.calm_for(backend.host()) / US;
-            self.judged(|judge| judge.waited(by, wait_us, calm_us));
-        }
-    }
-
     /// A call is refused.
     pub fn refuse(&self, backend: &Backend, error: Error) {
-        let Some(call) = backend.call.take() else { return };
-        backend.call_ended();
+        let Some(call) = self.end(backend) else { return };
         self.judge.refused.set(self.judge.refused.get() + 1);
-        self.trace(|| format!("host {} backend {} is refused: {error:?}", backend.host, backend.index));
-        self.took(backend, &call);
+        self.trace(|| format!("{backend} is refused: {error:?}"));
         if !self.may_refuse(backend, &call, error) {
-            let slot = backend.shared.slot(shard_of(call.shard()));
-            let why =
-                format!("{error:?}; {call:?}, slot {slot:?}, {:?}", backend.configuration.borrow().settings);
-            let by = self.caller(backend, call.begun);
-            self.judged(|judge| judge.refused::<&str>(by, by.begun_us, &why, &[], false));
+            let slot = backend.shared.slot(shard_of(call.slot.shard.into()));
+            self.fail(Promise::Availability, || {
+                format!("refused: {error:?}; {call:?}, slot {slot:?}, {:?}", backend.settings())
+            });
         }
     }
 
     /// Whether the refusal has a reason.
     fn may_refuse(&self, backend: &Backend, call: &Call, error: Error) -> bool {
         let host = backend.host();
-        let settings = backend.configuration.borrow().settings;
-        let (unit, slot) = match call.open.slot.kind {
-            Kind::Plain => (1, backend.shared.slot(shard_of(call.shard())).next.tick()),
-            Kind::Js => (1000, backend.shared.slot(js_shard_of(call.shard())).next.tick()),
+        let settings = backend.settings();
+        let (shard, unit) = (call.slot.shard.into(), call.slot.kind.unit_ms());
+        let plain = backend.shared.slot(shard_of(shard)).next;
+        let slot = match call.slot.kind {
+            Kind::Plain => plain.tick(),
+            Kind::Js => backend.shared.slot(js_shard_of(shard)).next.tick(),
         };
         let mark = backend.shared.state.mark.get();
         let next = slot.max(mark.floor());
@@ -287,17 +242,15 @@ impl World {
             Error::BatchTooLarge { count, .. } | Error::BatchesBefore { count, .. } => {
                 // The time that the clock reaches within most of the wait, from an unknown point within the
                 // millisecond.
-                let from = backend.shared.slot(shard_of(call.shard())).next.since(Position::FIRST);
-                let first = (backend.last_read.get().max(mark.floor()) << 10).max(from) + 255;
+                let now = backend.last_read.get().max(mark.floor());
+                let first = (now << 10).max(plain.since(Position::FIRST)) + 255;
                 let end = (reach + settings.max_wait_ms / 8 * 7 + 1) << 10;
-                let ahead = if let Error::BatchesBefore { shard, .. } = error {
-                    batch::left(
-                        backend.shared.backends.iter().map(|own| &own.batch),
-                        shard,
-                        host.clocks.boot_ms(self.now.get()),
-                    )
-                } else {
-                    0
+                let batches = backend.shared.backends.iter().map(|own| &own.batch);
+                let ahead = match error {
+                    Error::BatchesBefore { shard, .. } => {
+                        batch::left(batches, shard, host.clocks.boot_ms(self.now.get()))
+                    }
+                    _ => 0,
                 };
                 first + ahead + count > end
             }
@@ -318,7 +271,7 @@ impl World {
                 settings.max_clock_jump_ms.is_some_and(|jump| by_ms > jump) && by_ms.cast_signed() <= set
             }
             Error::MarkNotRenewed { waited_ms } => {
-                let took = self.now.get() - call.begun;
+                let took = self.now.get() - call.by.begun_us * US;
                 let calm = self.calm_for(host) > took + 300 * MS;
                 let names = host.file.borrow().names != Names::None;
                 // Two renewals whose windows end before the call comes to use them are no wait, a third one is. The

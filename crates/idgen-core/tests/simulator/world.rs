@@ -98,12 +98,13 @@ pub fn live_through(plan: &Plan, only: Option<Promise>, trace: bool) -> Outcome 
         living.kill(host);
     }
     let judge = &world.judge;
+    let counts = &judge.promises.borrow().counts;
     Outcome {
         failure: judge.failure.take(),
-        ids: judge.promises.borrow().ids,
-        calls: judge.calls.get(),
+        ids: counts.ids,
+        calls: counts.calls,
         refused: judge.refused.get(),
-        horizons: judge.horizons.get(),
+        horizons: counts.horizons,
         faults: *world.faults.borrow(),
         hash: world.hash.get() ^ world.now.get() ^ world.entries.get() << 20,
         time: world.now.get(),
@@ -812,7 +813,7 @@ impl Living {
             world.after(wait, Item::Rejoin { host: other.index });
         }
         if synchronous {
-            world.judge.promises.borrow_mut().takes_over(standby.index, primary.index);
+            world.judge.promises.borrow_mut().takes_over(standby.index, primary.index, None);
         } else {
             self.lose(standby, primary);
         }
@@ -830,7 +831,7 @@ impl Living {
         let world = &self.world;
         let mut promises = world.judge.promises.borrow_mut();
         let issued = promises.latest_ms;
-        promises.takes_over_with_loss(host.index, from.index, issued);
+        promises.takes_over(host.index, from.index, Some(issued));
         if issued >= host.wal.borrow().durable {
             world.lost.set(world.lost.get().max(issued));
         }
