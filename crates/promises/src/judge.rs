@@ -296,7 +296,7 @@ impl Judge {
             server.lost = (server.lost.0 + 1, lost_ms);
             self.restart(to, from, |order| order.next);
         } else {
-            server.horizon = server.horizon.max(horizon);
+            server.horizon = horizon;
             self.takeovers.push((from, to));
             self.restart(to, from, Order::left);
         }

@@ -332,6 +332,8 @@ fn a_horizon_that_does_not_hold_is_found() {
          horizon 12.1 | horizon 12.0 => NeverBack: the horizon went back
          15-15 9@1 reads all 13.0 | 16-16 9@2 reads 13.0 12.0 | succession 15 2 1 kept => NeverBack: the horizon went back
          15-15 9@1 reads all 13.0 | 16-16 9@2 reads 13.0 12.0 | succession 16 2 1 lost
+         # A copy of a restored backup knows of no later horizon, even if it has given one before.
+         horizon 13.0 | takes_over 2 1 | takes_over 2 2 0 | takes_over 1 2 | horizon 12.0
          # No row comes later below a horizon that a reader had.
          10-20 1@1 saves 12.0 | 15-15 9@1 reads all 13.0 | rows 12.0 => Settled: the row of
          10-20 1@1 saves 12.0 | 15-15 9@1 reads all 13.0 12.0 | rows 12.0
