@@ -75,11 +75,10 @@ impl World {
         answer
     }
 
-    /// Who makes a call that ends now, if it does.
+    /// The backend, now.
     fn caller(&self, backend: &Backend) -> Caller {
-        let (server, session, now_us) = (backend.host, backend.index as u64, self.now.get() / US);
-        let begun_us = backend.call.get().map_or(now_us, |call| call.by.begun_us);
-        Caller { server, session, begun_us, ended_us: now_us }
+        let now_us = self.now.get() / US;
+        Caller { server: backend.host, session: backend.index as u64, begun_us: now_us, ended_us: now_us }
     }
 
     /// A call begins.
@@ -102,13 +101,14 @@ impl World {
     }
 
     /// The call that has come to its end, with its time.
+    #[inline]
     fn end(&self, backend: &Backend) -> Option<Call> {
-        let by = self.caller(backend);
-        let call = Call { by, ..backend.call.take()? };
-        let wait_us = backend.settings().max_wait_ms * MS / US;
-        if by.ended_us - by.begun_us > wait_us {
+        let mut call = backend.call.take()?;
+        call.by.ended_us = self.now.get() / US;
+        let wait_us = backend.configuration.borrow().settings.max_wait_ms * MS / US;
+        if call.by.ended_us - call.by.begun_us > wait_us {
             let calm_us = self.calm_for(backend.host()) / US;
-            self.judged(|judge| judge.waited(by, wait_us, calm_us));
+            self.judged(|judge| judge.waited(call.by, wait_us, calm_us));
         }
         backend.call_ended();
         Some(call)
