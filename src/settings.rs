@@ -43,9 +43,10 @@ static MAX_LEASE: Local<Cell<i32>> = Local::new(Cell::new(64));
 /// One second: two small WAL records per second under load, and only a second of ids is skipped after a crash.
 static RESERVE_AHEAD_MS: Local<Cell<i32>> = Local::new(Cell::new(1000));
 
-/// Three seconds. An incarnation of the server begins at the mark that the previous one left, up to this far ahead of the ids,
-/// or [`idgen_core::mark::MOST_LATE_REACH_MS`] after a late mark. Waiting for it must not take longer than the default
-/// of `idgen.max_wait`, even for ids that count in seconds, or every call would fail for a while after each start.
+/// Three seconds. An incarnation of the server begins at the mark that the previous one left, up to this far ahead of
+/// the ids, or [`idgen_core::mark::MOST_LATE_REACH_MS`] after a late mark. Waiting for it must not take longer than the
+/// default of `idgen.max_wait`, even for ids that count in seconds, or every call would fail for a while after each
+/// start.
 const MAX_RESERVE_AHEAD_MS: i32 = 3000;
 
 /// One hour: time daemons step the clock by less, and a wrong year is more.
