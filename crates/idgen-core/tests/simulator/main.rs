@@ -43,14 +43,19 @@ fn more_worlds_keep_the_promises() {
 #[test]
 #[ignore = "takes a minute"]
 fn steered_worlds_keep_the_promises() {
-    for broken in [Broken::StartsReadFirst, Broken::FloorReadFirst] {
+    let live = |broken| {
         for seed in 0..6000 {
             let plan = Plan { broken: None, ..Plan::draw(seed, Some(broken)) };
             let failure = live_through(&plan, None, false).failure;
             let failure = failure.filter(|failure| failure.promise != Promise::Availability);
             assert!(failure.is_none(), "{broken:?} {seed}: {failure:?}");
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for broken in [Broken::StartsReadFirst, Broken::FloorReadFirst] {
+            scope.spawn(move || live(broken));
+        }
+    });
 }
 
 /// The same for as long as one likes.
