@@ -100,7 +100,7 @@ pub fn share_settled<H: Host>(
 /// afterwards.
 ///
 /// # Errors
-/// [`Error::Recovery`], [`Error::ClockLeapt`], [`Error::MarkNotRenewed`], and the server's.
+/// [`Error::Recovery`], [`Error::ClockLeapt`], [`Error::MarkNotRenewed`], and the host's.
 pub fn reserve<H: Host>(
     host: &H,
     settings: &Settings,
