@@ -9,7 +9,7 @@ use crate::shared::{Backend, Guarded, Locks, Shared, Slotted, TxnFloor};
 use crate::slot::Slot;
 
 /// What a call is waiting for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// The clock, because the ids of the shard may not be further ahead of it.
     Clock,
@@ -20,7 +20,7 @@ pub enum Wait {
 }
 
 /// A point between two steps of a renewal, where a crash must do no harm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// The mark has been decided.
     BeforeWal,

@@ -11,7 +11,7 @@ use crate::position::{Position, Run};
 /// if the clock has stepped back since. And ids of different backends are in order to the millisecond of their
 /// calls, even if the shard runs ahead of the clock: a lease that outlived its millisecond would hand out positions
 /// after other backends had handed out greater ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     shard: Option<Shard>,
     granted: Tick,

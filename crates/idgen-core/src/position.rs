@@ -1,7 +1,6 @@
 //! Positions: time and sequence side by side, in the unit of time of their layout.
 
 use std::fmt::Debug;
-use std::hash::Hash;
 use std::marker::PhantomData;
 
 use idgen_ids::id::{
@@ -14,7 +13,7 @@ use idgen_ids::js::{self, JsShard};
 /// The clock, the floor and the limit are in milliseconds for all layouts. A unit of time may be handed out if its
 /// first millisecond may, and no part of it if that millisecond lies before the floor. So a unit that one incarnation
 /// of the server hands out below its limit is not handed out by a later one, whose floor is not below that limit.
-pub trait LayoutShard: Copy + Debug + Ord + Hash + Into<Shard> {
+pub trait LayoutShard: Copy + Debug + Ord + Into<Shard> {
     /// The unit of time in milliseconds.
     const UNIT_MS: u64;
     /// Width of the sequence in a position, in bits.
@@ -52,7 +51,7 @@ impl LayoutShard for JsShard {
 
 /// `unit of time << sequence bits | sequence`: time and sequence are contiguous, so that a run of ids that crosses
 /// a unit of time is plain addition. [`LayoutShard::id`] inserts the shard between them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Position<S>(u64, PhantomData<S>);
 
@@ -128,7 +127,7 @@ impl Position<Shard> {
 }
 
 /// Positions from `start` up to, not including, `end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run<S> {
     /// The first position of the run.
     pub start: Position<S>,

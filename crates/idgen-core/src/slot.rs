@@ -7,7 +7,7 @@ use crate::position::{LayoutShard, Position, Run};
 
 /// The state of a shard. It lives in shared memory behind the shard's lock, hence the plain integers and the fixed
 /// order of fields. All zero at start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Slot<S> {
     /// The first position not handed out yet.
@@ -17,7 +17,7 @@ pub struct Slot<S> {
 }
 
 /// The counters of a shard, since the start of the server or the last reset.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Counters {
     /// Positions handed out, including those in leases that were dropped.

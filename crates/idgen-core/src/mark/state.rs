@@ -25,7 +25,7 @@ const STEP_MS: i64 = 10;
 const WRITE_AGAIN_MS: u64 = 2000;
 
 /// The system clock and the time since boot, read together. Nobody can set the latter.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Clocks {
     /// CLOCK_REALTIME as a tick.
@@ -35,7 +35,7 @@ pub struct Clocks {
 }
 
 /// A mark that this incarnation of the server has written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Written {
     /// The mark: ticks below it may be issued once it is durable.
@@ -47,7 +47,7 @@ pub struct Written {
 }
 
 /// The state of the mark, in shared memory behind a lock of its own. All zero at start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct MarkState {
     loaded: bool,
