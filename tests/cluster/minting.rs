@@ -8,7 +8,7 @@ use postgres::Client;
 
 use crate::clients::Ledger;
 use crate::moment::is_reached;
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 const CLIENTS: usize = 8;
 const IDS: usize = 200_000;
@@ -126,7 +126,7 @@ const SHARED_MEMORY: i64 = 541_120;
 #[test]
 fn shared_memory_is_as_large_as_the_pages_say() {
     let sizes = |max_connections: u32| {
-        let server = Server::start(&[&format!("max_connections = {max_connections}")]);
+        let server = Server::start(&[PRELOAD, &format!("max_connections = {max_connections}")]);
         let query = "SELECT size FROM pg_shmem_allocations WHERE name LIKE 'idgen%' ORDER BY name";
         server.connect().column::<i64>(query)
     };

@@ -5,7 +5,7 @@
 use postgres::Client;
 
 use crate::process::major_version;
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 /// The setting that bounds replication origins.
 pub fn limit_of_origins() -> &'static str {
@@ -205,7 +205,7 @@ fn the_mark_is_removed_for_good() {
 
     let mut client = primary.reconnect();
     client.run("DROP EXTENSION idgen");
-    primary.configure(&["shared_preload_libraries = 'idgen'"]);
+    primary.configure(&[PRELOAD]);
     primary.stop("fast");
     allow_origins(&standby, 1);
     standby.restart();
