@@ -205,6 +205,34 @@ table! {
             "\"idgen\" must be loaded via \"shared_preload_libraries\"",
             "Minting and watching need shared memory, which idgen can allocate only when the server starts.",
             "Add idgen to shared_preload_libraries in postgresql.conf and restart the server.";
+        OldRelease => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "\"idgen\" must be loaded via \"shared_preload_libraries\" on this release of PostgreSQL",
+            "Without that, idgen allocates shared memory when a session first needs it. Before PostgreSQL 17.8 and 18.2, \
+             one failure to do so would last until the server is restarted.",
+            "Install the latest minor release of PostgreSQL, or add idgen to shared_preload_libraries in \
+             postgresql.conf, and restart the server.";
+        SettingNeedsPreload { setting: &'static str = "idgen.epoch", source: &'static str = "in the session" }
+            => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "\"idgen\" must be loaded via \"shared_preload_libraries\" because \"{setting}\" is set",
+            "It is set {source}, or was when this session loaded the library. Only a preload gives the setting the same \
+             value in all sessions, so without one idgen works with the defaults only.",
+            "Add idgen to shared_preload_libraries in postgresql.conf and restart the server. Or remove the setting, \
+             reload the configuration and connect again.";
+        LeaderNotJoined => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "a parallel worker cannot use idgen before its session does",
+            "The session has not been checked yet: \"idgen\" is not in \"shared_preload_libraries\".",
+            "Mark the function that calls idgen in the worker as PARALLEL RESTRICTED. Or add idgen to \
+             shared_preload_libraries in postgresql.conf and restart the server.";
+        OtherLibrary { version: String = "0.1.0".into(), own: String = "0.2.0".into() }
+            => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "another version of the \"idgen\" library is in use on this server",
+            "Version {version} has allocated the shared memory, and version {own}, which this session has loaded, cannot \
+             use it.",
+            "Restart the server.";
+        MarkRemoved => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "the mark of ids has been removed since the server started",
+            "To mint an id, idgen would have to write the mark again, after snowflake_remove_mark() was called.",
+            "If ids are to be minted on this server again, restart it.";
         NoLastId => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "no id has been minted in this session yet",
             "snowflake_last_id() returns the last id that this session itself has minted.",
@@ -245,10 +273,10 @@ table! {
             "cannot {action} during recovery",
             "The high-water mark of idgen can only be changed on a primary.",
             "Do it on the primary; the standbys follow.";
-        StillPreloaded => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            "cannot remove the mark of ids while \"idgen\" is preloaded",
-            "The mark is what keeps this server from repeating ids.",
-            "Take idgen out of shared_preload_libraries, restart the server, and try again.";
+        MarkInUse => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "cannot remove the mark of ids, which has been written since the server started",
+            "The mark is what keeps this server from repeating the ids that snowflake_next_id has minted.",
+            "Restart the server, and call the function before anything mints an id or asks for the safe horizon.";
         NotTheEpoch => Code::ERRCODE_INVALID_PARAMETER_VALUE,
             "the epoch to accept differs from \"idgen.epoch\"",
             "The view idgen_status shows the epoch in effect.",
@@ -379,6 +407,10 @@ table! {
             "the high-water mark of ids lies in the future",
             "It is {span} ahead of the system clock. No id is minted until it is within \"idgen.max_ahead\".",
             "Check the system clock. Restarting the server does not help.";
+        FirstMark { connected: usize = 1 } => Code::ERRCODE_WARNING,
+            "the high-water mark of ids is about to be written for the first time, with {connected} receivers of WAL connected",
+            "A standby needs a replication origin for the mark. Without room for one, it goes down when it replays the mark.",
+            "Query idgen_status.warning on each standby.";
         TooFewStandbys { streaming: usize = 0, needed: usize = 1 } => Code::ERRCODE_WARNING,
             "too few synchronous standbys are streaming: {streaming} of {needed}";
         ClockBehind => Code::ERRCODE_WARNING,
@@ -464,9 +496,10 @@ impl Error {
 }
 
 impl Warning {
-    /// Writes the warning to the server log.
-    pub fn log(&self) {
-        ErrorReport::from(self.row()).report(PgLogLevel::WARNING);
+    /// Writes the warning to the server log. In a session it is no warning, which its client would get.
+    pub fn log(&self, in_session: bool) {
+        let level = if in_session { PgLogLevel::LOG_SERVER_ONLY } else { PgLogLevel::WARNING };
+        ErrorReport::from(self.row()).report(level);
     }
 
     /// Only the message, for the view `idgen_status`.

@@ -10,6 +10,7 @@ use idgen_ids::id::MAX_TICK;
 use crate::clock;
 use crate::error::{Error, Warning};
 use crate::fault;
+use crate::memory;
 use crate::pg::shmem::{self, LwLocks, Segment};
 use crate::pg::{backend, origin, standbys};
 use crate::settings;
@@ -22,13 +23,18 @@ pub struct Postgres {
     refuse: fn(Error) -> Error,
 }
 
-/// This server.
+/// This server. Raises PostgreSQL's errors.
 ///
 /// # Errors
-/// 55000 if the library was not preloaded.
-#[inline]
+/// 55000 if this session has no shared memory: see [`memory::segment`].
 pub fn host() -> Result<Postgres, Error> {
-    Ok(Postgres { segment: shmem::segment()?, refuse: count_refusal })
+    Ok(Postgres { segment: memory::segment()?, refuse: count_refusal })
+}
+
+/// This server, if this session already uses its memory. Raises no errors.
+#[inline]
+pub fn host_at_hand() -> Option<Postgres> {
+    Some(Postgres { segment: shmem::at_hand()?, refuse: count_refusal })
 }
 
 /// This server, for calls that count as no refusal.
@@ -36,13 +42,13 @@ pub fn host() -> Result<Postgres, Error> {
 /// # Errors
 /// As [`host`].
 pub fn uncounted() -> Result<Postgres, Error> {
-    Ok(Postgres { segment: shmem::segment()?, refuse: |error| error })
+    Ok(Postgres { segment: memory::segment()?, refuse: |error| error })
 }
 
 /// Counts a call that is refused with this error, and returns the error.
 #[cold]
 pub fn count_refusal(error: Error) -> Error {
-    if let (Some(reason), Ok(segment)) = (error.reason(), shmem::segment()) {
+    if let (Some(reason), Some(segment)) = (error.reason(), shmem::at_hand()) {
         segment.count_refusal(reason);
     }
     error
@@ -85,7 +91,7 @@ pub fn check_administrator(action: &'static str) -> Result<(), Error> {
 /// another epoch before.
 ///
 /// # Errors
-/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if the library was not preloaded or has no epoch;
+/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if there is no shared memory or no epoch;
 /// 22023 for another epoch; 2200H if the mark is the last possible one.
 pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
     check_administrator("accept another epoch")?;
@@ -100,8 +106,7 @@ pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
 /// Accepts the system clock as it is, if it has leapt forward. Returns how far, in milliseconds; 0 if it has not.
 ///
 /// # Errors
-/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if the library was not preloaded or has no epoch, or
-/// if the clock is before it; 2200H if the clock is past the range of ids.
+/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if there is no shared memory or no epoch, or if the clock is before it; 2200H if the clock is past the range of ids.
 pub fn accept_clock() -> Result<u64, Error> {
     check_administrator("accept the system clock")?;
     renewal::accept_clock(&host()?)
@@ -154,6 +159,13 @@ impl Host for Postgres {
     }
 
     fn write_mark(&self, mark: Progress) -> u64 {
+        self.segment.keep_mark().unwrap_or_else(|removed| (self.refuse)(removed).raise());
+        if origin::load_mark().is_none() {
+            let connected = standbys::connected();
+            if connected > 0 {
+                Warning::FirstMark { connected }.log(true);
+            }
+        }
         origin::write_mark(mark, self.refuse)
     }
 

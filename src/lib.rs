@@ -13,6 +13,7 @@
 //! | `host` | the host of the core, implemented on PostgreSQL |
 //! | `fault` | the points at which tests make a backend die |
 //! | `clock` | reading the clock |
+//! | `memory` | the shared memory, and whether this session may use it |
 //! | `settings` | all settings, with the reasons for their defaults |
 //! | `mutation` | the ways in which tests make the program wrong |
 //! | `session` | the state that a backend keeps between calls |
@@ -29,6 +30,7 @@ mod mutant;
 mod host;
 mod fault;
 mod clock;
+mod memory;
 mod settings;
 #[cfg(feature = "pg_test")]
 mod mutation;
@@ -45,26 +47,29 @@ pgrx::extension_sql_file!("../sql/takeover/after.sql", name = "after", finalize)
 
 /// Called by PostgreSQL when it loads the library: in the postmaster if `shared_preload_libraries` names it,
 /// otherwise in each backend that first calls a function.
+///
+/// It must not raise an error: PostgreSQL would call it again at the next try, and refuse to define settings twice.
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
     settings::define();
-    if pg::backend::preloading() {
-        pg::shmem::install_hooks();
-        pg::standbys::look_up_release();
-        pg::backend::watch_transactions(session::transaction_ended);
-        if pg::backend::in_postmaster() {
-            log_problems();
-        }
+    pg::standbys::look_up_release();
+    pg::backend::watch_transactions(session::transaction_ended);
+    if !pg::backend::preloading() {
+        memory::when_allocated(|| log_problems(origin_slots::origins(), true));
+        return;
+    }
+    pg::shmem::install_hooks();
+    if pg::backend::in_postmaster() {
+        log_problems(origin_slots::saved_origins(), false);
     }
 }
 
 /// Logs the problems that keep ids from being minted. The server starts nevertheless: a clock must not keep a
 /// database down. Without room for the mark, PostgreSQL may end the server in a moment, so that is logged now.
-fn log_problems() {
-    let origins = origin_slots::saved_origins();
+fn log_problems(origins: origin_slots::Origins, in_session: bool) {
     let no_slot = origin_slots::check(origins).err().map(error::Warning::from);
     for warning in no_slot.into_iter().chain(host::check_minting(origins.mark).err()) {
-        warning.log();
+        warning.log(in_session);
     }
 }
 

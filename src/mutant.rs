@@ -22,12 +22,14 @@ use crate::settings;
 #[derive(Clone, Copy)]
 pub struct Mutant(Postgres);
 
-/// This server.
-///
-/// # Errors
-/// 55000 if the library was not preloaded.
+/// As [`host::host`].
 pub fn host() -> Result<Mutant, Error> {
     host::host().map(Mutant)
+}
+
+/// As [`host::host_at_hand`].
+pub fn host_at_hand() -> Option<Mutant> {
+    host::host_at_hand().map(Mutant)
 }
 
 /// The last reading of the clock, and how many more times it is reused.

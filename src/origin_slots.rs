@@ -7,9 +7,10 @@ use pg_formats::origins::{SAVED_IN, saved};
 
 use crate::error::Error;
 use crate::host::check_administrator;
+use crate::memory;
+use crate::pg::backend;
 use crate::pg::compat::most_origins;
 use crate::pg::origin::{self, MARK_ORIGIN};
-use crate::pg::shmem;
 
 /// The origins that have progress. An origin that only has a name takes no room yet.
 #[derive(Clone, Copy)]
@@ -53,17 +54,18 @@ pub fn check(origins: Origins) -> Result<(), Error> {
 /// Permanently removes the mark from the cluster. Returns whether there was one.
 ///
 /// # Errors
-/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if the library is preloaded, because this
-/// incarnation of the server could continue to mint below a limit that is no longer stored; 53400 if PostgreSQL has left
-/// the mark on disk for lack of room, from where it would come back.
+/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if this incarnation of the server has written the
+/// mark, because it could continue to mint below a limit that is no longer stored; 53400 if PostgreSQL has left the mark
+/// on disk for lack of room, from where it would come back.
 pub fn remove_mark() -> Result<bool, Error> {
     check_administrator("remove the mark of ids")?;
-    if shmem::segment().is_ok() {
-        return Err(Error::StillPreloaded);
-    }
     let origins = origins();
     if origins.mark.is_some() {
         check(origins)?;
+    }
+    backend::prevent_if_read_only(c"snowflake_remove_mark()");
+    if let Some(segment) = memory::of_anybody()? {
+        segment.give_up_mark()?;
     }
     Ok(origin::drop_mark())
 }

@@ -2,7 +2,7 @@
 
 use idgen_core::mint::Session;
 
-use crate::pg::backend::{self, Local};
+use crate::pg::backend::Local;
 use crate::pg::shmem;
 
 /// The state of this backend. It is empty at fork.
@@ -18,9 +18,7 @@ pub fn drop_lease() {
 /// A parallel worker runs small transactions of its own when it starts; their end says nothing about the transaction
 /// of its leader, whose floor the worker publishes.
 pub fn transaction_ended() {
-    if let Ok(segment) = shmem::segment()
-        && let Some(own) = backend::number().and_then(|number| segment.backends().get(number))
-    {
+    if let Some(own) = shmem::own_state() {
         own.transaction_ended();
     }
     SESSION.transaction_ended();

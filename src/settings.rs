@@ -14,14 +14,22 @@ use crate::error::{Error, Warning};
 use crate::mutation;
 use crate::pg::backend::{self, Local};
 use crate::pg::setting::{self, Changed, Complaint, IntSetting, TextSetting, on_change};
+use crate::pg::shmem;
 use crate::session;
 
 const EPOCH: &CStr = c"idgen.epoch";
 const ALLOWED_SHARDS: &CStr = c"idgen.allowed_shards";
+const MAX_AHEAD: &CStr = c"idgen.max_ahead";
+const RESERVE_AHEAD: &CStr = c"idgen.reserve_ahead";
+const MAX_CLOCK_JUMP: &CStr = c"idgen.max_clock_jump";
+
+/// The settings that must be the same for all sessions of a server.
+const OF_THE_SERVER: [&CStr; 5] = [EPOCH, ALLOWED_SHARDS, MAX_AHEAD, RESERVE_AHEAD, MAX_CLOCK_JUMP];
 
 /// A fixed date in the recent past, so that ids of a new installation are small and last until 2059.
-static EPOCH_TEXT: GucSetting<Option<CString>> =
-    GucSetting::<Option<CString>>::new(Some(c"2025-01-01T00:00:00Z"));
+const DEFAULT_EPOCH: &CStr = c"2025-01-01T00:00:00Z";
+
+static EPOCH_TEXT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(DEFAULT_EPOCH));
 
 /// Empty, which means all shards: a single server needs no list. With Citus it means none, see [`allowed_by`].
 static ALLOWED_SHARDS_TEXT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
@@ -51,6 +59,14 @@ const MAX_RESERVE_AHEAD_MS: i32 = 3000;
 
 /// One hour: time daemons step the clock by less, and a wrong year is more.
 static MAX_CLOCK_JUMP_MS: Local<Cell<i32>> = Local::new(Cell::new(HOUR_MS));
+
+/// The setting of the server that had a value when this session loaded the library, and from where. PostgreSQL may have
+/// replaced it by the default: one that a client gives when it connects hides that of the configuration files, and is not
+/// accepted in the end.
+static GIVEN_WHEN_LOADED: Local<Cell<Option<(&'static str, &'static str)>>> = Local::new(Cell::new(None));
+
+#[cfg(feature = "pg_test")]
+static OTHER_LAYOUT: Local<Cell<i32>> = Local::new(Cell::new(0));
 
 #[cfg(feature = "pg_test")]
 static FAULT: GucSetting<Option<CString>> = GucSetting::<Option<CString>>::new(Some(c""));
@@ -83,6 +99,7 @@ impl TextSetting for EpochSetting {
 
     fn assign(text: &str) {
         EPOCH_UNIX_MS.set(Epoch::parse(text).map_or(NO_EPOCH, Epoch::unix_ms));
+        server_changed();
     }
 }
 
@@ -110,7 +127,7 @@ impl TextSetting for AllowedShardsSetting {
             *ALLOWED.borrow_mut() = shards;
             BAD_ALLOWED_SHARDS.set(false);
         }
-        session::drop_lease();
+        server_changed();
     }
 }
 
@@ -123,6 +140,21 @@ impl Changed for DropsLease {
     }
 }
 
+/// A setting of the server has changed: an existing lease might break a promise, and without a preload the session must
+/// be checked again.
+struct ServerChanges;
+
+impl Changed for ServerChanges {
+    fn changed() {
+        server_changed();
+    }
+}
+
+fn server_changed() {
+    session::drop_lease();
+    shmem::leave();
+}
+
 /// Defines the settings. Called once in each process that loads the library itself.
 pub fn define() {
     // PostgreSQL reads the configuration before it loads the library. If it then rejects a value, because the check
@@ -130,6 +162,9 @@ pub fn define() {
     // warning. No id may be minted or decoded with that default.
     let (epoch, allowed) = (setting::configured(EPOCH), setting::configured(ALLOWED_SHARDS));
     CITUS.set(setting::preloads("citus"));
+    if !backend::preloading() {
+        GIVEN_WHEN_LOADED.set(given());
+    }
 
     setting::define_text::<EpochSetting>(
         EPOCH,
@@ -161,7 +196,7 @@ pub fn define() {
         GucContext::Sighup,
     );
     setting::define_int(IntSetting {
-        name: c"idgen.max_ahead",
+        name: MAX_AHEAD,
         short: c"Sets how far ids may run ahead of the system clock.",
         long: c"With 0, a call waits for the next millisecond once the current one is used up.",
         value: &MAX_AHEAD_MS,
@@ -169,7 +204,7 @@ pub fn define() {
         max: HOUR_MS,
         context: GucContext::Sighup,
         flags: GucFlags::UNIT_MS,
-        changed: Some(on_change::<DropsLease>),
+        changed: Some(on_change::<ServerChanges>),
     });
     setting::define_int(IntSetting {
         name: c"idgen.max_wait",
@@ -195,7 +230,7 @@ pub fn define() {
         changed: Some(on_change::<DropsLease>),
     });
     setting::define_int(IntSetting {
-        name: c"idgen.reserve_ahead",
+        name: RESERVE_AHEAD,
         short: c"Sets how far ahead of the ids the durable high-water mark is written.",
         long: c"A lower value writes more WAL. With a higher value, ids begin later after a restart with the clock \
                set back.",
@@ -204,10 +239,10 @@ pub fn define() {
         max: MAX_RESERVE_AHEAD_MS,
         context: GucContext::Sighup,
         flags: GucFlags::UNIT_MS,
-        changed: None,
+        changed: Some(on_change::<ServerChanges>),
     });
     setting::define_int(IntSetting {
-        name: c"idgen.max_clock_jump",
+        name: MAX_CLOCK_JUMP,
         short: c"Sets the size of a forward jump of the system clock that stops minting.",
         long:
             c"A mark written while the clock is years ahead could not be taken back. -1 disables the check.",
@@ -216,6 +251,18 @@ pub fn define() {
         max: i32::MAX,
         context: GucContext::Sighup,
         flags: GucFlags::UNIT_MS,
+        changed: Some(on_change::<ServerChanges>),
+    });
+    #[cfg(feature = "pg_test")]
+    setting::define_int(IntSetting {
+        name: c"idgen.other_layout",
+        short: c"Sets by how much the layout of shared memory is another one, for tests.",
+        long: c"",
+        value: &OTHER_LAYOUT,
+        min: 0,
+        max: 1,
+        context: GucContext::Userset,
+        flags: GucFlags::empty(),
         changed: None,
     });
     #[cfg(feature = "pg_test")]
@@ -236,6 +283,36 @@ pub fn define() {
     }
     let taken = *ALLOWED.borrow();
     BAD_ALLOWED_SHARDS.set(allowed.is_some_and(|text| allowed_by(&text) != Ok(taken)));
+}
+
+/// A setting of the server that has a value other than by default, and from where.
+fn given() -> Option<(&'static str, &'static str)> {
+    OF_THE_SERVER.into_iter().find_map(|name| Some((name.to_str().ok()?, setting::given(name)?)))
+}
+
+/// Checks that all settings of the server have their defaults in this session, as they must without a preload: sessions
+/// could otherwise differ, and nothing has checked what is configured.
+///
+/// # Errors
+/// 55000 if one has a value, or had one when this session loaded the library.
+pub fn check_defaults() -> Result<(), Error> {
+    match given().or(GIVEN_WHEN_LOADED.get()) {
+        Some((setting, source)) => Err(Error::SettingNeedsPreload { setting, source }),
+        None => Ok(()),
+    }
+}
+
+/// The default of `idgen.epoch`.
+pub fn default_epoch() -> Epoch {
+    DEFAULT_EPOCH.to_str().ok().and_then(|text| Epoch::parse(text).ok()).expect("an epoch")
+}
+
+/// The layout of shared memory. Tests may take this library for another one.
+pub fn layout() -> u32 {
+    #[cfg(feature = "pg_test")]
+    return shmem::LAYOUT + OTHER_LAYOUT.get().unsigned_abs();
+    #[cfg(not(feature = "pg_test"))]
+    shmem::LAYOUT
 }
 
 /// The epoch in milliseconds since 1970, or a time after every clock if there is none.

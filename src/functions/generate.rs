@@ -12,7 +12,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 
 use crate::error::Error;
 use crate::host::count_refusal;
-use crate::minting::host;
+use crate::minting::{host, host_at_hand};
 use crate::pg::call::{Call, hot_entry};
 use crate::session::SESSION;
 use crate::settings;
@@ -28,13 +28,13 @@ hot_entry!(
 );
 
 hot_entry!(snowflake_next_id_of_session_wrapper, |_| at_once(settings::shard().ok()?), |_| {
-    // Report a missing preload first, whatever else is missing.
+    // Report that there is no memory first, whatever else is missing.
     host().and_then(|_| next_id(settings::shard()?)).map_err(count_refusal)
 });
 
 #[inline]
 fn at_once(shard: Shard) -> Option<i64> {
-    mint::at_once(&host().ok()?, &SESSION, shard, || settings::if_allowed(shard))
+    mint::at_once(&host_at_hand()?, &SESSION, shard, || settings::if_allowed(shard))
 }
 
 fn next_id(shard: Shard) -> Result<i64, Error> {

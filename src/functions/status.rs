@@ -18,10 +18,11 @@ use pgrx::{name, pg_extern};
 
 use crate::error::{Error, Reason, Warning, sqlstate};
 use crate::host::{Postgres, accept_clock, accept_epoch, check_minting, count_refusal, host, uncounted};
+use crate::memory;
 use crate::minting;
 use crate::origin_slots;
 use crate::pg::origin::{self, MARK_ORIGIN};
-use crate::pg::{backend, shmem, standbys};
+use crate::pg::{backend, standbys};
 use crate::settings;
 
 /// A Julian year, 365.25 days, in milliseconds.
@@ -227,7 +228,7 @@ fn idgen_refusals() -> Result<
     >,
     ErrorReport,
 > {
-    let segment = shmem::segment()?;
+    let segment = memory::segment()?;
     Ok(TableIterator::new(Reason::ALL.into_iter().map(|(reason, name, code)| {
         (name, sqlstate(code), segment.refused(reason).cast_signed(), segment.counted_since())
     })))
@@ -235,7 +236,7 @@ fn idgen_refusals() -> Result<
 
 #[pg_extern(sql = false)]
 fn snowflake_stats_reset() -> Result<(), ErrorReport> {
-    shmem::segment()?.reset_counters();
+    memory::segment()?.reset_counters();
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! This process: its kind, its waits, its transactions, and the clocks.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ops::Deref;
 use std::ptr;
 
@@ -101,6 +101,34 @@ pub fn transaction_owner() -> Option<usize> {
     }
 }
 
+/// In a parallel worker, the number and the process id of the backend that it works for.
+pub fn leader() -> Option<(usize, i32)> {
+    // SAFETY: as in transaction_owner().
+    unsafe {
+        let own = pg_sys::MyProc;
+        let leader = own.as_ref()?.lockGroupLeader;
+        if leader.is_null() || leader == own { None } else { Some((number_of(leader)?, (*leader).pid)) }
+    }
+}
+
+/// The process id of this backend.
+pub fn pid() -> i32 {
+    // SAFETY: a plain variable of this process.
+    unsafe { pg_sys::MyProcPid }
+}
+
+/// Arranges for `ended` to be called when this process ends, while its shared memory is still there. `ended` must not
+/// raise an error.
+pub fn watch_exit(ended: fn()) {
+    static ENDED: Local<Cell<fn()>> = Local::new(Cell::new(|| ()));
+    unsafe extern "C-unwind" fn exits(_code: c_int, _arg: pg_sys::Datum) {
+        ENDED.get()();
+    }
+    ENDED.set(ended);
+    // SAFETY: the callback does not raise an error.
+    unsafe { pg_sys::before_shmem_exit(Some(exits), pg_sys::Datum::null()) }
+}
+
 /// # Safety
 /// `process` is null or an entry in PostgreSQL's array of all processes.
 unsafe fn number_of(process: *mut pg_sys::PGPROC) -> Option<usize> {
@@ -111,7 +139,7 @@ unsafe fn number_of(process: *mut pg_sys::PGPROC) -> Option<usize> {
 static TRANSACTION_ENDED: Local<Cell<fn()>> = Local::new(Cell::new(|| ()));
 
 /// Arranges for `ended` to be called at the end of every transaction, when its rows are visible or gone. Call it
-/// while the library is being preloaded, so that children inherit it. `ended` must not raise an error.
+/// when the library is loaded; children inherit it. `ended` must not raise an error.
 pub fn watch_transactions(ended: fn()) {
     TRANSACTION_ENDED.set(ended);
     // SAFETY: the callback does not raise an error.
@@ -176,4 +204,10 @@ pub fn in_recovery() -> bool {
 pub fn superuser() -> bool {
     // SAFETY: reads the catalog.
     unsafe { pg_sys::superuser() }
+}
+
+/// Raises 25006 in a read-only transaction, for a command with this name.
+pub fn prevent_if_read_only(command: &CStr) {
+    // SAFETY: a C string.
+    unsafe { pg_sys::PreventCommandIfReadOnly(command.as_ptr()) }
 }

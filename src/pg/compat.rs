@@ -1,10 +1,15 @@
 //! The differences between the versions of PostgreSQL that idgen builds with. No other module depends on the
 //! version.
 
-use std::ffi::CStr;
+#[cfg(not(any(feature = "pg15", feature = "pg16")))]
+use std::cell::Cell;
+use std::ffi::{CStr, c_void};
 
 use idgen_core::host::Wait;
 use pgrx::pg_sys;
+
+#[cfg(not(any(feature = "pg15", feature = "pg16")))]
+use super::backend::Local;
 
 /// The first minor release, as `server_version_num` counts, in which the status of synchronous standbys in shared
 /// memory consists of the bits SYNC_STANDBY_INIT and SYNC_STANDBY_DEFINED. Earlier releases have a `bool` in the
@@ -111,3 +116,83 @@ pub const CHECKPOINT_FAST: u32 = pg_sys::CHECKPOINT_IMMEDIATE;
 /// The flag for a checkpoint at once, not spread over time.
 #[cfg(not(any(feature = "pg15", feature = "pg16", feature = "pg17", feature = "pg18")))]
 pub const CHECKPOINT_FAST: u32 = pg_sys::CHECKPOINT_FAST;
+
+/// The first minor release, as `server_version_num` counts, in which an extension can allocate shared memory while the
+/// server runs, and try again after a failure. `None` if there is none. From "Allow retrying initialization of a DSM
+/// registry entry" in the release notes of 17.8 and 18.2.
+pub const HAS_NAMED_SEGMENTS: Option<i32> = if cfg!(any(feature = "pg15", feature = "pg16")) {
+    None
+} else if cfg!(feature = "pg17") {
+    Some(17_00_08)
+} else if cfg!(feature = "pg18") {
+    Some(18_00_02)
+} else {
+    Some(19_00_00)
+};
+
+/// Where the value of a setting comes from, and where the one that a RESET would restore: [`pg_sys::GucSource`].
+#[cfg(not(any(feature = "pg15", feature = "pg16")))]
+pub fn sources(setting: &CStr) -> Option<[pg_sys::GucSource::Type; 2]> {
+    // SAFETY: PostgreSQL's entry of the setting, or null if there is none; this call neither makes one nor complains.
+    let entry = unsafe { pg_sys::find_option(setting.as_ptr(), false, true, 0).as_ref() }?;
+    Some([entry.source, entry.reset_source])
+}
+
+/// Not asked before PostgreSQL 17.
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+pub fn sources(_setting: &CStr) -> Option<[pg_sys::GucSource::Type; 2]> {
+    None
+}
+
+#[cfg(not(any(feature = "pg15", feature = "pg16")))]
+static INITIALIZE: Local<Cell<unsafe fn(*mut c_void)>> = Local::new(Cell::new(|_| ()));
+
+/// The shared memory with this name and size, and whether this call has allocated it. PostgreSQL then lets `initialize`
+/// prepare it before anybody else gets it. It stays mapped until the process ends. Raises PostgreSQL's errors.
+///
+/// # Safety
+/// `initialize` writes to no more than `size` bytes.
+#[cfg(not(any(feature = "pg15", feature = "pg16")))]
+pub unsafe fn named_segment(
+    name: &CStr,
+    size: usize,
+    initialize: unsafe fn(*mut c_void),
+) -> (*mut c_void, bool) {
+    #[cfg(any(feature = "pg17", feature = "pg18"))]
+    #[pgrx::pg_guard]
+    unsafe extern "C-unwind" fn begin(memory: *mut c_void) {
+        // SAFETY: the promise of named_segment()'s caller.
+        unsafe { INITIALIZE.get()(memory) }
+    }
+    #[cfg(not(any(feature = "pg17", feature = "pg18")))]
+    #[pgrx::pg_guard]
+    unsafe extern "C-unwind" fn begin(memory: *mut c_void, _arg: *mut c_void) {
+        // SAFETY: the promise of named_segment()'s caller.
+        unsafe { INITIALIZE.get()(memory) }
+    }
+    INITIALIZE.set(initialize);
+    let mut found = false;
+    // SAFETY: PostgreSQL calls `begin` with memory of this size.
+    let memory = unsafe {
+        #[cfg(any(feature = "pg17", feature = "pg18"))]
+        let memory = pg_sys::GetNamedDSMSegment(name.as_ptr(), size, Some(begin), &mut found);
+        #[cfg(not(any(feature = "pg17", feature = "pg18")))]
+        let memory =
+            pg_sys::GetNamedDSMSegment(name.as_ptr(), size, Some(begin), &mut found, std::ptr::null_mut());
+        memory
+    };
+    (memory, !found)
+}
+
+/// Not called before PostgreSQL 17: see [`HAS_NAMED_SEGMENTS`].
+///
+/// # Safety
+/// None is required.
+#[cfg(any(feature = "pg15", feature = "pg16"))]
+pub unsafe fn named_segment(
+    _name: &CStr,
+    _size: usize,
+    _initialize: unsafe fn(*mut c_void),
+) -> (*mut c_void, bool) {
+    unreachable!("PostgreSQL has no named segments")
+}

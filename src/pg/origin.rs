@@ -67,14 +67,11 @@ const INVALID_ORIGIN: u16 = 0;
 /// Makes PostgreSQL forget the mark, on this server and, through the WAL, on its standbys. Returns whether there
 /// was one. An origin can only be dropped by name, so the mark gets one temporarily. The mark is gone at once, even
 /// if the transaction rolls back. A checkpoint has been completed when this returns, so no recovery of this server
-/// will find the mark again.
-///
-/// Raises PostgreSQL's errors, such as 25006 in a read-only transaction.
+/// will find the mark again. Raises PostgreSQL's errors.
 pub fn drop_mark() -> bool {
     // SAFETY: the row is formed with the descriptor of the table that it is inserted into, and has both columns.
     // The table is locked against changes until the transaction ends.
     unsafe {
-        pg_sys::PreventCommandIfReadOnly(c"snowflake_remove_mark()".as_ptr());
         let table = pg_sys::table_open(
             pg_sys::ReplicationOriginRelationId,
             pg_sys::ExclusiveLock as pg_sys::LOCKMODE,

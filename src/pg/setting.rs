@@ -12,7 +12,7 @@ use pgrx::{FromDatum, PgMemoryContexts, pg_sys};
 
 use super::backend::Local;
 use super::call::rows;
-use super::compat::log_level;
+use super::compat::{self, log_level};
 
 /// Whether `shared_preload_libraries` names a library, in any form that PostgreSQL accepts. Case is ignored,
 /// because the file system may ignore it too.
@@ -190,6 +190,30 @@ pub fn configured(name: &CStr) -> Option<String> {
         let value = pg_sys::GetConfigOptionResetString(name.as_ptr());
         (!value.is_null()).then(|| setting_text(value).into_owned())
     }
+}
+
+/// The release of PostgreSQL that runs, as `server_version_num` counts. The library may have been built with another
+/// minor release.
+pub fn release() -> i32 {
+    let number = configured(c"server_version_num").and_then(|number| number.parse().ok());
+    number.unwrap_or(pg_sys::PG_VERSION_NUM as i32)
+}
+
+/// Where a setting gets its value from, unless it is the default, also after a RESET: a phrase for messages. A setting
+/// need not be defined yet. Answers from PostgreSQL 17 on.
+pub fn given(name: &CStr) -> Option<&'static str> {
+    use pg_sys::GucSource::{
+        PGC_S_ARGV, PGC_S_CLIENT, PGC_S_DATABASE, PGC_S_DATABASE_USER, PGC_S_DEFAULT, PGC_S_FILE,
+        PGC_S_GLOBAL, PGC_S_USER,
+    };
+    let source = compat::sources(name)?.into_iter().rev().find(|source| *source != PGC_S_DEFAULT)?;
+    Some(match source {
+        PGC_S_FILE => "in the configuration files",
+        PGC_S_ARGV => "on the command line of the server",
+        PGC_S_GLOBAL | PGC_S_DATABASE | PGC_S_USER | PGC_S_DATABASE_USER => "for the database or the role",
+        PGC_S_CLIENT => "by the client when it connected",
+        _ => "in the session",
+    })
 }
 
 /// The settings with a prefix for which the configuration files currently contain a value that is not in effect.

@@ -1,9 +1,10 @@
 //! Shared memory: the state of the protocol, which the core lays out, behind LWLocks; the counters of refused calls;
-//! and the part of each backend.
+//! and the part of each backend. A server that preloads the library has it from its start. On others, from PostgreSQL 17
+//! on, the first session that needs it allocates it.
 
-use std::cell::UnsafeCell;
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::{ptr, slice};
 
 use idgen_core::host::Wait;
@@ -14,8 +15,9 @@ use idgen_ids::epoch::Timestamptz;
 use idgen_ids::js::JsShard;
 use pgrx::pg_sys;
 
-use super::backend;
-use super::compat::{name_tranche, new_tranche, wait_event};
+use super::backend::{self, Local};
+use super::compat::{HAS_NAMED_SEGMENTS, name_tranche, named_segment, new_tranche, wait_event};
+use super::setting;
 use crate::error::{Error, Reason};
 
 /// PostgreSQL's LWLocks.
@@ -61,15 +63,22 @@ pub struct Segment {
     counted_since: AtomicI64,
     /// The number of calls refused for each [`Reason`].
     refusals: [AtomicU64; Reason::ALL.len()],
+    /// What has been done with the stored mark since the server started: [`KEPT`], [`REMOVED`] or, initially, nothing.
+    stored_mark: AtomicU32,
 }
+
+const KEPT: u32 = 1;
+const REMOVED: u32 = 2;
 
 /// The size of shared memory in bytes: 528 KiB for the slots, and less than a KiB for the rest.
 const SIZE: usize = size_of::<Segment>();
 
 const TRANCHE: &CStr = c"idgen";
 
-static BACKENDS: AtomicPtr<Backend> = AtomicPtr::new(ptr::null_mut());
+/// The memory that this session may use: see [`at_hand`].
 static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(ptr::null_mut());
+/// The states of all backends, in the memory that this process has, whether it may use it or not.
+static BACKENDS: AtomicPtr<Backend> = AtomicPtr::new(ptr::null_mut());
 static mut PREVIOUS_REQUEST_HOOK: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP_HOOK: pg_sys::shmem_startup_hook_type = None;
 
@@ -96,8 +105,39 @@ unsafe extern "C-unwind" fn request() {
     }
 }
 
-/// Runs in the postmaster, at start and again after every crash of a backend. Nothing else runs at that time, so
-/// the slots need no lock yet. Backends inherit the pointer at fork; on platforms where they cannot, they run this
+/// Prepares memory that nobody else has yet.
+///
+/// # Safety
+/// The pointers are aligned, and lead to a segment and to a state for each backend.
+unsafe fn initialize(segment: *mut Segment, backends: *mut Backend) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        segment.write_bytes(0, 1);
+        let tranche = new_tranche(TRANCHE);
+        let Segment { shared, renewed, counted_since, .. } = &*segment;
+        counted_since.store(backend::timestamp(), Ordering::Relaxed);
+        pg_sys::ConditionVariableInit(renewed.get());
+        pg_sys::LWLockInitialize(shared.mark.lock.get(), tranche);
+        Shard::all().for_each(|shard| pg_sys::LWLockInitialize(shard.slot(shared).lock.get(), tranche));
+        JsShard::all().for_each(|shard| pg_sys::LWLockInitialize(shard.slot(shared).lock.get(), tranche));
+        for number in 0..backend::most() {
+            backends.add(number).write(Backend::idle());
+        }
+    }
+}
+
+/// Makes the process know memory that has been prepared.
+///
+/// # Safety
+/// As [`initialize`], which has been called.
+unsafe fn know(segment: *mut Segment, backends: *mut Backend) {
+    // SAFETY: the caller's promise.
+    let tranche = unsafe { (*(*segment).shared.mark.lock.get()).tranche };
+    name_tranche(tranche.into(), TRANCHE);
+    BACKENDS.store(backends, Ordering::Relaxed);
+}
+
+/// Runs in the postmaster, at start and again after every crash of a backend. Nothing else runs at that time. Backends inherit the pointer at fork; on platforms where they cannot, they run this
 /// too and find what the postmaster has created.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn startup() {
@@ -112,36 +152,183 @@ unsafe extern "C-unwind" fn startup() {
         let size = backend::most() * size_of::<Backend>();
         let backends: *mut Backend =
             pg_sys::ShmemInitStruct(c"idgen backends".as_ptr(), size, &mut backends_found).cast();
-        if !found {
-            segment.write_bytes(0, 1);
-            let tranche = new_tranche(TRANCHE);
-            let Segment { shared, renewed, counted_since, .. } = &*segment;
-            counted_since.store(backend::timestamp(), Ordering::Relaxed);
-            pg_sys::ConditionVariableInit(renewed.get());
-            pg_sys::LWLockInitialize(shared.mark.lock.get(), tranche);
-            Shard::all().for_each(|shard| pg_sys::LWLockInitialize(shard.slot(shared).lock.get(), tranche));
-            JsShard::all().for_each(|shard| pg_sys::LWLockInitialize(shard.slot(shared).lock.get(), tranche));
+        if !found || !backends_found {
+            initialize(segment, backends);
         }
-        if !backends_found {
-            for number in 0..backend::most() {
-                backends.add(number).write(Backend::idle());
-            }
-        }
-        name_tranche((*(*segment).shared.mark.lock.get()).tranche.into(), TRANCHE);
-        BACKENDS.store(backends, Ordering::Relaxed);
+        know(segment, backends);
         SEGMENT.store(segment, Ordering::Relaxed);
     }
 }
 
-/// The content of shared memory.
+/// Shared memory, if this session may use it: it was preloaded, or [`join`] has succeeded.
+#[inline]
+pub fn at_hand() -> Option<&'static Segment> {
+    let segment = SEGMENT.load(Ordering::Relaxed);
+    // SAFETY: if it is not null, the memory is prepared, and stays until the process ends.
+    unsafe { segment.as_ref() }
+}
+
+/// What this backend shares with the others, whether it may use the memory or not.
+pub fn own_state() -> Option<&'static Backend> {
+    let backends = BACKENDS.load(Ordering::Relaxed);
+    let number = backend::number().filter(|number| !backends.is_null() && *number < backend::most())?;
+    // SAFETY: they are prepared, and there is one for each backend.
+    Some(unsafe { &*backends.add(number) })
+}
+
+/// The number of the layout of [`Named`]. Raise it with every change of what the memory contains, or of what the
+/// protocol makes of it, that an older library in another session must not meet. `tests/lint` compares the definitions
+/// of the content with this number.
+pub const LAYOUT: u32 = 1;
+
+/// The memory of a server that does not preload the library. Files may be replaced while the server runs, so two
+/// versions of the library can meet here. Hence the name of the memory, its size, and place and form of its header must
+/// never change.
+#[repr(C)]
+struct Named {
+    header: Header,
+    segment: Segment,
+}
+
+/// What must be the same for all who use the memory, and the version of the library that has allocated it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Header {
+    layout: u32,
+    version: [u8; 28],
+    /// The epoch of all ids, in milliseconds since 1970.
+    epoch_unix_ms: i64,
+}
+
+const NAME: &CStr = c"idgen";
+/// For [`Named`].
+const ROOM: usize = 1 << 20;
+/// For the state of each backend.
+const ROOM_EACH: usize = 128;
+const _: () = assert!(size_of::<Named>() <= ROOM);
+const _: () = assert!(size_of::<Backend>() + size_of::<AtomicI32>() <= ROOM_EACH);
+const _: () = assert!(size_of::<Header>() == 40 && std::mem::offset_of!(Named, segment) == 64);
+
+/// The header of this library.
+static OWN_HEADER: Local<Cell<Header>> =
+    Local::new(Cell::new(Header { layout: 0, version: [0; 28], epoch_unix_ms: 0 }));
+
+impl Header {
+    fn own(layout: u32, epoch_unix_ms: i64) -> Header {
+        let mut version = [0; 28];
+        let text = env!("CARGO_PKG_VERSION").as_bytes();
+        let length = text.len().min(version.len());
+        version[..length].copy_from_slice(&text[..length]);
+        Header { layout, version, epoch_unix_ms }
+    }
+
+    fn version(&self) -> String {
+        String::from_utf8_lossy(&self.version).trim_end_matches('\0').to_owned()
+    }
+}
+
+/// The memory of the registry by its parts: the segment, the states of the backends, and the process ids of those that
+/// have joined.
+///
+/// # Safety
+/// `memory` has the size that [`made`] asks for.
+unsafe fn parts(memory: *mut c_void) -> (*mut Segment, *mut Backend, *mut AtomicI32) {
+    // SAFETY: the caller's promise. The registry aligns memory to pages.
+    unsafe {
+        let backends = memory.byte_add(ROOM).cast::<Backend>();
+        (&raw mut (*memory.cast::<Named>()).segment, backends, backends.add(backend::most()).cast())
+    }
+}
+
+/// Runs in the session that has allocated the memory, while others wait for it. The memory need not be zero.
+unsafe fn initialize_named(memory: *mut c_void) {
+    // SAFETY: the registry calls this with memory of the size that made() asks for.
+    unsafe {
+        let (segment, backends, joined) = parts(memory);
+        joined.write_bytes(0, backend::most());
+        initialize(segment, backends);
+        (&raw mut (*memory.cast::<Named>()).header).write(OWN_HEADER.get());
+    }
+}
+
+/// The process ids of the backends that have joined.
+static JOINED: AtomicPtr<AtomicI32> = AtomicPtr::new(ptr::null_mut());
+
+/// Whether this server has shared memory for idgen, or a session can allocate it.
 ///
 /// # Errors
-/// 55000 if the library was not preloaded.
-#[inline]
-pub fn segment() -> Result<&'static Segment, Error> {
-    let segment = SEGMENT.load(Ordering::Relaxed);
-    // SAFETY: if it is not null, startup() has initialized it, and shared memory outlives the process.
-    unsafe { segment.as_ref() }.ok_or(Error::NotPreloaded)
+/// 55000 if not.
+pub fn available() -> Result<(), Error> {
+    match HAS_NAMED_SEGMENTS {
+        _ if at_hand().is_some() => Ok(()),
+        None => Err(Error::NotPreloaded),
+        Some(since) if setting::release() < since => Err(Error::OldRelease),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The shared memory, allocated if need be, whether this session may use it or not; and whether this call has allocated
+/// it. It has this layout, and all ids count from `epoch_unix_ms`. Raises PostgreSQL's errors, after which the next call
+/// tries again.
+///
+/// # Errors
+/// 55000 if the server cannot allocate it now, or if a library with another layout or epoch has.
+pub fn made(layout: u32, epoch_unix_ms: i64) -> Result<(&'static Segment, bool), Error> {
+    if let Some(segment) = at_hand() {
+        return Ok((segment, false));
+    }
+    available()?;
+    let own = Header::own(layout, epoch_unix_ms);
+    OWN_HEADER.set(own);
+    // SAFETY: initialize_named() keeps to the size, which holds all parts.
+    unsafe {
+        let size = ROOM + ROOM_EACH * backend::most();
+        let (memory, made) = named_segment(NAME, size, initialize_named);
+        let header = (*memory.cast::<Named>()).header;
+        if (header.layout, header.epoch_unix_ms) != (own.layout, own.epoch_unix_ms) {
+            return Err(Error::OtherLibrary { version: header.version(), own: own.version() });
+        }
+        let (segment, backends, joined) = parts(memory);
+        know(segment, backends);
+        JOINED.store(joined, Ordering::Relaxed);
+        Ok((&*segment, made))
+    }
+}
+
+/// Lets this session use the memory that [`made`] has returned. A parallel worker may use it if its leader may: only
+/// then has the leader been checked, and withdraws at the end of its transaction what the worker publishes for it.
+///
+/// # Errors
+/// 55000 if it is a parallel worker, and its leader has not joined.
+pub fn join(segment: &'static Segment) -> Result<(), Error> {
+    // SAFETY: made() has set it, to a process id for each backend.
+    let joined = unsafe { slice::from_raw_parts(JOINED.load(Ordering::Relaxed), backend::most()) };
+    if let Some((leader, pid)) = backend::leader() {
+        if joined.get(leader).is_none_or(|joined| joined.load(Ordering::Relaxed) != pid) {
+            return Err(Error::LeaderNotJoined);
+        }
+    } else if let Some(own) = backend::number().and_then(|number| joined.get(number))
+        && own.swap(backend::pid(), Ordering::Relaxed) != backend::pid()
+    {
+        // The next backend with this number may get the same process id.
+        backend::watch_exit(|| {
+            let joined = JOINED.load(Ordering::Relaxed);
+            if let Some(number) = backend::number() {
+                // SAFETY: as above.
+                unsafe { (*joined.add(number)).store(0, Ordering::Relaxed) };
+            }
+        });
+    }
+    SEGMENT.store(ptr::from_ref(segment).cast_mut(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Keeps this session from using the memory until it joins again. A session of a server that preloads the library uses
+/// it always.
+pub fn leave() {
+    if !JOINED.load(Ordering::Relaxed).is_null() {
+        SEGMENT.store(ptr::null_mut(), Ordering::Relaxed);
+    }
 }
 
 unsafe extern "C-unwind" {
@@ -190,6 +377,36 @@ impl Segment {
         JsShard::all().for_each(|shard| shard.slot(&self.shared).change(Slot::reset_counters));
         for refused in &self.refusals {
             refused.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the stored mark for this incarnation of the server, which is about to write it.
+    ///
+    /// # Errors
+    /// 55000 if it has been removed.
+    pub fn keep_mark(&self) -> Result<(), Error> {
+        match self.first_use_of_mark(KEPT) {
+            REMOVED => Err(Error::MarkRemoved),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the stored mark in order to remove it: until the server is restarted, it cannot be written any more.
+    ///
+    /// # Errors
+    /// 55000 if it has been written since the server started.
+    pub fn give_up_mark(&self) -> Result<(), Error> {
+        match self.first_use_of_mark(REMOVED) {
+            KEPT => Err(Error::MarkInUse),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sets the use of the stored mark unless it has been set before, and returns what it is now.
+    fn first_use_of_mark(&self, to: u32) -> u32 {
+        match self.stored_mark.compare_exchange(0, to, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => to,
+            Err(before) => before,
         }
     }
 

@@ -7,8 +7,9 @@ use std::sync::atomic::{self, Ordering};
 use pgrx::pg_sys;
 
 use super::backend::Local;
+use super::call::rows;
 use super::compat::{STANDBYS_STATUS_HAS_BITS, checkpointer_has_begun};
-use super::setting::configured;
+use super::setting::release;
 
 /// Whether the WAL up to `lsn` is on disk at the synchronous standbys too, as `synchronous_standby_names` requires.
 pub fn acknowledged(lsn: u64) -> bool {
@@ -23,11 +24,16 @@ pub fn acknowledged(lsn: u64) -> bool {
 static STATUS_HAS_BITS: Local<Cell<bool>> = Local::new(Cell::new(true));
 
 /// Determines how this minor release of PostgreSQL, which need not be the one that the library was built with,
-/// represents the status of synchronous standbys. Call it while the library is being preloaded, so that children
-/// inherit the result.
+/// represents the status of synchronous standbys. Call it when the library is loaded.
 pub fn look_up_release() {
-    let release = configured(c"server_version_num").and_then(|number| number.parse().ok());
-    STATUS_HAS_BITS.set(release.is_none_or(|number: i32| number >= STANDBYS_STATUS_HAS_BITS));
+    STATUS_HAS_BITS.set(release() >= STANDBYS_STATUS_HAS_BITS);
+}
+
+/// The number of receivers of WAL that are connected: standbys, and others such as a backup.
+pub fn connected() -> usize {
+    let senders = pg_sys::pg_stat_get_wal_senders;
+    // SAFETY: that function returns a set, and has this OID.
+    unsafe { rows(senders, pg_sys::F_PG_STAT_GET_WAL_SENDERS.into(), |_| ()).len() }
 }
 
 /// Whether a commit would wait for synchronous standbys now. A backend reads its configuration only between

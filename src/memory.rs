@@ -1,0 +1,52 @@
+//! The shared memory of idgen, and whether this session may use it. A server that preloads the library has checked its
+//! settings at the start, and all sessions have the same. On any other, a session may only use the memory with the
+//! defaults of the settings that belong to the server.
+
+use std::cell::Cell;
+
+use crate::error::Error;
+use crate::pg::backend::Local;
+use crate::pg::shmem::{self, Segment};
+use crate::settings;
+
+static WHEN_ALLOCATED: Local<Cell<fn()>> = Local::new(Cell::new(|| ()));
+
+/// Arranges for `log` to be called when this session has allocated the memory, which is when the server would otherwise
+/// have logged what keeps ids from being minted. `log` may raise an error.
+pub fn when_allocated(log: fn()) {
+    WHEN_ALLOCATED.set(log);
+}
+
+/// The shared memory, for a session that may use it. Raises PostgreSQL's errors.
+///
+/// # Errors
+/// 55000 if the server has none and cannot allocate it, or if this session may not use it.
+#[inline]
+pub fn segment() -> Result<&'static Segment, Error> {
+    shmem::at_hand().map_or_else(join, Ok)
+}
+
+#[cold]
+fn join() -> Result<&'static Segment, Error> {
+    shmem::available()?;
+    settings::check_defaults()?;
+    let (segment, allocated) = made()?;
+    shmem::join(segment)?;
+    if allocated {
+        WHEN_ALLOCATED.get()();
+    }
+    Ok(segment)
+}
+
+/// The shared memory, whether this session may use it or not; `None` if the server has none, so that nobody mints.
+/// Raises PostgreSQL's errors.
+///
+/// # Errors
+/// 55000 if another version of the library has allocated it.
+pub fn of_anybody() -> Result<Option<&'static Segment>, Error> {
+    if shmem::available().is_err() { Ok(None) } else { Ok(Some(made()?.0)) }
+}
+
+fn made() -> Result<(&'static Segment, bool), Error> {
+    shmem::made(settings::layout(), settings::default_epoch().unix_ms())
+}
