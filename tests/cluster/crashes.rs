@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::clients::{Clients, Ledger};
+use crate::server::link::{Direction, Flow, Link};
 use crate::server::{Build, Server, Sql, if_preloaded};
 
 /// `kill -9` of the postmaster, immediate shutdown, and `kill -9` of a minting backend, by turns and
@@ -63,7 +64,12 @@ fn the_renewing_backend_dies_at_every_point() {
     let mut standby = None;
     for point in ["before-wal", "after-insert", "after-flush", "before-publish", "before-acknowledge"] {
         if point == "before-acknowledge" {
-            standby = Some(server.standby("twin"));
+            // A standby nearby would have the mark before anybody waits for it.
+            let link = Link::to(&server);
+            for direction in [Direction::ToStandby, Direction::ToPrimary] {
+                link.set_flow(direction, Flow::Late(Duration::from_millis(20)));
+            }
+            standby = Some((server.standby_by(&link.host(), "twin"), link));
             server.make_synchronous("twin");
         }
         for how in ["error", "terminate", "kill"] {

@@ -191,11 +191,13 @@ fn timers_go_off_in_calls() {
     minter.join().unwrap();
 }
 
-/// Minting is PARALLEL SAFE: workers take part, and none repeats an id.
+/// Minting is PARALLEL SAFE: workers take part, and none repeats an id. Without a preload they do so once their session
+/// has used idgen by itself.
 #[test]
 fn parallel_workers_mint() {
     let server = Server::start(&[]);
     let mut client = server.connect();
+    client.run("SELECT snowflake_next_id(0)");
     client.run(
         "CREATE TABLE t AS SELECT generate_series(1, 300000) AS n; ANALYZE t;
              SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;

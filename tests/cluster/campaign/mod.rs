@@ -87,7 +87,7 @@ fn random_faults() {
     tally.close(campaign.first, *campaign.next.lock().expect("next"), start.elapsed());
     println!("{tally}");
     if let Some(page) = page {
-        page.add(&tally);
+        page.add(tally);
     }
     if let Some(failed) = failed {
         resume_unwind(failed);
