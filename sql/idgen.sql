@@ -724,3 +724,18 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_accept_clock() RETURNS interval
 COMMENT ON FUNCTION @extschema@.snowflake_accept_clock() IS
 'Accepts the system clock of this server as it is now, after a leap forward for which idgen mints nothing. Returns how far it had leapt, or zero if it had not. The next leap is measured from here. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 42501 not a superuser, 25006 during recovery, 55000 library not preloaded, configured idgen.epoch not accepted, or clock before it, 2200H clock past the range of ids.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_clock() FROM PUBLIC;
+
+-- Before the first id, not with it. A server that lacks the preload that it needs says so at the first call.
+DO $$
+DECLARE
+    problem text;
+BEGIN
+    SELECT warning INTO problem FROM @extschema@.idgen_status;
+    IF problem IS NOT NULL THEN
+        RAISE WARNING 'idgen: %', problem USING
+            HINT = 'The section "Warnings" of the reference of idgen says what to do.';
+    END IF;
+EXCEPTION WHEN object_not_in_prerequisite_state THEN
+    NULL;
+END
+$$;

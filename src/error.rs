@@ -221,8 +221,8 @@ table! {
         LeaderNotJoined => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "a parallel worker cannot use idgen before its session does",
             "The session has not been checked yet: \"idgen\" is not in \"shared_preload_libraries\".",
-            "Mark the function that calls idgen in the worker as PARALLEL RESTRICTED. Or add idgen to \
-             shared_preload_libraries in postgresql.conf and restart the server.";
+            "Let the session mint an id itself first, or mark the function that mints as PARALLEL RESTRICTED. Or add \
+             idgen to shared_preload_libraries in postgresql.conf and restart the server.";
         OtherLibrary { version: String = "0.1.0".into(), own: String = "0.2.0".into() }
             => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "another version of the \"idgen\" library is in use on this server",

@@ -161,6 +161,9 @@ pub fn define() {
     // refuses it or because it comes from a database, a role or a session, it falls back to the default with only a
     // warning. No id may be minted or decoded with that default.
     let (epoch, allowed) = (setting::configured(EPOCH), setting::configured(ALLOWED_SHARDS));
+    // Until its restart, the postmaster keeps an empty text for a line that was removed, if nobody has defined the
+    // setting.
+    let epoch = epoch.filter(|text| backend::preloading() || !text.is_empty());
     CITUS.set(setting::preloads("citus"));
     if !backend::preloading() {
         GIVEN_WHEN_LOADED.set(given());

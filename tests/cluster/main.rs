@@ -16,6 +16,7 @@ mod kubernetes;
 mod minting;
 mod moment;
 mod moves;
+mod not_preloaded;
 mod operations;
 mod origins;
 mod patroni;

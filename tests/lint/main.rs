@@ -4,6 +4,7 @@
 mod arrows;
 mod errors;
 mod kubernetes;
+mod layout;
 mod markdown;
 mod pages;
 mod pictures;

@@ -1,0 +1,407 @@
+//! Servers that do not preload the library, from PostgreSQL 17 on: shared memory is allocated by the session that first
+//! needs it. What must not happen then, besides what must not happen anyway. With IDGEN_PRELOAD=no, the tests of the
+//! other promises run on such servers too.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use postgres::{Client, Config, NoTls};
+
+use crate::clients::{Clients, Ledger};
+use crate::moment::{is_reached, within_seconds};
+use crate::origins::limit_of_origins;
+use crate::process::{command, library, major_version, run};
+use crate::server::{Build, Server, Sql};
+
+const SETTINGS: [(&str, &str); 5] = [
+    ("idgen.epoch", "2025-01-01T00:00:00Z"),
+    ("idgen.allowed_shards", "0-8191"),
+    ("idgen.max_ahead", "1s"),
+    ("idgen.reserve_ahead", "1s"),
+    ("idgen.max_clock_jump", "1h"),
+];
+
+/// A server with the extension and without the preload; `None` if PostgreSQL is too old.
+fn server(settings: &[&str]) -> Option<Server> {
+    server_of(Build::Release, settings)
+}
+
+fn server_of(build: Build, settings: &[&str]) -> Option<Server> {
+    (major_version() >= 17).then(|| {
+        let server = Server::start_empty(build, settings);
+        server.run("CREATE EXTENSION idgen");
+        server
+    })
+}
+
+const MINT: &str = "SELECT snowflake_next_id(1)";
+
+/// A session whose client gives these settings when it connects.
+fn with(server: &Server, settings: &str) -> Client {
+    Client::connect(&format!("{} options='{settings}'", server.target("postgres")), NoTls).unwrap()
+}
+
+/// It is refused because of this setting.
+#[track_caller]
+fn assert_refused(client: &mut Client, setting: &str) {
+    let error = client.error(MINT);
+    assert_eq!(error.code().code(), "55000", "{error:?}");
+    assert!(error.message().ends_with(&format!("because \"{setting}\" is set")), "{error:?}");
+}
+
+/// Promise 1: CREATE EXTENSION is all that it takes, and no id comes again over crashes of a backend, of the server, and
+/// from one mode to the other.
+#[test]
+fn nothing_else_is_needed() {
+    let Some(server) = server(&[]) else { return };
+    let mut ledger = Ledger::default();
+    let mut last = 0;
+    for round in 0..6 {
+        let id: i64 = server.reconnect().value(MINT);
+        assert!(id > last, "round {round}: {id} after {last}");
+        let clients = Clients::start(6, &server);
+        clients.wait_for_ids(1000);
+        last = server.reconnect().value(MINT);
+        match round {
+            0 | 1 => server.kill_backend(),
+            2 => server.restart_at("kill", 0.0),
+            3 => server.restart_at("immediate", -0.5),
+            4 => server.restart_with(&["shared_preload_libraries = 'idgen'"]),
+            _ => server.restart_with(&["shared_preload_libraries = ''"]),
+        }
+        clients.wait_for_ids(1000);
+        clients.finish(&mut ledger);
+    }
+    assert!(server.reconnect().value::<i64>(MINT) > last);
+}
+
+/// Promise 1: of many sessions that need the memory at once, one allocates it.
+#[test]
+fn many_first_calls_meet() {
+    let Some(server) = server(&[]) else { return };
+    for _ in 0..3 {
+        server.restart();
+        let clients: Vec<_> = (0..40).map(|_| server.connect()).collect();
+        let start = Barrier::new(clients.len());
+        let ids: Vec<Vec<i64>> = thread::scope(|scope| {
+            let start = &start;
+            let mint = |mut client: Client| {
+                start.wait();
+                client.column("SELECT snowflake_next_id(1) FROM generate_series(1, 100)")
+            };
+            let threads: Vec<_> =
+                clients.into_iter().map(|client| scope.spawn(move || mint(client))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let mut ledger = Ledger::default();
+        ids.iter().for_each(|ids| ledger.add(ids));
+        assert_eq!(ledger.len(), 4000);
+    }
+}
+
+/// Promises 1 and 4: no session mints if a setting of the server has a value from anywhere, even if the session itself
+/// sees the default, as after a client has given a value that hides that of the files. What a session may set has its
+/// effect.
+#[test]
+fn settings_of_the_server_need_the_preload() {
+    let Some(server) = server(&[]) else { return };
+    server.run("CREATE ROLE tenant LOGIN");
+    server.run("CREATE DATABASE theirs");
+    server.connect_to("theirs").run("CREATE EXTENSION idgen");
+    for (name, value) in SETTINGS {
+        assert_refused(&mut with(&server, &format!("-c {name}={}", value.replace(' ', "\\ "))), name);
+        assert_refused(&mut with(&server, &format!("-c {name}=")), name);
+
+        let mut client = server.connect();
+        client.run(&format!("SET {name} = '{value}'"));
+        assert_refused(&mut client, name);
+        client.run("RESET ALL");
+        client.run("DISCARD ALL");
+        assert_refused(&mut client, name);
+        // Nothing is left of what was rolled back before the library was loaded.
+        let mut client = server.connect();
+        client.run(&format!("BEGIN; SET LOCAL {name} = '{value}'; ROLLBACK; {MINT}"));
+
+        server.run(&format!("ALTER ROLE tenant SET {name} = '{value}'"));
+        assert_refused(&mut server.connect_as("tenant"), name);
+        server.run("ALTER ROLE tenant RESET ALL");
+        server.run(&format!("ALTER DATABASE theirs SET {name} = '{value}'"));
+        assert_refused(&mut server.connect_to("theirs"), name);
+        server.run("ALTER DATABASE theirs RESET ALL");
+
+        server.run(&format!(
+            "CREATE OR REPLACE FUNCTION theirs() RETURNS bigint LANGUAGE plpgsql SET {name} = '{value}' AS
+             'BEGIN RETURN snowflake_next_id(1); END'"
+        ));
+        assert_eq!(server.code("SELECT theirs()"), "55000", "{name}");
+    }
+    let mut client = with(&server, "-c idgen.shard=7 -c idgen.max_wait=3 -c idgen.max_lease=1");
+    assert_eq!(client.value::<i32>("SELECT shard_of(snowflake_next_id())"), 7);
+    server.connect_as("tenant").run(MINT);
+}
+
+/// Promises 1 and 4: a reload that sets one stops sessions that have minted already, and one that removes it lets them go
+/// on. Sessions that found it, however invalid, must connect again.
+#[test]
+fn a_reload_that_sets_one_stops_every_session() {
+    let Some(server) = server(&[]) else { return };
+    for (name, value) in SETTINGS {
+        let mut before = server.connect();
+        before.run("SELECT snowflake_next_id(1) FROM generate_series(1, 1000)");
+        server.run(&format!("ALTER SYSTEM SET {name} = '{value}'"));
+        server.run("SELECT pg_reload_conf()");
+        let refuses = || before.batch_execute(MINT).is_err();
+        assert!(is_reached(10, refuses), "{name}");
+        assert_refused(&mut before, name);
+        let mut between = server.connect();
+        assert_refused(&mut between, name);
+        // The client hides it.
+        assert_refused(&mut with(&server, &format!("-c {name}={value}")), name);
+        assert_refused(&mut with(&server, "-c idgen.allowed_shards="), name);
+
+        server.run("ALTER SYSTEM RESET ALL");
+        server.run("SELECT pg_reload_conf()");
+        assert!(is_reached(10, || before.batch_execute(MINT).is_ok()), "{name}");
+        assert_refused(&mut between, name);
+        server.run(MINT);
+
+        // Nobody checks it before the library is loaded, and a session that has loaded it keeps its default.
+        server.run(&format!("ALTER SYSTEM SET {name} = 'nonsense'"));
+        server.run("SELECT pg_reload_conf()");
+        assert!(is_reached(10, || server.connect().batch_execute(MINT).is_err()), "{name}");
+        assert_refused(&mut server.connect(), name);
+        server.run("ALTER SYSTEM RESET ALL");
+        server.run("SELECT pg_reload_conf()");
+        assert!(is_reached(10, || server.connect().batch_execute(MINT).is_ok()), "{name}");
+    }
+}
+
+/// Promises 1, 4 and 8: a parallel worker mints only for a session that may, and that will withdraw at the end of its
+/// transaction what the worker publishes for it.
+#[test]
+fn a_worker_mints_only_for_a_session_that_may() {
+    let Some(server) = server(&[]) else { return };
+    server.run(
+        "CREATE FUNCTION wrapped(int) RETURNS bigint LANGUAGE plpgsql PARALLEL SAFE AS
+         'BEGIN RETURN snowflake_next_id($1); END'",
+    );
+    let parallel =
+        "SET debug_parallel_query = on; SET parallel_setup_cost = 0; SET parallel_leader_participation = off";
+    let refused = |client: &mut Client| {
+        let error = client.error("SELECT wrapped(1)");
+        assert_eq!(error.message(), "a parallel worker cannot use idgen before its session does");
+    };
+    let mut client = server.connect();
+    client.run(parallel);
+    refused(&mut client);
+    // The library alone is not enough.
+    client.run("SELECT shard_of(1)");
+    refused(&mut client);
+
+    let mut hides = with(&server, "-c idgen.allowed_shards=");
+    assert_refused(&mut hides, "idgen.allowed_shards");
+    hides.run(parallel);
+    assert_eq!(hides.code("SELECT wrapped(1)"), "55000");
+
+    let mut reader = server.connect();
+    let horizon = "SELECT snowflake_safe_horizon()";
+    reader.run(horizon);
+    client.run("SET debug_parallel_query = off");
+    client.run(MINT);
+    client.run("SET debug_parallel_query = on");
+    client.run("BEGIN");
+    let id: i64 = client.value("SELECT wrapped(1)");
+    assert!(reader.value::<i64>(horizon) <= id);
+    client.run("COMMIT");
+    assert!(is_reached(10, || reader.value::<i64>(horizon) > id), "the horizon stays below {id}");
+    client.run("BEGIN; SELECT wrapped(1); ROLLBACK");
+    let id: i64 = reader.value(MINT);
+    assert!(is_reached(10, || reader.value::<i64>(horizon) > id), "the horizon stays below {id}");
+}
+
+/// Promise 1: a library with another layout of the memory is refused until the server is restarted, whoever was first.
+#[test]
+fn two_layouts_do_not_meet() {
+    let Some(server) = server_of(Build::Faults, &[]) else { return };
+    let other = "-c idgen.other_layout=1";
+    for (first, second) in [("", other), (other, "")] {
+        server.restart();
+        with(&server, first).run(MINT);
+        let mut client = with(&server, second);
+        for call in [MINT, "SELECT * FROM idgen_status", "SELECT snowflake_remove_mark()"] {
+            let error = client.error(call);
+            assert_eq!(error.code().code(), "55000");
+            assert_eq!(error.message(), "another version of the \"idgen\" library is in use on this server");
+        }
+        assert_eq!(client.value::<i32>("SELECT shard_of(5120)"), 5);
+        with(&server, first).run(MINT);
+    }
+}
+
+/// Promise 1: new files with the same layout stop nobody, and sessions of both share the memory.
+#[test]
+fn new_files_take_part() {
+    let Some(server) = server(&[]) else { return };
+    let mut old = server.connect();
+    let pid: i32 = old.value("SELECT pg_backend_pid()");
+    old.run(MINT);
+    let clients = Clients::start(4, &server);
+    clients.wait_for_ids(500);
+    let file = library("idgen");
+    let copy = file.with_extension("so.new");
+    std::fs::copy(&file, &copy).unwrap();
+    std::fs::rename(&copy, &file).unwrap();
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    assert!(maps.contains("idgen.so (deleted)"), "{maps}");
+    let more = Clients::start(4, &server);
+    more.wait_for_ids(2000);
+    clients.wait_for_ids(2000);
+    let mut ledger = Ledger::default();
+    clients.finish(&mut ledger);
+    more.finish(&mut ledger);
+    let last: i64 = old.value(MINT);
+    assert!(server.value::<i64>(MINT) > last);
+}
+
+/// Promise 5: if the memory cannot be allocated, the call fails, and the next one tries again. A backend may write files
+/// of up to 4 KiB only, as with a full /dev/shm.
+#[test]
+fn memory_that_cannot_be_had_is_asked_for_again() {
+    for kind in ["posix", "mmap"] {
+        let Some(server) = server(&[&format!("dynamic_shared_memory_type = '{kind}'")]) else { return };
+        server.restart();
+        let mut client = server.connect();
+        let pid: i32 = client.value("SELECT pg_backend_pid()");
+        let limit = |bytes: &str| {
+            run(command("prlimit").args(["--pid", &pid.to_string(), &format!("--fsize={bytes}:")]));
+        };
+        limit("4096");
+        for _ in 0..3 {
+            let error = client.error(MINT);
+            assert!(error.message().contains("shared memory"), "{error:?}");
+        }
+        limit("unlimited");
+        client.run(MINT);
+        server.run(MINT);
+    }
+}
+
+/// Promise 1: every kind of shared memory will do, also memory that others have used before, and with many connections.
+#[test]
+fn any_memory_will_do() {
+    for settings in [
+        &["dynamic_shared_memory_type = 'sysv'"][..],
+        &["dynamic_shared_memory_type = 'mmap'"],
+        &["min_dynamic_shared_memory = '16MB'"],
+        &["max_connections = 1500"],
+        &["session_preload_libraries = 'idgen'"],
+    ] {
+        let Some(server) = server(settings) else { return };
+        server.restart();
+        // Parallel queries fill the memory with something else.
+        server.run(
+            "SET debug_parallel_query = on; SET work_mem = '64kB';
+             SELECT count(*) FROM (SELECT DISTINCT repeat(i::text, 50) FROM generate_series(1, 20000) AS i)",
+        );
+        let status = "SELECT shards_in_use, renewals, clock_steps_back FROM idgen_status";
+        assert_eq!(server.connect().row::<(i32, i64, i64)>(status), (0, 0, 0), "{settings:?}");
+        let (distinct, all): (i64, i64) = server
+            .connect()
+            .rows::<(i64, i64, i64)>(
+                "SELECT count(DISTINCT id), count(*), 0::bigint
+                 FROM (SELECT snowflake_next_id(s) AS id FROM generate_series(0, 8191) AS s) AS ids",
+            )
+            .into_iter()
+            .map(|(distinct, all, _)| (distinct, all))
+            .next()
+            .unwrap();
+        assert_eq!((distinct, all), (8192, 8192), "{settings:?}");
+        assert_eq!(server.value::<i32>("SELECT shards_in_use FROM idgen_status"), 8192, "{settings:?}");
+    }
+}
+
+/// Promise 7: the mark is removed before the first id of a server's life or not at all, and an id minted meanwhile does
+/// not bring it back.
+#[test]
+fn the_mark_is_removed_before_the_first_id_or_not() {
+    let Some(server) = server(&[]) else { return };
+    let mut removed = 0;
+    for round in 0..12 {
+        server.run(MINT);
+        server.restart();
+        let (mut minter, mut remover) = (server.connect(), server.connect());
+        let start = Barrier::new(2);
+        let (minted, gone) = thread::scope(|scope| {
+            let start = &start;
+            let mints = scope.spawn(move || {
+                start.wait();
+                thread::sleep(Duration::from_micros(round * 100));
+                minter.batch_execute(MINT)
+            });
+            start.wait();
+            let gone = remover.query_one("SELECT snowflake_remove_mark()", &[]);
+            (mints.join().unwrap(), gone)
+        });
+        assert_ne!(minted.is_ok(), gone.is_ok(), "round {round}: {minted:?}, {gone:?}");
+        let marks = "SELECT count(*) FROM pg_replication_origin_status WHERE local_id = 65534";
+        if gone.is_ok() {
+            removed += 1;
+            for call in [MINT, "SELECT snowflake_check()"] {
+                assert_eq!(
+                    server.error(call).message(),
+                    "the mark of ids has been removed since the server started"
+                );
+            }
+            assert_eq!(server.value::<i64>(marks), 0);
+            server.run("SELECT snowflake_remove_mark()");
+            server.restart();
+        } else {
+            assert_eq!(server.code("SELECT snowflake_remove_mark()"), "55000");
+            assert_eq!(server.value::<i64>(marks), 1);
+        }
+    }
+    eprintln!("{removed} of 12 removed");
+}
+
+/// Promise 7: without room for the mark, CREATE EXTENSION warns, the log has it, and a standby tells when it is asked.
+#[test]
+fn missing_room_is_told_before_the_first_id() {
+    if major_version() < 17 {
+        return;
+    }
+    let none = format!("{} = 0", limit_of_origins());
+    let server = Server::start_plain(&[&none]);
+    let expected =
+        format!("\"{}\" is \"0\" and must be at least \"1\" for the mark of ids", limit_of_origins());
+    let (sender, notices) = std::sync::mpsc::channel();
+    let mut config: Config = server.target("postgres").parse().unwrap();
+    config.notice_callback(move |notice| sender.send(notice.message().to_owned()).unwrap());
+    let mut client = config.connect(NoTls).unwrap();
+    client.run("CREATE EXTENSION idgen");
+    drop(client);
+    let notices: Vec<_> = notices.try_iter().collect();
+    assert!(notices.iter().any(|notice| notice.contains(&expected)), "{notices:?}");
+    assert!(server.log().contains(&format!("LOG:  {expected}")), "{}", server.log());
+    assert_eq!(server.code(MINT), "53400");
+
+    server.restart_with(&[&format!("{} = 5", limit_of_origins())]);
+    let standby = server.standby("twin");
+    standby.restart_with(&[&none]);
+    assert_eq!(standby.warning(), Some(expected));
+    assert_eq!(standby.code(MINT), "25006");
+    standby.restart_with(&[&format!("{} = 5", limit_of_origins())]);
+    within_seconds(10, || {
+        (server.value::<i64>("SELECT count(*) FROM pg_stat_replication") == 1).then_some(())
+    })
+    .unwrap();
+    server.run(MINT);
+    let first =
+        "the high-water mark of ids is about to be written for the first time, with 1 receivers of WAL";
+    assert!(server.log().contains(first), "{}", server.log());
+    server.restart();
+    server.run(MINT);
+    assert_eq!(server.log().matches(first).count(), 1);
+    standby.promote();
+    assert!(standby.value::<i64>(MINT) > server.value::<i64>(MINT) >> 23 << 23);
+}
