@@ -161,7 +161,7 @@ fn a_clock_that_is_behind() {
 /// further, an earlier epoch makes the clock pass it. No id is repeated, and ids stay above the earlier ones.
 #[test]
 fn a_mark_in_the_future() {
-    let primary = Server::start(&["idgen.max_wait = 300ms"]);
+    let primary = Server::start(&[PRELOAD, "idgen.max_wait = 300ms"]);
     let standby = primary.standby("two");
     let mut ledger = Ledger::default();
     mint(&primary, &mut ledger);
