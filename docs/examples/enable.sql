@@ -110,7 +110,7 @@ SELECT NOT 'idgen' = ANY (format('{%s}', current_setting('shared_preload_librari
 \if :needs_restart
     \echo Now restart the server.
     \if :mints_before
-        \echo Ids are minted before that too, while the settings of idgen are the defaults. Production needs the restart.
+        \echo Until then, ids are minted as long as idgen has its default settings. Production needs the restart.
     \endif
 \elif :has_extension
     SELECT nspname AS schema FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace WHERE extname = 'idgen' \gset
