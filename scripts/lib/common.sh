@@ -105,6 +105,16 @@ if [ -n "$PG_SOURCE" ]; then
     export PGRX_PG_CONFIG_PATH=$PG_SOURCE
 fi
 
+# preloads: whether the servers of tests preload idgen. With IDGEN_PRELOAD=no those do that need it.
+preloads() {
+    case ${IDGEN_PRELOAD:-yes} in
+        yes) return 0 ;;
+        no) [ "$PG_MAJOR" -ge 17 ] || die "IDGEN_PRELOAD=no is for PostgreSQL 17 and newer, and this is $PG_MAJOR" ;;
+        *) die "IDGEN_PRELOAD is $IDGEN_PRELOAD, and may be yes or no" ;;
+    esac
+    return 1
+}
+
 # copy_server TREE: makes a copy of the installed server, and replaces a copy of another one.
 copy_server() {
     local tree=$1 dir

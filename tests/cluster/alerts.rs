@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::moment::is_reached;
 use crate::process::{Service, example, installed, servers_folder, skipped};
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 const YEAR: f64 = 365.25 * 24.0 * 3600.0;
 
@@ -144,7 +144,7 @@ fn every_alert_fires() {
     let [Some(exporter), Some(prometheus)] = programs else {
         return skipped("Prometheus and its exporter for PostgreSQL are not to be had");
     };
-    let server = Server::start(&["fsync = off"]);
+    let server = Server::start(&[PRELOAD, "fsync = off"]);
     let mint = || server.run("SELECT snowflake_next_id(1)");
     let try_to_mint = || {
         drop(server.connect().batch_execute("SET idgen.max_wait = '200ms'; SELECT snowflake_next_id(1)"));

@@ -8,7 +8,7 @@ use postgres::error::DbError;
 
 use crate::clients::{Clients, Ledger};
 use crate::moment::is_reached;
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql, if_preloaded};
 
 const HOUR: f64 = 3600.0;
 const YEAR: f64 = 365.25 * 24.0 * HOUR;
@@ -83,7 +83,7 @@ fn the_clock_steps_under_minting_clients() {
 /// setting. No harm is done: once the clock is right again, minting continues at once.
 #[test]
 fn a_leap_forward_is_refused_and_can_be_accepted() {
-    let server = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let server = Server::start(if_preloaded(&["idgen.allowed_shards = '1-9'"]));
     let mut ledger = Ledger::default();
     let mut client = server.connect();
     ledger.mint(&mut client);
@@ -195,7 +195,7 @@ fn a_mark_that_calls_can_wait_for_is_not_in_the_future() {
 
 /// Restarts the server with this epoch.
 fn change_epoch(server: &Server, epoch: &str) {
-    server.restart_with(&[&format!("idgen.epoch = '{epoch}'")]);
+    server.restart_with(&[PRELOAD, &format!("idgen.epoch = '{epoch}'")]);
 }
 
 /// Promise 1: with another epoch nothing is minted, whichever way the epoch has moved, and the view and the log

@@ -10,7 +10,7 @@ use postgres::{Client, Error, IsolationLevel};
 
 use crate::moment::within_seconds;
 use crate::process::{client_program, said, skipped, top};
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 use crate::shards::at_work;
 
 /// The blocks of a section that are run.
@@ -440,7 +440,7 @@ fn partman_partitions_by_a_number() {
 /// shard, unless it may not.
 #[test]
 fn a_foreign_table_mints_there_or_here() {
-    let (here, there) = (Server::start(&[]), Server::start(&["idgen.allowed_shards = '9'"]));
+    let (here, there) = (Server::start(&[PRELOAD]), Server::start(&["idgen.allowed_shards = '9'"]));
     if !here.value::<bool>("SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'postgres_fdw')")
     {
         return skipped("this PostgreSQL is without postgres_fdw");

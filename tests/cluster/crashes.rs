@@ -3,14 +3,15 @@
 use std::time::{Duration, Instant};
 
 use crate::clients::{Clients, Ledger};
-use crate::server::{Build, Server, Sql};
+use crate::server::link::{Direction, Flow, Link};
+use crate::server::{Build, Server, Sql, if_preloaded};
 
 /// `kill -9` of the postmaster, immediate shutdown, and `kill -9` of a minting backend, by turns and
 /// with ids seconds ahead of the clock, further than a restart takes: only the mark keeps them from
 /// coming again.
 #[test]
 fn the_server_crashes_under_minting_clients() {
-    let server = Server::start(&["idgen.max_ahead = 60s"]);
+    let server = Server::start(if_preloaded(&["idgen.max_ahead = 60s"]));
     let mut ledger = Ledger::default();
     for round in 0..9_usize {
         let mut client = server.reconnect();
@@ -39,7 +40,7 @@ fn the_server_crashes_under_minting_clients() {
 #[test]
 fn js_ids_increase_over_crashes() {
     // The mark is barely ahead, so that it lies within the second of the ids.
-    let server = Server::start(&["idgen.reserve_ahead = 10ms"]);
+    let server = Server::start(if_preloaded(&["idgen.reserve_ahead = 10ms"]));
     let mut last = 0;
     for round in 1..7_usize {
         for session in 0..3 {
@@ -58,12 +59,17 @@ fn js_ids_increase_over_crashes() {
 /// publishing it: no id twice, and nothing stuck.
 #[test]
 fn the_renewing_backend_dies_at_every_point() {
-    let server = Server::start_build(Build::Faults, &["idgen.reserve_ahead = 50ms"]);
+    let server = Server::start_build(Build::Faults, if_preloaded(&["idgen.reserve_ahead = 50ms"]));
     let mut ledger = Ledger::default();
     let mut standby = None;
     for point in ["before-wal", "after-insert", "after-flush", "before-publish", "before-acknowledge"] {
         if point == "before-acknowledge" {
-            standby = Some(server.standby("twin"));
+            // A standby nearby would have the mark before anybody waits for it.
+            let link = Link::to(&server);
+            for direction in [Direction::ToStandby, Direction::ToPrimary] {
+                link.set_flow(direction, Flow::Late(Duration::from_millis(20)));
+            }
+            standby = Some((server.standby_by(&link.host(), "twin"), link));
             server.make_synchronous("twin");
         }
         for how in ["error", "terminate", "kill"] {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 
 use crate::process::number_variable;
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 /// Texts that are close to valid ones.
 const WORDS: [&str; 14] = [
@@ -118,7 +118,7 @@ fn any_input_is_answered_or_refused() {
     let seed = number_variable("SEED").unwrap_or_else(|| fastrand::u64(..1 << 32));
     println!("to replay: make fuzz CALLS={calls} SEED={seed}");
     let mut rng = Rng::with_seed(seed);
-    let server = Server::start(&["log_min_messages = panic"]);
+    let server = Server::start(&[PRELOAD, "log_min_messages = panic"]);
     let mut client = server.connect();
     let sql = "SELECT p.oid::regproc::text, array(SELECT format_type(t, NULL)
                    FROM unnest(proargtypes) WITH ORDINALITY AS a (t, n) ORDER BY n)

@@ -8,7 +8,7 @@ use postgres::Client;
 
 use crate::clients::Ledger;
 use crate::moment::is_reached;
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 const CLIENTS: usize = 8;
 const IDS: usize = 200_000;
@@ -126,7 +126,7 @@ const SHARED_MEMORY: i64 = 541_120;
 #[test]
 fn shared_memory_is_as_large_as_the_pages_say() {
     let sizes = |max_connections: u32| {
-        let server = Server::start(&[&format!("max_connections = {max_connections}")]);
+        let server = Server::start(&[PRELOAD, &format!("max_connections = {max_connections}")]);
         let query = "SELECT size FROM pg_shmem_allocations WHERE name LIKE 'idgen%' ORDER BY name";
         server.connect().column::<i64>(query)
     };
@@ -191,11 +191,13 @@ fn timers_go_off_in_calls() {
     minter.join().unwrap();
 }
 
-/// Minting is PARALLEL SAFE: workers take part, and none repeats an id.
+/// Minting is PARALLEL SAFE: workers take part, and none repeats an id. Without a preload they do so once their session
+/// has used idgen by itself.
 #[test]
 fn parallel_workers_mint() {
     let server = Server::start(&[]);
     let mut client = server.connect();
+    client.run("SELECT snowflake_next_id(0)");
     client.run(
         "CREATE TABLE t AS SELECT generate_series(1, 300000) AS n; ANALYZE t;
              SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;

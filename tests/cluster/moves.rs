@@ -15,7 +15,7 @@ use crate::process::{
     client_program, example, output_of_run, release_bin, run, servers_folder, skipped, test_library,
     write_program,
 };
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 use crate::shards::{
     Diary, GONE, Load, MINT, TABLES, assert_rows, assert_unique_and_in_order, longest_outage, refusal,
     refused, refused_first,
@@ -174,7 +174,7 @@ fn state(source: &Server, target: &Server) -> ((String, String), (String, String
 /// target is greater than every one of the source, and in the end only the target mints.
 #[test]
 fn a_shard_moves_under_load() {
-    let source = Server::start(&[]);
+    let source = Server::start(&[PRELOAD]);
     // Two seconds behind: the ids of the target must be greater all the same.
     let target = Server::start(&["idgen.allowed_shards = '100-199'", "idgen.max_ahead = 20s"]);
     target.set_clock(-2.0);
@@ -330,7 +330,7 @@ fn beside_a_sleeper(mut session: Client, source: &Server, target: &Server) {
 /// A move that would fail is refused before anything is changed.
 #[test]
 fn a_move_is_checked_first() {
-    let source = Server::start(&[]);
+    let source = Server::start(&[PRELOAD]);
     let mut client = source.connect();
     client.run(TABLES);
     let check = |target: &Server, why: &str| {
@@ -339,7 +339,7 @@ fn a_move_is_checked_first() {
     let of_another_epoch =
         Server::start(&["idgen.allowed_shards = '1'", "idgen.epoch = '2024-01-01T00:00:00Z'"]);
     check(&of_another_epoch, "different values of idgen.epoch");
-    let target = Server::start(&[]);
+    let target = Server::start(&[PRELOAD]);
     check(&target, "may mint for shard 5");
     target.set("idgen.allowed_shards", "1-5");
     check(&target, "may mint for shard 5");

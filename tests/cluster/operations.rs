@@ -9,7 +9,7 @@ use crate::origins::limit_of_origins;
 use crate::process::{major_version, run};
 use crate::runbook::{Runbook, sections};
 use crate::server::link::{Direction, Flow, Link};
-use crate::server::{Build, Server, Sql};
+use crate::server::{Build, PRELOAD, Server, Sql};
 use crate::shards::{TABLES, refusal};
 
 const HOUR: f64 = 3600.0;
@@ -360,9 +360,8 @@ fn a_backup_and_a_dump() {
     mint(&old, &mut ledger);
     let restored = old.base_backup();
     restored.configure(&["synchronous_standby_names = 'two'"]);
-    let [new, forgotten] = [(); 2].map(|()| {
-        Server::start_empty(Build::Release, &["shared_preload_libraries = 'idgen'", "idgen.max_wait = 300ms"])
-    });
+    let [new, forgotten] =
+        [(); 2].map(|()| Server::start_empty(Build::Release, &[PRELOAD, "idgen.max_wait = 300ms"]));
     let servers = [
         ("the old server", &old),
         ("the new server", &new),
@@ -566,7 +565,7 @@ fn nothing_that_a_tenant_has_planted_is_run() {
 /// Another epoch is refused, on a standby as soon as it has it, and then restored or accepted.
 #[test]
 fn another_epoch() {
-    let primary = Server::start(&["idgen.max_wait = 300ms"]);
+    let primary = Server::start(&[PRELOAD, "idgen.max_wait = 300ms"]);
     let standby = primary.standby("two");
     let mut ledger = Ledger::default();
     let before = mint(&primary, &mut ledger);
@@ -627,7 +626,7 @@ impl Pair {
     }
 
     fn start_with(setting: &str) -> Pair {
-        let one = Server::start(&[setting, "idgen.max_wait = 500ms"]);
+        let one = Server::start(&[PRELOAD, setting, "idgen.max_wait = 500ms"]);
         let two = one.standby("two");
         one.make_synchronous("two");
         for server in [&one, &two] {
@@ -872,7 +871,7 @@ fn lines(said: &str) -> impl Iterator<Item = &str> {
 /// A shard moves, and missing requirements are reported before anything is changed.
 #[test]
 fn a_shard_moves_by_the_page() {
-    let (one, two) = (Server::start(&["idgen.allowed_shards = '0-9'"]), Server::start(&[]));
+    let (one, two) = (Server::start(&["idgen.allowed_shards = '0-9'"]), Server::start(&[PRELOAD]));
     one.run(TABLES);
     let servers = [("one", &one), ("two", &two)];
     let mut book = Runbook::of("Moving a shard", &servers);

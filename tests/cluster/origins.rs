@@ -5,7 +5,7 @@
 use postgres::Client;
 
 use crate::process::major_version;
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 /// The setting that bounds replication origins.
 pub fn limit_of_origins() -> &'static str {
@@ -94,7 +94,7 @@ fn a_standby_warns_before_the_mark_comes() {
 /// A restored backup needs room for all origins that it has saved, and the log says how much.
 #[test]
 fn a_restored_backup_without_room_does_not_start() {
-    let primary = Server::start(&[]);
+    let primary = Server::start(&[PRELOAD]);
     let mut client = primary.connect();
     mint(&mut client);
     add_origin(&mut client);
@@ -113,7 +113,7 @@ fn a_restored_backup_without_room_does_not_start() {
 /// A server that crashed finds the mark in the WAL, whatever the last checkpoint has saved.
 #[test]
 fn a_crashed_server_without_room_does_not_start() {
-    let server = Server::start(&[]);
+    let server = Server::start(&[PRELOAD]);
     mint(&mut server.connect());
     server.stop("immediate");
     allow_origins(&server, 0);
@@ -205,7 +205,7 @@ fn the_mark_is_removed_for_good() {
 
     let mut client = primary.reconnect();
     client.run("DROP EXTENSION idgen");
-    primary.configure(&["shared_preload_libraries = 'idgen'"]);
+    primary.configure(&[PRELOAD]);
     primary.stop("fast");
     allow_origins(&standby, 1);
     standby.restart();

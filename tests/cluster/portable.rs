@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls};
 
 use crate::clients::{Clients, Ledger, SHARDS, ids};
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 /// Runs one statement of a changing kind, each in a transaction that commits. If a transaction does not commit, its ids
 /// may be repeated after a crash under a clock that was set back.
@@ -176,7 +176,7 @@ fn a_synchronous_standby_is_promoted() {
 /// waited for, or continue with ids of the extension.
 #[test]
 fn the_extension_takes_over_under_load() {
-    let server = Server::start_portable(&["shared_preload_libraries = 'idgen'"]);
+    let server = Server::start_portable(&[PRELOAD]);
     create_rows(&server);
     let mut ledger = Ledger::default();
     let clients = [Clients::start_by(4, &server, commit), Clients::start(4, &server)];
@@ -235,7 +235,7 @@ fn the_extension_takes_over_under_load() {
 fn readers_of_views_are_waited_for() {
     const MINT: &str = "SELECT snowflake_next_id(1)";
     const READ: &str = "SELECT * FROM idgen_status";
-    let server = Server::start_portable(&["shared_preload_libraries = 'idgen'"]);
+    let server = Server::start_portable(&[PRELOAD]);
     let begin = |sql: &str| {
         let mut client = server.connect();
         client.run("BEGIN");

@@ -22,6 +22,11 @@ pub fn number_variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+/// Whether servers preload idgen. Otherwise, by `IDGEN_PRELOAD=no`, those do that need it.
+pub fn preloads() -> bool {
+    std::env::var("IDGEN_PRELOAD").as_deref() != Ok("no")
+}
+
 /// Where the tests keep their files.
 pub fn servers_folder() -> PathBuf {
     PathBuf::from(variable("IDGEN_HOUSE")).join("cluster")

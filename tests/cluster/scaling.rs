@@ -9,7 +9,7 @@ use crate::clients::{Clients, Ledger, ids};
 use crate::moment::is_reached;
 use crate::moves::move_shard;
 use crate::process::{command, example, library, major_version, run, skipped};
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 fn all_ids(server: &Server) -> HashSet<i64> {
     server.connect().column("SELECT id FROM users").into_iter().collect()
@@ -38,7 +38,7 @@ fn a_router_over_the_shards_of_two_servers() {
     if !available(&router, "postgres_fdw") {
         return skipped("the extension postgres_fdw is not installed");
     }
-    let (one, two) = (Server::start(&[]), Server::start(&[]));
+    let (one, two) = (Server::start(&[PRELOAD]), Server::start(&[PRELOAD]));
     shards_of(&one, "1", "2");
     shards_of(&two, "3", "4");
     route(&router, "one", &one, "1", "2");

@@ -1,7 +1,7 @@
 //! How the server reports invalid settings while it runs.
 
 use crate::moment::is_reached;
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 fn not_in_force(setting: &str) -> Option<String> {
     Some(format!("the configuration files contain a value for \"{setting}\" that is not in effect"))
@@ -19,7 +19,7 @@ fn reload(server: &Server) {
 /// standby too, until it is corrected or removed. Minting continues with the previous value.
 #[test]
 fn a_value_that_is_not_in_force_is_told() {
-    let server = Server::start(&[]);
+    let server = Server::start(&[PRELOAD]);
     let file = format!("{}/idgen.conf", server.host());
     server.configure(&[&format!("include_if_exists = '{file}'")]);
     let mints =

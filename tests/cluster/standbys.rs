@@ -7,7 +7,7 @@ use postgres::Client;
 
 use crate::clients::{Clients, Ledger, ROWS, ids};
 use crate::server::link::{Direction, Flow, Link};
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 const HOUR: f64 = 3600.0;
 
@@ -58,7 +58,7 @@ fn a_standby_of_another_epoch_mints_nothing() {
     let primary = Server::start(&[]);
     let standby = primary.standby("twin");
     Ledger::default().mint(&mut primary.connect());
-    standby.restart_with(&["idgen.epoch = '2024-01-01T00:00:00Z'"]);
+    standby.restart_with(&[PRELOAD, "idgen.epoch = '2024-01-01T00:00:00Z'"]);
     standby.wait_until(&format!("SELECT warning IS NOT DISTINCT FROM '{OTHER_EPOCH}' FROM idgen_status"));
     let accept = "SELECT snowflake_accept_epoch(epoch) FROM idgen_status";
     for refused in [accept, "SELECT snowflake_accept_clock()", "SELECT snowflake_check()"] {

@@ -4,7 +4,7 @@ use postgres::Client;
 
 use crate::clients::{Clients, Ledger, ids};
 use crate::process::{run, top};
-use crate::server::{Build, Server, Sql};
+use crate::server::{Build, PRELOAD, Server, Sql};
 
 /// The released versions, by their install scripts.
 fn released() -> Vec<String> {
@@ -20,7 +20,7 @@ fn released() -> Vec<String> {
 
 /// A server with the library of today and, in its database, the extension of a version.
 fn start_version(build: Build, version: &str) -> Server {
-    let server = Server::start_empty(build, &["shared_preload_libraries = 'idgen'"]);
+    let server = Server::start_empty(build, &[PRELOAD]);
     server.run(&format!("CREATE EXTENSION idgen VERSION '{version}'"));
     server
 }

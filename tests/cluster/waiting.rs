@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 use postgres::error::SqlState;
 
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 /// Takes five minutes of a shard's ids at once, of which the query reads one.
 const AHEAD: &str = "SELECT snowflake_next_ids(7, 300000000) LIMIT 1";
@@ -111,7 +111,7 @@ fn those_who_wait_for_a_full_shard_wake_once() {
 /// at once, with the number that is available, and the shard does not change. A batch of what is available succeeds.
 #[test]
 fn a_batch_that_cannot_be_had_is_refused_and_burns_nothing() {
-    let server = Server::start(&[]);
+    let server = Server::start(&[PRELOAD]);
     let mut client = server.connect();
     let error = client.error("SELECT count(*) FROM snowflake_next_ids(7, 6000000)");
     assert_eq!(error.code().code(), "22023", "{error:?}");

@@ -14,8 +14,9 @@ use crate::campaign::journal::{Reader, Writer};
 use crate::campaign::mutations::Pair;
 use crate::campaign::sessions::{Journals, ROWS, Sessions, Work};
 use crate::moment::{Moment, now};
+use crate::process::preloads;
 use crate::server::link::Link;
-use crate::server::{Build, Server};
+use crate::server::{Build, Server, if_preloaded};
 
 /// The standbys for which commits of the primary wait: `synchronous_standby_names`.
 pub struct Names {
@@ -41,6 +42,14 @@ pub struct Standby {
     /// Its link to the server that it follows.
     pub link: Arc<Link>,
 }
+
+/// The settings of the server that all servers of fleets have.
+pub fn settings() -> &'static [&'static str] {
+    if_preloaded(&["idgen.epoch = '2024-01-01T00:00:00Z'", "idgen.reserve_ahead = 200ms"])
+}
+
+/// 2025-01-01, the default of the epoch.
+const DEFAULT_EPOCH: Event = Event::Epoch { unix_ms: 1_735_689_600_000 };
 
 /// A fleet. Everything that a fault learns from it, except for the results of its servers, follows from the seed.
 pub struct Fleet {
@@ -91,10 +100,9 @@ impl Fleet {
         let mut rng = Rng::with_seed(seed);
         let max_wait = format!("idgen.max_wait = {}", [3000, 6000][rng.usize(0..2)]);
         let mutation = format!("idgen.mutation = '{}'", wrong.map_or("", |pair| pair.mutation));
-        let mut settings = vec![
-            "idgen.epoch = '2024-01-01T00:00:00Z'",
-            "idgen.reserve_ahead = 200ms",
-            &max_wait,
+        let mut settings = settings().to_vec();
+        settings.extend([
+            max_wait.as_str(),
             "max_prepared_transactions = 20",
             // For subscribers.
             "wal_level = logical",
@@ -104,7 +112,7 @@ impl Fleet {
             // A network that is cut may hold up a shutdown for so long.
             "wal_sender_timeout = 5s",
             "wal_receiver_timeout = 5s",
-        ];
+        ]);
         // Half of the fleets run what users get. The others have the points at which a renewing backend dies.
         let mut build = if rng.bool() { Build::Release } else { Build::Faults };
         if wrong.is_some() {
@@ -135,6 +143,9 @@ impl Fleet {
             primary,
             rng,
         };
+        if !preloads() {
+            fleet.events.write(&DEFAULT_EPOCH);
+        }
         let standbys = [0, 1, 1, 2][fleet.rng.usize(0..4)];
         let standbys = wrong.map_or(standbys, |pair| pair.standbys);
         (0..standbys).for_each(|_| fleet.attach());

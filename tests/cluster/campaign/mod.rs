@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::process::{number_variable, servers_folder};
+use crate::process::{number_variable, preloads, servers_folder};
 use fleet::Fleet;
 use tally::{Page, Tally};
 
@@ -87,7 +87,7 @@ fn random_faults() {
     tally.close(campaign.first, *campaign.next.lock().expect("next"), start.elapsed());
     println!("{tally}");
     if let Some(page) = page {
-        page.add(&tally);
+        page.add(tally);
     }
     if let Some(failed) = failed {
         resume_unwind(failed);
@@ -137,9 +137,10 @@ impl Campaign {
             let interrupted = self.stop.swap(true, Ordering::Relaxed);
             println!(
                 "\nfleet {seed} {} in round {round}; the journal is {}, and the servers are beside it.\n\
-                 To replay: make faults SEED={seed} ROUNDS={round} FLEETS=1\n",
+                 To replay: {}make faults SEED={seed} ROUNDS={round} FLEETS=1\n",
                 if interrupted { "was cut short" } else { "FAILED" },
-                folder.display()
+                folder.display(),
+                if preloads() { "" } else { "IDGEN_PRELOAD=no " }
             );
             if !interrupted {
                 self.tally.lock().expect("tally").fail();

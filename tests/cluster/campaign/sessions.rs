@@ -15,6 +15,7 @@ use promises::{Answer, Kind, Record, Run};
 use crate::campaign::journal::Writer;
 use crate::clients::brief;
 use crate::moment::{Moment, is_reached, now};
+use crate::process::preloads;
 use crate::server::Server;
 
 /// The table that clients insert into.
@@ -36,7 +37,8 @@ pub enum Work {
     MintForLong,
     /// The client mints in long statements that do nothing else.
     MintBusily,
-    /// The client mints for [`SHARDS_APART`], and asks for ids of another shard, which the server refuses.
+    /// The client mints for [`SHARDS_APART`], and asks for ids of another shard, which the server refuses if it has a
+    /// list.
     MintApart,
     /// The client's backend stops whenever it reaches this point of a renewal.
     StopAt(&'static str),
@@ -251,7 +253,11 @@ impl Session {
             }
             Work::MintApart => {
                 let (first, count) = SHARDS_APART;
-                let shard = if self.rng.bool() { first + self.rng.u16(..count) } else { SHARD_OF_ROWS };
+                let shard = if self.rng.bool() || !preloads() {
+                    first + self.rng.u16(..count)
+                } else {
+                    SHARD_OF_ROWS
+                };
                 let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, 8000) AS id");
                 self.ids(client, &sql, (shard, 1), Kind::Plain);
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use promises::Counts;
 use serde::{Deserialize, Serialize};
 
-use crate::process::{output_of_run, said_by_pg_config, top};
+use crate::process::{output_of_run, preloads, said_by_pg_config, top};
 
 /// The counts of a run of the campaign. Each line of the data file next to the page is such a tally.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,7 +77,9 @@ impl Tally {
             .nth(1)
             .unwrap_or_default()
             .into();
-        self.commit = output_of("git", &["rev-parse", "--short=10", "HEAD"]);
+        if !preloads() {
+            self.idgen += " without a preload";
+        }
         (self.first_seed, self.last_seed) = (first_seed, first_seed + fleets.saturating_sub(1));
         self.minutes = took.as_secs().div_ceil(60);
     }
@@ -145,6 +147,7 @@ impl Display for Tally {
 pub struct Page {
     page: PathBuf,
     data: PathBuf,
+    commit: String,
 }
 
 /// The campaign writes the part of the page between these marks.
@@ -157,13 +160,15 @@ impl Page {
         let changed = output_of("git", &["status", "--porcelain", "--", ".", ":!docs/campaign.*"]);
         assert!(changed.is_empty(), "a run counts for a commit, and there are changes:\n{changed}");
         let page = top().join(name);
-        Page { data: page.with_extension("jsonl"), page }
+        let commit = output_of("git", &["rev-parse", "--short=10", "HEAD"]);
+        Page { data: page.with_extension("jsonl"), page, commit }
     }
 
     /// Adds a run.
-    pub fn add(&self, tally: &Tally) {
+    pub fn add(&self, tally: Tally) {
+        let tally = Tally { commit: self.commit.clone(), ..tally };
         let mut data = fs::read_to_string(&self.data).unwrap_or_default();
-        writeln!(data, "{}", serde_json::to_string(tally).expect("JSON")).expect("a line");
+        writeln!(data, "{}", serde_json::to_string(&tally).expect("JSON")).expect("a line");
         fs::write(&self.data, &data).expect("the data of the page");
         let page = fs::read_to_string(&self.page).expect("the page");
         let runs: Vec<Tally> = data.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();

@@ -6,7 +6,7 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use crate::process::{client_program, command, run};
-use crate::server::{Build, Server, initdb, succeeds};
+use crate::server::{Build, PRELOAD, Server, initdb, succeeds};
 
 impl Server {
     /// A copy of the running server, not started yet.
@@ -45,7 +45,7 @@ impl Server {
     /// A server of today's PostgreSQL that pg_upgrade has given the data of this older one, which is stopped;
     /// not started yet.
     pub fn upgraded(&self) -> Server {
-        self.upgraded_to(Build::Release, &["shared_preload_libraries = 'idgen'"])
+        self.upgraded_to(Build::Release, &[PRELOAD])
     }
 
     /// Such a server of this build, with these lines in its configuration.

@@ -22,8 +22,28 @@ pub use sessions::{Sql, Values};
 
 use crate::moment::is_reached;
 use crate::process::{
-    clock_library, command, give_to_servers, kill, run, said_by_pg_config, servers_folder, variable,
+    clock_library, command, give_to_servers, kill, preloads, run, said_by_pg_config, servers_folder, variable,
 };
+
+/// The line for servers that preload idgen in every run of the tests, because of a test's subject or of settings that it
+/// makes later.
+pub const PRELOAD: &str = "shared_preload_libraries = 'idgen'";
+
+/// The settings without which idgen mints if it is not preloaded.
+const OF_THE_SERVER: [&str; 5] =
+    ["idgen.epoch", "idgen.allowed_shards", "idgen.max_ahead", "idgen.reserve_ahead", "idgen.max_clock_jump"];
+
+/// The line about libraries with which a server of these settings mints.
+fn libraries(settings: &[&str]) -> &'static str {
+    let sets = |line: &&str| OF_THE_SERVER.iter().any(|name| line.starts_with(name));
+    if preloads() || settings.iter().any(sets) { PRELOAD } else { "" }
+}
+
+/// These settings where servers preload idgen, and none otherwise: for tests of which they change no more than how long
+/// they take.
+pub fn if_preloaded<'a>(settings: &'a [&'a str]) -> &'a [&'a str] {
+    if preloads() { settings } else { &[] }
+}
 
 /// Which build of the extension a server runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,8 +82,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with idgen preloaded and these lines in its configuration, and creates the
-    /// extension.
+    /// Starts a server that mints, with these lines in its configuration, and creates the extension. It preloads idgen
+    /// unless the tests run without that and no line asks for it.
     pub fn start(settings: &[&str]) -> Server {
         Server::start_build(Build::Release, settings)
     }
@@ -74,14 +94,14 @@ impl Server {
     }
 
     fn start_with_idgen(self, settings: &[&str]) -> Server {
-        let server = self.start_new(&[&["shared_preload_libraries = 'idgen'"], settings].concat());
+        let server = self.start_new(&[&[libraries(settings)], settings].concat());
         server.run("CREATE EXTENSION idgen");
         server
     }
 
     /// Starts a server that preloads idgen and has no extension yet.
     pub fn start_preloaded() -> Server {
-        Server::start_plain(&["shared_preload_libraries = 'idgen'"])
+        Server::start_plain(&[PRELOAD])
     }
 
     /// Starts a server with the portable edition of idgen, which reads its settings now.

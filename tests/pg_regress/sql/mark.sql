@@ -109,18 +109,6 @@ FROM pg_replication_origin_status ORDER BY ours DESC;
 SELECT pg_replication_origin_drop('regress_idgen_origin') \gset
 SELECT div(remote_lsn - '80000000/0', 4194304) = mark AS mark FROM pg_replication_origin_status, idgen_status;
 
--- A longer window is written from the next renewal on, which comes when the last one is used up.
-ALTER SYSTEM SET idgen.reserve_ahead = '3s';
-SELECT pg_reload_conf() \gset
-\c -
-SELECT pg_sleep(2.5) \gset
-SELECT renewals AS renewals_before FROM idgen_status \gset
-SELECT snowflake_next_id(5) AS id \gset
-SELECT reserve_ahead, mark - (:id >> 23) BETWEEN 1500 AND 3000 AS by_three_seconds,
-       renewals - :renewals_before AS renewals
-FROM idgen_status;
-ALTER SYSTEM RESET idgen.reserve_ahead;
-
 -- The extension goes, the mark stays: it is the cluster's. Created anew it goes on from there.
 SELECT mark AS mark_before FROM idgen_status \gset
 DROP EXTENSION idgen;

@@ -178,6 +178,13 @@ ALTER SYSTEM SET idgen.max_clock_jump = '24d';
 SELECT pg_reload_conf() \gset
 \c -
 SELECT reserve_ahead, max_clock_jump FROM idgen_status;
+-- A longer window is written from the next renewal on, which comes when the last one is used up.
+SELECT pg_sleep(2.5) \gset
+SELECT renewals AS renewals_before FROM idgen_status \gset
+SELECT snowflake_next_id(406) AS id \gset
+SELECT reserve_ahead, mark - (:id >> 23) BETWEEN 1500 AND 3000 AS by_three_seconds,
+       renewals - :renewals_before AS renewals
+FROM idgen_status;
 ALTER SYSTEM SET idgen.max_clock_jump = -1;
 SELECT pg_reload_conf() \gset
 \c -

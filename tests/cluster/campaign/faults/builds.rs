@@ -6,13 +6,14 @@ use postgres::{Client, NoTls, Row};
 use super::{CUT, Fault, Refusals, Struck, alone, always, fault, stop};
 use crate::campaign::fleet::Fleet;
 use crate::moment::now;
+use crate::process::preloads;
 use crate::server::{Build, Sql};
 
 pub const FAULTS: &[Fault] = &[
     fault("another build of the library", 1, always, replace, &[CUT]),
     // The standbys must receive it before one of them is promoted, or the epoch would have to be accepted once
     // more.
-    fault("epoch moved and moved back", 1, alone, move_epoch, &[CUT, OTHER_EPOCH, FOR_THE_CLOCK]),
+    fault("epoch moved and moved back", 1, has_epoch, move_epoch, &[CUT, OTHER_EPOCH, FOR_THE_CLOCK]),
     fault("extension dropped and created", 1, alone, recreate, &[]),
 ];
 
@@ -22,6 +23,10 @@ const FOR_THE_CLOCK: Refusals = &["40001 the system clock is behind", "40001 sha
 
 /// 2024-01-01, the epoch of fleets.
 const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;
+
+fn has_epoch(fleet: &Fleet) -> bool {
+    preloads() && alone(fleet)
+}
 
 /// Stops a server, and starts it with the other build: the release or the build for tests.
 fn replace(fleet: &mut Fleet) -> Struck {

@@ -7,6 +7,7 @@ use super::crash::{downtime_step, start_at};
 use super::disks::{draw, name, server};
 use super::{CUT, Fault, NOT_DURABLE, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
+use crate::moment::is_reached;
 use crate::server::{Server, Trouble};
 
 pub const FAULTS: &[Fault] =
@@ -41,9 +42,10 @@ fn dies_recovering(server: &Server, spared: i32) -> bool {
         if server.try_connect().is_some() {
             break false;
         }
-        // The server may not start at once after a kill.
         thread::sleep(Duration::from_millis(20));
-        if server.running().is_none() {
+        // The server may not start at once after a kill. One that is only slow to start must not meet a second one, which
+        // would live on when the first is killed.
+        if !is_reached(5, || server.running().is_some()) {
             server.begin_up();
         }
     };

@@ -4,30 +4,43 @@ use promises::Event;
 
 use super::{Fault, NOT_ALLOWED, Refusals, Struck, always, fault};
 use crate::campaign::fleet::Fleet;
+use crate::process::preloads;
 
 pub const FAULTS: &[Fault] = &[
     fault("settings changed", 3, always, change, &[IMPATIENT]),
-    fault("shards taken away and given back", 2, always, take_shards, &[NOT_ALLOWED]),
+    fault("shards taken away and given back", 2, has_list, take_shards, &[NOT_ALLOWED]),
 ];
+
+fn has_list(_: &Fleet) -> bool {
+    preloads()
+}
 
 /// The refusals of calls that may wait for less time than usual, and of batches that have less room.
 const IMPATIENT: Refusals = &["40001 ", "55000 the system clock leapt", "22023 count"];
 
-/// The settings with values that differ from the fleet's, in the form in which SHOW shows them.
+/// The settings with values that differ from the fleet's, in the form in which SHOW shows them: first those of sessions.
 const VALUES: &[(&str, &[&str])] = &[
-    ("idgen.max_ahead", &["0", "1ms", "50ms", "500ms", "2s"]),
     ("idgen.max_wait", &["0", "20ms", "10s"]),
     ("idgen.max_lease", &["1", "2", "1000"]),
+    ("idgen.max_ahead", &["0", "1ms", "50ms", "500ms", "2s"]),
     ("idgen.reserve_ahead", &["10ms", "50ms", "3s"]),
     ("idgen.max_clock_jump", &["0", "1s", "2h"]),
 ];
+const OF_SESSIONS: usize = 2;
 
 /// Changes one setting on all servers until the round ends, so that it is in effect after a failover too.
 fn change(fleet: &mut Fleet) -> Struck {
-    let (name, values) = VALUES[fleet.rng.usize(0..VALUES.len())];
+    let can = if preloads() { VALUES.len() } else { OF_SESSIONS };
+    let (name, values) = VALUES[fleet.rng.usize(0..can)];
     let value = values[fleet.rng.usize(0..values.len())];
-    let before: String =
-        fleet.primary.eventually(|client| client.query_one(&format!("SHOW {name}"), &[])).get(0);
+    let before: String = fleet
+        .primary
+        .eventually(|client| {
+            // A session knows no defaults before it has the library.
+            client.batch_execute("LOAD 'idgen'")?;
+            client.query_one(&format!("SHOW {name}"), &[])
+        })
+        .get(0);
     if (name, value) == ("idgen.max_ahead", "2s") {
         fleet.events.write(&Event::MaxAhead { ms: 2000 });
     }

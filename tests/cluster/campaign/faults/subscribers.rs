@@ -2,9 +2,10 @@
 
 use super::crash::{downtime_step, start_at};
 use super::{CUT, Fault, NOT_ALLOWED, Struck, alone, fault};
-use crate::campaign::fleet::Fleet;
+use crate::campaign::fleet::{Fleet, settings};
 use crate::campaign::sessions::{SHARDS_APART, Work};
 use crate::moment::now;
+use crate::process::preloads;
 use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[
@@ -13,12 +14,7 @@ pub const FAULTS: &[Fault] = &[
 ];
 
 /// The server has room for the origins of the mark, of a subscription and of the copy of a table, and for no others.
-const SETTINGS: &[&str] = &[
-    "idgen.epoch = '2024-01-01T00:00:00Z'",
-    "idgen.reserve_ahead = 200ms",
-    "max_replication_slots = 3",
-    "jit = off",
-];
+const SETTINGS: &[&str] = &["max_replication_slots = 3", "jit = off"];
 
 /// A server receives the rows of the primary, and gives each an id of a shard of its own: in the worker that copies
 /// the table, and in the one that applies later changes. It may crash, and may subscribe again.
@@ -65,13 +61,15 @@ fn subscribe(fleet: &mut Fleet) -> Struck {
     Struck::Done(format!("it {end}, clock {step:+} s{anew}"))
 }
 
-/// A server of the same program that may mint for no shard of the primary's clients.
+/// A server of the same program that may mint for no shard of the primary's clients, if it preloads idgen.
 fn start(primary: &Server) -> Server {
     let mutation: Option<String> = primary.answer("SELECT current_setting('idgen.mutation', true)");
     let (first, count) = SHARDS_APART;
-    let mut lines = vec![format!("idgen.allowed_shards = '{first}-{}'", first + count - 1)];
+    let list = format!("idgen.allowed_shards = '{first}-{}'", first + count - 1);
+    let mut lines: Vec<_> = preloads().then_some(list).into_iter().collect();
     lines.extend(mutation.map(|mutation| format!("idgen.mutation = '{mutation}'")));
-    let lines: Vec<_> = SETTINGS.iter().copied().chain(lines.iter().map(String::as_str)).collect();
+    let lines: Vec<_> =
+        settings().iter().chain(SETTINGS).copied().chain(lines.iter().map(String::as_str)).collect();
     let subscriber = Server::start_build(primary.build(), &lines);
     // A column that the publisher lacks gets its default.
     let table = format!(
