@@ -40,13 +40,13 @@ CREATE FUNCTION @extschema@.snowflake_safe_horizon() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_safe_horizon_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.snowflake_safe_horizon() IS
-'Every id of snowflake_next_id and snowflake_next_ids below the result, of any shard, belongs to a finished transaction, and no more ids will be minted below it: the safe upper bound when tailing a table of this cluster. Call it in a statement of its own, before the one that reads the table, because a statement sees only what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted an id holds the horizon back. The horizon never goes back, not even across restarts and failovers to a synchronous standby. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 42501 without the privilege to list prepared transactions, 40001 while there are prepared transactions, or while the mark that the horizon rests on may be missing on synchronous standbys that are gone, 55000 if the clock is before the epoch or if the library is not preloaded.';
+'Every id of snowflake_next_id and snowflake_next_ids below the result, of any shard, belongs to a finished transaction, and no more ids will be minted below it: the safe upper bound when tailing a table of this cluster. Call it in a statement of its own, before the one that reads the table, because a statement sees only what was committed when it began. Ids must be minted by the transaction that inserts them, as a column default does. An open transaction that has minted an id holds the horizon back. The horizon never goes back, not even across restarts and failovers to a synchronous standby. Errors: 25001 in REPEATABLE READ or SERIALIZABLE, 25006 on a standby, 42501 without the privilege to list prepared transactions, 40001 while there are prepared transactions, or while the mark that the horizon rests on may be missing on synchronous standbys that are gone, 55000 if the clock is before the epoch or if the library has to be preloaded.';
 
 COMMENT ON FUNCTION @extschema@.snowflake_next_ids(integer, integer) IS
 'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with a single visit to shared memory. The whole batch is allocated when the function is called; ids that the caller does not use are skipped. Errors: 22004 null argument, 22023 shard out of range, count negative or more ids than the shard can provide within idgen.max_ahead and idgen.max_wait, and those of snowflake_next_id(shard).';
 
 COMMENT ON FUNCTION @extschema@.snowflake_next_id(integer) IS
-'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this session has got before and, to the millisecond, greater than those of all other sessions. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 40001 clock behind, shard out of ids for now or mark not durable in time, 55000 shard not allowed on this server or library not preloaded, 2200H range of ids used up.';
+'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this session has got before and, to the millisecond, greater than those of all other sessions. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 40001 clock behind, shard out of ids for now or mark not durable in time, 55000 shard not allowed on this server or library that has to be preloaded, 2200H range of ids used up.';
 
 COMMENT ON FUNCTION @extschema@.snowflake_next_id() IS
 'Mints an id for the shard in the setting idgen.shard. Errors: 55000 if no shard is set, and those of snowflake_next_id(shard).';
@@ -449,7 +449,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, bo
 -- Watching --------------------------------------------------------------------------------------
 
 COMMENT ON FUNCTION @extschema@.idgen_status() IS
-'Returns the row of the view idgen_status, without the settings. Error: 55000 if the library is not preloaded.';
+'Returns the row of the view idgen_status, without the settings. Error: 55000 if the library has to be preloaded.';
 
 COMMENT ON VIEW @extschema@.idgen_status IS 'The clock of the ids, its safeguards, and the settings in effect: one row.';
 COMMENT ON COLUMN @extschema@.idgen_status.epoch IS 'Setting idgen.epoch: the time of tick 0; null if its configured value is invalid.';
@@ -479,7 +479,7 @@ CREATE FUNCTION @extschema@.idgen_shard_stats(
     AS 'MODULE_PATHNAME', 'idgen_shard_stats_0_2_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
 COMMENT ON FUNCTION @extschema@.idgen_shard_stats() IS
-'Returns the rows of the view idgen_shard_stats. Error: 55000 if the library is not preloaded.';
+'Returns the rows of the view idgen_shard_stats. Error: 55000 if the library has to be preloaded.';
 
 CREATE VIEW @extschema@.idgen_shard_stats AS SELECT * FROM @extschema@.idgen_shard_stats();
 COMMENT ON VIEW @extschema@.idgen_shard_stats IS 'One row for each shard used since the server started, in each layout in which it was used, with counters that snowflake_stats_reset() resets. For members of pg_monitor.';
@@ -503,7 +503,7 @@ CREATE FUNCTION @extschema@.idgen_refusals(
     AS 'MODULE_PATHNAME', 'idgen_refusals_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE ROWS 18;
 COMMENT ON FUNCTION @extschema@.idgen_refusals() IS
-'Returns the rows of the view idgen_refusals. Error: 55000 if the library is not preloaded.';
+'Returns the rows of the view idgen_refusals. Error: 55000 if the library has to be preloaded.';
 
 CREATE VIEW @extschema@.idgen_refusals AS SELECT * FROM @extschema@.idgen_refusals();
 COMMENT ON VIEW @extschema@.idgen_refusals IS 'Calls that idgen has refused, one row for each reason: calls of the functions that mint, of snowflake_advance and of snowflake_safe_horizon. For members of pg_monitor.';
@@ -520,7 +520,7 @@ CREATE FUNCTION @extschema@.snowflake_stats_reset() RETURNS void
     AS 'MODULE_PATHNAME', 'snowflake_stats_reset_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
-'Resets the counters ids, leases, waits and waited_ms of idgen_shard_stats, for all shards, and those of idgen_refusals. Not executable by PUBLIC. Error: 55000 if the library is not preloaded.';
+'Resets the counters ids, leases, waits and waited_ms of idgen_shard_stats, for all shards, and those of idgen_refusals. Not executable by PUBLIC. Error: 55000 if the library has to be preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.snowflake_check() RETURNS timestamptz
@@ -663,21 +663,21 @@ CREATE FUNCTION @extschema@.snowflake_remove_mark() RETURNS boolean
     AS 'MODULE_PATHNAME', 'snowflake_remove_mark_wrapper'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_remove_mark() IS
-'Permanently removes the high-water mark from the cluster, including its standbys, and returns whether there was one: the last step before DROP EXTENSION idgen. Takes effect at once, even if the transaction is rolled back, and a checkpoint follows. If idgen is ever installed again, only the clock keeps ids from being repeated. For superusers only. Errors: 42501 not a superuser, 55000 library preloaded, 25006 during recovery or in a read-only transaction, 53400 no room for the mark, which PostgreSQL has therefore left on disk.';
+'Permanently removes the high-water mark from the cluster, including its standbys, and returns whether there was one: the last step before DROP EXTENSION idgen. Takes effect at once, even if the transaction is rolled back, and a checkpoint follows. Nothing is minted from then on until the server is restarted. If idgen is ever installed again, only the clock keeps ids from being repeated. For superusers only. Errors: 42501 not a superuser, 55000 mark written since the server started, 25006 during recovery or in a read-only transaction, 53400 no room for the mark, which PostgreSQL has therefore left on disk.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_remove_mark() FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.snowflake_accept_epoch(epoch timestamptz) RETURNS boolean
     AS 'MODULE_PATHNAME', 'snowflake_accept_epoch_wrapper'
     LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) IS
-'Makes the ids of this cluster count from another epoch from now on: the given one, to which idgen.epoch must have been set before. Until it is accepted, no ids are minted. Returns whether there was anything to accept. Ids minted earlier then decode to wrong times, but none of them is repeated. For superusers only. Errors: 42501 not a superuser, 55000 library not preloaded or configured idgen.epoch not accepted, 22023 epoch differs from idgen.epoch, 25006 during recovery, 2200H the mark is the last possible one.';
+'Makes the ids of this cluster count from another epoch from now on: the given one, to which idgen.epoch must have been set before. Until it is accepted, no ids are minted. Returns whether there was anything to accept. Ids minted earlier then decode to wrong times, but none of them is repeated. For superusers only. Errors: 42501 not a superuser, 55000 library that has to be preloaded or configured idgen.epoch not accepted, 22023 epoch differs from idgen.epoch, 25006 during recovery, 2200H the mark is the last possible one.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.snowflake_accept_clock() RETURNS interval
     AS 'MODULE_PATHNAME', 'snowflake_accept_clock_wrapper'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_accept_clock() IS
-'Accepts the system clock of this server as it is now, after a leap forward for which idgen mints nothing. Returns how far it had leapt, or zero if it had not. The next leap is measured from here. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 42501 not a superuser, 25006 during recovery, 55000 library not preloaded, configured idgen.epoch not accepted, or clock before it, 2200H clock past the range of ids.';
+'Accepts the system clock of this server as it is now, after a leap forward for which idgen mints nothing. Returns how far it had leapt, or zero if it had not. The next leap is measured from here. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded, configured idgen.epoch not accepted, or clock before it, 2200H clock past the range of ids.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_clock() FROM PUBLIC;
 
 COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'The worst problem that may take the server down or keep ids from being minted, in this order: too few replication origins for the mark, a configured value that was not accepted, no list of shards on a server that preloads Citus, a clock before the epoch, a mark that counts from another epoch or is too far ahead of the clock (on a standby, one that would keep it from minting after a promotion), a forward jump of the clock, standbys that do not acknowledge the mark, a clock behind the ids, a value in the configuration files that is not in effect, the end of the range within 5 years, or idgen.max_clock_jump left at -1. Null if there is none.';

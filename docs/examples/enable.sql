@@ -4,7 +4,8 @@
 --
 -- Then restart the server. This creates the extension in a schema of its own, appends that to the search_path of the
 -- database, and adds idgen to the libraries that the server preloads. What is there already stays, so it may be run
--- again, and after the restart it shows the state of the server. On a standby it only adds the library.
+-- again, and after the restart it shows the state of the server. On a standby it only adds the library. From PostgreSQL
+-- 17.8 and 18.2 on, ids are minted before the restart too, with the default settings.
 
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
@@ -103,9 +104,14 @@ SELECT NOT pg_is_in_recovery() AS is_primary,
 \endif
 SELECT NOT 'idgen' = ANY (format('{%s}', current_setting('shared_preload_libraries'))::text[]) AS needs_restart,
        EXISTS (SELECT FROM pg_extension JOIN pg_roles AS r ON r.oid = extowner
-               WHERE extname = 'idgen' AND rolsuper) AS has_extension \gset
+               WHERE extname = 'idgen' AND rolsuper) AS has_extension,
+       :'is_primary' AND (:SERVER_VERSION_NUM BETWEEN 170008 AND 179999 OR :SERVER_VERSION_NUM >= 180002)
+           AS mints_before \gset
 \if :needs_restart
     \echo Now restart the server.
+    \if :mints_before
+        \echo Until then, ids are minted as long as idgen has its default settings. Production needs the restart.
+    \endif
 \elif :has_extension
     SELECT nspname AS schema FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace WHERE extname = 'idgen' \gset
     \pset tuples_only off

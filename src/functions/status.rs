@@ -77,7 +77,8 @@ fn idgen_status() -> Result<
     let refused = || check_minting(stored).err();
     let unrenewed = || unrenewed(host, &state, clocks?, &settings?);
     let no_slot = origin_slots::check(origin_slots::origins()).err().map(Warning::from);
-    let warning = no_slot.or_else(refused).or_else(unrenewed).or_else(|| {
+    let removed = || host.segment.mark_removed().then(|| Error::MarkRemoved.into());
+    let warning = no_slot.or_else(removed).or_else(refused).or_else(unrenewed).or_else(|| {
         let behind = |(now, settings): (Tick, Settings)| {
             state.floor().max(furthest) > now + settings.max_ahead_ms + QUEUE_MS
         };

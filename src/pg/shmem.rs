@@ -402,6 +402,11 @@ impl Segment {
         }
     }
 
+    /// Whether somebody has begun to remove the stored mark since the server started.
+    pub fn mark_removed(&self) -> bool {
+        self.stored_mark.load(Ordering::Relaxed) == REMOVED
+    }
+
     /// Sets the use of the stored mark unless it has been set before, and returns what it is now.
     fn first_use_of_mark(&self, to: u32) -> u32 {
         match self.stored_mark.compare_exchange(0, to, Ordering::SeqCst, Ordering::SeqCst) {

@@ -34,7 +34,7 @@ fn route(router: &Server, name: &str, server: &Server, first: &str, last: &str) 
 /// row is on the server of its shard, and a query by id goes to one server.
 #[test]
 fn a_router_over_the_shards_of_two_servers() {
-    let router = Server::start_plain(&[]);
+    let router = Server::start_plain(&["idgen.epoch = '2025-01-01T00:00:00Z'"]);
     if !available(&router, "postgres_fdw") {
         return skipped("the extension postgres_fdw is not installed");
     }

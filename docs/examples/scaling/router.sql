@@ -4,7 +4,7 @@
 -- A password goes into the user mapping: ALTER USER MAPPING ... OPTIONS (ADD password '...').
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
--- The router does not preload idgen, so it can read the shard of an id but mints none.
+-- The router does not preload idgen, and has idgen.epoch in its postgresql.conf: it can read an id, but mints none.
 CREATE EXTENSION IF NOT EXISTS idgen;
 CREATE EXTENSION IF NOT EXISTS postgres_fdw;
 CREATE TABLE IF NOT EXISTS users (id bigint NOT NULL, name text NOT NULL) PARTITION BY LIST (shard_of(id));
