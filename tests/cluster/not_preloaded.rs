@@ -50,7 +50,7 @@ fn assert_refused(client: &mut Client, setting: &str) {
     assert!(error.message().ends_with(&format!("because \"{setting}\" is set")), "{error:?}");
 }
 
-/// Promise 1: CREATE EXTENSION is all that it takes, and no id comes again over crashes of a backend, of the server, and
+/// Promise 9: CREATE EXTENSION is all that it takes, and no id comes again over crashes of a backend, of the server, and
 /// from one mode to the other.
 #[test]
 fn nothing_else_is_needed() {
@@ -76,7 +76,7 @@ fn nothing_else_is_needed() {
     assert!(server.reconnect().value::<i64>(MINT) > last);
 }
 
-/// Promise 1: of many sessions that need the memory at once, one allocates it.
+/// Promise 9: of many sessions that need the memory at once, one allocates it.
 #[test]
 fn many_first_calls_meet() {
     let Some(server) = server(&[]) else { return };
@@ -100,7 +100,7 @@ fn many_first_calls_meet() {
     }
 }
 
-/// Promises 1 and 4: no session mints if a setting of the server has a value from anywhere, even if the session itself
+/// Promise 9: no session mints if a setting of the server has a value from anywhere, even if the session itself
 /// sees the default, as after a client has given a value that hides that of the files. What a session may set has its
 /// effect.
 #[test]
@@ -141,7 +141,7 @@ fn settings_of_the_server_need_the_preload() {
     server.connect_as("tenant").run(MINT);
 }
 
-/// Promises 1 and 4: a reload that sets one stops sessions that have minted already, and one that removes it lets them go
+/// Promise 9: a reload that sets one stops sessions that have minted already, and one that removes it lets them go
 /// on. Sessions that found it, however invalid, must connect again.
 #[test]
 fn a_reload_that_sets_one_stops_every_session() {
@@ -177,7 +177,7 @@ fn a_reload_that_sets_one_stops_every_session() {
     }
 }
 
-/// Promises 1, 4 and 8: a parallel worker mints only for a session that may, and that will withdraw at the end of its
+/// Promise 9: a parallel worker mints only for a session that may, and that will withdraw at the end of its
 /// transaction what the worker publishes for it.
 #[test]
 fn a_worker_mints_only_for_a_session_that_may() {
@@ -220,7 +220,7 @@ fn a_worker_mints_only_for_a_session_that_may() {
     assert!(is_reached(10, || reader.value::<i64>(horizon) > id), "the horizon stays below {id}");
 }
 
-/// Promise 1: a library with another layout of the memory is refused until the server is restarted, whoever was first.
+/// Promise 9: a library with another layout of the memory is refused until the server is restarted, whoever was first.
 #[test]
 fn two_layouts_do_not_meet() {
     let Some(server) = server_of(Build::Faults, &[]) else { return };
@@ -239,7 +239,7 @@ fn two_layouts_do_not_meet() {
     }
 }
 
-/// Promise 1: new files with the same layout stop nobody, and sessions of both share the memory.
+/// Promise 9: new files with the same layout stop nobody, and sessions of both share the memory.
 #[test]
 fn new_files_take_part() {
     let Some(server) = server(&[]) else { return };
@@ -264,7 +264,7 @@ fn new_files_take_part() {
     assert!(server.value::<i64>(MINT) > last);
 }
 
-/// Promise 5: if the memory cannot be allocated, the call fails, and the next one tries again. A backend may write files
+/// Promise 9: if the memory cannot be allocated, the call fails, and the next one tries again. A backend may write files
 /// of up to 4 KiB only, as with a full /dev/shm.
 #[test]
 fn memory_that_cannot_be_had_is_asked_for_again() {
@@ -287,7 +287,7 @@ fn memory_that_cannot_be_had_is_asked_for_again() {
     }
 }
 
-/// Promise 1: every kind of shared memory will do, also memory that others have used before, and with many connections.
+/// Promise 9: every kind of shared memory will do, also memory that others have used before, and with many connections.
 #[test]
 fn any_memory_will_do() {
     for settings in [
@@ -321,7 +321,7 @@ fn any_memory_will_do() {
     }
 }
 
-/// Promise 7: the mark is removed before the first id of a server's life or not at all, and an id minted meanwhile does
+/// Promise 9: the mark is removed before the first id of a server's life or not at all, and an id minted meanwhile does
 /// not bring it back.
 #[test]
 fn the_mark_is_removed_before_the_first_id_or_not() {
@@ -365,7 +365,7 @@ fn the_mark_is_removed_before_the_first_id_or_not() {
     }
 }
 
-/// Promise 7: without room for the mark, CREATE EXTENSION warns, the log has it, and a standby tells when it is asked.
+/// Promise 9: without room for the mark, CREATE EXTENSION warns, the log has it, and a standby tells when it is asked.
 #[test]
 fn missing_room_is_told_before_the_first_id() {
     if major_version() < 17 {

@@ -19,6 +19,7 @@ SET datestyle = 'ISO, YMD';
 SELECT shard_of(11637205501278089), snowflake_time(0, '2025-01-01T00:00:00Z');
 
 -- Minting says first that it needs the library from the start on.
+\set VERBOSITY sqlstate
 SELECT snowflake_next_id(5);
-\echo :LAST_ERROR_SQLSTATE
+\set VERBOSITY default
 DROP EXTENSION idgen;
