@@ -1,10 +1,8 @@
 //! What a call and an insert cost: `make bench`.
 
 use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
 
-use crate::measure::{Spread, Taken, at_once, seconds, turns};
+use crate::measure::{Spread, Taken, at_once, timed, turns};
 use crate::plots::{Line, plot};
 use crate::report::{cores, number, ratio, spread, table};
 use crate::systems::{
@@ -94,19 +92,6 @@ pub fn run(mut bench: Bench) {
 }
 
 impl Calls {
-    /// Runs a statement when the clock has caught up with the ids of the one before. Returns its seconds and the bytes
-    /// of WAL that the server wrote in that time.
-    fn timed(&mut self, statement: &str) -> [f64; 2] {
-        let control = &mut self.bench.control;
-        while value::<i64>(control, "SELECT ahead_ms FROM idgen_status") > 0 {
-            sleep(Duration::from_millis(1));
-        }
-        let place = "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8";
-        let before: f64 = value(control, place);
-        let seconds = seconds(|| sql(control, statement));
-        [seconds, value::<f64>(control, place) - before]
-    }
-
     /// Nanoseconds of a call over the same scan without it, WAL for a million calls, and nanoseconds of the scan.
     fn calls(&mut self) -> Taken<3> {
         let systems = self.systems.iter();
@@ -122,8 +107,9 @@ impl Calls {
         let rounds = self.rounds;
         let mut taken =
             turns("a call by one backend", rounds, &subjects, |(call, Rows(table, rows), scan)| {
-                let [[call, wal], [scan, _]] =
-                    [call, scan].map(|counted| self.timed(&format!("SELECT count({counted}) FROM {table}")));
+                let [[call, wal], [scan, _]] = [call, scan].map(|counted| {
+                    timed(&mut self.bench.control, &format!("SELECT count({counted}) FROM {table}"))
+                });
                 [call * 1e9 / rows, wal * 1e6 / rows, scan * 1e9 / rows]
             });
         for (_, [ns, _, scan]) in &mut taken.0 {
@@ -163,8 +149,9 @@ impl Calls {
             // Here it counts.
             (STATEMENTS, ("SELECT snowflake_next_id(5);".repeat(1000), 1e6)),
         ];
-        let taken =
-            turns("1000 ids", self.rounds, &subjects, |(statement, us)| [self.timed(statement)[0] * us]);
+        let taken = turns("1000 ids", self.rounds, &subjects, |(statement, us)| {
+            [timed(&mut self.bench.control, statement)[0] * us]
+        });
         let rows = taken.0.iter().map(|(how, [us])| [how.clone(), spread(*us)]);
         let report = &mut self.bench.report;
         report.put("batches", &table("how | µs", rows));
@@ -195,7 +182,7 @@ impl Calls {
         subjects.extend(others);
         let taken = turns(how, self.rounds, &subjects, |(target, statement, times)| {
             sql(&mut self.bench.control, &format!("TRUNCATE {target}; CHECKPOINT"));
-            let [seconds, wal] = self.timed(statement);
+            let [seconds, wal] = timed(&mut self.bench.control, statement);
             let index = format!("SELECT pg_indexes_size('{target}')::float8");
             let index: f64 = value(&mut self.bench.control, &index);
             sql(&mut self.bench.control, &format!("TRUNCATE {target}"));

@@ -5,6 +5,7 @@ mod calls;
 mod latency;
 mod measure;
 mod plots;
+mod preload;
 mod report;
 mod scale;
 mod systems;
@@ -47,6 +48,8 @@ fn main() {
         scale::run(bench);
     } else if has("latency") {
         latency::run(bench, &variable("IDGEN_BENCH_STANDBY"));
+    } else if has("preload") {
+        preload::run(bench, &variable("IDGEN_BENCH_NOT_PRELOADED"));
     } else {
         calls::run(bench);
     }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{connect, value};
+use postgres::Client;
+
+use crate::{connect, sql, value};
 
 /// A median with the least and the greatest value.
 #[derive(Clone, Copy)]
@@ -73,6 +75,18 @@ pub fn seconds(task: impl FnOnce()) -> f64 {
     let start = Instant::now();
     task();
     start.elapsed().as_secs_f64()
+}
+
+/// Runs a statement when the clock has caught up with the ids of the one before. Returns its seconds and the bytes of
+/// WAL that the server wrote in that time.
+pub fn timed(client: &mut Client, statement: &str) -> [f64; 2] {
+    while value::<i64>(client, "SELECT ahead_ms FROM idgen_status") > 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let place = "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8";
+    let before: f64 = value(client, place);
+    let seconds = seconds(|| sql(client, statement));
+    [seconds, value::<f64>(client, place) - before]
 }
 
 /// What backends did at once.

@@ -1,6 +1,6 @@
 //! The parts that the benchmarks write into docs/performance.md and the README.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 use std::time::Instant;
@@ -13,7 +13,8 @@ use crate::value;
 /// Pages whose parts are replaced, each between `<!-- NAME: ... -->` and `<!-- end of NAME -->`.
 pub struct Report {
     quick: bool,
-    /// The folder into which the pages are written. That of a quick run is not the repository.
+    /// The folder into which the pages are written: not the repository if the run is quick, or if the repository is
+    /// read-only, as under scripts/server-root.
     folder: &'static Path,
     pages: [(&'static str, String); 2],
     machine: String,
@@ -24,7 +25,8 @@ pub struct Report {
 
 impl Report {
     pub fn new(quick: bool, client: &mut Client) -> Report {
-        let folder = Path::new(if quick { ".build/bench" } else { "." });
+        let is_read_only = OpenOptions::new().append(true).open("docs/performance.md").is_err();
+        let folder = Path::new(if quick || is_read_only { ".build/bench" } else { "." });
         fs::create_dir_all(folder.join("docs/plots")).expect("a folder for plots");
         let pages =
             ["docs/performance.md", "README.md"].map(|page| (page, fs::read_to_string(page).expect(page)));
@@ -75,10 +77,12 @@ impl Report {
         format!("{}; the run took {minutes} min.\n{warning}", self.machine)
     }
 
-    /// Writes the pages, with the requirements and the part on the machine.
+    /// Writes the pages, with the requirements, if there are any, and the part on the machine.
     pub fn finish(&mut self, name: &str) {
-        let demands = table("what | target | measured |", &self.demands);
-        self.put(&format!("{name} requirements"), &demands);
+        if !self.demands.is_empty() {
+            let demands = table("what | target | measured |", &self.demands);
+            self.put(&format!("{name} requirements"), &demands);
+        }
         self.put(&format!("{name} machine"), &self.machine());
         for (page, text) in &self.pages {
             fs::write(self.folder.join(page), text).expect(page);

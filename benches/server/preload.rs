@@ -1,0 +1,86 @@
+//! What idgen costs on a server that does not preload it, beside one that does: `make bench-preload`.
+
+use std::sync::Barrier;
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use crate::measure::{Taken, seconds, timed, turns};
+use crate::report::{ratio, spread, table};
+use crate::{Bench, SESSION, connect, sql, value};
+
+const SERVERS: [(&str, usize); 2] = [("preloaded", 0), ("not preloaded", 1)];
+const MINT: &str = "SELECT snowflake_next_id(5)";
+/// The connections of a burst. By default, a server accepts 100.
+const BURST: usize = 80;
+
+/// Measures everything, and writes its part of the page.
+pub fn run(bench: Bench, not_preloaded: &str) {
+    let Bench { server, control, quick, mut report, .. } = bench;
+    let servers = [server, format!("{not_preloaded} {SESSION}")];
+    let mut controls = [control, connect(&servers[1])];
+    sql(&mut controls[1], "CREATE EXTENSION idgen");
+    for control in &mut controls {
+        sql(control, "CREATE TABLE million AS SELECT n FROM generate_series(1, 1000000) AS n");
+        sql(control, "VACUUM ANALYZE");
+    }
+    let rounds = |number: usize| if quick { number / 5 } else { number };
+
+    let calls = turns("a call", rounds(10), &SERVERS, |number| {
+        ["snowflake_next_id(5)", "1"].map(|counted| {
+            let statement = format!("SELECT count({counted}) FROM million");
+            timed(&mut controls[*number], &statement)[0] * 1e3 // nanoseconds a row
+        })
+    });
+    let connections = turns("a connection", rounds(200), &SERVERS, |number| {
+        let mut client = connect(&servers[*number]);
+        [(); 2].map(|()| seconds(|| sql(&mut client, MINT)) * 1e3)
+    });
+    let bursts = turns("a burst", rounds(20), &SERVERS, |number| {
+        [MINT, "SELECT 1"].map(|statement| burst(&servers[*number], &mut controls[*number], statement))
+    });
+
+    let of = |taken: &Taken<2>, figure: usize| SERVERS.map(|(name, _)| taken.of(name)[figure]);
+    let [scan, other_scan] = of(&calls, 1).map(|scan| scan.median);
+    let [call, other_call] = of(&calls, 0);
+    let calls = [call.map(|ns| ns - scan), other_call.map(|ns| ns - other_scan)];
+    let rows = [
+        ("a call, ns".to_owned(), calls),
+        ("the first call of a connection, ms".to_owned(), of(&connections, 0)),
+        ("its second call, ms".to_owned(), of(&connections, 1)),
+        (format!("{BURST} connections at once, until each has an id, ms"), of(&bursts, 0)),
+        ("the same with `SELECT 1` in place of the call, ms".to_owned(), of(&bursts, 1)),
+    ];
+    let rows = rows.map(|(what, [with, without])| {
+        [what, spread(with), spread(without), ratio(without.median / with.median)]
+    });
+    let heads = SERVERS.map(|(name, _)| name).join(" | ");
+    report.put("preload", &table(&format!("what | {heads} | of the preloaded server's"), rows));
+    report.finish("preload");
+}
+
+/// Opens many connections at once. Returns the milliseconds until each has the answer to a statement.
+fn burst(server: &str, control: &mut Client, statement: &str) -> f64 {
+    let barrier = Barrier::new(BURST);
+    let connect_and_ask = || {
+        barrier.wait();
+        let start = Instant::now();
+        let mut client = connect(server);
+        sql(&mut client, statement);
+        (start, Instant::now(), client) // open until all have their answers
+    };
+    let answered: Vec<_> = scope(|scope| {
+        let threads: Vec<_> = (0..BURST).map(|_| scope.spawn(connect_and_ask)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a client")).collect()
+    });
+    let start = answered.iter().map(|(start, ..)| *start).min().expect("a client");
+    let end = answered.iter().map(|(_, end, _)| *end).max().expect("a client");
+    drop(answered);
+    // Backends that are still ending would slow down the next burst.
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
+    while value::<i64>(control, open) > 1 {
+        sleep(Duration::from_millis(1));
+    }
+    (end - start).as_secs_f64() * 1e3
+}
