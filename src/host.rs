@@ -45,10 +45,12 @@ pub fn uncounted() -> Result<Postgres, Error> {
     Ok(Postgres { segment: memory::segment()?, refuse: |error| error })
 }
 
-/// Counts a call that is refused with this error, and returns the error.
+/// Counts a call that is refused with this error, and returns the error. Raises PostgreSQL's errors.
 #[cold]
 pub fn count_refusal(error: Error) -> Error {
-    if let (Some(reason), Some(segment)) = (error.reason(), shmem::at_hand()) {
+    if let Some(reason) = error.reason()
+        && let Ok(segment) = memory::segment()
+    {
         segment.count_refusal(reason);
     }
     error

@@ -132,7 +132,6 @@ fn the_clock_is_set_back_across_a_restart() {
         clients.wait_for_ids(2000);
         server.restart_at(how, -24.0 * HOUR);
         let mut client = server.reconnect();
-        assert!(how != "fast" || server.log().contains(IN_FUTURE), "the checkpoint has saved it");
         for _ in 0..3 {
             let error = refused(&mut client);
             assert_eq!(error.code().code(), "40001");
@@ -140,6 +139,9 @@ fn the_clock_is_set_back_across_a_restart() {
             assert_eq!(error.message(), message, "neither this run's ids nor the load");
             assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
         }
+        // Without a preload, the session that allocates the memory logs it, a moment after others can use it.
+        let logged = || server.log().contains(IN_FUTURE);
+        assert!(how != "fast" || is_reached(10, logged), "the checkpoint has saved it");
         assert_eq!(client.warning().as_deref(), Some("the system clock is behind the ids already minted"));
         let counted = "SELECT refused >= 3 FROM idgen_refusals WHERE reason = 'clock_behind_mark'";
         assert!(client.value::<bool>(counted));

@@ -136,6 +136,9 @@ fn settings_of_the_server_need_the_preload() {
         ));
         assert_eq!(server.code("SELECT theirs()"), "55000", "{name}");
     }
+    // The first call of a session counts, whatever is wrong with it.
+    assert_eq!(server.code("SELECT snowflake_next_id(8192)"), "22023");
+    assert_eq!(server.value::<i64>("SELECT refused FROM idgen_refusals WHERE reason = 'bad_argument'"), 1);
     let mut client = with(&server, "-c idgen.shard=7 -c idgen.max_wait=3 -c idgen.max_lease=1");
     assert_eq!(client.value::<i32>("SELECT shard_of(snowflake_next_id())"), 7);
     server.connect_as("tenant").run(MINT);

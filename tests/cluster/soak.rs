@@ -178,8 +178,6 @@ impl Session {
         // A session takes the memory for buffers of temporary tables when it first needs each of them.
         let fill = "CREATE TEMP TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 2000); DROP TABLE filler";
         client.run(fill);
-        // Without a preload, refused calls are counted from the first call on that needs the shared memory.
-        client.run("SELECT count(*) FROM idgen_refusals");
         Session {
             client,
             canceller: Some(server.connect()),
