@@ -408,8 +408,10 @@ table! {
             "It is {span} ahead of the system clock. No id is minted until it is within \"idgen.max_ahead\".",
             "Check the system clock. Restarting the server does not help.";
         FirstMark { connected: usize = 1 } => Code::ERRCODE_WARNING,
-            "the high-water mark of ids is about to be written for the first time, with {connected} receivers of WAL connected",
-            "A standby needs a replication origin for the mark. Without room for one, it goes down when it replays the mark.",
+            "the high-water mark of ids is about to be written for the first time, with {connected} receivers of WAL \
+             connected",
+            "A standby needs a replication origin for the mark. Without room for one, it goes down when it replays the \
+             mark.",
             "Query idgen_status.warning on each standby.";
         TooFewStandbys { streaming: usize = 0, needed: usize = 1 } => Code::ERRCODE_WARNING,
             "too few synchronous standbys are streaming: {streaming} of {needed}";
@@ -496,7 +498,7 @@ impl Error {
 }
 
 impl Warning {
-    /// Writes the warning to the server log. In a session it is no warning, which its client would get.
+    /// Writes the warning to the server log; in a session at another level, so that its client does not get it.
     pub fn log(&self, in_session: bool) {
         let level = if in_session { PgLogLevel::LOG_SERVER_ONLY } else { PgLogLevel::WARNING };
         ErrorReport::from(self.row()).report(level);

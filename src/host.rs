@@ -108,7 +108,8 @@ pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
 /// Accepts the system clock as it is, if it has leapt forward. Returns how far, in milliseconds; 0 if it has not.
 ///
 /// # Errors
-/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if there is no shared memory or no epoch, or if the clock is before it; 2200H if the clock is past the range of ids.
+/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if there is no shared memory or no epoch, or if the clock
+/// is before it; 2200H if the clock is past the range of ids.
 pub fn accept_clock() -> Result<u64, Error> {
     check_administrator("accept the system clock")?;
     renewal::accept_clock(&host()?)

@@ -137,8 +137,9 @@ unsafe fn know(segment: *mut Segment, backends: *mut Backend) {
     BACKENDS.store(backends, Ordering::Relaxed);
 }
 
-/// Runs in the postmaster, at start and again after every crash of a backend. Nothing else runs at that time. Backends inherit the pointer at fork; on platforms where they cannot, they run this
-/// too and find what the postmaster has created.
+/// Runs in the postmaster, at start and again after every crash of a backend. Nothing else runs at that time. Backends
+/// inherit the pointer at fork; on platforms where they cannot, they run this too and find what the postmaster has
+/// created.
 #[pgrx::pg_guard]
 unsafe extern "C-unwind" fn startup() {
     // SAFETY: called by PostgreSQL as its shmem_startup_hook. The memory is as large as requested and aligned to
