@@ -221,8 +221,8 @@ table! {
         LeaderNotJoined => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "a parallel worker cannot use idgen before its session does",
             "The session has not been checked yet: \"idgen\" is not in \"shared_preload_libraries\".",
-            "Let the session mint an id itself first, or mark the function that mints as PARALLEL RESTRICTED. Or add \
-             idgen to shared_preload_libraries in postgresql.conf and restart the server.";
+            "Let the session mint an id itself first, or mark the function that calls idgen as PARALLEL RESTRICTED. Or \
+             add idgen to shared_preload_libraries in postgresql.conf and restart the server.";
         OtherLibrary { version: String = "0.1.0".into(), own: String = "0.2.0".into() }
             => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "another version of the \"idgen\" library is in use on this server",
@@ -274,7 +274,7 @@ table! {
             "The high-water mark of idgen can only be changed on a primary.",
             "Do it on the primary; the standbys follow.";
         MarkInUse => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            "cannot remove the mark of ids, which has been written since the server started",
+            "cannot remove the mark of ids after the server has begun to use it",
             "The mark is what keeps this server from repeating the ids that snowflake_next_id has minted.",
             "Restart the server, and call the function before anything mints an id or asks for the safe horizon.";
         NotTheEpoch => Code::ERRCODE_INVALID_PARAMETER_VALUE,

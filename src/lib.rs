@@ -51,7 +51,7 @@ pgrx::extension_sql_file!("../sql/takeover/after.sql", name = "after", finalize)
 /// It must not raise an error: PostgreSQL would call it again at the next try, and refuse to define settings twice.
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
-    settings::define();
+    pg::setting::without_errors(settings::define);
     pg::standbys::look_up_release();
     pg::backend::watch_transactions(session::transaction_ended);
     if !pg::backend::preloading() {

@@ -30,11 +30,8 @@ pub fn segment() -> Result<&'static Segment, Error> {
 fn join() -> Result<&'static Segment, Error> {
     shmem::available()?;
     settings::check_defaults()?;
-    let (segment, allocated) = made()?;
+    let segment = made()?;
     shmem::join(segment)?;
-    if allocated {
-        WHEN_ALLOCATED.get()();
-    }
     Ok(segment)
 }
 
@@ -44,9 +41,13 @@ fn join() -> Result<&'static Segment, Error> {
 /// # Errors
 /// 55000 if another version of the library has allocated it.
 pub fn of_anybody() -> Result<Option<&'static Segment>, Error> {
-    if shmem::available().is_err() { Ok(None) } else { Ok(Some(made()?.0)) }
+    if shmem::available().is_err() { Ok(None) } else { made().map(Some) }
 }
 
-fn made() -> Result<(&'static Segment, bool), Error> {
-    shmem::made(settings::layout(), settings::default_epoch().unix_ms())
+fn made() -> Result<&'static Segment, Error> {
+    let (segment, allocated) = shmem::made(settings::layout(), settings::default_epoch().unix_ms())?;
+    if allocated {
+        WHEN_ALLOCATED.get()();
+    }
+    Ok(segment)
 }

@@ -11,6 +11,7 @@ use crate::memory;
 use crate::pg::backend;
 use crate::pg::compat::most_origins;
 use crate::pg::origin::{self, MARK_ORIGIN};
+use crate::pg::shmem::Segment;
 
 /// The origins that have progress. An origin that only has a name takes no room yet.
 #[derive(Clone, Copy)]
@@ -64,8 +65,6 @@ pub fn remove_mark() -> Result<bool, Error> {
         check(origins)?;
     }
     backend::prevent_if_read_only(c"snowflake_remove_mark()");
-    if let Some(segment) = memory::of_anybody()? {
-        segment.give_up_mark()?;
-    }
-    Ok(origin::drop_mark())
+    let memory = memory::of_anybody()?;
+    origin::drop_mark(|| memory.map_or(Ok(()), Segment::give_up_mark))
 }

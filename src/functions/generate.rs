@@ -21,16 +21,25 @@ fn shard_argument<S: TryFrom<i32, Error = OutOfRange>>(shard: Option<i32>) -> Re
     Ok(S::try_from(shard.ok_or(Error::Null("shard"))?)?)
 }
 
+/// Lets the session use the shared memory, if it may: parallel workers may if their leader does.
+fn prepare() {
+    let _ = host();
+}
+
 hot_entry!(
     snowflake_next_id_wrapper,
     |call: Call| at_once(Shard::try_from(call.int4(0)?).ok()?),
-    |call: Call| shard_argument(call.int4(0)).and_then(next_id).map_err(count_refusal)
+    |call: Call| shard_argument(call.int4(0)).and_then(next_id).map_err(count_refusal),
+    prepare
 );
 
-hot_entry!(snowflake_next_id_of_session_wrapper, |_| at_once(settings::shard().ok()?), |_| {
+hot_entry!(
+    snowflake_next_id_of_session_wrapper,
+    |_| at_once(settings::shard().ok()?),
     // Report that there is no memory first, whatever else is missing.
-    host().and_then(|_| next_id(settings::shard()?)).map_err(count_refusal)
-});
+    |_| host().and_then(|_| next_id(settings::shard()?)).map_err(count_refusal),
+    prepare
+);
 
 #[inline]
 fn at_once(shard: Shard) -> Option<i64> {
@@ -44,8 +53,12 @@ fn next_id(shard: Shard) -> Result<i64, Error> {
     mint::next_id(&host, &settings::for_shard(shard)?, &SESSION, shard)
 }
 
-hot_entry!(snowflake_next_ids_wrapper, |call: Call| call.next_of_set::<Batch>(), |call: Call| call
-    .begin_or_end_set(|| next_ids(call).map_err(count_refusal)));
+hot_entry!(
+    snowflake_next_ids_wrapper,
+    |call: Call| call.next_of_set::<Batch>(),
+    |call: Call| call.begin_or_end_set(|| next_ids(call).map_err(count_refusal)),
+    prepare
+);
 
 fn next_ids(call: Call) -> Result<Batch, Error> {
     let shard = shard_argument(call.int4(0))?;
@@ -81,11 +94,15 @@ impl Iterator for Batch {
     }
 }
 
-#[pg_extern(sql = false)]
-fn snowflake_next_id_js(shard: Option<i32>) -> Result<i64, ErrorReport> {
-    let mint =
-        |shard: JsShard| mint::next_id_js(&host()?, &settings::for_shard(shard.into())?, &SESSION, shard);
-    Ok(shard_argument(shard).and_then(mint).map_err(count_refusal)?)
+hot_entry!(
+    snowflake_next_id_js_wrapper,
+    |_| None::<i64>,
+    |call: Call| shard_argument(call.int4(0)).and_then(next_id_js).map_err(count_refusal),
+    prepare
+);
+
+fn next_id_js(shard: JsShard) -> Result<i64, Error> {
+    mint::next_id_js(&host()?, &settings::for_shard(shard.into())?, &SESSION, shard)
 }
 
 #[pg_extern(sql = false)]

@@ -67,8 +67,12 @@ const INVALID_ORIGIN: u16 = 0;
 /// Makes PostgreSQL forget the mark, on this server and, through the WAL, on its standbys. Returns whether there
 /// was one. An origin can only be dropped by name, so the mark gets one temporarily. The mark is gone at once, even
 /// if the transaction rolls back. A checkpoint has been completed when this returns, so no recovery of this server
-/// will find the mark again. Raises PostgreSQL's errors.
-pub fn drop_mark() -> bool {
+/// will find the mark again. If there is a mark, `give_up` is called first, with the table locked, so that of two calls
+/// the second one waits. Raises PostgreSQL's errors.
+///
+/// # Errors
+/// That of `give_up`.
+pub fn drop_mark(give_up: impl FnOnce() -> Result<(), Error>) -> Result<bool, Error> {
     // SAFETY: the row is formed with the descriptor of the table that it is inserted into, and has both columns.
     // The table is locked against changes until the transaction ends.
     unsafe {
@@ -80,6 +84,9 @@ pub fn drop_mark() -> bool {
         // Somebody may have given it a name by hand.
         let mut name = ptr::null_mut();
         let named = pg_sys::replorigin_by_oid(MARK_ORIGIN, true, &mut name);
+        if there || named {
+            give_up()?;
+        }
         if there && !named {
             // Another origin may have one of these names, but there are too few origins to have all of them.
             let names = (0..=u32::from(MARK_ORIGIN)).map(|n| CString::new(format!("idgen_mark_{n}")));
@@ -99,7 +106,7 @@ pub fn drop_mark() -> bool {
         pg_sys::table_close(table, pg_sys::NoLock as pg_sys::LOCKMODE);
         let flags = CHECKPOINT_FAST | pg_sys::CHECKPOINT_FORCE | pg_sys::CHECKPOINT_WAIT;
         pg_sys::ffi::pg_guard_ffi_boundary(|| RequestCheckpoint(flags as i32));
-        there
+        Ok(there)
     }
 }
 

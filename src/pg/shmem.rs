@@ -305,11 +305,11 @@ pub fn join(segment: &'static Segment) -> Result<(), Error> {
     // SAFETY: made() has set it, to a process id for each backend.
     let joined = unsafe { slice::from_raw_parts(JOINED.load(Ordering::Relaxed), backend::most()) };
     if let Some((leader, pid)) = backend::leader() {
-        if joined.get(leader).is_none_or(|joined| joined.load(Ordering::Relaxed) != pid) {
+        if pid == 0 || joined.get(leader).is_none_or(|joined| joined.load(Ordering::Relaxed) != pid) {
             return Err(Error::LeaderNotJoined);
         }
     } else if let Some(own) = backend::number().and_then(|number| joined.get(number))
-        && own.swap(backend::pid(), Ordering::Relaxed) != backend::pid()
+        && own.load(Ordering::Relaxed) != backend::pid()
     {
         // The next backend with this number may get the same process id.
         backend::watch_exit(|| {
@@ -319,6 +319,7 @@ pub fn join(segment: &'static Segment) -> Result<(), Error> {
                 unsafe { (*joined.add(number)).store(0, Ordering::Relaxed) };
             }
         });
+        own.store(backend::pid(), Ordering::Relaxed);
     }
     SEGMENT.store(ptr::from_ref(segment).cast_mut(), Ordering::Relaxed);
     Ok(())

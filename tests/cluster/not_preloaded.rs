@@ -223,6 +223,44 @@ fn a_worker_mints_only_for_a_session_that_may() {
     assert!(is_reached(10, || reader.value::<i64>(horizon) > id), "the horizon stays below {id}");
 }
 
+/// Promise 9: the leader of a parallel query with a function of idgen's is checked before there are workers.
+#[test]
+fn a_session_may_begin_with_a_parallel_query() {
+    let Some(server) = server(&[]) else { return };
+    server.run("CREATE TABLE big AS SELECT generate_series(1, 20000) AS i; ANALYZE big");
+    let parallel =
+        "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
+                    SET parallel_leader_participation = off; SET debug_parallel_query = on";
+    for call in ["snowflake_next_id(i % 8)", "snowflake_next_id()", "snowflake_next_id_js(i % 8)"] {
+        for _ in 0..5 {
+            let mut client = server.connect();
+            client.run(&format!("{parallel}; SET idgen.shard = 7; SELECT shard_of(1)"));
+            let plan: Vec<String> = client.column(&format!("EXPLAIN SELECT max({call}) FROM big"));
+            assert!(plan.iter().any(|line| line.contains("Parallel Seq Scan")), "{plan:?}");
+            client.run("DISCARD PLANS");
+            let mut client = server.connect();
+            client.run(&format!("{parallel}; SET idgen.shard = 7"));
+            client.run(&format!("CREATE TEMP TABLE ids AS SELECT {call} AS id FROM big"));
+            assert_eq!(client.value::<i64>("SELECT count(DISTINCT id) FROM ids"), 20000);
+        }
+    }
+}
+
+/// Promise 9: whatever values a session has for settings of idgen, it can load the library: neither does PostgreSQL's
+/// warning reach a client that cannot read it, nor does the next call fail for another reason.
+#[test]
+fn every_session_can_load_the_library() {
+    let server = Server::start_plain(&[]);
+    server.run("CREATE EXTENSION idgen");
+    for setting in ["idgen.shard", "idgen.\"\u{436}\"", "idgen.max_ahead", "idgen.epoch"] {
+        let mut client = server.connect();
+        client.run(&format!("SET {setting} = '\u{436}'; SET client_encoding = 'LATIN1'"));
+        for _ in 0..2 {
+            assert_eq!(client.value::<i32>("SELECT shard_of(5120)"), 5, "{setting}");
+        }
+    }
+}
+
 /// Promise 9: a library with another layout of the memory is refused until the server is restarted, whoever was first.
 #[test]
 fn two_layouts_do_not_meet() {
@@ -368,6 +406,21 @@ fn the_mark_is_removed_before_the_first_id_or_not() {
     }
 }
 
+/// Promise 9: a removal of the mark that fails before it begins keeps nobody from minting.
+#[test]
+fn a_removal_that_waits_in_vain_changes_nothing() {
+    let Some(server) = server(&[]) else { return };
+    server.run(MINT);
+    server.restart();
+    let mut holder = server.connect();
+    holder.run("BEGIN; LOCK TABLE pg_replication_origin IN EXCLUSIVE MODE");
+    assert_eq!(server.code("SET lock_timeout = '50ms'; SELECT snowflake_remove_mark()"), "55P03");
+    server.run(MINT);
+    holder.run("COMMIT");
+    assert_eq!(server.code("SELECT snowflake_remove_mark()"), "55000");
+    server.run(MINT);
+}
+
 /// Promise 9: without room for the mark, CREATE EXTENSION warns, the log has it, and a standby tells when it is asked.
 #[test]
 fn missing_room_is_told_before_the_first_id() {
@@ -388,6 +441,16 @@ fn missing_room_is_told_before_the_first_id() {
     assert!(notices.iter().any(|notice| notice.contains(&expected)), "{notices:?}");
     assert!(server.log().contains(&format!("LOG:  {expected}")), "{}", server.log());
     assert_eq!(server.code(MINT), "53400");
+
+    // A worker that is refused may have been the one to allocate the memory.
+    server.restart();
+    let told = server.log().matches(&expected).count();
+    server.run(
+        "CREATE FUNCTION wrapped() RETURNS bigint LANGUAGE plpgsql PARALLEL SAFE AS
+         'BEGIN RETURN snowflake_next_id(1); END'",
+    );
+    assert_eq!(server.code("SET debug_parallel_query = on; SELECT wrapped()"), "55000");
+    assert!(server.log().matches(&expected).count() > told, "{}", server.log());
 
     server.restart_with(&[&format!("{} = 5", limit_of_origins())]);
     let standby = server.standby("twin");
