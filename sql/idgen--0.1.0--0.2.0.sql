@@ -448,6 +448,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, bo
 
 -- Watching --------------------------------------------------------------------------------------
 
+ALTER FUNCTION @extschema@.idgen_status() PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.idgen_status() IS
 'Returns the row of the view idgen_status, without the settings. Error: 55000 if the library has to be preloaded.';
 
@@ -477,7 +478,7 @@ CREATE FUNCTION @extschema@.idgen_shard_stats(
         OUT last_id bigint, OUT ids_per_second double precision, OUT stats_reset timestamptz)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME', 'idgen_shard_stats_0_2_wrapper'
-    LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
 COMMENT ON FUNCTION @extschema@.idgen_shard_stats() IS
 'Returns the rows of the view idgen_shard_stats. Error: 55000 if the library has to be preloaded.';
 
@@ -501,7 +502,7 @@ CREATE FUNCTION @extschema@.idgen_refusals(
         OUT reason text, OUT sqlstate text, OUT refused bigint, OUT stats_reset timestamptz)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME', 'idgen_refusals_wrapper'
-    LANGUAGE C VOLATILE PARALLEL SAFE ROWS 18;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 18;
 COMMENT ON FUNCTION @extschema@.idgen_refusals() IS
 'Returns the rows of the view idgen_refusals. Error: 55000 if the library has to be preloaded.';
 
@@ -518,14 +519,14 @@ GRANT SELECT ON @extschema@.idgen_refusals TO pg_monitor;
 
 CREATE FUNCTION @extschema@.snowflake_stats_reset() RETURNS void
     AS 'MODULE_PATHNAME', 'snowflake_stats_reset_wrapper'
-    LANGUAGE C VOLATILE PARALLEL SAFE;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.snowflake_stats_reset() IS
 'Resets the counters ids, leases, waits and waited_ms of idgen_shard_stats, for all shards, and those of idgen_refusals. Not executable by PUBLIC. Error: 55000 if the library has to be preloaded.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_stats_reset() FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.snowflake_check() RETURNS timestamptz
     AS 'MODULE_PATHNAME', 'snowflake_check_wrapper'
-    LANGUAGE C VOLATILE PARALLEL SAFE;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.snowflake_check() IS
 'Checks whether this server mints ids, without minting one: does what snowflake_next_id does except for taking an id, and raises its error if the reason concerns more than one shard. Like a call for an id it may wait, and renews the mark if that is due. Returns the time up to which ids can be minted before the mark must be renewed. Counts as no refusal. For members of pg_monitor. Errors: 2200H range of ids used up, 25006 during recovery, 53400 no free replication origin, 55000 otherwise.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_check() FROM PUBLIC;

@@ -165,7 +165,9 @@ pub fn define() {
     // setting.
     let epoch = epoch.filter(|text| backend::preloading() || !text.is_empty());
     CITUS.set(setting::preloads("citus"));
-    if !backend::preloading() {
+    // A parallel worker goes by what its leader has found. It begins with the values of a new session, which PostgreSQL
+    // then replaces by those of the leader.
+    if !backend::preloading() && backend::leader().is_none() {
         GIVEN_WHEN_LOADED.set(given());
     }
 

@@ -67,8 +67,8 @@ const INVALID_ORIGIN: u16 = 0;
 /// Makes PostgreSQL forget the mark, on this server and, through the WAL, on its standbys. Returns whether there
 /// was one. An origin can only be dropped by name, so the mark gets one temporarily. The mark is gone at once, even
 /// if the transaction rolls back. A checkpoint has been completed when this returns, so no recovery of this server
-/// will find the mark again. If there is a mark, `give_up` is called first, with the table locked, so that of two calls
-/// the second one waits. Raises PostgreSQL's errors.
+/// will find the mark again. `give_up` is called first, when nothing has to be waited for any more. Raises PostgreSQL's
+/// errors.
 ///
 /// # Errors
 /// That of `give_up`.
@@ -84,9 +84,7 @@ pub fn drop_mark(give_up: impl FnOnce() -> Result<(), Error>) -> Result<bool, Er
         // Somebody may have given it a name by hand.
         let mut name = ptr::null_mut();
         let named = pg_sys::replorigin_by_oid(MARK_ORIGIN, true, &mut name);
-        if there || named {
-            give_up()?;
-        }
+        give_up()?;
         if there && !named {
             // Another origin may have one of these names, but there are too few origins to have all of them.
             let names = (0..=u32::from(MARK_ORIGIN)).map(|n| CString::new(format!("idgen_mark_{n}")));

@@ -254,17 +254,23 @@ impl Drop for Quiet {
     }
 }
 
-/// Runs `define`, which must not raise an error. It defines settings, and PostgreSQL warns of values that it cannot take
+/// Runs `define`, which should not raise an error. It defines settings, and PostgreSQL warns of values that it cannot take
 /// over. A warning to the client would become an error if the client's encoding lacked a character of it, or if the
 /// statement was canceled at that moment, so warnings go to the server log only, and a cancel waits.
 pub fn without_errors(define: impl FnOnce()) {
-    // SAFETY: plain variables of this process, as HOLD_INTERRUPTS() changes the second one.
+    struct Level(i32);
+    impl Drop for Level {
+        fn drop(&mut self) {
+            // SAFETY: a plain variable of this process.
+            unsafe { pg_sys::client_min_messages = self.0 }
+        }
+    }
+    // SAFETY: plain variables of this process, the second one as HOLD_INTERRUPTS() changes it. An error would reset it.
     unsafe {
-        let level = (&raw mut pg_sys::client_min_messages).replace(pg_sys::PGERROR as i32);
+        let _level = Level((&raw mut pg_sys::client_min_messages).replace(pg_sys::PGERROR as i32));
         pg_sys::InterruptHoldoffCount += 1;
         define();
         pg_sys::InterruptHoldoffCount -= 1;
-        pg_sys::client_min_messages = level;
     }
 }
 

@@ -206,6 +206,8 @@ fn a_worker_mints_only_for_a_session_that_may() {
     assert_refused(&mut hides, "idgen.allowed_shards");
     hides.run(parallel);
     assert_eq!(hides.code("SELECT wrapped(1)"), "55000");
+    // What watches does not run in workers.
+    server.connect().run(&format!("{parallel}; SELECT FROM idgen_status; SELECT wrapped(1)"));
 
     let mut reader = server.connect();
     let horizon = "SELECT snowflake_safe_horizon()";
@@ -218,7 +220,11 @@ fn a_worker_mints_only_for_a_session_that_may() {
     assert!(reader.value::<i64>(horizon) <= id);
     client.run("COMMIT");
     assert!(is_reached(10, || reader.value::<i64>(horizon) > id), "the horizon stays below {id}");
+    // What others set afterwards is for other sessions, also where it reaches the worker.
+    server.run("ALTER DATABASE postgres SET idgen.max_ahead = '1s'");
     client.run("BEGIN; SELECT wrapped(1); ROLLBACK");
+    assert_refused(&mut server.connect(), "idgen.max_ahead");
+    server.run("ALTER DATABASE postgres RESET ALL");
     let id: i64 = reader.value(MINT);
     assert!(is_reached(10, || reader.value::<i64>(horizon) > id), "the horizon stays below {id}");
 }
