@@ -50,6 +50,25 @@ fn assert_refused(client: &mut Client, setting: &str) {
     assert!(error.message().ends_with(&format!("because \"{setting}\" is set")), "{error:?}");
 }
 
+/// Promise 5: before PostgreSQL 17 the error says what is missing, and what to do.
+#[test]
+fn earlier_releases_ask_for_the_preload() {
+    if major_version() >= 17 {
+        return;
+    }
+    let server = Server::start_plain(&[]);
+    server.run("CREATE EXTENSION idgen");
+    for call in [MINT, "SELECT * FROM idgen_status", "SELECT snowflake_check()"] {
+        let error = server.error(call);
+        assert_eq!(error.message(), "\"idgen\" must be loaded via \"shared_preload_libraries\"");
+        let detail =
+            "Minting and watching need shared memory, which idgen can allocate only when the server starts.";
+        assert_eq!(error.detail(), Some(detail));
+        let hint = "Add idgen to shared_preload_libraries in postgresql.conf and restart the server.";
+        assert_eq!(error.hint(), Some(hint));
+    }
+}
+
 /// Promise 9: CREATE EXTENSION is all that it takes, and no id comes again over crashes of a backend, of the server, and
 /// from one mode to the other.
 #[test]

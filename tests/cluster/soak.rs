@@ -28,7 +28,7 @@ const ROUNDS: u64 = 3;
 /// all its private memory. PostgreSQL's catalog caches and the allocator's free memory vary by less; a leak does
 /// not stop.
 const CONTEXTS_SLACK: i64 = 32 << 10;
-const OWN_SLACK: i64 = 2 << 20;
+const OWN_SLACK: i64 = 1 << 20;
 /// By how many bytes the free shared memory may shrink, for locks that PostgreSQL has not had so many of before, and by
 /// how many its dynamic segments may grow.
 const SHARED_SLACK: i64 = 256 << 10;

@@ -30,7 +30,8 @@ SHOW idgen.epoch;
 SELECT snowflake_next_id();
 \set VERBOSITY default
 SET idgen.shard = 5;
-SELECT cases, state FROM refusals('SELECT %s', 'snowflake_next_id(5)', 'snowflake_next_id()',
+SELECT cases, state, left(message, 53) AS message, left(hint, 80) AS hint
+FROM refusals('SELECT %s', 'snowflake_next_id(5)', 'snowflake_next_id()',
     '* FROM snowflake_next_ids(5, 10)', '* FROM snowflake_next_ids(5, 0)', 'snowflake_advance(5, 0)',
     '* FROM idgen_status', '* FROM idgen_shard_stats', 'snowflake_next_id_js(5)', 'snowflake_stats_reset()',
     'snowflake_check()', 'snowflake_accept_clock()') \gx
