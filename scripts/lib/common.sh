@@ -147,6 +147,7 @@ missing_packages() {
     need_one gcc "command -v cc"
     need_one libc6-dev "test -f /usr/include/stdio.h"
     need_one clang "compgen -G '/usr/lib/llvm-*/lib/libclang[.-][s0-9]*'"
+    need_one libpq-dev "test -f /usr/include/libpq-fe.h || test -f /usr/include/postgresql/libpq-fe.h"    # of idgenctl
     need_one libicu-dev "test -f /usr/include/unicode/ucol.h"    # headers of the server include it
     [ "$1" = test ] || return 0
     need_one sudo "command -v sudo"

@@ -29,11 +29,13 @@ hide_paths() {
     declare -gx "$(for_target "$1" RUSTFLAGS)=${flags[*]}"
 }
 
-# lay_out LIBRARY FOLDER ARCH: puts the files of the extension, and the program that installs them, into a folder.
+# lay_out BUILT FOLDER ARCH: puts the files of the extension, idgenctl, and the program that installs them, into a
+# folder. Cargo has built in BUILT.
 lay_out() {
     rm -rf "$2"
-    mkdir -p "$2/lib" "$2/share/extension"
-    cp "$1" "$2/lib/idgen.so"
+    mkdir -p "$2/bin" "$2/lib" "$2/share/extension"
+    cp "$1/libidgen.so" "$2/lib/idgen.so"
+    cp "$1/idgenctl" "$2/bin"
     sed "s/@CARGO_VERSION@/$VERSION/" idgen.control >"$2/share/extension/idgen.control"
     cat "${INSTALL_SCRIPT[@]}" >"$2/share/extension/idgen--$VERSION.sql"
     cp sql/idgen--*.control sql/idgen--*--*.sql "$2/share/extension"

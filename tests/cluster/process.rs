@@ -112,6 +112,13 @@ pub fn client_program(program: impl AsRef<Path>) -> Command {
     command
 }
 
+/// The program for whoever runs several servers, with these arguments.
+pub fn idgenctl(args: &[&str]) -> Command {
+    let mut command = client_program(Path::new(&release_bin()).join("idgenctl"));
+    command.env_remove("IDGENCTL_FLEET").args(args);
+    command
+}
+
 /// The path of a program that scripts/setup does not install.
 pub fn installed(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

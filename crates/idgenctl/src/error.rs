@@ -1,0 +1,119 @@
+//! Why the program fails.
+
+use std::fmt;
+
+use crate::output::plain;
+
+/// A result of this program.
+pub type Result<T = ()> = std::result::Result<T, Error>;
+
+/// Why the program fails. Each variant is shown as one paragraph, with what to do.
+#[derive(Debug)]
+pub enum Error {
+    /// The server cannot be reached, or the connection was lost.
+    Unreachable {
+        /// The server's name.
+        server: String,
+        /// What libpq says.
+        why: String,
+    },
+    /// The server needs a password that has not been found.
+    NoPassword {
+        /// The server's name.
+        server: String,
+    },
+    /// The server did not answer in time, although it accepted the connection.
+    NoAnswer {
+        /// The server's name.
+        server: String,
+        /// For how long, in seconds.
+        seconds: u64,
+    },
+    /// The server refused a statement.
+    Sql {
+        /// The server's name.
+        server: String,
+        /// The SQLSTATE.
+        code: String,
+        /// The primary message.
+        message: String,
+        /// The DETAIL.
+        detail: Option<String>,
+        /// The HINT.
+        hint: Option<String>,
+    },
+    /// Something is not as it must be, and nothing was changed.
+    Refused {
+        /// What is wrong.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The command stopped in the middle.
+    Broken {
+        /// What happened.
+        what: String,
+        /// How to go on.
+        hint: String,
+    },
+    /// The person has pressed Ctrl-C, or the program was told to end.
+    Interrupted,
+    /// The arguments or the file of servers make no sense.
+    Usage(String),
+}
+
+impl Error {
+    /// Something is not as it must be, and nothing was changed.
+    pub fn refused(what: impl Into<String>, hint: impl Into<String>) -> Error {
+        Error::Refused { what: what.into(), hint: hint.into() }
+    }
+
+    /// The SQLSTATE of an error of SQL; otherwise an empty text.
+    pub fn code(&self) -> &str {
+        match self {
+            Error::Sql { code, .. } => code,
+            _ => "",
+        }
+    }
+
+    /// The code that the program exits with.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Usage(_) => 2,
+            Error::Broken { .. } => 4,
+            Error::Interrupted => 130,
+            _ => 1,
+        }
+    }
+
+    /// What to do, if the error says it.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Error::Refused { hint, .. } | Error::Broken { hint, .. } => Some(hint),
+            Error::Sql { hint, .. } => hint.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Unreachable { server, why } => {
+                write!(f, "{server} cannot be reached: {}", plain(why.trim()))
+            }
+            Error::NoPassword { server } => {
+                write!(f, "{server} needs a password, and there is no terminal to ask for one")
+            }
+            Error::NoAnswer { server, seconds } => write!(f, "{server} did not answer within {seconds} s"),
+            Error::Sql { server, code, message, detail, .. } => {
+                write!(f, "{server}: {} ({code})", plain(message))?;
+                detail.iter().try_for_each(|detail| write!(f, ". {}", plain(detail)))
+            }
+            Error::Refused { what, .. } | Error::Broken { what, .. } | Error::Usage(what) => {
+                f.write_str(&plain(what))
+            }
+            Error::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What the program shows: lines, tables and JSON; and the question before a change.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use comfy_table::{Table, presets};
+
+use crate::cli::Cli;
+use crate::error::{Error, Result};
+
+/// A text without control characters: names that others chose could control the terminal, or forge a line.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// Shows what the program does, on standard error: standard output is for results.
+pub fn note(text: impl AsRef<str>) {
+    // Nobody may read it any more, and the program must go on all the same.
+    let _ = writeln!(io::stderr(), "{}", plain(text.as_ref()));
+}
+
+/// Shows an error.
+pub fn error(cli: &Cli, error: &Error) {
+    if cli.json {
+        let json = serde_json::json!({ "error": error.to_string(), "hint": error.hint() });
+        let _ = writeln!(io::stdout(), "{json}");
+    }
+    note(format!("error: {error}"));
+    if let Some(hint) = error.hint() {
+        note(format!("hint: {hint}"));
+    }
+}
+
+/// Prints a result on standard output.
+pub fn print(text: impl AsRef<str>) -> Result {
+    match writeln!(io::stdout(), "{}", text.as_ref()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::refused(format!("the output cannot be written: {error}"), "Nothing was changed."))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A table with these columns.
+pub fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header.iter().copied());
+    table
+}
+
+/// Whether the person consents to a change, by `--yes` or on a terminal.
+///
+/// # Errors
+/// That there is neither, or that the answer is no.
+pub fn consent(cli: &Cli, question: &str) -> Result {
+    if cli.yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(Error::refused(
+            "nothing is changed without consent, and there is no terminal to ask on",
+            "Look at what would be done, and run the same command with --yes.",
+        ));
+    }
+    let _ = write!(io::stderr(), "{} [y/N] ", plain(question));
+    let _ = io::stderr().flush();
+    let mut answer = String::new();
+    let _ = io::stdin().lock().read_line(&mut answer);
+    if matches!(answer.trim(), "y" | "Y" | "yes") {
+        Ok(())
+    } else {
+        Err(Error::refused("nothing was changed", "Answer y to go on."))
+    }
+}

@@ -1,0 +1,296 @@
+//! A session of a server, through libpq.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libpq::result::ErrorField;
+use libpq::{Connection, Format, PQResult, Status};
+
+use crate::error::{Error, Result};
+
+/// What each session sets before anything else. A role, a database or a connection string may have other values.
+/// Nothing that a tenant has planted in a schema is found, and no statement hangs for ever on a session's own settings.
+const SETTINGS: &str = "
+    SET SESSION AUTHORIZATION DEFAULT; SET ROLE NONE;
+    SET search_path = pg_catalog; SET client_min_messages = error; SET synchronous_commit = on;
+    SET datestyle = 'ISO'; SET timezone = 'UTC'; SET intervalstyle = 'postgres'; SET extra_float_digits = 1;
+    SET bytea_output = 'hex'; SET standard_conforming_strings = on;
+    SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0; SET lock_timeout = 0;
+    SET default_transaction_read_only = off; SET default_transaction_isolation = 'read committed';
+    SET row_security = off;
+    SELECT set_config(name, '0', false) FROM pg_settings
+    WHERE name IN ('idle_session_timeout', 'transaction_timeout')";
+
+/// Whether the person has pressed Ctrl-C, or the program was told to end.
+pub fn interrupted() -> bool {
+    flag().load(Ordering::Relaxed)
+}
+
+/// From now on, signals no longer end the program: what it does must be done to the end.
+pub fn ignore_signals() {
+    IGNORE.store(true, Ordering::Relaxed);
+}
+
+static IGNORE: AtomicBool = AtomicBool::new(false);
+
+fn flag() -> &'static AtomicBool {
+    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    FLAG.get_or_init(|| {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [
+            signal_hook::consts::SIGINT,
+            signal_hook::consts::SIGTERM,
+            signal_hook::consts::SIGHUP,
+            signal_hook::consts::SIGPIPE,
+        ] {
+            // Without it, the signal would end the program, as is usual.
+            let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
+        }
+        flag
+    })
+}
+
+/// Begins to notice signals instead of ending by them.
+pub fn notice_signals() {
+    flag();
+}
+
+/// A session of a server.
+pub struct Session {
+    connection: Connection,
+    server: String,
+    patience: Cell<Option<Duration>>,
+}
+
+impl Session {
+    /// Connects with these parameters of libpq.
+    ///
+    /// # Errors
+    /// That the server cannot be reached, or needs a password.
+    pub fn connect(server: &str, parameters: &HashMap<&str, &str>) -> Result<Session> {
+        let connection = Connection::with_params(parameters, false)
+            .map_err(|error| Error::Unreachable { server: server.into(), why: error.to_string() })?;
+        let session =
+            Session { connection, server: server.into(), patience: Cell::new(Some(Duration::from_secs(30))) };
+        session.run(SETTINGS)?;
+        Ok(session)
+    }
+
+    /// The server's name.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The version of the server, such as 150020.
+    pub fn version(&self) -> i32 {
+        self.connection.server_version()
+    }
+
+    /// The process of the server that this session has.
+    pub fn pid(&self) -> u32 {
+        self.connection.backend_pid()
+    }
+
+    /// Sets for how long a statement may take: 30 s at first; none means for ever. When that is over, nobody knows
+    /// whether the statement had an effect, and the session is of no more use.
+    pub fn set_patience(&self, patience: Option<Duration>) {
+        self.patience.set(patience);
+    }
+
+    /// Runs one statement with parameters `$1` and so on.
+    ///
+    /// # Errors
+    /// Those of the statement and of the connection.
+    pub fn query(&self, sql: &str, parameters: &[&str]) -> Result<Rows> {
+        if parameters.iter().any(|text| text.contains('\0')) || sql.contains('\0') {
+            return Err(Error::Usage("a text contains a zero byte".into()));
+        }
+        let texts: Vec<Vec<u8>> = parameters.iter().map(|text| [text.as_bytes(), b"\0"].concat()).collect();
+        let values: Vec<Option<&[u8]>> = texts.iter().map(|text| Some(text.as_slice())).collect();
+        self.connection.send_query_params(sql, &[], &values, &[], Format::Text).map_err(|e| self.lost(&e))?;
+        self.last_result()
+    }
+
+    /// Runs statements without parameters, in one transaction unless they say otherwise. Gives the rows of the last.
+    ///
+    /// # Errors
+    /// Those of the statements and of the connection.
+    pub fn run(&self, sql: &str) -> Result<Rows> {
+        self.connection.send_query(sql).map_err(|error| self.lost(&error))?;
+        self.last_result()
+    }
+
+    /// The one value of a statement, as text; an empty text if it is null.
+    ///
+    /// # Errors
+    /// Those of the statement; and that it has not exactly one row.
+    pub fn value(&self, sql: &str, parameters: &[&str]) -> Result<String> {
+        let rows = self.query(sql, parameters)?;
+        match rows.len() {
+            1 => Ok(rows.row(0).text(0).unwrap_or_default()),
+            n => Err(Error::Broken {
+                what: format!("{}: {n} rows where one was expected", self.server),
+                hint: String::new(),
+            }),
+        }
+    }
+
+    /// Reads the rows that a COPY ... TO STDOUT sends, one line at a time, without the line break.
+    ///
+    /// # Errors
+    /// Those of the statement and of the connection.
+    pub fn copy_out(&self, sql: &str, mut each: impl FnMut(&[u8])) -> Result {
+        self.connection.send_query(sql).map_err(|error| self.lost(&error))?;
+        self.wait()?;
+        match self.connection.result() {
+            Some(result) if result.status() == Status::CopyOut => {}
+            Some(result) => {
+                let rows = self.checked(result);
+                while self.connection.result().is_some() {}
+                return rows.map(drop);
+            }
+            None => return Err(self.lost("no answer")),
+        }
+        loop {
+            if interrupted() && !IGNORE.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            match self.connection.copy_data(false) {
+                Ok(line) => each(line.strip_suffix(b"\n").unwrap_or(&line)),
+                Err(libpq::errors::Error::Backend(text)) if text == "COPY is done" => break,
+                Err(error) => return Err(self.lost(&error)),
+            }
+        }
+        self.last_result().map(drop)
+    }
+
+    /// A name as SQL writes it, in quotes.
+    pub fn identifier(name: &str) -> String {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    }
+
+    /// A text as SQL writes it, in quotes. Sessions have standard_conforming_strings on.
+    pub fn literal(text: &str) -> String {
+        format!("'{}'", text.replace('\'', "''"))
+    }
+
+    fn last_result(&self) -> Result<Rows> {
+        let mut last = None;
+        let mut failure = None;
+        loop {
+            self.wait()?;
+            let Some(result) = self.connection.result() else { break };
+            match self.checked(result) {
+                Ok(rows) => last = Some(rows),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        match (failure, last) {
+            (Some(error), _) => Err(error),
+            (None, Some(rows)) => Ok(rows),
+            (None, None) => Err(self.lost("no answer")),
+        }
+    }
+
+    /// Waits until a result is there. A cancel and the end of patience end the wait.
+    fn wait(&self) -> Result {
+        let began = Instant::now();
+        let mut pause = Duration::from_micros(100);
+        loop {
+            self.connection.consume_input().map_err(|error| self.lost(&error))?;
+            if !self.connection.is_busy() {
+                return Ok(());
+            }
+            if interrupted() && !IGNORE.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            if let Some(patience) = self.patience.get()
+                && began.elapsed() > patience
+            {
+                return Err(Error::NoAnswer { server: self.server.clone(), seconds: patience.as_secs() });
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    fn checked(&self, result: PQResult) -> Result<Rows> {
+        match result.status() {
+            Status::TuplesOk | Status::CommandOk | Status::EmptyQuery => Ok(Rows(result)),
+            _ => {
+                // The texts are copied at once: they belong to the result.
+                let field = |field| result.error_field(field).ok().flatten().map(str::to_owned);
+                let message = field(ErrorField::MessagePrimary)
+                    .or_else(|| result.error_message().ok().flatten())
+                    .unwrap_or_else(|| "no message".into());
+                match field(ErrorField::Sqlstate) {
+                    Some(code) => Err(Error::Sql {
+                        server: self.server.clone(),
+                        code,
+                        message,
+                        detail: field(ErrorField::MessageDetail),
+                        hint: field(ErrorField::MessageHint),
+                    }),
+                    None => Err(self.lost(&message)),
+                }
+            }
+        }
+    }
+
+    fn lost(&self, why: impl ToString) -> Error {
+        Error::Unreachable { server: self.server.clone(), why: why.to_string() }
+    }
+}
+
+/// The rows of a statement.
+pub struct Rows(PQResult);
+
+impl Rows {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.ntuples()
+    }
+
+    /// One of them.
+    pub fn row(&self, number: usize) -> Row<'_> {
+        Row { rows: self, number }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
+        (0..self.len()).map(|number| self.row(number))
+    }
+}
+
+/// A row.
+pub struct Row<'a> {
+    rows: &'a Rows,
+    number: usize,
+}
+
+impl Row<'_> {
+    /// The text in a column; none if it is null.
+    pub fn text(&self, column: usize) -> Option<String> {
+        self.rows.0.value(self.number, column).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// The text in a column; empty if it is null.
+    pub fn string(&self, column: usize) -> String {
+        self.text(column).unwrap_or_default()
+    }
+
+    /// Whether a column is true.
+    pub fn is_true(&self, column: usize) -> bool {
+        self.text(column).as_deref() == Some("t")
+    }
+
+    /// The number in a column; none if it is null or not such a number.
+    pub fn number<T: std::str::FromStr>(&self, column: usize) -> Option<T> {
+        self.text(column)?.parse().ok()
+    }
+}
