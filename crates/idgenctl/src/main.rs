@@ -7,6 +7,7 @@
 mod cli;
 mod commands;
 mod error;
+mod extension;
 mod fleet;
 mod output;
 mod server;

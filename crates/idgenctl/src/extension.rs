@@ -1,0 +1,128 @@
+//! The extension in a database, and the databases that have it.
+
+use crate::error::{Error, Result};
+use crate::server::Server;
+use crate::session::Session;
+
+/// The extension in a database.
+#[derive(Debug, Clone)]
+pub struct Extension {
+    /// The schema that it is in.
+    pub schema: String,
+    /// The version of its SQL objects.
+    pub version: String,
+    /// The version of the files on the server, to which `ALTER EXTENSION idgen UPDATE` leads.
+    pub available: Option<String>,
+    /// The roles other than superusers that could put an object of theirs in the place of one of idgen's: they may create
+    /// objects in the schema, rename it, or drop the extension.
+    pub others: Vec<String>,
+}
+
+impl Extension {
+    /// The extension in the database of a session, if it is there.
+    ///
+    /// # Errors
+    /// Those of the session.
+    pub fn of(session: &Session) -> Result<Option<Extension>> {
+        let rows = session.run(
+            "SELECT nspname, extversion, default_version, (
+                 SELECT string_agg(rolname, ', ') FROM (
+                     SELECT rolname FROM pg_roles AS r WHERE NOT rolsuper AND r.oid <> 'pg_database_owner'::regrole
+                         AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER')
+                              OR pg_has_role(r.oid, extowner, 'MEMBER'))
+                     ORDER BY rolname LIMIT 5) AS o)
+             FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+                  LEFT JOIN pg_available_extensions ON name = extname
+             WHERE extname = 'idgen'",
+        )?;
+        Ok(rows.iter().next().map(|row| Extension {
+            schema: row.string(0),
+            version: row.string(1),
+            available: row.text(2),
+            others: row.text(3).into_iter().collect(),
+        }))
+    }
+
+    /// The extension, if a superuser may call it there.
+    ///
+    /// # Errors
+    /// That it is not there, or that others could have put an object of theirs in the place of one of its own.
+    pub fn trusted(session: &Session) -> Result<Extension> {
+        let database = session.value("SELECT current_database()", &[])?;
+        let Some(extension) = Extension::of(session)? else {
+            return Err(Error::refused(
+                format!("database \"{database}\" of {} has no extension idgen", session.server()),
+                "Connect to a database that has it, or run idgenctl enable.",
+            ));
+        };
+        if extension.others.is_empty() {
+            return Ok(extension);
+        }
+        Err(Error::refused(
+            format!(
+                "roles that are not superusers may change schema \"{}\" of database \"{database}\" of {}, or the extension \
+                 in it: {}",
+                extension.schema,
+                session.server(),
+                extension.others.join(", ")
+            ),
+            "A superuser who calls idgen there could call a function of theirs. Have a superuser own both (REASSIGN OWNED), \
+             revoke CREATE on the schema, or connect to another database.",
+        ))
+    }
+
+    /// The name of a function or view of the extension, as SQL writes it.
+    pub fn name(&self, object: &str) -> String {
+        format!("{}.{object}", Session::identifier(&self.schema))
+    }
+}
+
+/// The names of the databases of a server that accept connections.
+///
+/// # Errors
+/// Those of the session.
+pub fn databases(session: &Session) -> Result<Vec<String>> {
+    let rows = session.run("SELECT datname FROM pg_database WHERE datallowconn ORDER BY datname")?;
+    Ok(rows.iter().map(|row| row.string(0)).collect())
+}
+
+/// A session in each database of a server that has the extension, whoever may change it there; and the databases that
+/// cannot be looked at, with the reason.
+///
+/// # Errors
+/// Those of the session.
+pub fn installations(server: &Server, session: &Session) -> Result<Installations> {
+    let mut found = Installations { there: Vec::new(), not_seen: Vec::new() };
+    for database in databases(session)? {
+        let look = || {
+            let session = server.connect_to(&database)?;
+            Ok(Extension::of(&session)?.map(|extension| (session, extension)))
+        };
+        match look() {
+            Ok(Some((session, extension))) => {
+                found.there.push(Installation { database: database.clone(), session, extension });
+            }
+            Ok(None) => {}
+            Err(error) => found.not_seen.push((database.clone(), error)),
+        }
+    }
+    Ok(found)
+}
+
+/// What [`installations`] finds.
+pub struct Installations {
+    /// The databases with the extension.
+    pub there: Vec<Installation>,
+    /// The databases that cannot be looked at.
+    pub not_seen: Vec<(String, Error)>,
+}
+
+/// The extension in a database, with a session there.
+pub struct Installation {
+    /// The name of the database.
+    pub database: String,
+    /// A session there.
+    pub session: Session,
+    /// The extension.
+    pub extension: Extension,
+}
