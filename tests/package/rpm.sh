@@ -99,7 +99,7 @@ install -d -o postgres -g postgres /var/lib/pgsql "/var/lib/pgsql/$nn" /run/post
 runuser -u postgres -- initdb -D "$data" -A trust >/dev/null
 printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '/run/postgresql'" >>"$data/postgresql.conf"
 server start
-runuser -u postgres -- psql -X -f "/usr/share/doc/idgen_$nn/docs/examples/enable.sql"
+runuser -u postgres -- "$prefix/bin/idgenctl" enable --yes postgres
 server restart
 same "library" "$prefix/lib/idgen.so" "$(mapped)"
 begin_minting
