@@ -58,6 +58,10 @@ fn after(done: &[String], what: &str, error: &Error) -> Error {
     } else {
         format!("This was done before: {}.", done.join("; "))
     };
-    let perhaps = if refused { "" } else { " This change itself may have been made or not." };
+    let perhaps = match error {
+        _ if refused => "",
+        Error::Broken { .. } => " This change was made in part.",
+        _ => " This change itself may have been made or not.",
+    };
     Error::Broken { what: format!("{what}: {error}"), hint: format!("{hint}{before}{perhaps} {again}") }
 }
