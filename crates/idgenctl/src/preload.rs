@@ -52,9 +52,11 @@ impl Preload {
     /// Those of the session, and that the configuration files cannot be read.
     pub fn of(session: &Session) -> Result<Preload> {
         let server = session.server();
-        // After such an error the server does not read on, and does not start.
-        let broken =
-            session.run("SELECT sourcefile, sourceline, error FROM pg_file_settings WHERE name IS NULL")?;
+        // After such an error the server does not read on, and does not start. A setting that waits for a restart to be
+        // removed has no name either, but no file.
+        let broken = session.run(
+            "SELECT sourcefile, sourceline, error FROM pg_file_settings WHERE name IS NULL AND sourcefile IS NOT NULL",
+        )?;
         if let Some(row) = broken.iter().next() {
             return Err(Error::refused(
                 format!(

@@ -239,9 +239,7 @@ fn show(cli: &Cli, installations: &[Installation], dependents: &[Vec<Dependent>]
     for (installation, dependents) in installations.iter().zip(dependents) {
         for d in dependents {
             let data = d.data.as_deref().unwrap_or("");
-            shown.add_row(
-                [&installation.database, &d.kind, &d.object, data, &d.size, d.fate()].map(|text| plain(text)),
-            );
+            shown.add_row([&installation.database, &d.kind, &d.object, data, &d.size, d.fate()].map(plain));
         }
     }
     output::print(shown.to_string())?;
