@@ -41,6 +41,12 @@ pub fn clock(cli: &Cli, arguments: &On) -> Result<u8> {
         let warning = state.warning.as_deref().unwrap_or("none");
         let mark = state.mark_at.as_deref().unwrap_or("none");
         shown.add_row([&ours.server, &ours.text, &ours.difference(), mark, warning].map(plain));
+        // As of the same moment as the first clock.
+        let here = session.value(
+            "SELECT date_trunc('milliseconds', $1::timestamptz - $2::float8 * interval '1 ms')",
+            &[&ours.text, &ours.ahead_ms.to_string()],
+        )?;
+        shown.add_row(["this machine", &here, "", "", ""]);
         for other in &others {
             shown.add_row([&other.server, &other.text, &other.difference(), "", ""].map(plain));
         }

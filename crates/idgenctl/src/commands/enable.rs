@@ -278,10 +278,12 @@ impl Place {
         let schema = extension.map_or_else(|| SCHEMA.to_owned(), |extension| extension.schema);
         let has_schema = extension::schema_is_trusted(&session, &schema)?;
         if has_schema && !has_extension {
+            // CREATE EXTENSION takes over the portable edition, which can mint.
             let taken = session.value(
                 "SELECT count(*) FROM pg_proc WHERE pronamespace = $1::text::regnamespace AND proname = 'shard_of'
                      AND prolang = (SELECT oid FROM pg_language WHERE lanname = 'sql')
-                     AND (prosrc = '' OR prosqlbody IS NOT NULL)",
+                     AND NOT EXISTS (SELECT FROM pg_proc WHERE pronamespace = $1::text::regnamespace
+                                         AND proname = 'snowflake_next_id')",
                 &[&Session::identifier(&schema)],
             )?;
             if taken != "0" {
