@@ -2,14 +2,16 @@
 //! after a failure and the same command goes on, and that nothing of a tenant is run or taken for something else.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 
 use postgres::{Client, NoTls};
 
 use crate::clients::Ledger;
 use crate::origins::limit_of_origins;
-use crate::process::idgenctl;
-use crate::server::{PRELOAD, Server, Sql};
+use crate::process::{client_program, idgenctl, installed, release_bin, skipped};
+use crate::server::{Build, PRELOAD, Server, Sql};
 
 const HOUR: f64 = 3600.0;
 
@@ -48,7 +50,7 @@ fn run(servers: &[&Server], args: &[&str]) -> Answer {
     let mut all = args.to_vec();
     targets.iter().for_each(|target| all.extend(["--server", target]));
     let mut command = idgenctl(&all);
-    command.stdin(std::process::Stdio::null());
+    command.stdin(Stdio::null());
     let output = command.output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let answer =
@@ -137,6 +139,58 @@ fn nothing_changes_without_consent() {
     run(&[&server], &["enable", "app", "--on", "nobody"]).is(2, &["no server is called nobody"]);
 }
 
+/// On a terminal the program asks, and only yes changes anything. Nothing is asked if nothing is to be done.
+#[test]
+fn a_person_is_asked_on_a_terminal() {
+    let Some(script) = installed("script") else { return skipped("there is no program script") };
+    let server = Server::start_plain(&[PRELOAD]);
+    server.run("CREATE DATABASE app");
+    let before = state(&server);
+    let asked = |answer: &str| {
+        let program = format!("{}/idgenctl", release_bin());
+        let line = format!("{program} enable app --server '{}'", server.target("postgres"));
+        let mut command = client_program(&script);
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(answer.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    for answer in ["n\n", "\n", "yeah\n"] {
+        let (code, said) = asked(answer);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("Enable idgen in database \"app\"? [y/N]"), "{said}");
+    }
+    assert_eq!(state(&server), before);
+    let (code, said) = asked("y\n");
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = asked("");
+    assert!(code == Some(0) && !said.contains("[y/N]"), "{said}");
+}
+
+/// With servers of several clusters, one has to be named, and only that one changes.
+#[test]
+fn the_cluster_is_named_if_there_are_several() {
+    let [one, two] = [(); 2].map(|()| {
+        let server = Server::start_empty(Build::Older, &[PRELOAD]);
+        server.run("CREATE DATABASE app");
+        server
+    });
+    let before = [&one, &two].map(state);
+    for command in [&["enable", "app"][..], &["accept-clock"], &["accept-epoch"], &["remove"]] {
+        run_yes(&[&one, &two], command).is(2, &["several clusters", &one.host(), &two.host()]);
+    }
+    assert_eq!([&one, &two].map(state), before);
+    run_yes(&[&one, &two], &["enable", "app", "--on", &two.host()]).is(0, &["idgen is enabled"]);
+    assert_eq!(state(&one), before[0]);
+    // Another cluster that is down is in nobody's way, but a cluster is not chosen because another one is down.
+    one.stop("fast");
+    run_yes(&[&one, &two], &["accept-clock"]).is(1, &["cannot be reached", "--on"]);
+    run_yes(&[&one, &two], &["accept-clock", "--on", &two.host()]).is(0, &["warning", "nothing to accept"]);
+    one.up();
+}
+
 /// Both servers are prepared by one command, which names the order of the restarts, and proves afterwards that ids are
 /// minted on both.
 #[test]
@@ -202,6 +256,34 @@ fn under_patroni_the_list_is_left_to_it() {
     let _mallory = session("mallory");
     server.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name LIKE 'Patroni%'");
     run_yes(&[&server], &["enable", "app"]).is(0, &["Now restart"]);
+}
+
+/// The list is taken out of where Patroni keeps it, and idgen is not removed before.
+#[test]
+fn under_patroni_idgen_is_removed_by_it() {
+    let server = Server::start_plain(&["shared_preload_libraries = 'auto_explain, idgen'"]);
+    server.run("CREATE EXTENSION idgen");
+    let before: String = server.value("SELECT pg_read_file('postgresql.auto.conf')");
+    let target = format!("{} application_name=Patroni", server.target("postgres"));
+    let patroni = Client::connect(&target, NoTls).unwrap();
+    run_yes(&[&server], &["remove"]).is(1, &["by patronictl edit-config; what is left is auto_explain"]);
+    assert_eq!(server.value::<String>("SELECT pg_read_file('postgresql.auto.conf')"), before);
+    drop(patroni);
+    server.restart_with(&["shared_preload_libraries = 'auto_explain'"]);
+    // The line that is overridden would bring a library back whose files are gone.
+    run_yes(&[&server], &["remove"]).is(1, &["write shared_preload_libraries = 'auto_explain'"]);
+}
+
+/// A database with the objects of an older version is prepared, but not called well.
+#[test]
+fn an_update_that_is_due_is_said() {
+    let server = Server::start_plain(&[PRELOAD]);
+    server.run("CREATE SCHEMA idgen; CREATE EXTENSION idgen SCHEMA idgen VERSION '0.1.0'");
+    run_yes(&[&server], &["enable", "postgres"])
+        .is(1, &["version 0.1.0", "run ALTER EXTENSION idgen UPDATE"]);
+    run_yes(&[&server], &["remove"]).is(1, &["version 0.1.0", "Nothing was changed"]);
+    server.run("ALTER EXTENSION idgen UPDATE");
+    run_yes(&[&server], &["enable", "postgres"]).is(0, &["idgen is enabled"]);
 }
 
 /// Makes each statement of a command fail once, by a trigger that raises an error, and sees that the same command goes

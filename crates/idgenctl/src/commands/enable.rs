@@ -57,11 +57,12 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
         let (name, list) = (&member.server.name, lists::text(&libraries));
         match preload.keeper {
             Keeper::Patroni => by_hand.push(format!(
-                "{name} is run by Patroni: run patronictl edit-config --pg shared_preload_libraries='{list}'"
+                "{name} is run by Patroni: run patronictl edit-config --pg shared_preload_libraries='{list}', then patronictl \
+                 restart"
             )),
             Keeper::Operator => by_hand.push(format!(
                 "ALTER SYSTEM is switched off on {name}: set shared_preload_libraries = '{list}' where its configuration \
-                 is kept"
+                 is kept, and restart it"
             )),
             Keeper::Files | Keeper::CommandLine => {
                 // Last, when all else has succeeded, and on the primary after its standbys.
@@ -80,6 +81,8 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
             }
         }
     }
+    let outdated = place.as_ref().and_then(|place| place.outdated.clone());
+    by_hand.extend(outdated.clone());
     let changed = steps::make(cli, &steps, &format!("Enable idgen in database \"{database}\"?"))?;
 
     let mut waiting = Vec::new();
@@ -92,7 +95,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let restart: Vec<&str> = waiting.iter().map(|member| member.server.name.as_str()).collect();
     let mut states = Vec::new();
     for member in cluster.members() {
-        let is_well = Preload::of(&member.session)?.has_idgen() && place.is_some();
+        let is_well = Preload::of(&member.session)?.has_idgen() && place.is_some() && outdated.is_none();
         states.extend(is_well.then(|| Status::of_database(member, database)).transpose()?);
     }
     let stuck: Vec<&Status> = states.iter().filter(|state| !state.mints()).collect();
@@ -129,7 +132,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     }
     if !by_hand.is_empty() {
         by_hand.iter().for_each(|what| note(format!("left to do: {what}")));
-        note("Then restart the servers, standbys first, and run the same command again.");
+        note("Then run the same command again.");
     }
     if !restart.is_empty() {
         note(format!(
@@ -241,6 +244,8 @@ struct Place {
     has_schema: bool,
     /// The search_path of new sessions; none if it names the schema already.
     path: Option<Vec<String>>,
+    /// What is to be done if the SQL objects are older than the files.
+    outdated: Option<String>,
     /// What is to be said about roles with a path of their own.
     roles: Vec<String>,
 }
@@ -275,6 +280,14 @@ impl Place {
             Extension::trusted(&session)?;
         }
         let has_extension = extension.is_some();
+        let outdated = extension.as_ref().filter(|found| found.available.as_ref() != Some(&found.version)).map(|found| {
+            format!(
+                "database \"{database}\" has version {} of idgen, and the files are of {}: run ALTER EXTENSION idgen UPDATE \
+                 there",
+                found.version,
+                found.available.as_deref().unwrap_or("none")
+            )
+        });
         let schema = extension.map_or_else(|| SCHEMA.to_owned(), |extension| extension.schema);
         let has_schema = extension::schema_is_trusted(&session, &schema)?;
         if has_schema && !has_extension {
@@ -301,6 +314,7 @@ impl Place {
             has_extension,
             has_schema,
             path: None,
+            outdated,
             roles: Vec::new(),
         };
         place.read_paths()?;
