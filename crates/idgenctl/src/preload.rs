@@ -134,3 +134,16 @@ pub fn alter_system(libraries: &[String]) -> String {
     let list = libraries.iter().map(|library| Session::literal(library)).collect::<Vec<_>>().join(", ");
     format!("ALTER SYSTEM SET shared_preload_libraries = {list}")
 }
+
+/// Checks that ALTER SYSTEM has had the effect that it was for.
+///
+/// # Errors
+/// That it has not, although it has changed a file.
+pub fn prove(session: &Session, has_idgen: bool) -> Result {
+    let broken = |what: String| Error::Broken { what, hint: "Look at the view pg_file_settings.".into() };
+    let preload = Preload::of(session).map_err(|error| broken(error.to_string()))?;
+    if preload.will_have_idgen() == has_idgen {
+        return Ok(());
+    }
+    Err(broken("another line of the configuration files is in effect".into()))
+}

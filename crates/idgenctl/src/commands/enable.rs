@@ -70,13 +70,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
                 let what = format!("have {name} preload idgen: shared_preload_libraries = '{list}'");
                 steps.push(Step::new(what, move || {
                     session.run(&preload::alter_system(&libraries))?;
-                    if Preload::of(session)?.will_have_idgen() {
-                        return Ok(());
-                    }
-                    Err(Error::refused(
-                        "the configuration files do not have the new list",
-                        "Look at the view pg_file_settings.",
-                    ))
+                    preload::prove(session, true)
                 }));
             }
         }

@@ -449,13 +449,7 @@ fn unload<'a>(member: &'a Member, preload: &Preload, steps: &mut Vec<Step<'a>>, 
     let what = format!("have {name} no longer preload idgen: shared_preload_libraries = '{list}'");
     steps.push(Step::new(what, move || {
         member.session.run(&statement)?;
-        if Preload::of(&member.session)?.will_have_idgen() {
-            return Err(Error::refused(
-                "the configuration files still name idgen",
-                "Look at the view pg_file_settings.",
-            ));
-        }
-        Ok(())
+        preload::prove(&member.session, false)
     }));
 }
 
