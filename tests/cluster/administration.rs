@@ -10,7 +10,7 @@ use postgres::{Client, NoTls};
 
 use crate::clients::Ledger;
 use crate::origins::limit_of_origins;
-use crate::process::{client_program, idgenctl, installed, release_bin, skipped};
+use crate::process::{client_program, idgenctl, installed, release_bin, said, skipped};
 use crate::server::{Build, PRELOAD, Server, Sql};
 
 const HOUR: f64 = 3600.0;
@@ -410,6 +410,18 @@ fn plant(server: &Server, database: &str) {
         "CREATE TABLE {schema}.parts (id bigint DEFAULT ids.snowflake_next_id(5)) PARTITION BY LIST (ids.shard_of(id))",
         "CREATE TABLE {schema}.parts5 PARTITION OF {schema}.parts FOR VALUES IN (5)",
         "INSERT INTO {schema}.parts SELECT FROM generate_series(1, 100)",
+        "CREATE FUNCTION {schema}.trap(name, name) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true';
+         CREATE OR REPLACE FUNCTION {schema}.trap(name, name) RETURNS boolean LANGUAGE sql IMMUTABLE
+             RETURN {schema}.trap();
+         CREATE OPERATOR {schema}.= (LEFTARG = name, RIGHTARG = name, FUNCTION = {schema}.trap)",
+        "DO $do$
+         DECLARE item name;
+         BEGIN
+             FOREACH item IN ARRAY '{pg_extension,pg_available_extensions,pg_database,pg_class,pg_settings,pg_locks,
+                     pg_file_settings,pg_stat_replication,pg_stat_activity,pg_replication_origin_status}'::name[] LOOP
+                 EXECUTE format('CREATE VIEW {schema}.%I AS SELECT *, {schema}.trap() FROM pg_catalog.%1$I', item);
+             END LOOP;
+         END $do$",
         "ALTER DATABASE {database} SET search_path = {schema}, ids, pg_catalog",
     ] {
         client.run(&sql.replace("{schema}", &schema).replace("{database}", &quoted(database)));
@@ -433,6 +445,27 @@ fn not_sprung(server: &Server) {
     let strong = "SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'";
     assert!(!server.value::<bool>(strong), "something that a tenant has planted was run");
     assert!(!Path::new(&server.host()).join("planted").exists());
+}
+
+/// The connection may lead to the database of a tenant, whose search_path has traps before PostgreSQL's own objects.
+#[test]
+fn nothing_of_a_tenant_is_run() {
+    let server = Server::start_plain(&[PRELOAD, "idgen.max_wait = 300ms"]);
+    server.restart_at("fast", -720.0 * HOUR);
+    plant(&server, "theirs");
+    // Without the precautions of the program, the traps are sprung.
+    connect(&server, "theirs").run("SELECT * FROM pg_extension WHERE extname = 'x'");
+    server.run("UPDATE pg_authid SET rolsuper = false WHERE rolname = 'mallory' AND rolsuper");
+    server.set_clock(0.0);
+    let target = server.target("theirs");
+    for command in [&["accept-clock"][..], &["accept-epoch"], &["enable", "theirs"], &["remove"]] {
+        let output = idgenctl(&[command, &["--yes", "--server", &target]].concat()).output().unwrap();
+        println!("{}", said(&output));
+        let expected = if command == ["remove"] { 1 } else { 0 };
+        assert_eq!(output.status.code(), Some(expected), "{command:?}");
+        not_sprung(&server);
+    }
+    assert_eq!(rows(&server, "theirs"), 200);
 }
 
 /// Removal goes from step to step over two restarts, takes no row along and evaluates nothing of a tenant. At its end
@@ -470,6 +503,7 @@ fn idgen_is_removed_without_loss() {
     run(&both, &["remove"]).is(0, &["idgen is removed"]);
     not_sprung(&primary);
     let mut client = connect(&primary, NAMES[2]);
+    client.run("SET search_path = pg_catalog");
     assert_eq!(rows(&primary, NAMES[2]), 200);
     assert_eq!(client.value::<i32>("SELECT ids.shard_of(5 << 10)"), 5);
     assert_eq!(client.value::<i64>("SELECT count(*) FROM pg_extension WHERE extname = 'idgen'"), 0);
