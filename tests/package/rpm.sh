@@ -41,7 +41,8 @@ provided() {
     done
     printf 'Provides: libgcc_s.so.1(%s)(64bit)\n' '' \
         GCC_3.{0,3,3.1,4,4.2,4.4} GCC_4.{0,2,3,7,8}.0 GCC_7.0.0
-    printf '%s\n' 'Provides: rtld(GNU_HASH)' '%description' '%files'
+    # RHEL has libpq of its own, for idgenctl.
+    printf '%s\n' 'Provides: libpq.so.5()(64bit)' 'Provides: rtld(GNU_HASH)' '%description' '%files'
 }
 
 mkdir -p /etc/rpm /etc/yum.repos.d
