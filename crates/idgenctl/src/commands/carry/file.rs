@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn a_damaged_file_is_noticed() {
         let folder = std::env::temp_dir().join(format!("idgenctl-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(&folder).expect("a file");
         let path = folder.join("mark");
-        let epoch = Epoch::parse("2025-01-01T00:00:00Z").unwrap();
+        let epoch = Epoch::parse("2025-01-01T00:00:00Z").expect("a file");
         let saved = Saved {
             server: "one".into(),
             system_identifier: "7".into(),
@@ -119,20 +119,20 @@ mod tests {
             mark_at: time_of(epoch, 60_123_456_789),
             saved_at: String::new(),
         };
-        saved.write(&path).unwrap();
-        saved.write(&path).unwrap();
-        assert_eq!(Saved::read(&path).unwrap().mark, saved.mark);
-        let text = fs::read_to_string(&path).unwrap();
+        saved.write(&path).expect("a file");
+        saved.write(&path).expect("a file");
+        assert_eq!(Saved::read(&path).expect("a file").mark, saved.mark);
+        let text = fs::read_to_string(&path).expect("a file");
         for end in 0..text.trim_end().len() {
-            fs::write(&path, &text[..end]).unwrap();
+            fs::write(&path, &text[..end]).expect("a file");
             assert!(Saved::read(&path).is_err(), "{}", &text[..end]);
         }
         for (from, to) in [("789,", "798,"), ("456,", "465,"), ("60123", "6012"), ("1735", "1736")] {
             let changed = text.replacen(from, to, 1);
-            fs::write(&path, &changed).unwrap();
+            fs::write(&path, &changed).expect("a file");
             assert_eq!(changed == text, Saved::read(&path).is_ok(), "{changed}");
         }
         assert!(saved.write(&path).is_err(), "what is there is not the file of a mark");
-        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&folder).expect("a file");
     }
 }
