@@ -2,7 +2,7 @@
 set -euo pipefail
 umask 022
 unset RUST_BACKTRACE    # a server inherits it, and would print a backtrace for every error
-unset CDPATH TAR_OPTIONS GZIP POSIXLY_CORRECT PKGLIBDIR SHAREDIR    # a person may have set them for other work
+unset CDPATH TAR_OPTIONS GZIP POSIXLY_CORRECT BINDIR PKGLIBDIR SHAREDIR    # a person may have set them for other work
 case ${PG_CONFIG:-} in '' | /*) ;; */*) PG_CONFIG=$PWD/$PG_CONFIG ;; esac
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

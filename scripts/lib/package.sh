@@ -44,23 +44,23 @@ lay_out() {
 }
 
 # lay_out_pages FOLDER [TRIPLE]: puts documentation and examples into a folder, and the licenses of the crates
-# linked into the library. If there is a choice of licenses, the text of Apache's is never needed.
+# linked into the library and idgenctl. If there is a choice of licenses, the text of Apache's is not needed.
 lay_out_pages() {
     cp -R README.md CHANGELOG.md LICENSE docs "$1"
     cp --parents portable/{README.md,idgen.sql,take.sql} "$1"
     {
-        echo "idgen.so contains the standard library of $(rustc --version), with the crates addr2line, gimli,"
-        echo "hashbrown, memchr, miniz_oxide and rustc-demangle that this is made of (all MIT OR Apache-2.0):"
+        echo "idgen.so and idgenctl contain the standard library of $(rustc --version), with the crates addr2line,"
+        echo "gimli, hashbrown, memchr, miniz_oxide and rustc-demangle that this is made of (all MIT OR Apache-2.0):"
         mit "The Rust Project contributors, and the authors of those crates"
-        printf '\nAnd these crates:\n'
-        cargo tree --locked --target "$2" --edges normal,no-proc-macro "${FEATURES[@]}" --prefix none \
-            --format '{p}|{l}' |
+        printf '\nAnd one of them, or both, these crates:\n'
+        linked_crates '{p}|{l}' --target "$2" |
             sed -nE 's/ \(\*\)$//; s/^(\S+) v([^ |]+)\|/\1 \2 /p' | sort -u |
             while read -r name version license; do
                 printf '\n%s\n%s %s: %s\n' "$(printf '=%.0s' {1..78})" "$name" "$version" "$license"
                 crate=$(echo "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/"$name-$version")
                 texts=$(find "$crate" -maxdepth 2 -type f \
-                    \( -ipath '*/LICEN[CS]E*' -o -ipath '*/COPYING*' \) ! -iname '*apache*' | sort)
+                    \( -ipath '*/LICEN[CS]E*' -o -ipath '*/COPYING*' \) | sort)
+                [ "$license" = Apache-2.0 ] || texts=$(grep -vi '/[^/]*apache[^/]*$' <<<"$texts" || true)
                 if [ -n "$texts" ]; then
                     xargs -d '\n' cat <<<"$texts"
                 elif [[ $license = *MIT* ]]; then    # and the crate has no text of it
@@ -70,6 +70,14 @@ lay_out_pages() {
                 fi
             done
     } >"$1/crates.txt"
+}
+# linked_crates FORMAT [OPTION]...: prints the crates linked into the library and those linked into idgenctl, as `cargo
+# tree` does.
+linked_crates() {
+    local product
+    for product in "--package idgen ${FEATURES[*]}" "--package idgenctl"; do
+        cargo tree --locked $product --edges normal,no-proc-macro --prefix none --format "$@"
+    done
 }
 # mit WHO: prints the text of that license.
 mit() { echo && sed "s/COPYRIGHT HOLDERS/${1//[\/&]/\\&}/" packaging/licenses/MIT; }

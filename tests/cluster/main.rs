@@ -5,6 +5,7 @@
 mod administration;
 mod alerts;
 mod campaign;
+mod carry;
 mod clients;
 mod clocks;
 mod coming_from;

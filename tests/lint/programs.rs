@@ -59,7 +59,7 @@ impl Machine {
     fn installer(&self, argument: &[&str]) -> Command {
         let mut install = Command::new(self.0.join("tarball/install"));
         install.args(argument).current_dir("/");
-        for name in ["PG_CONFIG", "PKGLIBDIR", "SHAREDIR", "DESTDIR"] {
+        for name in ["PG_CONFIG", "BINDIR", "PKGLIBDIR", "SHAREDIR", "DESTDIR"] {
             install.env_remove(name);
         }
         let path = std::env::var("PATH").unwrap_or_default();

@@ -38,6 +38,9 @@ sql_tests() {
     runuser -u postgres -- env "PG_CONFIG=$1" scripts/test installcheck
 }
 
+# same_program VERSION FILE: the program of this version runs, with its libraries.
+same_program() { same "idgenctl" "idgenctl $1" "$("$2" --version)"; }
+
 # left_files: prints the files that are left of idgen outside this checkout.
 left_files() {
     find / \( -path "$PWD" -o -path /proc -o -path /dev -o -path /checkout "$@" \) -prune -o -name '*idgen*' -print

@@ -30,6 +30,13 @@ for file in README.md docs/install.md docs/examples/move-shard.sh portable/READM
     [ -f "/usr/share/doc/postgresql-$nn-idgen/$file" ] || die "there is no $file"
 done
 
+promise "idgenctl is with the programs of the server, and runs; nothing of it is where another version's package has its own"
+program=/usr/lib/postgresql/$nn/bin/idgenctl
+same_program "$version" "$program"
+same "folders of the package" "/usr/lib/postgresql/$nn /usr/share/doc/postgresql-$nn-idgen /usr/share/postgresql/$nn" \
+    "$(dpkg -L "postgresql-$nn-idgen" | while read -r file; do [ -d "$file" ] || echo "$file"; done |
+        sed -E "s#^(/usr/(share/doc|lib/postgresql|share/postgresql)/[^/]*)/.*#\1#" | sort -u | xargs)"
+
 promise "without a preload, it says what to do"
 sql "CREATE EXTENSION idgen"
 refused '"idgen" must be loaded via "shared_preload_libraries"' "SELECT snowflake_next_id(5)"
@@ -105,6 +112,7 @@ fails "this package is for PostgreSQL $nn" env PG_CONFIG=/root/pg_config "$insta
 fails "such as: PG_CONFIG=$PG_CONFIG $install" env -u PG_CONFIG "$install"
 fails "you may not write to" runuser -u postgres -- sh <"$install"
 "$install"
+same_program "$version" "$program"
 runuser -u postgres -- "${PG_CONFIG%/*}/idgenctl" enable --yes postgres
 server restart
 sql "ALTER TABLE minted ALTER id SET DEFAULT snowflake_next_id(5)"

@@ -32,7 +32,7 @@ repository() {
 }
 
 # What the C library and the compiler's library of RHEL 8 and of later and related systems provide: up to glibc 2.28 and
-# GCC 8.
+# GCC 8; and libpq, which RHEL and PGDG have.
 provided() {
     local library
     for library in libc.so.6 libm.so.6 libpthread.so.0 libdl.so.2 librt.so.1 libutil.so.1 \
@@ -75,14 +75,15 @@ dnf install "$first"
 promise "it has the tarball's files, unchanged, and pages; root owns them all, and no other package has any of them"
 mkdir /tmp/tarball
 tar -C /tmp/tarball --strip-components=1 -xzf "$tarball"
-(cd /tmp/tarball && find lib share -type f) | sort >/tmp/expected
+(cd /tmp/tarball && find bin lib share -type f) | sort >/tmp/expected
 rpm -ql "idgen_$nn" | sed -n "s#^$prefix/##p" | sort | diff /tmp/expected -
 (cd /tmp/tarball && xargs sha256sum </tmp/expected) | (cd "$prefix" && sha256sum --check --quiet)
 rm -r /tmp/tarball
 same "elsewhere" "/usr/share/doc/idgen_$nn /usr/share/licenses/idgen_$nn" \
     "$(rpm -ql "idgen_$nn" | grep -v "^$prefix/" | cut -d/ -f1-5 | sort -u | xargs)"
 same "owners" "root root" "$(rpm -q --qf '[%{FILEUSERNAME} %{FILEGROUPNAME}\n]' "idgen_$nn" | sort -u)"
-same "mode of the library" -rwxr-xr-x "$(stat -c %A "$prefix/lib/idgen.so")"
+same "modes" "-rwxr-xr-x -rwxr-xr-x" "$(stat -c %A "$prefix/lib/idgen.so" "$prefix/bin/idgenctl" | xargs)"
+same_program "$version" "$prefix/bin/idgenctl"
 rpm -V "idgen_$nn"
 same "scripts" "" "$(rpm -q --scripts --triggers "idgen_$nn")"
 

@@ -8,7 +8,7 @@ cp -a "$3" /opt/postgresql
 bin=/opt/postgresql/bin
 extension=/opt/postgresql/share/postgresql/extension
 log=/var/tmp/server.log
-export PKGLIBDIR=/opt/postgresql/lib/postgresql SHAREDIR=/opt/postgresql/share/postgresql
+export BINDIR=$bin PKGLIBDIR=/opt/postgresql/lib/postgresql SHAREDIR=/opt/postgresql/share/postgresql
 export PGHOST=/tmp PGUSER=postgres PGDATABASE=postgres
 
 trap '[ $? = 0 ] || tail -n 20 "$log" 2>/dev/null || true' EXIT
@@ -32,6 +32,7 @@ tar -C /root -xzf "$tarball"
 install=$(echo /root/idgen-"$version"-pg*/install)
 "$install" | tail -n1
 cmp "$PKGLIBDIR/idgen.so" "${install%/*}/lib/idgen.so"
+same_program "$version" "$bin/idgenctl"
 
 promise "$(ldd --version | head -n1) and $("$bin/postgres" --version): preloaded beside other libraries, it mints"
 server start

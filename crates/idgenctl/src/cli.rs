@@ -145,14 +145,15 @@ pub struct Move {
 /// The arguments of `idgenctl carry`.
 #[derive(Debug, Args)]
 pub struct Carry {
-    /// The old server
-    #[arg(long, value_name = "SERVER", conflicts_with = "load", required_unless_present_any = ["save", "load"])]
+    /// The old server: its name in the file, or a connection string. Without it and --load, only the ids in the tables of
+    /// the new server count, as after a restore
+    #[arg(long, value_name = "SERVER", conflicts_with = "load")]
     pub from: Option<String>,
-    /// The new server; otherwise the only one given
+    /// The new server; otherwise the only other primary that is given
     #[arg(long, value_name = "SERVER", conflicts_with = "save")]
     pub to: Option<String>,
     /// Writes the mark of the old server into a file, if both cannot run at once
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "load")]
     pub save: Option<PathBuf>,
     /// Reads the mark of the old server from that file
     #[arg(long, value_name = "FILE")]

@@ -56,6 +56,8 @@ impl Server {
         let segment = segments.find(|file| file.file_name().len() == 24).expect("a segment");
         let megabytes = segment.metadata().expect("a file").len() >> 20;
         initdb(new.build, &new.dir, &["--data-checksums", &format!("--wal-segsize={megabytes}")]);
+        // If the older one has them already, this fails.
+        let _ = self.pg("pg_checksums").args(["--enable", "--no-sync", "-D"]).arg(&self.dir).output();
         new.configure(&["listen_addresses = ''"]);
         new.configure(settings);
         new.own_sockets();
