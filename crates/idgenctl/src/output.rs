@@ -1,5 +1,6 @@
 //! What the program shows: lines, tables and JSON; and the question before a change.
 
+use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use comfy_table::{Table, presets};
@@ -10,6 +11,19 @@ use crate::error::{Error, Result};
 /// A text without control characters: names that others chose could control the terminal, or forge a line.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A document of JSON on one line, in which control characters are escaped, those beyond ASCII too.
+pub fn json(value: &serde_json::Value) -> String {
+    let mut text = String::new();
+    for c in value.to_string().chars() {
+        if c.is_control() {
+            let _ = write!(text, "\\u{:04x}", u32::from(c));
+        } else {
+            text.push(c);
+        }
+    }
+    text
 }
 
 /// Shows what the program does, on standard error: standard output is for results.
