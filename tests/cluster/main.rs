@@ -4,6 +4,7 @@
 
 mod alerts;
 mod campaign;
+mod check;
 mod clients;
 mod clocks;
 mod coming_from;

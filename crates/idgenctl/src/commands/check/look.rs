@@ -203,7 +203,8 @@ fn settings(session: &Session) -> Result<BTreeMap<String, String>> {
          WHERE name ~ '^idgen[.]' AND source NOT IN ('database', 'user', 'database user', 'client', 'session')
             OR name IN (
              'shared_preload_libraries', 'max_replication_slots', 'max_active_replication_origins', 'fsync',
-             'wal_log_hints', 'synchronous_standby_names', 'primary_conninfo', 'recovery_min_apply_delay')",
+             'wal_log_hints', 'synchronous_standby_names', 'primary_conninfo', 'restore_command',
+             'recovery_min_apply_delay')",
     )?;
     Ok(rows.iter().map(|row| (row.string(0), row.string(1))).collect())
 }
@@ -297,7 +298,8 @@ fn receiver(look: &mut Look, session: &Session) -> Result {
     let row = rows.row(0);
     look.streams = row.text(0).as_deref() == Some("streaming");
     let configured = look.setting("primary_conninfo").to_owned();
-    look.connects = !configured.is_empty();
+    // One with neither gets nothing.
+    look.connects = !configured.is_empty() || look.setting("restore_command").is_empty();
     let name = |conninfo: &str, key: &str| {
         let options = Info::from(conninfo).ok()?;
         options.into_iter().find(|option| option.keyword == key)?.val.filter(|name| !name.is_empty())
@@ -770,7 +772,9 @@ fn per_role(look: &mut Look, session: &Session) -> Result {
             (false, true) => "the database".into(),
             (false, false) => format!("role \"{role}\" in the database"),
         };
-        let finding = if name != "idgen.shard" {
+        let finding = if look.is_standby && name != "idgen.shard" {
+            continue;
+        } else if name != "idgen.shard" {
             let severity = if look.preloads { Severity::Warning } else { Severity::Error };
             Finding::new(
                 severity,
