@@ -265,7 +265,8 @@ impl Member<'_> {
                  SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid
                  WHERE application_name LIKE 'Patroni%' AND rolsuper),
                  concat_ws(' ', system_identifier, extract(epoch FROM pg_postmaster_start_time()),
-                           current_setting('port'), current_setting('data_directory'))
+                           current_setting('port'),
+                           (SELECT setting FROM pg_settings WHERE name = 'data_directory'))
              FROM pg_control_system()",
         )?;
         let row = rows.row(0);

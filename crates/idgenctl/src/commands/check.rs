@@ -167,29 +167,30 @@ pub fn run(cli: &Cli) -> Result<u8> {
     Ok(if found == 0 { 0 } else { 3 })
 }
 
+/// What an error says, without the name of the server, which the line about it has anyway.
+fn why(server: &str, error: &Error) -> String {
+    let text = error.to_string();
+    let rest = text.strip_prefix(server).map(|rest| rest.trim_start_matches([':', ' ']).to_owned());
+    rest.filter(|rest| !rest.is_empty()).unwrap_or(text)
+}
+
 fn not_reached(server: &str, error: &Error) -> Finding {
-    match error {
-        Error::NoAnswer { .. } => Finding::error(
-            "no-answer",
-            server,
-            error.to_string(),
-            "See whether the server hangs or is overloaded. Until it answers, nothing is known of it.",
-        ),
-        Error::Refused { hint, .. } => Finding::error("no-superuser", server, error.to_string(), hint),
-        // libpq's own limit for making a connection.
-        Error::Unreachable { why, .. } if why.contains("timeout expired") => Finding::error(
-            "no-answer",
-            server,
-            error.to_string(),
-            "See whether the server hangs or is overloaded. Until it answers, nothing is known of it.",
-        ),
-        _ => Finding::error(
+    let (id, hint) = match error {
+        Error::Refused { hint, .. } => ("no-superuser", hint.as_str()),
+        Error::Sql { .. } => ("server-not-seen", "See why. Until then little is known of the server."),
+        // libpq has a limit of its own for making a connection.
+        error if matches!(error, Error::NoAnswer { .. }) || error.to_string().contains("timeout expired") => {
+            (
+                "no-answer",
+                "See whether the server hangs or is overloaded. Until it answers, nothing is known of it.",
+            )
+        }
+        _ => (
             "unreachable",
-            server,
-            error.to_string(),
             "Start the server, or correct its connection string. Until then nothing is known of it.",
         ),
-    }
+    };
+    Finding::error(id, server, why(server, error), hint)
 }
 
 /// Takes out servers that are there by two names: they would look like two primaries of a cluster.

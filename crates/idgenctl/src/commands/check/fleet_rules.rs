@@ -120,16 +120,18 @@ fn strangers(members: &[&Look], standbys: &[&Look]) -> Vec<Finding> {
                 known.swap_remove(place);
                 continue;
             }
-            let at = if sender.address.is_empty() {
-                "over a local socket".into()
-            } else {
-                format!("at {}", sender.address)
-            };
+            let local = sender.address.is_empty();
+            let at = if local { "over a local socket".into() } else { format!("at {}", sender.address) };
+            let host = if local { "its host" } else { &sender.address };
             findings.push(Finding::warning(
                 "standby-not-in-fleet",
                 &member.name,
                 format!("its standby \"{}\" {at} is not in the fleet", sender.name),
-                "Add it, so that its clock, shards and room for the mark are looked at.",
+                format!(
+                    "Add it with the connection string of {} and host={host}, so that its clock, shards and room for the \
+                     mark are looked at.",
+                    member.name
+                ),
             ));
         }
     }

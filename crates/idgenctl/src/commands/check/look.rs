@@ -172,7 +172,7 @@ pub fn at(server: &Server, base: Base) -> Result<Look> {
         look.findings.push(Finding::warning(
             "restart-for-files",
             &look.name,
-            "idgen's library was installed after the server started, which still runs the one before",
+            "the file of idgen's library has changed since the server started, which still runs the old one",
             "Restart the server, standbys first. Then run ALTER EXTENSION idgen UPDATE in each database that has idgen.",
         ));
     }
@@ -394,7 +394,7 @@ fn all_databases(look: &mut Look, server: &Server, session: &Session, began: Ins
                 Finding::warning(
                     "database-not-seen",
                     &look.name,
-                    format!("the database cannot be looked at: {error}"),
+                    format!("the database cannot be looked at: {}", super::why(&look.name, &error)),
                     "See why, and whether it has idgen and mints for a shard of others.",
                 )
                 .in_database(&database),
@@ -635,14 +635,14 @@ fn status(look: &mut Look, session: &Session, extension: &Extension) -> Result<(
         "55000" if !look.preloads => Some(Finding::error(
             "setting-without-preload",
             &look.name,
-            format!("idgen is not preloaded and mints nothing: {error}"),
+            format!("idgen is not preloaded and mints nothing: {}", super::why(&look.name, &error)),
             "Add idgen to shared_preload_libraries and restart the server, or take the settings away.",
         )),
         _ if extension.available.is_none() => None,
         _ => Some(Finding::error(
             "library-fails",
             &look.name,
-            format!("idgen cannot say how it is: {error}"),
+            format!("idgen cannot say how it is: {}", super::why(&look.name, &error)),
             "Install the same files of idgen on all servers, restart this one, and run ALTER EXTENSION idgen UPDATE.",
         )),
     };
