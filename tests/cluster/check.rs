@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::moment::is_reached;
 use crate::origins::limit_of_origins;
 use crate::process::{idgenctl, kill, major_version, said, servers_folder};
+use crate::server::processes::Process;
 use crate::server::{Build, PRELOAD, Server, Sql};
 
 const REWINDABLE: &str = "wal_log_hints = on";
@@ -284,13 +285,6 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
             "DROP EXTENSION idgen".into(),
             &["update-outstanding two"],
         ),
-        (
-            &one,
-            "postgres",
-            "CREATE SCHEMA insta9_moved; CREATE TABLE insta9_moved.photos (id bigint DEFAULT snowflake_next_id(5009))".into(),
-            "DROP SCHEMA insta9_moved CASCADE".into(),
-            &[],
-        ),
     ];
     for (server, database, make, undo, found) in of_statements {
         server.connect_to(database).run(make);
@@ -299,6 +293,12 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
         server.connect_to(database).run(undo);
         healthy();
     }
+
+    // What a move leaves behind.
+    one.run("CREATE SCHEMA insta9_moved; CREATE TABLE insta9_moved.photos (id bigint DEFAULT snowflake_next_id(5009))");
+    fleet.until_noted(&["schema-moved one"]);
+    one.run("DROP SCHEMA insta9_moved CASCADE");
+    healthy();
 
     // Clocks, and the mark against them.
     two_b.set_clock(10.0);
@@ -395,6 +395,28 @@ fn misconfigurations_that_need_a_restart_are_found() {
     primary.restart_at("fast", -3600.0);
     fleet(&[("a", &primary)]).until_found(&["clock-differs a", "mark-in-future a"]);
 
+    // What idgen warns of.
+    let server = Server::start(&[PRELOAD]);
+    let alone = fleet(&[("c", &server)]);
+    server.run("SELECT snowflake_next_id(1)");
+    server.set_clock(-20.0);
+    alone.until_found(&["clock-behind c", "clock-differs c", "mark-in-future c"]);
+    server.set_clock(7200.0);
+    alone.until_found(&["clock-differs c", "clock-leapt c"]);
+    server.set_clock(0.0);
+    alone.until_found(&[]);
+    server.restart();
+    server.run("SELECT snowflake_remove_mark()");
+    alone.until_found(&["mark-removed c"]);
+    for (line, found) in [
+        ("idgen.allowed_shards = 'banana'", &["setting-not-accepted c", "setting-refused c"][..]),
+        ("idgen.epoch = '2100-01-01T00:00:00Z'", &["clock-before-epoch c"]),
+        ("idgen.epoch = '1980-01-01T00:00:00Z'", &["range-used-up c"]),
+    ] {
+        server.restart_with(&["idgen.allowed_shards = ''", line]);
+        alone.until_found(found);
+    }
+
     let empty = Server::start_preloaded();
     fleet(&[("empty", &empty)]).until_found(&["no-extension empty"]);
 }
@@ -428,7 +450,7 @@ fn hostile_names_are_data() {
     for database in HOSTILE {
         let connection = server.target("postgres");
         let mut config: postgres::Config = connection.parse().unwrap();
-        let mut client = config.dbname(*database).connect(postgres::NoTls).unwrap();
+        let mut client = config.dbname(database).connect(postgres::NoTls).unwrap();
         client.run("CREATE SCHEMA idgen; CREATE EXTENSION idgen SCHEMA idgen");
         for name in HOSTILE {
             let name = quoted(name);
@@ -486,7 +508,7 @@ fn a_frozen_server_is_a_finding() {
         let name = |f: &Value| format!("{} {}", f["id"].as_str().unwrap(), f["server"].as_str().unwrap());
         assert!(findings.iter().any(|finding| name(finding) == found), "{findings:#?}");
         assert!(!findings.iter().any(|f| f["server"] == f["message"]), "{findings:#?}");
-        stopped.iter().for_each(crate::server::processes::Process::go_on);
+        stopped.iter().for_each(Process::go_on);
         fleet.until_found(&[]);
     }
 }
@@ -632,6 +654,12 @@ fn status_shows_rates_refusals_and_servers_that_go_away() {
     });
     two.up();
     until("a server that comes back", &|line| line["servers"][1]["role"] == "primary");
+    let stopped = two.stop_all();
+    until("a server that does not answer", &|line| {
+        line["servers"][1]["error"].is_string() && line["servers"][0]["role"] == "primary"
+    });
+    stopped.iter().for_each(Process::go_on);
+    until("a server that answers again", &|line| line["servers"][1]["role"] == "primary");
     kill("INT", watch.id() as i32).unwrap();
     let mut rest = String::new();
     while let Some(Ok(line)) = lines.next() {

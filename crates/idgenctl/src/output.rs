@@ -85,3 +85,15 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
         Err(Error::refused("nothing was changed", "Answer y to go on."))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// Promise: no name controls a terminal by way of JSON either, and programs read it as it is.
+    #[test]
+    fn json_has_no_control_characters() {
+        let value = serde_json::json!(["a\u{1b}[2J\u{9b}31m\n\u{7f}é"]);
+        let text = super::json(&value);
+        assert!(!text.chars().any(char::is_control), "{text:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+}

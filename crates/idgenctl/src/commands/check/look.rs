@@ -15,7 +15,7 @@ use crate::fleet::Member;
 use crate::server::Server;
 use crate::session::Session;
 
-/// How long a connection or a statement may take.
+/// How long a connection or a statement may take, and a third of how long one in a database may.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a server with many databases may take.
@@ -190,9 +190,11 @@ fn connect(server: &Server, database: Option<&str>) -> Result<Session> {
     let mut others = vec![("connect_timeout", seconds.as_str())];
     others.extend(database.map(|name| ("dbname", name)));
     let session = server.connect_with(&others)?;
-    session.set_patience(Some(PATIENCE));
-    // The server stops too: nobody reads what it finds.
-    session.run("SET statement_timeout = '9s'")?;
+    // Reading the defaults of thousands of schemas takes a while.
+    let patience = if database.is_some() { 3 * PATIENCE } else { PATIENCE };
+    session.set_patience(Some(patience));
+    // The server stops before that: nobody would read what it finds.
+    session.run(&format!("SET statement_timeout = '{} s'", patience.as_secs() - 1))?;
     Ok(session)
 }
 
@@ -819,5 +821,28 @@ fn alone(look: &mut Look) {
             "fsync is off: after a crash of the machine the mark may be gone, and ids may be repeated",
             "Set fsync = on.",
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WARNINGS;
+
+    /// Promise: each warning that the reference lists for idgen_status is a finding of its own kind.
+    #[test]
+    fn each_warning_has_a_kind() {
+        let reference = include_str!("../../../../../docs/reference.md");
+        let (_, rest) = reference.split_once("\n### Warnings\n").unwrap();
+        let (table, _) = rest.split_once("\n### ").unwrap();
+        let rows: Vec<&str> =
+            table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()).collect();
+        assert!(rows.len() > 10, "{rows:?}");
+        // Only the log has the last of them.
+        for row in rows.iter().filter(|row| **row != "warning" && !row.contains("for the first time")) {
+            assert!(WARNINGS.iter().any(|(part, ..)| row.contains(part)), "{row}");
+        }
+        for (part, ..) in WARNINGS {
+            assert!(rows.iter().any(|row| row.contains(part)), "{part}");
+        }
     }
 }
