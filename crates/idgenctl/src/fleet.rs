@@ -252,14 +252,14 @@ impl Member<'_> {
     /// # Errors
     /// Those of the connection.
     pub fn of(server: &Server) -> Result<Member<'_>> {
-        Member::over(server, server.connect()?)
+        Member::with(server, server.connect()?)
     }
 
-    /// A server with a session that there is already.
+    /// The server of a session.
     ///
     /// # Errors
-    /// Those of the session; and that its role is no superuser.
-    pub fn over(server: &Server, session: Session) -> Result<Member<'_>> {
+    /// Those of the session, and that its role is no superuser.
+    pub fn with(server: &Server, session: Session) -> Result<Member<'_>> {
         let rows = session.run(
             "SELECT system_identifier, pg_is_in_recovery(), current_setting('is_superuser'), EXISTS (
                  SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid

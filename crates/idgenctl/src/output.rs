@@ -94,6 +94,6 @@ mod tests {
         let value = serde_json::json!(["a\u{1b}[2J\u{9b}31m\n\u{7f}é"]);
         let text = super::json(&value);
         assert!(!text.chars().any(char::is_control), "{text:?}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).ok(), Some(value));
     }
 }

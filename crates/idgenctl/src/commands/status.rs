@@ -20,6 +20,9 @@ use crate::session::{Session, interrupted, notice_signals};
 /// How long a connection or a statement may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The time between the two readings without `--watch`.
+const BETWEEN: Duration = Duration::from_secs(1);
+
 /// How many shards are shown, the busiest first.
 const SHARDS: usize = 10;
 
@@ -98,6 +101,8 @@ pub fn run(cli: &Cli, arguments: &Status) -> Result<u8> {
     let fleet = Fleet::load(&cli.servers)?;
     let watched: HashMap<&str, Mutex<Watched>> =
         fleet.servers.iter().map(|server| (server.name.as_str(), Mutex::default())).collect();
+    // Without --watch, two readings give a rate, and the second one is shown.
+    let mut is_first = true;
     loop {
         let began = Instant::now();
         let lines = fleet.each(|server| {
@@ -114,15 +119,16 @@ pub fn run(cli: &Cli, arguments: &Status) -> Result<u8> {
             key(two).total_cmp(&key(one)).then(two.ids.cmp(&one.ids))
         });
         shards.truncate(SHARDS);
-        show(cli, &servers, &shards, pause.is_some())?;
-        let Some(pause) = pause else {
+        if pause.is_some() || !is_first {
+            show(cli, &servers, &shards, pause.is_some())?;
+        }
+        if pause.is_none() && !is_first {
             return Ok(if servers.iter().all(|line| line.error.is_none()) { 0 } else { 1 });
-        };
-        while began.elapsed() < pause {
-            if interrupted() {
-                return Ok(0);
-            }
-            thread::sleep(pause.saturating_sub(began.elapsed()).min(Duration::from_millis(50)));
+        }
+        is_first = false;
+        let until_next = pause.unwrap_or(BETWEEN);
+        while began.elapsed() < until_next && !interrupted() {
+            thread::sleep(until_next.saturating_sub(began.elapsed()).min(Duration::from_millis(50)));
         }
     }
 }
@@ -255,7 +261,7 @@ fn read(cli: &Cli, server: &Server, watched: &mut Watched) -> Result<Reading> {
 fn connect(cli: &Cli, server: &Server) -> Result<(Session, Extension)> {
     let patient = |session: &Session| session.set_patience(Some(PATIENCE));
     let limit = PATIENCE.as_secs().to_string();
-    let member = Member::over(server, server.connect_with(&[("connect_timeout", &limit)])?)?;
+    let member = Member::with(server, server.connect_with(&[("connect_timeout", &limit)])?)?;
     patient(&member.session);
     if !cli.json {
         static ONCE: std::sync::Once = std::sync::Once::new();

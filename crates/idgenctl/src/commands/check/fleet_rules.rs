@@ -402,7 +402,7 @@ mod tests {
     /// Promise: what two lists share is shown as a list.
     #[test]
     fn shared_shards_are_shown_as_ranges() {
-        let set = |text| ShardSet::parse(text).unwrap();
+        let set = |text| ShardSet::parse(text).expect("a list");
         assert_eq!(ranges(&common(&set("0-10,20"), &set("5-7,9,20-30"))), "5-7, 9, 20");
         assert_eq!(ranges(&common(&set(""), &set(""))), "0-8191");
         assert!(common(&set("0-4"), &set("5-9")).is_empty());

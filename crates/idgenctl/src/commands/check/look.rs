@@ -118,7 +118,7 @@ impl Look {
 pub fn at(server: &Server, base: Base) -> Result<Look> {
     let began = Instant::now();
     let Member { session, system, is_standby, has_patroni, identity, .. } =
-        Member::over(server, connect(server, None)?)?;
+        Member::with(server, connect(server, None)?)?;
     let clock = clocks::measure(&session, base)?;
     let mut look = Look {
         name: server.name.clone(),
@@ -832,8 +832,8 @@ mod tests {
     #[test]
     fn each_warning_has_a_kind() {
         let reference = include_str!("../../../../../docs/reference.md");
-        let (_, rest) = reference.split_once("\n### Warnings\n").unwrap();
-        let (table, _) = rest.split_once("\n### ").unwrap();
+        let (_, rest) = reference.split_once("\n### Warnings\n").expect("the section");
+        let (table, _) = rest.split_once("\n### ").expect("the next one");
         let rows: Vec<&str> =
             table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()).collect();
         assert!(rows.len() > 10, "{rows:?}");

@@ -106,8 +106,8 @@ mod tests {
     /// Promise: names are compared as PostgreSQL compares them.
     #[test]
     fn case_does_not_matter() {
-        let names = Names::parse("Two").unwrap();
+        let names = Names::parse("Two").expect("names");
         assert!(names.has("two") && !names.has("one"));
-        assert!(Names::parse("*").unwrap().has("anybody"));
+        assert!(Names::parse("*").expect("names").has("anybody"));
     }
 }
