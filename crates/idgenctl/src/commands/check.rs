@@ -1,6 +1,7 @@
 //! `idgenctl check`.
 
 mod clocks;
+mod databases;
 mod fleet_rules;
 mod look;
 mod names;
