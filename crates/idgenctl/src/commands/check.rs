@@ -14,7 +14,6 @@ use crate::cli::Cli;
 use crate::error::{Error, Result};
 use crate::fleet::Fleet;
 use crate::output::{self, plain};
-use crate::session::notice_signals;
 
 use look::Look;
 
@@ -107,7 +106,7 @@ impl Finding {
 /// # Errors
 /// That the fleet makes no sense; and Ctrl-C.
 pub fn run(cli: &Cli) -> Result<u8> {
-    notice_signals();
+    super::end_by_signals(130);
     let fleet = Fleet::load(&cli.servers)?;
     let base = clocks::Base::now();
     let (mut looks, mut findings) = (Vec::new(), Vec::new());

@@ -15,7 +15,7 @@ use crate::extension::{self, Extension};
 use crate::fleet::{Fleet, Member, mention_patroni};
 use crate::output::{self, plain};
 use crate::server::Server;
-use crate::session::{Session, interrupted, notice_signals};
+use crate::session::{Session, interrupted};
 
 /// How long a connection or a statement may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ struct ShardLine {
 /// # Errors
 /// That the fleet makes no sense; without `--watch`, that a server does not answer, and Ctrl-C.
 pub fn run(cli: &Cli, arguments: &Status) -> Result<u8> {
-    notice_signals();
+    super::end_by_signals(if arguments.watch.is_some() { 0 } else { 130 });
     let pause = match arguments.watch {
         Some(seconds) if !(0.1..=86_400.0).contains(&seconds) => {
             return Err(Error::Usage("--watch takes a number of seconds from 0.1 to 86400".into()));
