@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
-use super::look::Look;
+use super::look::{Look, MUCH_WAL};
 use super::names::Names;
 use super::{Finding, clocks};
 
@@ -139,12 +139,11 @@ fn strangers(members: &[&Look], standbys: &[&Look]) -> Vec<Finding> {
 }
 
 fn behind(primary: &Look, standbys: &[&Look]) -> Vec<Finding> {
-    const MUCH: f64 = 256.0 * 1024.0 * 1024.0;
     let name = |sender: &str| {
         let known = standbys.iter().find(|standby| standby.known_as.as_deref() == Some(sender));
         known.map_or(primary.name.clone(), |standby| standby.name.clone())
     };
-    let late = primary.senders.iter().filter(|sender| sender.lacks > MUCH || sender.state != "streaming");
+    let late = primary.senders.iter().filter(|sender| sender.lacks > MUCH_WAL || sender.state != "streaming");
     late.map(|sender| {
         Finding::warning(
             "standby-behind",

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub const PATIENCE_WITH_ALL: Duration = Duration::from_secs(120);
 
 /// WAL that a standby may lack, or may still have to replay, under a heavy load.
-const MUCH_WAL: f64 = 256.0 * 1024.0 * 1024.0;
+pub const MUCH_WAL: f64 = 256.0 * 1024.0 * 1024.0;
 
 /// The settings that no role and no database may set.
 const OF_THE_SERVER: &str =
