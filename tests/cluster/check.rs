@@ -605,6 +605,8 @@ fn the_members_come_from_patroni() {
         assert_eq!(output.status.code(), Some(code), "{}", said(&output));
         assert!(said(&output).contains("Patroni does not tell its members"), "{}", said(&output));
     }
+    let nobody = check(&["--patroni", &patroni(vec!["{\"members\": []}".into()])]);
+    assert_eq!(nobody.status.code(), Some(1), "nothing is wrong with no server: {}", said(&nobody));
     let output = check(&["--server", &target, "--patroni", "https://127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(2));
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

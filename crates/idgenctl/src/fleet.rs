@@ -64,6 +64,12 @@ impl Fleet {
                 return Err(Error::Usage(format!("{} is given twice", server.name)));
             }
         }
+        if servers.is_empty() {
+            return Err(Error::refused(
+                "Patroni names no server that has an address",
+                "Name the servers without --patroni.",
+            ));
+        }
         Ok(Fleet { servers })
     }
 
