@@ -122,13 +122,13 @@ fn strangers(members: &[&Look], standbys: &[&Look]) -> Vec<Finding> {
             }
             let local = sender.address.is_empty();
             let at = if local { "over a local socket".into() } else { format!("at {}", sender.address) };
-            let host = if local { "its host" } else { &sender.address };
+            let host = if local { "its own host".into() } else { format!("host={}", sender.address) };
             findings.push(Finding::warning(
                 "standby-not-in-fleet",
                 &member.name,
                 format!("its standby \"{}\" {at} is not in the fleet", sender.name),
                 format!(
-                    "Add it with the connection string of {} and host={host}, so that its clock, shards and room for the \
+                    "Add it with the connection string of {} and {host}, so that its clock, shards and room for the \
                      mark are looked at.",
                     member.name
                 ),
