@@ -75,7 +75,7 @@ impl File {
             let name = |f: &Value| format!("{} {}", f["id"].as_str().unwrap(), f["server"].as_str().unwrap());
             last.iter().filter(|finding| counts(finding)).map(name).collect::<BTreeSet<_>>() == expected
         };
-        let reached = is_reached(30, is_so);
+        let reached = is_reached(60, is_so);
         assert!(reached, "expected {expected:?}, found {last:#?}");
     }
 }
