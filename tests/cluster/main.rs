@@ -6,6 +6,7 @@ mod administration;
 mod alerts;
 mod campaign;
 mod carry;
+mod check;
 mod clients;
 mod clocks;
 mod coming_from;

@@ -1,5 +1,6 @@
 //! What the program shows: lines, tables and JSON; and the question before a change.
 
+use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use comfy_table::{Table, presets};
@@ -10,6 +11,19 @@ use crate::error::{Error, Result};
 /// A text without control characters: names that others chose could control the terminal, or forge a line.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// A document of JSON on one line, in which control characters are escaped, those beyond ASCII too.
+pub fn json(value: &serde_json::Value) -> String {
+    let mut text = String::new();
+    for c in value.to_string().chars() {
+        if c.is_control() {
+            let _ = write!(text, "\\u{:04x}", u32::from(c));
+        } else {
+            text.push(c);
+        }
+    }
+    text
 }
 
 /// Shows what the program does, on standard error: standard output is for results.
@@ -69,5 +83,17 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
         Ok(())
     } else {
         Err(Error::refused("nothing was changed", "Answer y to go on."))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Promise: no name controls a terminal by way of JSON either, and programs read it as it is.
+    #[test]
+    fn json_has_no_control_characters() {
+        let value = serde_json::json!(["a\u{1b}[2J\u{9b}31m\n\u{7f}é"]);
+        let text = super::json(&value);
+        assert!(!text.chars().any(char::is_control), "{text:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).ok(), Some(value));
     }
 }

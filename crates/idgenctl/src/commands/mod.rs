@@ -8,8 +8,13 @@ mod move_shard;
 mod remove;
 mod status;
 
+use std::process;
+use std::thread;
+use std::time::Duration;
+
 use crate::cli::{Cli, Command};
 use crate::error::Result;
+use crate::session::{interrupted, notice_signals};
 
 /// Runs the command, and gives the exit code.
 ///
@@ -26,4 +31,18 @@ pub fn run(cli: &Cli) -> Result<u8> {
         Command::AcceptEpoch(arguments) => accept::epoch(cli, arguments),
         Command::Remove(arguments) => remove::run(cli, arguments),
     }
+}
+
+/// Lets Ctrl-C end a command that changes nothing, with this exit code, even while libpq connects to a server that does not
+/// answer: nothing else interrupts that.
+fn end_by_signals(code: i32) {
+    notice_signals();
+    thread::spawn(move || {
+        while !interrupted() {
+            thread::sleep(Duration::from_millis(50));
+        }
+        // Usually the command notices, and ends by itself.
+        thread::sleep(Duration::from_secs(1));
+        process::exit(code);
+    });
 }
