@@ -12,6 +12,7 @@ mod fleet;
 mod output;
 mod server;
 mod session;
+mod waiting;
 
 use std::process::ExitCode;
 
