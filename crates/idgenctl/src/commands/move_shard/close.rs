@@ -121,10 +121,9 @@ impl Move<'_> {
             Session::identifier(&self.schema),
             Session::identifier(&self.moving)
         ))?;
-        session.run(&Move::comment_of(&self.moving, Some(&comment)))?;
         // From here on, nobody knows whether it was closed if this program is interrupted.
         self.stage.set(super::Stage::Closed);
-        session.run("COMMIT").map(drop)
+        session.run(&format!("{}; COMMIT", Move::comment_of(&self.moving, Some(&comment)))).map(drop)
     }
 
     /// The databases whose commands cannot mint, because they have no idgen.
