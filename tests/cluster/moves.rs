@@ -521,7 +521,7 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     let mut holder = target.connect();
     holder.run("BEGIN; CREATE SCHEMA insta5_moving");
     let meddler = Meddler::between(&source, &target);
-    meddler.kills(meddler.moves(&[]), COPYING);
+    meddler.kills(meddler.moves(&[]), (Before, Target, "CREATE SCHEMA insta5_moving"));
     target.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
     let said = said_by(move_with(&["--undo"], &source, &target));
     assert!(said.contains("still at work for this move on the target"), "{said}");
@@ -680,7 +680,7 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     assert_eq!(rows(&source), before);
     breaks_off(ADVANCED);
     for how in ["--undo", "--finish"] {
-        wrong(how, &target, &source, "5", "are source and target the right way round?");
+        wrong(how, &target, &source, "5", "Are source and target the right way round?");
     }
     // A list that contains the shard twice.
     target.set("idgen.allowed_shards", "1-9, 5");
@@ -1194,7 +1194,7 @@ fn a_password_is_asked_for_once() {
     let output = terminal.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
-    assert_eq!(said.to_lowercase().matches("password").count(), 2, "{said}");
+    assert_eq!(said.matches("Password for ").count(), 2, "{said}");
     assert!(!said.contains("a secret") || said.starts_with("a secret"), "{said}");
     assert_eq!(place(&target).0, "insta5");
 }
@@ -1291,4 +1291,160 @@ fn names_are_shown_without_control_characters() {
     let said = refusal(the_move(&source, &target));
     assert!(said.contains("]0;y  forged"), "{said}");
     assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{said:?}");
+}
+
+/// A statement of idgenctl, or one that restores the copy: not one of pg_dump, and not one that begins a session.
+fn is_step(statement: &str) -> bool {
+    !statement.contains("pg_catalog.") && !statement.contains("SET SESSION AUTHORIZATION")
+}
+
+/// A move that is killed with any statement on its way, from the first that closes the schema on, leaves a state from
+/// which an undo or a finish, in turn, makes a good one: nothing is lost, and one server mints.
+#[test]
+fn a_move_may_be_killed_at_any_statement() {
+    const AT_ONCE: usize = 4;
+    let steps: usize = thread::scope(|scope| {
+        let runs: Vec<_> = (0..AT_ONCE)
+            .map(|first| scope.spawn(move || killed_at_each((first..).step_by(AT_ONCE))))
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap()).sum()
+    });
+    println!("killed at {steps} statements");
+    assert!(steps > 30, "{steps} statements");
+}
+
+/// Kills a move at each of these steps until there is no such step. Gives how many there were.
+fn killed_at_each(steps: impl Iterator<Item = usize>) -> usize {
+    let (one, two) = two_empty_servers();
+    one.run(TABLES);
+    one.run("DELETE FROM insta5.photos; DELETE FROM insta5.users WHERE id > (SELECT min(id) + 5 FROM insta5.users)");
+    let (mut source, mut target) = (&one, &two);
+    for (count, step) in steps.enumerate() {
+        let meddler = Meddler::between(source, target);
+        let before = state(source, target);
+        let passed = Arc::new(AtomicUsize::new(0));
+        let closes = Arc::new(AtomicBool::new(false));
+        let is_it = || {
+            let (passed, closes) = (passed.clone(), closes.clone());
+            move |statement: &str| {
+                if statement.starts_with("LOCK TABLE ONLY") {
+                    closes.store(true, Relaxed);
+                }
+                closes.load(Relaxed) && is_step(statement) && passed.fetch_add(1, Relaxed) == step
+            }
+        };
+        let of_source = meddler.source.catch(Before, is_it());
+        let of_target = meddler.target.catch(Before, is_it());
+        let mut command = meddler.moves(&[]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut has_caught = false;
+        is_reached(60, || {
+            has_caught = [&of_source, &of_target].iter().any(|trap| trap.caught.try_recv().is_ok());
+            has_caught || child.try_wait().unwrap().is_some()
+        });
+        let _ = child.kill();
+        let _ = (of_source.fate.send(Passes), of_target.fate.send(Passes));
+        let status = child.wait().unwrap();
+        if !has_caught {
+            assert!(status.success(), "{status}");
+            return count;
+        }
+        println!("killed at step {step}");
+        let options = if count % 2 == 0 { ["--undo", "--finish"] } else { ["--finish", "--undo"] };
+        let resume = |how: &str| move_with(&[how], source, target).output().unwrap();
+        let mut outputs = vec![resume(options[0])];
+        if !outputs[0].status.success() {
+            outputs.push(resume(options[1]));
+        }
+        let texts = || outputs.iter().map(said).collect::<Vec<_>>().join("\n--\n");
+        assert!(outputs.last().unwrap().status.success(), "step {step}: {}", texts());
+        if place(source).0 == "insta5" {
+            assert_eq!(state(source, target), before, "step {step}: {}", texts());
+            source.value::<i64>("SELECT snowflake_next_id(5)");
+            continue;
+        }
+        assert_eq!(rows(target), before.2, "step {step}");
+        assert_eq!((place(source).0, place(target).0), ("insta5_moved".into(), "insta5".into()));
+        assert_eq!(source.code("SELECT snowflake_next_id(5)"), "55000");
+        let greatest: i64 = target.value("SELECT max(id) FROM insta5.users");
+        assert!(greatest < target.value("SELECT snowflake_next_id(5)"));
+        source.run("DROP SCHEMA insta5_moved CASCADE");
+        (source, target) = (target, source);
+    }
+    unreachable!("there is no end of steps")
+}
+
+/// A commit that waits for a standby in the middle of a move does not hang without a word: the move says which standby is
+/// missing, and goes on when that is back.
+#[test]
+fn a_move_says_which_standby_it_waits_for() {
+    let (source, target) = two_servers();
+    let standby = target.standby("new");
+    target.make_synchronous("new");
+    target.until_followed(&["new"]);
+    let meddler = Meddler::between(&source, &target);
+    let command = meddler.moves(&["--server", &standby.target("postgres")]);
+    let (lines, mut child) = begun(command, &meddler, COPYING, || standby.stop("fast"));
+    lines.until(&mut child, "waits for synchronous standbys (not connected: new;");
+    standby.up();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{}", lines.read());
+    assert_eq!(place(&target).0, "insta5");
+}
+
+/// Ids that are ahead of the target's clock are waited for while clients still work.
+#[test]
+fn a_move_waits_for_the_clock_before_it_closes_the_schema() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'", "idgen.max_ahead = 1s"]);
+    target.set_clock(-2.0);
+    source.run(TABLES);
+    source.run("INSERT INTO insta5.users (id) VALUES (snowflake_max_id(clock_timestamp() + interval '6 s'))");
+    let said = said_by(the_move(&source, &target));
+    let waits = said.find("until the clock of the target has passed the ids of the source");
+    assert!(waits.is_some() && waits < said.find("closing schema insta5"), "{said}");
+    let greatest: i64 = target.value("SELECT max(id) FROM insta5.users");
+    assert!(greatest < target.value("SELECT snowflake_next_id(5)"));
+    // Not if it would take long.
+    target.run("INSERT INTO insta5.users (id) VALUES (snowflake_max_id(clock_timestamp() + interval '1 h'))");
+    source.run("DROP SCHEMA insta5_moved CASCADE");
+    refused_first(the_move(&target, &source), &["is too far behind the ids of the source"]);
+}
+
+/// The servers come from the fleet: the source is the primary that has the schema, and standbys are those of the same
+/// cluster. Without consent, a move only shows what it would do.
+#[test]
+fn a_move_finds_its_servers_in_the_fleet() {
+    let (source, target) = two_servers();
+    let (old, other) = (source.standby("old"), Server::start(&["idgen.allowed_shards = '20'"]));
+    let before = state(&source, &target);
+    let file = servers_folder().join(format!("fleet-{:x}.toml", fastrand::u64(..)));
+    let lines = [("one", &source), ("one-b", &old), ("two", &target), ("three", &other)]
+        .map(|(name, server)| format!("{name} = \"{}\"\n", server.target("postgres")));
+    fs::write(&file, format!("[servers]\n{}", lines.concat())).unwrap();
+    let fleet = ["--fleet", file.to_str().unwrap()];
+    let moves = |options: &[&str]| idgenctl(&[&["move", "insta5", "--to"], options, &fleet].concat());
+
+    let said = refused(moves(&["two"]), &["nothing is changed without consent"]);
+    for line in [
+        "schema insta5, shard 5, ",
+        "the source: one, database postgres, standbys: one-b",
+        "idgen.allowed_shards: 1-9 -> 1-4,6-9",
+        "the target: two, database postgres, no standbys",
+        "idgen.allowed_shards: 10-19 -> 5,10-19",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    refused_first(moves(&["one-b", "--yes"]), &["one-b is a standby", "Its primary is one"]);
+    refused_first(moves(&["one", "--yes"]), &["no primary outside the target's cluster has a schema insta5"]);
+    assert_eq!(moves(&["four", "--yes"]).output().unwrap().status.code(), Some(2));
+    assert_eq!(state(&source, &target), before);
+
+    let json = run(moves(&["two", "--yes", "--json"])).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["source"], serde_json::json!({ "server": "one", "allowed_shards": "1-4,6-9" }));
+    assert_eq!(json["target"], serde_json::json!({ "server": "two", "allowed_shards": "5,10-19" }));
+    assert_eq!(place(&old).1, "1-4,6-9");
+    fs::remove_file(file).unwrap();
 }

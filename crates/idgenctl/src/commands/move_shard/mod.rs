@@ -185,9 +185,15 @@ fn find_shard(
     )?;
     let mut found: Vec<i32> = rows.iter().filter_map(|row| row.number(0)).collect();
     let comments = place.query(
-        "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname IN ($1, $2)",
-        &[names[1], names[2]],
+        "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname IN ($1, $2, $3)",
+        &names,
     )?;
+    if comments.len() == 0 {
+        return Err(Error::refused(
+            format!("the source has no schema {}", names[0]),
+            "Are source and target the right way round?",
+        ));
+    }
     let moves = comments.iter().find_map(|row| {
         row.string(0).lines().next()?.strip_prefix("moves with shard ")?.parse::<i32>().ok()
     });
