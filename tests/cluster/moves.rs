@@ -1143,7 +1143,9 @@ fn a_target_that_would_keep_clients_waiting_is_refused() {
     let standby = target.standby("new");
     target.make_synchronous("new");
     standby.stop("immediate");
-    check("a commit on the target did not end in 10 s. It waited for synchronous standbys (not connected: new");
+    check(
+        "a commit on the target did not end in 10 s. It waited for synchronous standbys (not connected: new",
+    );
     // Nothing of it is left.
     target.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name LIKE 'idgenctl %'");
     assert_eq!(place(&source), ("insta5".into(), "1-9".into()));
@@ -1206,10 +1208,7 @@ fn the_extension_must_be_where_only_superusers_create() {
     let (source, target) = two_servers();
     let before = (place(&source), place(&target));
     for (server, why) in [
-        (
-            &target,
-            "roles that are not superusers may change schema \"public\" of database \"postgres\" of",
-        ),
+        (&target, "roles that are not superusers may change schema \"public\" of database \"postgres\" of"),
         (&source, "or the extension in it: tenant"),
     ] {
         let mut client = server.connect();
@@ -1293,15 +1292,18 @@ fn names_are_shown_without_control_characters() {
     assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{said:?}");
 }
 
-/// A statement of idgenctl, or one that restores the copy: not one of pg_dump, and not one that begins a session.
+/// A statement that changes something. Nothing has happened since the one before if another is on its way.
 fn is_step(statement: &str) -> bool {
-    !statement.contains("pg_catalog.") && !statement.contains("SET SESSION AUTHORIZATION")
+    let calls = ["snowflake_advance", "pg_reload_conf", "pg_terminate_backend", "pg_export_snapshot"];
+    let reads = ["SELECT", "SHOW", "WITH", "SET", "DECLARE", "FETCH"];
+    calls.iter().any(|call| statement.contains(call))
+        || !reads.iter().any(|read| statement.trim_start().starts_with(read))
 }
 
-/// A move that is killed with any statement on its way, from the first that closes the schema on, leaves a state from
-/// which an undo or a finish, in turn, makes a good one: nothing is lost, and one server mints.
+/// A move that is killed with any of its changes on the way, from the closing of the schema on, leaves a state from which
+/// an undo or a finish, in turn, makes a good one: nothing is lost, and one server mints.
 #[test]
-fn a_move_may_be_killed_at_any_statement() {
+fn a_move_may_be_killed_at_each_statement() {
     const AT_ONCE: usize = 4;
     let steps: usize = thread::scope(|scope| {
         let runs: Vec<_> = (0..AT_ONCE)
@@ -1310,7 +1312,7 @@ fn a_move_may_be_killed_at_any_statement() {
         runs.into_iter().map(|run| run.join().unwrap()).sum()
     });
     println!("killed at {steps} statements");
-    assert!(steps > 30, "{steps} statements");
+    assert!(steps > 20, "{steps} statements");
 }
 
 /// Kills a move at each of these steps until there is no such step. Gives how many there were.

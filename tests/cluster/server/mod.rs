@@ -147,7 +147,8 @@ impl Server {
     /// Gives the copy of the template a system identifier of its own, as initdb would. pg_resetwal takes over what it
     /// finds in the control file, whatever the checksum, and begins new WAL, which has the identifier too.
     fn become_another_cluster(&self) {
-        let file = OpenOptions::new().write(true).open(self.dir.join("global/pg_control")).expect("pg_control");
+        let file =
+            OpenOptions::new().write(true).open(self.dir.join("global/pg_control")).expect("pg_control");
         (&file).write_all(&fastrand::u64(1 << 60..1 << 62).to_ne_bytes()).expect("an identifier");
         run(command(self.build.bin().join("pg_resetwal")).arg("-f").arg(&self.dir));
     }

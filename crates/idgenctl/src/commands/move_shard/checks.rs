@@ -67,9 +67,7 @@ impl Move<'_> {
                 format!("Drop it with --undo, or there: {}", drop(moving)),
             ),
             ("moving", "" | "moving", _) => refused(
-                format!(
-                    "an earlier move was interrupted. The source has {moving}, which nobody can use"
-                ),
+                format!("an earlier move was interrupted. The source has {moving}, which nobody can use"),
                 format!(
                     "Run the same command with --undo to give it back to the source, or with --finish. To undo it by hand, \
                      on the source and each of its standbys: {} and then on the source: {}",
@@ -165,8 +163,7 @@ impl Move<'_> {
             );
         }
         for place in side.standbys() {
-            receivers +=
-                place.value("SELECT count(*) FROM pg_stat_wal_receiver", &[])?.parse().unwrap_or(0);
+            receivers += place.value("SELECT count(*) FROM pg_stat_wal_receiver", &[])?.parse().unwrap_or(0);
             if self.how == How::Begin && lists::of(place)? != of_primary {
                 return refused(
                     format!(
@@ -202,7 +199,10 @@ impl Move<'_> {
             )?;
             if patroni == "t" {
                 return refused(
-                    format!("{} is run by Patroni, whose configuration ALTER SYSTEM would permanently override", place.role),
+                    format!(
+                        "{} is run by Patroni, whose configuration ALTER SYSTEM would permanently override",
+                        place.role
+                    ),
                     "Give a program that sets the list there with --set-list.",
                 );
             }

@@ -3,7 +3,8 @@
 use std::env;
 use std::time::{Duration, Instant};
 
-use super::{Move, own_comment, say};
+use super::sides::PATIENCE;
+use super::{Move, own_comment, rename, say, set_comment};
 use crate::error::{Error, Result};
 use crate::extension;
 use crate::session::{self, Session};
@@ -82,7 +83,7 @@ impl Move<'_> {
             // One that still waits for an answer is ended by whoever undoes this.
             let _ = session.run("ROLLBACK");
         }
-        session.set_patience(Some(Duration::from_secs(30)));
+        session.set_patience(Some(PATIENCE));
         result
     }
 
@@ -116,14 +117,10 @@ impl Move<'_> {
         let old = row.text(0);
         let rest = own_comment(old.as_deref()).map(|text| format!("\n{text}")).unwrap_or_default();
         let comment = format!("moves with shard {}{rest}", self.shard_text());
-        session.run(&format!(
-            "ALTER SCHEMA {} RENAME TO {}",
-            Session::identifier(&self.schema),
-            Session::identifier(&self.moving)
-        ))?;
+        session.run(&rename(&self.schema, &self.moving))?;
         // From here on, nobody knows whether it was closed if this program is interrupted.
         self.stage.set(super::Stage::Closed);
-        session.run(&format!("{}; COMMIT", Move::comment_of(&self.moving, Some(&comment)))).map(drop)
+        session.run(&format!("{}; COMMIT", set_comment(&self.moving, Some(&comment)))).map(drop)
     }
 
     /// The databases whose commands cannot mint, because they have no idgen.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::sides::{Place, Role};
 use super::turn::BY_SUPERUSER;
-use super::{Move, say};
+use super::{Move, say, set_comment};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::session::{self, Session};
@@ -64,11 +64,8 @@ fn program(name: &str, place: &Place<'_>, application_name: &str, is_superuser: 
         options.push_str(" -c track_activities=on");
     }
     let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
-    let connection = format!(
-        "{connection} application_name='{}' options='{}'",
-        quote(application_name),
-        quote(&options)
-    );
+    let connection =
+        format!("{connection} application_name='{}' options='{}'", quote(application_name), quote(&options));
     let mut command = Command::new(name);
     command.args(["-w", "-d", &connection]).envs(variables).env("PGCONNECT_TIMEOUT", "10");
     command.env_remove("PGCLIENTENCODING").process_group(0);
@@ -138,10 +135,13 @@ impl<'a> Move<'a> {
         )?;
         say(format!("copying the rows: {size}"));
         let snapshot = self.look_at(&self.moving)?;
-        let mark = Move::comment_of(&self.moving, Some(&self.name));
+        let mark = set_comment(&self.moving, Some(&self.name));
         let end = format!("SET client_encoding = 'UTF8'; {mark}; COMMIT;");
         if !self.dump_into(&self.moving, &snapshot, &[], "BEGIN;", &end)? {
-            return Err(Error::refused("the rows were not copied: see above", "Correct that, and try again."));
+            return Err(Error::refused(
+                "the rows were not copied: see above",
+                "Correct that, and try again.",
+            ));
         }
         self.look_away()
     }
@@ -251,8 +251,10 @@ impl<'a> Move<'a> {
             let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
             Ok(Some(format!("{}: {}{cause}", place.role, row.string(1))))
         };
-        let lines: Vec<String> =
-            [Role::Source, Role::Target].into_iter().filter_map(|role| at_work(role).ok().flatten()).collect();
+        let lines: Vec<String> = [Role::Source, Role::Target]
+            .into_iter()
+            .filter_map(|role| at_work(role).ok().flatten())
+            .collect();
         say(if lines.is_empty() { "copying".into() } else { lines.join("; ") });
     }
 }

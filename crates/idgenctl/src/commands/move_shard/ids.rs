@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::sides::Place;
+use super::sides::{PATIENCE, Place};
 use super::{Move, say};
 use crate::error::{Error, Result};
 use crate::session::{self, Session};
@@ -51,7 +51,7 @@ impl Move<'_> {
                 greatest = greatest.max(id.unwrap_or(0));
             })?;
         }
-        session.set_patience(Some(Duration::from_secs(30)));
+        session.set_patience(Some(PATIENCE));
         Ok(greatest)
     }
 
@@ -244,6 +244,6 @@ fn rows_of(place: &Place<'_>, wanted: &str, mut each: impl FnMut(&[u8])) -> Resu
     for copy in copies.iter() {
         session.copy_out(&copy.string(0), &mut each)?;
     }
-    session.set_patience(Some(Duration::from_secs(30)));
+    session.set_patience(Some(PATIENCE));
     Ok(())
 }

@@ -56,6 +56,17 @@ fn own_comment(comment: Option<&str>) -> Option<&str> {
     Some(rest).filter(|rest| !rest.is_empty())
 }
 
+/// The statement that gives a schema a comment.
+fn set_comment(schema: &str, comment: Option<&str>) -> String {
+    let comment = comment.map_or_else(|| "NULL".into(), Session::literal);
+    format!("COMMENT ON SCHEMA {} IS {comment}", Session::identifier(schema))
+}
+
+/// The statement that renames a schema.
+fn rename(from: &str, to: &str) -> String {
+    format!("ALTER SCHEMA {} RENAME TO {}", Session::identifier(from), Session::identifier(to))
+}
+
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
@@ -170,12 +181,7 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
 }
 
 /// The shard that the defaults in the schema name, or the comment of a move that was interrupted, or the command line.
-fn find_shard(
-    place: &Place<'_>,
-    idgen: &Extension,
-    names: [&str; 3],
-    given: Option<u16>,
-) -> Result<Shard> {
+fn find_shard(place: &Place<'_>, idgen: &Extension, names: [&str; 3], given: Option<u16>) -> Result<Shard> {
     let rows = place.query(
         &format!(
             "SELECT DISTINCT shard FROM {} WHERE \"schema\" IN ($1, $2, $3) AND shard IS NOT NULL ORDER BY shard",
@@ -194,9 +200,9 @@ fn find_shard(
             "Are source and target the right way round?",
         ));
     }
-    let moves = comments.iter().find_map(|row| {
-        row.string(0).lines().next()?.strip_prefix("moves with shard ")?.parse::<i32>().ok()
-    });
+    let moves = comments
+        .iter()
+        .find_map(|row| row.string(0).lines().next()?.strip_prefix("moves with shard ")?.parse::<i32>().ok());
     let shown = |shards: &[i32]| shards.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
     let shard = match (given.map(i32::from), moves, &found[..]) {
         (Some(given), Some(moves), _) if given != moves => {
@@ -261,7 +267,8 @@ impl Move<'_> {
         let sides = [&self.source, &self.target];
         let needed = if self.how == How::Undo { &sides[..1] } else { &sides[..] };
         self.take_lock()?;
-        if self.hold_target().is_err() && self.how != How::Undo {
+        // An undo needs no target.
+        if !self.target.system.is_empty() {
             self.hold_target()?;
         }
         self.check_others(needed)?;
@@ -315,11 +322,17 @@ impl Move<'_> {
         ] {
             let standbys: Vec<&str> =
                 side.standbys().iter().map(|place| place.server.name.as_str()).collect();
-            let standbys =
-                if standbys.is_empty() { "no standbys".into() } else { format!("standbys: {}", standbys.join(", ")) };
+            let standbys = if standbys.is_empty() {
+                "no standbys".into()
+            } else {
+                format!("standbys: {}", standbys.join(", "))
+            };
             let place = side.primary();
             let database = place.value("SELECT current_database()", &[])?;
-            output::note(format!("    {}: {}, database {database}, {standbys}", place.role, place.server.name));
+            output::note(format!(
+                "    {}: {}, database {database}, {standbys}",
+                place.role, place.server.name
+            ));
             output::note(format!("        idgen.allowed_shards: {} -> {after}", lists::text(place)?));
         }
         if let Some(owner) = &self.owner {
@@ -393,14 +406,7 @@ impl Move<'_> {
             }
             // From here on, an interrupted run is finished and not undone. The name of the rows on the source says so.
             self.stage.set(Stage::Resumed);
-            self.in_lock(|lock| {
-                lock.run(&format!(
-                    "ALTER SCHEMA {} RENAME TO {}",
-                    Session::identifier(&self.moving),
-                    Session::identifier(&self.moved)
-                ))
-                .map(drop)
-            })?;
+            self.in_lock(|lock| lock.run(&rename(&self.moving, &self.moved)).map(drop))?;
         }
         self.stage.set(Stage::Opened);
         *self.with.borrow_mut() = with.clone();
@@ -411,10 +417,9 @@ impl Move<'_> {
             session.set_patience(None);
             // In one transaction.
             session.run(&format!(
-                "ALTER SCHEMA {} RENAME TO {}; {}",
-                Session::identifier(&self.moving),
-                Session::identifier(&self.schema),
-                Move::comment_of(&self.schema, own_comment(comment.as_deref()))
+                "{}; {}",
+                rename(&self.moving, &self.schema),
+                set_comment(&self.schema, own_comment(comment.as_deref()))
             ))?;
         }
         for place in self.target.standbys() {

@@ -3,7 +3,6 @@
 
 use super::Move;
 use crate::error::{Error, Result};
-use crate::session::Session;
 
 /// Begins a query with the objects that the schema `$1` consists of, or uses.
 const USED: &str = "
@@ -131,11 +130,5 @@ impl Move<'_> {
             ));
         }
         Ok(())
-    }
-
-    /// A comment that a schema gets, as SQL writes it.
-    pub fn comment_of(schema: &str, comment: Option<&str>) -> String {
-        let comment = comment.map_or_else(|| "NULL".into(), Session::literal);
-        format!("COMMENT ON SCHEMA {} IS {comment}", Session::identifier(schema))
     }
 }

@@ -2,12 +2,16 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::cli::{Cli, Move as Arguments};
 use crate::error::{Error, Result};
 use crate::fleet::{self, Fleet, Member};
 use crate::server::Server;
 use crate::session::{Rows, Session};
+
+/// For so long a server may be at work on what is usually quick, before it is taken for one that does not answer.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server that takes part.
 pub struct Place<'a> {
@@ -47,6 +51,7 @@ impl<'a> Place<'a> {
         let session = Rc::new(self.fresh()?);
         // An earlier run, or the end of this one, must see what a session of ours does.
         session.run("SET track_activities = on")?;
+        session.set_patience(Some(PATIENCE));
         Ok(kept.insert(session).clone())
     }
 
@@ -112,11 +117,8 @@ impl Servers {
         let given = &cli.servers;
         let any = given.fleet.is_some() || !given.connections.is_empty() || !given.patroni.is_empty();
         // Without any, the server is that of the environment, which is the source if --from does not say another.
-        let mut fleet = if any || arguments.from.is_none() {
-            Fleet::load(given)?
-        } else {
-            Fleet { servers: Vec::new() }
-        };
+        let mut fleet =
+            if any || arguments.from.is_none() { Fleet::load(given)? } else { Fleet { servers: Vec::new() } };
         let to = add(&mut fleet, &arguments.to)?;
         let from = arguments.from.as_deref().map_or(Ok(Vec::new()), |from| add(&mut fleet, from))?;
         if to.iter().any(|number| from.contains(number)) {
@@ -140,9 +142,9 @@ impl Servers {
         for number in order {
             match looks[number].take() {
                 Some(Ok(found)) => {
-                    if !seen.iter().any(|(_, other): &(usize, Seen<'_>)| other.identity == found.identity) {
-                        seen.push((number, found));
-                    }
+                    let is_same = |(_, other): &(usize, Seen<'_>)| other.identity == found.identity;
+                    let is_new = !seen.iter().any(is_same);
+                    seen.extend(is_new.then_some((number, found)));
                 }
                 Some(Err(error)) if is_undo && !self.from.contains(&number) => {
                     crate::output::note(format!("{error}"));
@@ -176,9 +178,12 @@ impl Servers {
                     !self.to.contains(number)
                         && !server.is_standby
                         && server.system != system
-                        && server.has_schema
+                        && server.has_any
                 })
                 .collect();
+            // The old rows of an earlier move do not count beside the schema itself.
+            let has_it: Vec<_> = candidates.iter().copied().filter(|(_, server)| server.has_schema).collect();
+            let candidates = if has_it.is_empty() { candidates } else { has_it };
             match candidates[..] {
                 [only] => only,
                 [] => {
@@ -309,13 +314,17 @@ struct Seen<'a> {
     is_standby: bool,
     /// The same for connections to the same server.
     identity: String,
+    /// Whether it has the schema, or is in the middle of its move.
     has_schema: bool,
+    /// Or at least the old rows.
+    has_any: bool,
 }
 
 fn look<'a>(server: &'a Server, names: &[&str]) -> Result<Seen<'a>> {
     let member = Member::of(server)?;
     let rows = member.session.query(
         "SELECT concat_ws(' ', pg_postmaster_start_time(), setting),
+                EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2)),
                 EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2, $3))
          FROM pg_settings WHERE name = 'data_directory'",
         names,
@@ -325,6 +334,7 @@ fn look<'a>(server: &'a Server, names: &[&str]) -> Result<Seen<'a>> {
         server,
         identity: row.string(0),
         has_schema: row.is_true(1),
+        has_any: row.is_true(2),
         system: member.system,
         is_standby: member.is_standby,
     })

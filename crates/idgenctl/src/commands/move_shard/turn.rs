@@ -119,7 +119,10 @@ impl Move<'_> {
                 return Ok(());
             }
             if attempt == 0 {
-                say(format!("ending sessions that are still at work for this move on {}: pid {pids}", place.role));
+                say(format!(
+                    "ending sessions that are still at work for this move on {}: pid {pids}",
+                    place.role
+                ));
             }
             place.session()?.run(&format!(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid IN ({pids})"

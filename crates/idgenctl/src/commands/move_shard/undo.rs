@@ -1,7 +1,7 @@
 //! Giving the shard back to the source.
 
 use super::sides::Role;
-use super::{Move, Stage, lists, own_comment, say};
+use super::{Move, Stage, lists, own_comment, rename, say, set_comment};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::session::{self, Session};
@@ -65,7 +65,8 @@ impl Move<'_> {
         let source = self.source.primary();
         let allowed = self.allowed.borrow().clone();
         // A COMMIT that waits for standbys could still happen.
-        let has_lock = self.in_lock(|lock| lock.run("ROLLBACK").map(drop)).is_ok() || self.take_lock().is_ok();
+        let has_lock =
+            self.in_lock(|lock| lock.run("ROLLBACK").map(drop)).is_ok() || self.take_lock().is_ok();
         if has_lock
             && self.end_others(Role::Source).is_ok()
             && self.state_of(source).is_ok_and(|state| state != "schema")
@@ -152,12 +153,8 @@ impl Move<'_> {
             )?;
             if let Some(row) = rows.iter().next() {
                 let comment = row.text(0);
-                lock.run(&Move::comment_of(&self.moving, own_comment(comment.as_deref())))?;
-                lock.run(&format!(
-                    "ALTER SCHEMA {} RENAME TO {}",
-                    Session::identifier(&self.moving),
-                    Session::identifier(&self.schema)
-                ))?;
+                lock.run(&set_comment(&self.moving, own_comment(comment.as_deref())))?;
+                lock.run(&rename(&self.moving, &self.schema))?;
             }
             lock.run("COMMIT").map(drop)
         })
@@ -198,7 +195,7 @@ impl Move<'_> {
 
     /// The statement to run by hand.
     pub fn rename_by_hand(&self, from: &str, to: &str) -> String {
-        format!("ALTER SCHEMA {} RENAME TO {};", Session::identifier(from), Session::identifier(to))
+        format!("{};", rename(from, to))
     }
 
     /// `--undo`.
@@ -211,13 +208,19 @@ impl Move<'_> {
         if state.contains("moving") {
             // The source has SCHEMA_moved before the shard is added to the target's list, so a target that does not
             // answer cannot mint yet. If it can, somebody has set its list by hand.
-            if lists::may_mint(self.target.primary(), self.shard).unwrap_or(false) {
+            if !self.target.system.is_empty()
+                && lists::may_mint(self.target.primary(), self.shard).unwrap_or(false)
+            {
                 return Err(Error::refused(
                     format!("the target may mint for shard {}", self.shard_text()),
                     "Take it out of its list first, if nobody has minted there.",
                 ));
             }
-            self.ask(&format!("Give schema {} and shard {} back to the source?", self.schema, self.shard_text()))?;
+            self.ask(&format!(
+                "Give schema {} and shard {} back to the source?",
+                self.schema,
+                self.shard_text()
+            ))?;
             *self.withdrawn.borrow_mut() = Some(allowed);
             let connected = self.senders(source)?.len();
             session::ignore_signals();
