@@ -19,19 +19,37 @@ const LEAVES: &str = "
     LATERAL (SELECT t.oid AS leaf WHERE t.relkind = 'r' UNION
              SELECT relid FROM pg_partition_tree(t.oid) JOIN pg_class AS c ON c.oid = relid WHERE c.relkind = 'r') AS leaves";
 
+/// The high-water mark of the source.
+#[derive(Clone, Copy)]
+pub struct Mark {
+    /// The greatest id below it.
+    greatest: i64,
+    /// The first second, since 1970, that is past it.
+    second: f64,
+}
+
 impl Move<'_> {
-    /// The greatest of the ids that the source may have minted and of those in the rows on a server, because ids from
-    /// elsewhere may be greater than the mark.
-    pub fn greatest(&self, place: &Place<'_>) -> Result<i64> {
-        let mark = self.source.primary().value(
+    /// The mark now. Every id that the source has minted is below it.
+    pub fn mark(&self) -> Result<Mark> {
+        let rows = self.source.primary().query(
             &format!(
-                "SELECT coalesce({}(mark_at), 0) FROM {}",
+                "SELECT coalesce({}(mark_at), 0), coalesce(extract(epoch FROM mark_at) + 1, 0) FROM {}",
                 self.idgen.name("snowflake_max_id"),
                 self.idgen.name("idgen_status")
             ),
             &[],
         )?;
-        let mut greatest = mark.parse().unwrap_or(0);
+        let row = rows.row(0);
+        match (row.number(0), row.number(1)) {
+            (Some(greatest), Some(second)) => Ok(Mark { greatest, second }),
+            _ => Err(Error::refused("the source does not show its high-water mark", "Run idgenctl check.")),
+        }
+    }
+
+    /// The greatest of the ids below a mark and of those in the rows on a server, because ids from elsewhere may be greater
+    /// than the mark.
+    fn greatest(&self, place: &Place<'_>, mark: Mark) -> Result<i64> {
+        let mut greatest = mark.greatest;
         let copies = place.query(
             &format!(
                 "SELECT DISTINCT format('COPY %s (%I) TO STDOUT', leaf::regclass, c.\"column\")
@@ -85,7 +103,7 @@ impl Move<'_> {
     /// Refuses a target whose clock is so far behind that clients would have to wait. Gives the second that it must
     /// reach before the schema is closed: that of the ids that there are by now.
     pub fn check_clock(&self) -> Result<(f64, bool)> {
-        let past = self.greatest(self.source.primary())?;
+        let past = self.greatest(self.source.primary(), self.mark()?)?;
         let latest = self.source.primary().value(
             &format!("SELECT extract(epoch FROM {}($1::bigint))", self.idgen.name("snowflake_time")),
             &[&past.to_string()],
@@ -93,8 +111,8 @@ impl Move<'_> {
         let latest: f64 = latest.parse().unwrap_or(0.0);
         let has_js = self.has_js_ids()?;
         let (target, source) = self.clocks(has_js)?;
-        // A mark is up to 4 s ahead of the source's clock whenever it mints, which waiting does not change.
-        let clients = source - target;
+        // Whenever the source mints, its mark is up to 4 s ahead of its clock, which waiting does not change.
+        let clients = source + (latest - source).clamp(0.0, 4.0) - target;
         if clients > CLIENTS_WAIT {
             return Err(Error::refused(
                 format!(
@@ -133,11 +151,11 @@ impl Move<'_> {
         }
     }
 
-    /// Makes ids of the target greater than those of the source.
-    pub fn advance(&self) -> Result {
+    /// Makes ids of the target greater than those of the source, whose mark was read when it did not mint for the shard any
+    /// more.
+    pub fn advance(&self, mark: Mark) -> Result {
         let target = self.target.primary();
-        // Every id that the source has minted is below its mark.
-        let past = self.greatest(target)?;
+        let past = self.greatest(target, mark)?;
         say(format!("advancing the shard on the target past {past}"));
         let advance = format!("SELECT {}($1::integer, $2::bigint)", self.idgen.name("snowflake_advance"));
         for attempt in 1.. {
@@ -158,15 +176,10 @@ impl Move<'_> {
         if !self.has_js_ids()? {
             return Ok(());
         }
-        let from = self.source.primary().value(
-            &format!("SELECT extract(epoch FROM mark_at) + 1 FROM {}", self.idgen.name("idgen_status")),
-            &[],
-        )?;
-        let from: f64 = from.parse().unwrap_or(0.0);
         say("waiting until the target's clock has passed the last second of the source");
         loop {
             let now = target.value("SELECT extract(epoch FROM clock_timestamp())", &[])?;
-            let left = from - now.parse().unwrap_or(0.0);
+            let left = mark.second - now.parse().unwrap_or(0.0);
             if left <= 0.0 {
                 return Ok(());
             }

@@ -369,6 +369,8 @@ impl Move<'_> {
         // and does not show it yet.
         session::pause(Duration::from_secs(1))?;
         self.wait_for_commands(&without_idgen, "the shard was withdrawn")?;
+        // Read before the copy, during which other shards move it on, and the target's clock comes nearer to it.
+        let mark = self.mark()?;
         if at_source != "moved" {
             // An existing copy is not trusted, but made again.
             if at_target.contains("moving") {
@@ -376,7 +378,7 @@ impl Move<'_> {
             }
             self.copy()?;
         }
-        self.advance()?;
+        self.advance(mark)?;
         self.open(at_source)
     }
 

@@ -37,7 +37,7 @@ impl Move<'_> {
                 }
             }
             Stage::Resumed => Error::Broken {
-                what: format!("the move was interrupted again: {error}"),
+                what: format!("the move broke off: {error}"),
                 hint: "Run the same command with --finish, or with --undo.".into(),
             },
             Stage::Opened => {
