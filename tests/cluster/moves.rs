@@ -1201,6 +1201,36 @@ fn a_password_is_asked_for_once() {
     assert_eq!(place(&target).0, "insta5");
 }
 
+/// Without --yes, a person on a terminal is asked. Another answer than yes, or Ctrl-C, changes nothing.
+#[test]
+fn a_move_begins_when_a_person_consents() {
+    let (source, target) = two_servers();
+    let before = state(&source, &target);
+    let servers = format!("--from '{}' --to '{}'", source.target("postgres"), target.target("postgres"));
+    let command = format!("'{}/idgenctl' move insta5 {servers}", release_bin());
+    // Ctrl-C, no, and yes.
+    for answer in ["\x03", "n\n", "y\n"] {
+        let mut terminal = client_program("script");
+        terminal.args(["-qec", &command, "/dev/null"]).stdin(Stdio::piped());
+        let mut terminal = terminal.stdout(Stdio::piped()).spawn().unwrap();
+        let mut typed = terminal.stdin.take().unwrap();
+        let mut from = terminal.stdout.take().unwrap();
+        let (mut said, mut bytes) = (String::new(), [0; 4096]);
+        while !said.contains("Move schema insta5 with shard 5? [y/N]") {
+            let count = from.read(&mut bytes).unwrap();
+            assert!(count > 0, "{said}");
+            said.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        typed.write_all(answer.as_bytes()).unwrap();
+        from.read_to_string(&mut said).unwrap();
+        assert_eq!(terminal.wait().unwrap().success(), answer == "y\n", "{said}");
+        if answer != "y\n" {
+            assert_eq!(state(&source, &target), before, "{said}");
+        }
+    }
+    assert_eq!(place(&target).0, "insta5");
+}
+
 /// The program reads nothing from a schema of the extension that an ordinary role, here the owner of the database, may
 /// rename.
 #[test]

@@ -85,3 +85,21 @@ fn names(setting: &str) -> impl Iterator<Item = &str> {
     let list = setting.split_once('(').map_or(setting, |(_, rest)| rest.trim_end().trim_end_matches(')'));
     list.split(',').map(|name| name.trim().trim_matches('"')).filter(|name| !name.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    /// Promise: whoever waits for a standby learns which one.
+    #[test]
+    fn standbys_are_named_as_the_setting_has_them() {
+        for (setting, expected) in [
+            ("", &[][..]),
+            ("*", &["*"]),
+            ("one, two", &["one", "two"]),
+            ("FIRST 2 (one, \"two-b\", three)", &["one", "two-b", "three"]),
+            ("ANY 1 (*)", &["*"]),
+            ("1 (one)", &["one"]),
+        ] {
+            assert_eq!(super::names(setting).collect::<Vec<_>>(), expected, "{setting}");
+        }
+    }
+}

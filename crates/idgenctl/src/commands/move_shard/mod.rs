@@ -460,3 +460,19 @@ impl Move<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// Promise: a schema that moves keeps its own comment, whatever is in it.
+    #[test]
+    fn the_comment_of_a_schema_is_found_again() {
+        for (comment, own) in [
+            (None, None),
+            (Some("of Ada"), Some("of Ada")),
+            (Some("moves with shard 5"), None),
+            (Some("moves with shard 5\nof Ada\nand others"), Some("of Ada\nand others")),
+        ] {
+            assert_eq!(super::own_comment(comment), own);
+        }
+    }
+}
