@@ -5,7 +5,6 @@ use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -117,13 +116,14 @@ impl Meddler {
     ) -> Result<Output, Output> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let is_caught = loop {
-            match trap.caught.recv_timeout(Duration::from_millis(20)) {
-                Ok(()) => break true,
-                Err(RecvTimeoutError::Timeout) if child.try_wait().unwrap().is_none() => {}
-                Err(_) => break false,
-            }
-        };
+        let mut is_caught = false;
+        is_reached(600, || {
+            is_caught = trap.caught.try_recv().is_ok();
+            is_caught || child.try_wait().unwrap().is_some()
+        });
+        if !is_caught {
+            let _ = child.kill();
+        }
         if is_caught {
             let fate = act(&mut child);
             let _ = trap.fate.send(fate);
@@ -865,7 +865,7 @@ fn begun(mut command: Command, meddler: &Meddler, moment: Moment<'_>, act: impl 
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let lines = Lines::of(&mut child);
-    let is_caught = trap.caught.recv_timeout(Duration::from_secs(60)).is_ok();
+    let is_caught = trap.caught.recv_timeout(Duration::from_secs(600)).is_ok();
     assert!(is_caught, "{}", lines.read());
     act();
     trap.fate.send(Passes).unwrap();
@@ -1371,7 +1371,7 @@ fn killed_at_each(steps: impl Iterator<Item = usize>) -> usize {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let mut has_caught = false;
-        is_reached(60, || {
+        is_reached(600, || {
             has_caught = [&of_source, &of_target].iter().any(|trap| trap.caught.try_recv().is_ok());
             has_caught || child.try_wait().unwrap().is_some()
         });

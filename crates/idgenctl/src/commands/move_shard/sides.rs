@@ -211,6 +211,9 @@ impl Servers {
             }
         } else {
             let found = seen.iter().find(|(number, server)| self.from.contains(number) && !server.is_standby);
+            if !seen.iter().any(|(number, _)| self.from.contains(number)) {
+                return Err(Error::Usage("--to and --from are the same server".into()));
+            }
             found.ok_or_else(|| a_standby(&self.fleet.servers[self.from[0]].name, &seen, &self.from))?
         };
         if source.1.system == system {
