@@ -1,10 +1,11 @@
-//! Promises 1 and 2 while a logical shard moves to another server (docs/examples/move-shard.sh), whatever breaks off.
+//! Promises 1 and 2 while a logical shard moves to another server (idgenctl move), whatever breaks off.
 
 use std::fs;
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -12,126 +13,155 @@ use postgres::{Client, NoTls};
 
 use crate::moment::is_reached;
 use crate::process::{
-    client_program, example, output_of_run, release_bin, run, servers_folder, skipped, test_library,
+    client_program, idgenctl, kill, release_bin, run, said, servers_folder, skipped, test_library,
     write_program,
 };
+use crate::server::relay::Fate::{self, Lost, Passes};
+use crate::server::relay::When::{self, After, Before};
+use crate::server::relay::{Caught, Relay};
 use crate::server::{PRELOAD, Server, Sql};
 use crate::shards::{
     Diary, GONE, Load, MINT, TABLES, assert_rows, assert_unique_and_in_order, longest_outage, refusal,
     refused, refused_first,
 };
 
-pub fn move_shard(source: &Server, target: &Server, schema: &str, shard: &str) -> Command {
-    let mut script = client_program(example("move-shard.sh"));
-    script.args([&source.target("postgres"), &target.target("postgres"), schema, shard]);
-    script
+pub fn move_shard(source: &Server, target: &Server, schema: &str) -> Command {
+    moves(schema, &source.target("postgres"), &target.target("postgres"), &[])
 }
 
-/// The move of shard 5 with options.
+/// The move of a schema between servers of these connection strings.
+fn moves(schema: &str, source: &str, target: &str, options: &[&str]) -> Command {
+    idgenctl(&[&["move", schema, "--from", source, "--to", target, "--yes"], options].concat())
+}
+
+/// The move of insta5 with options.
 pub fn move_with(options: &[&str], source: &Server, target: &Server) -> Command {
-    let mut script = client_program(example("move-shard.sh"));
-    script.args(options).args([&source.target("postgres"), &target.target("postgres"), "insta5", "5"]);
-    script
+    moves("insta5", &source.target("postgres"), &target.target("postgres"), options)
 }
 
-/// The move of shard 5 without options.
+/// The move of insta5 without options.
 pub fn the_move(source: &Server, target: &Server) -> Command {
     move_with(&[], source, target)
 }
 
 /// The move of insta5 with one option, and with a shard that may not be its own.
 fn move_as(option: &str, source: &Server, target: &Server, shard: &str) -> Command {
-    let mut script = client_program(example("move-shard.sh"));
-    script.args([option, &source.target("postgres"), &target.target("postgres"), "insta5", shard]);
-    script
+    move_with(&[option, "--shard", shard], source, target)
 }
 
-/// A part of the call that restores the copy on the target, for [`Meddler::at`].
-const COPYING: &str = "COMMENT ON SCHEMA \"insta5_moving\"";
+/// Which way a statement goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Source,
+    Target,
+}
+use Side::{Source, Target};
 
-/// A psql that is found before the real one. It runs a bash command before or after the call whose arguments and
-/// input match a bash pattern. In that command, $TOOL is the process of move-shard.sh.
-pub struct Meddler(PathBuf);
+/// A moment of a move: before or after a statement that contains a text.
+pub type Moment<'a> = (When, Side, &'a str);
+
+/// The source is closed now.
+pub const CLOSED: Moment<'static> = (After, Source, "moves with shard 5");
+/// The source is about to be closed.
+const CLOSING: Moment<'static> = (Before, Source, "LOCK TABLE ONLY");
+/// The copy on the target is about to be committed. The statement is one of psql, which goes on by itself.
+const COPYING: Moment<'static> = (Before, Target, "COMMENT ON SCHEMA \"insta5_moving\"");
+/// The ids of the target have been advanced.
+const ADVANCED: Moment<'static> = (After, Target, "snowflake_advance");
+/// The target is about to mint.
+pub const OPENING: Moment<'static> = (Before, Target, "ALTER SYSTEM SET");
+
+/// The ways from idgenctl to the source and the target.
+pub struct Meddler {
+    source: Relay,
+    target: Relay,
+}
 
 impl Meddler {
-    pub fn new() -> Meddler {
-        let dir = servers_folder().join(format!("meddler-{:x}", fastrand::u64(..)));
-        fs::create_dir(&dir).unwrap();
-        let program = r#"#!/bin/bash
-input=''
-case "$*" in
-    *ON_ERROR_STOP=1*' -c '*) exec "$REAL_BIN/psql" "$@" ;;
-    *ON_ERROR_STOP=1*) input=$(cat; printf .) input=${input%.} ;;
-    *) exec "$REAL_BIN/psql" "$@" ;;
-esac
-meddle=no
-[[ "$* $input" != *$AT* ]] || meddle=$WHEN
-[ "$meddle" != before ] || eval "$ACTION"
-"$REAL_BIN/psql" "$@" <<<"$input"
-code=$?
-[ "$meddle" != after ] || eval "$ACTION"
-exit $code
-"#;
-        write_program(&dir.join("psql"), program);
-        Meddler(dir)
+    pub fn between(source: &Server, target: &Server) -> Meddler {
+        Meddler { source: Relay::to(source), target: Relay::to(target) }
     }
 
-    /// A move with this command run at that place.
-    pub fn at(&self, script: &Command, when: &str, at: &str, action: &str) -> Command {
-        let mut bash = client_program("bash");
-        let path = format!("{}:{}:{}", self.0.display(), release_bin(), std::env::var("PATH").unwrap());
-        bash.args(["-c", r#"TOOL=$$ exec "$0" "$@""#]).arg(script.get_program()).args(script.get_args());
-        bash.envs(script.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        bash.env("PATH", path).env("REAL_BIN", release_bin());
-        bash.env("WHEN", when).env("AT", at).env("ACTION", action);
-        bash
+    /// A move of insta5 by these ways.
+    pub fn moves(&self, options: &[&str]) -> Command {
+        moves("insta5", &self.source.target(), &self.target.target(), options)
     }
 
-    /// Runs a move that is killed at that place.
-    pub fn kills(&self, script: &Command, when: &str, at: &str) {
-        run_until_killed(self.at(script, when, at, "kill -9 $TOOL"));
+    fn side(&self, side: Side) -> &Relay {
+        match side {
+            Source => &self.source,
+            Target => &self.target,
+        }
     }
 
-    /// A command that pauses the move: it creates the first file, and waits for the second.
-    fn pause(&self) -> (PathBuf, PathBuf, String) {
-        let (begin, go_on) = (self.0.join("begin"), self.0.join("go_on"));
-        let action =
-            format!("touch {}; until [ -e {} ]; do sleep 0.1; done", begin.display(), go_on.display());
-        (begin, go_on, action)
-    }
-
-    /// Does something while this move pauses at that place, and returns what `run` gives of the move.
-    fn during<T: Send + 'static>(
+    /// Runs a move, and does something with it at that moment. Gives what the move said.
+    pub fn during(
         &self,
-        script: &Command,
-        (when, at): (&str, &str),
-        run: impl FnOnce(Command) -> T + Send + 'static,
-        act: impl FnOnce(),
-    ) -> T {
-        let (begin, go_on, action) = self.pause();
-        let paused = self.at(script, when, at, &action);
-        let script = thread::spawn(move || run(paused));
-        is_reached(600, || begin.exists() || script.is_finished());
-        assert!(begin.exists(), "the move does not come to {at}");
-        act();
-        fs::write(&go_on, "").unwrap();
-        let said = script.join().unwrap();
-        fs::remove_file(begin).unwrap();
-        fs::remove_file(go_on).unwrap();
+        command: Command,
+        (when, side, text): Moment<'_>,
+        act: impl FnOnce(&mut Child) -> Fate,
+    ) -> Output {
+        let text = text.to_owned();
+        let trap = self.side(side).catch(when, move |statement| statement.contains(&text));
+        self.until_caught(command, trap, act)
+            .unwrap_or_else(|output| panic!("the move does not come there: {}", said(&output)))
+    }
+
+    /// The output is an error if the move ends before that.
+    fn until_caught(
+        &self,
+        mut command: Command,
+        trap: Caught,
+        act: impl FnOnce(&mut Child) -> Fate,
+    ) -> Result<Output, Output> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut is_caught = false;
+        is_reached(600, || {
+            is_caught = trap.caught.try_recv().is_ok();
+            is_caught || child.try_wait().unwrap().is_some()
+        });
+        if !is_caught {
+            let _ = child.kill();
+        }
+        if is_caught {
+            let fate = act(&mut child);
+            let _ = trap.fate.send(fate);
+        }
+        self.source.let_pass();
+        self.target.let_pass();
+        let output = child.wait_with_output().unwrap();
+        if is_caught { Ok(output) } else { Err(output) }
+    }
+
+    /// Runs a move that is killed at that moment. Programs that it has started may continue.
+    pub fn kills(&self, command: Command, moment: Moment<'_>) {
+        let output = self.during(command, moment, |child| {
+            child.kill().unwrap();
+            Passes
+        });
+        assert_eq!(output.status.signal(), Some(9), "{}", said(&output));
+    }
+
+    /// A move that fails in spite of what is done at that moment, or because of it, says all of this.
+    fn fails(
+        &self,
+        command: Command,
+        moment: Moment<'_>,
+        act: impl FnOnce(&mut Child) -> Fate,
+        reasons: &[&str],
+    ) -> String {
+        let output = self.during(command, moment, act);
+        let said = said(&output);
+        assert!(!output.status.success(), "it did not fail: {said}");
+        assert!(reasons.iter().all(|reason| said.contains(reason)), "{reasons:?}: {said}");
         said
     }
 }
 
-impl Drop for Meddler {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Runs a script that gets killed. Processes that it has started may continue.
-pub fn run_until_killed(mut script: Command) {
-    let status = script.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-    assert!(std::os::unix::process::ExitStatusExt::signal(&status) == Some(9), "{script:?}: {status}");
+/// What a move that succeeds says.
+fn said_by(command: Command) -> String {
+    said(&run(command))
 }
 
 /// A source with the schema of shard 5, and a target that may not mint for that shard.
@@ -149,7 +179,12 @@ fn two_empty_servers() -> (Server, Server) {
 
 /// Does something while a move has closed the schema. The move then ends.
 fn meanwhile_closed(source: &Server, target: &Server, act: impl FnOnce()) {
-    Meddler::new().during(&the_move(source, target), ("after", "LOCK TABLE ONLY"), run, act);
+    let meddler = Meddler::between(source, target);
+    let output = meddler.during(meddler.moves(&[]), CLOSED, |_| {
+        act();
+        Passes
+    });
+    assert!(output.status.success(), "{}", said(&output));
 }
 
 /// The schemas of the move, and the list of the server.
@@ -183,7 +218,7 @@ fn a_shard_moves_under_load() {
 
     let mut slow = Diary::default();
     let mut diaries = Load { servers: &[&source, &target], mint: MINT, retried: &GONE }.during(|| {
-        // A row that is not committed yet when the script begins, and a command that mints all the while from
+        // A row that is not committed yet when the move begins, and a command that mints all the while from
         // before the shard is withdrawn.
         let mut client = source.connect();
         let mut transaction = client.transaction().unwrap();
@@ -198,7 +233,7 @@ fn a_shard_moves_under_load() {
             let long = scope.spawn(|| source.connect().query(long, &[]).unwrap());
             thread::sleep(Duration::from_millis(300));
             transaction.commit().unwrap();
-            println!("{}", String::from_utf8_lossy(&script.join().unwrap().stdout));
+            println!("{}", said(&script.join().unwrap()));
             let long = long.join().expect("the shard is not withdrawn before the transaction ends");
             slow.ids.extend(long.iter().map(|row| (row.get::<_, i64>(0), true)));
             js_ids.extend(long.iter().map(|row| row.get::<_, i64>(1)));
@@ -260,7 +295,7 @@ fn a_move_waits_for_whoever_may_still_mint() {
     let mint = "SELECT pg_advisory_lock(1), snowflake_next_id(5)";
     let waiting = "FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
     let mut script = the_move(&source, &target);
-    script.env("COMMAND_TIMEOUT", "1");
+    script.env("IDGENCTL_COMMAND_TIMEOUT", "1");
 
     // Commands that run before the schema is closed keep it open.
     keeper.run("SELECT pg_advisory_lock(1)");
@@ -273,16 +308,18 @@ fn a_move_waits_for_whoever_may_still_mint() {
     keeper.run("SELECT pg_advisory_lock(1)");
 
     // Commands that begin after that check, and before the shard is withdrawn.
-    let meddler = Meddler::new();
+    let meddler = Meddler::between(&source, &target);
     let waits = |keeper: &mut Client, who: &str, start: &mut dyn FnMut()| {
-        let mut script = the_move(&source, &target);
-        script.env("COMMAND_TIMEOUT", "1");
-        let said = meddler.during(&script, ("before", "LOCK TABLE ONLY"), refusal, || {
+        let mut script = meddler.moves(&[]);
+        script.env("IDGENCTL_COMMAND_TIMEOUT", "1");
+        println!("{who}");
+        let act = |_: &mut Child| {
             start();
             source.wait_until(&format!("SELECT count(*) = 1 {waiting}"));
-        });
+            Passes
+        };
         let reasons = ["before the shard was withdrawn are still running", "undone: the source has"];
-        assert!(reasons.iter().all(|reason| said.contains(reason)), "{who}: {said}");
+        meddler.fails(script, CLOSING, act, &reasons);
         keeper.run("SELECT pg_advisory_unlock(1)");
         source.wait_until("SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'");
         keeper.run("SELECT pg_advisory_lock(1)");
@@ -348,8 +385,8 @@ fn a_move_is_checked_first() {
     source.set("idgen.allowed_shards", "1-4");
     check(
         &target,
-        "the source may not mint for shard 5, so there is nothing to move. If it should: \
-                      ALTER SYSTEM SET idgen.allowed_shards = '1-5'",
+        "the source may not mint for shard 5, so there is nothing to move\n\
+         hint: If it should: ALTER SYSTEM SET idgen.allowed_shards = '1-5'",
     );
     source.set("idgen.allowed_shards", "");
 
@@ -363,7 +400,8 @@ fn a_move_is_checked_first() {
     check(&target, "other schemas of the source mint for shard 5: public");
     client.run("DROP TABLE public.other");
     client.run("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(6)");
-    check(&target, "mints for other shards too: 6");
+    check(&target, "mints for several shards: 5, 6");
+    refused_first(move_with(&["--shard", "5"], &source, &target), &["mints for other shards too: 6"]);
     client.run("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(5)");
     source.set("idgen.allowed_shards", "5");
     check(&target, "an empty list would mean all");
@@ -398,7 +436,7 @@ fn a_move_is_checked_first() {
     client.run("ROLLBACK PREPARED 'it''s mine'");
     client.run("SET application_name = 'coffee break'; BEGIN; TABLE insta5.users");
     let mut script = the_move(&source, &target);
-    script.env("CLOSE_TIMEOUT", "2");
+    script.env("IDGENCTL_CLOSE_TIMEOUT", "2");
     let pid: i32 = client.value("SELECT pg_backend_pid()");
     let blocker = "(coffee break, idle in transaction, in its transaction";
     refused(script, &[&format!("Transactions in its tables: pid {pid} {blocker}")]);
@@ -410,21 +448,19 @@ fn a_move_is_checked_first() {
     target.set_clock(0.0);
 
     // A server that is not there is named, and no password is shown.
-    let mut script = the_move(&source, &target);
     let wrong = format!("{} port=1 password=secret", target.target("postgres"));
-    let mut away = client_program(script.get_program());
-    away.args([&source.target("postgres"), &wrong, "insta5", "5"]);
-    let said = refusal(away);
-    assert!(said.contains("the target cannot be reached") && !said.contains("secret"), "{said}");
-    script.args(["6"]);
-    assert!(refusal(script).contains("--source-standby CONNECTION"));
+    let said = refusal(moves("insta5", &source.target("postgres"), &wrong, &[]));
+    assert!(said.contains(":1 cannot be reached") && !said.contains("secret"), "{said}");
+    // A name that is none is one of neither a server nor a connection string.
+    let output = moves("insta5", &source.target("postgres"), "two", &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", crate::process::said(&output));
 
-    // The script names what it does not move. The move succeeds now, even with a name that needs quotes.
+    // The program names what it does not move. The move succeeds now, even with a name that needs quotes.
     client.run("CREATE PUBLICATION news FOR TABLE insta5.users");
     source.set("idgen.allowed_shards", "3-5, 7");
     let name = r#"Insta's "5" $1"#;
     client.run(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#);
-    let said = output_of_run(move_shard(&source, &target, name, "5"));
+    let said = said_by(move_shard(&source, &target, name));
     assert!(said.contains("publications are not moved: news"), "{said}");
     let shards = format!("SELECT DISTINCT shard FROM idgen_columns WHERE schema = $${name}$$");
     assert_eq!(target.value::<i32>(&shards), 5);
@@ -438,29 +474,28 @@ fn a_move_is_checked_first() {
 fn a_move_that_is_killed_is_undone_or_finished() {
     let (one, two) = two_servers();
     let (mut source, mut target) = (&one, &two);
-    let meddler = Meddler::new();
     let steps = [
-        ("after", "LOCK TABLE ONLY", true),
-        ("after", "SOURCE*ALTER SYSTEM SET", true),
+        (CLOSED, true),
+        ((After, Source, "ALTER SYSTEM SET"), true),
         // The restore continues, and commits.
-        ("before", COPYING, true),
-        ("after", "snowflake_advance", true),
-        ("before", "TARGET*ALTER SYSTEM SET", false),
-        ("after", "TARGET*ALTER SYSTEM SET", false),
-        ("before", "RENAME TO :\"schema\"", false),
-        ("after", "RENAME TO :\"schema\"", false),
+        (COPYING, true),
+        (ADVANCED, true),
+        (OPENING, false),
+        ((After, Target, "ALTER SYSTEM SET"), false),
+        ((Before, Target, "RENAME TO \"insta5\""), false),
+        ((After, Target, "RENAME TO \"insta5\""), false),
     ];
-    for (when, at, can_be_undone) in steps {
-        let at = &at.replace("SOURCE", &source.host()).replace("TARGET", &target.host());
+    for (moment, can_be_undone) in steps {
         let before = state(source, target);
-        let breaks_off = || meddler.kills(&the_move(source, target), when, at);
+        let meddler = Meddler::between(source, target);
+        let breaks_off = || meddler.kills(meddler.moves(&[]), moment);
         let resumed = |how: &str| move_with(&[how], source, target);
-        println!("killed {when} {at}");
+        println!("killed {moment:?}");
         breaks_off();
         if can_be_undone {
             refused(the_move(source, target), &["ALTER SCHEMA \"insta5_moving\" RENAME TO \"insta5\""]);
             run(resumed("--undo"));
-            assert_eq!(state(source, target), before, "undone {when} {at}");
+            assert_eq!(state(source, target), before, "undone {moment:?}");
             source.value::<i64>("SELECT snowflake_next_id(5)");
             breaks_off();
         } else {
@@ -485,36 +520,37 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     // The restore waits for the name of its schema.
     let mut holder = target.connect();
     holder.run("BEGIN; CREATE SCHEMA insta5_moving");
-    let meddler = Meddler::new();
-    let script = the_move(&source, &target);
-    meddler.kills(&script, "before", COPYING);
+    let meddler = Meddler::between(&source, &target);
+    meddler.kills(meddler.moves(&[]), (Before, Target, "CREATE SCHEMA insta5_moving"));
     target.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
-    let said = output_of_run(move_with(&["--undo"], &source, &target));
+    let said = said_by(move_with(&["--undo"], &source, &target));
     assert!(said.contains("still at work for this move on the target"), "{said}");
     holder.run("ROLLBACK");
     assert_eq!(state(&source, &target), before);
     run(the_move(&source, &target));
 }
 
-/// The target goes down while rows are copied: the source is open again at once, and the script says what may be left
+/// The target goes down while rows are copied: the source is open again at once, and the program says what may be left
 /// on the target. To undo a move on the source, no target is needed.
 #[test]
 fn a_move_to_a_server_that_dies_is_undone() {
     let (source, target) = two_servers();
     let before = (place(&source), rows(&source));
-    let meddler = Meddler::new();
-    let script = the_move(&source, &target);
-    let kill = format!("kill -9 {}; sleep 1", target.postmaster());
-    let said = refusal(meddler.at(&script, "before", COPYING, &kill));
+    let meddler = Meddler::between(&source, &target);
+    let kill = |_: &mut Child| {
+        target.kill();
+        Passes
+    };
+    let said = meddler.fails(meddler.moves(&[]), COPYING, kill, &[]);
     let (undone, left) =
         (said.find("undone: the source has the shard"), said.find("still to be done on the target"));
     assert!(undone.is_some() && undone < left, "{said}");
     assert_eq!((place(&source), rows(&source)), before);
     target.up();
 
-    meddler.kills(&script, "after", "LOCK TABLE ONLY");
+    meddler.kills(meddler.moves(&[]), CLOSED);
     target.stop("fast");
-    let said = output_of_run(move_with(&["--undo"], &source, &target));
+    let said = said_by(move_with(&["--undo"], &source, &target));
     assert!(said.contains("DROP SCHEMA IF EXISTS \"insta5_moving\" CASCADE;"), "{said}");
     assert_eq!((place(&source), rows(&source)), before);
     target.up();
@@ -531,25 +567,20 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     let check = |options: &[&str], why: &str| {
         refused_first(move_with(options, &source, &target), &[why]);
     };
-    let unnamed = "the source has standbys that were not named. Name each with --source-standby: old at the same machine";
+    let unnamed = "the source has standbys that are not in the fleet: old at the same machine";
     check(&[], unnamed);
-    check(&["--source-standby", &old_target], "the target has standbys that were not named");
-    check(&["--source-standby", &old_target, "--source-standby", &old_target], "was given twice");
-    check(
-        &["--source-standby", &target.target("postgres")],
-        "what was given as standby 1 of the source is none",
-    );
+    check(&["--server", &old_target], "the target has standbys that are not in the fleet");
+    check(&["--server", &old_target, "--server", &old_target], "is given twice");
+    let as_target = moves("insta5", &source.target("postgres"), &new_target, &["--server", &old_target]);
+    refused_first(as_target, &["is a standby, which cannot take part"]);
     new.set("idgen.allowed_shards", "");
-    let both = ["--source-standby", &old_target[..], "--target-standby", &new_target];
-    check(&both, "standby 1 of the target differs from that of the target");
+    let both = ["--server", &old_target[..], "--server", &new_target];
+    check(&both, &format!("of standby {} differs from that of the target", new.host()));
     new.set("idgen.allowed_shards", "10-19");
 
     // After an undo, the list of the standby is as before too.
-    let meddler = Meddler::new();
-    refused(
-        meddler.at(&move_with(&both, &source, &target), "before", COPYING, "exit 1"),
-        &["undone: the source has the shard"],
-    );
+    let meddler = Meddler::between(&source, &target);
+    meddler.fails(meddler.moves(&both), COPYING, |_| Lost, &["undone: the source has the shard"]);
     assert_eq!(place(&old), place(&source));
     let before = rows(&source);
     run(move_with(&both, &source, &target));
@@ -574,8 +605,9 @@ fn a_program_may_set_the_lists() {
     patroni.run("SET application_name = 'Patroni heartbeat'");
     refused_first(the_move(&source, &target), &["the source is run by Patroni"]);
 
-    let meddler = Meddler::new();
-    let program = meddler.0.join("set-list");
+    let dir = servers_folder().join(format!("set-list-{:x}", fastrand::u64(..)));
+    fs::create_dir(&dir).unwrap();
+    let program = dir.join("set-list");
     let file = |server: &Server| server.value::<String>("SHOW config_file");
     let text = format!(
         "#!/bin/bash -e\nsource={} target={}\necho \"idgen.allowed_shards = '$2'\" >>\"${{!1}}\"\n\
@@ -591,6 +623,7 @@ fn a_program_may_set_the_lists() {
         let set = "SELECT count(*) FROM pg_file_settings WHERE name = 'idgen.allowed_shards' AND sourcefile LIKE '%auto.conf'";
         assert_eq!(server.value::<i64>(set), 0);
     }
+    fs::remove_dir_all(dir).unwrap();
 }
 
 /// A run refuses to begin while another one works on the same schema.
@@ -613,18 +646,18 @@ fn one_move_at_a_time_on_a_server() {
     source.run("CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))");
     meanwhile_closed(&source, &target, || {
         refused(
-            move_shard(&source, &target, "insta6", "6"),
-            &["another move is at work on the source: move-shard 5 of"],
+            move_shard(&source, &target, "insta6"),
+            &["another move is at work on the source: idgenctl move 5 of"],
         );
         let elsewhere = Server::start(&["idgen.allowed_shards = '6'"]);
         elsewhere
             .run("CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))");
         refused(
-            move_shard(&elsewhere, &target, "insta6", "6"),
-            &["another move is at work on the target: move-shard 5 of"],
+            move_shard(&elsewhere, &target, "insta6"),
+            &["another move is at work on the target: idgenctl move 5 of"],
         );
     });
-    run(move_shard(&source, &target, "insta6", "6"));
+    run(move_shard(&source, &target, "insta6"));
     assert_eq!(place(&source).1, "1-4,7-9");
     assert_eq!(place(&target).1, "5-6,10-19");
 }
@@ -634,20 +667,20 @@ fn one_move_at_a_time_on_a_server() {
 fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     let (source, target) = two_servers();
     let before = rows(&source);
-    let meddler = Meddler::new();
-    let breaks_off = |when: &str, at: &str| meddler.kills(&the_move(&source, &target), when, at);
+    let meddler = Meddler::between(&source, &target);
+    let breaks_off = |moment| meddler.kills(meddler.moves(&[]), moment);
     let wrong = |how: &str, source: &Server, target: &Server, shard: &str, why: &str| {
         refused(move_as(how, source, target, shard), &[why]);
     };
-    breaks_off("after", "LOCK TABLE ONLY");
+    breaks_off(CLOSED);
     wrong("--undo", &target, &source, "5", "the source has no schema insta5");
-    wrong("--undo", &source, &target, "7", "mints for other shards too: 5");
-    wrong("--finish", &source, &target, "7", "mints for other shards too: 5");
+    wrong("--undo", &source, &target, "7", "it moves with shard 5");
+    wrong("--finish", &source, &target, "7", "it moves with shard 5");
     run(move_with(&["--undo"], &source, &target));
     assert_eq!(rows(&source), before);
-    breaks_off("after", "snowflake_advance");
+    breaks_off(ADVANCED);
     for how in ["--undo", "--finish"] {
-        wrong(how, &target, &source, "5", "are source and target the right way round?");
+        wrong(how, &target, &source, "5", "Are source and target the right way round?");
     }
     // A list that contains the shard twice.
     target.set("idgen.allowed_shards", "1-9, 5");
@@ -683,7 +716,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
         "CREATE TABLE public.tenants (id integer PRIMARY KEY);
              CREATE TABLE insta5.docs (tenant integer REFERENCES public.tenants ON DELETE CASCADE)",
     );
-    check("at least for the move: docs_tenant_fkey on insta5.docs");
+    check("changing rows from outside the schema: docs_tenant_fkey on insta5.docs");
     client.run("DROP TABLE insta5.docs");
     client.run("CREATE TABLE insta5.member (n integer); ALTER EXTENSION idgen ADD TABLE insta5.member");
     check("the schema has members of an extension, which would not be moved: table insta5.member");
@@ -696,7 +729,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
         "INSERT INTO pg_subscription_rel SELECT oid, 'insta5.users'::regclass, 'r' FROM pg_subscription;
              ALTER SUBSCRIPTION rows ENABLE",
     );
-    check("subscriptions write into the schema: ALTER SUBSCRIPTION rows DISABLE first");
+    check("subscriptions write into the schema: rows\nhint: ALTER SUBSCRIPTION rows DISABLE first.");
     client.run("ALTER SUBSCRIPTION rows DISABLE; ALTER SUBSCRIPTION rows SET (slot_name = NONE)");
     client.run("DROP SUBSCRIPTION rows");
     for outside in [
@@ -725,7 +758,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
         thread::spawn(move || other.batch_execute("SELECT pg_advisory_lock(1), snowflake_next_id(5)"));
     source.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'advisory'");
     let mut script = the_move(&source, &target);
-    script.env("COMMAND_TIMEOUT", "1");
+    script.env("IDGENCTL_COMMAND_TIMEOUT", "1");
     refused(script, &["before the schema was closed are still running"]);
     client.run("SELECT pg_advisory_unlock(1)");
     minting.join().unwrap().unwrap();
@@ -739,31 +772,23 @@ fn a_move_that_is_interrupted_is_undone() {
     source.run("COMMENT ON SCHEMA insta5 IS E'of Ada\\nand others'");
     let comment = "SELECT obj_description('insta5'::regnamespace, 'pg_namespace')";
     let before = state(&source, &target);
-    let meddler = Meddler::new();
-    let end_lock = format!(
-        "$REAL_BIN/psql -X -q -d '{}' -c \"SELECT pg_terminate_backend(pid) FROM pg_locks
-             WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()\" >/dev/null",
-        source.target("postgres")
-    );
-    for action in
-        ["kill -INT -- -$TOOL; sleep 1", "kill -HUP -- -$TOOL; sleep 1", &format!("{end_lock}; exit 1")]
-    {
-        let script = meddler.at(&the_move(&source, &target), "before", COPYING, action);
-        let mut group = client_program("setsid");
-        // The tests may be run with these signals ignored, as a shell does for background jobs.
-        group
-            .args(["-w", "env", "--default-signal=INT,HUP"])
-            .arg(script.get_program())
-            .args(script.get_args());
-        for (name, value) in script.get_envs() {
-            match value {
-                Some(value) => group.env(name, value),
-                None => group.env_remove(name),
-            };
-        }
-        let said = refusal(group);
-        let is_undone = said.contains("undone: the source has the shard") && !said.contains("NOT");
-        assert!(is_undone, "{action}: {said}");
+    let meddler = Meddler::between(&source, &target);
+    let lose_lock = "SELECT pg_terminate_backend(pid) FROM pg_locks
+                     WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()";
+    for how in ["INT", "HUP", "TERM", "the lock"] {
+        let mut script = meddler.moves(&[]);
+        // As a terminal has it, whose Ctrl-C reaches every process of the group.
+        script.process_group(0);
+        let act = |child: &mut Child| {
+            if how == "the lock" {
+                source.run(lose_lock);
+                return Lost;
+            }
+            kill(how, -(child.id() as i32)).unwrap();
+            Passes
+        };
+        let said = meddler.fails(script, COPYING, act, &["undone: the source has the shard"]);
+        assert!(!said.contains("NOT"), "{how}: {said}");
         assert_eq!(state(&source, &target), before);
         assert_eq!(source.value::<String>(comment), "of Ada\nand others");
     }
@@ -775,45 +800,76 @@ fn a_move_that_is_interrupted_is_undone() {
     target.run(
         "ALTER TABLE insta5.users ALTER id DROP DEFAULT; ALTER TABLE insta5.photos ALTER id DROP DEFAULT",
     );
-    meddler.kills(&the_move(&target, &source), "after", "LOCK TABLE ONLY");
+    refused_first(the_move(&target, &source), &["no default in schema insta5 names a shard"]);
+    let back = Meddler::between(&target, &source);
+    back.kills(back.moves(&["--shard", "5"]), CLOSED);
     refused(move_as("--undo", &target, &source, "7"), &["it moves with shard 5"]);
     run(move_with(&["--undo"], &target, &source));
     assert_eq!(target.value::<String>(comment), "of Ada\nand others");
 }
 
-/// A signal comes while the session that holds the lock has to wait: the script says what that session waits for, and
+/// A signal comes while the session that holds the lock has to wait: the program says what that session waits for, and
 /// the move is undone.
 #[test]
 fn a_move_that_is_interrupted_while_it_waits_is_undone() {
     let (source, target) = two_servers();
     let before = state(&source, &target);
-    let meddler = Meddler::new();
-    let said = meddler.0.join("said");
-    // This lock keeps the script from reading what the schema uses. psql itself does not read that catalog.
+    let meddler = Meddler::between(&source, &target);
+    // This lock keeps the program from reading what the schema uses. A new session does not read that catalog.
     let mut holder = source.connect();
     let pid: i32 = holder.value("SELECT pg_backend_pid()");
-    let (closed, held, action) = meddler.pause();
-    let mut script = meddler.at(&the_move(&source, &target), "after", "LOCK TABLE ONLY", &action);
-    let output = fs::File::create(&said).unwrap();
-    script.stdout(output.try_clone().unwrap()).stderr(output);
-    let mut script = script.spawn().unwrap();
-    let read = || fs::read_to_string(&said).unwrap();
-    let mut until = |what: &dyn Fn() -> bool| {
-        let is_reached = is_reached(100, || what() || script.try_wait().unwrap().is_some());
-        assert!(is_reached && what(), "{}", read());
-    };
-    until(&|| closed.exists());
-    holder.run("BEGIN; LOCK TABLE pg_shdepend IN ACCESS EXCLUSIVE MODE");
-    fs::write(held, "").unwrap();
-    until(&|| {
-        read().contains(&format!("for the session that holds the lock on the source. It waits for pid {pid}"))
+    let (lines, mut script) = begun(meddler.moves(&[]), &meddler, CLOSED, || {
+        holder.run("BEGIN; LOCK TABLE pg_shdepend IN ACCESS EXCLUSIVE MODE");
     });
-    assert!(Command::new("kill").arg(script.id().to_string()).status().unwrap().success());
-    is_reached(600, || read().contains("undoing what was done") || script.try_wait().unwrap().is_some());
+    lines.until(&mut script, &format!("waits for pid {pid} ("));
+    kill("TERM", script.id() as i32).unwrap();
+    lines.until(&mut script, "undoing what was done");
     holder.run("COMMIT");
     assert!(!script.wait().unwrap().success());
-    assert!(read().contains("undone: the source has the shard"), "{}", read());
+    assert!(lines.read().contains("undone: the source has the shard"), "{}", lines.read());
     assert_eq!(state(&source, &target), before);
+}
+
+/// What a program has said so far.
+struct Lines(Arc<Mutex<String>>);
+
+impl Lines {
+    fn of(child: &mut Child) -> Lines {
+        let lines = Lines(Arc::default());
+        let (text, mut from) = (lines.0.clone(), child.stderr.take().unwrap());
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = from.read(&mut bytes) {
+                text.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        });
+        lines
+    }
+
+    fn read(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Waits until it says this.
+    fn until(&self, child: &mut Child, what: &str) {
+        is_reached(600, || self.read().contains(what) || child.try_wait().unwrap().is_some());
+        assert!(self.read().contains(what), "{what}: {}", self.read());
+    }
+}
+
+/// A move in the background that was held at that moment while something was done.
+fn begun(mut command: Command, meddler: &Meddler, moment: Moment<'_>, act: impl FnOnce()) -> (Lines, Child) {
+    let (when, side, text) = moment;
+    let text = text.to_owned();
+    let trap = meddler.side(side).catch(when, move |statement| statement.contains(&text));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let lines = Lines::of(&mut child);
+    let is_caught = trap.caught.recv_timeout(Duration::from_secs(600)).is_ok();
+    assert!(is_caught, "{}", lines.read());
+    act();
+    trap.fate.send(Passes).unwrap();
+    (lines, child)
 }
 
 /// A new schema of the same name, created in the meantime, is not mistaken for the one that moved.
@@ -821,47 +877,49 @@ fn a_move_that_is_interrupted_while_it_waits_is_undone() {
 fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     let (source, target) = two_servers();
     let before = rows(&source);
-    let meddler = Meddler::new();
-    let create = |server: &Server| {
-        format!(
-            "$REAL_BIN/psql -X -q -d '{}' -c 'CREATE SCHEMA insta5' >/dev/null",
-            server.target("postgres")
-        )
+    let meddler = Meddler::between(&source, &target);
+    let creates = |server: &Server, fate| {
+        server.run("CREATE SCHEMA insta5");
+        fate
     };
-    let action = format!("{}; exit 1", create(&source));
-    refused(
-        meddler.at(&the_move(&source, &target), "before", COPYING, &action),
-        &["NOT undone: the source has a new schema insta5 beside insta5_moving"],
-    );
+    let output = meddler.during(meddler.moves(&[]), COPYING, |_| creates(&source, Lost));
+    let text = said(&output);
+    assert!(text.contains("NOT undone: the source has a new schema insta5 beside insta5_moving"), "{text}");
+    assert_eq!(output.status.code(), Some(4), "broken off in the middle");
     assert_eq!(source.code("SELECT snowflake_next_id(5)"), "55000");
     source.run("DROP SCHEMA insta5");
     run(move_with(&["--undo"], &source, &target));
     assert_eq!(rows(&source), before);
 
     // A new schema on the target is noticed while the move can be undone.
-    refused(
-        meddler.at(&the_move(&source, &target), "before", "snowflake_advance", &create(&target)),
+    meddler.fails(
+        meddler.moves(&[]),
+        (Before, Target, "snowflake_advance"),
+        |_| creates(&target, Passes),
         &["the target has a schema insta5 by now", "undone: the source has"],
     );
     target.run("DROP SCHEMA insta5");
 
     // A run with --finish that fails after the target may mint says so, however far it came.
-    let opening = format!("{}*ALTER SYSTEM SET", target.host());
-    meddler.kills(&the_move(&source, &target), "before", &opening);
-    let finish = move_with(&["--finish"], &source, &target);
-    let said = refusal(meddler.at(&finish, "before", "snowflake_advance", "exit 1"));
-    let not_undone = said.contains("NOT undone, because the target may already mint");
-    assert!(not_undone && !said.contains("unbound"), "{said}");
-    run(finish);
+    meddler.kills(meddler.moves(&[]), OPENING);
+    meddler.fails(
+        meddler.moves(&["--finish"]),
+        (Before, Target, "snowflake_advance"),
+        |_| Lost,
+        &["NOT undone, because the target may already mint"],
+    );
+    run(move_with(&["--finish"], &source, &target));
     source.run("DROP SCHEMA insta5_moved CASCADE");
     run(the_move(&target, &source));
     target.run("DROP SCHEMA insta5_moved CASCADE");
 
     // An undo on the source broke off between the name of the schema and the list of shards.
-    meddler.kills(&the_move(&source, &target), "before", COPYING);
-    let undo =
-        meddler.at(&move_with(&["--undo"], &source, &target), "before", "ALTER SYSTEM SET", "kill -9 $TOOL");
-    run_until_killed(undo);
+    meddler.kills(meddler.moves(&[]), COPYING);
+    let undo = meddler.during(meddler.moves(&["--undo"]), (Before, Source, "ALTER SYSTEM SET"), |child| {
+        child.kill().unwrap();
+        Lost
+    });
+    assert_eq!(undo.status.signal(), Some(9));
     refused(
         move_with(&["--undo"], &source, &target),
         &["If no other server does: ALTER SYSTEM SET idgen.allowed_shards = '1-9'"],
@@ -906,7 +964,7 @@ fn servers_with_a_tenant() -> (Server, Server) {
     (source, target)
 }
 
-/// Nobody becomes a superuser by a schema that somebody moves: with --target-owner, what its owner has written runs
+/// Nobody becomes a superuser by a schema that somebody moves: with --owner, what its owner has written runs
 /// with the rights of that role only.
 #[test]
 fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
@@ -931,18 +989,18 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
              BEGIN PERFORM mallory.take(); RETURN NEW; END $$;
              CREATE TRIGGER evil BEFORE INSERT ON insta5.users FOR EACH ROW EXECUTE FUNCTION insta5.trigger();
              ALTER TABLE insta5.users ENABLE ALWAYS TRIGGER evil");
-    refused(the_move(&source, &target), &["of mallory", "give --target-owner"]);
+    refused(the_move(&source, &target), &["of mallory", "give --owner"]);
     assert_ordinary("mallory", &[&source, &target]);
 
     for (connection, why) in [
         (target.target("postgres"), "must not connect as a superuser"),
         (source.target_as("mallory"), "the same database as the target"),
     ] {
-        let said = refusal(move_with(&["--target-owner", &connection], &source, &target));
+        let said = refusal(move_with(&["--owner", &connection], &source, &target));
         assert!(said.contains(why) && !said.contains("rehearsing"), "{said}");
     }
     let owner = target.target_as("mallory");
-    run(move_with(&["--target-owner", &owner], &source, &target));
+    run(move_with(&["--owner", &owner], &source, &target));
     assert_ordinary("mallory", &[&source, &target]);
     // Not read as a superuser, who would run what is in the indexes.
     assert_eq!(target.connect_as("mallory").value::<i64>("SELECT count(*) FROM insta5.photos"), 10000);
@@ -1013,14 +1071,17 @@ fn a_superuser_restores_nothing_of_strangers() {
     there.run("DROP FUNCTION shared.accepted(integer)");
 
     // After the checks, while the schema is closed.
-    let meddler = Meddler::new();
-    let plant = format!(
-        "PGOPTIONS='' $REAL_BIN/psql -X -q -d '{}' -c 'CREATE TABLE insta5_moving.t2 (n integer CHECK (mallory.take() = 1))' \
-         -c 'INSERT INTO insta5_moving.t2 VALUES (1)'",
-        source.target_as("mallory")
-    );
-    refused(
-        meddler.at(&the_move(&source, &target), "after", "LOCK TABLE ONLY", &plant),
+    let meddler = Meddler::between(&source, &target);
+    meddler.fails(
+        meddler.moves(&[]),
+        CLOSED,
+        |_| {
+            mallory.run(
+                "CREATE TABLE insta5_moving.t2 (n integer CHECK (mallory.take() = 1));
+                     INSERT INTO insta5_moving.t2 VALUES (1)",
+            );
+            Passes
+        },
         &["table insta5_moving.t2 of mallory", "undone: the source has"],
     );
     assert_ordinary("mallory", &[&source, &target]);
@@ -1082,13 +1143,15 @@ fn a_target_that_would_keep_clients_waiting_is_refused() {
     let standby = target.standby("new");
     target.make_synchronous("new");
     standby.stop("immediate");
-    check("a commit on the target did not end in 10 s");
+    check(
+        "a commit on the target did not end in 10 s. It waited for synchronous standbys (not connected: new",
+    );
     // Nothing of it is left.
-    target.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name LIKE 'move-shard %'");
+    target.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name LIKE 'idgenctl %'");
     assert_eq!(place(&source), ("insta5".into(), "1-9".into()));
     standby.up();
     target.until_followed(&["new"]);
-    run(move_with(&["--target-standby", &standby.target("postgres")], &source, &target));
+    run(move_with(&["--server", &standby.target("postgres")], &source, &target));
 }
 
 /// --undo fails as long as a list is not as it was, and source and target that were swapped are noticed.
@@ -1098,16 +1161,16 @@ fn an_undo_succeeds_only_if_everything_is_undone() {
     let standby = source.standby("old");
     refused(the_move(&target, &source), &["Are source and target the right way round?"]);
 
-    let option = ["--source-standby", &standby.target("postgres")];
-    let meddler = Meddler::new();
-    meddler.kills(&move_with(&option, &source, &target), "before", COPYING);
-    refused(move_with(&["--undo"], &source, &target), &["the source has standbys that were not named"]);
+    let option = ["--server", &standby.target("postgres")];
+    let meddler = Meddler::between(&source, &target);
+    meddler.kills(meddler.moves(&option), COPYING);
+    refused(move_with(&["--undo"], &source, &target), &["the source has standbys that are not in the fleet"]);
     assert_eq!((place(&source).1, place(&standby).1), ("1-9".into(), "1-4,6-9".into()));
     run(move_with(&["--undo", option[0], option[1]], &source, &target));
     assert_eq!(place(&standby).1, "1-9");
 }
 
-/// The script asks for a password once for each server, and uses it for every session.
+/// The program asks for a password once for each server, and uses it for every session.
 #[test]
 fn a_password_is_asked_for_once() {
     let (source, target) = two_servers();
@@ -1122,8 +1185,8 @@ fn a_password_is_asked_for_once() {
             still.map_or(Ok(()), |mut client| client.batch_execute("still without a password"))
         });
     }
-    let servers = format!("'{}' '{}'", source.target_as("admin"), target.target_as("admin"));
-    let command = format!("'{}' {servers} insta5 5", example("move-shard.sh").display());
+    let servers = format!("--from '{}' --to '{}'", source.target_as("admin"), target.target_as("admin"));
+    let command = format!("'{}/idgenctl' move insta5 {servers} --yes", release_bin());
     // A terminal in which a person types.
     let mut terminal = client_program("script");
     terminal.args(["-qec", &command, "/dev/null"]).env_remove("PGPASSWORD").env("PGPASSFILE", "/dev/null");
@@ -1133,23 +1196,50 @@ fn a_password_is_asked_for_once() {
     let output = terminal.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
-    assert_eq!(said.to_lowercase().matches("password").count(), 2, "{said}");
+    assert_eq!(said.matches("Password for ").count(), 2, "{said}");
     assert!(!said.contains("a secret") || said.starts_with("a secret"), "{said}");
     assert_eq!(place(&target).0, "insta5");
 }
 
-/// The script reads nothing from a schema of the extension that an ordinary role, here the owner of the database, may
+/// Without --yes, a person on a terminal is asked. Another answer than yes, or Ctrl-C, changes nothing.
+#[test]
+fn a_move_begins_when_a_person_consents() {
+    let (source, target) = two_servers();
+    let before = state(&source, &target);
+    let servers = format!("--from '{}' --to '{}'", source.target("postgres"), target.target("postgres"));
+    let command = format!("'{}/idgenctl' move insta5 {servers}", release_bin());
+    // Ctrl-C, no, and yes.
+    for answer in ["\x03", "n\n", "y\n"] {
+        let mut terminal = client_program("script");
+        terminal.args(["-qec", &command, "/dev/null"]).stdin(Stdio::piped());
+        let mut terminal = terminal.stdout(Stdio::piped()).spawn().unwrap();
+        let mut typed = terminal.stdin.take().unwrap();
+        let mut from = terminal.stdout.take().unwrap();
+        let (mut said, mut bytes) = (String::new(), [0; 4096]);
+        while !said.contains("Move schema insta5 with shard 5? [y/N]") {
+            let count = from.read(&mut bytes).unwrap();
+            assert!(count > 0, "{said}");
+            said.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        typed.write_all(answer.as_bytes()).unwrap();
+        from.read_to_string(&mut said).unwrap();
+        assert_eq!(terminal.wait().unwrap().success(), answer == "y\n", "{said}");
+        if answer != "y\n" {
+            assert_eq!(state(&source, &target), before, "{said}");
+        }
+    }
+    assert_eq!(place(&target).0, "insta5");
+}
+
+/// The program reads nothing from a schema of the extension that an ordinary role, here the owner of the database, may
 /// rename.
 #[test]
 fn the_extension_must_be_where_only_superusers_create() {
     let (source, target) = two_servers();
     let before = (place(&source), place(&target));
     for (server, why) in [
-        (
-            &target,
-            "the target does not have the extension idgen in schema public, or others than superusers own it",
-        ),
-        (&source, "the source has no extension idgen, or one that others than superusers own"),
+        (&target, "roles that are not superusers may change schema \"public\" of database \"postgres\" of"),
+        (&source, "or the extension in it: tenant"),
     ] {
         let mut client = server.connect();
         client.run("CREATE ROLE tenant; ALTER DATABASE postgres OWNER TO tenant");
@@ -1190,13 +1280,13 @@ fn names_of_strangers_sessions_do_not_matter() {
         Client::connect(&format!("{connection} application_name='{name}'"), NoTls).unwrap()
     };
     let _held = [&source, &target]
-        .map(|server| ["move-shard 6 of 1/1", "Patroni heartbeat"].map(|name| named(server, name)));
+        .map(|server| ["idgenctl move 6 of 1/1", "Patroni heartbeat"].map(|name| named(server, name)));
     let sysid: String = source.value("SELECT system_identifier::text FROM pg_control_system()");
     let oid: u32 = source.value("SELECT oid FROM pg_database WHERE datname = current_database()");
-    let name = format!("move-shard 5 of {sysid}/{oid}");
+    let name = format!("idgenctl move 5 of {sysid}/{oid}");
 
-    let meddler = Meddler::new();
-    let breaks_off = |at: &str| meddler.kills(&the_move(&source, &target), "after", at);
+    let meddler = Meddler::between(&source, &target);
+    let breaks_off = |moment| meddler.kills(meddler.moves(&[]), moment);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for server in [&source, &source, &target, &target] {
@@ -1210,12 +1300,12 @@ fn names_of_strangers_sessions_do_not_matter() {
                 }
             });
         }
-        let moved = std::panic::catch_unwind(|| {
-            breaks_off("LOCK TABLE ONLY");
+        let moved = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            breaks_off(CLOSED);
             run(move_with(&["--undo"], &source, &target));
-            breaks_off("snowflake_advance");
+            breaks_off(ADVANCED);
             run(move_with(&["--finish"], &source, &target));
-        });
+        }));
         stop.store(true, Relaxed);
         moved.unwrap();
     });
@@ -1230,4 +1320,163 @@ fn names_are_shown_without_control_characters() {
     let said = refusal(the_move(&source, &target));
     assert!(said.contains("]0;y  forged"), "{said}");
     assert!(!said.contains(|c: char| c.is_control() && c != '\n'), "{said:?}");
+}
+
+/// A statement that changes something. Nothing has happened since the one before if another is on its way.
+fn is_step(statement: &str) -> bool {
+    let calls = ["snowflake_advance", "pg_reload_conf", "pg_terminate_backend", "pg_export_snapshot"];
+    let reads = ["SELECT", "SHOW", "WITH", "SET", "DECLARE", "FETCH"];
+    calls.iter().any(|call| statement.contains(call))
+        || !reads.iter().any(|read| statement.trim_start().starts_with(read))
+}
+
+/// A move that is killed with any of its changes on the way, from the closing of the schema on, leaves a state from which
+/// an undo or a finish, in turn, makes a good one: nothing is lost, and one server mints.
+#[test]
+fn a_move_may_be_killed_at_each_statement() {
+    const AT_ONCE: usize = 4;
+    let steps: usize = thread::scope(|scope| {
+        let runs: Vec<_> = (0..AT_ONCE)
+            .map(|first| scope.spawn(move || killed_at_each((first..).step_by(AT_ONCE))))
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap()).sum()
+    });
+    println!("killed at {steps} statements");
+    assert!(steps > 20, "{steps} statements");
+}
+
+/// Kills a move at each of these steps until there is no such step. Gives how many there were.
+fn killed_at_each(steps: impl Iterator<Item = usize>) -> usize {
+    let (one, two) = two_empty_servers();
+    one.run(TABLES);
+    one.run("DELETE FROM insta5.photos; DELETE FROM insta5.users WHERE id > (SELECT min(id) + 5 FROM insta5.users)");
+    let (mut source, mut target) = (&one, &two);
+    for (count, step) in steps.enumerate() {
+        let meddler = Meddler::between(source, target);
+        let before = state(source, target);
+        let passed = Arc::new(AtomicUsize::new(0));
+        let closes = Arc::new(AtomicBool::new(false));
+        let is_it = || {
+            let (passed, closes) = (passed.clone(), closes.clone());
+            move |statement: &str| {
+                if statement.starts_with("LOCK TABLE ONLY") {
+                    closes.store(true, Relaxed);
+                }
+                closes.load(Relaxed) && is_step(statement) && passed.fetch_add(1, Relaxed) == step
+            }
+        };
+        let of_source = meddler.source.catch(Before, is_it());
+        let of_target = meddler.target.catch(Before, is_it());
+        let mut command = meddler.moves(&[]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut has_caught = false;
+        is_reached(600, || {
+            has_caught = [&of_source, &of_target].iter().any(|trap| trap.caught.try_recv().is_ok());
+            has_caught || child.try_wait().unwrap().is_some()
+        });
+        let _ = child.kill();
+        let _ = (of_source.fate.send(Passes), of_target.fate.send(Passes));
+        let status = child.wait().unwrap();
+        if !has_caught {
+            assert!(status.success(), "{status}");
+            return count;
+        }
+        println!("killed at step {step}");
+        let options = if count % 2 == 0 { ["--undo", "--finish"] } else { ["--finish", "--undo"] };
+        let resume = |how: &str| move_with(&[how], source, target).output().unwrap();
+        let mut outputs = vec![resume(options[0])];
+        if !outputs[0].status.success() {
+            outputs.push(resume(options[1]));
+        }
+        let texts = || outputs.iter().map(said).collect::<Vec<_>>().join("\n--\n");
+        assert!(outputs.last().unwrap().status.success(), "step {step}: {}", texts());
+        if place(source).0 == "insta5" {
+            assert_eq!(state(source, target), before, "step {step}: {}", texts());
+            source.value::<i64>("SELECT snowflake_next_id(5)");
+            continue;
+        }
+        assert_eq!(rows(target), before.2, "step {step}");
+        assert_eq!((place(source).0, place(target).0), ("insta5_moved".into(), "insta5".into()));
+        assert_eq!(source.code("SELECT snowflake_next_id(5)"), "55000");
+        let greatest: i64 = target.value("SELECT max(id) FROM insta5.users");
+        assert!(greatest < target.value("SELECT snowflake_next_id(5)"));
+        source.run("DROP SCHEMA insta5_moved CASCADE");
+        (source, target) = (target, source);
+    }
+    unreachable!("there is no end of steps")
+}
+
+/// A commit that waits for a standby in the middle of a move does not hang without a word: the move says which standby is
+/// missing, and goes on when that is back.
+#[test]
+fn a_move_says_which_standby_it_waits_for() {
+    let (source, target) = two_servers();
+    let standby = target.standby("new");
+    target.make_synchronous("new");
+    target.until_followed(&["new"]);
+    let meddler = Meddler::between(&source, &target);
+    let command = meddler.moves(&["--server", &standby.target("postgres")]);
+    let (lines, mut child) = begun(command, &meddler, COPYING, || standby.stop("fast"));
+    lines.until(&mut child, "waits for synchronous standbys (not connected: new;");
+    standby.up();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{}", lines.read());
+    assert_eq!(place(&target).0, "insta5");
+}
+
+/// Ids that are ahead of the target's clock are waited for while clients still work.
+#[test]
+fn a_move_waits_for_the_clock_before_it_closes_the_schema() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    let target = Server::start(&["idgen.allowed_shards = '10-19'", "idgen.max_ahead = 1s"]);
+    target.set_clock(-2.0);
+    source.run(TABLES);
+    source.run("INSERT INTO insta5.users (id) VALUES (snowflake_max_id(clock_timestamp() + interval '6 s'))");
+    let said = said_by(the_move(&source, &target));
+    let waits = said.find("until the clock of the target has passed the ids of the source");
+    assert!(waits.is_some() && waits < said.find("closing schema insta5"), "{said}");
+    let greatest: i64 = target.value("SELECT max(id) FROM insta5.users");
+    assert!(greatest < target.value("SELECT snowflake_next_id(5)"));
+    // Not if it would take long.
+    target.run("INSERT INTO insta5.users (id) VALUES (snowflake_max_id(clock_timestamp() + interval '1 h'))");
+    source.run("DROP SCHEMA insta5_moved CASCADE");
+    refused_first(the_move(&target, &source), &["is too far behind the ids of the source"]);
+}
+
+/// The servers come from the fleet: the source is the primary that has the schema, and standbys are those of the same
+/// cluster. Without consent, a move only shows what it would do.
+#[test]
+fn a_move_finds_its_servers_in_the_fleet() {
+    let (source, target) = two_servers();
+    let (old, other) = (source.standby("old"), Server::start(&["idgen.allowed_shards = '20'"]));
+    let before = state(&source, &target);
+    let file = servers_folder().join(format!("fleet-{:x}.toml", fastrand::u64(..)));
+    let lines = [("one", &source), ("one-b", &old), ("two", &target), ("three", &other)]
+        .map(|(name, server)| format!("{name} = \"{}\"\n", server.target("postgres")));
+    fs::write(&file, format!("[servers]\n{}", lines.concat())).unwrap();
+    let fleet = ["--fleet", file.to_str().unwrap()];
+    let moves = |options: &[&str]| idgenctl(&[&["move", "insta5", "--to"], options, &fleet].concat());
+
+    let said = refused(moves(&["two"]), &["nothing is changed without consent"]);
+    for line in [
+        "schema insta5, shard 5, ",
+        "the source: one, database postgres, standbys: one-b",
+        "idgen.allowed_shards: 1-9 -> 1-4,6-9",
+        "the target: two, database postgres, no standbys",
+        "idgen.allowed_shards: 10-19 -> 5,10-19",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    refused_first(moves(&["one-b", "--yes"]), &["one-b is a standby", "Its primary is one"]);
+    refused_first(moves(&["one", "--yes"]), &["no primary outside the target's cluster has a schema insta5"]);
+    assert_eq!(moves(&["four", "--yes"]).output().unwrap().status.code(), Some(2));
+    assert_eq!(state(&source, &target), before);
+
+    let json = run(moves(&["two", "--yes", "--json"])).stdout;
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["source"], serde_json::json!({ "server": "one", "allowed_shards": "1-4,6-9" }));
+    assert_eq!(json["target"], serde_json::json!({ "server": "two", "allowed_shards": "5,10-19" }));
+    assert_eq!(place(&old).1, "1-4,6-9");
+    fs::remove_file(file).unwrap();
 }

@@ -4,7 +4,7 @@ use postgres::Client;
 use postgres::error::DbError;
 
 use crate::clients::{Clients, Ledger, ROWS};
-use crate::moves::{Meddler, the_move, two_servers};
+use crate::moves::{CLOSED, Meddler, Moment, OPENING, the_move, two_servers};
 use crate::origins::limit_of_origins;
 use crate::process::{major_version, run};
 use crate::runbook::{Runbook, sections};
@@ -877,7 +877,7 @@ fn a_shard_moves_by_the_page() {
     let mut book = Runbook::of("Moving a shard", &servers);
     let missing = |book: &mut Runbook| {
         let said = refusal(the_move(&one, &two));
-        book.says(said.lines().last().unwrap());
+        book.says(said.lines().find(|line| line.starts_with("error:")).unwrap());
     };
     missing(&mut book);
     two.set("idgen.allowed_shards", "10-19");
@@ -899,20 +899,21 @@ fn a_move_that_broke_off() {
     let (one, two) = two_servers();
     let servers = [("one", &one), ("two", &two)];
     let mut book = Runbook::of("A move that broke off", &servers);
-    let meddler = Meddler::new();
-    let breaks_off = |book: &mut Runbook, when: &str, at: &str| {
-        meddler.kills(&the_move(&one, &two), when, at);
-        book.says(refusal(the_move(&one, &two)).lines().last().unwrap());
+    let meddler = Meddler::between(&one, &two);
+    let breaks_off = |book: &mut Runbook, moment: Moment<'_>| {
+        meddler.kills(meddler.moves(&[]), moment);
+        let said = refusal(the_move(&one, &two));
+        book.says(said.lines().find(|line| line.starts_with("error:")).unwrap());
     };
     let insert = "INSERT INTO insta5.users DEFAULT VALUES RETURNING id";
-    breaks_off(&mut book, "after", "LOCK TABLE ONLY");
+    breaks_off(&mut book, CLOSED);
     assert!(book.run().contains("insta5_moving"));
     two.stop("fast");
     let said = book.run();
     book.says(lines(&said).find(|line| line.starts_with("undone")).unwrap());
     one.connect().query_one(insert, &[]).unwrap();
     two.up();
-    breaks_off(&mut book, "before", &format!("{}*ALTER SYSTEM SET", two.host()));
+    breaks_off(&mut book, OPENING);
     let said = book.run();
     book.says(lines(&said).find(|line| line.starts_with("done")).unwrap());
     two.connect().query_one(insert, &[]).unwrap();

@@ -54,7 +54,7 @@ fn a_router_over_the_shards_of_two_servers() {
         })
     });
     through_router.wait_for_ids(200);
-    run(move_shard(&one, &two, "shard2", "2"));
+    run(move_shard(&one, &two, "shard2"));
     route(&router, "two", &two, "2", "2");
     through_router.wait_for_ids(200);
     let mut ledger = Ledger::default();

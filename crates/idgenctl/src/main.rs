@@ -17,6 +17,7 @@ mod server;
 mod session;
 mod status;
 mod steps;
+mod waiting;
 
 use std::process::ExitCode;
 

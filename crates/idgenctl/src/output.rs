@@ -2,11 +2,15 @@
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use comfy_table::{Table, presets};
 
 use crate::cli::Cli;
 use crate::error::{Error, Result};
+use crate::session;
 
 /// A text without control characters: names that others chose could control the terminal, or forge a line.
 pub fn plain(text: &str) -> String {
@@ -77,8 +81,20 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
     }
     let _ = write!(io::stderr(), "{} [y/N] ", plain(question));
     let _ = io::stderr().flush();
-    let mut answer = String::new();
-    let _ = io::stdin().lock().read_line(&mut answer);
+    // Reading goes on after a signal, so that Ctrl-C would not end it here.
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        let mut answer = String::new();
+        let _ = io::stdin().lock().read_line(&mut answer);
+        let _ = tell.send(answer);
+    });
+    let answer = loop {
+        match told.recv_timeout(Duration::from_millis(50)) {
+            Ok(answer) => break answer,
+            Err(RecvTimeoutError::Timeout) => session::go_on()?,
+            Err(RecvTimeoutError::Disconnected) => break String::new(),
+        }
+    };
     if matches!(answer.trim(), "y" | "Y" | "yes") {
         Ok(())
     } else {

@@ -12,6 +12,11 @@ use libpq::result::ErrorField;
 use libpq::{Connection, Format, PQResult, Status};
 
 use crate::error::{Error, Result};
+use crate::waiting;
+
+/// After so long, a person wants to know why nothing happens; and again after each [`SAY_AGAIN`].
+const SAY_AFTER: Duration = Duration::from_secs(3);
+const SAY_AGAIN: Duration = Duration::from_secs(10);
 
 /// What each session sets before anything else. A role, a database or a connection string may have other values.
 /// Nothing that a tenant has planted in a schema is found, and no statement hangs for ever on a session's own settings.
@@ -37,6 +42,30 @@ pub fn ignore_signals() {
 }
 
 static IGNORE: AtomicBool = AtomicBool::new(false);
+
+/// Fails once the program was told to end, unless signals are ignored.
+///
+/// # Errors
+/// That it was.
+pub fn go_on() -> Result {
+    if interrupted() && !IGNORE.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+}
+
+/// Sleeps for so long.
+///
+/// # Errors
+/// That the program was told to end meanwhile.
+pub fn pause(time: Duration) -> Result {
+    let end = Instant::now() + time;
+    loop {
+        go_on()?;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::sleep(left.min(Duration::from_millis(50)));
+    }
+}
 
 fn flag() -> &'static AtomicBool {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
@@ -65,6 +94,8 @@ pub struct Session {
     connection: Connection,
     server: String,
     patience: Cell<Option<Duration>>,
+    /// Those of the connection, for a second one that finds out what this one waits for.
+    parameters: HashMap<String, String>,
 }
 
 impl Session {
@@ -75,8 +106,9 @@ impl Session {
     pub fn connect(server: &str, parameters: &HashMap<&str, &str>) -> Result<Session> {
         let connection = Connection::with_params(parameters, false)
             .map_err(|error| Error::Unreachable { server: server.into(), why: error.to_string() })?;
-        let session =
-            Session { connection, server: server.into(), patience: Cell::new(Some(Duration::from_secs(30))) };
+        let parameters = parameters.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        let patience = Cell::new(Some(Duration::from_secs(30)));
+        let session = Session { connection, server: server.into(), patience, parameters };
         session.run(SETTINGS)?;
         Ok(session)
     }
@@ -94,6 +126,11 @@ impl Session {
     /// The process of the server that this session has.
     pub fn pid(&self) -> u32 {
         self.connection.backend_pid()
+    }
+
+    /// Whether it can take a statement, outside a transaction.
+    pub fn is_idle(&self) -> bool {
+        self.connection.transaction_status() == libpq::transaction::Status::Idle
     }
 
     /// Sets for how long a statement may take: 30 s at first; none means for ever. When that is over, nobody knows
@@ -156,13 +193,19 @@ impl Session {
             }
             None => return Err(self.lost("no answer")),
         }
+        let mut waits = Wait::begin();
         loop {
-            if interrupted() && !IGNORE.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            match self.connection.copy_data(false) {
-                Ok(line) => each(line.strip_suffix(b"\n").unwrap_or(&line)),
+            match self.connection.copy_data(true) {
+                Ok(line) => {
+                    each(line.strip_suffix(b"\n").unwrap_or(&line));
+                    waits = Wait::begin();
+                    go_on()?;
+                }
                 Err(libpq::errors::Error::Backend(text)) if text == "COPY is done" => break,
+                Err(libpq::errors::Error::Backend(text)) if text == "COPY still in progress" => {
+                    self.step(&mut waits)?;
+                    self.connection.consume_input().map_err(|error| self.lost(&error))?;
+                }
                 Err(error) => return Err(self.lost(&error)),
             }
         }
@@ -199,24 +242,32 @@ impl Session {
 
     /// Waits until a result is there. A cancel and the end of patience end the wait.
     fn wait(&self) -> Result {
-        let began = Instant::now();
-        let mut pause = Duration::from_micros(100);
+        let mut waits = Wait::begin();
         loop {
             self.connection.consume_input().map_err(|error| self.lost(&error))?;
             if !self.connection.is_busy() {
                 return Ok(());
             }
-            if interrupted() && !IGNORE.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            if let Some(patience) = self.patience.get()
-                && began.elapsed() > patience
-            {
-                return Err(Error::NoAnswer { server: self.server.clone(), seconds: patience.as_secs() });
-            }
-            thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(20));
+            self.step(&mut waits)?;
         }
+    }
+
+    /// A moment of waiting.
+    fn step(&self, waits: &mut Wait) -> Result {
+        go_on()?;
+        let waited = waits.began.elapsed();
+        if let Some(patience) = self.patience.get()
+            && waited > patience
+        {
+            return Err(Error::NoAnswer { server: self.server.clone(), seconds: patience.as_secs() });
+        }
+        if waited > waits.say_at {
+            waits.say_at = waited + SAY_AGAIN;
+            waiting::say_why(&self.server, self.pid(), &self.parameters);
+        }
+        thread::sleep(waits.pause);
+        waits.pause = (waits.pause * 2).min(Duration::from_millis(20));
+        Ok(())
     }
 
     fn checked(&self, result: PQResult) -> Result<Rows> {
@@ -244,6 +295,19 @@ impl Session {
 
     fn lost(&self, why: impl ToString) -> Error {
         Error::Unreachable { server: self.server.clone(), why: why.to_string() }
+    }
+}
+
+/// A wait for an answer.
+struct Wait {
+    began: Instant,
+    say_at: Duration,
+    pause: Duration,
+}
+
+impl Wait {
+    fn begin() -> Wait {
+        Wait { began: Instant::now(), say_at: SAY_AFTER, pause: Duration::from_micros(100) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A set of shards, as the setting `idgen.allowed_shards` writes it: `0-4095,5000`.
 
+use std::fmt;
+
 use crate::id::{SHARDS, Shard};
 use crate::text::excerpt;
 
@@ -52,6 +54,47 @@ impl ShardSet {
     pub fn contains(&self, shard: Shard) -> bool {
         let index = shard.index();
         self.0[index / 64] >> (index % 64) & 1 == 1
+    }
+
+    /// The same set and `shard`.
+    #[must_use]
+    pub fn with(mut self, shard: Shard) -> ShardSet {
+        self.0[shard.index() / 64] |= 1 << (shard.index() % 64);
+        self
+    }
+
+    /// The same set without `shard`.
+    #[must_use]
+    pub fn without(mut self, shard: Shard) -> ShardSet {
+        self.0[shard.index() / 64] &= !(1 << (shard.index() % 64));
+        self
+    }
+}
+
+/// The list in its shortest form, which [`ShardSet::parse`] reads: `0-4095,5000`. The empty set has none, and is shown as
+/// an empty text, which would be read as all shards.
+///
+/// ```
+/// use idgen_ids::shard_set::ShardSet;
+///
+/// assert_eq!(ShardSet::parse("7, 5,3-4").unwrap().to_string(), "3-5,7");
+/// ```
+impl fmt::Display for ShardSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shards = Shard::all().filter(|shard| self.contains(*shard)).map(Shard::index).peekable();
+        let mut comma = "";
+        while let Some(first) = shards.next() {
+            let mut last = first;
+            while let Some(next) = shards.next_if_eq(&(last + 1)) {
+                last = next;
+            }
+            write!(f, "{comma}{first}")?;
+            if last > first {
+                write!(f, "-{last}")?;
+            }
+            comma = ",";
+        }
+        Ok(())
     }
 }
 

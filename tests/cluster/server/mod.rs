@@ -6,6 +6,7 @@ mod copies;
 mod disk;
 pub mod link;
 pub mod processes;
+pub mod relay;
 mod sessions;
 
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -138,6 +139,7 @@ impl Server {
             initdb(server.build, &server.dir, &TEMPLATE_OPTIONS);
         } else {
             run(command("cp").arg("-a").arg(template()).arg(&server.dir));
+            server.become_another_cluster();
         }
         server.configure(&[
             "listen_addresses = ''",
@@ -151,6 +153,15 @@ impl Server {
         server.own_sockets();
         server.up();
         server
+    }
+
+    /// Gives the copy of the template a system identifier of its own, as initdb would. pg_resetwal takes over what it
+    /// finds in the control file, whatever the checksum, and begins new WAL, which has the identifier too.
+    fn become_another_cluster(&self) {
+        let file =
+            OpenOptions::new().write(true).open(self.dir.join("global/pg_control")).expect("pg_control");
+        (&file).write_all(&fastrand::u64(1 << 60..1 << 62).to_ne_bytes()).expect("an identifier");
+        run(command(self.build.bin().join("pg_resetwal")).arg("-f").arg(&self.dir));
     }
 
     /// A server without data, and a folder for its sockets.

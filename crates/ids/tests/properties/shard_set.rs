@@ -26,6 +26,13 @@ proptest! {
         let expected: BTreeSet<usize> = ranges.into_iter().flatten().collect();
         let set = ShardSet::parse(&text).unwrap();
         let found: BTreeSet<usize> = Shard::all().filter(|s| set.contains(*s)).map(Shard::index).collect();
+        prop_assert_eq!(&found, &expected);
+        prop_assert_eq!(ShardSet::parse(&set.to_string()), Ok(set), "{}", set);
+        let [first, other] = [0, 8191].map(|index| Shard::try_from(index).unwrap());
+        let changed = set.with(first).without(other);
+        let expected: BTreeSet<usize> =
+            expected.into_iter().chain([0]).filter(|index| *index != other.index()).collect();
+        let found: BTreeSet<usize> = Shard::all().filter(|s| changed.contains(*s)).map(Shard::index).collect();
         prop_assert_eq!(found, expected);
     }
 }
@@ -49,6 +56,8 @@ fn lists_of_shards_at_the_edges() {
     assert_eq!(ShardSet::parse(" "), Ok(ShardSet::ALL));
     assert_eq!(ShardSet::parse("0-8191"), Ok(ShardSet::ALL));
     assert_eq!(ShardSet::parse("5-5"), ShardSet::parse("5"));
+    assert_eq!(ShardSet::ALL.to_string(), "0-8191");
+    assert_eq!(ShardSet::NONE.to_string(), "");
     for text in ["8192", "-1", "5-", "7-3", "a", "1,,2", "1-2-3", "1;2", "99999999999999999999"] {
         assert!(ShardSet::parse(text).is_err(), "{text}");
     }

@@ -1,0 +1,266 @@
+//! The copy: pg_dump of the source into psql on the target, in one transaction.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, PipeWriter, Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::sides::{Place, Role};
+use super::turn::BY_SUPERUSER;
+use super::{Move, say, set_comment};
+use crate::error::{Error, Result};
+use crate::output;
+use crate::session::{self, Session};
+use crate::waiting;
+
+/// Refuses a pg_dump that is too old: it lets a name with a line break, or a hostile server, run commands of psql.
+pub fn check_programs() -> Result {
+    let ask = |option: &str| {
+        let output = Command::new("pg_dump").arg(option).output().map_err(|error| {
+            Error::refused(
+                format!("pg_dump cannot be run: {error}"),
+                "Install PostgreSQL's client programs, and put them on the PATH.",
+            )
+        })?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    if ask("--help")?.contains("--restrict-key") {
+        return Ok(());
+    }
+    Err(Error::refused(
+        format!("pg_dump is too old: {}", ask("--version")?),
+        "It must be of 13.22, 14.19, 15.14, 16.10, 17.6 or later.",
+    ))
+}
+
+/// A program of PostgreSQL that connects as sessions of this one do. It is in a process group of its own, which Ctrl-C
+/// does not reach: this program ends it.
+fn program(name: &str, place: &Place<'_>, application_name: &str, is_superuser: bool) -> Command {
+    let (connection, variables) = place.server.for_program();
+    let mut options = place.server.parameter("options").map(str::to_owned);
+    options = options.or_else(|| env::var("PGOPTIONS").ok());
+    let mut options = options.unwrap_or_default();
+    // A role or a database may have other values.
+    for setting in [
+        "search_path=pg_catalog",
+        "client_min_messages=warning",
+        "synchronous_commit=on",
+        "datestyle=ISO",
+        "timezone=UTC",
+        "idle_session_timeout=0",
+        "idle_in_transaction_session_timeout=0",
+        "statement_timeout=0",
+        "lock_timeout=0",
+        "default_transaction_read_only=off",
+        "standard_conforming_strings=on",
+    ] {
+        options.push_str(&format!(" -c {setting}"));
+    }
+    if is_superuser {
+        options.push_str(" -c track_activities=on");
+    }
+    let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
+    let connection =
+        format!("{connection} application_name='{}' options='{}'", quote(application_name), quote(&options));
+    let mut command = Command::new(name);
+    command.args(["-w", "-d", &connection]).envs(variables).env("PGCONNECT_TIMEOUT", "10");
+    command.env_remove("PGCLIENTENCODING").process_group(0);
+    command
+}
+
+/// Both programs. They end with this.
+struct Copy {
+    dump: Child,
+    restore: Child,
+    shown: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        for child in [&mut self.dump, &mut self.restore] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        for shown in self.shown.drain(..) {
+            let _ = shown.join();
+        }
+    }
+}
+
+/// Shows what a program says, indented, so that a name in it forges no line of ours.
+fn show(name: &'static str, said: impl Read + Send + 'static) -> JoinHandle<()> {
+    thread::spawn(move || {
+        for line in BufReader::new(said).split(b'\n').map_while(io::Result::ok) {
+            output::note(format!("    {name}: {}", String::from_utf8_lossy(&line)));
+        }
+    })
+}
+
+impl<'a> Move<'a> {
+    /// The place as whose user the schema is restored.
+    pub fn restorer(&self) -> &Place<'a> {
+        self.owner.as_ref().unwrap_or_else(|| self.target.primary())
+    }
+
+    /// The definitions alone, in a transaction that is rolled back: this shows what the target lacks.
+    pub fn rehearse(&self, snapshot: &str) -> Result {
+        say("rehearsing the definitions on the target");
+        self.dump_into(
+            &self.schema,
+            snapshot,
+            &["--schema-only", "--lock-wait-timeout=2s"],
+            "BEGIN; SET LOCAL lock_timeout = '2s';",
+            "ROLLBACK;",
+        )?
+        .then_some(())
+        .ok_or_else(|| {
+            Error::refused(
+                "the target does not accept the definitions: see above",
+                "Create there what it lacks. Nothing was changed.",
+            )
+        })
+    }
+
+    /// The rows with everything else. A comment marks the copy as one of this source's rows: no other schema is dropped.
+    pub fn copy(&self) -> Result {
+        let size = self.source.primary().value(
+            "SELECT pg_size_pretty(coalesce(sum(pg_total_relation_size(c.oid)), 0))
+             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
+             WHERE nspname = $1 AND relkind IN ('r', 'm')",
+            &[&self.moving],
+        )?;
+        say(format!("copying the rows: {size}"));
+        let snapshot = self.look_at(&self.moving)?;
+        let mark = set_comment(&self.moving, Some(&self.name));
+        let end = format!("SET client_encoding = 'UTF8'; {mark}; COMMIT;");
+        if !self.dump_into(&self.moving, &snapshot, &[], "BEGIN;", &end)? {
+            return Err(Error::refused(
+                "the rows were not copied: see above",
+                "Correct that, and try again.",
+            ));
+        }
+        self.look_away()
+    }
+
+    /// Whether both programs succeeded.
+    fn dump_into(
+        &self,
+        schema: &str,
+        snapshot: &str,
+        options: &[&str],
+        begin: &str,
+        end: &str,
+    ) -> Result<bool> {
+        let source = self.source.primary();
+        // pg_dump takes names in the encoding of the database, and dumps in it.
+        let name = source.value(
+            "SELECT encode(convert_to($1, getdatabaseencoding()::name), 'hex')",
+            &[&Session::identifier(schema)],
+        )?;
+        let fail = |error: io::Error| Error::refused(format!("the copy cannot begin: {error}"), "Try again.");
+        let (reader, mut writer) = io::pipe().map_err(fail)?;
+        // Before there is a reader that could be gone.
+        writeln!(
+            writer,
+            "SET SESSION AUTHORIZATION DEFAULT; SET ROLE NONE;\n\
+             SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout';\n{begin}"
+        )
+        .map_err(fail)?;
+        let restorer = self.restorer();
+        let mut psql = program("psql", restorer, &self.name, self.owner.is_none());
+        let mut restore = psql
+            .args(["-X", "-q", "-v", "ON_ERROR_STOP=1"])
+            .stdin(reader)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(fail)?;
+        drop(psql);
+        let mut pattern = OsString::from("--schema=");
+        pattern.push(OsString::from_vec(bytes(&name)));
+        let mut pg_dump = program("pg_dump", source, &self.name, true);
+        let dump = pg_dump
+            .arg(format!("--snapshot={snapshot}"))
+            .arg(pattern)
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone().map_err(fail)?)
+            .stderr(Stdio::piped())
+            .spawn();
+        drop(pg_dump);
+        let mut dump = dump.map_err(|error| {
+            let _ = restore.kill();
+            let _ = restore.wait();
+            fail(error)
+        })?;
+        let mut shown = Vec::new();
+        shown.extend(dump.stderr.take().map(|said| show("pg_dump", said)));
+        shown.extend(restore.stderr.take().map(|said| show("psql", said)));
+        let mut copy = Copy { dump, restore, shown };
+        self.watch(&mut copy, writer, end)
+    }
+
+    fn watch(&self, copy: &mut Copy, writer: PipeWriter, end: &str) -> Result<bool> {
+        let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
+        let mut writer = Some(writer);
+        let mut shown = Instant::now();
+        loop {
+            if let Some(status) = copy.restore.try_wait().map_err(fail)? {
+                // Without the end, it has rolled back.
+                return Ok(status.success() && writer.is_none());
+            }
+            if writer.is_some()
+                && let Some(status) = copy.dump.try_wait().map_err(fail)?
+            {
+                // No COMMIT unless the dump is complete.
+                if !status.success() {
+                    return Ok(false);
+                }
+                if let Some(mut writer) = writer.take() {
+                    writeln!(writer, "{end}").map_err(fail)?;
+                }
+            }
+            if shown.elapsed() > Duration::from_secs(5) {
+                shown = Instant::now();
+                self.show_progress();
+            }
+            session::pause(Duration::from_millis(20))?;
+        }
+    }
+
+    /// Shows how far the copy has got, and what it waits for.
+    fn show_progress(&self) {
+        let at_work = |role: Role| -> Result<Option<String>> {
+            let place = self.side(role).primary();
+            let rows = place.query(
+                &format!(
+                    "SELECT pid, coalesce('copying ' || (SELECT format('%s: row %s', relid::regclass, tuples_processed)
+                                                  FROM pg_stat_progress_copy AS c WHERE c.pid = a.pid), left(query, 60))
+                     FROM pg_stat_activity AS a
+                     WHERE application_name = $1 AND state = 'active' AND ($2 = 'target' OR {BY_SUPERUSER})
+                       AND pid <> pg_backend_pid()"
+                ),
+                &[&self.name, role.name()],
+            )?;
+            let Some(row) = rows.iter().next() else { return Ok(None) };
+            let cause = waiting::cause(&*place.session()?, row.number(0).unwrap_or(0))?;
+            let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
+            Ok(Some(format!("{}: {}{cause}", place.role, row.string(1))))
+        };
+        let lines: Vec<String> = [Role::Source, Role::Target]
+            .into_iter()
+            .filter_map(|role| at_work(role).ok().flatten())
+            .collect();
+        say(if lines.is_empty() { "copying".into() } else { lines.join("; ") });
+    }
+}
+
+/// The bytes of a text in hexadecimal.
+fn bytes(hex: &str) -> Vec<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
+    hex.as_bytes().chunks(2).map(|pair| pair.iter().fold(0, |byte, next| byte << 4 | digit(*next))).collect()
+}

@@ -1,0 +1,105 @@
+//! Why a session waits, for whoever watches the program.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::output;
+use crate::session::Session;
+
+thread_local! {
+    /// The session that finds out must not say why it waits itself.
+    static ASKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Says what a session of a server waits for, as another session sees it.
+pub fn say_why(server: &str, pid: u32, parameters: &HashMap<String, String>) {
+    if ASKS.replace(true) {
+        return;
+    }
+    let mut parameters: HashMap<&str, &str> =
+        parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    parameters.insert("connect_timeout", "3");
+    parameters.insert("application_name", "idgenctl looks");
+    let why = Session::connect(server, &parameters).and_then(|other| {
+        other.set_patience(Some(Duration::from_secs(3)));
+        cause(&other, pid)
+    });
+    output::note(match why {
+        Ok(Some(why)) => format!("waiting for {server}: pid {pid} there waits for {why}"),
+        Ok(None) => format!("waiting for {server}: pid {pid} there is at work"),
+        Err(error) => format!("waiting for {server}, which does not say why: {error}"),
+    });
+    ASKS.set(false);
+}
+
+/// What a session waits for; nothing if it is at work, or gone.
+///
+/// # Errors
+/// Those of the session that asks.
+pub fn cause(session: &Session, pid: u32) -> Result<Option<String>> {
+    let rows = session.query(
+        "SELECT wait_event_type, wait_event,
+                (SELECT string_agg(CASE b WHEN 0 THEN 'a prepared transaction' ELSE
+                                   format('pid %s (%s, %s)', b, coalesce(nullif(o.application_name, ''), o.backend_type),
+                                          coalesce(o.state, 'no state')) END, ', ')
+                 FROM unnest(pg_blocking_pids(a.pid)) AS b LEFT JOIN pg_stat_activity AS o ON o.pid = b)
+         FROM pg_stat_activity AS a WHERE pid = $1::integer",
+        &[&pid.to_string()],
+    )?;
+    let Some(row) = rows.iter().next() else { return Ok(None) };
+    if let Some(blockers) = row.text(2) {
+        return Ok(Some(blockers));
+    }
+    match (row.text(0).as_deref(), row.text(1).as_deref()) {
+        (_, Some("SyncRep")) => synchronous(session).map(Some),
+        (Some("Client") | None, _) | (_, None) => Ok(None),
+        (Some(kind), Some(event)) => Ok(Some(format!("{event} ({kind})"))),
+    }
+}
+
+/// Which synchronous standbys a commit may be waiting for.
+///
+/// # Errors
+/// Those of the session that asks.
+pub fn synchronous(session: &Session) -> Result<String> {
+    let setting = session.value("SHOW synchronous_standby_names", &[])?;
+    let rows = session.run(
+        "SELECT application_name FROM pg_stat_replication WHERE state = 'streaming' AND sync_state <> 'async'",
+    )?;
+    let here: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
+    let away: Vec<&str> = names(&setting)
+        .filter(|name| *name != "*" && !here.iter().any(|other| other.eq_ignore_ascii_case(name)))
+        .collect();
+    let of = match (away.is_empty(), here.is_empty()) {
+        (false, _) => format!("not connected: {}", away.join(", ")),
+        (true, true) => "none is connected".into(),
+        (true, false) => format!("connected: {}", here.join(", ")),
+    };
+    Ok(format!("synchronous standbys ({of}; synchronous_standby_names = '{setting}')"))
+}
+
+/// The names in a value of synchronous_standby_names.
+fn names(setting: &str) -> impl Iterator<Item = &str> {
+    let list = setting.split_once('(').map_or(setting, |(_, rest)| rest.trim_end().trim_end_matches(')'));
+    list.split(',').map(|name| name.trim().trim_matches('"')).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    /// Promise: whoever waits for a standby learns which one.
+    #[test]
+    fn standbys_are_named_as_the_setting_has_them() {
+        for (setting, expected) in [
+            ("", &[][..]),
+            ("*", &["*"]),
+            ("one, two", &["one", "two"]),
+            ("FIRST 2 (one, \"two-b\", three)", &["one", "two-b", "three"]),
+            ("ANY 1 (*)", &["*"]),
+            ("1 (one)", &["one"]),
+        ] {
+            assert_eq!(super::names(setting).collect::<Vec<_>>(), expected, "{setting}");
+        }
+    }
+}
