@@ -161,5 +161,5 @@ fn the_schema_of_idgen_is_trusted_for_one_reason() {
     for path in ["enable.sql", "from-plpgsql.sql", "move-shard.sh"] {
         assert_eq!(asks(&format!("docs/examples/{path}")), 1, "{path}");
     }
-    assert_eq!(asks("docs/operations.md"), 1, "operations.md");
+    assert_eq!(asks("crates/idgenctl/src/extension.rs"), 1, "extension.rs");
 }

@@ -70,20 +70,87 @@ pub struct Servers {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Looks for whatever could stop minting or repeat ids, on all servers at once. Changes nothing
+    ///
+    /// It compares the servers with each other: versions, the preload, idgen.epoch, the lists of shards of clusters and
+    /// of standbys, the clocks, and the marks. On each server it looks for warnings, for columns whose shard the server
+    /// may not mint for, for room for the mark, and for what a failover and the way back need. List all servers, or it
+    /// cannot see what they have in common.
+    ///
+    /// Each finding says what is wrong, where, and what to do. The exit code is 0 if there is none, and 3 if there are
+    /// some, so that it can run as a job. Run it before production, after each change of settings, before a failover
+    /// and after it.
+    ///
+    /// Example: idgenctl --fleet fleet.toml check
     Check,
     /// Prepares a database and its server for idgen, whose files must be installed there
+    ///
+    /// It first checks that the server can load the library. Then it adds idgen to shared_preload_libraries, after the
+    /// libraries that are there, creates the extension in the schema idgen, lets everybody use that schema, and appends
+    /// it to the search_path of the database. It shows what it will do, and asks.
+    ///
+    /// The library is loaded when the server starts: restart the standbys, then the primary, and run the same command
+    /// again, which then says whether the server mints. Running it twice does no harm. Install the files on standbys
+    /// before you run it on the primary.
+    ///
+    /// Example: idgenctl --server 'host=10.0.0.1 user=postgres' enable app
     Enable(Enable),
     /// Shows who mints what, how fast, and what is refused
+    ///
+    /// For each server: whether it mints, how far its mark is ahead of its clock, the shards that it may mint for, ids a
+    /// second, and refused calls. It changes nothing.
+    ///
+    /// Example: idgenctl --fleet fleet.toml status --watch
     Status(Status),
     /// Moves a schema with its shard to another server while clients keep working
+    ///
+    /// It first checks whatever could stop the move, on both servers and their standbys, and asks. Then it renames the
+    /// schema on the source, takes the shard out of idgen.allowed_shards there, waits until no session mints for it,
+    /// copies the schema with pg_dump, raises the mark of the target, and adds the shard to the list of the target.
+    /// Meanwhile, for a little more than a second plus the time of the copy, clients get 3F000, 42P01 or 55000, and must
+    /// try again on the target. The old rows stay in the schema SCHEMA_moved of the source, for you to drop.
+    ///
+    /// If a step fails, it undoes the move and says so. If it was killed, run it again: it says what there is. --undo
+    /// gives the shard back to the source, as long as the target cannot have minted for it, and --finish goes on.
+    ///
+    /// List all standbys of both servers: one that keeps the old list would repeat ids once it is promoted. A schema
+    /// that does not belong to superusers is restored by its owner: name a connection of that role with --owner.
+    ///
+    /// Example: idgenctl --fleet fleet.toml move insta5 --to two
     Move(Move),
     /// Takes the high-water mark of a cluster to another, for a dump, pg_upgrade or logical replication
+    ///
+    /// These leave the mark behind, and without it ids can repeat if the clock of the new server is behind. Run it when
+    /// the data is in the new server, the clients of the old one have gone, and those of the new one have not come. Both
+    /// servers need the same idgen.epoch. It raises the mark of the new server past that of the old one, asks before
+    /// that, and proves it at the end.
+    ///
+    /// Examples: idgenctl --fleet fleet.toml carry --from one --to two; and if both cannot run at once,
+    /// idgenctl --fleet fleet.toml carry --from one --save mark, then idgenctl --fleet fleet.toml carry --load mark --to two
     Carry(Carry),
     /// Accepts a clock that was corrected, after the error that the system clock leapt forward
+    ///
+    /// Only if the clock is right now, and was behind before, as after a pause of the machine: compare it with a clock
+    /// that you trust. If it is wrong, correct it instead, and minting resumes at once. It shows the clocks of all
+    /// servers and the mark, asks, accepts the clock as it is, and sees that the server mints.
+    ///
+    /// Example: idgenctl --fleet fleet.toml accept-clock
     AcceptClock(On),
     /// Accepts an epoch that was changed on purpose
+    ///
+    /// First set idgen.epoch on the primary and its standbys, and restart them, the standbys first. Old ids decode to
+    /// other times from then on. If the change was not intended, set it back instead. It compares the servers, shows
+    /// the old and the new epoch, asks, accepts the new one, and sees that the server mints.
+    ///
+    /// Example: idgenctl --fleet fleet.toml accept-epoch
     AcceptEpoch(On),
     /// Removes idgen from a cluster, step by step, without loss of rows
+    ///
+    /// It shows what depends on idgen in every database, and asks. Then it makes shard_of a function of its own, so that
+    /// whatever is partitioned or indexed by it stays, drops the defaults that mint, and takes idgen out of
+    /// shared_preload_libraries. Where the servers must be restarted, it says so: run the same command again after that.
+    /// Last it removes the mark and the extension. Ids and rows stay. Remove the files of idgen after that.
+    ///
+    /// Example: idgenctl --fleet fleet.toml remove
     Remove(On),
 }
 
