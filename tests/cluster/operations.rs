@@ -212,7 +212,7 @@ fn a_mark_that_is_not_made_durable() {
     let mut check = Runbook::of("Is it minting?", &servers);
     let said = check.fails();
     check.leave();
-    assert!(said.contains("two: two cannot be reached"), "{said}");
+    assert!(said.contains("two: cannot be reached"), "{said}");
     standby.up();
     until_synchronous(&primary);
     mint(&primary, &mut ledger);
@@ -577,7 +577,7 @@ impl Pair {
             // Nothing but what the page says.
             let said = self.check();
             assert!(said.len() == 2, "{said:?}");
-            assert!(said[0].starts_with("error: one: one cannot be reached"), "{said:?}");
+            assert!(said[0].starts_with("error: one: cannot be reached"), "{said:?}");
             assert!(said[1].starts_with("error: two: the standby receives no WAL"), "{said:?}");
         }
         // Too early, which pg_rewind does not notice.
@@ -777,9 +777,15 @@ fn idgen_is_removed() {
         if !primary.answer::<bool>(is_there) {
             break;
         }
-        book.again();
-        standby.restart();
-        primary.restart();
+        let said = book.again();
+        for server in [&standby, &primary] {
+            // It cannot change what is in postgresql.conf, and says so.
+            if said.contains("left to do: ") {
+                let edit = "sed -i \"s/,idgen'/'/; s/'idgen'/''/\" \"$PGDATA/postgresql.conf\"";
+                run(server.shell(edit));
+            }
+            server.restart();
+        }
     }
     book.run();
     assert!(!primary.answer::<bool>(is_there));
@@ -845,24 +851,24 @@ fn a_move_that_broke_off() {
     let the_move = |others: &[&str]| {
         idgenctl(&["--fleet", &file, "--yes", "move", "insta5", "--to", "two"]).args(others).output().unwrap()
     };
-    // Killed when the list of that side is to be set.
-    let breaks_off = |side: &str| {
+    // Killed when this list is to be set; before that, the move tries the program with the lists that there are.
+    let breaks_off = |list: &str| {
         let script = format!(
-            "#!/bin/sh\n[ $1 != {side} ] || kill -9 $PPID\n\
+            "#!/bin/sh\nif [ \"$1 $2\" = '{list}' ]; then kill -9 $PPID; exit; fi\n[ $1 = source ] || exit 0\n\
              psql -X -d '{}' -c \"ALTER SYSTEM SET idgen.allowed_shards = '$2'\" -c 'SELECT pg_reload_conf()'\n",
-            if side == "target" { one.target("postgres") } else { two.target("postgres") }
+            one.target("postgres")
         );
         write_program(std::path::Path::new(&program), &script);
         assert_eq!(the_move(&["--set-list", &program]).status.code(), None);
         let again = the_move(&[]);
         assert!(!again.status.success() && said(&again).contains("--finish"), "{}", said(&again));
     };
-    breaks_off("source");
+    breaks_off("source 0-4,6-9");
     two.stop("fast");
     book.run();
     inserts(&one);
     two.up();
-    breaks_off("target");
+    breaks_off("target 5,10-19");
     book.run();
     inserts(&two);
 }

@@ -79,6 +79,8 @@ pub struct Server {
     sockets: PathBuf,
     /// Whether its WAL is on a disk that [`Server::trouble`] reaches.
     has_disk: bool,
+    /// Whether it begins as a copy of the template.
+    is_copy: bool,
 }
 
 impl Server {
@@ -91,6 +93,13 @@ impl Server {
     /// Starts such a server of this build.
     pub fn start_build(build: Build, settings: &[&str]) -> Server {
         Server::new(build).start_with_idgen(settings)
+    }
+
+    /// Starts such a server that is a cluster of its own: all others are copies of one, and have its system identifier.
+    pub fn start_own(settings: &[&str]) -> Server {
+        let mut server = Server::new(Build::Release);
+        server.is_copy = false;
+        server.start_with_idgen(settings)
     }
 
     fn start_with_idgen(self, settings: &[&str]) -> Server {
@@ -125,6 +134,8 @@ impl Server {
         let server = self;
         if server.build == Build::Older {
             initdb(server.build, &server.dir, &["--data-checksums"]);
+        } else if !server.is_copy {
+            initdb(server.build, &server.dir, &TEMPLATE_OPTIONS);
         } else {
             run(command("cp").arg("-a").arg(template()).arg(&server.dir));
         }
@@ -155,6 +166,7 @@ impl Server {
             dir: servers_folder().join(&name),
             sockets: PathBuf::from(format!("/tmp/idgen-{name}")),
             has_disk: false,
+            is_copy: true,
         };
         // A run that was interrupted may have had the number of this process.
         let _ = fs::remove_dir_all(&server.sockets);
@@ -334,13 +346,15 @@ impl Drop for Server {
     }
 }
 
+/// Each copy of a server takes a whole segment of the WAL along.
+const TEMPLATE_OPTIONS: [&str; 1] = ["--wal-segsize=1"];
+
 /// An empty data directory, made once for all tests.
 fn template() -> &'static Path {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
         let dir = servers_folder().join(format!("template-{}", std::process::id()));
-        // Each copy of a server takes a whole segment of the WAL along.
-        initdb(Build::Faults, &dir, &["--wal-segsize=1"]);
+        initdb(Build::Faults, &dir, &TEMPLATE_OPTIONS);
         dir
     })
 }
