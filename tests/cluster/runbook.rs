@@ -72,8 +72,7 @@ pub fn sections() -> Vec<Section> {
     let section = |text: &str| {
         let mut lines = text.lines();
         let title = lines.next().unwrap_or_default().to_owned();
-        let mut section =
-            Section { title, text: text.to_owned(), messages: Vec::new(), blocks: Vec::new() };
+        let mut section = Section { title, text: text.to_owned(), messages: Vec::new(), blocks: Vec::new() };
         while let Some(line) = lines.next() {
             if let Some(language) = line.trim_start().strip_prefix("```") {
                 let text: Vec<&str> = lines
@@ -81,9 +80,9 @@ pub fn sections() -> Vec<Section> {
                     .take_while(|line| line.trim_start() != "```")
                     .map(str::trim_start)
                     .collect();
-                let place = text.first().and_then(|first| {
-                    first.strip_prefix("# on ").or_else(|| first.strip_prefix(FOR))
-                });
+                let place = text
+                    .first()
+                    .and_then(|first| first.strip_prefix("# on ").or_else(|| first.strip_prefix(FOR)));
                 let place = place.and_then(|rest| rest.split([',', ':']).next()).map(str::to_owned);
                 match language {
                     "sh" if text.first() == Some(&FUNCTION) => {}
