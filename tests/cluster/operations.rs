@@ -4,6 +4,7 @@ use postgres::Client;
 use postgres::error::DbError;
 
 use crate::clients::{Clients, Ledger, ROWS};
+use crate::moment::is_reached;
 use crate::origins::limit_of_origins;
 use crate::process::{idgenctl, major_version, run, said, write_program};
 use crate::runbook::{Runbook, fleet_file, sections};
@@ -49,7 +50,8 @@ fn it_is_seen_whether_ids_are_minted() {
     let mut well = Runbook::of("Is it minting?", &servers);
     mint(&primary, &mut Ledger::default());
     standby.wait_until("SELECT mark IS NOT NULL FROM idgen_status");
-    assert!(well.run().contains("nothing found"));
+    assert!(is_reached(30, || well.again().contains("nothing found")));
+    well.run();
     well.says(refused(&standby).message());
 
     let mut trouble = Runbook::of("Is it minting?", &servers);
@@ -575,10 +577,7 @@ impl Pair {
         }
         if !alive {
             // Nothing but what the page says.
-            let said = self.check();
-            assert!(said.len() == 2, "{said:?}");
-            assert!(said[0].starts_with("error: one: cannot be reached"), "{said:?}");
-            assert!(said[1].starts_with("error: two: the standby receives no WAL"), "{said:?}");
+            self.until_found(&["error: one: cannot be reached", "error: two: the standby receives no WAL"]);
         }
         // Too early, which pg_rewind does not notice.
         let mut early = Runbook::of("Failover", &servers);
@@ -620,8 +619,19 @@ impl Pair {
         lines.filter(|line| !line.contains("[no-rewind]")).map(str::to_owned).collect()
     }
 
+    /// Waits until the check finds just this: settings reach the processes of a server one after the other.
+    fn until_found(&self, expected: &[&str]) {
+        let mut found = Vec::new();
+        let is_found = is_reached(30, || {
+            found = self.check();
+            found.len() == expected.len()
+                && found.iter().zip(expected).all(|(line, beginning)| line.starts_with(beginning))
+        });
+        assert!(is_found, "{found:?} instead of {expected:?}");
+    }
+
     fn is_well(&self) {
-        assert_eq!(self.check(), [""; 0]);
+        self.until_found(&[]);
     }
 
     fn switch_back(&self) {
@@ -630,8 +640,7 @@ impl Pair {
         let mut book = Runbook::of("Switch back", &servers);
         // A setting that a move has changed only on the primary.
         allow_shards(two, "0-98,8191");
-        assert!(self.check().iter().all(|line| line.contains("[lists-differ]")));
-        assert!(!self.check().is_empty());
+        self.until_found(&["error: one: idgen.allowed_shards is"]);
         allow_shards(one, "0-98,8191");
         self.is_well();
         // Too early, with a position that was received long ago.
