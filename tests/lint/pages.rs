@@ -411,16 +411,16 @@ fn a_block_of_no_program_is_found() {
     }
 }
 
-/// That script tries the library first, and keeps the other libraries of the list.
+/// idgenctl tries the library first, and keeps the other libraries of the list. No page or script sets the list without.
 #[test]
-fn one_script_changes_what_a_server_preloads() {
+fn one_program_changes_what_a_server_preloads() {
     let mut paths = ["docs", "packaging", "portable"].map(|folder| files(folder, "")).concat();
     paths.push("README.md".to_owned());
-    let found =
-        |text: &str| -> Vec<&String> { paths.iter().filter(|path| read(path).contains(text)).collect() };
-    assert_eq!(found("ALTER SYSTEM SET shared_preload_libraries"), ["docs/examples/enable.sql"]);
-    for page in ["README.md", "docs/install.md", "packaging/debian/README.Debian"] {
-        assert!(read(page).contains("examples/enable.sql"), "{page}");
+    for path in &paths {
+        assert!(!read(path).contains("ALTER SYSTEM SET shared_preload_libraries"), "{path}");
+    }
+    for page in ["README.md", "docs/install.md", "docs/operations.md", "packaging/debian/README.Debian"] {
+        assert!(read(page).contains("idgenctl enable"), "{page}");
     }
 }
 
