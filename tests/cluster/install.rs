@@ -1,25 +1,24 @@
-//! The blocks of the pages that put idgen into a server, run as they stand there, and docs/examples/enable.sql, which
-//! all of them run.
+//! The blocks of the pages that put idgen into a server, run as they stand there, and `idgenctl enable`, which all of
+//! them run.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::process::{example, top, write_program};
+use crate::process::{release_bin, top, write_program};
 use crate::server::{Build, Server, Sql};
 
-/// The blocks of a page that run enable.sql. They run it where it stands, because no package is installed here.
+/// The blocks of a page that run idgenctl. They run it by its name, because no package is installed here.
 fn blocks(page: &str) -> Vec<String> {
     let text = fs::read_to_string(top().join(page)).expect("a page");
     let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let local = |word: &str| match word.find("docs/examples/") {
-        Some(start) if word.starts_with("/usr/share/doc/") => word[start..].to_owned(),
-        _ => word.to_owned(),
+    let local = |word: &str| {
+        if word.ends_with("/bin/idgenctl") { "idgenctl".to_owned() } else { word.to_owned() }
     };
     let blocks: Vec<_> = blocks
-        .filter(|block| block.contains("enable.sql"))
+        .filter(|block| block.contains("idgenctl enable"))
         .map(|block| block.split(' ').map(local).collect::<Vec<_>>().join(" "))
         .collect();
-    assert!(!blocks.is_empty(), "{page} has no block with enable.sql");
+    assert!(!blocks.is_empty(), "{page} has no block with idgenctl enable");
     blocks
 }
 
@@ -31,8 +30,8 @@ fn all_blocks() -> Vec<String> {
     ["README.md", "docs/install.md"].iter().flat_map(|page| blocks(page)).collect()
 }
 
-/// enable.sql alone.
-const ENABLE: &str = "psql -d mydb -f docs/examples/enable.sql";
+/// The program alone.
+const ENABLE: &str = "idgenctl enable mydb";
 
 /// A machine on which people paste such a block. Programs of ours replace the ones that install packages and restart
 /// servers.
@@ -51,7 +50,11 @@ impl Machine {
     fn of(server: Server) -> Machine {
         let machine = Machine { server };
         let restart = "#!/bin/sh\necho >>restarts\nexec pg_ctl restart --silent -m fast\n";
+        // Whoever pastes answers yes.
+        let program = Path::new(&release_bin()).join("idgenctl");
+        let idgenctl = format!("#!/bin/sh\nexec '{}' \"$@\" --yes\n", program.display());
         for (name, text) in [
+            ("idgenctl", idgenctl.as_str()),
             ("sudo", "#!/bin/sh\n[ \"$1\" != -u ] || shift 2\nexec \"$@\"\n"),
             ("make", "#!/bin/sh\n[ \"$*\" != \"$FAILS\" ]\n"),
             ("apt", "#!/bin/sh\n"),
@@ -63,9 +66,6 @@ impl Machine {
             fs::create_dir_all(program.parent().unwrap()).unwrap();
             write_program(&program, text);
         }
-        let examples = machine.folder().join("docs/examples");
-        fs::create_dir_all(&examples).unwrap();
-        fs::copy(example("enable.sql"), examples.join("enable.sql")).unwrap();
         machine
     }
 
@@ -132,7 +132,7 @@ fn each_block_adds_idgen_to_what_is_there() {
             assert!(done, "{said}");
             assert_eq!(machine.restarts(), restarts);
             assert!(said.contains("role reader has a search_path of its own, app: append idgen"), "{said}");
-            assert_eq!(said.contains("Now restart the server."), restarts == 1, "{said}");
+            assert_eq!(said.contains("Now restart "), restarts == 1, "{said}");
             assert_eq!(machine.libraries(), r#"pg_stat_statements, "$libdir/auto_explain", idgen"#);
             assert_eq!(machine.answer("SHOW search_path"), r#""App", public, idgen"#);
             assert_eq!(machine.answer(MINT), "5");
@@ -159,7 +159,7 @@ fn what_is_in_effect_later_or_from_elsewhere_is_kept() {
     admin.run(r#"ALTER ROLE ALL SET search_path = "$user", x"#);
     let mut other = machine.server.connect_to("other");
     other.run(r#"CREATE SCHEMA "Ids"; CREATE EXTENSION idgen SCHEMA "Ids""#);
-    assert!(machine.paste("psql -d other -f docs/examples/enable.sql").0);
+    assert!(machine.paste("idgenctl enable other").0);
     assert_eq!(machine.answer_in("other", "SHOW search_path"), r#""$user", x, "Ids""#);
 }
 
@@ -170,7 +170,7 @@ fn without_the_files_nothing_changes() {
         let machine = Machine::new(Build::Bare, &[]);
         let before = machine.state();
         let (done, said) = machine.paste(&block);
-        assert!(!done && said.contains("this server cannot load the library of idgen"), "{said}");
+        assert!(!done && said.contains("cannot load the library of idgen"), "{said}");
         assert!(said.contains("/pg_config), and try again."), "{said}");
         assert_eq!((machine.restarts(), machine.state()), (0, before));
     }
@@ -212,7 +212,7 @@ fn a_standby_only_preloads_the_library() {
     standby.server.wait_until("SELECT EXISTS (SELECT FROM pg_database WHERE datname = 'mydb')");
     let block = block_of_the_readme();
     let (lines, last) = block.rsplit_once(" &&\n").unwrap();
-    assert!(lines.contains("restart") && last.contains("idgen_status"), "{block}");
+    assert!(lines.contains("restart") && last.contains("idgenctl"), "{block}");
     let (done, said) = standby.paste(lines);
     assert!(done, "{said}");
     assert_eq!((standby.libraries().as_str(), standby.restarts()), ("idgen", 1));
@@ -252,7 +252,7 @@ fn nothing_of_the_owner_of_the_database_is_called() {
     let before = machine.state();
     let refused = |schema: &str| {
         let (done, said) = machine.paste(&block_of_the_readme());
-        let why = format!("may change schema {schema}, or the extension in it");
+        let why = format!("may change schema \"{schema}\"");
         assert!(!done && said.contains(&why), "{said}");
         assert_eq!(machine.restarts(), 0);
     };

@@ -2,6 +2,7 @@
 //! `make test` runs them; docs/guarantees.md lists the promises they name.
 #![allow(clippy::unwrap_used)]
 
+mod administration;
 mod alerts;
 mod campaign;
 mod clients;

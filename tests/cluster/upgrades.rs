@@ -3,7 +3,7 @@
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger, ids};
-use crate::process::{run, top};
+use crate::process::{idgenctl, run, top};
 use crate::server::{Build, PRELOAD, Server, Sql};
 
 /// The released versions, by their install scripts.
@@ -400,7 +400,7 @@ fn a_dump_goes_into_another_schema() {
     server.connect_to("old").run("CREATE EXTENSION idgen");
     server.connect_to("old").run(&tables("insta6", "public"));
 
-    run(server.psql_in("app", "enable.sql", &[]));
+    run(idgenctl(&["enable", "app", "--yes", "--server", &server.target("postgres")]));
     let mut client = server.connect_to("app");
     // The function is found by the path of the database, and in a session without one.
     assert!(client.value::<bool>("SELECT snowflake_next_id(5) > 0"));

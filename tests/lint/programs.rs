@@ -40,6 +40,7 @@ impl Machine {
             esac";
         for (path, text) in [
             ("tarball/install", install.as_str()),
+            ("tarball/bin/idgenctl", "program"),
             ("tarball/lib/idgen.so", "library"),
             ("tarball/share/extension/idgen.control", "control"),
             ("bin/pg_config", pg_config),
@@ -94,7 +95,7 @@ fn the_tarball_wants_its_server_named() {
         assert_eq!(machine.installed(), [""; 0]);
     }
     let (done, said) = run(machine.installer(&[]).env("PG_CONFIG", machine.pg_config()));
-    assert!(done && machine.installed().len() == 2, "{said}");
+    assert!(done && machine.installed().len() == 3, "{said}");
     let (done, said) = run(machine.installer(&["remove"]).env("PG_CONFIG", machine.pg_config()));
     assert!(done && machine.installed().is_empty(), "{said}");
 }

@@ -105,7 +105,7 @@ fails "this package is for PostgreSQL $nn" env PG_CONFIG=/root/pg_config "$insta
 fails "such as: PG_CONFIG=$PG_CONFIG $install" env -u PG_CONFIG "$install"
 fails "you may not write to" runuser -u postgres -- sh <"$install"
 "$install"
-runuser -u postgres -- psql -X <"${install%/*}/docs/examples/enable.sql"
+runuser -u postgres -- "${PG_CONFIG%/*}/idgenctl" enable --yes postgres
 server restart
 sql "ALTER TABLE minted ALTER id SET DEFAULT snowflake_next_id(5)"
 mint

@@ -41,7 +41,8 @@ provided() {
     done
     printf 'Provides: libgcc_s.so.1(%s)(64bit)\n' '' \
         GCC_3.{0,3,3.1,4,4.2,4.4} GCC_4.{0,2,3,7,8}.0 GCC_7.0.0
-    printf '%s\n' 'Provides: rtld(GNU_HASH)' '%description' '%files'
+    # RHEL has libpq of its own, for idgenctl.
+    printf '%s\n' 'Provides: libpq.so.5()(64bit)' 'Provides: rtld(GNU_HASH)' '%description' '%files'
 }
 
 mkdir -p /etc/rpm /etc/yum.repos.d
@@ -99,7 +100,7 @@ install -d -o postgres -g postgres /var/lib/pgsql "/var/lib/pgsql/$nn" /run/post
 runuser -u postgres -- initdb -D "$data" -A trust >/dev/null
 printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '/run/postgresql'" >>"$data/postgresql.conf"
 server start
-runuser -u postgres -- psql -X -f "/usr/share/doc/idgen_$nn/docs/examples/enable.sql"
+runuser -u postgres -- "$prefix/bin/idgenctl" enable --yes postgres
 server restart
 same "library" "$prefix/lib/idgen.so" "$(mapped)"
 begin_minting

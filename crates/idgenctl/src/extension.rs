@@ -77,6 +77,56 @@ impl Extension {
     }
 }
 
+/// Whether a schema is there. If it is, only superusers can create objects in it or rename it.
+///
+/// # Errors
+/// That others can, and those of the session.
+pub fn schema_is_trusted(session: &Session, schema: &str) -> Result<bool> {
+    let rows = session.query(
+        "SELECT (SELECT string_agg(quote_ident(rolname), ', ') FROM (
+                     SELECT rolname FROM pg_roles AS r WHERE NOT rolsuper AND r.oid <> 'pg_database_owner'::regrole
+                         AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER'))
+                     ORDER BY rolname LIMIT 5) AS o)
+         FROM pg_namespace AS n WHERE nspname = $1",
+        &[schema],
+    )?;
+    let Some(row) = rows.iter().next() else { return Ok(false) };
+    match row.text(0) {
+        None => Ok(true),
+        Some(others) => Err(Error::refused(
+            format!("roles that are not superusers may change schema \"{schema}\": {others}"),
+            "Nothing was changed. A superuser who calls idgen there could call a function of theirs. Have a superuser own \
+             the schema, and revoke CREATE on it; or drop it.",
+        )),
+    }
+}
+
+/// A session in a database of a server where a superuser may call the extension: that of the connection, or another.
+///
+/// # Errors
+/// That there is none.
+pub fn anywhere(server: &Server, session: &Session) -> Result<(Session, Extension)> {
+    let own = server.connect();
+    if let Ok(own) = own
+        && let Ok(extension) = Extension::trusted(&own)
+    {
+        return Ok((own, extension));
+    }
+    let mut refusal = None;
+    for found in installations(server, session)?.there {
+        match Extension::trusted(&found.session) {
+            Ok(extension) => return Ok((found.session, extension)),
+            Err(error) => refusal = Some(error),
+        }
+    }
+    Err(refusal.unwrap_or_else(|| {
+        Error::refused(
+            format!("no database of {} that can be looked at has the extension idgen", server.name),
+            "Run idgenctl enable first.",
+        )
+    }))
+}
+
 /// The names of the databases of a server that accept connections.
 ///
 /// # Errors

@@ -142,7 +142,14 @@ impl Member<'_> {
     /// # Errors
     /// Those of the connection.
     pub fn of(server: &Server) -> Result<Member<'_>> {
-        let session = server.connect()?;
+        Member::with(server, server.connect()?)
+    }
+
+    /// The server of a session.
+    ///
+    /// # Errors
+    /// Those of the session, and that its role is no superuser.
+    pub fn with(server: &Server, session: Session) -> Result<Member<'_>> {
         let rows = session
             .run("SELECT system_identifier, pg_is_in_recovery(), current_setting('is_superuser') FROM pg_control_system()")?;
         let row = rows.row(0);

@@ -5,13 +5,18 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod cluster;
 mod commands;
 mod error;
 mod extension;
 mod fleet;
+mod lists;
 mod output;
+mod preload;
 mod server;
 mod session;
+mod status;
+mod steps;
 
 use std::process::ExitCode;
 
