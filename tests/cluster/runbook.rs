@@ -1,7 +1,8 @@
 //! The runbooks of docs/operations.md, run from the text of the page. A test causes the problem, says what the
-//! server reports, and runs the blocks. A block of the page that a test does not reach is a failure.
+//! server reports, runs the blocks, and sets what the page says. A block of the page that a test does not reach is a
+//! failure.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::process::{major_version, top};
 use crate::server::Server;
@@ -9,6 +10,7 @@ use crate::server::Server;
 /// A section of the page.
 pub struct Section {
     pub title: String,
+    text: String,
     /// The messages of the server: the quoted lines.
     pub messages: Vec<String>,
     /// The blocks to run, of `sh`. A test cannot run a block of `text`, or it is not a command.
@@ -19,7 +21,7 @@ pub struct Section {
 #[derive(Clone)]
 pub struct Block {
     text: String,
-    /// Where it is run, according to its first comment.
+    /// Where it is run, or for which server, according to its first comment.
     place: Option<String>,
 }
 
@@ -32,21 +34,45 @@ fn page() -> String {
     page
 }
 
-/// The block that the page has administrators paste before any other.
-fn before_all() -> String {
+/// How the function begins that the page has administrators paste before other blocks.
+const FUNCTION: &str = "sql() (";
+
+/// That function.
+fn function() -> String {
     let page = page();
-    let (head, _) = page.split_once("\n## ").expect("sections");
-    let (_, rest) = head.split_once("```sh\n").expect("a block");
-    rest.split("```").next().expect("its end").to_owned()
+    let (_, rest) = page.split_once(FUNCTION).expect("the function");
+    format!("{FUNCTION}{}", rest.split("```").next().expect("its end"))
 }
+
+/// Writes a file of these servers, in the form that the page shows.
+pub fn fleet_file(servers: &[&Server]) -> PathBuf {
+    let page = page();
+    let (_, shown) = page.split_once("```toml\n").expect("the file of servers");
+    let (shown, _) = shown.split_once("```").expect("its end");
+    let mut lines = shown.lines();
+    let mut fleet = lines.next().expect("its head").to_owned();
+    for (name, server) in NAMES.iter().zip(servers) {
+        // The page shows two of them.
+        if let Some(line) = lines.next() {
+            assert!(line.starts_with(&format!("{name} = \"host=")), "{line}");
+        }
+        fleet += &format!("\n{name} = \"{}\"", server.target("postgres"));
+    }
+    let file = Path::new(&servers[0].host()).join("fleet.toml");
+    std::fs::write(&file, fleet).expect("write");
+    file
+}
+
+/// What the page calls servers, in the order in which tests name them.
+const NAMES: [&str; 3] = ["one", "two", "three"];
 
 /// Its sections.
 pub fn sections() -> Vec<Section> {
     let page = page();
     let section = |text: &str| {
-        let mut section = Section { title: String::new(), messages: Vec::new(), blocks: Vec::new() };
         let mut lines = text.lines();
-        section.title = lines.next().unwrap_or_default().to_owned();
+        let title = lines.next().unwrap_or_default().to_owned();
+        let mut section = Section { title, text: text.to_owned(), messages: Vec::new(), blocks: Vec::new() };
         while let Some(line) = lines.next() {
             if let Some(language) = line.trim_start().strip_prefix("```") {
                 let text: Vec<&str> = lines
@@ -54,9 +80,12 @@ pub fn sections() -> Vec<Section> {
                     .take_while(|line| line.trim_start() != "```")
                     .map(str::trim_start)
                     .collect();
-                let place = text.first().and_then(|first| first.strip_prefix("# on "));
+                let place = text
+                    .first()
+                    .and_then(|first| first.strip_prefix("# on ").or_else(|| first.strip_prefix(FOR)));
                 let place = place.and_then(|rest| rest.split([',', ':']).next()).map(str::to_owned);
                 match language {
+                    "sh" if text.first() == Some(&FUNCTION) => {}
                     "sh" => section.blocks.push(Block { text: text.join("\n"), place }),
                     "text" => {}
                     other => panic!("{}: a block of {other:?}", section.title),
@@ -69,6 +98,9 @@ pub fn sections() -> Vec<Section> {
     };
     format!("\n{page}").split("\n## ").skip(1).map(section).collect()
 }
+
+/// What a block begins with in which `$two` is each of these servers in turn.
+const FOR: &str = "# for ";
 
 /// Whether a text matches a message, in which dots stand for anything.
 fn fits(message: &str, mut text: &str) -> bool {
@@ -119,6 +151,22 @@ impl<'a> Runbook<'a> {
         self.blocks.remove(0);
     }
 
+    /// What the page says to set, as it stands there.
+    pub fn sets<'s>(&self, setting: &str, servers: impl IntoIterator<Item = &'s Server>) {
+        self.says_to_write(setting);
+        let (name, value) = setting.split_once(" = ").expect("a setting");
+        for server in servers {
+            server.run(&format!("ALTER SYSTEM SET {setting}"));
+            server.reload(name, value.trim_matches('\''));
+        }
+    }
+
+    /// The page has this setting.
+    pub fn says_to_write(&self, setting: &str) {
+        let said = self.section.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(said.contains(&format!("`{setting}`")), "{}: not said: {setting}", self.section.title);
+    }
+
     /// The server has said this: the page must quote it.
     pub fn says(&mut self, said: &str) {
         let quoted = self.section.messages.iter().find(|message| fits(message, said));
@@ -133,6 +181,11 @@ impl<'a> Runbook<'a> {
         assert!(done, "{}: a block fails\n{said}", self.section.title);
         self.blocks.remove(0);
         said
+    }
+
+    /// Runs the next block, which stays the next one.
+    pub fn again(&mut self) -> String {
+        self.run_first().1
     }
 
     /// Runs the next block, which must fail because of the trouble. It stays the next one.
@@ -188,10 +241,18 @@ impl<'a> Runbook<'a> {
             std::fs::create_dir_all(copy.parent().expect("a folder")).expect("mkdir");
             std::fs::copy(top().join(name), copy).expect("copy");
         }
-        // As a prompt does, the shell goes on after an error.
-        let mut shell = server.shell(&format!("set +eu +o pipefail\n{}\n{}", before_all(), block.text));
-        for (name, server) in ["one", "two"].iter().zip(self.each_server(|_| true)) {
+        let servers = self.each_server(|_| true);
+        let file = fleet_file(&servers);
+        // As a prompt does, the shell goes on after an error. The administrator consents.
+        let consent = r#"idgenctl() { command idgenctl --yes "$@"; }"#;
+        let script = format!("set +eu +o pipefail\n{consent}\n{}\n{}", function(), block.text);
+        let mut shell = server.shell(&script);
+        shell.env("IDGENCTL_FLEET", file);
+        for (name, server) in NAMES.iter().zip(servers) {
             shell.env(name, server.target("postgres"));
+        }
+        if block.text.starts_with(FOR) {
+            shell.env("two", server.target("postgres"));
         }
         shell.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let output = shell.output().expect("bash");
