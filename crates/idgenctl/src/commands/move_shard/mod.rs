@@ -437,16 +437,13 @@ impl Move<'_> {
     fn finished(&self, away: &[String]) -> Result {
         let (without, with) = (lists::text(self.source.primary())?, lists::text(self.target.primary())?);
         if self.cli.json {
-            return output::print(
-                serde_json::json!({
-                    "schema": self.schema,
-                    "shard": i32::from(self.shard),
-                    "source": { "server": self.source.primary().server.name, "allowed_shards": without },
-                    "target": { "server": self.target.primary().server.name, "allowed_shards": with },
-                    "not_connected": away,
-                })
-                .to_string(),
-            );
+            return output::print(output::json(&serde_json::json!({
+                "schema": self.schema,
+                "shard": i32::from(self.shard),
+                "source": { "server": self.source.primary().server.name, "allowed_shards": without },
+                "target": { "server": self.target.primary().server.name, "allowed_shards": with },
+                "not_connected": away,
+            })));
         }
         say("done. ANALYZE the tables on the target. Once you no longer need the old rows, on the source:");
         say(format!("    DROP SCHEMA {} CASCADE;", Session::identifier(&self.moved)));

@@ -326,18 +326,16 @@ struct Seen<'a> {
 fn look<'a>(server: &'a Server, names: &[&str]) -> Result<Seen<'a>> {
     let member = Member::of(server)?;
     let rows = member.session.query(
-        "SELECT concat_ws(' ', pg_postmaster_start_time(), setting),
-                EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2)),
-                EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2, $3))
-         FROM pg_settings WHERE name = 'data_directory'",
+        "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2)),
+                EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2, $3))",
         names,
     )?;
     let row = rows.row(0);
     Ok(Seen {
         server,
-        identity: row.string(0),
-        has_schema: row.is_true(1),
-        has_any: row.is_true(2),
+        identity: member.identity,
+        has_schema: row.is_true(0),
+        has_any: row.is_true(1),
         system: member.system,
         is_standby: member.is_standby,
     })

@@ -262,14 +262,11 @@ impl Move<'_> {
         }
         if self.away.is_empty() {
             return if self.cli.json {
-                output::print(
-                    serde_json::json!({
-                        "schema": self.schema,
-                        "shard": i32::from(self.shard),
-                        "source": { "server": source.server.name, "allowed_shards": lists::text(source)? },
-                    })
-                    .to_string(),
-                )
+                output::print(output::json(&serde_json::json!({
+                    "schema": self.schema,
+                    "shard": i32::from(self.shard),
+                    "source": { "server": source.server.name, "allowed_shards": lists::text(source)? },
+                })))
             } else {
                 Ok(())
             };
