@@ -210,7 +210,7 @@ pub struct Move {
     #[arg(long, value_name = "CONNECTION")]
     pub owner: Option<String>,
     /// A program that sets idgen.allowed_shards where Patroni or an operator keeps it. It is called with "source" or
-    /// "target", and the list
+    /// "target", and the list; first with the lists that there are, to try it
     #[arg(long, value_name = "PROGRAM")]
     pub set_list: Option<PathBuf>,
     /// Gives the shard back to the source after a move that broke off
