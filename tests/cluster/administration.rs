@@ -191,6 +191,50 @@ fn the_cluster_is_named_if_there_are_several() {
     one.up();
 }
 
+/// The halves of a server that was split by promoting a standby are clusters of their own, each with its own standbys.
+/// Nothing is changed where a standby may be one of several primaries.
+#[test]
+fn the_halves_of_a_server_are_clusters() {
+    let one = Server::start(&[PRELOAD]);
+    one.value::<i64>("SELECT snowflake_next_id(1)");
+    let (old, half) = (one.standby("old"), one.standby("half"));
+    let new = half.standby("new");
+    half.promote();
+    new.wait_until("SELECT EXISTS (SELECT FROM pg_stat_wal_receiver WHERE received_tli = 2)");
+    let all = [&one, &old, &half, &new];
+    for command in [&["enable", "postgres"][..], &["accept-clock"], &["accept-epoch"]] {
+        run_yes(&all, command).is(2, &["several clusters", &half.host()]);
+    }
+    for (on, standby) in [(&half, &new), (&old, &old), (&one, &old)] {
+        let answer = run_yes(&all, &["enable", "postgres", "--json", "--on", &on.host()]);
+        let json: serde_json::Value = serde_json::from_str(&answer.out).unwrap();
+        let servers: Vec<_> = json["servers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|server| server["server"].as_str().unwrap())
+            .collect();
+        let primary = if on.number() == half.number() { &half } else { &one };
+        assert_eq!(servers, [standby.host(), primary.host()]);
+        run_yes(&all, &["accept-clock", "--on", &on.host()]).is(0, &["nothing to accept"]);
+        run_yes(&all, &["accept-epoch", "--on", &on.host()]).is(0, &["nothing to accept"]);
+    }
+    let (from, to) = (half.target("postgres"), one.target("postgres"));
+    half.value::<i64>("SELECT snowflake_next_id(1)");
+    run_yes(&all, &["carry", "--from", &from, "--to", &to]).is(0, &["carried"]);
+
+    let image = one.base_backup();
+    image.up();
+    let before = [&one, &half].map(state);
+    let all = [&one, &old, &half, &new, &image];
+    for on in [&one, &old, &image] {
+        run_yes(&all, &["remove", "--on", &on.host()])
+            .is(1, &["may be a standby of each of these", &image.host()]);
+    }
+    assert_eq!([&one, &half].map(state), before);
+    run_yes(&all, &["accept-clock", "--on", &half.host()]).is(0, &["nothing to accept"]);
+}
+
 /// Both servers are prepared by one command, which names the order of the restarts, and proves afterwards that ids are
 /// minted on both.
 #[test]

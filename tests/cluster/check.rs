@@ -375,6 +375,16 @@ fn misconfigurations_that_need_a_restart_are_found() {
         server.set("idgen.allowed_shards", list);
     }
     pair.until_noted(&["copy-of-cluster b"]);
+    // Standbys of either are known by their timelines, if these differ.
+    let follower = standby.standby("c");
+    let three = File::of_servers(&[("a", &primary), ("b", &standby), ("c", &follower)]);
+    three.until_noted(&["asynchronous b", "copy-of-cluster b"]);
+    let image = standby.base_backup();
+    image.up();
+    image.set("idgen.allowed_shards", "20-29");
+    let four = File::of_servers(&[("a", &primary), ("b", &standby), ("c", &follower), ("d", &image)]);
+    four.until_found(&["primary-unclear c"]);
+    drop((follower, image));
 
     // Epochs.
     standby.restart_with(&["idgen.epoch = '2024-01-01T00:00:00Z'"]);

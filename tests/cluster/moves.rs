@@ -596,6 +596,73 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     new.value::<i64>("SELECT snowflake_next_id(5)");
 }
 
+/// A server may be split by promoting a standby: its halves are clusters of their own, although they have the same system
+/// identifier, and a standby is taken for one of the half that it follows. A move the other way round at the same time is
+/// noticed, and one between copies whose standbys cannot be told apart is refused.
+#[test]
+fn a_shard_moves_between_the_halves_of_a_server() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    source.run(TABLES);
+    let (old, target) = (source.standby("old"), source.standby("half"));
+    let new = target.standby("new");
+    target.promote();
+    new.wait_until("SELECT EXISTS (SELECT FROM pg_stat_wal_receiver WHERE received_tli = 2)");
+    target.run("DROP SCHEMA insta5 CASCADE; CREATE SCHEMA insta6; CREATE TABLE insta6.t (id bigint DEFAULT snowflake_next_id(5))");
+    let (old_target, new_target) = (old.target("postgres"), new.target("postgres"));
+    let both = ["--server", &old_target[..], "--server", &new_target];
+    let the_move = || move_with(&both, &source, &target);
+
+    for (list, why) in [
+        ("1-19", "the target may mint for shard 5"),
+        ("4,10-19", "are copies of one server, and both may mint for shard 4"),
+        ("10-19", ""),
+    ] {
+        [&target, &new].map(|server| server.set("idgen.allowed_shards", list));
+        if !why.is_empty() {
+            refused_first(the_move(), &[why]);
+        }
+    }
+    refused_first(
+        move_with(&both[..2], &source, &target),
+        &["the target has standbys that are not in the fleet: new"],
+    );
+    refused_first(
+        move_with(&both[2..], &source, &target),
+        &["the source has standbys that are not in the fleet: old"],
+    );
+
+    // An image has the timeline of its original.
+    let image = source.base_backup();
+    image.up();
+    let of_image = image.target("postgres");
+    let ambiguous = [&both[..], &["--server", &of_image]].concat();
+    refused_first(
+        move_with(&ambiguous, &source, &target),
+        &["may be a standby of each of these", &image.host()],
+    );
+    image.stop("fast");
+
+    let meddler = Meddler::between(&source, &target);
+    let opposite = || moves("insta6", &target.target("postgres"), &source.target("postgres"), &both);
+    let output = meddler.during(meddler.moves(&both), CLOSED, |child| {
+        refused(opposite(), &["another move is at work on the source: idgenctl move 5 of"]);
+        child.kill().unwrap();
+        Passes
+    });
+    assert_eq!(output.status.signal(), Some(9), "{}", said(&output));
+    assert_eq!(place(&old), place(&source));
+    run(move_with(&[&["--undo"], &both[..]].concat(), &source, &target));
+    let before = rows(&source);
+    run(the_move());
+
+    source.kill();
+    target.kill();
+    [&old, &new].map(Server::promote);
+    assert_eq!(place(&old), ("insta5_moved".into(), "1-4,6-9".into()));
+    assert_eq!(place(&new), ("insta5".into(), "5,10-19".into()));
+    assert_eq!(rows(&new), before);
+}
+
 /// If something else manages the configuration, a program sets the lists, and ALTER SYSTEM changes nothing.
 #[test]
 fn a_program_may_set_the_lists() {
@@ -1284,13 +1351,17 @@ fn names_of_strangers_sessions_do_not_matter() {
     let sysid: String = source.value("SELECT system_identifier::text FROM pg_control_system()");
     let oid: u32 = source.value("SELECT oid FROM pg_database WHERE datname = current_database()");
     let name = format!("idgenctl move 5 of {sysid}/{oid}");
+    let [at_source, at_target] = ["source", "target"].map(|side| format!("{name}, {side}"));
 
     let meddler = Meddler::between(&source, &target);
     let breaks_off = |moment| meddler.kills(meddler.moves(&[]), moment);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        for server in [&source, &source, &target, &target] {
-            let (stop, name) = (&stop, &name);
+        let names = [&at_source, &at_target];
+        for (server, name) in
+            [(&source, names[0]), (&source, names[0]), (&target, names[1]), (&target, names[1])]
+        {
+            let stop = &stop;
             scope.spawn(move || {
                 while !stop.load(Relaxed) {
                     let mut client = named(server, name);

@@ -1,4 +1,4 @@
-//! The servers that the command line names, and what cluster each belongs to.
+//! The servers that the command line names.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -10,6 +10,7 @@ use libpq::connection::Info;
 use serde::Deserialize;
 
 use crate::cli::Servers;
+use crate::cluster::Lineage;
 use crate::error::{Error, Result};
 use crate::output::note;
 use crate::server::Server;
@@ -244,6 +245,8 @@ pub struct Member<'a> {
     pub session: Session,
     /// What initdb gave the cluster. A standby has that of its primary.
     pub system: String,
+    /// The timeline, which a promotion changes.
+    pub timeline: u32,
     /// Whether it is in recovery.
     pub is_standby: bool,
     /// Whether Patroni is connected to it as a superuser.
@@ -272,7 +275,12 @@ impl Member<'_> {
                  WHERE application_name LIKE 'Patroni%' AND rolsuper),
                  concat_ws(' ', system_identifier, extract(epoch FROM pg_postmaster_start_time()),
                            current_setting('port'),
-                           (SELECT setting FROM pg_settings WHERE name = 'data_directory'))
+                           (SELECT setting FROM pg_settings WHERE name = 'data_directory')),
+                 CASE WHEN pg_is_in_recovery() THEN greatest(
+                     (SELECT received_tli FROM pg_stat_wal_receiver),
+                     (SELECT timeline_id FROM pg_control_checkpoint()),
+                     (SELECT min_recovery_end_timeline FROM pg_control_recovery()))
+                 ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer END
              FROM pg_control_system()",
         )?;
         let row = rows.row(0);
@@ -284,6 +292,12 @@ impl Member<'_> {
         }
         let (system, is_standby) = (row.string(0), row.is_true(1));
         let (has_patroni, identity) = (row.is_true(3), row.string(4));
-        Ok(Member { server, session, system, is_standby, has_patroni, identity })
+        let timeline = row.number(5).unwrap_or(0);
+        Ok(Member { server, session, system, timeline, is_standby, has_patroni, identity })
+    }
+
+    /// What shows to which cluster it belongs.
+    pub fn lineage(&self) -> Lineage<'_> {
+        Lineage { system: &self.system, timeline: self.timeline, is_standby: self.is_standby }
     }
 }

@@ -53,7 +53,7 @@ pub fn run(cli: &Cli, arguments: &Carry) -> Result<u8> {
     let old = from.map(|number| Cluster::open(&fleet.servers[number])).transpose()?;
     let new = Cluster::open(new)?;
     if let Some(old) = &old
-        && old.identity()? == new.identity()?
+        && old.member.identity == new.member.identity
     {
         return Err(Error::Usage(format!("{} and {} are the same server", old.name(), new.name())));
     }
@@ -155,16 +155,6 @@ impl<'a> Cluster<'a> {
 
     fn name(&self) -> &str {
         &self.member.server.name
-    }
-
-    /// What no two servers have in common. A restored backup has the system identifier of its original.
-    fn identity(&self) -> Result<String> {
-        self.member.session.value(
-            "SELECT concat_ws(' ', system_identifier, extract(epoch FROM pg_postmaster_start_time()),
-                              current_setting('port'), current_setting('data_directory'))
-             FROM pg_control_system()",
-            &[],
-        )
     }
 
     /// SQL in which `{}` stood for the schema of idgen.

@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::cli::Cli;
+use crate::cluster;
 use crate::error::{Error, Result};
 use crate::fleet::Fleet;
 use crate::output::{self, plain};
@@ -208,7 +209,7 @@ fn without_twins(looks: &mut Vec<Look>) -> Vec<Finding> {
 }
 
 fn looked_at(looks: &[Look]) -> String {
-    let clusters: HashSet<_> = looks.iter().map(|look| &look.system).collect();
+    let (clusters, _) = cluster::groups(looks.iter().map(Look::lineage));
     let primaries = looks.iter().filter(|look| !look.is_standby);
     let databases: usize = primaries.clone().map(|look| look.databases).sum();
     let with_idgen: usize = primaries.map(|look| look.with_idgen).sum();

@@ -8,39 +8,57 @@ use idgen_ids::shard_set::ShardSet;
 use super::look::{Look, MUCH_WAL};
 use super::names::Names;
 use super::{Finding, clocks};
+use crate::cluster::{self, Unclear};
 
 /// How many ranges of shards, or names, a message has.
 const MOST_SHOWN: usize = 5;
 
 /// What is wrong with servers together. If one does not answer, nothing is concluded from what is missing.
 pub fn judge(looks: &[Look], all_answer: bool) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut clusters: BTreeMap<&str, Vec<&Look>> = BTreeMap::new();
-    for look in looks {
-        clusters.entry(&look.system).or_default().push(look);
+    let (groups, unclear) = cluster::groups(looks.iter().map(Look::lineage));
+    let mut findings = two_primaries(looks);
+    for other in &unclear {
+        let standby = &looks[other.standby];
+        let primaries: Vec<_> = other.primaries.iter().map(|primary| looks[*primary].name.clone()).collect();
+        findings.push(Finding::warning(
+            "primary-unclear",
+            &standby.name,
+            format!("this may be a standby of each of these, which have its system identifier: {}", some(&primaries)),
+            "Look at primary_conninfo. To tell the standbys of both apart, the primaries need different timelines, as a \
+             promotion gives them.",
+        ));
+        findings.extend(not_preloaded(standby));
     }
-    for members in clusters.values() {
-        let (standbys, primaries): (Vec<&Look>, Vec<&Look>) =
-            members.iter().partition(|look| look.is_standby);
-        findings.extend(two_primaries(&primaries));
-        if primaries.is_empty() && all_answer {
-            findings.extend(no_primary(&standbys));
-        }
+    let mut clusters = Vec::new();
+    for group in &groups {
+        let primary = group.primary.map(|number| &looks[number]);
+        let standbys: Vec<&Look> = group.standbys.iter().map(|number| &looks[*number]).collect();
+        let members: Vec<&Look> = primary.into_iter().chain(standbys.iter().copied()).collect();
+        // Those that could be standbys of it are no strangers.
+        let is_near =
+            |other: &&Unclear| group.primary.is_some_and(|primary| other.primaries.contains(&primary));
+        let near: Vec<&Look> = unclear
+            .iter()
+            .filter(is_near)
+            .map(|other| &looks[other.standby])
+            .chain(standbys.iter().copied())
+            .collect();
         if all_answer {
-            findings.extend(strangers(members, &standbys));
+            findings.extend(strangers(&members, &near));
         }
-        for primary in &primaries {
-            findings.extend(not_preloaded(primary));
-            findings.extend(synchronous(primary, &standbys, all_answer));
-            findings.extend(behind(primary, &standbys));
-        }
-        for standby in &standbys {
-            match primary_of(standby, &primaries) {
-                Some(primary) => findings.extend(differences(primary, standby)),
-                None => findings.extend(not_preloaded(standby)),
+        match primary {
+            Some(primary) => {
+                findings.extend(not_preloaded(primary));
+                findings.extend(synchronous(primary, &near, all_answer));
+                findings.extend(behind(primary, &near));
+                findings.extend(standbys.iter().flat_map(|standby| differences(primary, standby)));
+            }
+            None => {
+                findings.extend(all_answer.then(|| no_primary(&standbys)).flatten());
+                findings.extend(standbys.iter().filter_map(|standby| not_preloaded(standby)));
             }
         }
-        if !standbys.is_empty() || primaries.iter().any(|primary| !primary.senders.is_empty()) {
+        if !near.is_empty() || primary.is_some_and(|primary| !primary.senders.is_empty()) {
             findings.extend(members.iter().filter(|look| !look.can_be_rewound()).map(|look| {
                 Finding::warning(
                     "no-rewind",
@@ -50,26 +68,20 @@ pub fn judge(looks: &[Look], all_answer: bool) -> Vec<Finding> {
                 )
             }));
         }
+        clusters.push(members);
     }
     findings.extend(overlaps(&clusters));
-    findings.extend(epochs(&clusters));
+    findings.extend(epochs(looks));
     let clocks: Vec<_> = looks.iter().filter_map(|look| Some((look.name.as_str(), look.clock?))).collect();
     findings.extend(clocks::judge(&clocks));
     findings
 }
 
-/// The primary that sends to a standby, or the only one.
-fn primary_of<'a>(standby: &Look, primaries: &[&'a Look]) -> Option<&'a Look> {
-    let sends = |primary: &&&Look| {
-        primary.senders.iter().any(|sender| Some(&sender.name) == standby.known_as.as_ref())
-    };
-    primaries.iter().find(sends).or(primaries.first()).copied()
-}
-
-fn two_primaries(primaries: &[&Look]) -> Vec<Finding> {
+fn two_primaries(looks: &[Look]) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let primaries: Vec<&Look> = looks.iter().filter(|look| !look.is_standby).collect();
     for (place, second) in primaries.iter().enumerate() {
-        for first in &primaries[..place] {
+        for first in primaries[..place].iter().filter(|first| first.system == second.system) {
             let shared = first.shards.zip(second.shards).map(|(one, two)| common(&one, &two));
             findings.push(match shared {
                 Some(shared) if shared.is_empty() => Finding::note(
@@ -314,18 +326,14 @@ fn differences(primary: &Look, standby: &Look) -> Vec<Finding> {
 }
 
 /// Lists of shards that two clusters share. That of a primary counts for its cluster.
-fn overlaps(clusters: &BTreeMap<&str, Vec<&Look>>) -> Vec<Finding> {
+fn overlaps(clusters: &[Vec<&Look>]) -> Vec<Finding> {
     let mints = |look: &&&Look| {
         let unclear = look.findings.iter().any(|finding| finding.id == "setting-not-accepted");
         look.with_idgen > 0 && look.shards.is_some() && !unclear
     };
-    let mut all: Vec<&Look> = Vec::new();
-    for members in clusters.values() {
-        let primaries: Vec<&Look> =
-            members.iter().filter(|look| !look.is_standby).filter(mints).copied().collect();
-        // Two primaries of a cluster are another finding.
-        all.extend(primaries.first().copied().or_else(|| members.iter().find(mints).copied()));
-    }
+    // The primary of a cluster is its first member.
+    let mut all: Vec<&Look> =
+        clusters.iter().filter_map(|members| members.iter().find(mints).copied()).collect();
     // As people list them.
     all.sort_by(|one, two| one.name.cmp(&two.name));
     let mut findings = Vec::new();
@@ -333,6 +341,8 @@ fn overlaps(clusters: &BTreeMap<&str, Vec<&Look>>) -> Vec<Finding> {
         let Some(own) = look.shards else { continue };
         let shared: Vec<_> = all[..place]
             .iter()
+            // Two primaries with the same system identifier are another finding.
+            .filter(|other| other.system != look.system)
             .filter_map(|other| Some((other, common(&own, &other.shards?))))
             .filter(|(_, shared)| !shared.is_empty())
             .collect();
@@ -352,8 +362,8 @@ fn overlaps(clusters: &BTreeMap<&str, Vec<&Look>>) -> Vec<Finding> {
 }
 
 /// Epochs that differ, within clusters and between them.
-fn epochs(clusters: &BTreeMap<&str, Vec<&Look>>) -> Vec<Finding> {
-    let known = || clusters.values().flatten().filter_map(|look| Some((*look, look.epoch?)));
+fn epochs(looks: &[Look]) -> Vec<Finding> {
+    let known = || looks.iter().filter_map(|look| Some((look, look.epoch?)));
     let mut votes: BTreeMap<i64, usize> = BTreeMap::new();
     for (_, epoch) in known() {
         *votes.entry(epoch).or_default() += 1;

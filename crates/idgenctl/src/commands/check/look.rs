@@ -9,6 +9,7 @@ use libpq::connection::Info;
 
 use super::clocks::{self, Ahead, Base};
 use super::{Finding, Severity, databases};
+use crate::cluster::Lineage;
 use crate::error::Result;
 use crate::fleet::Member;
 use crate::server::Server;
@@ -41,6 +42,7 @@ pub struct Sender {
 pub struct Look {
     pub name: String,
     pub system: String,
+    pub timeline: u32,
     pub identity: String,
     pub is_standby: bool,
     pub has_patroni: bool,
@@ -76,6 +78,11 @@ pub struct Look {
 }
 
 impl Look {
+    /// What shows to which cluster it belongs.
+    pub fn lineage(&self) -> Lineage<'_> {
+        Lineage { system: &self.system, timeline: self.timeline, is_standby: self.is_standby }
+    }
+
     /// The value of a setting; empty if it has none.
     pub fn setting(&self, name: &str) -> &str {
         self.settings.get(name).map_or("", String::as_str)
@@ -122,12 +129,13 @@ impl Look {
 /// That it cannot be reached, or does not answer.
 pub fn at(server: &Server, base: Base) -> Result<Look> {
     let began = Instant::now();
-    let Member { session, system, is_standby, has_patroni, identity, .. } =
+    let Member { session, system, timeline, is_standby, has_patroni, identity, .. } =
         Member::with(server, connect(server, None)?)?;
     let clock = clocks::measure(&session, base)?;
     let mut look = Look {
         name: server.name.clone(),
         system,
+        timeline,
         identity,
         is_standby,
         has_patroni,

@@ -1,5 +1,7 @@
 //! What is checked while clients keep working. Nothing is changed.
 
+use idgen_ids::Shard;
+
 use super::sides::{Place, Side};
 use super::{How, Move, lists, say};
 use crate::error::{Error, Result};
@@ -251,6 +253,20 @@ impl Move<'_> {
             return refused(
                 format!("the source may not mint for shard {shard}, so there is nothing to move"),
                 format!("If it should: {}", self.lists.by_hand(&list.with(self.shard).to_string())),
+            );
+        }
+        let of_target = lists::of(target)?;
+        let both =
+            |shard: &Shard| *shard != self.shard && list.contains(*shard) && of_target.contains(*shard);
+        if self.source.system == self.target.system
+            && let Some(shard) = Shard::all().find(both)
+        {
+            return refused(
+                format!(
+                    "the source and the target are copies of one server, and both may mint for shard {}",
+                    i32::from(shard)
+                ),
+                "Give each shards of its own in idgen.allowed_shards, on its standbys too.",
             );
         }
         self.without(&list).map(drop)

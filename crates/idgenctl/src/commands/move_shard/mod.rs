@@ -10,7 +10,7 @@
 //! - `SCHEMA_moved`: the target may mint. After the move, these are the old rows.
 //!
 //! While a schema moves, the first line of its comment on the source names the shard; its own comment follows. The comment
-//! of the copy on the target is the application_name of the move's sessions.
+//! of the copy on the target is the beginning of the application_name of the move's sessions.
 
 mod checks;
 mod close;
@@ -103,7 +103,8 @@ struct Move<'a> {
     /// The target as the owner of the schema.
     owner: Option<Place<'a>>,
     lists: Lists<'a>,
-    /// The application_name of all sessions of this move, which a later run finds them by.
+    /// What a copy of this move has for a comment. With the side, it is the application_name of the move's sessions, which a
+    /// later run finds them by. The source and the target may have the same system identifier.
     name: String,
     idgen: Extension,
     lock: RefCell<Option<Session>>,
@@ -174,8 +175,9 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
         source,
         target,
     };
-    let places = the_move.source.places.iter().chain(&the_move.target.places).chain(&the_move.owner);
-    places.for_each(|place| place.set_name(&the_move.name));
+    let Move { source, target, owner, .. } = &the_move;
+    source.places.iter().for_each(|place| place.set_name(&format!("{}, source", the_move.name)));
+    target.places.iter().chain(owner).for_each(|place| place.set_name(&format!("{}, target", the_move.name)));
     the_move.go().map_err(|error| the_move.end(error))?;
     Ok(0)
 }
