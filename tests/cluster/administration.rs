@@ -2,7 +2,7 @@
 //! after a failure and the same command goes on, and that nothing of a tenant is run or taken for something else.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -101,6 +101,9 @@ fn a_database_of_any_name_is_enabled() {
         assert!(!answer.err.contains('\u{1b}'), "the name controls the terminal");
     }
     run_yes(&[&server], &["enable", "template0"]).is(1, &["accepts no connections"]);
+    let answer = run_yes(&[&server], &["enable", "\u{9b}2J\u{7f}", "--json"]).is(1, &[]);
+    assert!(!answer.out.trim_end().chars().any(char::is_control), "the name controls the terminal");
+    assert!(answer.json()["error"].as_str().unwrap().contains("has no database"));
     assert_eq!(state(&server), before);
     for name in NAMES {
         admin.run(&format!("CREATE DATABASE {}", quoted(name)));
@@ -402,6 +405,32 @@ fn a_clock_is_accepted_only_if_it_is_right() {
     run(&[&server], &["accept-clock"]).is(0, &["there is nothing to accept"]);
 }
 
+/// A clock that leaps on while a person compares it is not accepted: nobody has seen that time.
+#[test]
+fn only_a_clock_that_was_shown_is_accepted() {
+    let Some(script) = installed("script") else { return skipped("there is no program script") };
+    let server = Server::start(&[PRELOAD, "idgen.max_wait = 300ms"]);
+    server.restart_at("fast", -720.0 * HOUR);
+    server.connect().value::<i64>("SELECT snowflake_next_id(1)");
+    server.set_clock(0.0);
+    let line = format!("{}/idgenctl accept-clock --server '{}'", release_bin(), server.target("postgres"));
+    let mut command = client_program(&script);
+    command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut said, mut byte) = (Vec::new(), [0]);
+    let stdout = child.stdout.as_mut().unwrap();
+    while !said.ends_with(b"[y/N]") && stdout.read(&mut byte).unwrap() == 1 {
+        said.push(byte[0]);
+    }
+    server.set_clock(72.0 * HOUR);
+    child.stdin.as_mut().unwrap().write_all(b"y\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&[said, output.stdout].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("3.0 days since it was shown") && said.contains("Nothing was changed"), "{said}");
+    assert!(server.warning().unwrap().contains("leapt"));
+}
+
 /// An epoch is accepted only if every server of the cluster has it.
 #[test]
 fn an_epoch_is_accepted_if_all_servers_have_it() {
@@ -692,5 +721,17 @@ fn a_database_in_the_hands_of_others_ends_the_removal() {
     connect(&server, "theirs").run("SET ROLE mallory; CREATE EXTENSION idgen");
     run_yes(&[&server], &["remove"])
         .is(1, &["may change schema \"public\" of database \"theirs\"", "Nothing was changed"]);
+    assert_eq!(state(&server), before);
+}
+
+/// A database that is closed may have idgen, so idgen is not called removed, and its files stay.
+#[test]
+fn a_closed_database_ends_the_removal() {
+    let server = Server::start(&[PRELOAD]);
+    server.run("CREATE DATABASE closed TEMPLATE postgres");
+    server.run("ALTER DATABASE closed ALLOW_CONNECTIONS false");
+    let before = state(&server);
+    run_yes(&[&server], &["remove"])
+        .is(1, &["database \"closed\"", "accepts no connections", "Nothing was changed"]);
     assert_eq!(state(&server), before);
 }

@@ -156,6 +156,13 @@ pub fn installations(server: &Server, session: &Session) -> Result<Installations
             Err(error) => found.not_seen.push((database.clone(), error)),
         }
     }
+    // Rows and defaults stay while a database is closed, as it may be to keep clients out. template0 has none.
+    let closed = session.run(
+        "SELECT datname FROM pg_database WHERE NOT datallowconn AND datname <> 'template0' ORDER BY datname",
+    )?;
+    for row in closed.iter() {
+        found.not_seen.push((row.string(0), Error::refused("it accepts no connections", "")));
+    }
     Ok(found)
 }
 

@@ -39,8 +39,8 @@ pub fn note(text: impl AsRef<str>) {
 /// Shows an error.
 pub fn error(cli: &Cli, error: &Error) {
     if cli.json {
-        let json = serde_json::json!({ "error": error.to_string(), "hint": error.hint() });
-        let _ = writeln!(io::stdout(), "{json}");
+        let value = serde_json::json!({ "error": error.to_string(), "hint": error.hint() });
+        let _ = writeln!(io::stdout(), "{}", json(&value));
     }
     note(format!("error: {error}"));
     if let Some(hint) = error.hint() {
@@ -51,9 +51,10 @@ pub fn error(cli: &Cli, error: &Error) {
 /// Prints a result on standard output.
 pub fn print(text: impl AsRef<str>) -> Result {
     match writeln!(io::stdout(), "{}", text.as_ref()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::refused(format!("the output cannot be written: {error}"), "Nothing was changed."))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::refused(
+            format!("the output cannot be written: {error}"),
+            "What was changed before stays as it is.",
+        )),
         _ => Ok(()),
     }
 }

@@ -84,6 +84,19 @@ pub fn clock(cli: &Cli, arguments: &On) -> Result<u8> {
         note("warning: no other clock is seen from here. Compare it with one that you trust.");
     }
     let accept = || {
+        // It may have moved while the person compared it.
+        let again = Clock::of(primary)?;
+        let moved = again.ahead_ms - ours.ahead_ms;
+        if moved > jump + again.error_ms + ours.error_ms {
+            return Err(Error::refused(
+                format!(
+                    "the clock of {} has moved forward by {} since it was shown",
+                    ours.server,
+                    period(moved)
+                ),
+                "Look at it again.",
+            ));
+        }
         let by = session.value(&format!("SELECT {}()", extension.name("snowflake_accept_clock")), &[])?;
         note(format!("{} had leapt by {by}", ours.server));
         Ok(())
@@ -189,7 +202,7 @@ pub fn epoch(cli: &Cli, arguments: &On) -> Result<u8> {
 /// Prints the result as JSON, if that is wanted.
 fn said(cli: &Cli, json: serde_json::Value) -> Result<u8> {
     if cli.json {
-        output::print(json.to_string())?;
+        output::print(output::json(&json))?;
     }
     Ok(0)
 }

@@ -95,18 +95,15 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let stuck: Vec<&Status> = states.iter().filter(|state| !state.mints()).collect();
     let roles = place.as_ref().map(|place| place.roles.clone()).unwrap_or_default();
     if cli.json {
-        output::print(
-            json!({
-                "database": database,
-                "schema": place.as_ref().map(|place| &place.schema),
-                "changed": changed,
-                "by_hand": by_hand,
-                "restart": restart,
-                "servers": states.iter().map(Status::json).collect::<Vec<_>>(),
-                "roles_with_a_search_path": roles,
-            })
-            .to_string(),
-        )?;
+        output::print(output::json(&json!({
+            "database": database,
+            "schema": place.as_ref().map(|place| &place.schema),
+            "changed": changed,
+            "by_hand": by_hand,
+            "restart": restart,
+            "servers": states.iter().map(Status::json).collect::<Vec<_>>(),
+            "roles_with_a_search_path": roles,
+        })))?;
     } else if !states.is_empty() {
         output::print(status::table_of(&states).to_string())?;
     }

@@ -82,7 +82,7 @@ pub fn run(cli: &Cli, arguments: &On) -> Result<u8> {
     let removed = by_hand.is_empty() && restart.is_empty() && prove(&cluster, primary)?;
     if cli.json {
         let json = json!({ "removed": removed, "changed": changed, "by_hand": by_hand, "restart": restart });
-        output::print(json.to_string())?;
+        output::print(output::json(&json))?;
     }
     if removed {
         note(
@@ -112,16 +112,8 @@ fn installations(primary: &Member) -> Result<Vec<Installation>> {
     if let Some((database, error)) = found.not_seen.first() {
         return Err(Error::refused(
             format!("database \"{database}\" of {name} cannot be looked at: {error}"),
-            "Nothing was changed. The mark may only go if no database has idgen. See that superusers can connect to it.",
-        ));
-    }
-    let closed = primary
-        .session
-        .run("SELECT datname FROM pg_database WHERE NOT datallowconn AND datname <> 'template0'")?;
-    for row in closed.iter() {
-        note(format!(
-            "warning: database \"{}\" of {name} accepts no connections, so nobody sees whether it has idgen",
-            row.string(0)
+            "Nothing was changed. The mark and the files may only go if no database has idgen. See that superusers can connect \
+             to it (ALTER DATABASE ... ALLOW_CONNECTIONS true), or drop it.",
         ));
     }
     for Installation { database, extension, .. } in &found.there {
@@ -492,7 +484,8 @@ fn take_away<'a>(
 
 /// Whether no database has the extension, and no server the mark. Standbys may take a moment.
 fn prove(cluster: &Cluster, primary: &Member) -> Result<bool> {
-    if !installations(primary)?.is_empty() {
+    let found = extension::installations(primary.server, &primary.session)?;
+    if !found.there.is_empty() || !found.not_seen.is_empty() {
         return Ok(false);
     }
     for member in cluster.members() {
