@@ -231,7 +231,7 @@ mod tests {
     /// Promise: a standby is treated as one of its own primary or, if that does not show, of none.
     #[test]
     fn a_standby_belongs_to_the_primary_on_its_timeline() {
-        let shown = |servers: &[(&str, u32, bool)]| {
+        let shown = |servers: &[(&'static str, u32, bool)]| {
             let lineage = |(system, timeline, is_standby): &(&'static str, u32, bool)| Lineage {
                 system,
                 timeline: *timeline,
