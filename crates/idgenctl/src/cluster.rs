@@ -8,6 +8,12 @@ use crate::output::note;
 use crate::server::Server;
 use crate::session::Session;
 
+/// WAL senders to standbys, in SQL. Subscriptions receive no marks, and pg_receivewal replays nothing, whatever its
+/// application_name.
+pub const STANDBYS: &str = "FROM pg_stat_replication
+    WHERE state <> 'backup' AND NOT (state = 'streaming' AND replay_lsn IS NULL)
+      AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active)";
+
 /// What shows to which cluster a server belongs.
 #[derive(Debug, Clone, Copy)]
 pub struct Lineage<'a> {
@@ -196,13 +202,8 @@ impl<'a> Cluster<'a> {
     /// Those of the sessions.
     pub fn unknown_receivers(&self) -> Result<Vec<String>> {
         let Some(primary) = &self.primary else { return Ok(Vec::new()) };
-        // Subscriptions receive no marks.
-        let rows = primary.session.run(
-            "SELECT application_name FROM pg_stat_replication
-             WHERE state <> 'backup' AND pid NOT IN (
-                 SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active_pid IS NOT NULL)
-             ORDER BY application_name",
-        )?;
+        let rows =
+            primary.session.run(&format!("SELECT application_name {STANDBYS} ORDER BY application_name"))?;
         let mut names: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
         for standby in &self.standbys {
             let own = receiver(&standby.session)?;

@@ -13,6 +13,7 @@ use crate::cli::Servers;
 use crate::cluster::Lineage;
 use crate::error::{Error, Result};
 use crate::output::note;
+use crate::preload::HAS_PATRONI;
 use crate::server::Server;
 use crate::session::Session;
 
@@ -77,6 +78,40 @@ impl Fleet {
     /// The server of that name, if there is one.
     pub fn find(&self, name: &str) -> Option<&Server> {
         self.servers.iter().find(|server| server.name == name)
+    }
+
+    /// The numbers of the servers of this name or connection string, which are added if they are not there. A connection
+    /// string with several hosts has a server for each.
+    ///
+    /// # Errors
+    /// That it is neither.
+    pub fn add(&mut self, text: &str) -> Result<Vec<usize>> {
+        let several = format!("{text} (");
+        let is_it = |server: &Server| server.name == text || server.name.starts_with(&several);
+        let there: Vec<usize> = (0..self.servers.len()).filter(|n| is_it(&self.servers[*n])).collect();
+        if !there.is_empty() {
+            return Ok(there);
+        }
+        if !text.contains('=') && !text.contains("://") {
+            return Err(Error::Usage(format!(
+                "no server is called \"{text}\", and it is no connection string"
+            )));
+        }
+        let mut numbers = Vec::new();
+        for server in of_connection(None, text)? {
+            match self.servers.iter().position(|other| other.name == server.name) {
+                Some(number) => {
+                    // It says the database.
+                    self.servers[number] = server;
+                    numbers.push(number);
+                }
+                None => {
+                    numbers.push(self.servers.len());
+                    self.servers.push(server);
+                }
+            }
+        }
+        Ok(numbers)
     }
 
     /// What a function gives for each server, all at once.
@@ -269,10 +304,8 @@ impl Member<'_> {
     /// # Errors
     /// Those of the session, and that its role is no superuser.
     pub fn with(server: &Server, session: Session) -> Result<Member<'_>> {
-        let rows = session.run(
-            "SELECT system_identifier, pg_is_in_recovery(), current_setting('is_superuser'), EXISTS (
-                 SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid
-                 WHERE application_name LIKE 'Patroni%' AND rolsuper),
+        let rows = session.run(&format!(
+            "SELECT system_identifier, pg_is_in_recovery(), current_setting('is_superuser'), {HAS_PATRONI},
                  concat_ws(' ', system_identifier, extract(epoch FROM pg_postmaster_start_time()),
                            current_setting('port'),
                            (SELECT setting FROM pg_settings WHERE name = 'data_directory')),
@@ -281,8 +314,8 @@ impl Member<'_> {
                      (SELECT timeline_id FROM pg_control_checkpoint()),
                      (SELECT min_recovery_end_timeline FROM pg_control_recovery()))
                  ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer END
-             FROM pg_control_system()",
-        )?;
+             FROM pg_control_system()"
+        ))?;
         let row = rows.row(0);
         if row.string(2) != "on" {
             return Err(Error::refused(

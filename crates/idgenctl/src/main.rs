@@ -13,10 +13,12 @@ mod fleet;
 mod lists;
 mod output;
 mod preload;
+mod releases;
 mod server;
 mod session;
 mod status;
 mod steps;
+mod synchronous_names;
 mod waiting;
 
 use std::process::ExitCode;

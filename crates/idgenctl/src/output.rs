@@ -59,6 +59,18 @@ pub fn print(text: impl AsRef<str>) -> Result {
     }
 }
 
+/// A span of time, rounded down.
+pub fn span(seconds: f64) -> String {
+    let whole = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
+    match whole.as_secs() {
+        0 => format!("{} ms", whole.as_millis()),
+        1..60 => format!("{}.{} s", whole.as_secs(), whole.subsec_millis() / 100),
+        60..3600 => format!("{} min", whole.as_secs() / 60),
+        3600..86400 => format!("{} h", whole.as_secs() / 3600),
+        _ => format!("{} days", whole.as_secs() / 86400),
+    }
+}
+
 /// A table with these columns.
 pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();

@@ -9,7 +9,7 @@ use crate::cluster::Cluster;
 use crate::error::{Error, Result};
 use crate::extension::{self, Extension};
 use crate::fleet::{Fleet, Member};
-use crate::output::{self, note, plain};
+use crate::output::{self, note, plain, span};
 use crate::session::Session;
 use crate::status::{self, Status};
 use crate::steps::{self, Step};
@@ -67,7 +67,7 @@ pub fn clock(cli: &Cli, arguments: &On) -> Result<u8> {
                 format!(
                     "the clock of {} is {} ahead of that of {}",
                     ours.server,
-                    period(ahead),
+                    span(ahead / 1000.0),
                     other.server
                 ),
                 format!(
@@ -92,7 +92,7 @@ pub fn clock(cli: &Cli, arguments: &On) -> Result<u8> {
                 format!(
                     "the clock of {} has moved forward by {} since it was shown",
                     ours.server,
-                    period(moved)
+                    span(moved / 1000.0)
                 ),
                 "Look at it again.",
             ));
@@ -268,17 +268,6 @@ impl Clock {
 
     fn difference(&self) -> String {
         let sign = if self.ahead_ms < 0.0 { "-" } else { "" };
-        format!("{sign}{} (to {:.1} ms)", period(self.ahead_ms.abs()), self.error_ms)
-    }
-}
-
-/// A period of time, for a person.
-fn period(ms: f64) -> String {
-    match ms {
-        ms if ms < 1000.0 => format!("{ms:.0} ms"),
-        ms if ms < 120_000.0 => format!("{:.1} s", ms / 1000.0),
-        ms if ms < 7_200_000.0 => format!("{:.1} min", ms / 60_000.0),
-        ms if ms < 172_800_000.0 => format!("{:.1} h", ms / 3_600_000.0),
-        ms => format!("{:.1} days", ms / 86_400_000.0),
+        format!("{sign}{} (to {:.1} ms)", span(self.ahead_ms.abs() / 1000.0), self.error_ms)
     }
 }

@@ -4,7 +4,6 @@ mod clocks;
 mod databases;
 mod fleet_rules;
 mod look;
-mod names;
 
 use std::collections::HashSet;
 

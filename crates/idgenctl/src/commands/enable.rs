@@ -10,6 +10,7 @@ use crate::fleet::{Fleet, Member};
 use crate::lists::{self, Of};
 use crate::output::{self, note};
 use crate::preload::{self, Keeper, Preload};
+use crate::releases::{limit_of_origins, mints_without_preload};
 use crate::server::Server;
 use crate::session::Session;
 use crate::status::{self, Status};
@@ -133,7 +134,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
         ));
     }
     if let Some(primary) = waiting.iter().find(|member| !member.is_standby) {
-        note(if mints_without_preload(&primary.session) {
+        note(if mints_without_preload(primary.session.version()) {
             "Until then, ids are minted as long as idgen has its default settings. Production needs the restart."
         } else {
             "No ids are minted before that."
@@ -154,11 +155,6 @@ fn reach<'a>(server: &'a Server, database: &str) -> Result<Member<'a>> {
         },
         result => result,
     }
-}
-
-/// From these releases on, idgen mints without a preload.
-fn mints_without_preload(session: &Session) -> bool {
-    matches!(session.version(), 170_008..=179_999 | 180_002..)
 }
 
 /// Checks that a server can load the library. Otherwise it would not start with it in its list.
@@ -190,10 +186,7 @@ fn room(cluster: &Cluster) -> Result {
          FROM pg_replication_origin_status",
     )?;
     let (needed, has_mark) = (rows.row(0).number::<u64>(0).unwrap_or(1), rows.row(0).is_true(1));
-    let setting = |session: &Session| match session.version() {
-        180_000.. => "max_active_replication_origins",
-        _ => "max_replication_slots",
-    };
+    let setting = |session: &Session| limit_of_origins(session.version());
     for member in cluster.members() {
         let (session, name) = (&member.session, setting(&member.session));
         let room = session.value("SELECT current_setting($1)", &[name])?;

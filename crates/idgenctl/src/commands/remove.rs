@@ -1,6 +1,5 @@
 //! `idgenctl remove`.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -117,18 +116,7 @@ fn installations(primary: &Member) -> Result<Vec<Installation>> {
         ));
     }
     for Installation { database, extension, .. } in &found.there {
-        if !extension.others.is_empty() {
-            return Err(Error::refused(
-                format!(
-                    "roles that are not superusers may change schema \"{}\" of database \"{database}\" of {name}, or the \
-                     extension in it: {}",
-                    extension.schema,
-                    extension.others.join(", ")
-                ),
-                "Nothing was changed. A superuser who calls idgen there could call a function of theirs. Have a superuser \
-                 own both (REASSIGN OWNED) and revoke CREATE on the schema, or have its owner drop the extension.",
-            ));
-        }
+        extension.trust(name, database)?;
         if extension.available.as_ref() != Some(&extension.version) {
             return Err(Error::refused(
                 format!(
@@ -495,10 +483,7 @@ fn prove(cluster: &Cluster, primary: &Member) -> Result<bool> {
                 note(format!("{} still has the mark of ids", member.server.name));
                 return Ok(false);
             }
-            if session::interrupted() {
-                return Err(Error::Interrupted);
-            }
-            thread::sleep(Duration::from_millis(100));
+            session::pause(Duration::from_millis(100))?;
         }
     }
     Ok(true)

@@ -1,9 +1,10 @@
 //! The clocks of servers against each other, with the error that the way to them brings.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::{Finding, Severity};
 use crate::error::Result;
+use crate::output::span;
 use crate::session::Session;
 
 /// Differences up to this are no finding: an ordinary time daemon may be at work. Ids may run ahead by as much.
@@ -100,17 +101,6 @@ pub fn judge(clocks: &[(&str, Ahead)]) -> Vec<Finding> {
         findings.push(Finding { severity: Severity::Note, id: "clock-of-this-machine", ..finding(&here) });
     }
     findings
-}
-
-/// A span of time, rounded down.
-fn span(seconds: f64) -> String {
-    let whole = Duration::from_secs_f64(seconds.max(0.0)).as_secs();
-    match whole {
-        0..60 => format!("{:.1} s", (seconds * 10.0).floor() / 10.0),
-        60..3600 => format!("{} min", whole / 60),
-        3600..86400 => format!("{} h", whole / 3600),
-        _ => format!("{} days", whole / 86400),
-    }
 }
 
 #[cfg(test)]

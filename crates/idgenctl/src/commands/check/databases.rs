@@ -6,6 +6,7 @@ use super::look::{self, Look, PATIENCE_WITH_ALL, connect};
 use super::{Finding, Severity};
 use crate::error::{Error, Result};
 use crate::extension::{self, Extension};
+use crate::releases::mints_without_preload;
 use crate::server::Server;
 use crate::session::{Row, Session};
 
@@ -243,7 +244,7 @@ fn no_status(look: &Look, extension: &Extension, error: &Error) -> Option<Findin
     let why = super::why(&look.name, error);
     match error.code() {
         // It lacks the preload.
-        "55000" if !look.preloads && !look.needs_no_preload() => None,
+        "55000" if !look.preloads && !mints_without_preload(look.version) => None,
         "55000" if why.contains("another version") => Some(Finding::error(
             "library-differs",
             &look.name,

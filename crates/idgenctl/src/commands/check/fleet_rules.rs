@@ -6,9 +6,10 @@ use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
 use super::look::{Look, MUCH_WAL};
-use super::names::Names;
 use super::{Finding, clocks};
 use crate::cluster::{self, Unclear};
+use crate::releases;
+use crate::synchronous_names::Names;
 
 /// How many ranges of shards, or names, a message has.
 const MOST_SHOWN: usize = 5;
@@ -228,7 +229,7 @@ fn not_preloaded(look: &Look) -> Option<Finding> {
     }
     let hint = "Add idgen to shared_preload_libraries and restart the server. A router that must not mint need not be in \
                 the fleet.";
-    Some(if look.needs_no_preload() {
+    Some(if releases::mints_without_preload(look.version) {
         Finding::warning(
             "not-preloaded",
             &look.name,
@@ -305,7 +306,7 @@ fn differences(primary: &Look, standby: &Look) -> Vec<Finding> {
         && own < of_primary
         && !standby.findings.iter().any(|finding| finding.id == "no-room")
     {
-        let setting = standby.limit_of_origins();
+        let setting = releases::limit_of_origins(standby.version);
         findings.push(if own <= others {
             Finding::error(
                 "no-room",

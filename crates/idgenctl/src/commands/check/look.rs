@@ -12,6 +12,9 @@ use super::{Finding, Severity, databases};
 use crate::cluster::Lineage;
 use crate::error::Result;
 use crate::fleet::Member;
+use crate::lists::{self, Of};
+use crate::preload;
+use crate::releases::limit_of_origins;
 use crate::server::Server;
 use crate::session::{Row, Session};
 
@@ -97,16 +100,6 @@ impl Look {
         self.has_checksums || self.is_on("wal_log_hints")
     }
 
-    /// The name of the setting that limits replication origins.
-    pub fn limit_of_origins(&self) -> &'static str {
-        if self.version < 180_000 { "max_replication_slots" } else { "max_active_replication_origins" }
-    }
-
-    /// Whether idgen mints on this release without a preload.
-    pub fn needs_no_preload(&self) -> bool {
-        (170_008..180_000).contains(&self.version) || self.version >= 180_002
-    }
-
     /// The shards of a list. Beside Citus, an empty one names none.
     pub fn shards_of(&self, list: &str) -> Option<ShardSet> {
         let none = self.loads("citus") && list.trim().is_empty();
@@ -114,12 +107,8 @@ impl Look {
     }
 
     fn loads(&self, library: &str) -> bool {
-        let plain = |entry: &str| {
-            let name = entry.trim().trim_matches('"');
-            let name = name.rsplit('/').next().unwrap_or(name);
-            name.strip_suffix(".so").unwrap_or(name).to_owned()
-        };
-        self.setting("shared_preload_libraries").split(',').any(|entry| plain(entry) == library)
+        let entries = lists::elements(self.setting("shared_preload_libraries"), Of::Libraries);
+        entries.unwrap_or_default().iter().any(|entry| preload::name(entry) == library)
     }
 }
 
@@ -286,12 +275,12 @@ fn files_of_settings(look: &mut Look, session: &Session) -> Result {
 /// Whether the server has room for the mark, by itself.
 fn room(look: &mut Look, session: &Session) -> Result {
     let rows = session.run("SELECT count(*) FROM pg_replication_origin_status WHERE local_id <> 65534")?;
-    let limit = look.setting(look.limit_of_origins()).parse::<i64>().ok();
+    let limit = look.setting(limit_of_origins(look.version)).parse::<i64>().ok();
     look.origins = limit.zip(rows.row(0).number(0));
     if let Some((limit, others)) = look.origins
         && limit <= others
     {
-        let name = look.limit_of_origins();
+        let name = limit_of_origins(look.version);
         look.findings.push(Finding::error(
             "no-room",
             &look.name,

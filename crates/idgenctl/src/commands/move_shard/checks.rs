@@ -4,8 +4,10 @@ use idgen_ids::Shard;
 
 use super::sides::{Place, Side};
 use super::{How, Move, lists, say};
+use crate::cluster::STANDBYS;
 use crate::error::{Error, Result};
 use crate::extension::Extension;
+use crate::preload::HAS_PATRONI;
 use crate::session::Session;
 
 fn refused<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T> {
@@ -134,13 +136,12 @@ impl Move<'_> {
         }
     }
 
-    /// WAL senders to standbys. pg_receivewal replays nothing, whatever its application_name.
+    /// WAL senders to standbys.
     pub fn senders(&self, place: &Place<'_>) -> Result<Vec<String>> {
         let rows = place.query(
-            "SELECT format('%s at %s', application_name, coalesce(host(client_addr), 'the same machine'))
-             FROM pg_stat_replication
-             WHERE state <> 'backup' AND NOT (state = 'streaming' AND replay_lsn IS NULL)
-               AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active)",
+            &format!(
+                "SELECT format('%s at %s', application_name, coalesce(host(client_addr), 'the same machine')) {STANDBYS}"
+            ),
             &[],
         )?;
         Ok(rows.iter().map(|row| row.string(0)).collect())
@@ -191,15 +192,7 @@ impl Move<'_> {
             return Ok(());
         }
         for place in self.source.places.iter().chain(&self.target.places) {
-            let patroni = place.value(
-                &format!(
-                    "SELECT EXISTS (SELECT FROM pg_stat_activity
-                                    WHERE application_name LIKE 'Patroni%' AND {})",
-                    super::turn::BY_SUPERUSER
-                ),
-                &[],
-            )?;
-            if patroni == "t" {
+            if place.value(&format!("SELECT {HAS_PATRONI}"), &[])? == "t" {
                 return refused(
                     format!(
                         "{} is run by Patroni, whose configuration ALTER SYSTEM would permanently override",

@@ -10,7 +10,7 @@ use idgen_ids::shard_set::ShardSet;
 use crate::cli::{Cli, Move as Arguments};
 use crate::cluster;
 use crate::error::{Error, Result};
-use crate::fleet::{self, Fleet, Member};
+use crate::fleet::{Fleet, Member};
 use crate::server::Server;
 use crate::session::{Rows, Session};
 
@@ -128,8 +128,8 @@ impl Servers {
         // Without any, the server is that of the environment, which is the source if --from does not say another.
         let mut fleet =
             if any || arguments.from.is_none() { Fleet::load(given)? } else { Fleet { servers: Vec::new() } };
-        let to = add(&mut fleet, &arguments.to)?;
-        let from = arguments.from.as_deref().map_or(Ok(Vec::new()), |from| add(&mut fleet, from))?;
+        let to = fleet.add(&arguments.to)?;
+        let from = arguments.from.as_deref().map_or(Ok(Vec::new()), |from| fleet.add(from))?;
         if to.iter().any(|number| from.contains(number)) {
             return Err(Error::Usage("--to and --from are the same server".into()));
         }
@@ -275,36 +275,6 @@ impl Servers {
         let away = away.into_iter().filter(|number| !self.to.contains(number));
         Ok((side(Role::Source, source)?, of_target, away.map(|number| &self.fleet.servers[number]).collect()))
     }
-}
-
-/// The numbers of the servers of this name or connection string, which are added if they are not there.
-fn add(fleet: &mut Fleet, text: &str) -> Result<Vec<usize>> {
-    // A connection string with several hosts has a server for each.
-    let several = format!("{text} (");
-    let there: Vec<usize> = (0..fleet.servers.len())
-        .filter(|n| fleet.servers[*n].name == text || fleet.servers[*n].name.starts_with(&several))
-        .collect();
-    if !there.is_empty() {
-        return Ok(there);
-    }
-    if !text.contains('=') && !text.contains("://") {
-        return Err(Error::Usage(format!("{text} is neither the name of a server nor a connection string")));
-    }
-    let mut numbers = Vec::new();
-    for server in fleet::of_connection(None, text)? {
-        match fleet.servers.iter().position(|other| other.name == server.name) {
-            Some(number) => {
-                // It says the database of the move.
-                fleet.servers[number] = server;
-                numbers.push(number);
-            }
-            None => {
-                numbers.push(fleet.servers.len());
-                fleet.servers.push(server);
-            }
-        }
-    }
-    Ok(numbers)
 }
 
 /// What a first look at a server shows.
