@@ -39,8 +39,8 @@ pub fn note(text: impl AsRef<str>) {
 /// Shows an error.
 pub fn error(cli: &Cli, error: &Error) {
     if cli.json {
-        let json = serde_json::json!({ "error": error.to_string(), "hint": error.hint() });
-        let _ = writeln!(io::stdout(), "{json}");
+        let value = serde_json::json!({ "error": error.to_string(), "hint": error.hint() });
+        let _ = writeln!(io::stdout(), "{}", json(&value));
     }
     note(format!("error: {error}"));
     if let Some(hint) = error.hint() {
