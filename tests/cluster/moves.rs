@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -457,11 +459,14 @@ fn a_move_is_checked_first() {
 
     // The program names what it does not move. The move succeeds now, even with a name that needs quotes.
     client.run("CREATE PUBLICATION news FOR TABLE insta5.users");
+    client.run("ALTER TABLE insta5.users ADD picture oid; SELECT lo_create(0)");
     source.set("idgen.allowed_shards", "3-5, 7");
     let name = r#"Insta's "5" $1"#;
     client.run(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#);
     let said = said_by(move_shard(&source, &target, name));
     assert!(said.contains("publications are not moved: news"), "{said}");
+    let picture = r#"these columns may name: "Insta's ""5"" $1".users.picture"#;
+    assert!(said.contains("large objects are not moved") && said.contains(picture), "{said}");
     let shards = format!("SELECT DISTINCT shard FROM idgen_columns WHERE schema = $${name}$$");
     assert_eq!(target.value::<i32>(&shards), 5);
     assert_eq!((place(&source).1.as_str(), place(&target).1.as_str()), ("3-4,7", "1-5"));
@@ -805,13 +810,32 @@ fn what_would_write_into_a_closed_schema_is_refused() {
         "CREATE FUNCTION insta5.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
          CREATE TABLE public.o (n bigint);
          CREATE TRIGGER t BEFORE INSERT ON public.o FOR EACH ROW EXECUTE FUNCTION insta5.f()",
+        "CREATE TABLE public.o (somebody insta5.users)",
+        "CREATE STATISTICS public.o ON client, id FROM insta5.users",
     ] {
         client.run(outside);
         check("objects outside the schema use objects in it");
         client.run(
-            "DROP TABLE public.o; DROP TYPE IF EXISTS insta5.mood; DROP SEQUENCE IF EXISTS insta5.s;
-                 DROP FUNCTION IF EXISTS insta5.f()",
+            "DROP TABLE IF EXISTS public.o; DROP STATISTICS IF EXISTS public.o; DROP TYPE IF EXISTS insta5.mood;
+                 DROP SEQUENCE IF EXISTS insta5.s; DROP FUNCTION IF EXISTS insta5.f()",
         );
+    }
+    for (lost, what) in [
+        (
+            "CREATE TYPE insta5.mood AS (n integer);
+             CREATE FUNCTION insta5.f(insta5.mood) RETURNS text LANGUAGE sql AS $$ SELECT 'fine' $$;
+             CREATE CAST (insta5.mood AS text) WITH FUNCTION insta5.f(insta5.mood)",
+            "cast from insta5.mood to text",
+        ),
+        (
+            "CREATE FUNCTION insta5.f() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
+             CREATE EVENT TRIGGER t ON sql_drop EXECUTE FUNCTION insta5.f()",
+            "event trigger t",
+        ),
+    ] {
+        client.run(lost);
+        check(&format!("objects that are in no schema use objects in it, and would not be moved: {what}"));
+        client.run("DROP FUNCTION insta5.f CASCADE; DROP TYPE IF EXISTS insta5.mood");
     }
 
     let mut other = source.connect();
@@ -1550,4 +1574,123 @@ fn a_move_finds_its_servers_in_the_fleet() {
     assert_eq!(json["target"], serde_json::json!({ "server": "two", "allowed_shards": "5,10-19" }));
     assert_eq!(place(&old).1, "1-4,6-9");
     fs::remove_file(file).unwrap();
+}
+
+/// A server that could not set its list is noticed before the schema is closed: one that cannot read its configuration, or
+/// not write it.
+#[test]
+fn a_list_that_cannot_be_set_is_noticed_first() {
+    let (source, target) = two_servers();
+    let before = state(&source, &target);
+    for server in [&source, &target] {
+        let folder: String = server.value("SHOW data_directory");
+        let file = Path::new(&folder).join("postgresql.conf");
+        let right = fs::read(&file).unwrap();
+        server.configure(&["this is no setting"]);
+        refused_first(the_move(&source, &target), &["cannot read its configuration", "syntax error"]);
+        fs::write(&file, right).unwrap();
+
+        let file = Path::new(&folder).join("postgresql.auto.conf");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o400)).unwrap();
+        refused_first(
+            the_move(&source, &target),
+            &["cannot set its list by ALTER SYSTEM", "Permission denied"],
+        );
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    // To try it changes nothing, whether ALTER SYSTEM has set the list before or not.
+    target.run("ALTER SYSTEM SET idgen.allowed_shards = '10-18'");
+    target.reload("idgen.allowed_shards", "10-18");
+    let mut script = the_move(&source, &target);
+    script.env("IDGENCTL_CLOSE_TIMEOUT", "1");
+    let mut client = source.connect();
+    client.run("BEGIN; TABLE insta5.users");
+    refused(script, &["the schema was in use"]);
+    client.run("COMMIT");
+    let set = "SELECT count(*) FROM pg_file_settings WHERE name = 'idgen.allowed_shards' AND sourcefile LIKE '%auto.conf'";
+    assert_eq!((source.value::<i64>(set), target.value::<i64>(set)), (0, 1));
+    target.run("ALTER SYSTEM RESET idgen.allowed_shards");
+    target.reload("idgen.allowed_shards", "10-19");
+    assert_eq!(state(&source, &target), before);
+    run(the_move(&source, &target));
+}
+
+/// Whoever keeps the schema open is named, also a prepared transaction, and a session that has no lock on a table.
+#[test]
+fn a_move_names_whoever_keeps_the_schema_open() {
+    let (source, target) = two_servers();
+    source.restart_with(&["max_prepared_transactions = 1"]);
+    let meddler = Meddler::between(&source, &target);
+    let mut client = source.connect();
+    let pid: i32 = client.value("SELECT pg_backend_pid()");
+    let grants = format!("Transactions in its tables: one of pid {pid} (");
+    for (blocks, named, ends) in [
+        (
+            "BEGIN; INSERT INTO insta5.users DEFAULT VALUES; PREPARE TRANSACTION 'kept'",
+            "Transactions in its tables: prepared: 'kept'",
+            "ROLLBACK PREPARED 'kept'",
+        ),
+        ("BEGIN; GRANT USAGE ON SCHEMA insta5 TO public", &grants, "ROLLBACK"),
+    ] {
+        let mut script = meddler.moves(&[]);
+        script.env("IDGENCTL_CLOSE_TIMEOUT", "1");
+        let act = |_: &mut Child| {
+            client.run(blocks);
+            Passes
+        };
+        meddler.fails(script, CLOSING, act, &[named]);
+        client.run(ends);
+    }
+    run(the_move(&source, &target));
+}
+
+/// A tenant may own the schema and the copy, and interfere: the move is undone all the same, and an undo does not wait
+/// for ever.
+#[test]
+fn a_tenant_who_interferes_does_not_keep_a_move_from_being_undone() {
+    let (source, target) = two_servers();
+    // The comment of a schema that does not move says nothing about its shard.
+    source.run("COMMENT ON SCHEMA insta5 IS 'moves with shard 7'");
+    let before = state(&source, &target);
+    let meddler = Meddler::between(&source, &target);
+    let act = |_: &mut Child| {
+        source.run("CREATE SCHEMA insta5_moved");
+        Passes
+    };
+    let said =
+        meddler.fails(meddler.moves(&[]), ADVANCED, act, &["by now", "undone: the source has the shard"]);
+    assert!(!said.contains("NOT"), "{said}");
+    source.run("DROP SCHEMA insta5_moved");
+    assert_eq!(state(&source, &target), before);
+
+    // At the last moment.
+    let renames = (Before, Source, "RENAME TO \"insta5_moved\"");
+    meddler.fails(meddler.moves(&[]), renames, act, &["with --finish, or with --undo"]);
+    run(move_with(&["--undo"], &source, &target));
+    source.run("DROP SCHEMA insta5_moved");
+    assert_eq!(state(&source, &target), before);
+
+    // On the target, by a lock on the copy.
+    meddler.kills(meddler.moves(&[]), ADVANCED);
+    let mut holder = target.connect();
+    holder.run("BEGIN; LOCK TABLE insta5_moving.users");
+    let said = said_by(move_with(&["--undo"], &source, &target));
+    let left =
+        "still to be done on the target, if it is a copy: DROP SCHEMA IF EXISTS \"insta5_moving\" CASCADE";
+    assert!(said.contains(left), "{said}");
+    holder.run("COMMIT");
+    run(move_with(&["--undo"], &source, &target));
+    assert_eq!(state(&source, &target), before);
+    run(the_move(&source, &target));
+}
+
+/// A role or a database may have a role of its own for every session, which may not read the schema.
+#[test]
+fn a_move_keeps_the_role_that_it_connects_as() {
+    let (source, target) = two_servers();
+    for server in [&source, &target] {
+        server.run("ALTER DATABASE postgres SET role = 'pg_monitor'");
+    }
+    run(the_move(&source, &target));
+    assert_eq!(place(&target), ("insta5".into(), "5,10-19".into()));
 }

@@ -3,6 +3,7 @@
 use std::env;
 use std::time::{Duration, Instant};
 
+use super::checks::PREPARED;
 use super::sides::PATIENCE;
 use super::{Move, own_comment, rename, say, set_comment};
 use crate::error::{Error, Result};
@@ -35,6 +36,22 @@ impl Move<'_> {
         )
     }
 
+    /// What may block the schema without a session that has a lock on its tables: prepared transactions, and those that
+    /// have changed the schema itself, as by GRANT.
+    fn hidden_blockers(&self) -> Result<String> {
+        let source = self.source.primary();
+        let prepared = source.value(PREPARED, &[&self.schema])?;
+        if !prepared.is_empty() {
+            return Ok(format!("prepared: {prepared}"));
+        }
+        let writers = source.value(
+            "SELECT string_agg(format('pid %s (%s, %s)', pid, coalesce(nullif(application_name, ''), backend_type), state), ', ')
+             FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND datname = current_database()",
+            &[],
+        )?;
+        Ok(if writers.is_empty() { "none any more".into() } else { format!("one of {writers}") })
+    }
+
     /// Gives the schema its other name, which keeps everybody out: no transaction uses the tables at that moment, and
     /// later ones do not find them. The dump carries the name along, and the last step removes it. Clients queue behind a
     /// lock request that has to wait, so no lock is requested while there is a transaction that will not end soon, and
@@ -56,6 +73,9 @@ impl Move<'_> {
                 }
                 tries += 1;
                 who = self.blockers(0)?;
+                if who.is_empty() {
+                    who = self.hidden_blockers()?;
+                }
             }
             if began.elapsed() > limit {
                 return Err(Error::refused(

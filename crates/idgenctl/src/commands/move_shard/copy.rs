@@ -46,6 +46,7 @@ fn program(name: &str, place: &Place<'_>, is_superuser: bool) -> Command {
     let mut options = options.unwrap_or_default();
     // A role or a database may have other values.
     for setting in [
+        "role=none",
         "search_path=pg_catalog",
         "client_min_messages=warning",
         "synchronous_commit=on",

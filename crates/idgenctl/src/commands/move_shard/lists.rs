@@ -96,6 +96,30 @@ impl Lists<'_> {
         }
     }
 
+    /// Fails where ALTER SYSTEM is not allowed, or cannot write its file. What it writes is what is there already.
+    pub fn try_out(&self, place: &Place<'_>) -> Result {
+        if self.program.is_some() {
+            return Ok(());
+        }
+        let session = place.session()?;
+        let written = session.run(
+            "SELECT setting FROM pg_file_settings
+             WHERE name = 'idgen.allowed_shards' AND sourcefile LIKE '%/postgresql.auto.conf'
+             ORDER BY seqno DESC LIMIT 1",
+        )?;
+        let statement = match written.iter().next() {
+            Some(row) => format!("SET idgen.allowed_shards = {}", Session::literal(&row.string(0))),
+            None => "RESET idgen.allowed_shards".into(),
+        };
+        session.run(&format!("ALTER SYSTEM {statement}")).map(drop).map_err(|error| match error {
+            Error::Sql { .. } => Error::refused(
+                format!("{} cannot set its list by ALTER SYSTEM: {error}", place.role),
+                "Allow it; or give a program that sets the list with --set-list.",
+            ),
+            error => error,
+        })
+    }
+
     /// Changes the setting of a server, unless the program does, and waits until the postmaster has told every backend.
     pub fn set(&self, place: &Place<'_>, list: &str) -> Result {
         // Another program may take a while to reach the servers.

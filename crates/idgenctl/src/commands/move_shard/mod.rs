@@ -192,8 +192,10 @@ fn find_shard(place: &Place<'_>, idgen: &Extension, names: [&str; 3], given: Opt
         &names,
     )?;
     let mut found: Vec<i32> = rows.iter().filter_map(|row| row.number(0)).collect();
+    // The comment of a schema that does not move is its owner's.
     let comments = place.query(
-        "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname IN ($1, $2, $3)",
+        "SELECT CASE WHEN nspname <> $1 THEN obj_description(oid, 'pg_namespace') END
+         FROM pg_namespace WHERE nspname IN ($1, $2, $3)",
         &names,
     )?;
     if comments.len() == 0 {
@@ -351,9 +353,10 @@ impl Move<'_> {
         turn::commit(self.source.primary())?;
         turn::commit(self.target.primary())?;
         if self.how == How::Begin {
-            // Let a program that cannot set a list fail now.
+            // Let whatever cannot set a list fail now.
             for side in [&self.source, &self.target] {
                 self.lists.tell_program(side, &lists::text(side.primary())?)?;
+                side.places.iter().try_for_each(|place| self.lists.try_out(place))?;
             }
             self.wait_for_clock()?;
             self.wait_for_commands(&without_idgen, "the schema was closed")?;
@@ -405,6 +408,12 @@ impl Move<'_> {
             if self.state_of(target)? != "moving" {
                 return Err(Error::refused(
                     format!("the target has a schema {} by now", self.schema),
+                    "Drop or rename it.",
+                ));
+            }
+            if self.state_of(source)? != "moving" {
+                return Err(Error::refused(
+                    format!("the source has a schema {} or {} by now", self.schema, self.moved),
                     "Drop or rename it.",
                 ));
             }

@@ -26,7 +26,6 @@ impl Move<'_> {
             );
         }
         let lock = source.fresh()?;
-        lock.set_patience(None);
         lock.run("SET lock_timeout = '5s'")?;
         if let Err(error) = lock.query(&format!("SELECT pg_advisory_lock({LOCK})"), &[&self.schema]) {
             if error.code() != "55P03" {
@@ -46,6 +45,7 @@ impl Move<'_> {
             ));
         }
         lock.run("SET lock_timeout = 0")?;
+        lock.set_patience(None);
         *self.lock.borrow_mut() = Some(lock);
         Ok(())
     }
