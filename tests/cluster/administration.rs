@@ -735,3 +735,41 @@ fn a_closed_database_ends_the_removal() {
         .is(1, &["database \"closed\"", "accepts no connections", "Nothing was changed"]);
     assert_eq!(state(&server), before);
 }
+
+/// The schemas that clients find stay in the path, wherever it is set. That of the command line counts more than a file.
+#[test]
+fn the_path_of_the_command_line_is_kept() {
+    let server = Server::start_plain(&[PRELOAD, "search_path = 'of_file'"]);
+    server.run("CREATE DATABASE app");
+    server.stop("fast");
+    server.up_with("-c search_path=mine,\\\"Of\\ all\\\"");
+    run_yes(&[&server], &["enable", "app"]).is(0, &["idgen is enabled"]);
+    let path: String = connect(&server, "app").value("SHOW search_path");
+    assert_eq!(path, "mine, \"Of all\", idgen");
+}
+
+/// A connection string that is wrong is not shown, because it may have a password.
+#[test]
+fn no_password_is_shown() {
+    const PASSWORD: &str = "my sec:ret";
+    let folder = std::env::temp_dir().join(format!("idgen-{}-fleet", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("fleet.toml");
+    for connection in [
+        format!("host=/tmp password={PASSWORD}"),
+        format!("postgresql://me:{PASSWORD}@[host/app"),
+        format!("postgresql://me:{PASSWORD}@host/app?other=1"),
+    ] {
+        for (text, args) in [
+            (String::new(), ["--server", &connection]),
+            (format!("[servers]\na = \"{connection}\""), ["--fleet", file.to_str().unwrap()]),
+            (format!("[servers]\na = \"{connection}"), ["--fleet", file.to_str().unwrap()]),
+        ] {
+            fs::write(&file, text).unwrap();
+            let output = idgenctl(&[&["accept-clock", "--json"], &args[..]].concat()).output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            assert!(!said(&output).contains("sec") && !said(&output).contains("ret"), "{output:?}");
+        }
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}

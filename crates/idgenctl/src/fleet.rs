@@ -40,7 +40,11 @@ impl Fleet {
         if let Some(path) = &given.fleet {
             let fail = |why: String| Error::Usage(format!("{}: {why}", path.display()));
             let text = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-            let file: File = toml::from_str(&text).map_err(|error| fail(error.to_string()))?;
+            // Its own text shows the line, which may have a password.
+            let file: File = toml::from_str(&text).map_err(|error| {
+                let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+                fail(format!("line {}: {}", before.matches('\n').count() + 1, error.message()))
+            })?;
             if file.servers.is_empty() {
                 return Err(fail("there is no server in it".into()));
             }
@@ -227,8 +231,18 @@ pub fn mention_patroni<'a>(given: &Servers, members: impl IntoIterator<Item = &'
 /// # Errors
 /// That it is none.
 pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Vec<Server>> {
-    let options = Info::from(connection)
-        .map_err(|error| Error::Usage(format!("\"{connection}\" is no connection string: {error}")))?;
+    // What libpq says may have a part of a password.
+    let options = Info::from(connection).map_err(|_| {
+        let what = match name {
+            Some(name) => format!("what the file has for {name}"),
+            None if connection.contains(['=', ':']) => "what is given".into(),
+            None => format!("\"{connection}\""),
+        };
+        Error::Usage(format!(
+            "{what} is no connection string of libpq: host=10.0.0.1 user=postgres, with a value that has spaces in \
+             single quotes; or a URI"
+        ))
+    })?;
     let parameters: BTreeMap<String, String> =
         options.into_iter().filter_map(|option| Some((option.keyword, option.val?))).collect();
     let list = |key: &str, variable: &str| -> Vec<String> {

@@ -315,14 +315,22 @@ impl Place {
                 )
             })
         };
+        // The session has a path of its own. Until it is set again, names of others could be found.
+        let rows = self.session.run(
+            "SET LOCAL search_path TO DEFAULT;
+             SELECT s.source, s.setting FROM pg_catalog.pg_settings AS s
+             WHERE s.name OPERATOR(pg_catalog.=) 'search_path'",
+        )?;
+        let (source, setting) = (rows.row(0).string(0), rows.row(0).string(1));
         let path = self.session.value(
             "SELECT coalesce(
                 (SELECT substr(setting, 13) FROM pg_db_role_setting, unnest(setconfig) AS setting
                  WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
                      AND setrole = 0 AND starts_with(setting, 'search_path=') ORDER BY setdatabase DESC LIMIT 1),
+                CASE $1 WHEN 'command line' THEN $2 END,
                 (SELECT setting FROM pg_file_settings WHERE lower(name) = 'search_path' ORDER BY seqno DESC LIMIT 1),
                 (SELECT boot_val FROM pg_settings WHERE name = 'search_path'))",
-            &[],
+            &[&source, &setting],
         )?;
         let path = elements(&path)?;
         let rows = self.session.run(

@@ -84,9 +84,12 @@ pub fn run(cli: &Cli, arguments: &On) -> Result<u8> {
         output::print(output::json(&json))?;
     }
     if removed {
-        note(
-            "idgen is removed: no database has the extension, and no server has the mark. Its files may go now.",
-        );
+        let servers: Vec<&str> = cluster.members().map(|member| member.server.name.as_str()).collect();
+        note(format!(
+            "idgen is removed: no database has the extension, and no server that was given has the mark. Its files may go now \
+             from {}, and from others once they no longer preload it.",
+            servers.join(", ")
+        ));
         note(
             "Backups taken before still need room for the mark, and a standby until it has made a restartpoint.",
         );
