@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod clock;
 mod cluster;
 mod commands;
 mod error;

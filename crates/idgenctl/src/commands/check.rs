@@ -10,6 +10,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::cli::Cli;
+use crate::clock::Base;
 use crate::cluster;
 use crate::error::{Error, Result};
 use crate::fleet::Fleet;
@@ -108,7 +109,7 @@ impl Finding {
 pub fn run(cli: &Cli) -> Result<u8> {
     super::end_by_signals(130);
     let fleet = Fleet::load(&cli.servers)?;
-    let base = clocks::Base::now();
+    let base = Base::now();
     let (mut looks, mut findings) = (Vec::new(), Vec::new());
     for (server, look) in fleet.servers.iter().zip(fleet.each(|server| look::at(server, base))) {
         match look {

@@ -7,8 +7,8 @@ use idgen_ids::Epoch;
 use idgen_ids::shard_set::ShardSet;
 use libpq::connection::Info;
 
-use super::clocks::{self, Ahead, Base};
 use super::{Finding, Severity, databases};
+use crate::clock::{self, Ahead, Base};
 use crate::cluster::Lineage;
 use crate::error::Result;
 use crate::fleet::Member;
@@ -72,7 +72,7 @@ pub struct Look {
     pub has_checksums: bool,
     /// The version of idgen's files.
     pub files: Option<String>,
-    pub clock: Option<Ahead>,
+    pub clock: Ahead,
     /// Databases, and those of them that have idgen.
     pub databases: usize,
     pub with_idgen: usize,
@@ -120,7 +120,7 @@ pub fn at(server: &Server, base: Base) -> Result<Look> {
     let began = Instant::now();
     let Member { session, system, timeline, is_standby, has_patroni, identity, .. } =
         Member::with(server, connect(server, None)?)?;
-    let clock = clocks::measure(&session, base)?;
+    let clock = clock::measure(&session, base)?;
     let mut look = Look {
         name: server.name.clone(),
         system,
