@@ -59,15 +59,14 @@ pub fn print(text: impl AsRef<str>) -> Result {
     }
 }
 
-/// A span of time, rounded down.
+/// A span of time.
 pub fn span(seconds: f64) -> String {
-    let whole = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
-    match whole.as_secs() {
-        0 => format!("{} ms", whole.as_millis()),
-        1..60 => format!("{}.{} s", whole.as_secs(), whole.subsec_millis() / 100),
-        60..3600 => format!("{} min", whole.as_secs() / 60),
-        3600..86400 => format!("{} h", whole.as_secs() / 3600),
-        _ => format!("{} days", whole.as_secs() / 86400),
+    match seconds {
+        s if s < 1.0 => format!("{:.0} ms", s * 1000.0),
+        s if s < 120.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{:.1} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
     }
 }
 

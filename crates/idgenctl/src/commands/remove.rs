@@ -119,7 +119,13 @@ fn installations(primary: &Member) -> Result<Vec<Installation>> {
         ));
     }
     for Installation { database, extension, .. } in &found.there {
-        extension.trust(name, database)?;
+        extension.trust(name, database).map_err(|error| {
+            Error::refused(
+                error.to_string(),
+                "Nothing was changed. A superuser who calls idgen there could call a function of theirs. Have a superuser \
+                 own both (REASSIGN OWNED) and revoke CREATE on the schema, or have its owner drop the extension.",
+            )
+        })?;
         if extension.available.as_ref() != Some(&extension.version) {
             return Err(Error::refused(
                 format!(

@@ -1,8 +1,9 @@
 //! The clocks of servers against each other.
 
+use std::time::Duration;
+
 use super::{Finding, Severity};
 use crate::clock::Ahead;
-use crate::output::span;
 
 /// Differences up to this are no finding: an ordinary time daemon may be at work. Ids may run ahead by as much.
 const LIMIT_S: f64 = 1.0;
@@ -46,6 +47,17 @@ pub fn judge(clocks: &[(&str, Ahead)]) -> Vec<Finding> {
         findings.push(Finding { severity: Severity::Note, id: "clock-of-this-machine", ..finding(&here) });
     }
     findings
+}
+
+/// A span of time, rounded down: the difference is at least that.
+fn span(seconds: f64) -> String {
+    let whole = Duration::from_secs_f64(seconds.max(0.0)).as_secs();
+    match whole {
+        0..60 => format!("{:.1} s", (seconds * 10.0).floor() / 10.0),
+        60..3600 => format!("{} min", whole / 60),
+        3600..86400 => format!("{} h", whole / 3600),
+        _ => format!("{} days", whole / 86400),
+    }
 }
 
 #[cfg(test)]
