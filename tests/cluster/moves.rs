@@ -622,7 +622,7 @@ fn a_shard_moves_between_the_halves_of_a_server() {
         ("4,10-19", "are copies of one server, and both may mint for shard 4"),
         ("10-19", ""),
     ] {
-        [&target, &new].map(|server| server.set("idgen.allowed_shards", list));
+        [&target, &new].iter().for_each(|server| server.set("idgen.allowed_shards", list));
         if !why.is_empty() {
             refused_first(the_move(), &[why]);
         }
@@ -662,7 +662,7 @@ fn a_shard_moves_between_the_halves_of_a_server() {
 
     source.kill();
     target.kill();
-    [&old, &new].map(Server::promote);
+    [&old, &new].iter().for_each(|server| server.promote());
     assert_eq!(place(&old), ("insta5_moved".into(), "1-4,6-9".into()));
     assert_eq!(place(&new), ("insta5".into(), "5,10-19".into()));
     assert_eq!(rows(&new), before);
