@@ -552,7 +552,7 @@ fn idgen_is_removed_without_loss() {
 /// goes on.
 #[test]
 fn removal_stops_at_each_failure_and_goes_on() {
-    let server = Server::start_plain(&[]);
+    let server = Server::start_plain(&["max_prepared_transactions = 1"]);
     server.run("CREATE DATABASE app");
     run_yes(&[&server], &["enable", "app"]).is(0, &["Now restart"]);
     server.restart();
@@ -575,15 +575,18 @@ fn removal_stops_at_each_failure_and_goes_on() {
     let mut transaction = holder.transaction().unwrap();
     transaction.run("LOCK t IN ACCESS SHARE MODE");
     let pid: i32 = transaction.value("SELECT pg_backend_pid()");
+    client.run("BEGIN; LOCK t IN ACCESS SHARE MODE; PREPARE TRANSACTION 'it''s'");
     run_yes(&[&server], &["remove"]).is(
         4,
         &[
             "waiting for a lock",
+            "prepared transaction 'it''s'",
             &format!("process {pid} of role postgres"),
             "This was done before: make \"idgen\".shard_of",
         ],
     );
     transaction.rollback().unwrap();
+    client.run("ROLLBACK PREPARED 'it''s'");
 
     fail_once(&server, "app", "ALTER DOMAIN");
     run_yes(&[&server], &["remove"])
