@@ -732,3 +732,23 @@ fn no_password_is_shown() {
     }
     fs::remove_dir_all(&folder).unwrap();
 }
+
+/// A server that would not start again, because of a library that somebody has added, is not to be restarted.
+#[test]
+fn a_library_that_is_not_there_is_found_before_the_restart() {
+    let server = Server::start_plain(&[]);
+    server.run("CREATE DATABASE app");
+    let before = state(&server);
+    for missing in ["absent", "$libdir/absent", "/absent/lib.so"] {
+        server.configure(&[&format!(
+            "shared_preload_libraries = 'plpgsql, \"$libdir/plpgsql\", \"{missing}\"'"
+        )]);
+        run_yes(&[&server], &["enable", "app"])
+            .is(1, &["will not start again", missing, "Nothing was changed"]);
+    }
+    assert_eq!(state(&server), before);
+    server.configure(&["shared_preload_libraries = 'plpgsql, \"$libdir/plpgsql.so\"'"]);
+    run_yes(&[&server], &["enable", "app"]).is(0, &["Now restart"]);
+    server.restart();
+    run_yes(&[&server], &["enable", "app"]).is(0, &["idgen is enabled"]);
+}
