@@ -596,7 +596,7 @@ fn idgen_is_removed_without_loss() {
 /// goes on.
 #[test]
 fn removal_stops_at_each_failure_and_goes_on() {
-    let server = Server::start_plain(&[]);
+    let server = Server::start_plain(&["max_prepared_transactions = 1"]);
     server.run("CREATE DATABASE app");
     run_yes(&[&server], &["enable", "app"]).is(0, &["Now restart"]);
     server.restart();
@@ -619,15 +619,18 @@ fn removal_stops_at_each_failure_and_goes_on() {
     let mut transaction = holder.transaction().unwrap();
     transaction.run("LOCK t IN ACCESS SHARE MODE");
     let pid: i32 = transaction.value("SELECT pg_backend_pid()");
+    client.run("BEGIN; LOCK t IN ACCESS SHARE MODE; PREPARE TRANSACTION 'it''s'");
     run_yes(&[&server], &["remove"]).is(
         4,
         &[
             "waiting for a lock",
+            "prepared transaction 'it''s'",
             &format!("process {pid} of role postgres"),
             "This was done before: make \"idgen\".shard_of",
         ],
     );
     transaction.rollback().unwrap();
+    client.run("ROLLBACK PREPARED 'it''s'");
 
     fail_once(&server, "app", "ALTER DOMAIN");
     run_yes(&[&server], &["remove"])
@@ -772,4 +775,24 @@ fn no_password_is_shown() {
         }
     }
     fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A server that would not start again, because of a library that somebody has added, is not to be restarted.
+#[test]
+fn a_library_that_is_not_there_is_found_before_the_restart() {
+    let server = Server::start_plain(&[]);
+    server.run("CREATE DATABASE app");
+    let before = state(&server);
+    for missing in ["absent", "$libdir/absent", "/absent/lib.so"] {
+        server.configure(&[&format!(
+            "shared_preload_libraries = 'plpgsql, \"$libdir/plpgsql\", \"{missing}\"'"
+        )]);
+        run_yes(&[&server], &["enable", "app"])
+            .is(1, &["will not start again", missing, "Nothing was changed"]);
+    }
+    assert_eq!(state(&server), before);
+    server.configure(&["shared_preload_libraries = 'plpgsql, \"$libdir/plpgsql.so\"'"]);
+    run_yes(&[&server], &["enable", "app"]).is(0, &["Now restart"]);
+    server.restart();
+    run_yes(&[&server], &["enable", "app"]).is(0, &["idgen is enabled"]);
 }

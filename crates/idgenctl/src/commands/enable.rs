@@ -37,6 +37,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
                 "Nothing was changed. Add idgen to the list there, restart the server, and try again.",
             ));
         }
+        others_load(&member.session, &preload)?;
         preloads.push((member, preload));
     }
     room(&cluster)?;
@@ -175,6 +176,33 @@ fn loads(session: &Session) -> Result {
         format!(
             "Nothing was changed. Install idgen for this server (PG_CONFIG={programs}/pg_config), and try again."
         ),
+    ))
+}
+
+/// Checks that the libraries are there that somebody has added since the server started, or it would not start again. They
+/// are not loaded: one that is not preloaded may take the server down.
+fn others_load(session: &Session, preload: &Preload) -> Result {
+    let mut added = preload.next();
+    added.retain(|library| !preload.running.contains(library));
+    let missing = session.query(
+        "SELECT library FROM json_array_elements_text($1::json) AS library
+         WHERE NOT EXISTS (
+             SELECT FROM unnest(CASE WHEN strpos(library, '/') > 0 THEN ARRAY[library]
+                                ELSE (SELECT array_agg(concat(folder, '/', library))
+                                      FROM string_to_table(current_setting('dynamic_library_path'), ':') AS folder) END) AS path,
+                  pg_config, unnest('{\"\",.so,.dylib,.dll}'::text[]) AS suffix,
+                  pg_stat_file(replace(path, '$libdir', setting) || suffix, true)
+             WHERE name = 'PKGLIBDIR' AND NOT isdir)",
+        &[&serde_json::Value::from(added).to_string()],
+    )?;
+    let Some(row) = missing.iter().next() else { return Ok(()) };
+    Err(Error::refused(
+        format!(
+            "{} will not start again: its \"shared_preload_libraries\" names {}, which is not there",
+            session.server(),
+            row.string(0)
+        ),
+        "Nothing was changed. Install that library, or take it out of the list, and try again.",
     ))
 }
 

@@ -336,7 +336,10 @@ fn patiently(session: &Session, relation: Option<&str>, work: impl Fn() -> Resul
         if attempt == ATTEMPTS {
             return Err(Error::refused(
                 error.to_string(),
-                format!("{holders}Wait until it is free, or end that session with pg_terminate_backend."),
+                format!(
+                    "{holders}Wait until it is free; or end a session with pg_terminate_backend, a prepared transaction with \
+                     ROLLBACK PREPARED."
+                ),
             ));
         }
         note(format!("waiting for a lock: {error}. {holders}"));
@@ -347,11 +350,15 @@ fn patiently(session: &Session, relation: Option<&str>, work: impl Fn() -> Resul
 /// Who has locks of a table.
 fn holders(session: &Session, relation: Option<&str>) -> Result<String> {
     let Some(relation) = relation else { return Ok(String::new()) };
+    // A prepared transaction has no process, but still the virtual number of its session.
     let rows = session.query(
-        "SELECT DISTINCT coalesce(format('process %s of role %s (%s, since %s)', l.pid, usename, state, xact_start),
-                                  format('prepared transaction %s', gid), format('process %s', l.pid))
+        "SELECT DISTINCT CASE WHEN l.pid IS NULL THEN format('prepared transaction %L', (
+                                  SELECT gid FROM pg_prepared_xacts AS x JOIN pg_locks AS t ON t.transactionid = x.transaction
+                                  WHERE t.pid IS NULL AND t.virtualtransaction = l.virtualtransaction))
+                              WHEN usename IS NOT NULL
+                                  THEN format('process %s of role %s (%s, since %s)', l.pid, usename, state, xact_start)
+                              ELSE format('process %s', l.pid) END
          FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
-              LEFT JOIN pg_prepared_xacts AS x ON l.virtualtransaction = '-1/' || x.transaction::text
          WHERE granted AND locktype = 'relation' AND relation = $1::oid AND l.pid IS DISTINCT FROM pg_backend_pid()
              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())",
         &[relation],
