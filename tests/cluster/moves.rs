@@ -1694,3 +1694,38 @@ fn a_move_keeps_the_role_that_it_connects_as() {
     run(the_move(&source, &target));
     assert_eq!(place(&target), ("insta5".into(), "5,10-19".into()));
 }
+
+/// A move that is done says so, even if the source, which nothing needs any more, has failed meanwhile.
+#[test]
+fn a_move_ends_without_its_source() {
+    let (source, target) = two_servers();
+    let meddler = Meddler::between(&source, &target);
+    let output = meddler.during(meddler.moves(&["--json"]), OPENING, |_| {
+        source.kill();
+        Passes
+    });
+    assert!(output.status.success(), "{}", said(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["target"]["allowed_shards"], "5,10-19");
+    assert_eq!(place(&target), ("insta5".into(), "5,10-19".into()));
+}
+
+/// A move whose last step fails on a standby of the target, which may have to replace it, does not end as if all were done.
+#[test]
+fn a_standby_without_its_list_is_not_passed_over() {
+    let (source, target) = two_servers();
+    let new = target.standby("new");
+    let with_standby = ["--server", &new.target("postgres")];
+    let meddler = Meddler::between(&source, &target);
+    let output = meddler.during(meddler.moves(&with_standby), OPENING, |_| {
+        new.kill();
+        Passes
+    });
+    let text = said(&output);
+    assert!(text.contains(&format!("not set on all: standby {}", new.host())), "{text}");
+    assert_eq!(output.status.code(), Some(4), "{text}");
+    target.value::<i64>("SELECT snowflake_next_id(5)");
+    new.up();
+    run(move_with(&[&["--finish"], &with_standby[..]].concat(), &source, &target));
+    assert_eq!(place(&new).1, "5,10-19");
+}

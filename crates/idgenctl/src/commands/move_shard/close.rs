@@ -17,7 +17,8 @@ fn limit(variable: &str, seconds: u64) -> Duration {
 }
 
 impl Move<'_> {
-    /// The sessions that use the schema's tables in transactions older than so many milliseconds.
+    /// The sessions that use the schema's tables in transactions older than so many milliseconds. An autovacuum gives way,
+    /// unless it prevents a wraparound, and so is shown only with those of any age.
     fn blockers(&self, milliseconds: u32) -> Result<String> {
         self.source.primary().value(
             "SELECT string_agg(DISTINCT format('pid %s (%s, %s, in its transaction since %s)', a.pid,
@@ -29,7 +30,7 @@ impl Move<'_> {
                                                  WHEN 'object' THEN CASE l.classid WHEN 'pg_namespace'::regclass
                                                                                    THEN l.objid END END
                   JOIN pg_stat_activity AS a ON a.pid = l.pid
-             WHERE n.nspname = $1 AND l.granted AND backend_type <> 'autovacuum worker'
+             WHERE n.nspname = $1 AND l.granted AND (backend_type <> 'autovacuum worker' OR $2::integer = 0)
                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
                AND coalesce(xact_start < clock_timestamp() - $2::integer * interval '1 ms', true)",
             &[&self.schema, &milliseconds.to_string()],

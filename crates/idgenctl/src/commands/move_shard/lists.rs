@@ -96,22 +96,20 @@ impl Lists<'_> {
         }
     }
 
-    /// Fails where ALTER SYSTEM is not allowed, or cannot write its file. What it writes is what is there already.
+    /// Fails where ALTER SYSTEM is not allowed, or cannot write its file. It resets what is not set there.
     pub fn try_out(&self, place: &Place<'_>) -> Result {
         if self.program.is_some() {
             return Ok(());
         }
         let session = place.session()?;
-        let written = session.run(
-            "SELECT setting FROM pg_file_settings
-             WHERE name = 'idgen.allowed_shards' AND sourcefile LIKE '%/postgresql.auto.conf'
-             ORDER BY seqno DESC LIMIT 1",
+        let not_set = session.run(
+            "SELECT name FROM pg_settings
+             WHERE name LIKE 'idgen.%' AND name NOT IN (SELECT name FROM pg_file_settings
+                                                        WHERE sourcefile LIKE '%/postgresql.auto.conf' AND name IS NOT NULL)
+             ORDER BY name LIMIT 1",
         )?;
-        let statement = match written.iter().next() {
-            Some(row) => format!("SET idgen.allowed_shards = {}", Session::literal(&row.string(0))),
-            None => "RESET idgen.allowed_shards".into(),
-        };
-        session.run(&format!("ALTER SYSTEM {statement}")).map(drop).map_err(|error| match error {
+        let Some(name) = not_set.iter().next().map(|row| row.string(0)) else { return Ok(()) };
+        session.run(&format!("ALTER SYSTEM RESET {name}")).map(drop).map_err(|error| match error {
             Error::Sql { .. } => Error::refused(
                 format!("{} cannot set its list by ALTER SYSTEM: {error}", place.role),
                 "Allow it; or give a program that sets the list with --set-list.",

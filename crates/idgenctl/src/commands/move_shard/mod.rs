@@ -435,24 +435,36 @@ impl Move<'_> {
                 set_comment(&self.schema, own_comment(comment.as_deref()))
             ))?;
         }
+        let mut left = Vec::new();
         for place in self.target.standbys() {
             if let Err(error) = self.lists.set(place, &with) {
                 say(format!("{error}"));
-                say(format!("still to be done on {}: {}", place.role, self.lists.by_hand(&with)));
+                left.push(place.role.clone());
             }
         }
         self.stage.set(Stage::Done);
-        Ok(())
+        if left.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Broken {
+            what: format!("the schema has moved, but the list is not set on all: {}", left.join(", ")),
+            hint: format!(
+                "Run the same command with --finish. By hand, still to be done there: {}",
+                self.lists.by_hand(&with)
+            ),
+        })
     }
 
     fn finished(&self, away: &[String]) -> Result {
-        let (without, with) = (lists::text(self.source.primary())?, lists::text(self.target.primary())?);
+        // Not read again: the move is done, whatever has happened to a server since.
+        let without = self.withdrawn.borrow().clone().unwrap_or_default();
+        let with = self.with.borrow();
         if self.cli.json {
             return output::print(output::json(&serde_json::json!({
                 "schema": self.schema,
                 "shard": i32::from(self.shard),
                 "source": { "server": self.source.primary().server.name, "allowed_shards": without },
-                "target": { "server": self.target.primary().server.name, "allowed_shards": with },
+                "target": { "server": self.target.primary().server.name, "allowed_shards": *with },
                 "not_connected": away,
             })));
         }
