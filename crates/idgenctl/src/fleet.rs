@@ -38,7 +38,13 @@ impl Fleet {
         if let Some(path) = &given.fleet {
             let fail = |why: String| Error::Usage(format!("{}: {why}", path.display()));
             let text = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-            let file: File = toml::from_str(&text).map_err(|error| fail(error.to_string()))?;
+            // The whole error shows the line, and there may be a password in it.
+            let file: File = toml::from_str(&text).map_err(|error| {
+                let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+                let why =
+                    without_secrets(error.message().to_owned(), || "what is there makes no sense".into());
+                fail(format!("line {line}: {why}"))
+            })?;
             if file.servers.is_empty() {
                 return Err(fail("there is no server in it".into()));
             }
@@ -87,6 +93,13 @@ impl Fleet {
             threads.into_iter().map(|thread| thread.join().expect("a thread that does not panic")).collect()
         })
     }
+}
+
+/// A text, or another one if there may be a password in it.
+fn without_secrets(text: String, other: impl FnOnce() -> String) -> String {
+    let lower = text.to_lowercase();
+    // A URI has its password without a word before it.
+    if lower.contains("pass") || lower.contains("://") { other() } else { text }
 }
 
 /// What Patroni says of its cluster.
@@ -191,8 +204,11 @@ pub fn mention_patroni<'a>(given: &Servers, members: impl IntoIterator<Item = &'
 /// # Errors
 /// That it is none.
 pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Vec<Server>> {
-    let options = Info::from(connection)
-        .map_err(|error| Error::Usage(format!("\"{connection}\" is no connection string: {error}")))?;
+    let options = Info::from(connection).map_err(|error| {
+        let shown = format!("\"{connection}\" is no connection string: {error}");
+        let whose = name.unwrap_or("a server");
+        Error::Usage(without_secrets(shown, || format!("what is given for {whose} is no connection string")))
+    })?;
     let parameters: BTreeMap<String, String> =
         options.into_iter().filter_map(|option| Some((option.keyword, option.val?))).collect();
     let list = |key: &str, variable: &str| -> Vec<String> {
@@ -219,6 +235,8 @@ pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Vec<Server>
                         parameters.insert(key.into(), value.clone());
                     }
                 }
+                // It chooses among the hosts, and each of them is looked at.
+                parameters.insert("target_session_attrs".into(), "any".into());
             }
             let place = match (place.is_empty(), port.is_empty()) {
                 (true, true) => parameters.get("service").cloned().unwrap_or("the server".into()),
