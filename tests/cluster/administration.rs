@@ -2,7 +2,7 @@
 //! after a failure and the same command goes on, and that nothing of a tenant is run or taken for something else.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -101,6 +101,9 @@ fn a_database_of_any_name_is_enabled() {
         assert!(!answer.err.contains('\u{1b}'), "the name controls the terminal");
     }
     run_yes(&[&server], &["enable", "template0"]).is(1, &["accepts no connections"]);
+    let answer = run_yes(&[&server], &["enable", "\u{9b}2J\u{7f}", "--json"]).is(1, &[]);
+    assert!(!answer.out.trim_end().chars().any(char::is_control), "the name controls the terminal");
+    assert!(answer.json()["error"].as_str().unwrap().contains("has no database"));
     assert_eq!(state(&server), before);
     for name in NAMES {
         admin.run(&format!("CREATE DATABASE {}", quoted(name)));
@@ -189,6 +192,50 @@ fn the_cluster_is_named_if_there_are_several() {
     run_yes(&[&one, &two], &["accept-clock"]).is(1, &["cannot be reached", "--on"]);
     run_yes(&[&one, &two], &["accept-clock", "--on", &two.host()]).is(0, &["warning", "nothing to accept"]);
     one.up();
+}
+
+/// The halves of a server that was split by promoting a standby are clusters of their own, each with its own standbys.
+/// Nothing is changed where a standby may be one of several primaries.
+#[test]
+fn the_halves_of_a_server_are_clusters() {
+    let one = Server::start(&[PRELOAD]);
+    one.value::<i64>("SELECT snowflake_next_id(1)");
+    let (old, half) = (one.standby("old"), one.standby("half"));
+    let new = half.standby("new");
+    half.promote();
+    new.wait_until("SELECT EXISTS (SELECT FROM pg_stat_wal_receiver WHERE received_tli = 2)");
+    let all = [&one, &old, &half, &new];
+    for command in [&["enable", "postgres"][..], &["accept-clock"], &["accept-epoch"]] {
+        run_yes(&all, command).is(2, &["several clusters", &half.host()]);
+    }
+    for (on, standby) in [(&half, &new), (&old, &old), (&one, &old)] {
+        let answer = run_yes(&all, &["enable", "postgres", "--json", "--on", &on.host()]);
+        let json: serde_json::Value = serde_json::from_str(&answer.out).unwrap();
+        let servers: Vec<_> = json["servers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|server| server["server"].as_str().unwrap())
+            .collect();
+        let primary = if on.number() == half.number() { &half } else { &one };
+        assert_eq!(servers, [standby.host(), primary.host()]);
+        run_yes(&all, &["accept-clock", "--on", &on.host()]).is(0, &["nothing to accept"]);
+        run_yes(&all, &["accept-epoch", "--on", &on.host()]).is(0, &["nothing to accept"]);
+    }
+    let (from, to) = (half.target("postgres"), one.target("postgres"));
+    half.value::<i64>("SELECT snowflake_next_id(1)");
+    run_yes(&all, &["carry", "--from", &from, "--to", &to]).is(0, &["carried"]);
+
+    let image = one.base_backup();
+    image.up();
+    let before = [&one, &half].map(state);
+    let all = [&one, &old, &half, &new, &image];
+    for on in [&one, &old, &image] {
+        run_yes(&all, &["remove", "--on", &on.host()])
+            .is(1, &["may be a standby of each of these", &image.host()]);
+    }
+    assert_eq!([&one, &half].map(state), before);
+    run_yes(&all, &["accept-clock", "--on", &half.host()]).is(0, &["nothing to accept"]);
 }
 
 /// Both servers are prepared by one command, which names the order of the restarts, and proves afterwards that ids are
@@ -358,6 +405,32 @@ fn a_clock_is_accepted_only_if_it_is_right() {
     run(&[&server], &["accept-clock"]).is(0, &["there is nothing to accept"]);
 }
 
+/// A clock that leaps on while a person compares it is not accepted: nobody has seen that time.
+#[test]
+fn only_a_clock_that_was_shown_is_accepted() {
+    let Some(script) = installed("script") else { return skipped("there is no program script") };
+    let server = Server::start(&[PRELOAD, "idgen.max_wait = 300ms"]);
+    server.restart_at("fast", -720.0 * HOUR);
+    server.connect().value::<i64>("SELECT snowflake_next_id(1)");
+    server.set_clock(0.0);
+    let line = format!("{}/idgenctl accept-clock --server '{}'", release_bin(), server.target("postgres"));
+    let mut command = client_program(&script);
+    command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut said, mut byte) = (Vec::new(), [0]);
+    let stdout = child.stdout.as_mut().unwrap();
+    while !said.ends_with(b"[y/N]") && stdout.read(&mut byte).unwrap() == 1 {
+        said.push(byte[0]);
+    }
+    server.set_clock(72.0 * HOUR);
+    child.stdin.as_mut().unwrap().write_all(b"y\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&[said, output.stdout].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("3.0 days since it was shown") && said.contains("Nothing was changed"), "{said}");
+    assert!(server.warning().unwrap().contains("leapt"));
+}
+
 /// An epoch is accepted only if every server of the cluster has it.
 #[test]
 fn an_epoch_is_accepted_if_all_servers_have_it() {
@@ -523,7 +596,7 @@ fn idgen_is_removed_without_loss() {
 /// goes on.
 #[test]
 fn removal_stops_at_each_failure_and_goes_on() {
-    let server = Server::start_plain(&[]);
+    let server = Server::start_plain(&["max_prepared_transactions = 1"]);
     server.run("CREATE DATABASE app");
     run_yes(&[&server], &["enable", "app"]).is(0, &["Now restart"]);
     server.restart();
@@ -546,15 +619,18 @@ fn removal_stops_at_each_failure_and_goes_on() {
     let mut transaction = holder.transaction().unwrap();
     transaction.run("LOCK t IN ACCESS SHARE MODE");
     let pid: i32 = transaction.value("SELECT pg_backend_pid()");
+    client.run("BEGIN; LOCK t IN ACCESS SHARE MODE; PREPARE TRANSACTION 'it''s'");
     run_yes(&[&server], &["remove"]).is(
         4,
         &[
             "waiting for a lock",
+            "prepared transaction 'it''s'",
             &format!("process {pid} of role postgres"),
             "This was done before: make \"idgen\".shard_of",
         ],
     );
     transaction.rollback().unwrap();
+    client.run("ROLLBACK PREPARED 'it''s'");
 
     fail_once(&server, "app", "ALTER DOMAIN");
     run_yes(&[&server], &["remove"])
@@ -649,4 +725,74 @@ fn a_database_in_the_hands_of_others_ends_the_removal() {
     run_yes(&[&server], &["remove"])
         .is(1, &["may change schema \"public\" of database \"theirs\"", "Nothing was changed"]);
     assert_eq!(state(&server), before);
+}
+
+/// A database that is closed may have idgen, so idgen is not called removed, and its files stay.
+#[test]
+fn a_closed_database_ends_the_removal() {
+    let server = Server::start(&[PRELOAD]);
+    server.run("CREATE DATABASE closed TEMPLATE postgres");
+    server.run("ALTER DATABASE closed ALLOW_CONNECTIONS false");
+    let before = state(&server);
+    run_yes(&[&server], &["remove"])
+        .is(1, &["database \"closed\"", "accepts no connections", "Nothing was changed"]);
+    assert_eq!(state(&server), before);
+}
+
+/// The schemas that clients find stay in the path, wherever it is set. That of the command line counts more than a file.
+#[test]
+fn the_path_of_the_command_line_is_kept() {
+    let server = Server::start_plain(&[PRELOAD, "search_path = 'of_file'"]);
+    server.run("CREATE DATABASE app");
+    server.stop("fast");
+    server.up_with("-c search_path=mine,\\\"Of\\ all\\\"");
+    run_yes(&[&server], &["enable", "app"]).is(0, &["idgen is enabled"]);
+    let path: String = connect(&server, "app").value("SHOW search_path");
+    assert_eq!(path, "mine, \"Of all\", idgen");
+}
+
+/// A connection string that is wrong is not shown, because it may have a password.
+#[test]
+fn no_password_is_shown() {
+    const PASSWORD: &str = "my sec:ret";
+    let folder = std::env::temp_dir().join(format!("idgen-{}-fleet", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("fleet.toml");
+    for connection in [
+        format!("host=/tmp password={PASSWORD}"),
+        format!("postgresql://me:{PASSWORD}@[host/app"),
+        format!("postgresql://me:{PASSWORD}@host/app?other=1"),
+    ] {
+        for (text, args) in [
+            (String::new(), ["--server", &connection]),
+            (format!("[servers]\na = \"{connection}\""), ["--fleet", file.to_str().unwrap()]),
+            (format!("[servers]\na = \"{connection}"), ["--fleet", file.to_str().unwrap()]),
+        ] {
+            fs::write(&file, text).unwrap();
+            let output = idgenctl(&[&["accept-clock", "--json"], &args[..]].concat()).output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            assert!(!said(&output).contains("sec") && !said(&output).contains("ret"), "{output:?}");
+        }
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A server that would not start again, because of a library that somebody has added, is not to be restarted.
+#[test]
+fn a_library_that_is_not_there_is_found_before_the_restart() {
+    let server = Server::start_plain(&[]);
+    server.run("CREATE DATABASE app");
+    let before = state(&server);
+    for missing in ["absent", "$libdir/absent", "/absent/lib.so"] {
+        server.configure(&[&format!(
+            "shared_preload_libraries = 'plpgsql, \"$libdir/plpgsql\", \"{missing}\"'"
+        )]);
+        run_yes(&[&server], &["enable", "app"])
+            .is(1, &["will not start again", missing, "Nothing was changed"]);
+    }
+    assert_eq!(state(&server), before);
+    server.configure(&["shared_preload_libraries = 'plpgsql, \"$libdir/plpgsql.so\"'"]);
+    run_yes(&[&server], &["enable", "app"]).is(0, &["Now restart"]);
+    server.restart();
+    run_yes(&[&server], &["enable", "app"]).is(0, &["idgen is enabled"]);
 }

@@ -294,6 +294,33 @@ fn nothing_of_a_tenant_is_run() {
     assert!(!server.value::<bool>(is_super), "a trap was sprung");
 }
 
+/// Ids of databases that are closed are not passed over in silence.
+#[test]
+fn a_closed_database_is_named() {
+    let server = Server::start(&[PRELOAD]);
+    server.run("CREATE DATABASE closed TEMPLATE postgres");
+    server.run("ALTER DATABASE closed ALLOW_CONNECTIONS false");
+    let said = carries(NOT_ALL_READ, &["--to", &server.target("postgres")]);
+    assert!(said.contains("closed") && said.contains("accepts no connections"), "{said}");
+}
+
+/// Ids for JavaScript that no default mints are carried too: the new server begins with a later second.
+#[test]
+fn ids_of_no_default_are_carried_in_both_layouts() {
+    let old = Server::start(&[PRELOAD]);
+    let new = Server::start(&[PRELOAD]);
+    let next = "SELECT snowflake_next_id_js(3)";
+    // It goes on from what it has minted, not from its start.
+    new.value::<i64>(next);
+    for _ in 0..3 {
+        old.value::<i64>(next);
+        let mark = mark(&old).expect("a mark");
+        carries(DONE, &["--from", &old.target("postgres"), "--to", &new.target("postgres")]);
+        let id: i64 = new.value(next);
+        assert!((id >> 20) * 1000 >= mark, "the second of {id} begins before {mark}");
+    }
+}
+
 /// Starts the program without waiting for it.
 fn begin(args: &[&str]) -> Child {
     let mut program = idgenctl(&[&["carry", "--yes"], args].concat());

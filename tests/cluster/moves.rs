@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -457,11 +459,14 @@ fn a_move_is_checked_first() {
 
     // The program names what it does not move. The move succeeds now, even with a name that needs quotes.
     client.run("CREATE PUBLICATION news FOR TABLE insta5.users");
+    client.run("ALTER TABLE insta5.users ADD picture oid; SELECT lo_create(0)");
     source.set("idgen.allowed_shards", "3-5, 7");
     let name = r#"Insta's "5" $1"#;
     client.run(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#);
     let said = said_by(move_shard(&source, &target, name));
     assert!(said.contains("publications are not moved: news"), "{said}");
+    let picture = r#"these columns may name: "Insta's ""5"" $1".users.picture"#;
+    assert!(said.contains("large objects are not moved") && said.contains(picture), "{said}");
     let shards = format!("SELECT DISTINCT shard FROM idgen_columns WHERE schema = $${name}$$");
     assert_eq!(target.value::<i32>(&shards), 5);
     assert_eq!((place(&source).1.as_str(), place(&target).1.as_str()), ("3-4,7", "1-5"));
@@ -594,6 +599,73 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     assert_eq!(rows(&new), before);
     assert_eq!(old.code("SELECT snowflake_next_id(5)"), "55000");
     new.value::<i64>("SELECT snowflake_next_id(5)");
+}
+
+/// A server may be split by promoting a standby: its halves are clusters of their own, although they have the same system
+/// identifier, and a standby is taken for one of the half that it follows. A move the other way round at the same time is
+/// noticed, and one between copies whose standbys cannot be told apart is refused.
+#[test]
+fn a_shard_moves_between_the_halves_of_a_server() {
+    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
+    source.run(TABLES);
+    let (old, target) = (source.standby("old"), source.standby("half"));
+    let new = target.standby("new");
+    target.promote();
+    new.wait_until("SELECT EXISTS (SELECT FROM pg_stat_wal_receiver WHERE received_tli = 2)");
+    target.run("DROP SCHEMA insta5 CASCADE; CREATE SCHEMA insta6; CREATE TABLE insta6.t (id bigint DEFAULT snowflake_next_id(5))");
+    let (old_target, new_target) = (old.target("postgres"), new.target("postgres"));
+    let both = ["--server", &old_target[..], "--server", &new_target];
+    let the_move = || move_with(&both, &source, &target);
+
+    for (list, why) in [
+        ("1-19", "the target may mint for shard 5"),
+        ("4,10-19", "are copies of one server, and both may mint for shard 4"),
+        ("10-19", ""),
+    ] {
+        [&target, &new].iter().for_each(|server| server.set("idgen.allowed_shards", list));
+        if !why.is_empty() {
+            refused_first(the_move(), &[why]);
+        }
+    }
+    refused_first(
+        move_with(&both[..2], &source, &target),
+        &["the target has standbys that are not in the fleet: new"],
+    );
+    refused_first(
+        move_with(&both[2..], &source, &target),
+        &["the source has standbys that are not in the fleet: old"],
+    );
+
+    // An image has the timeline of its original.
+    let image = source.base_backup();
+    image.up();
+    let of_image = image.target("postgres");
+    let ambiguous = [&both[..], &["--server", &of_image]].concat();
+    refused_first(
+        move_with(&ambiguous, &source, &target),
+        &["may be a standby of each of these", &image.host()],
+    );
+    image.stop("fast");
+
+    let meddler = Meddler::between(&source, &target);
+    let opposite = || moves("insta6", &target.target("postgres"), &source.target("postgres"), &both);
+    let output = meddler.during(meddler.moves(&both), CLOSED, |child| {
+        refused(opposite(), &["another move is at work on the source: idgenctl move 5 of"]);
+        child.kill().unwrap();
+        Passes
+    });
+    assert_eq!(output.status.signal(), Some(9), "{}", said(&output));
+    assert_eq!(place(&old), place(&source));
+    run(move_with(&[&["--undo"], &both[..]].concat(), &source, &target));
+    let before = rows(&source);
+    run(the_move());
+
+    source.kill();
+    target.kill();
+    [&old, &new].iter().for_each(|server| server.promote());
+    assert_eq!(place(&old), ("insta5_moved".into(), "1-4,6-9".into()));
+    assert_eq!(place(&new), ("insta5".into(), "5,10-19".into()));
+    assert_eq!(rows(&new), before);
 }
 
 /// If something else manages the configuration, a program sets the lists, and ALTER SYSTEM changes nothing.
@@ -738,13 +810,32 @@ fn what_would_write_into_a_closed_schema_is_refused() {
         "CREATE FUNCTION insta5.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
          CREATE TABLE public.o (n bigint);
          CREATE TRIGGER t BEFORE INSERT ON public.o FOR EACH ROW EXECUTE FUNCTION insta5.f()",
+        "CREATE TABLE public.o (somebody insta5.users)",
+        "CREATE STATISTICS public.o ON client, id FROM insta5.users",
     ] {
         client.run(outside);
         check("objects outside the schema use objects in it");
         client.run(
-            "DROP TABLE public.o; DROP TYPE IF EXISTS insta5.mood; DROP SEQUENCE IF EXISTS insta5.s;
-                 DROP FUNCTION IF EXISTS insta5.f()",
+            "DROP TABLE IF EXISTS public.o; DROP STATISTICS IF EXISTS public.o; DROP TYPE IF EXISTS insta5.mood;
+                 DROP SEQUENCE IF EXISTS insta5.s; DROP FUNCTION IF EXISTS insta5.f()",
         );
+    }
+    for (lost, what) in [
+        (
+            "CREATE TYPE insta5.mood AS (n integer);
+             CREATE FUNCTION insta5.f(insta5.mood) RETURNS text LANGUAGE sql AS $$ SELECT 'fine' $$;
+             CREATE CAST (insta5.mood AS text) WITH FUNCTION insta5.f(insta5.mood)",
+            "cast from insta5.mood to text",
+        ),
+        (
+            "CREATE FUNCTION insta5.f() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END';
+             CREATE EVENT TRIGGER t ON sql_drop EXECUTE FUNCTION insta5.f()",
+            "event trigger t",
+        ),
+    ] {
+        client.run(lost);
+        check(&format!("objects that are in no schema use objects in it, and would not be moved: {what}"));
+        client.run("DROP FUNCTION insta5.f CASCADE; DROP TYPE IF EXISTS insta5.mood");
     }
 
     let mut other = source.connect();
@@ -1284,13 +1375,17 @@ fn names_of_strangers_sessions_do_not_matter() {
     let sysid: String = source.value("SELECT system_identifier::text FROM pg_control_system()");
     let oid: u32 = source.value("SELECT oid FROM pg_database WHERE datname = current_database()");
     let name = format!("idgenctl move 5 of {sysid}/{oid}");
+    let [at_source, at_target] = ["source", "target"].map(|side| format!("{name}, {side}"));
 
     let meddler = Meddler::between(&source, &target);
     let breaks_off = |moment| meddler.kills(meddler.moves(&[]), moment);
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        for server in [&source, &source, &target, &target] {
-            let (stop, name) = (&stop, &name);
+        let names = [&at_source, &at_target];
+        for (server, name) in
+            [(&source, names[0]), (&source, names[0]), (&target, names[1]), (&target, names[1])]
+        {
+            let stop = &stop;
             scope.spawn(move || {
                 while !stop.load(Relaxed) {
                     let mut client = named(server, name);
@@ -1479,4 +1574,158 @@ fn a_move_finds_its_servers_in_the_fleet() {
     assert_eq!(json["target"], serde_json::json!({ "server": "two", "allowed_shards": "5,10-19" }));
     assert_eq!(place(&old).1, "1-4,6-9");
     fs::remove_file(file).unwrap();
+}
+
+/// A server that could not set its list is noticed before the schema is closed: one that cannot read its configuration, or
+/// not write it.
+#[test]
+fn a_list_that_cannot_be_set_is_noticed_first() {
+    let (source, target) = two_servers();
+    let before = state(&source, &target);
+    for server in [&source, &target] {
+        let folder: String = server.value("SHOW data_directory");
+        let file = Path::new(&folder).join("postgresql.conf");
+        let right = fs::read(&file).unwrap();
+        server.configure(&["this is no setting"]);
+        refused_first(the_move(&source, &target), &["cannot read its configuration", "syntax error"]);
+        fs::write(&file, right).unwrap();
+
+        let file = Path::new(&folder).join("postgresql.auto.conf");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o400)).unwrap();
+        refused_first(
+            the_move(&source, &target),
+            &["cannot set its list by ALTER SYSTEM", "Permission denied"],
+        );
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    // To try it changes nothing, whether ALTER SYSTEM has set the list before or not.
+    target.run("ALTER SYSTEM SET idgen.allowed_shards = '10-18'");
+    target.reload("idgen.allowed_shards", "10-18");
+    let mut script = the_move(&source, &target);
+    script.env("IDGENCTL_CLOSE_TIMEOUT", "1");
+    let mut client = source.connect();
+    client.run("BEGIN; TABLE insta5.users");
+    refused(script, &["the schema was in use"]);
+    client.run("COMMIT");
+    let set = "SELECT count(*) FROM pg_file_settings WHERE name = 'idgen.allowed_shards' AND sourcefile LIKE '%auto.conf'";
+    assert_eq!((source.value::<i64>(set), target.value::<i64>(set)), (0, 1));
+    target.run("ALTER SYSTEM RESET idgen.allowed_shards");
+    target.reload("idgen.allowed_shards", "10-19");
+    assert_eq!(state(&source, &target), before);
+    run(the_move(&source, &target));
+}
+
+/// Whoever keeps the schema open is named, also a prepared transaction, and a session that has no lock on a table.
+#[test]
+fn a_move_names_whoever_keeps_the_schema_open() {
+    let (source, target) = two_servers();
+    source.restart_with(&["max_prepared_transactions = 1"]);
+    let meddler = Meddler::between(&source, &target);
+    let mut client = source.connect();
+    let pid: i32 = client.value("SELECT pg_backend_pid()");
+    let grants = format!("Transactions in its tables: one of pid {pid} (");
+    for (blocks, named, ends) in [
+        (
+            "BEGIN; INSERT INTO insta5.users DEFAULT VALUES; PREPARE TRANSACTION 'kept'",
+            "Transactions in its tables: prepared: 'kept'",
+            "ROLLBACK PREPARED 'kept'",
+        ),
+        ("BEGIN; GRANT USAGE ON SCHEMA insta5 TO public", &grants, "ROLLBACK"),
+    ] {
+        let mut script = meddler.moves(&[]);
+        script.env("IDGENCTL_CLOSE_TIMEOUT", "1");
+        let act = |_: &mut Child| {
+            client.run(blocks);
+            Passes
+        };
+        meddler.fails(script, CLOSING, act, &[named]);
+        client.run(ends);
+    }
+    run(the_move(&source, &target));
+}
+
+/// A tenant may own the schema and the copy, and interfere: the move is undone all the same, and an undo does not wait
+/// for ever.
+#[test]
+fn a_tenant_who_interferes_does_not_keep_a_move_from_being_undone() {
+    let (source, target) = two_servers();
+    // The comment of a schema that does not move says nothing about its shard.
+    source.run("COMMENT ON SCHEMA insta5 IS 'moves with shard 7'");
+    let before = state(&source, &target);
+    let meddler = Meddler::between(&source, &target);
+    let act = |_: &mut Child| {
+        source.run("CREATE SCHEMA insta5_moved");
+        Passes
+    };
+    let said =
+        meddler.fails(meddler.moves(&[]), ADVANCED, act, &["by now", "undone: the source has the shard"]);
+    assert!(!said.contains("NOT"), "{said}");
+    source.run("DROP SCHEMA insta5_moved");
+    assert_eq!(state(&source, &target), before);
+
+    // At the last moment.
+    let renames = (Before, Source, "RENAME TO \"insta5_moved\"");
+    meddler.fails(meddler.moves(&[]), renames, act, &["with --finish, or with --undo"]);
+    run(move_with(&["--undo"], &source, &target));
+    source.run("DROP SCHEMA insta5_moved");
+    assert_eq!(state(&source, &target), before);
+
+    // On the target, by a lock on the copy.
+    meddler.kills(meddler.moves(&[]), ADVANCED);
+    let mut holder = target.connect();
+    holder.run("BEGIN; LOCK TABLE insta5_moving.users");
+    let said = said_by(move_with(&["--undo"], &source, &target));
+    let left =
+        "still to be done on the target, if it is a copy: DROP SCHEMA IF EXISTS \"insta5_moving\" CASCADE";
+    assert!(said.contains(left), "{said}");
+    holder.run("COMMIT");
+    run(move_with(&["--undo"], &source, &target));
+    assert_eq!(state(&source, &target), before);
+    run(the_move(&source, &target));
+}
+
+/// A role or a database may have a role of its own for every session, which may not read the schema.
+#[test]
+fn a_move_keeps_the_role_that_it_connects_as() {
+    let (source, target) = two_servers();
+    for server in [&source, &target] {
+        server.run("ALTER DATABASE postgres SET role = 'pg_monitor'");
+    }
+    run(the_move(&source, &target));
+    assert_eq!(place(&target), ("insta5".into(), "5,10-19".into()));
+}
+
+/// A move that is done says so, even if the source, which nothing needs any more, has failed meanwhile.
+#[test]
+fn a_move_ends_without_its_source() {
+    let (source, target) = two_servers();
+    let meddler = Meddler::between(&source, &target);
+    let output = meddler.during(meddler.moves(&["--json"]), OPENING, |_| {
+        source.kill();
+        Passes
+    });
+    assert!(output.status.success(), "{}", said(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["target"]["allowed_shards"], "5,10-19");
+    assert_eq!(place(&target), ("insta5".into(), "5,10-19".into()));
+}
+
+/// A move whose last step fails on a standby of the target, which may have to replace it, does not end as if all were done.
+#[test]
+fn a_standby_without_its_list_is_not_passed_over() {
+    let (source, target) = two_servers();
+    let new = target.standby("new");
+    let with_standby = ["--server", &new.target("postgres")];
+    let meddler = Meddler::between(&source, &target);
+    let output = meddler.during(meddler.moves(&with_standby), OPENING, |_| {
+        new.kill();
+        Passes
+    });
+    let text = said(&output);
+    assert!(text.contains(&format!("not set on all: standby {}", new.host())), "{text}");
+    assert_eq!(output.status.code(), Some(4), "{text}");
+    target.value::<i64>("SELECT snowflake_next_id(5)");
+    new.up();
+    run(move_with(&[&["--finish"], &with_standby[..]].concat(), &source, &target));
+    assert_eq!(place(&new).1, "5,10-19");
 }

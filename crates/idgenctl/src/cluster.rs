@@ -1,4 +1,4 @@
-//! The cluster that a command is for: a primary and those of its standbys that are given.
+//! Which servers are a cluster, and the one that a command is for.
 
 use libpq::connection::Info;
 
@@ -7,6 +7,83 @@ use crate::fleet::{Fleet, Member};
 use crate::output::note;
 use crate::server::Server;
 use crate::session::Session;
+
+/// WAL senders to standbys, in SQL. Subscriptions receive no marks, and pg_receivewal replays nothing, whatever its
+/// application_name.
+pub const STANDBYS: &str = "FROM pg_stat_replication
+    WHERE state <> 'backup' AND NOT (state = 'streaming' AND replay_lsn IS NULL)
+      AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active)";
+
+/// What shows to which cluster a server belongs.
+#[derive(Debug, Clone, Copy)]
+pub struct Lineage<'a> {
+    /// What initdb gave it. Every copy of a server has it too, promoted or not.
+    pub system: &'a str,
+    /// It only grows. A standby that has caught up has that of its primary, and none has a later one.
+    pub timeline: u32,
+    /// Whether it is in recovery.
+    pub is_standby: bool,
+}
+
+/// A primary and its standbys, or standbys whose primary is not given: the numbers of the servers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    pub primary: Option<usize>,
+    pub standbys: Vec<usize>,
+}
+
+impl Group {
+    pub fn has(&self, number: usize) -> bool {
+        self.primary == Some(number) || self.standbys.contains(&number)
+    }
+}
+
+/// A standby that may be one of each of these primaries.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unclear {
+    pub standby: usize,
+    pub primaries: Vec<usize>,
+}
+
+/// Which servers belong together. Each primary is a cluster of its own, even if it was a standby of another one once. A
+/// standby belongs to the primary with its system identifier and, of several, to that on its timeline.
+pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>, Vec<Unclear>) {
+    let servers: Vec<_> = servers.into_iter().collect();
+    let group = |primary| Group { primary, standbys: Vec::new() };
+    let mut groups: Vec<Group> =
+        (0..servers.len()).filter(|n| !servers[*n].is_standby).map(|n| group(Some(n))).collect();
+    let mut unclear = Vec::new();
+    for (number, standby) in servers.iter().enumerate().filter(|(_, server)| server.is_standby) {
+        let may_follow = |primary: &Lineage<'_>| {
+            !primary.is_standby && primary.system == standby.system && primary.timeline >= standby.timeline
+        };
+        let all: Vec<usize> = (0..servers.len()).filter(|n| may_follow(&servers[*n])).collect();
+        let near: Vec<usize> =
+            all.iter().copied().filter(|n| servers[*n].timeline == standby.timeline).collect();
+        let primaries = if near.is_empty() { all } else { near };
+        let is_own = |group: &Group| match primaries[..] {
+            [only] => group.primary == Some(only),
+            _ => group.primary.is_none() && servers[group.standbys[0]].system == standby.system,
+        };
+        if primaries.len() > 1 {
+            unclear.push(Unclear { standby: number, primaries });
+        } else if let Some(group) = groups.iter_mut().find(|group| is_own(group)) {
+            group.standbys.push(number);
+        } else {
+            groups.push(Group { primary: None, standbys: vec![number] });
+        }
+    }
+    (groups, unclear)
+}
+
+/// The error of a command that changes something, and would have to guess of which primary a server is a standby.
+pub fn unclear(standby: &str, primaries: &str) -> Error {
+    Error::refused(
+        format!("{standby} may be a standby of each of these, which have its system identifier: {primaries}"),
+        "Nothing was changed. Give only the servers of one cluster with --server. To tell the standbys of both apart, the \
+         primaries need different timelines, as a promotion gives them.",
+    )
+}
 
 /// A cluster.
 pub struct Cluster<'a> {
@@ -33,7 +110,7 @@ impl<'a> Cluster<'a> {
         {
             return Err(Error::Usage(format!("no server is called {name}")));
         }
-        let (mut members, mut failures) = (Vec::new(), Vec::new());
+        let (mut members, mut failures): (Vec<Member<'_>>, _) = (Vec::new(), Vec::new());
         for (server, reached) in fleet.servers.iter().zip(fleet.each(reach)) {
             match reached {
                 Ok(member) => members.push(member),
@@ -41,55 +118,59 @@ impl<'a> Cluster<'a> {
                 Err(error) => failures.push(error),
             }
         }
-        let chosen = match on {
-            Some(name) => members.iter().find(|member| member.server.name == name),
-            None => {
-                if let Some(error) = failures.first() {
-                    return Err(Error::refused(
-                        error.to_string(),
-                        "Nothing was changed. See to that server, or name one of the cluster that is meant with --on.",
-                    ));
-                }
-                members.first()
+        if on.is_none()
+            && let Some(error) = failures.first()
+        {
+            return Err(Error::refused(
+                error.to_string(),
+                "Nothing was changed. See to that server, or name one of the cluster that is meant with --on.",
+            ));
+        }
+        for (number, member) in members.iter().enumerate() {
+            if let Some(other) = members[..number].iter().find(|other| other.identity == member.identity) {
+                let (one, two) = (&other.server.name, &member.server.name);
+                return Err(Error::Usage(format!("{one} and {two} are the same server: name it once")));
             }
+        }
+        let names = |numbers: &mut dyn Iterator<Item = usize>| {
+            numbers.map(|number| members[number].server.name.clone()).collect::<Vec<_>>().join(", ")
         };
-        let Some(chosen) = chosen else {
-            return Err(Error::Usage("there is no server".into()));
-        };
-        let system = chosen.system.clone();
-        let names = |members: &mut dyn Iterator<Item = &Member>| {
-            members.map(|member| member.server.name.clone()).collect::<Vec<_>>().join(", ")
-        };
-        if on.is_none() && members.iter().any(|member| member.system != system) {
+        let (groups, unclear_ones) = groups(members.iter().map(Member::lineage));
+        if on.is_none() && groups.len() > 1 {
             return Err(Error::Usage(format!(
                 "the servers belong to several clusters; name one of the cluster that is meant with --on: {}",
-                names(&mut members.iter())
+                names(&mut (0..members.len()))
             )));
         }
+        let chosen = members.iter().position(|member| on.is_none_or(|name| member.server.name == name));
+        let group = groups.iter().find(|group| chosen.is_some_and(|number| group.has(number)));
+        let in_doubt = unclear_ones.iter().find(|other| {
+            Some(other.standby) == chosen
+                || group.is_some_and(|group| group.primary.is_some_and(|p| other.primaries.contains(&p)))
+        });
+        if let Some(other) = in_doubt {
+            let primaries = names(&mut other.primaries.iter().copied());
+            return Err(unclear(&members[other.standby].server.name, &primaries));
+        }
+        let Some(group) = group else {
+            return Err(Error::Usage("there is no server".into()));
+        };
         for error in failures {
             note(format!(
                 "warning: {error}; if it belongs to this cluster, see to it, and run this command again"
             ));
         }
-        let is_primary = |member: &&Member| {
-            member.system == system && !member.is_standby && on.is_none_or(|name| member.server.name == name)
-        };
-        let all = |member: &&Member| member.system == system && !member.is_standby;
-        let primary = match members.iter().filter(is_primary).count() {
-            1 => members.iter().position(|member| is_primary(&member)),
-            0 if members.iter().filter(all).count() == 1 => members.iter().position(|member| all(&member)),
-            _ if members.iter().any(|member| all(&member)) => {
-                return Err(Error::Usage(format!(
-                    "several primaries have the same system identifier; name the one that is meant with --on: {}",
-                    names(&mut members.iter().filter(all))
-                )));
+        let mut cluster = Cluster { primary: None, standbys: Vec::new(), others: Vec::new() };
+        for (number, member) in members.into_iter().enumerate() {
+            if group.primary == Some(number) {
+                cluster.primary = Some(member);
+            } else if group.has(number) {
+                cluster.standbys.push(member);
+            } else {
+                cluster.others.push(member);
             }
-            _ => None,
-        };
-        let primary = primary.map(|number| members.remove(number));
-        let (standbys, others) =
-            members.into_iter().partition(|member| member.system == system && member.is_standby);
-        Ok(Cluster { primary, standbys, others })
+        }
+        Ok(cluster)
     }
 
     /// The primary, if it is given.
@@ -121,13 +202,8 @@ impl<'a> Cluster<'a> {
     /// Those of the sessions.
     pub fn unknown_receivers(&self) -> Result<Vec<String>> {
         let Some(primary) = &self.primary else { return Ok(Vec::new()) };
-        // Subscriptions receive no marks.
-        let rows = primary.session.run(
-            "SELECT application_name FROM pg_stat_replication
-             WHERE state <> 'backup' AND pid NOT IN (
-                 SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active_pid IS NOT NULL)
-             ORDER BY application_name",
-        )?;
+        let rows =
+            primary.session.run(&format!("SELECT application_name {STANDBYS} ORDER BY application_name"))?;
         let mut names: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
         for standby in &self.standbys {
             let own = receiver(&standby.session)?;
@@ -147,4 +223,48 @@ fn receiver(session: &Session) -> Result<Option<String>> {
         options.iter().find(|option| option.keyword == keyword).and_then(|option| option.val.clone())
     };
     Ok(value("application_name").or_else(|| value("fallback_application_name")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: a standby is treated as one of its own primary or, if that does not show, of none.
+    #[test]
+    fn a_standby_belongs_to_the_primary_on_its_timeline() {
+        let shown = |servers: &[(&'static str, u32, bool)]| {
+            let lineage = |(system, timeline, is_standby): &(&'static str, u32, bool)| Lineage {
+                system,
+                timeline: *timeline,
+                is_standby: *is_standby,
+            };
+            let (groups, unclear) = groups(servers.iter().map(lineage));
+            let groups: Vec<_> = groups.into_iter().map(|group| (group.primary, group.standbys)).collect();
+            (groups, unclear.into_iter().map(|other| (other.standby, other.primaries)).collect::<Vec<_>>())
+        };
+        let (primary, standby) = (false, true);
+        // An original, a standby of it that was promoted, and a standby of each; and another cluster.
+        assert_eq!(
+            shown(&[
+                ("a", 1, standby),
+                ("a", 2, standby),
+                ("a", 1, primary),
+                ("a", 2, primary),
+                ("b", 2, standby)
+            ]),
+            (vec![(Some(2), vec![0]), (Some(3), vec![1]), (None, vec![4])], vec![])
+        );
+        // A standby may be late, but is never ahead of its primary.
+        assert_eq!(shown(&[("a", 3, primary), ("a", 2, standby)]), (vec![(Some(0), vec![1])], vec![]));
+        assert_eq!(
+            shown(&[("a", 1, primary), ("a", 2, standby), ("a", 2, standby)]),
+            (vec![(Some(0), vec![]), (None, vec![1, 2])], vec![])
+        );
+        // Nothing tells.
+        assert_eq!(
+            shown(&[("a", 2, primary), ("a", 2, primary), ("a", 2, standby), ("a", 3, primary)]).1,
+            [(2, vec![0, 1])]
+        );
+        assert_eq!(shown(&[("a", 2, primary), ("a", 3, primary), ("a", 1, standby)]).1, [(2, vec![0, 1])]);
+    }
 }

@@ -55,16 +55,24 @@ impl Extension {
                 "Connect to a database that has it, or run idgenctl enable.",
             ));
         };
-        if extension.others.is_empty() {
-            return Ok(extension);
+        extension.trust(session.server(), &database)?;
+        Ok(extension)
+    }
+
+    /// Sees that a superuser may call it.
+    ///
+    /// # Errors
+    /// That others could have put an object of theirs in the place of one of its own.
+    pub fn trust(&self, server: &str, database: &str) -> Result {
+        if self.others.is_empty() {
+            return Ok(());
         }
         Err(Error::refused(
             format!(
-                "roles that are not superusers may change schema \"{}\" of database \"{database}\" of {}, or the extension \
-                 in it: {}",
-                extension.schema,
-                session.server(),
-                extension.others.join(", ")
+                "roles that are not superusers may change schema \"{}\" of database \"{database}\" of {server}, or the \
+                 extension in it: {}",
+                self.schema,
+                self.others.join(", ")
             ),
             "A superuser who calls idgen there could call a function of theirs. Have a superuser own both (REASSIGN OWNED), \
              revoke CREATE on the schema, or connect to another database.",
@@ -155,6 +163,13 @@ pub fn installations(server: &Server, session: &Session) -> Result<Installations
             Ok(None) => {}
             Err(error) => found.not_seen.push((database.clone(), error)),
         }
+    }
+    // Rows and defaults stay while a database is closed, as it may be to keep clients out. template0 has none.
+    let closed = session.run(
+        "SELECT datname FROM pg_database WHERE NOT datallowconn AND datname <> 'template0' ORDER BY datname",
+    )?;
+    for row in closed.iter() {
+        found.not_seen.push((row.string(0), Error::refused("it accepts no connections", "")));
     }
     Ok(found)
 }

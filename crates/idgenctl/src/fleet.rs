@@ -1,4 +1,4 @@
-//! The servers that the command line names, and what cluster each belongs to.
+//! The servers that the command line names.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -10,8 +10,10 @@ use libpq::connection::Info;
 use serde::Deserialize;
 
 use crate::cli::Servers;
+use crate::cluster::Lineage;
 use crate::error::{Error, Result};
 use crate::output::note;
+use crate::preload::HAS_PATRONI;
 use crate::server::Server;
 use crate::session::Session;
 
@@ -38,7 +40,13 @@ impl Fleet {
         if let Some(path) = &given.fleet {
             let fail = |why: String| Error::Usage(format!("{}: {why}", path.display()));
             let text = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-            let file: File = toml::from_str(&text).map_err(|error| fail(error.to_string()))?;
+            // Its own text shows the line, which may have a password.
+            let file: File = toml::from_str(&text).map_err(|error| {
+                let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+                let why =
+                    without_secrets(error.message().to_owned(), || "what is there makes no sense".into());
+                fail(format!("line {}: {why}", before.matches('\n').count() + 1))
+            })?;
             if file.servers.is_empty() {
                 return Err(fail("there is no server in it".into()));
             }
@@ -78,6 +86,40 @@ impl Fleet {
         self.servers.iter().find(|server| server.name == name)
     }
 
+    /// The numbers of the servers of this name or connection string, which are added if they are not there. A connection
+    /// string with several hosts has a server for each.
+    ///
+    /// # Errors
+    /// That it is neither.
+    pub fn add(&mut self, text: &str) -> Result<Vec<usize>> {
+        let several = format!("{text} (");
+        let is_it = |server: &Server| server.name == text || server.name.starts_with(&several);
+        let there: Vec<usize> = (0..self.servers.len()).filter(|n| is_it(&self.servers[*n])).collect();
+        if !there.is_empty() {
+            return Ok(there);
+        }
+        if !text.contains('=') && !text.contains("://") {
+            return Err(Error::Usage(format!(
+                "no server is called \"{text}\", and it is no connection string"
+            )));
+        }
+        let mut numbers = Vec::new();
+        for server in of_connection(None, text)? {
+            match self.servers.iter().position(|other| other.name == server.name) {
+                Some(number) => {
+                    // It says the database.
+                    self.servers[number] = server;
+                    numbers.push(number);
+                }
+                None => {
+                    numbers.push(self.servers.len());
+                    self.servers.push(server);
+                }
+            }
+        }
+        Ok(numbers)
+    }
+
     /// What a function gives for each server, all at once.
     pub fn each<'a, T: Send>(&'a self, work: impl Fn(&'a Server) -> T + Sync) -> Vec<T> {
         thread::scope(|scope| {
@@ -87,6 +129,13 @@ impl Fleet {
             threads.into_iter().map(|thread| thread.join().expect("a thread that does not panic")).collect()
         })
     }
+}
+
+/// A text, or another one if there may be a password in it.
+fn without_secrets(text: String, other: impl FnOnce() -> String) -> String {
+    let lower = text.to_lowercase();
+    // A URI has its password without a word before it.
+    if lower.contains("pass") || lower.contains("://") { other() } else { text }
 }
 
 /// What Patroni says of its cluster.
@@ -191,8 +240,18 @@ pub fn mention_patroni<'a>(given: &Servers, members: impl IntoIterator<Item = &'
 /// # Errors
 /// That it is none.
 pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Vec<Server>> {
-    let options = Info::from(connection)
-        .map_err(|error| Error::Usage(format!("\"{connection}\" is no connection string: {error}")))?;
+    // What libpq says may have a part of a password.
+    let options = Info::from(connection).map_err(|_| {
+        let what = match name {
+            Some(name) => format!("what the file has for {name}"),
+            None if connection.contains(['=', ':']) => "what is given".into(),
+            None => format!("\"{connection}\""),
+        };
+        Error::Usage(format!(
+            "{what} is no connection string of libpq: host=10.0.0.1 user=postgres, with a value that has spaces in \
+             single quotes; or a URI"
+        ))
+    })?;
     let parameters: BTreeMap<String, String> =
         options.into_iter().filter_map(|option| Some((option.keyword, option.val?))).collect();
     let list = |key: &str, variable: &str| -> Vec<String> {
@@ -219,6 +278,8 @@ pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Vec<Server>
                         parameters.insert(key.into(), value.clone());
                     }
                 }
+                // It chooses among the hosts, and each of them is looked at.
+                parameters.insert("target_session_attrs".into(), "any".into());
             }
             let place = match (place.is_empty(), port.is_empty()) {
                 (true, true) => parameters.get("service").cloned().unwrap_or("the server".into()),
@@ -244,6 +305,8 @@ pub struct Member<'a> {
     pub session: Session,
     /// What initdb gave the cluster. A standby has that of its primary.
     pub system: String,
+    /// The timeline, which a promotion changes.
+    pub timeline: u32,
     /// Whether it is in recovery.
     pub is_standby: bool,
     /// Whether Patroni is connected to it as a superuser.
@@ -266,15 +329,18 @@ impl Member<'_> {
     /// # Errors
     /// Those of the session, and that its role is no superuser.
     pub fn with(server: &Server, session: Session) -> Result<Member<'_>> {
-        let rows = session.run(
-            "SELECT system_identifier, pg_is_in_recovery(), current_setting('is_superuser'), EXISTS (
-                 SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid
-                 WHERE application_name LIKE 'Patroni%' AND rolsuper),
+        let rows = session.run(&format!(
+            "SELECT system_identifier, pg_is_in_recovery(), current_setting('is_superuser'), {HAS_PATRONI},
                  concat_ws(' ', system_identifier, extract(epoch FROM pg_postmaster_start_time()),
                            current_setting('port'),
-                           (SELECT setting FROM pg_settings WHERE name = 'data_directory'))
-             FROM pg_control_system()",
-        )?;
+                           (SELECT setting FROM pg_settings WHERE name = 'data_directory')),
+                 CASE WHEN pg_is_in_recovery() THEN greatest(
+                     (SELECT received_tli FROM pg_stat_wal_receiver),
+                     (SELECT timeline_id FROM pg_control_checkpoint()),
+                     (SELECT min_recovery_end_timeline FROM pg_control_recovery()))
+                 ELSE ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer END
+             FROM pg_control_system()"
+        ))?;
         let row = rows.row(0);
         if row.string(2) != "on" {
             return Err(Error::refused(
@@ -284,6 +350,12 @@ impl Member<'_> {
         }
         let (system, is_standby) = (row.string(0), row.is_true(1));
         let (has_patroni, identity) = (row.is_true(3), row.string(4));
-        Ok(Member { server, session, system, is_standby, has_patroni, identity })
+        let timeline = row.number(5).unwrap_or(0);
+        Ok(Member { server, session, system, timeline, is_standby, has_patroni, identity })
+    }
+
+    /// What shows to which cluster it belongs.
+    pub fn lineage(&self) -> Lineage<'_> {
+        Lineage { system: &self.system, timeline: self.timeline, is_standby: self.is_standby }
     }
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod clock;
 mod cluster;
 mod commands;
 mod error;
@@ -13,10 +14,12 @@ mod fleet;
 mod lists;
 mod output;
 mod preload;
+mod releases;
 mod server;
 mod session;
 mod status;
 mod steps;
+mod synchronous_names;
 mod waiting;
 
 use std::process::ExitCode;

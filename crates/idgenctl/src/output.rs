@@ -39,8 +39,8 @@ pub fn note(text: impl AsRef<str>) {
 /// Shows an error.
 pub fn error(cli: &Cli, error: &Error) {
     if cli.json {
-        let json = serde_json::json!({ "error": error.to_string(), "hint": error.hint() });
-        let _ = writeln!(io::stdout(), "{json}");
+        let value = serde_json::json!({ "error": error.to_string(), "hint": error.hint() });
+        let _ = writeln!(io::stdout(), "{}", json(&value));
     }
     note(format!("error: {error}"));
     if let Some(hint) = error.hint() {
@@ -51,10 +51,22 @@ pub fn error(cli: &Cli, error: &Error) {
 /// Prints a result on standard output.
 pub fn print(text: impl AsRef<str>) -> Result {
     match writeln!(io::stdout(), "{}", text.as_ref()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::refused(format!("the output cannot be written: {error}"), "Nothing was changed."))
-        }
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::refused(
+            format!("the output cannot be written: {error}"),
+            "What was changed before stays as it is.",
+        )),
         _ => Ok(()),
+    }
+}
+
+/// A span of time.
+pub fn span(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => format!("{:.0} ms", s * 1000.0),
+        s if s < 120.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{:.1} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
     }
 }
 

@@ -39,10 +39,19 @@ pub enum Keeper {
     Operator,
 }
 
+/// SQL that is true if Patroni is connected as a superuser: everybody may give a session that name.
+pub const HAS_PATRONI: &str = "EXISTS (SELECT FROM pg_stat_activity JOIN pg_roles AS r ON r.oid = usesysid
+                                       WHERE rolsuper AND starts_with(application_name, 'Patroni'))";
+
+/// The name of a library without its path and end.
+pub fn name(library: &str) -> &str {
+    let file = library.rsplit('/').next().unwrap_or(library);
+    file.strip_suffix(".so").unwrap_or(file)
+}
+
 /// Whether a library is that of idgen.
 pub fn is_idgen(library: &str) -> bool {
-    let file = library.rsplit('/').next().unwrap_or(library);
-    file.strip_suffix(".so").unwrap_or(file) == "idgen"
+    name(library) == "idgen"
 }
 
 impl Preload {
@@ -76,13 +85,11 @@ impl Preload {
                 )
             })
         };
-        let rows = session.run(
+        let rows = session.run(&format!(
             "SELECT setting, source = 'command line',
-                    coalesce(current_setting('allow_alter_system', true) = 'off', false),
-                    EXISTS (SELECT FROM pg_stat_activity JOIN pg_roles AS r ON r.oid = usesysid
-                            WHERE rolsuper AND starts_with(application_name, 'Patroni'))
-             FROM pg_settings WHERE name = 'shared_preload_libraries'",
-        )?;
+                    coalesce(current_setting('allow_alter_system', true) = 'off', false), {HAS_PATRONI}
+             FROM pg_settings WHERE name = 'shared_preload_libraries'"
+        ))?;
         let row = rows.row(0);
         let keeper = if row.is_true(1) {
             Keeper::CommandLine

@@ -1,6 +1,5 @@
 //! What idgen says of itself on a server.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use comfy_table::Table;
@@ -83,10 +82,7 @@ impl Status {
                 Err(Error::Refused { .. } | Error::Unreachable { .. })
                     if member.is_standby && began.elapsed() < REPLAY =>
                 {
-                    if session::interrupted() {
-                        return Err(Error::Interrupted);
-                    }
-                    thread::sleep(Duration::from_millis(100));
+                    session::pause(Duration::from_millis(100))?;
                 }
                 found => return found,
             }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::output;
 use crate::session::Session;
+use crate::synchronous_names::Names;
 
 thread_local! {
     /// The session that finds out must not say why it waits itself.
@@ -69,8 +70,10 @@ pub fn synchronous(session: &Session) -> Result<String> {
         "SELECT application_name FROM pg_stat_replication WHERE state = 'streaming' AND sync_state <> 'async'",
     )?;
     let here: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
-    let away: Vec<&str> = names(&setting)
-        .filter(|name| *name != "*" && !here.iter().any(|other| other.eq_ignore_ascii_case(name)))
+    let names = Names::parse(&setting).map(|names| names.names).unwrap_or_default();
+    let away: Vec<String> = names
+        .into_iter()
+        .filter(|name| name != "*" && !here.iter().any(|other| other.eq_ignore_ascii_case(name)))
         .collect();
     let of = match (away.is_empty(), here.is_empty()) {
         (false, _) => format!("not connected: {}", away.join(", ")),
@@ -78,28 +81,4 @@ pub fn synchronous(session: &Session) -> Result<String> {
         (true, false) => format!("connected: {}", here.join(", ")),
     };
     Ok(format!("synchronous standbys ({of}; synchronous_standby_names = '{setting}')"))
-}
-
-/// The names in a value of synchronous_standby_names.
-fn names(setting: &str) -> impl Iterator<Item = &str> {
-    let list = setting.split_once('(').map_or(setting, |(_, rest)| rest.trim_end().trim_end_matches(')'));
-    list.split(',').map(|name| name.trim().trim_matches('"')).filter(|name| !name.is_empty())
-}
-
-#[cfg(test)]
-mod tests {
-    /// Promise: whoever waits for a standby learns which one.
-    #[test]
-    fn standbys_are_named_as_the_setting_has_them() {
-        for (setting, expected) in [
-            ("", &[][..]),
-            ("*", &["*"]),
-            ("one, two", &["one", "two"]),
-            ("FIRST 2 (one, \"two-b\", three)", &["one", "two-b", "three"]),
-            ("ANY 1 (*)", &["*"]),
-            ("1 (one)", &["one"]),
-        ] {
-            assert_eq!(super::names(setting).collect::<Vec<_>>(), expected, "{setting}");
-        }
-    }
 }

@@ -224,6 +224,11 @@ impl Server {
         }
     }
 
+    /// Starts the server with options on its command line.
+    pub fn up_with(&self, options: &str) {
+        assert!(succeeds(self.start_command().args(["-o", options])), "{}", self.log());
+    }
+
     /// Starts the server once, and waits until it has ended by itself: at its start, or a moment later, when it may
     /// already accept connections.
     pub fn up_and_down(&self) {

@@ -1,15 +1,16 @@
 //! `idgenctl accept-clock` and `idgenctl accept-epoch`.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::cli::{Cli, On};
+use crate::clock::{self, Ahead, Base};
 use crate::cluster::Cluster;
 use crate::error::{Error, Result};
 use crate::extension::{self, Extension};
 use crate::fleet::{Fleet, Member};
-use crate::output::{self, note, plain};
+use crate::output::{self, note, plain, span};
 use crate::session::Session;
 use crate::status::{self, Status};
 use crate::steps::{self, Step};
@@ -43,8 +44,8 @@ pub fn clock(cli: &Cli, arguments: &On) -> Result<u8> {
         shown.add_row([&ours.server, &ours.text, &ours.difference(), mark, warning].map(plain));
         // As of the same moment as the first clock.
         let here = session.value(
-            "SELECT date_trunc('milliseconds', $1::timestamptz - $2::float8 * interval '1 ms')",
-            &[&ours.text, &ours.ahead_ms.to_string()],
+            "SELECT date_trunc('milliseconds', $1::timestamptz - $2::float8 * interval '1 s')",
+            &[&ours.text, &ours.ahead.middle().to_string()],
         )?;
         shown.add_row(["this machine", &here, "", "", ""]);
         for other in &others {
@@ -59,16 +60,16 @@ pub fn clock(cli: &Cli, arguments: &On) -> Result<u8> {
         }
         return said(cli, json!({ "server": ours.server, "accepted": null, "minted_until": null }));
     }
-    let this_machine = Clock { server: "this machine".into(), ahead_ms: 0.0, ..Clock::default() };
-    for other in others.iter().chain([&this_machine]) {
-        let ahead = ours.ahead_ms - other.ahead_ms;
-        if ahead > jump + ours.error_ms + other.error_ms {
+    let this_machine = ("this machine", Ahead::ZERO);
+    for (other, clock) in
+        others.iter().map(|other| (other.server.as_str(), other.ahead)).chain([this_machine])
+    {
+        if ours.ahead.least - clock.most > jump / 1000.0 {
             return Err(Error::refused(
                 format!(
-                    "the clock of {} is {} ahead of that of {}",
+                    "the clock of {} is {} ahead of that of {other}",
                     ours.server,
-                    period(ahead),
-                    other.server
+                    span(ours.ahead.middle() - clock.middle()),
                 ),
                 format!(
                     "Nothing was changed. Set the clock of {} right instead: a wrong clock, once accepted, is accepted for \
@@ -84,6 +85,18 @@ pub fn clock(cli: &Cli, arguments: &On) -> Result<u8> {
         note("warning: no other clock is seen from here. Compare it with one that you trust.");
     }
     let accept = || {
+        // It may have moved while the person compared it.
+        let again = Clock::of(primary)?;
+        if again.ahead.least - ours.ahead.most > jump / 1000.0 {
+            return Err(Error::refused(
+                format!(
+                    "the clock of {} has moved forward by {} since it was shown",
+                    ours.server,
+                    span(again.ahead.middle() - ours.ahead.middle())
+                ),
+                "Look at it again.",
+            ));
+        }
         let by = session.value(&format!("SELECT {}()", extension.name("snowflake_accept_clock")), &[])?;
         note(format!("{} had leapt by {by}", ours.server));
         Ok(())
@@ -189,7 +202,7 @@ pub fn epoch(cli: &Cli, arguments: &On) -> Result<u8> {
 /// Prints the result as JSON, if that is wanted.
 fn said(cli: &Cli, json: serde_json::Value) -> Result<u8> {
     if cli.json {
-        output::print(json.to_string())?;
+        output::print(output::json(&json))?;
     }
     Ok(0)
 }
@@ -214,58 +227,29 @@ fn check(session: &Session, extension: &Extension, done: &str) -> Result<String>
 }
 
 /// A clock, compared with that of this machine.
-#[derive(Default)]
 struct Clock {
     server: String,
     /// What it shows.
     text: String,
-    ahead_ms: f64,
-    /// By how much that may be wrong: half the time of the question and its answer.
-    error_ms: f64,
+    ahead: Ahead,
     /// Whether it is the clock of this machine.
     is_local: bool,
 }
 
 impl Clock {
     fn of(member: &Member) -> Result<Clock> {
-        let mut best: Option<Clock> = None;
-        for _ in 0..3 {
-            let (asked_at, began) = (SystemTime::now(), Instant::now());
-            let rows = member.session.run(
-                "SELECT date_trunc('milliseconds', now), extract(epoch FROM now) * 1000,
-                        coalesce(inet_server_addr() = inet_client_addr(), true)
-                 FROM clock_timestamp() AS now",
-            )?;
-            let half = began.elapsed().as_secs_f64() * 500.0;
-            let row = rows.row(0);
-            let asked_at = asked_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64() * 1000.0;
-            let clock = Clock {
-                server: member.server.name.clone(),
-                text: row.string(0),
-                ahead_ms: row.number::<f64>(1).unwrap_or_default() - asked_at - half,
-                error_ms: half,
-                is_local: row.is_true(2),
-            };
-            if best.as_ref().is_none_or(|best| half < best.error_ms) {
-                best = Some(clock);
-            }
-        }
-        Ok(best.unwrap_or_default())
+        let ahead = clock::measure(&member.session, Base::now())?;
+        let rows = member.session.run(
+            "SELECT date_trunc('milliseconds', clock_timestamp()),
+                    coalesce(inet_server_addr() = inet_client_addr(), true)",
+        )?;
+        let row = rows.row(0);
+        Ok(Clock { server: member.server.name.clone(), text: row.string(0), ahead, is_local: row.is_true(1) })
     }
 
     fn difference(&self) -> String {
-        let sign = if self.ahead_ms < 0.0 { "-" } else { "" };
-        format!("{sign}{} (to {:.1} ms)", period(self.ahead_ms.abs()), self.error_ms)
-    }
-}
-
-/// A period of time, for a person.
-fn period(ms: f64) -> String {
-    match ms {
-        ms if ms < 1000.0 => format!("{ms:.0} ms"),
-        ms if ms < 120_000.0 => format!("{:.1} s", ms / 1000.0),
-        ms if ms < 7_200_000.0 => format!("{:.1} min", ms / 60_000.0),
-        ms if ms < 172_800_000.0 => format!("{:.1} h", ms / 3_600_000.0),
-        ms => format!("{:.1} days", ms / 86_400_000.0),
+        let ahead = self.ahead.middle();
+        let sign = if ahead < 0.0 { "-" } else { "" };
+        format!("{sign}{} (to {:.1} ms)", span(ahead.abs()), self.ahead.error() * 1000.0)
     }
 }

@@ -12,7 +12,6 @@ mod file;
 mod tables;
 
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use idgen_ids::id::{SEQUENCE_BITS, SHARD_BITS};
@@ -21,8 +20,8 @@ use serde_json::json;
 
 use crate::cli::{Carry, Cli};
 use crate::error::{Error, Result};
-use crate::extension::{Extension, Installations, installations};
-use crate::fleet::{Fleet, Member, of_connection};
+use crate::extension::{Installations, installations};
+use crate::fleet::{Fleet, Member};
 use crate::output::{self, note, plain, print, table};
 use crate::server::Server;
 use crate::session::{self, Session};
@@ -53,7 +52,7 @@ pub fn run(cli: &Cli, arguments: &Carry) -> Result<u8> {
     let old = from.map(|number| Cluster::open(&fleet.servers[number])).transpose()?;
     let new = Cluster::open(new)?;
     if let Some(old) = &old
-        && old.identity()? == new.identity()?
+        && old.member.identity == new.member.identity
     {
         return Err(Error::Usage(format!("{} and {} are the same server", old.name(), new.name())));
     }
@@ -62,19 +61,8 @@ pub fn run(cli: &Cli, arguments: &Carry) -> Result<u8> {
 
 /// The number of a server in the fleet, which gets it if it is given by a connection string.
 fn place(fleet: &mut Fleet, name: &str) -> Result<usize> {
-    let number = |fleet: &Fleet, name: &str| fleet.servers.iter().position(|server| server.name == name);
-    if let Some(number) = number(fleet, name) {
-        return Ok(number);
-    }
-    if !name.contains('=') && !name.contains("://") {
-        return Err(Error::Usage(format!("no server is called \"{name}\", and it is no connection string")));
-    }
-    let mut servers = of_connection(None, name)?;
-    match (servers.pop(), servers.is_empty()) {
-        (Some(server), true) => Ok(number(fleet, &server.name).unwrap_or_else(|| {
-            fleet.servers.push(server);
-            fleet.servers.len() - 1
-        })),
+    match fleet.add(name)?[..] {
+        [number] => Ok(number),
         _ => Err(Error::Usage("a connection string with several hosts; name the primary alone".into())),
     }
 }
@@ -143,7 +131,7 @@ impl<'a> Cluster<'a> {
         let Some(at) = found.there.iter().position(|place| place.extension.others.is_empty()) else {
             // This says why not.
             if let Some(place) = found.there.first() {
-                Extension::trusted(&place.session)?;
+                place.extension.trust(&server.name, &place.database)?;
             }
             return Err(Error::refused(
                 format!("no database of {} that can be looked at has the extension idgen", server.name),
@@ -155,16 +143,6 @@ impl<'a> Cluster<'a> {
 
     fn name(&self) -> &str {
         &self.member.server.name
-    }
-
-    /// What no two servers have in common. A restored backup has the system identifier of its original.
-    fn identity(&self) -> Result<String> {
-        self.member.session.value(
-            "SELECT concat_ws(' ', system_identifier, extract(epoch FROM pg_postmaster_start_time()),
-                              current_setting('port'), current_setting('data_directory'))
-             FROM pg_control_system()",
-            &[],
-        )
     }
 
     /// SQL in which `{}` stood for the schema of idgen.
@@ -238,7 +216,7 @@ fn save(cli: &Cli, server: &Server, path: &Path) -> Result<u8> {
     };
     saved.write(path)?;
     if cli.json {
-        print(json!({ "saved": path.display().to_string(), "mark_at": saved.mark_at }).to_string())?;
+        print(output::json(&json!({ "saved": path.display().to_string(), "mark_at": saved.mark_at })))?;
     } else {
         print(plain(&format!(
             "saved in {}: the mark of {}, {}",
@@ -386,9 +364,13 @@ fn prove(new: &Cluster, tick: Tick, js: bool) -> Result {
             ));
         }
     }
+    let second = tick.next_multiple_of(js::UNIT_MS);
+    // A call of snowflake_next_id_js that is in no default begins with the second of the clock.
+    if !js && (tick..second).contains(&new.state()?.now) {
+        wait_for(new, second, "its clock has passed the mark by a second")?;
+    }
     if js {
         let now = new.state()?.now;
-        let second = tick.next_multiple_of(js::UNIT_MS);
         if second > now + WAIT_MS {
             return Err(restart(now));
         }
@@ -426,10 +408,7 @@ fn wait_for(new: &Cluster, tick: Tick, until: &str) -> Result {
             said = true;
             note(format!("waiting until {until}: {}", span(tick - now)));
         }
-        if session::interrupted() {
-            return Err(Error::Interrupted);
-        }
-        thread::sleep(Duration::from_millis((tick - now).min(200)));
+        session::pause(Duration::from_millis((tick - now).min(200)))?;
     }
 }
 
@@ -460,7 +439,7 @@ fn report(cli: &Cli, new: &Cluster, source: Option<&str>, reading: &Reading, rai
             "ids": reading.ids,
             "not_read": not_read.iter().map(|(what, why)| json!({ "what": what, "why": why })).collect::<Vec<_>>(),
         });
-        print(json.to_string())?;
+        print(output::json(&json))?;
     } else {
         if !not_read.is_empty() {
             let mut shown = table(&["not read", "why"]);
@@ -503,10 +482,5 @@ fn report(cli: &Cli, new: &Cluster, source: Option<&str>, reading: &Reading, rai
 
 /// A time in words.
 fn span(ms: u64) -> String {
-    match ms {
-        0..120_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        120_000..7_200_000 => format!("{} min", ms / 60_000),
-        7_200_000..172_800_000 => format!("{} h", ms / 3_600_000),
-        _ => format!("{} days", ms / 86_400_000),
-    }
+    output::span(ms as f64 / 1000.0)
 }

@@ -4,13 +4,14 @@ mod clocks;
 mod databases;
 mod fleet_rules;
 mod look;
-mod names;
 
 use std::collections::HashSet;
 
 use serde::Serialize;
 
 use crate::cli::Cli;
+use crate::clock::Base;
+use crate::cluster;
 use crate::error::{Error, Result};
 use crate::fleet::Fleet;
 use crate::output::{self, plain};
@@ -108,7 +109,7 @@ impl Finding {
 pub fn run(cli: &Cli) -> Result<u8> {
     super::end_by_signals(130);
     let fleet = Fleet::load(&cli.servers)?;
-    let base = clocks::Base::now();
+    let base = Base::now();
     let (mut looks, mut findings) = (Vec::new(), Vec::new());
     for (server, look) in fleet.servers.iter().zip(fleet.each(|server| look::at(server, base))) {
         match look {
@@ -208,7 +209,7 @@ fn without_twins(looks: &mut Vec<Look>) -> Vec<Finding> {
 }
 
 fn looked_at(looks: &[Look]) -> String {
-    let clusters: HashSet<_> = looks.iter().map(|look| &look.system).collect();
+    let (clusters, _) = cluster::groups(looks.iter().map(Look::lineage));
     let primaries = looks.iter().filter(|look| !look.is_standby);
     let databases: usize = primaries.clone().map(|look| look.databases).sum();
     let with_idgen: usize = primaries.map(|look| look.with_idgen).sum();

@@ -10,6 +10,7 @@ use crate::fleet::{Fleet, Member};
 use crate::lists::{self, Of};
 use crate::output::{self, note};
 use crate::preload::{self, Keeper, Preload};
+use crate::releases::{limit_of_origins, mints_without_preload};
 use crate::server::Server;
 use crate::session::Session;
 use crate::status::{self, Status};
@@ -36,6 +37,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
                 "Nothing was changed. Add idgen to the list there, restart the server, and try again.",
             ));
         }
+        others_load(&member.session, &preload)?;
         preloads.push((member, preload));
     }
     room(&cluster)?;
@@ -95,18 +97,15 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let stuck: Vec<&Status> = states.iter().filter(|state| !state.mints()).collect();
     let roles = place.as_ref().map(|place| place.roles.clone()).unwrap_or_default();
     if cli.json {
-        output::print(
-            json!({
-                "database": database,
-                "schema": place.as_ref().map(|place| &place.schema),
-                "changed": changed,
-                "by_hand": by_hand,
-                "restart": restart,
-                "servers": states.iter().map(Status::json).collect::<Vec<_>>(),
-                "roles_with_a_search_path": roles,
-            })
-            .to_string(),
-        )?;
+        output::print(output::json(&json!({
+            "database": database,
+            "schema": place.as_ref().map(|place| &place.schema),
+            "changed": changed,
+            "by_hand": by_hand,
+            "restart": restart,
+            "servers": states.iter().map(Status::json).collect::<Vec<_>>(),
+            "roles_with_a_search_path": roles,
+        })))?;
     } else if !states.is_empty() {
         output::print(status::table_of(&states).to_string())?;
     }
@@ -136,7 +135,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
         ));
     }
     if let Some(primary) = waiting.iter().find(|member| !member.is_standby) {
-        note(if mints_without_preload(&primary.session) {
+        note(if mints_without_preload(primary.session.version()) {
             "Until then, ids are minted as long as idgen has its default settings. Production needs the restart."
         } else {
             "No ids are minted before that."
@@ -157,11 +156,6 @@ fn reach<'a>(server: &'a Server, database: &str) -> Result<Member<'a>> {
         },
         result => result,
     }
-}
-
-/// From these releases on, idgen mints without a preload.
-fn mints_without_preload(session: &Session) -> bool {
-    matches!(session.version(), 170_008..=179_999 | 180_002..)
 }
 
 /// Checks that a server can load the library. Otherwise it would not start with it in its list.
@@ -185,6 +179,33 @@ fn loads(session: &Session) -> Result {
     ))
 }
 
+/// Checks that the libraries are there that somebody has added since the server started, or it would not start again. They
+/// are not loaded: one that is not preloaded may take the server down.
+fn others_load(session: &Session, preload: &Preload) -> Result {
+    let mut added = preload.next();
+    added.retain(|library| !preload.running.contains(library));
+    let missing = session.query(
+        "SELECT library FROM json_array_elements_text($1::json) AS library
+         WHERE NOT EXISTS (
+             SELECT FROM unnest(CASE WHEN strpos(library, '/') > 0 THEN ARRAY[library]
+                                ELSE (SELECT array_agg(concat(folder, '/', library))
+                                      FROM string_to_table(current_setting('dynamic_library_path'), ':') AS folder) END) AS path,
+                  pg_config, unnest('{\"\",.so,.dylib,.dll}'::text[]) AS suffix,
+                  pg_stat_file(replace(path, '$libdir', setting) || suffix, true)
+             WHERE name = 'PKGLIBDIR' AND NOT isdir)",
+        &[&serde_json::Value::from(added).to_string()],
+    )?;
+    let Some(row) = missing.iter().next() else { return Ok(()) };
+    Err(Error::refused(
+        format!(
+            "{} will not start again: its \"shared_preload_libraries\" names {}, which is not there",
+            session.server(),
+            row.string(0)
+        ),
+        "Nothing was changed. Install that library, or take it out of the list, and try again.",
+    ))
+}
+
 /// Checks that each server has room for the mark, before the first one takes a standby down.
 fn room(cluster: &Cluster) -> Result {
     let Some(primary) = cluster.known_primary() else { return Ok(()) };
@@ -193,10 +214,7 @@ fn room(cluster: &Cluster) -> Result {
          FROM pg_replication_origin_status",
     )?;
     let (needed, has_mark) = (rows.row(0).number::<u64>(0).unwrap_or(1), rows.row(0).is_true(1));
-    let setting = |session: &Session| match session.version() {
-        180_000.. => "max_active_replication_origins",
-        _ => "max_replication_slots",
-    };
+    let setting = |session: &Session| limit_of_origins(session.version());
     for member in cluster.members() {
         let (session, name) = (&member.session, setting(&member.session));
         let room = session.value("SELECT current_setting($1)", &[name])?;
@@ -325,14 +343,22 @@ impl Place {
                 )
             })
         };
+        // The session has a path of its own. Until it is set again, names of others could be found.
+        let rows = self.session.run(
+            "SET LOCAL search_path TO DEFAULT;
+             SELECT s.source, s.setting FROM pg_catalog.pg_settings AS s
+             WHERE s.name OPERATOR(pg_catalog.=) 'search_path'",
+        )?;
+        let (source, setting) = (rows.row(0).string(0), rows.row(0).string(1));
         let path = self.session.value(
             "SELECT coalesce(
                 (SELECT substr(setting, 13) FROM pg_db_role_setting, unnest(setconfig) AS setting
                  WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
                      AND setrole = 0 AND starts_with(setting, 'search_path=') ORDER BY setdatabase DESC LIMIT 1),
+                CASE $1 WHEN 'command line' THEN $2 END,
                 (SELECT setting FROM pg_file_settings WHERE lower(name) = 'search_path' ORDER BY seqno DESC LIMIT 1),
                 (SELECT boot_val FROM pg_settings WHERE name = 'search_path'))",
-            &[],
+            &[&source, &setting],
         )?;
         let path = elements(&path)?;
         let rows = self.session.run(

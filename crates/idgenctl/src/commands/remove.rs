@@ -1,6 +1,5 @@
 //! `idgenctl remove`.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -82,12 +81,15 @@ pub fn run(cli: &Cli, arguments: &On) -> Result<u8> {
     let removed = by_hand.is_empty() && restart.is_empty() && prove(&cluster, primary)?;
     if cli.json {
         let json = json!({ "removed": removed, "changed": changed, "by_hand": by_hand, "restart": restart });
-        output::print(json.to_string())?;
+        output::print(output::json(&json))?;
     }
     if removed {
-        note(
-            "idgen is removed: no database has the extension, and no server has the mark. Its files may go now.",
-        );
+        let servers: Vec<&str> = cluster.members().map(|member| member.server.name.as_str()).collect();
+        note(format!(
+            "idgen is removed: no database has the extension, and no server that was given has the mark. Its files may go now \
+             from {}, and from others once they no longer preload it.",
+            servers.join(", ")
+        ));
         note(
             "Backups taken before still need room for the mark, and a standby until it has made a restartpoint.",
         );
@@ -112,31 +114,18 @@ fn installations(primary: &Member) -> Result<Vec<Installation>> {
     if let Some((database, error)) = found.not_seen.first() {
         return Err(Error::refused(
             format!("database \"{database}\" of {name} cannot be looked at: {error}"),
-            "Nothing was changed. The mark may only go if no database has idgen. See that superusers can connect to it.",
-        ));
-    }
-    let closed = primary
-        .session
-        .run("SELECT datname FROM pg_database WHERE NOT datallowconn AND datname <> 'template0'")?;
-    for row in closed.iter() {
-        note(format!(
-            "warning: database \"{}\" of {name} accepts no connections, so nobody sees whether it has idgen",
-            row.string(0)
+            "Nothing was changed. The mark and the files may only go if no database has idgen. See that superusers can connect \
+             to it (ALTER DATABASE ... ALLOW_CONNECTIONS true), or drop it.",
         ));
     }
     for Installation { database, extension, .. } in &found.there {
-        if !extension.others.is_empty() {
-            return Err(Error::refused(
-                format!(
-                    "roles that are not superusers may change schema \"{}\" of database \"{database}\" of {name}, or the \
-                     extension in it: {}",
-                    extension.schema,
-                    extension.others.join(", ")
-                ),
+        extension.trust(name, database).map_err(|error| {
+            Error::refused(
+                error.to_string(),
                 "Nothing was changed. A superuser who calls idgen there could call a function of theirs. Have a superuser \
                  own both (REASSIGN OWNED) and revoke CREATE on the schema, or have its owner drop the extension.",
-            ));
-        }
+            )
+        })?;
         if extension.available.as_ref() != Some(&extension.version) {
             return Err(Error::refused(
                 format!(
@@ -347,7 +336,10 @@ fn patiently(session: &Session, relation: Option<&str>, work: impl Fn() -> Resul
         if attempt == ATTEMPTS {
             return Err(Error::refused(
                 error.to_string(),
-                format!("{holders}Wait until it is free, or end that session with pg_terminate_backend."),
+                format!(
+                    "{holders}Wait until it is free; or end a session with pg_terminate_backend, a prepared transaction with \
+                     ROLLBACK PREPARED."
+                ),
             ));
         }
         note(format!("waiting for a lock: {error}. {holders}"));
@@ -358,11 +350,15 @@ fn patiently(session: &Session, relation: Option<&str>, work: impl Fn() -> Resul
 /// Who has locks of a table.
 fn holders(session: &Session, relation: Option<&str>) -> Result<String> {
     let Some(relation) = relation else { return Ok(String::new()) };
+    // A prepared transaction has no process, but still the virtual number of its session.
     let rows = session.query(
-        "SELECT DISTINCT coalesce(format('process %s of role %s (%s, since %s)', l.pid, usename, state, xact_start),
-                                  format('prepared transaction %s', gid), format('process %s', l.pid))
+        "SELECT DISTINCT CASE WHEN l.pid IS NULL THEN format('prepared transaction %L', (
+                                  SELECT gid FROM pg_prepared_xacts AS x JOIN pg_locks AS t ON t.transactionid = x.transaction
+                                  WHERE t.pid IS NULL AND t.virtualtransaction = l.virtualtransaction))
+                              WHEN usename IS NOT NULL
+                                  THEN format('process %s of role %s (%s, since %s)', l.pid, usename, state, xact_start)
+                              ELSE format('process %s', l.pid) END
          FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
-              LEFT JOIN pg_prepared_xacts AS x ON l.virtualtransaction = '-1/' || x.transaction::text
          WHERE granted AND locktype = 'relation' AND relation = $1::oid AND l.pid IS DISTINCT FROM pg_backend_pid()
              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())",
         &[relation],
@@ -492,7 +488,8 @@ fn take_away<'a>(
 
 /// Whether no database has the extension, and no server the mark. Standbys may take a moment.
 fn prove(cluster: &Cluster, primary: &Member) -> Result<bool> {
-    if !installations(primary)?.is_empty() {
+    let found = extension::installations(primary.server, &primary.session)?;
+    if !found.there.is_empty() || !found.not_seen.is_empty() {
         return Ok(false);
     }
     for member in cluster.members() {
@@ -502,10 +499,7 @@ fn prove(cluster: &Cluster, primary: &Member) -> Result<bool> {
                 note(format!("{} still has the mark of ids", member.server.name));
                 return Ok(false);
             }
-            if session::interrupted() {
-                return Err(Error::Interrupted);
-            }
-            thread::sleep(Duration::from_millis(100));
+            session::pause(Duration::from_millis(100))?;
         }
     }
     Ok(true)

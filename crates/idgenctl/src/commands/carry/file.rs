@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process;
 
 use idgen_ids::epoch::utc;
 use idgen_ids::id::MAX_TICK;
@@ -51,10 +52,11 @@ impl Saved {
         }
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(path, &error))?;
         let mut new = path.as_os_str().to_owned();
-        new.push(".new");
+        new.push(format!(".{}.new", process::id()));
         let new = PathBuf::from(new);
-        let write = || {
-            let mut file = fs::File::create(&new)?;
+        // It follows no link that somebody else has made in a folder of all.
+        let mut file = fs::File::create_new(&new).map_err(|error| failed(&new, &error))?;
+        let mut write = || {
             file.write_all(text.as_bytes())?;
             file.write_all(b"\n")?;
             file.sync_all()?;
@@ -119,8 +121,11 @@ mod tests {
             mark_at: time_of(epoch, 60_123_456_789),
             saved_at: String::new(),
         };
+        let other = folder.join("mark.new");
+        fs::write(&other, "other").expect("a file");
         saved.write(&path).expect("a file");
         saved.write(&path).expect("a file");
+        assert_eq!(fs::read_to_string(&other).expect("a file"), "other");
         assert_eq!(Saved::read(&path).expect("a file").mark, saved.mark);
         let text = fs::read_to_string(&path).expect("a file");
         for end in 0..text.trim_end().len() {

@@ -1,76 +1,23 @@
-//! The clocks of servers against each other, with the error that the way to them brings.
+//! The clocks of servers against each other.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::{Finding, Severity};
-use crate::error::Result;
-use crate::session::Session;
+use crate::clock::Ahead;
 
 /// Differences up to this are no finding: an ordinary time daemon may be at work. Ids may run ahead by as much.
 const LIMIT_S: f64 = 1.0;
 
-/// How often each clock is asked. The answer that took least time counts.
-const TRIES: usize = 5;
-
-/// A moment by the clock of this machine, from which its time is counted without its steps.
-#[derive(Debug, Clone, Copy)]
-pub struct Base {
-    instant: Instant,
-    clock_s: f64,
-}
-
-impl Base {
-    /// This moment.
-    pub fn now() -> Base {
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Base { instant: Instant::now(), clock_s: clock.as_secs_f64() }
-    }
-
-    fn time(self) -> f64 {
-        self.clock_s + self.instant.elapsed().as_secs_f64()
-    }
-}
-
-/// By how many seconds a clock is ahead of this machine's: no less, and no more.
-#[derive(Debug, Clone, Copy)]
-pub struct Ahead {
-    least: f64,
-    most: f64,
-}
-
-impl Ahead {
-    /// Of this machine itself.
-    const ZERO: Ahead = Ahead { least: 0.0, most: 0.0 };
-
-    /// Whether two clocks differ by more than the limit, wherever in their intervals they are.
-    fn differs(self, other: Ahead) -> bool {
-        self.least - other.most > LIMIT_S || other.least - self.most > LIMIT_S
-    }
-}
-
-/// Asks a server for its clock.
-///
-/// # Errors
-/// Those of the session.
-pub fn measure(session: &Session, base: Base) -> Result<Option<Ahead>> {
-    let mut best: Option<(f64, Ahead)> = None;
-    for _ in 0..TRIES {
-        let before = base.time();
-        let text = session.value("SELECT extract(epoch FROM clock_timestamp())", &[])?;
-        let after = base.time();
-        let Ok(clock) = text.parse::<f64>() else { continue };
-        if best.is_none_or(|(trip, _)| after - before < trip) {
-            best = Some((after - before, Ahead { least: clock - after, most: clock - before }));
-        }
-    }
-    Ok(best.map(|(_, ahead)| ahead))
+/// Whether two clocks differ by more than the limit, wherever in their intervals they are.
+fn differ(one: Ahead, other: Ahead) -> bool {
+    one.least - other.most > LIMIT_S || other.least - one.most > LIMIT_S
 }
 
 /// The clocks that certainly differ from most others. This machine's counts too, and decides if there is a draw.
 pub fn judge(clocks: &[(&str, Ahead)]) -> Vec<Finding> {
     let here = ("this machine", Ahead::ZERO);
     let all: Vec<(&str, Ahead)> = [here].into_iter().chain(clocks.iter().copied()).collect();
-    let agreeing = |clock: Ahead| all.iter().filter(|(_, other)| !clock.differs(*other)).count();
+    let agreeing = |clock: Ahead| all.iter().filter(|(_, other)| !differ(clock, *other)).count();
     // The first of the greatest is taken, and this machine is the first.
     let mut best = here;
     for clock in &all {
@@ -79,7 +26,7 @@ pub fn judge(clocks: &[(&str, Ahead)]) -> Vec<Finding> {
         }
     }
     let side: Vec<&str> =
-        all.iter().filter(|(_, other)| !best.1.differs(*other)).map(|(name, _)| *name).collect();
+        all.iter().filter(|(_, other)| !differ(best.1, *other)).map(|(name, _)| *name).collect();
     let finding = |(name, clock): &(&str, Ahead)| {
         let (by, way) = if clock.least > best.1.most {
             (clock.least - best.1.most, "ahead of")
@@ -95,14 +42,14 @@ pub fn judge(clocks: &[(&str, Ahead)]) -> Vec<Finding> {
         )
     };
     let mut findings: Vec<_> =
-        all.iter().skip(1).filter(|(_, clock)| clock.differs(best.1)).map(finding).collect();
-    if here.1.differs(best.1) {
+        all.iter().skip(1).filter(|(_, clock)| differ(*clock, best.1)).map(finding).collect();
+    if differ(here.1, best.1) {
         findings.push(Finding { severity: Severity::Note, id: "clock-of-this-machine", ..finding(&here) });
     }
     findings
 }
 
-/// A span of time, rounded down.
+/// A span of time, rounded down: the difference is at least that.
 fn span(seconds: f64) -> String {
     let whole = Duration::from_secs_f64(seconds.max(0.0)).as_secs();
     match whole {

@@ -6,41 +6,60 @@ use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
 use super::look::{Look, MUCH_WAL};
-use super::names::Names;
 use super::{Finding, clocks};
+use crate::cluster::{self, Unclear};
+use crate::releases;
+use crate::synchronous_names::Names;
 
 /// How many ranges of shards, or names, a message has.
 const MOST_SHOWN: usize = 5;
 
 /// What is wrong with servers together. If one does not answer, nothing is concluded from what is missing.
 pub fn judge(looks: &[Look], all_answer: bool) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut clusters: BTreeMap<&str, Vec<&Look>> = BTreeMap::new();
-    for look in looks {
-        clusters.entry(&look.system).or_default().push(look);
+    let (groups, unclear) = cluster::groups(looks.iter().map(Look::lineage));
+    let mut findings = two_primaries(looks);
+    for other in &unclear {
+        let standby = &looks[other.standby];
+        let primaries: Vec<_> = other.primaries.iter().map(|primary| looks[*primary].name.clone()).collect();
+        findings.push(Finding::warning(
+            "primary-unclear",
+            &standby.name,
+            format!("this may be a standby of each of these, which have its system identifier: {}", some(&primaries)),
+            "Look at primary_conninfo. To tell the standbys of both apart, the primaries need different timelines, as a \
+             promotion gives them.",
+        ));
+        findings.extend(not_preloaded(standby));
     }
-    for members in clusters.values() {
-        let (standbys, primaries): (Vec<&Look>, Vec<&Look>) =
-            members.iter().partition(|look| look.is_standby);
-        findings.extend(two_primaries(&primaries));
-        if primaries.is_empty() && all_answer {
-            findings.extend(no_primary(&standbys));
-        }
+    let mut clusters = Vec::new();
+    for group in &groups {
+        let primary = group.primary.map(|number| &looks[number]);
+        let standbys: Vec<&Look> = group.standbys.iter().map(|number| &looks[*number]).collect();
+        let members: Vec<&Look> = primary.into_iter().chain(standbys.iter().copied()).collect();
+        // Those that could be standbys of it are no strangers.
+        let is_near =
+            |other: &&Unclear| group.primary.is_some_and(|primary| other.primaries.contains(&primary));
+        let near: Vec<&Look> = unclear
+            .iter()
+            .filter(is_near)
+            .map(|other| &looks[other.standby])
+            .chain(standbys.iter().copied())
+            .collect();
         if all_answer {
-            findings.extend(strangers(members, &standbys));
+            findings.extend(strangers(&members, &near));
         }
-        for primary in &primaries {
-            findings.extend(not_preloaded(primary));
-            findings.extend(synchronous(primary, &standbys, all_answer));
-            findings.extend(behind(primary, &standbys));
-        }
-        for standby in &standbys {
-            match primary_of(standby, &primaries) {
-                Some(primary) => findings.extend(differences(primary, standby)),
-                None => findings.extend(not_preloaded(standby)),
+        match primary {
+            Some(primary) => {
+                findings.extend(not_preloaded(primary));
+                findings.extend(synchronous(primary, &near, all_answer));
+                findings.extend(behind(primary, &near));
+                findings.extend(standbys.iter().flat_map(|standby| differences(primary, standby)));
+            }
+            None => {
+                findings.extend(all_answer.then(|| no_primary(&standbys)).flatten());
+                findings.extend(standbys.iter().filter_map(|standby| not_preloaded(standby)));
             }
         }
-        if !standbys.is_empty() || primaries.iter().any(|primary| !primary.senders.is_empty()) {
+        if !near.is_empty() || primary.is_some_and(|primary| !primary.senders.is_empty()) {
             findings.extend(members.iter().filter(|look| !look.can_be_rewound()).map(|look| {
                 Finding::warning(
                     "no-rewind",
@@ -50,26 +69,20 @@ pub fn judge(looks: &[Look], all_answer: bool) -> Vec<Finding> {
                 )
             }));
         }
+        clusters.push(members);
     }
     findings.extend(overlaps(&clusters));
-    findings.extend(epochs(&clusters));
-    let clocks: Vec<_> = looks.iter().filter_map(|look| Some((look.name.as_str(), look.clock?))).collect();
+    findings.extend(epochs(looks));
+    let clocks: Vec<_> = looks.iter().map(|look| (look.name.as_str(), look.clock)).collect();
     findings.extend(clocks::judge(&clocks));
     findings
 }
 
-/// The primary that sends to a standby, or the only one.
-fn primary_of<'a>(standby: &Look, primaries: &[&'a Look]) -> Option<&'a Look> {
-    let sends = |primary: &&&Look| {
-        primary.senders.iter().any(|sender| Some(&sender.name) == standby.known_as.as_ref())
-    };
-    primaries.iter().find(sends).or(primaries.first()).copied()
-}
-
-fn two_primaries(primaries: &[&Look]) -> Vec<Finding> {
+fn two_primaries(looks: &[Look]) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let primaries: Vec<&Look> = looks.iter().filter(|look| !look.is_standby).collect();
     for (place, second) in primaries.iter().enumerate() {
-        for first in &primaries[..place] {
+        for first in primaries[..place].iter().filter(|first| first.system == second.system) {
             let shared = first.shards.zip(second.shards).map(|(one, two)| common(&one, &two));
             findings.push(match shared {
                 Some(shared) if shared.is_empty() => Finding::note(
@@ -175,7 +188,9 @@ fn synchronous(primary: &Look, standbys: &[&Look], all_answer: bool) -> Vec<Find
     };
     let mut findings = Vec::new();
     let candidates = primary.senders.iter().filter(|sender| names.has(&sender.name));
-    let streaming = candidates.clone().filter(|sender| sender.state == "streaming").count();
+    let others: Vec<_> = primary.receivers.iter().filter(|(name, _)| names.has(name)).collect();
+    let streaming = candidates.clone().filter(|sender| sender.state == "streaming").count()
+        + others.iter().filter(|(_, state)| state == "streaming").count();
     if streaming < names.needed && !primary.findings.iter().any(|finding| finding.id == "sync-too-few") {
         findings.push(Finding::error(
             "sync-too-few",
@@ -188,6 +203,7 @@ fn synchronous(primary: &Look, standbys: &[&Look], all_answer: bool) -> Vec<Find
         let same = |other: &str| other.eq_ignore_ascii_case(name);
         name == "*"
             || primary.senders.iter().any(|sender| same(&sender.name))
+            || primary.receivers.iter().any(|(name, _)| same(name))
             || standbys.iter().any(|look| same(&look.name) || look.known_as.as_deref().is_some_and(same))
     };
     let unknown: Vec<_> =
@@ -198,6 +214,15 @@ fn synchronous(primary: &Look, standbys: &[&Look], all_answer: bool) -> Vec<Find
             &primary.name,
             format!("synchronous_standby_names names no server of the fleet by {}", unknown.join(", ")),
             "Correct it to the application_name in primary_conninfo of the standby, or add the standby to the fleet.",
+        ));
+    } else if let Some((name, _)) = others.first()
+        && candidates.clone().count() + others.len() > names.needed
+    {
+        findings.push(Finding::warning(
+            "sync-not-a-standby",
+            &primary.name,
+            format!("\"{name}\" may acknowledge in the place of a standby, and cannot be promoted ({text})"),
+            "Name the standbys in synchronous_standby_names, and only them: another may lack the last ids after a failover.",
         ));
     } else if candidates.count().max(names.names.len()) > names.needed {
         findings.push(Finding::note(
@@ -216,7 +241,7 @@ fn not_preloaded(look: &Look) -> Option<Finding> {
     }
     let hint = "Add idgen to shared_preload_libraries and restart the server. A router that must not mint need not be in \
                 the fleet.";
-    Some(if look.needs_no_preload() {
+    Some(if releases::mints_without_preload(look.version) {
         Finding::warning(
             "not-preloaded",
             &look.name,
@@ -293,7 +318,7 @@ fn differences(primary: &Look, standby: &Look) -> Vec<Finding> {
         && own < of_primary
         && !standby.findings.iter().any(|finding| finding.id == "no-room")
     {
-        let setting = standby.limit_of_origins();
+        let setting = releases::limit_of_origins(standby.version);
         findings.push(if own <= others {
             Finding::error(
                 "no-room",
@@ -314,18 +339,14 @@ fn differences(primary: &Look, standby: &Look) -> Vec<Finding> {
 }
 
 /// Lists of shards that two clusters share. That of a primary counts for its cluster.
-fn overlaps(clusters: &BTreeMap<&str, Vec<&Look>>) -> Vec<Finding> {
+fn overlaps(clusters: &[Vec<&Look>]) -> Vec<Finding> {
     let mints = |look: &&&Look| {
         let unclear = look.findings.iter().any(|finding| finding.id == "setting-not-accepted");
         look.with_idgen > 0 && look.shards.is_some() && !unclear
     };
-    let mut all: Vec<&Look> = Vec::new();
-    for members in clusters.values() {
-        let primaries: Vec<&Look> =
-            members.iter().filter(|look| !look.is_standby).filter(mints).copied().collect();
-        // Two primaries of a cluster are another finding.
-        all.extend(primaries.first().copied().or_else(|| members.iter().find(mints).copied()));
-    }
+    // The primary of a cluster is its first member.
+    let mut all: Vec<&Look> =
+        clusters.iter().filter_map(|members| members.iter().find(mints).copied()).collect();
     // As people list them.
     all.sort_by(|one, two| one.name.cmp(&two.name));
     let mut findings = Vec::new();
@@ -333,6 +354,8 @@ fn overlaps(clusters: &BTreeMap<&str, Vec<&Look>>) -> Vec<Finding> {
         let Some(own) = look.shards else { continue };
         let shared: Vec<_> = all[..place]
             .iter()
+            // Two primaries with the same system identifier are another finding.
+            .filter(|other| other.system != look.system)
             .filter_map(|other| Some((other, common(&own, &other.shards?))))
             .filter(|(_, shared)| !shared.is_empty())
             .collect();
@@ -352,8 +375,8 @@ fn overlaps(clusters: &BTreeMap<&str, Vec<&Look>>) -> Vec<Finding> {
 }
 
 /// Epochs that differ, within clusters and between them.
-fn epochs(clusters: &BTreeMap<&str, Vec<&Look>>) -> Vec<Finding> {
-    let known = || clusters.values().flatten().filter_map(|look| Some((*look, look.epoch?)));
+fn epochs(looks: &[Look]) -> Vec<Finding> {
+    let known = || looks.iter().filter_map(|look| Some((look, look.epoch?)));
     let mut votes: BTreeMap<i64, usize> = BTreeMap::new();
     for (_, epoch) in known() {
         *votes.entry(epoch).or_default() += 1;
@@ -363,7 +386,10 @@ fn epochs(clusters: &BTreeMap<&str, Vec<&Look>>) -> Vec<Finding> {
     let mut common: Vec<_> = known().filter(|(_, epoch)| votes[epoch] == *most).collect();
     common.sort_by(|one, two| one.0.name.cmp(&two.0.name));
     let Some((model, right)) = common.first() else { return Vec::new() };
-    let shown = |epoch: i64| idgen_ids::epoch::utc(epoch).unwrap_or_else(|| epoch.to_string());
+    // The text is to the second.
+    let shown = |epoch: i64| {
+        idgen_ids::epoch::utc(epoch).filter(|_| epoch % 1000 == 0).unwrap_or_else(|| format!("'{epoch}'"))
+    };
     let finding = |(look, epoch): (&Look, i64)| {
         Finding::error(
             "epoch-differs",

@@ -7,10 +7,14 @@ use idgen_ids::Epoch;
 use idgen_ids::shard_set::ShardSet;
 use libpq::connection::Info;
 
-use super::clocks::{self, Ahead, Base};
 use super::{Finding, Severity, databases};
+use crate::clock::{self, Ahead, Base};
+use crate::cluster::Lineage;
 use crate::error::Result;
 use crate::fleet::Member;
+use crate::lists::{self, Of};
+use crate::preload;
+use crate::releases::limit_of_origins;
 use crate::server::Server;
 use crate::session::{Row, Session};
 
@@ -41,6 +45,7 @@ pub struct Sender {
 pub struct Look {
     pub name: String,
     pub system: String,
+    pub timeline: u32,
     pub identity: String,
     pub is_standby: bool,
     pub has_patroni: bool,
@@ -56,6 +61,8 @@ pub struct Look {
     /// The shards that the server may mint for.
     pub shards: Option<ShardSet>,
     pub senders: Vec<Sender>,
+    /// The name and the state of whoever else gets WAL and may acknowledge commits: logical subscribers and pg_receivewal.
+    pub receivers: Vec<(String, String)>,
     /// The name under which a standby connects.
     pub known_as: Option<String>,
     /// Whether a standby receives WAL.
@@ -67,7 +74,7 @@ pub struct Look {
     pub has_checksums: bool,
     /// The version of idgen's files.
     pub files: Option<String>,
-    pub clock: Option<Ahead>,
+    pub clock: Ahead,
     /// Databases, and those of them that have idgen.
     pub databases: usize,
     pub with_idgen: usize,
@@ -76,6 +83,11 @@ pub struct Look {
 }
 
 impl Look {
+    /// What shows to which cluster it belongs.
+    pub fn lineage(&self) -> Lineage<'_> {
+        Lineage { system: &self.system, timeline: self.timeline, is_standby: self.is_standby }
+    }
+
     /// The value of a setting; empty if it has none.
     pub fn setting(&self, name: &str) -> &str {
         self.settings.get(name).map_or("", String::as_str)
@@ -90,16 +102,6 @@ impl Look {
         self.has_checksums || self.is_on("wal_log_hints")
     }
 
-    /// The name of the setting that limits replication origins.
-    pub fn limit_of_origins(&self) -> &'static str {
-        if self.version < 180_000 { "max_replication_slots" } else { "max_active_replication_origins" }
-    }
-
-    /// Whether idgen mints on this release without a preload.
-    pub fn needs_no_preload(&self) -> bool {
-        (170_008..180_000).contains(&self.version) || self.version >= 180_002
-    }
-
     /// The shards of a list. Beside Citus, an empty one names none.
     pub fn shards_of(&self, list: &str) -> Option<ShardSet> {
         let none = self.loads("citus") && list.trim().is_empty();
@@ -107,12 +109,8 @@ impl Look {
     }
 
     fn loads(&self, library: &str) -> bool {
-        let plain = |entry: &str| {
-            let name = entry.trim().trim_matches('"');
-            let name = name.rsplit('/').next().unwrap_or(name);
-            name.strip_suffix(".so").unwrap_or(name).to_owned()
-        };
-        self.setting("shared_preload_libraries").split(',').any(|entry| plain(entry) == library)
+        let entries = lists::elements(self.setting("shared_preload_libraries"), Of::Libraries);
+        entries.unwrap_or_default().iter().any(|entry| preload::name(entry) == library)
     }
 }
 
@@ -122,12 +120,15 @@ impl Look {
 /// That it cannot be reached, or does not answer.
 pub fn at(server: &Server, base: Base) -> Result<Look> {
     let began = Instant::now();
-    let Member { session, system, is_standby, has_patroni, identity, .. } =
+    let Member { session, system, timeline, is_standby, has_patroni, identity, .. } =
         Member::with(server, connect(server, None)?)?;
-    let clock = clocks::measure(&session, base)?;
+    // What pg_file_settings says is compared below.
+    session.run("SET lc_messages = 'C'")?;
+    let clock = clock::measure(&session, base)?;
     let mut look = Look {
         name: server.name.clone(),
         system,
+        timeline,
         identity,
         is_standby,
         has_patroni,
@@ -137,7 +138,8 @@ pub fn at(server: &Server, base: Base) -> Result<Look> {
         knows_settings: false,
         epoch: None,
         shards: None,
-        senders: senders(&session)?,
+        senders: senders(&session, true)?,
+        receivers: senders(&session, false)?.into_iter().map(|sender| (sender.name, sender.state)).collect(),
         known_as: None,
         streams: false,
         connects: false,
@@ -214,16 +216,19 @@ pub fn settings(session: &Session) -> Result<BTreeMap<String, String>> {
     Ok(rows.iter().map(|row| (row.string(0), row.string(1))).collect())
 }
 
-/// Standbys, and others that replay what they get: those that only keep WAL replay nothing.
-fn senders(session: &Session) -> Result<Vec<Sender>> {
-    let rows = session.run(
+/// Standbys, or whoever else flushes what it gets: those that only keep WAL replay nothing, and those that decode it have
+/// a logical slot.
+fn senders(session: &Session, are_standbys: bool) -> Result<Vec<Sender>> {
+    let rows = session.query(
         "SELECT application_name, coalesce(host(client_addr), ''), state,
                 pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn()
                                      ELSE pg_current_wal_lsn() END, flush_lsn)
          FROM pg_stat_replication AS r
-         WHERE state IN ('streaming', 'catchup') AND replay_lsn IS NOT NULL
-               AND NOT EXISTS (SELECT FROM pg_replication_slots AS s
-                               WHERE s.active_pid = r.pid AND slot_type = 'logical')",
+         WHERE state IN ('streaming', 'catchup') AND flush_lsn IS NOT NULL
+               AND $1::boolean = (replay_lsn IS NOT NULL
+                                  AND NOT EXISTS (SELECT FROM pg_replication_slots AS s
+                                                  WHERE s.active_pid = r.pid AND slot_type = 'logical'))",
+        &[if are_standbys { "true" } else { "false" }],
     )?;
     let sender = |row: Row| Sender {
         name: row.string(0),
@@ -278,12 +283,12 @@ fn files_of_settings(look: &mut Look, session: &Session) -> Result {
 /// Whether the server has room for the mark, by itself.
 fn room(look: &mut Look, session: &Session) -> Result {
     let rows = session.run("SELECT count(*) FROM pg_replication_origin_status WHERE local_id <> 65534")?;
-    let limit = look.setting(look.limit_of_origins()).parse::<i64>().ok();
+    let limit = look.setting(limit_of_origins(look.version)).parse::<i64>().ok();
     look.origins = limit.zip(rows.row(0).number(0));
     if let Some((limit, others)) = look.origins
         && limit <= others
     {
-        let name = look.limit_of_origins();
+        let name = limit_of_origins(look.version);
         look.findings.push(Finding::error(
             "no-room",
             &look.name,
@@ -350,7 +355,7 @@ fn receiver(look: &mut Look, session: &Session) -> Result {
 fn slots(look: &mut Look, session: &Session) -> Result {
     let rows = session.run(
         "SELECT slot_name FROM pg_replication_slots
-         WHERE slot_type = 'physical' AND NOT active AND NOT temporary ORDER BY slot_name",
+         WHERE slot_type = 'physical' AND NOT active AND NOT temporary AND restart_lsn IS NOT NULL ORDER BY slot_name",
     )?;
     for row in rows.iter() {
         look.findings.push(Finding::warning(
@@ -437,6 +442,20 @@ fn alone(look: &mut Look) {
             &look.name,
             "fsync is off: after a crash of the machine the mark may be gone, and ids may be repeated",
             "Set fsync = on.",
+        ));
+    }
+    let shard = look.setting("idgen.shard").parse().ok().and_then(|number: i32| number.try_into().ok());
+    if let Some(shard) = shard
+        && look.shards.is_some_and(|set| !set.contains(shard))
+    {
+        look.findings.push(Finding::error(
+            "shard-not-allowed",
+            &look.name,
+            format!(
+                "\"idgen.shard\" is {} in the configuration, and the server may not mint for it",
+                i32::from(shard)
+            ),
+            "Correct idgen.allowed_shards, or give the server a shard that it names.",
         ));
     }
 }

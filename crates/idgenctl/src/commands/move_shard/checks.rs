@@ -1,9 +1,13 @@
 //! What is checked while clients keep working. Nothing is changed.
 
+use idgen_ids::Shard;
+
 use super::sides::{Place, Side};
 use super::{How, Move, lists, say};
+use crate::cluster::STANDBYS;
 use crate::error::{Error, Result};
 use crate::extension::Extension;
+use crate::preload::HAS_PATRONI;
 use crate::session::Session;
 
 fn refused<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T> {
@@ -132,13 +136,12 @@ impl Move<'_> {
         }
     }
 
-    /// WAL senders to standbys. pg_receivewal replays nothing, whatever its application_name.
+    /// WAL senders to standbys.
     pub fn senders(&self, place: &Place<'_>) -> Result<Vec<String>> {
         let rows = place.query(
-            "SELECT format('%s at %s', application_name, coalesce(host(client_addr), 'the same machine'))
-             FROM pg_stat_replication
-             WHERE state <> 'backup' AND NOT (state = 'streaming' AND replay_lsn IS NULL)
-               AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active)",
+            &format!(
+                "SELECT format('%s at %s', application_name, coalesce(host(client_addr), 'the same machine')) {STANDBYS}"
+            ),
             &[],
         )?;
         Ok(rows.iter().map(|row| row.string(0)).collect())
@@ -183,21 +186,27 @@ impl Move<'_> {
         Ok(away)
     }
 
-    /// ALTER SYSTEM must be what sets the lists.
+    /// A reload must read the lists, and ALTER SYSTEM must be what sets them.
     pub fn check_settings(&self) -> Result {
+        for place in self.source.places.iter().chain(&self.target.places) {
+            // Some errors, as of syntax, keep a server from reading any change.
+            let errors = place.value(
+                "SELECT string_agg(format('%s, line %s: %s', sourcefile, sourceline, error), '; ') FROM pg_file_settings
+                 WHERE error IS NOT NULL AND NOT EXISTS (SELECT FROM pg_file_settings WHERE applied)",
+                &[],
+            )?;
+            if !errors.is_empty() {
+                return refused(
+                    format!("{} cannot read its configuration, and so no new list: {errors}", place.role),
+                    "Correct the file.",
+                );
+            }
+        }
         if self.lists.program.is_some() {
             return Ok(());
         }
         for place in self.source.places.iter().chain(&self.target.places) {
-            let patroni = place.value(
-                &format!(
-                    "SELECT EXISTS (SELECT FROM pg_stat_activity
-                                    WHERE application_name LIKE 'Patroni%' AND {})",
-                    super::turn::BY_SUPERUSER
-                ),
-                &[],
-            )?;
-            if patroni == "t" {
+            if place.value(&format!("SELECT {HAS_PATRONI}"), &[])? == "t" {
                 return refused(
                     format!(
                         "{} is run by Patroni, whose configuration ALTER SYSTEM would permanently override",
@@ -251,6 +260,20 @@ impl Move<'_> {
             return refused(
                 format!("the source may not mint for shard {shard}, so there is nothing to move"),
                 format!("If it should: {}", self.lists.by_hand(&list.with(self.shard).to_string())),
+            );
+        }
+        let of_target = lists::of(target)?;
+        let both =
+            |shard: &Shard| *shard != self.shard && list.contains(*shard) && of_target.contains(*shard);
+        if self.source.system == self.target.system
+            && let Some(shard) = Shard::all().find(both)
+        {
+            return refused(
+                format!(
+                    "the source and the target are copies of one server, and both may mint for shard {}",
+                    i32::from(shard)
+                ),
+                "Give each shards of its own in idgen.allowed_shards, on its standbys too.",
             );
         }
         self.without(&list).map(drop)
@@ -319,13 +342,25 @@ impl Move<'_> {
             if !publications.is_empty() {
                 say(format!("publications are not moved: {publications}"));
             }
+            let columns = source.value(LARGE_OBJECTS, &[schema])?;
+            if !columns.is_empty() {
+                say(format!("large objects are not moved, which these columns may name: {columns}"));
+            }
         }
         Ok(())
     }
 }
 
+/// Columns of type oid, or of a domain such as lo, in a database with large objects.
+const LARGE_OBJECTS: &str = "
+    SELECT string_agg(format('%s.%I', attrelid::regclass, attname), ', ')
+    FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = attrelid JOIN pg_namespace AS n ON n.oid = relnamespace
+         JOIN pg_type AS t ON t.oid = atttypid
+    WHERE nspname = $1 AND relkind IN ('r', 'p') AND attnum > 0 AND NOT attisdropped
+      AND 'oid'::regtype IN (t.oid, t.typbasetype) AND EXISTS (SELECT FROM pg_largeobject_metadata)";
+
 /// They keep their locks until somebody ends them, even across restarts.
-const PREPARED: &str = "
+pub const PREPARED: &str = "
     SELECT string_agg(DISTINCT quote_literal(x.gid), ', ')
     FROM pg_locks AS l
          LEFT JOIN pg_class AS c ON l.locktype = 'relation' AND c.oid = l.relation
@@ -338,12 +373,15 @@ const PREPARED: &str = "
       AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
 /// What must not be there, with the message and the hint.
-const SURROUNDINGS: [(&str, &str, &str); 5] = [
+const SURROUNDINGS: [(&str, &str, &str); 6] = [
     (
-        // The members of the schema depend on it. What are the objects part of that depend on the members?
+        // The members of the schema depend on it, except row types. What are the objects part of that depend on the
+        // members?
         "SELECT string_agg(DISTINCT pg_describe_object(d.classid, d.objid, 0), ', ')
-         FROM pg_namespace AS n
-              JOIN pg_depend AS m ON m.refclassid = 'pg_namespace'::regclass AND m.refobjid = n.oid
+         FROM pg_namespace AS n,
+              LATERAL (SELECT classid, objid FROM pg_depend
+                       WHERE refclassid = 'pg_namespace'::regclass AND refobjid = n.oid
+                       UNION SELECT 'pg_type'::regclass, oid FROM pg_type WHERE typnamespace = n.oid) AS m
               JOIN pg_depend AS d ON d.refclassid = m.classid AND d.refobjid = m.objid AND d.deptype IN ('n', 'a')
               LEFT JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
               LEFT JOIN pg_rewrite AS r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
@@ -356,10 +394,25 @@ const SURROUNDINGS: [(&str, &str, &str); 5] = [
               LEFT JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
               LEFT JOIN pg_type AS t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid
          WHERE n.nspname = $1
-           AND coalesce(c.relnamespace, k.connamespace, p.pronamespace, t.typnamespace)
-               NOT IN (n.oid, 'pg_toast'::regnamespace)",
+           AND coalesce(coalesce(c.relnamespace, k.connamespace, p.pronamespace, t.typnamespace)
+                            NOT IN (n.oid, 'pg_toast'::regnamespace),
+                        (pg_identify_object(d.classid, d.objid, 0)).schema <> quote_ident(n.nspname))",
         "objects outside the schema use objects in it",
         "Drop them, or move them into the schema.",
+    ),
+    (
+        // pg_dump of a schema leaves out what is in none.
+        "SELECT string_agg(DISTINCT pg_describe_object(d.classid, d.objid, 0), ', ')
+         FROM pg_namespace AS n,
+              LATERAL (SELECT classid, objid FROM pg_depend
+                       WHERE refclassid = 'pg_namespace'::regclass AND refobjid = n.oid
+                       UNION SELECT 'pg_type'::regclass, oid FROM pg_type WHERE typnamespace = n.oid) AS m
+              JOIN pg_depend AS d ON d.refclassid = m.classid AND d.refobjid = m.objid AND d.deptype = 'n'
+         WHERE n.nspname = $1
+           AND d.classid IN ('pg_cast'::regclass, 'pg_event_trigger'::regclass, 'pg_transform'::regclass,
+                             'pg_language'::regclass, 'pg_foreign_data_wrapper'::regclass, 'pg_am'::regclass)",
+        "objects that are in no schema use objects in it, and would not be moved",
+        "Drop them, and create them on the target after the move.",
     ),
     (
         // Through a parent, their rows would be found whatever the name of the schema.

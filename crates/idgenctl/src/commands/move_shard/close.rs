@@ -3,6 +3,7 @@
 use std::env;
 use std::time::{Duration, Instant};
 
+use super::checks::PREPARED;
 use super::sides::PATIENCE;
 use super::{Move, own_comment, rename, say, set_comment};
 use crate::error::{Error, Result};
@@ -16,7 +17,8 @@ fn limit(variable: &str, seconds: u64) -> Duration {
 }
 
 impl Move<'_> {
-    /// The sessions that use the schema's tables in transactions older than so many milliseconds.
+    /// The sessions that use the schema's tables in transactions older than so many milliseconds. An autovacuum gives way,
+    /// unless it prevents a wraparound, and so is shown only with those of any age.
     fn blockers(&self, milliseconds: u32) -> Result<String> {
         self.source.primary().value(
             "SELECT string_agg(DISTINCT format('pid %s (%s, %s, in its transaction since %s)', a.pid,
@@ -28,11 +30,27 @@ impl Move<'_> {
                                                  WHEN 'object' THEN CASE l.classid WHEN 'pg_namespace'::regclass
                                                                                    THEN l.objid END END
                   JOIN pg_stat_activity AS a ON a.pid = l.pid
-             WHERE n.nspname = $1 AND l.granted AND backend_type <> 'autovacuum worker'
+             WHERE n.nspname = $1 AND l.granted AND (backend_type <> 'autovacuum worker' OR $2::integer = 0)
                AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
                AND coalesce(xact_start < clock_timestamp() - $2::integer * interval '1 ms', true)",
             &[&self.schema, &milliseconds.to_string()],
         )
+    }
+
+    /// What may block the schema without a session that has a lock on its tables: prepared transactions, and those that
+    /// have changed the schema itself, as by GRANT.
+    fn hidden_blockers(&self) -> Result<String> {
+        let source = self.source.primary();
+        let prepared = source.value(PREPARED, &[&self.schema])?;
+        if !prepared.is_empty() {
+            return Ok(format!("prepared: {prepared}"));
+        }
+        let writers = source.value(
+            "SELECT string_agg(format('pid %s (%s, %s)', pid, coalesce(nullif(application_name, ''), backend_type), state), ', ')
+             FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND datname = current_database()",
+            &[],
+        )?;
+        Ok(if writers.is_empty() { "none any more".into() } else { format!("one of {writers}") })
     }
 
     /// Gives the schema its other name, which keeps everybody out: no transaction uses the tables at that moment, and
@@ -56,6 +74,9 @@ impl Move<'_> {
                 }
                 tries += 1;
                 who = self.blockers(0)?;
+                if who.is_empty() {
+                    who = self.hidden_blockers()?;
+                }
             }
             if began.elapsed() > limit {
                 return Err(Error::refused(

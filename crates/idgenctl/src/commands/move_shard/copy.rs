@@ -39,13 +39,14 @@ pub fn check_programs() -> Result {
 
 /// A program of PostgreSQL that connects as sessions of this one do. It is in a process group of its own, which Ctrl-C
 /// does not reach: this program ends it.
-fn program(name: &str, place: &Place<'_>, application_name: &str, is_superuser: bool) -> Command {
+fn program(name: &str, place: &Place<'_>, is_superuser: bool) -> Command {
     let (connection, variables) = place.server.for_program();
     let mut options = place.server.parameter("options").map(str::to_owned);
     options = options.or_else(|| env::var("PGOPTIONS").ok());
     let mut options = options.unwrap_or_default();
     // A role or a database may have other values.
     for setting in [
+        "role=none",
         "search_path=pg_catalog",
         "client_min_messages=warning",
         "synchronous_commit=on",
@@ -65,7 +66,7 @@ fn program(name: &str, place: &Place<'_>, application_name: &str, is_superuser: 
     }
     let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
     let connection =
-        format!("{connection} application_name='{}' options='{}'", quote(application_name), quote(&options));
+        format!("{connection} application_name='{}' options='{}'", quote(&place.name()), quote(&options));
     let mut command = Command::new(name);
     command.args(["-w", "-d", &connection]).envs(variables).env("PGCONNECT_TIMEOUT", "10");
     command.env_remove("PGCLIENTENCODING").process_group(0);
@@ -171,7 +172,7 @@ impl<'a> Move<'a> {
         )
         .map_err(fail)?;
         let restorer = self.restorer();
-        let mut psql = program("psql", restorer, &self.name, self.owner.is_none());
+        let mut psql = program("psql", restorer, self.owner.is_none());
         let mut restore = psql
             .args(["-X", "-q", "-v", "ON_ERROR_STOP=1"])
             .stdin(reader)
@@ -182,7 +183,7 @@ impl<'a> Move<'a> {
         drop(psql);
         let mut pattern = OsString::from("--schema=");
         pattern.push(OsString::from_vec(bytes(&name)));
-        let mut pg_dump = program("pg_dump", source, &self.name, true);
+        let mut pg_dump = program("pg_dump", source, true);
         let dump = pg_dump
             .arg(format!("--snapshot={snapshot}"))
             .arg(pattern)
@@ -244,7 +245,7 @@ impl<'a> Move<'a> {
                      WHERE application_name = $1 AND state = 'active' AND ($2 = 'target' OR {BY_SUPERUSER})
                        AND pid <> pg_backend_pid()"
                 ),
-                &[&self.name, role.name()],
+                &[&place.name(), role.name()],
             )?;
             let Some(row) = rows.iter().next() else { return Ok(None) };
             let cause = waiting::cause(&*place.session()?, row.number(0).unwrap_or(0))?;

@@ -96,6 +96,28 @@ impl Lists<'_> {
         }
     }
 
+    /// Fails where ALTER SYSTEM is not allowed, or cannot write its file. It resets what is not set there.
+    pub fn try_out(&self, place: &Place<'_>) -> Result {
+        if self.program.is_some() {
+            return Ok(());
+        }
+        let session = place.session()?;
+        let not_set = session.run(
+            "SELECT name FROM pg_settings
+             WHERE name LIKE 'idgen.%' AND name NOT IN (SELECT name FROM pg_file_settings
+                                                        WHERE sourcefile LIKE '%/postgresql.auto.conf' AND name IS NOT NULL)
+             ORDER BY name LIMIT 1",
+        )?;
+        let Some(name) = not_set.iter().next().map(|row| row.string(0)) else { return Ok(()) };
+        session.run(&format!("ALTER SYSTEM RESET {name}")).map(drop).map_err(|error| match error {
+            Error::Sql { .. } => Error::refused(
+                format!("{} cannot set its list by ALTER SYSTEM: {error}", place.role),
+                "Allow it; or give a program that sets the list with --set-list.",
+            ),
+            error => error,
+        })
+    }
+
     /// Changes the setting of a server, unless the program does, and waits until the postmaster has told every backend.
     pub fn set(&self, place: &Place<'_>, list: &str) -> Result {
         // Another program may take a while to reach the servers.

@@ -10,7 +10,7 @@
 //! - `SCHEMA_moved`: the target may mint. After the move, these are the old rows.
 //!
 //! While a schema moves, the first line of its comment on the source names the shard; its own comment follows. The comment
-//! of the copy on the target is the application_name of the move's sessions.
+//! of the copy on the target is the beginning of the application_name of the move's sessions.
 
 mod checks;
 mod close;
@@ -103,7 +103,8 @@ struct Move<'a> {
     /// The target as the owner of the schema.
     owner: Option<Place<'a>>,
     lists: Lists<'a>,
-    /// The application_name of all sessions of this move, which a later run finds them by.
+    /// What a copy of this move has for a comment. With the side, it is the application_name of the move's sessions, which a
+    /// later run finds them by. The source and the target may have the same system identifier.
     name: String,
     idgen: Extension,
     lock: RefCell<Option<Session>>,
@@ -174,8 +175,9 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
         source,
         target,
     };
-    let places = the_move.source.places.iter().chain(&the_move.target.places).chain(&the_move.owner);
-    places.for_each(|place| place.set_name(&the_move.name));
+    let Move { source, target, owner, .. } = &the_move;
+    source.places.iter().for_each(|place| place.set_name(&format!("{}, source", the_move.name)));
+    target.places.iter().chain(owner).for_each(|place| place.set_name(&format!("{}, target", the_move.name)));
     the_move.go().map_err(|error| the_move.end(error))?;
     Ok(0)
 }
@@ -190,8 +192,10 @@ fn find_shard(place: &Place<'_>, idgen: &Extension, names: [&str; 3], given: Opt
         &names,
     )?;
     let mut found: Vec<i32> = rows.iter().filter_map(|row| row.number(0)).collect();
+    // The comment of a schema that does not move is its owner's.
     let comments = place.query(
-        "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname IN ($1, $2, $3)",
+        "SELECT CASE WHEN nspname <> $1 THEN obj_description(oid, 'pg_namespace') END
+         FROM pg_namespace WHERE nspname IN ($1, $2, $3)",
         &names,
     )?;
     if comments.len() == 0 {
@@ -349,9 +353,10 @@ impl Move<'_> {
         turn::commit(self.source.primary())?;
         turn::commit(self.target.primary())?;
         if self.how == How::Begin {
-            // Let a program that cannot set a list fail now.
+            // Let whatever cannot set a list fail now.
             for side in [&self.source, &self.target] {
                 self.lists.tell_program(side, &lists::text(side.primary())?)?;
+                side.places.iter().try_for_each(|place| self.lists.try_out(place))?;
             }
             self.wait_for_clock()?;
             self.wait_for_commands(&without_idgen, "the schema was closed")?;
@@ -406,6 +411,12 @@ impl Move<'_> {
                     "Drop or rename it.",
                 ));
             }
+            if self.state_of(source)? != "moving" {
+                return Err(Error::refused(
+                    format!("the source has a schema {} or {} by now", self.schema, self.moved),
+                    "Drop or rename it.",
+                ));
+            }
             // From here on, an interrupted run is finished and not undone. The name of the rows on the source says so.
             self.stage.set(Stage::Resumed);
             self.in_lock(|lock| lock.run(&rename(&self.moving, &self.moved)).map(drop))?;
@@ -424,24 +435,36 @@ impl Move<'_> {
                 set_comment(&self.schema, own_comment(comment.as_deref()))
             ))?;
         }
+        let mut left = Vec::new();
         for place in self.target.standbys() {
             if let Err(error) = self.lists.set(place, &with) {
                 say(format!("{error}"));
-                say(format!("still to be done on {}: {}", place.role, self.lists.by_hand(&with)));
+                left.push(place.role.clone());
             }
         }
         self.stage.set(Stage::Done);
-        Ok(())
+        if left.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Broken {
+            what: format!("the schema has moved, but the list is not set on all: {}", left.join(", ")),
+            hint: format!(
+                "Run the same command with --finish. By hand, still to be done there: {}",
+                self.lists.by_hand(&with)
+            ),
+        })
     }
 
     fn finished(&self, away: &[String]) -> Result {
-        let (without, with) = (lists::text(self.source.primary())?, lists::text(self.target.primary())?);
+        // Not read again: the move is done, whatever has happened to a server since.
+        let without = self.withdrawn.borrow().clone().unwrap_or_default();
+        let with = self.with.borrow();
         if self.cli.json {
             return output::print(output::json(&serde_json::json!({
                 "schema": self.schema,
                 "shard": i32::from(self.shard),
                 "source": { "server": self.source.primary().server.name, "allowed_shards": without },
-                "target": { "server": self.target.primary().server.name, "allowed_shards": with },
+                "target": { "server": self.target.primary().server.name, "allowed_shards": *with },
                 "not_connected": away,
             })));
         }

@@ -4,9 +4,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use idgen_ids::Shard;
+use idgen_ids::shard_set::ShardSet;
+
 use crate::cli::{Cli, Move as Arguments};
+use crate::cluster;
 use crate::error::{Error, Result};
-use crate::fleet::{self, Fleet, Member};
+use crate::fleet::{Fleet, Member};
 use crate::server::Server;
 use crate::session::{Rows, Session};
 
@@ -34,6 +38,11 @@ impl<'a> Place<'a> {
     pub fn set_name(&self, name: &str) {
         *self.name.borrow_mut() = name.into();
         self.forget();
+    }
+
+    /// The application_name of its sessions.
+    pub fn name(&self) -> String {
+        self.name.borrow().clone()
     }
 
     /// A session of its own.
@@ -119,8 +128,8 @@ impl Servers {
         // Without any, the server is that of the environment, which is the source if --from does not say another.
         let mut fleet =
             if any || arguments.from.is_none() { Fleet::load(given)? } else { Fleet { servers: Vec::new() } };
-        let to = add(&mut fleet, &arguments.to)?;
-        let from = arguments.from.as_deref().map_or(Ok(Vec::new()), |from| add(&mut fleet, from))?;
+        let to = fleet.add(&arguments.to)?;
+        let from = arguments.from.as_deref().map_or(Ok(Vec::new()), |from| fleet.add(from))?;
         if to.iter().any(|number| from.contains(number)) {
             return Err(Error::Usage("--to and --from are the same server".into()));
         }
@@ -142,7 +151,8 @@ impl Servers {
         for number in order {
             match looks[number].take() {
                 Some(Ok(found)) => {
-                    let is_same = |(_, other): &(usize, Seen<'_>)| other.identity == found.identity;
+                    let is_same =
+                        |(_, other): &(usize, Seen<'_>)| other.member.identity == found.member.identity;
                     let is_new = !seen.iter().any(is_same);
                     seen.extend(is_new.then_some((number, found)));
                 }
@@ -165,178 +175,136 @@ impl Servers {
             }
         }
 
-        let target = seen.iter().find(|(number, server)| self.to.contains(number) && !server.is_standby);
+        let (groups, unclear) = cluster::groups(seen.iter().map(|(_, server)| server.member.lineage()));
+        let name = |place: usize| seen[place].1.member.server.name.as_str();
+        let names_of =
+            |places: &[usize]| places.iter().map(|place| name(*place)).collect::<Vec<_>>().join(", ");
+        let no_primary = |numbers: &[usize]| {
+            let place = seen.iter().position(|(number, _)| numbers.contains(number));
+            let group = groups.iter().find(|group| place.is_some_and(|place| group.has(place)));
+            let hint = match group.and_then(|group| group.primary) {
+                Some(primary) => format!("Its primary is {}: name that one.", name(primary)),
+                None => "Name its primary.".into(),
+            };
+            let name = &self.fleet.servers[numbers[0]].name;
+            Error::refused(format!("{name} is a standby, which cannot take part"), hint)
+        };
+        let primary_in = |numbers: &[usize]| {
+            seen.iter().position(|(number, server)| numbers.contains(number) && !server.member.is_standby)
+        };
+
+        let target = primary_in(&self.to);
         if target.is_none() && !self.to.iter().any(|number| away.contains(number)) {
-            let name = &self.fleet.servers[self.to[0]].name;
-            return Err(a_standby(name, &seen, &self.to));
+            return Err(no_primary(&self.to));
         }
-        let system = target.map(|(_, server)| server.system.clone()).unwrap_or_default();
         let source = if self.from.is_empty() {
-            let candidates: Vec<_> = seen
-                .iter()
-                .filter(|(number, server)| {
-                    !self.to.contains(number)
-                        && !server.is_standby
-                        && server.system != system
-                        && server.has_any
-                })
+            let of_target = |place: &usize| {
+                groups.iter().any(|group| target.is_some() && group.primary == target && group.has(*place))
+            };
+            let others: Vec<usize> = (0..seen.len())
+                .filter(|place| !self.to.contains(&seen[*place].0) && !of_target(place))
                 .collect();
+            let primaries = || others.iter().copied().filter(|place| !seen[*place].1.member.is_standby);
             // The old rows of an earlier move do not count beside the schema itself.
-            let has_it: Vec<_> = candidates.iter().copied().filter(|(_, server)| server.has_schema).collect();
-            let candidates = if has_it.is_empty() { candidates } else { has_it };
+            let mut candidates: Vec<usize> = primaries().filter(|place| seen[*place].1.has_schema).collect();
+            if candidates.is_empty() {
+                candidates = primaries().filter(|place| seen[*place].1.has_any).collect();
+            }
             match candidates[..] {
                 [only] => only,
                 [] => {
-                    let others = seen
-                        .iter()
-                        .filter(|(number, server)| !self.to.contains(number) && server.system != system);
-                    let others: Vec<&str> = others.map(|(_, other)| other.server.name.as_str()).collect();
                     return Err(Error::refused(
                         format!(
                             "no primary outside the target's cluster has a schema {}. Those that were seen: {}",
                             names[0],
-                            if others.is_empty() { "none".into() } else { others.join(", ") }
+                            if others.is_empty() { "none".into() } else { names_of(&others) }
                         ),
                         "Name the server that has it with --from or --server. Are source and target the right way round?",
                     ));
                 }
                 _ => {
-                    let names_of: Vec<&str> =
-                        candidates.iter().map(|(_, other)| other.server.name.as_str()).collect();
                     return Err(Error::refused(
-                        format!("several servers have a schema {}: {}", names[0], names_of.join(", ")),
+                        format!("several servers have a schema {}: {}", names[0], names_of(&candidates)),
                         "Name the source with --from.",
                     ));
                 }
             }
         } else {
-            let found = seen.iter().find(|(number, server)| self.from.contains(number) && !server.is_standby);
             if !seen.iter().any(|(number, _)| self.from.contains(number)) {
                 return Err(Error::Usage("--to and --from are the same server".into()));
             }
-            found.ok_or_else(|| a_standby(&self.fleet.servers[self.from[0]].name, &seen, &self.from))?
+            primary_in(&self.from).ok_or_else(|| no_primary(&self.from))?
         };
-        if source.1.system == system {
-            return Err(Error::refused(
-                "the source and the target have the same system identifier, so they are one cluster",
-                "A shard moves to a server that initdb made by itself.",
-            ));
-        }
 
-        let side = |role: Role, system: &str, primary: &'_ (usize, Seen<'_>)| -> Result<Vec<usize>> {
-            let others = seen.iter().filter(|(n, other)| *n != primary.0 && other.system == system);
-            let (standbys, primaries): (Vec<_>, Vec<_>) = others.partition(|(_, other)| other.is_standby);
-            if let Some((_, other)) = primaries.first() {
+        let side = |role: Role, primary: usize| -> Result<Side<'_>> {
+            if let Some(other) = unclear.iter().find(|other| other.primaries.contains(&primary)) {
+                return Err(cluster::unclear(name(other.standby), &names_of(&other.primaries)));
+            }
+            let own = &seen[primary].1;
+            // A copy that clients use as well has shards of its own. This one would go on minting for the moved shard, or
+            // is what clients use instead.
+            let twin = (0..seen.len()).find(|place| {
+                let other = &seen[*place].1;
+                ![Some(primary), Some(source), target].contains(&Some(*place))
+                    && !other.member.is_standby
+                    && other.member.system == own.member.system
+                    && other.shares_shards_with(own)
+            });
+            if let Some(other) = twin {
                 return Err(Error::refused(
-                    format!(
-                        "the {} has two primaries: {} and {}",
-                        role.name(),
-                        primary.1.server.name,
-                        other.server.name
-                    ),
-                    "Stop the one that was replaced, and leave it out.",
+                    format!("the {} has two primaries: {} and {}", role.name(), name(primary), name(other)),
+                    "Stop the one that was replaced, and leave it out. A copy that is meant to stay needs shards of its own in \
+                     idgen.allowed_shards.",
                 ));
             }
-            Ok(std::iter::once(primary.0).chain(standbys.iter().map(|(n, _)| *n)).collect())
-        };
-        let places = |role: Role, numbers: Vec<usize>| -> Vec<Place<'_>> {
-            let mut places = Vec::new();
-            for number in numbers {
-                let server = &self.fleet.servers[number];
-                let name = if places.is_empty() {
-                    format!("the {}", role.name())
-                } else {
-                    format!("standby {}", server.name)
-                };
-                places.push(Place::new(name, server));
+            let mut places = vec![Place::new(format!("the {}", role.name()), own.member.server)];
+            for group in groups.iter().filter(|group| group.primary == Some(primary)) {
+                let standbys = group.standbys.iter().map(|place| seen[*place].1.member.server);
+                places.extend(standbys.map(|server| Place::new(format!("standby {}", server.name), server)));
             }
-            places
+            Ok(Side { role, places, system: own.member.system.clone() })
         };
-        let of_source = side(Role::Source, &source.1.system, source)?;
         let of_target = match target {
-            Some(target) => side(Role::Target, &system, target)?,
-            None => vec![self.to[0]],
+            Some(target) => side(Role::Target, target)?,
+            None => Side {
+                role: Role::Target,
+                places: vec![Place::new("the target", &self.fleet.servers[self.to[0]])],
+                system: String::new(),
+            },
         };
         let away = away.into_iter().filter(|number| !self.to.contains(number));
-        Ok((
-            Side {
-                role: Role::Source,
-                places: places(Role::Source, of_source),
-                system: source.1.system.clone(),
-            },
-            Side { role: Role::Target, places: places(Role::Target, of_target), system },
-            away.map(|number| &self.fleet.servers[number]).collect(),
-        ))
+        Ok((side(Role::Source, source)?, of_target, away.map(|number| &self.fleet.servers[number]).collect()))
     }
-}
-
-fn a_standby(name: &str, seen: &[(usize, Seen<'_>)], numbers: &[usize]) -> Error {
-    let system = seen.iter().find(|(number, _)| numbers.contains(number)).map(|(_, server)| &server.system);
-    let primary = seen.iter().find(|(_, other)| Some(&other.system) == system && !other.is_standby);
-    let hint = match primary {
-        Some((_, primary)) => format!("Its primary is {}: name that one.", primary.server.name),
-        None => "Name its primary.".into(),
-    };
-    Error::refused(format!("{name} is a standby, which cannot take part"), hint)
-}
-
-/// The numbers of the servers of this name or connection string, which are added if they are not there.
-fn add(fleet: &mut Fleet, text: &str) -> Result<Vec<usize>> {
-    // A connection string with several hosts has a server for each.
-    let several = format!("{text} (");
-    let there: Vec<usize> = (0..fleet.servers.len())
-        .filter(|n| fleet.servers[*n].name == text || fleet.servers[*n].name.starts_with(&several))
-        .collect();
-    if !there.is_empty() {
-        return Ok(there);
-    }
-    if !text.contains('=') && !text.contains("://") {
-        return Err(Error::Usage(format!("{text} is neither the name of a server nor a connection string")));
-    }
-    let mut numbers = Vec::new();
-    for server in fleet::of_connection(None, text)? {
-        match fleet.servers.iter().position(|other| other.name == server.name) {
-            Some(number) => {
-                // It says the database of the move.
-                fleet.servers[number] = server;
-                numbers.push(number);
-            }
-            None => {
-                numbers.push(fleet.servers.len());
-                fleet.servers.push(server);
-            }
-        }
-    }
-    Ok(numbers)
 }
 
 /// What a first look at a server shows.
 struct Seen<'a> {
-    server: &'a Server,
-    system: String,
-    is_standby: bool,
-    /// The same for connections to the same server.
-    identity: String,
+    member: Member<'a>,
     /// Whether it has the schema, or is in the middle of its move.
     has_schema: bool,
     /// Or at least the old rows.
     has_any: bool,
+    /// The shards that it may mint for, if it preloads idgen.
+    shards: Option<ShardSet>,
+}
+
+impl Seen<'_> {
+    fn shares_shards_with(&self, other: &Seen<'_>) -> bool {
+        let both = self.shards.zip(other.shards);
+        both.is_none_or(|(one, two)| Shard::all().any(|shard| one.contains(shard) && two.contains(shard)))
+    }
 }
 
 fn look<'a>(server: &'a Server, names: &[&str]) -> Result<Seen<'a>> {
     let member = Member::of(server)?;
     let rows = member.session.query(
         "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2)),
-                EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2, $3))",
+                EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2, $3)),
+                (SELECT setting FROM pg_settings WHERE name = 'idgen.allowed_shards')",
         names,
     )?;
     let row = rows.row(0);
-    Ok(Seen {
-        server,
-        identity: member.identity,
-        has_schema: row.is_true(0),
-        has_any: row.is_true(1),
-        system: member.system,
-        is_standby: member.is_standby,
-    })
+    let (has_schema, has_any) = (row.is_true(0), row.is_true(1));
+    let shards = row.text(2).and_then(|list| ShardSet::parse(&list).ok());
+    Ok(Seen { member, has_schema, has_any, shards })
 }

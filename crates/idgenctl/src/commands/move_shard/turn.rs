@@ -22,11 +22,10 @@ impl Move<'_> {
             let _ = source.query(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                  WHERE pid = $1::integer AND application_name = $2",
-                &[&lock.pid().to_string(), &self.name],
+                &[&lock.pid().to_string(), &source.name()],
             );
         }
         let lock = source.fresh()?;
-        lock.set_patience(None);
         lock.run("SET lock_timeout = '5s'")?;
         if let Err(error) = lock.query(&format!("SELECT pg_advisory_lock({LOCK})"), &[&self.schema]) {
             if error.code() != "55P03" {
@@ -46,6 +45,7 @@ impl Move<'_> {
             ));
         }
         lock.run("SET lock_timeout = 0")?;
+        lock.set_patience(None);
         *self.lock.borrow_mut() = Some(lock);
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Move<'_> {
                     "SELECT string_agg(DISTINCT format('%s, in %s', application_name, datname), '; ') FROM pg_stat_activity
                      WHERE application_name LIKE 'idgenctl move %' AND application_name <> $1 AND {BY_SUPERUSER}"
                 ),
-                &[&self.name],
+                &[&place.name()],
             )?;
             if !others.is_empty() {
                 return Err(Error::refused(
@@ -113,7 +113,7 @@ impl Move<'_> {
                      WHERE application_name = $1 AND ({BY_SUPERUSER} OR backend_start < $2::timestamptz)
                        AND pid NOT IN (pg_backend_pid(), $3::integer)"
                 ),
-                &[&self.name, &began, &kept],
+                &[&place.name(), &began, &kept],
             )?;
             if pids.is_empty() {
                 return Ok(());

@@ -1,6 +1,6 @@
 //! Giving the shard back to the source.
 
-use super::sides::Role;
+use super::sides::{PATIENCE, Role};
 use super::{Move, Stage, lists, own_comment, rename, say, set_comment};
 use crate::error::{Error, Result};
 use crate::output;
@@ -64,6 +64,11 @@ impl Move<'_> {
     pub fn undo(&self) -> Result {
         let source = self.source.primary();
         let allowed = self.allowed.borrow().clone();
+        // Signals are ignored by now, and the source may not answer.
+        if let Some(lock) = self.lock.borrow().as_ref() {
+            lock.set_patience(Some(PATIENCE));
+        }
+        let mut is_given_back = false;
         // A COMMIT that waits for standbys could still happen.
         let has_lock =
             self.in_lock(|lock| lock.run("ROLLBACK").map(drop)).is_ok() || self.take_lock().is_ok();
@@ -71,10 +76,12 @@ impl Move<'_> {
             && self.end_others(Role::Source).is_ok()
             && self.state_of(source).is_ok_and(|state| state != "schema")
         {
-            let result = self.give_name_back();
-            if let Err(error) = result {
-                say(format!("{error}"));
-                let _ = self.in_lock(|lock| lock.run("ROLLBACK").map(drop));
+            match self.give_name_back() {
+                Ok(is_done) => is_given_back = is_done,
+                Err(error) => {
+                    say(format!("{error}"));
+                    let _ = self.in_lock(|lock| lock.run("ROLLBACK").map(drop));
+                }
             }
         }
         let broken = |what: &str, hint: String| {
@@ -84,6 +91,8 @@ impl Move<'_> {
         // Somebody else may have given a new schema the name in the meantime.
         match self.state_of(source).as_deref() {
             Ok("schema") => {}
+            // A tenant may have made one of the other names.
+            Ok("schema moved") if is_given_back => {}
             Ok(state) if state.contains("moved") => {
                 return broken(
                     "another run has continued, and the target may mint",
@@ -144,19 +153,25 @@ impl Move<'_> {
         })
     }
 
-    fn give_name_back(&self) -> Result {
+    /// Whether the schema had to be renamed.
+    fn give_name_back(&self) -> Result<bool> {
         self.in_lock(|lock| {
+            lock.set_patience(Some(PATIENCE));
             lock.run("BEGIN")?;
             let rows = lock.query(
                 "SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace WHERE nspname = $1",
                 &[&self.moving],
             )?;
-            if let Some(row) = rows.iter().next() {
+            let row = rows.iter().next();
+            if let Some(row) = &row {
                 let comment = row.text(0);
                 lock.run(&set_comment(&self.moving, own_comment(comment.as_deref())))?;
                 lock.run(&rename(&self.moving, &self.schema))?;
             }
-            lock.run("COMMIT").map(drop)
+            // It may wait for a standby, which the person learns, and then has happened.
+            lock.set_patience(None);
+            lock.run("COMMIT")?;
+            Ok(row.is_some())
         })
     }
 
@@ -174,6 +189,8 @@ impl Move<'_> {
                 None => Ok(()),
                 Some(mark) if mark == self.name => {
                     session.set_patience(None);
+                    // Its owner may hold locks for ever, and an undo does not end by Ctrl-C.
+                    session.run("SET lock_timeout = '10s'")?;
                     session
                         .run(&format!("DROP SCHEMA {} CASCADE", Session::identifier(&self.moving)))
                         .map(std::mem::drop)

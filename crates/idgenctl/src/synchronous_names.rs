@@ -88,7 +88,8 @@ fn words(text: &str) -> Option<Vec<Word>> {
 mod tests {
     use super::Names;
 
-    /// Promise: the check understands who has to acknowledge as PostgreSQL does.
+    /// Promise: the program understands who has to acknowledge as PostgreSQL does, and whoever waits for a standby learns
+    /// which one.
     #[test]
     fn values_are_read_as_postgresql_reads_them() {
         let read = |text| Names::parse(text).map(|names| (names.needed, names.names.join("|")));
