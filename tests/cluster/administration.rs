@@ -153,12 +153,20 @@ fn a_person_is_asked_on_a_terminal() {
         let program = format!("{}/idgenctl", release_bin());
         let line = format!("{program} enable app --server '{}'", server.target("postgres"));
         let mut command = client_program(&script);
-        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        child.stdin.as_mut().unwrap().write_all(answer.as_bytes()).unwrap();
+        command.args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // What is typed before a question is no answer to it.
+        child.stdin.as_mut().unwrap().write_all(b"y\n").unwrap();
+        let (mut said, mut byte) = (Vec::new(), [0]);
+        let stdout = child.stdout.as_mut().unwrap();
+        while !said.ends_with(b"[y/N]") && stdout.read(&mut byte).unwrap() == 1 {
+            said.push(byte[0]);
+        }
+        if said.ends_with(b"[y/N]") {
+            child.stdin.as_mut().unwrap().write_all(answer.as_bytes()).unwrap();
+        }
         let output = child.wait_with_output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+        (output.status.code(), String::from_utf8_lossy(&[said, output.stdout].concat()).into_owned())
     };
     for answer in ["n\n", "\n", "yeah\n"] {
         let (code, said) = asked(answer);

@@ -21,13 +21,14 @@ or asked for once.
 
 Exit codes:
     0  done, or nothing found
-    1  failed or refused; the message says what was changed, if anything
+    1  failed or refused, or something is left for you to do; the message says what
     2  wrong usage
     3  the check found something, or a database could not be looked at
-    4  interrupted in the middle; the message says how to go on";
+    4  broken off in the middle; the message says how to go on
+  130  ended by Ctrl-C, with nothing changed or everything undone";
 
 /// What the help says above the options that every command has.
-const GLOBAL: &str = "Options of every command (see also idgenctl --help)";
+const GLOBAL: &str = "Options of every command";
 
 /// Checks, enables, moves and repairs idgen on PostgreSQL servers.
 #[derive(Debug, Parser)]
@@ -84,6 +85,9 @@ pub enum Command {
     /// 0 if nothing but notes is found, and otherwise 3, so that it can run as a job. Run it before production, after
     /// each change of settings, before a failover and after it.
     ///
+    /// --json prints an array of objects with severity (error, warning or note), id, server, database, message and hint.
+    /// If the check itself fails, as every other command with --json, it prints an object with error and hint instead.
+    ///
     /// Example: idgenctl --fleet fleet.toml check
     Check,
     /// Prepares a database and its server for idgen, whose files must be installed there
@@ -97,12 +101,19 @@ pub enum Command {
     /// The library is loaded when a server starts: restart the servers in the order that it says, and run the same
     /// command again, which then says whether they mint. Running it twice does no harm.
     ///
+    /// Two settings of postgresql.conf are decided before the first id, with the same value on the primary and its
+    /// standbys: idgen.epoch, such as '2025-01-01T00:00:00Z' (the default), equal on all servers whose ids are compared;
+    /// and, with several clusters, the shards of each in idgen.allowed_shards, such as '0-99,200', out of 0 to 8191. An
+    /// empty list means all shards.
+    ///
     /// Example: idgenctl --server 'host=10.0.0.1 user=postgres' enable app
     Enable(Enable),
     /// Shows who mints what, how fast, and what is refused
     ///
-    /// For each server: how far its mark is ahead of its clock, the shards that it may mint for, ids a second, refused
-    /// calls and the warning; and for the busiest shards, their schemas and ids. It changes nothing.
+    /// For each server: the shards that it may mint for; how far its mark is ahead of its clock, where less than zero says
+    /// for how long nothing has been minted; ids a second and since the server started, with those that were reserved and
+    /// not used; refused calls, waiting sessions and the warning. For the busiest shards: their layout, schemas and ids.
+    /// It changes nothing.
     ///
     /// Example: idgenctl --fleet fleet.toml status --watch
     Status(Status),
@@ -112,7 +123,8 @@ pub enum Command {
     /// schema on the source, takes the shard out of idgen.allowed_shards there, waits until no session mints for it,
     /// copies the schema with pg_dump, raises the mark of the target, and adds the shard to the list of the target.
     /// Meanwhile, for a little more than a second plus the time of the copy, clients get 3F000, 42P01 or 55000, and must
-    /// try again on the target. The old rows stay in the schema SCHEMA_moved of the source, for you to drop.
+    /// try again on the target. The old rows stay in the schema SCHEMA_moved of the source, for you to drop; before that,
+    /// the schema cannot be moved back.
     ///
     /// If a step fails, it undoes the move and says so. If it was killed, run it again: it says what there is. --undo
     /// gives the shard back to the source, as long as the target cannot have minted for it, and --finish goes on.
@@ -126,7 +138,8 @@ pub enum Command {
     ///
     /// These leave the mark behind, and without it ids can repeat if the clock of the new server is behind. Run it when
     /// the data is in the new server, the clients of the old one have gone, and those of the new one have not come. Both
-    /// servers need the same idgen.epoch. It reads the ids in the tables of the new server, in every database, asks, and
+    /// servers need the same idgen.epoch: set it and idgen.allowed_shards on the new server, preload idgen and restart it
+    /// first. It reads the ids in the tables of the new server, in every database, asks, and
     /// raises the mark of the new server past that of the old one and past these ids. At the end it proves that no id of
     /// before can come again; or it says to restart the server, and to run the same command again.
     ///
@@ -148,7 +161,8 @@ pub enum Command {
     AcceptClock(On),
     /// Accepts an epoch that was changed on purpose
     ///
-    /// First set idgen.epoch on the primary and its standbys, and restart them, the standbys first. Old ids decode to
+    /// First set idgen.epoch, such as '2025-01-01T00:00:00Z', on the primary and its standbys, and restart them, the
+    /// standbys first. Old ids decode to
     /// other times from then on. If the change was not intended, set it back instead. It compares the servers, says
     /// what changes, asks, accepts the epoch that is set, and sees that the server mints.
     ///

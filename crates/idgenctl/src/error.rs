@@ -100,7 +100,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unreachable { server, why } => {
-                write!(f, "{server} cannot be reached: {}", plain(why.trim()))
+                // What libpq says may have several lines.
+                let lines: Vec<&str> = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+                write!(f, "{server} cannot be reached: {}", plain(&lines.join(". ")))
             }
             Error::NoPassword { server } => {
                 write!(f, "{server} needs a password, and there is no terminal to ask for one")

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
+use nix::sys::termios::{FlushArg, tcflush};
 
 use crate::cli::Cli;
 use crate::error::{Error, Result};
@@ -91,6 +92,8 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
             "Look at what would be done, and run the same command with --yes.",
         ));
     }
+    // What was typed before the question is no answer to it.
+    let _ = tcflush(io::stdin(), FlushArg::TCIFLUSH);
     let _ = write!(io::stderr(), "{} [y/N] ", plain(question));
     let _ = io::stderr().flush();
     // Reading goes on after a signal, so that Ctrl-C would not end it here.
@@ -110,7 +113,7 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
     if matches!(answer.trim(), "y" | "Y" | "yes") {
         Ok(())
     } else {
-        Err(Error::refused("nothing was changed", "Answer y to go on."))
+        Err(Error::refused("the answer was not y", "Nothing was changed."))
     }
 }
 
