@@ -2,7 +2,7 @@
 //! after a failure and the same command goes on, and that nothing of a tenant is run or taken for something else.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -264,6 +264,21 @@ fn a_standby_is_enabled_with_its_primary() {
     let answer = run(&both, &["enable", "app"]).is(0, &["idgen is enabled"]);
     assert!(answer.out.contains(" standby ") && answer.out.contains(" primary "), "{}", answer.out);
 
+    // A standby that is still starting is waited for: commits of the primary wait for it.
+    primary.set("synchronous_standby_names", "two");
+    standby.stop("fast");
+    primary.wait_until("SELECT count(*) = 0 FROM pg_stat_replication");
+    let mut command = idgenctl(&["enable", "app", "--server", &primary.target("postgres")]);
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let waits = lines.by_ref().find(|line| line.contains("may still be connecting"));
+    assert!(waits.is_some_and(|line| line.contains("too few synchronous standbys")));
+    standby.up();
+    let rest: Vec<String> = lines.collect();
+    assert!(child.wait().unwrap().success(), "{rest:?}");
+    primary.set("synchronous_standby_names", "");
+
     // What would keep it from minting is the exit code.
     primary.run("ALTER SYSTEM SET idgen.epoch = '2040-01-01T00:00:00Z'");
     primary.restart();
@@ -451,11 +466,13 @@ fn an_epoch_is_accepted_if_all_servers_have_it() {
     run(&both, &["accept-epoch"]).is(0, &["there is nothing to accept"]);
     let change = |server: &Server| {
         server.run("ALTER SYSTEM SET idgen.epoch = '2024-12-31T00:00:00Z'");
+        run(&[server], &["status"]).is(0, &["2025-01-01T00:00:00Z"]);
         server.restart();
+        run(&[server], &["status"]).is(0, &["2024-12-31T00:00:00Z"]);
     };
     change(&primary);
     run_yes(&both, &["accept-epoch"])
-        .is(1, &["the standby", "2025-01-01 00:00:00+00", "Nothing was changed"]);
+        .is(1, &["the standby", "2025-01-01T00:00:00Z", "2024-12-31T00:00:00Z", "Nothing was changed"]);
     assert!(primary.warning().unwrap().contains("epoch"));
     // That nothing is to be accepted is not taken for minting.
     run(&[&primary], &["accept-clock"]).is(1, &["there is nothing to accept", "mints no ids"]);
@@ -464,6 +481,7 @@ fn an_epoch_is_accepted_if_all_servers_have_it() {
     run(&both, &["accept-epoch"]).is(1, &["there is no terminal", "-1 days", "2059-11-03"]);
     assert!(primary.warning().unwrap().contains("epoch"));
     run_yes(&both, &["accept-epoch"]).is(0, &["mints ids"]);
+    run(&both, &["enable", "postgres", "--json"]).is(0, &["\"epoch\":\"2024-12-31T00:00:00Z\""]);
     assert!(ledger.mint(&mut primary.connect()) > before);
     assert_eq!(primary.warning(), None);
     run(&[&standby], &["accept-epoch"]).is(1, &["only standbys are given"]);
@@ -610,6 +628,7 @@ fn removal_stops_at_each_failure_and_goes_on() {
     server.run("CREATE DATABASE app");
     run_yes(&[&server], &["enable", "app"]).is(0, &["Now restart"]);
     server.restart();
+    server.run("ALTER SYSTEM SET idgen.max_wait = '10s'");
     let mut client = connect(&server, "app");
     client.run(
         "CREATE TABLE t (id bigint DEFAULT snowflake_next_id(5), n int,
@@ -617,7 +636,30 @@ fn removal_stops_at_each_failure_and_goes_on() {
          CREATE DOMAIN d AS bigint DEFAULT snowflake_next_id(5); INSERT INTO t (n) VALUES (1);
          CREATE INDEX i ON t (snowflake_text(id))",
     );
+    // What no step ends is refused before the first one, which already makes INSERTs fail.
+    client.run(
+        "CREATE VIEW v AS SELECT snowflake_text(id) FROM t;
+         CREATE FUNCTION f() RETURNS bigint LANGUAGE sql RETURN snowflake_next_id(5);
+         CREATE TABLE of_f (id bigint DEFAULT f())",
+    );
     let dependents = "SELECT count(*) FROM idgen.idgen_dependents";
+    let with_them: i64 = client.value(dependents);
+    run_yes(&[&server], &["remove"]).is(
+        1,
+        &[
+            "3 objects still depend on idgen",
+            "index public.i of",
+            "view public.v of",
+            "function public.f() of",
+            "is in the way",
+            "Nothing was changed",
+            "Never use DROP",
+        ],
+    );
+    assert_eq!(client.value::<i64>(dependents), with_them);
+    assert!(client.value::<i64>("INSERT INTO t DEFAULT VALUES RETURNING id") > 0);
+    client
+        .run("DROP VIEW v; DROP INDEX i; DROP TABLE of_f; DROP FUNCTION f(); DELETE FROM t WHERE n IS NULL");
     let at_first: i64 = client.value(dependents);
     fail_once(&server, "app", "ALTER EXTENSION");
     run_yes(&[&server], &["remove"]).is(1, &["not now", "Nothing was changed"]);
@@ -649,14 +691,8 @@ fn removal_stops_at_each_failure_and_goes_on() {
     let language = "SELECT lanname::text FROM pg_proc JOIN pg_language AS l ON l.oid = prolang WHERE proname = 'shard_of'";
     assert_eq!(client.value::<String>(language), "sql");
 
-    // An index has no statement of its own.
-    run_yes(&[&server], &["remove"])
-        .is(4, &["1 objects still depend on idgen: index public.i", "Never use DROP"]);
-    run(&[&server], &["remove"]).is(1, &["1 objects still depend"]);
-    assert_eq!(server.value::<String>("SELECT pg_read_file('postgresql.auto.conf') ~ 'idgen' || ''"), "true");
-    client.run("DROP INDEX i");
-
     keep_from_altering(&server, true);
+    run_yes(&[&server], &["remove"]).is(4, &["postgresql.auto.conf.tmp", "This was done before"]);
     run_yes(&[&server], &["remove"]).is(1, &["postgresql.auto.conf.tmp", "Nothing was changed"]);
     keep_from_altering(&server, false);
     run_yes(&[&server], &["remove"]).is(1, &["Now restart"]);
@@ -673,11 +709,32 @@ fn removal_stops_at_each_failure_and_goes_on() {
     fail_no_more(&server, "app");
     let json = run_yes(&[&server], &["remove", "--json"]).is(0, &[]).json();
     assert_eq!(json["removed"], true, "{json}");
+    // What it leaves is named, with statements that work.
+    let left: Vec<String> =
+        json["left"].as_array().unwrap().iter().map(|what| what.as_str().unwrap().to_owned()).collect();
+    assert_eq!(
+        left,
+        [
+            "in database \"app\": DROP FUNCTION \"idgen\".shard_of(bigint)",
+            "in database \"app\": DROP SCHEMA \"idgen\"",
+            "ALTER DATABASE \"app\" SET search_path = '$user', 'public'",
+            &format!("on {}: ALTER SYSTEM RESET idgen.max_wait", server.host()),
+        ]
+    );
+    let mut client = connect(&server, "app");
+    left.iter().for_each(|what| client.run(what.rsplit_once(": ").map_or(what.as_str(), |(_, sql)| sql)));
+    drop(client);
+    let json = run(&[&server], &["remove", "--json"]).is(0, &[]).json();
+    assert_eq!(json["left"], serde_json::json!([]), "{json}");
     assert_eq!(
         connect(&server, "app").value::<i64>("SELECT count(*) FROM t WHERE at IS NOT NULL AND id > 0"),
         1
     );
     // What stays is in the way of idgen if it comes back, which is said before anything fails.
+    connect(&server, "app").run(
+        "CREATE SCHEMA idgen;
+         CREATE FUNCTION idgen.shard_of(bigint) RETURNS integer LANGUAGE sql RETURN 1",
+    );
     run_yes(&[&server], &["enable", "app"])
         .is(1, &["still has the function shard_of", "Nothing was changed"]);
 }

@@ -21,6 +21,17 @@ const HARMLESS: [&str; 5] = [
     "the system clock is behind the ids",
 ];
 
+/// An epoch, given in milliseconds since 1970, as the setting idgen.epoch takes it.
+pub fn epoch_text(unix_ms: i64) -> String {
+    let second = idgen_ids::epoch::utc(unix_ms).map(|text| text.replacen(' ', "T", 1).replace(" UTC", ""));
+    match (second, unix_ms.rem_euclid(1000)) {
+        (Some(second), 0) => format!("{second}Z"),
+        (Some(second), ms) => format!("{second}.{ms:03}Z"),
+        // It takes a number too.
+        (None, _) => unix_ms.to_string(),
+    }
+}
+
 /// For how long a standby may take to replay the extension.
 const REPLAY: Duration = Duration::from_secs(30);
 
@@ -30,7 +41,7 @@ pub struct Status {
     pub server: String,
     /// Whether it is in recovery.
     pub is_standby: bool,
-    /// The time of tick 0.
+    /// The time of tick 0, as the setting takes it; empty if the setting was not accepted.
     pub epoch: String,
     /// The mark, in milliseconds since the epoch; none before the first id.
     pub mark: Option<i64>,
@@ -51,14 +62,14 @@ impl Status {
     /// Those of the session.
     pub fn of(member: &Member, session: &Session, extension: &Extension) -> Result<Status> {
         let rows = session.run(&format!(
-            "SELECT epoch, mark, mark_at, ends_at, allowed_shards, warning FROM {}",
+            "SELECT extract(epoch FROM epoch) * 1000, mark, mark_at, ends_at, allowed_shards, warning FROM {}",
             extension.name("idgen_status")
         ))?;
         let row = rows.row(0);
         Ok(Status {
             server: member.server.name.clone(),
             is_standby: member.is_standby,
-            epoch: row.string(0),
+            epoch: row.number::<f64>(0).map(|ms| epoch_text(ms as i64)).unwrap_or_default(),
             mark: row.number(1),
             mark_at: row.text(2),
             ends_at: row.string(3),
@@ -123,4 +134,21 @@ pub fn table_of(states: &[Status]) -> Table {
         shown.add_row([&state.server, role, &state.epoch, mark, shards, warning].map(plain));
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    /// Promise: an epoch that is shown can be set.
+    #[test]
+    fn an_epoch_is_shown_as_the_setting_takes_it() {
+        for text in [
+            "2025-01-01T00:00:00Z",
+            "0001-01-01T00:00:00Z",
+            "1969-12-31T23:59:59.999Z",
+            "2011-08-24T21:07:01.021Z",
+        ] {
+            let epoch = idgen_ids::Epoch::parse(text).expect("an epoch");
+            assert_eq!(super::epoch_text(epoch.unix_ms()), text);
+        }
+    }
 }

@@ -56,6 +56,8 @@ pub fn cause(session: &Session, pid: u32) -> Result<Option<String>> {
     match (row.text(0).as_deref(), row.text(1).as_deref()) {
         (_, Some("SyncRep")) => synchronous(session).map(Some),
         (Some("Client") | None, _) | (_, None) => Ok(None),
+        // Before PostgreSQL 17, no extension has a name there.
+        (Some("Extension"), Some("Extension")) => Ok(Some("idgen or another extension".into())),
         (Some(kind), Some(event)) => Ok(Some(format!("{event} ({kind})"))),
     }
 }

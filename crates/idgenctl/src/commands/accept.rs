@@ -139,6 +139,18 @@ pub fn epoch(cli: &Cli, arguments: &On) -> Result<u8> {
     }
     let Some(mark) = ours.mark.filter(|_| ours.mark_at.is_none()) else {
         note(format!("The mark of {} counts from its epoch: there is nothing to accept.", ours.server));
+        for other in states[1..].iter().filter(|state| state.epoch != ours.epoch) {
+            note(format!("warning: {} has the epoch {}, and not {}", other.server, other.epoch, ours.epoch));
+        }
+        for member in cluster.members() {
+            let waits = "SELECT count(*) FROM pg_file_settings WHERE lower(name) = 'idgen.epoch' AND error IS NOT NULL";
+            if member.session.value(waits, &[])? != "0" {
+                note(format!(
+                    "warning: idgen.epoch was changed in the files of {}: restart it for that to take effect",
+                    member.server.name
+                ));
+            }
+        }
         return nothing(cli, ours);
     };
     let is_standby =
@@ -174,8 +186,8 @@ pub fn epoch(cli: &Cli, arguments: &On) -> Result<u8> {
     )?;
     let row = rows.row(0);
     note(format!(
-        "Ids that exist count from another epoch, which the mark does not name. From now on they decode to other times, as \
-         far away as the new epoch is from the old one: if that was the default, {}. Keep the old epoch to read them.",
+        "Ids that exist count from the old epoch, which idgen does not know. From now on they decode to times that are off by \
+         the difference of the epochs: by {} if the old one was the default. Keep the old epoch to read them.",
         row.string(1)
     ));
     note(format!("The range of ids ends at {}.", ours.ends_at));
@@ -261,7 +273,8 @@ impl Clock {
 
     fn difference(&self) -> String {
         let ahead = self.ahead.middle();
-        let sign = if ahead < 0.0 { "-" } else { "" };
-        format!("{sign}{} (to {:.1} ms)", span(ahead.abs()), self.ahead.error() * 1000.0)
+        let length = span(ahead.abs());
+        let sign = if ahead < 0.0 && length != "0 ms" { "-" } else { "" };
+        format!("{sign}{length} (to {:.1} ms)", self.ahead.error() * 1000.0)
     }
 }

@@ -25,6 +25,7 @@ use crate::fleet::{Fleet, Member};
 use crate::output::{self, note, plain, print, table};
 use crate::server::Server;
 use crate::session::{self, Session};
+use crate::status::epoch_text;
 
 use file::{Saved, time_of};
 use tables::Reading;
@@ -94,7 +95,13 @@ fn server<'a>(
     }
     match primaries[..] {
         [only] => Ok(only),
-        _ => Err(Error::Usage(format!("name the server that is meant with {option}"))),
+        _ => {
+            let names: Vec<&str> = fleet.servers.iter().map(|server| server.name.as_str()).collect();
+            Err(Error::Usage(format!(
+                "name the server that is meant with {option}: one of {}",
+                names.join(", ")
+            )))
+        }
     }
 }
 
@@ -209,7 +216,7 @@ fn save(cli: &Cli, server: &Server, path: &Path) -> Result<u8> {
     let saved = Saved {
         server: old.name().into(),
         system_identifier: old.member.system.clone(),
-        epoch_ms: state.epoch.unix_ms(),
+        epoch: epoch_text(state.epoch.unix_ms()),
         mark: state.mark,
         mark_at: time_of(state.epoch, state.mark),
         saved_at: time_of(state.epoch, state.now),
@@ -252,9 +259,9 @@ fn carry(cli: &Cli, old: Option<&Cluster>, saved: Option<Saved>, new: &Cluster) 
         return Err(Error::refused(
             format!(
                 "idgen.epoch is {} on {}, and {} on {name}",
-                time_of(epoch, 0),
+                epoch_text(epoch.unix_ms()),
                 new.name(),
-                time_of(*other, 0)
+                epoch_text(other.unix_ms())
             ),
             "Nothing was changed. Give the new server the epoch of the old one, restart it, and run the same command again.",
         ));
@@ -473,8 +480,8 @@ fn report(cli: &Cli, new: &Cluster, source: Option<&str>, reading: &Reading, rai
     }
     if source.is_none() {
         note(
-            "What is in no row is unknown here. If shards were moved to the server after a backup that was restored was made, \
-             carry the mark of the server that they came from too",
+            "What is in no row is unknown here. If this server was restored from a backup, carry also the marks of the servers \
+             from which shards were moved to it since that backup",
         );
     }
     Ok(if reading.databases_not_read.is_empty() { 0 } else { FOUND_SOMETHING })

@@ -1,5 +1,7 @@
 //! `idgenctl enable`.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::cli::{Cli, Enable};
@@ -12,12 +14,18 @@ use crate::output::{self, note};
 use crate::preload::{self, Keeper, Preload};
 use crate::releases::{limit_of_origins, mints_without_preload};
 use crate::server::Server;
-use crate::session::Session;
+use crate::session::{self, Session};
 use crate::status::{self, Status};
 use crate::steps::{self, Step};
 
 /// The schema that the extension gets.
-const SCHEMA: &str = "idgen";
+pub const SCHEMA: &str = "idgen";
+
+/// The beginning of the warning of a primary whose commits wait.
+const TOO_FEW: &str = "too few synchronous standbys";
+
+/// For how long a standby that was restarted may take to connect.
+const CONNECTING: Duration = Duration::from_secs(60);
 
 /// Prepares a database and its servers for idgen; or proves that they are prepared.
 ///
@@ -92,7 +100,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let mut states = Vec::new();
     for member in cluster.members() {
         let is_well = Preload::of(&member.session)?.has_idgen() && place.is_some() && outdated.is_none();
-        states.extend(is_well.then(|| Status::of_database(member, database)).transpose()?);
+        states.extend(is_well.then(|| once_connected(member, database)).transpose()?);
     }
     let stuck: Vec<&Status> = states.iter().filter(|state| !state.mints()).collect();
     let roles = place.as_ref().map(|place| place.roles.clone()).unwrap_or_default();
@@ -143,8 +151,38 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     }
     if restart.is_empty() && by_hand.is_empty() && stuck.is_empty() && !states.is_empty() {
         note(format!("idgen is enabled in database \"{database}\"."));
+        if states.iter().any(|state| !state.is_standby && state.mark.is_none()) {
+            note(
+                "Before the first id, decide idgen.epoch and, with several clusters, the shards of each in \
+                 idgen.allowed_shards, alike on the primary and its standbys: see idgenctl enable --help.",
+            );
+        }
     }
     Ok(u8::from(!stuck.is_empty() || !by_hand.is_empty()))
+}
+
+/// What the extension says, once a synchronous standby that was restarted has had time to connect again.
+fn once_connected(member: &Member, database: &str) -> Result<Status> {
+    let began = Instant::now();
+    let mut said = false;
+    loop {
+        let state = Status::of_database(member, database)?;
+        let Some(warning) = state.warning.as_ref().filter(|warning| warning.starts_with(TOO_FEW)) else {
+            return Ok(state);
+        };
+        if began.elapsed() > CONNECTING {
+            return Ok(state);
+        }
+        if !said {
+            said = true;
+            note(format!(
+                "waiting for up to {} s, as a standby of {} may still be connecting: {warning}",
+                CONNECTING.as_secs(),
+                state.server
+            ));
+        }
+        session::pause(Duration::from_millis(200))?;
+    }
 }
 
 /// Connects to a server by the database of its connection string; or, if only that fails, by the one that is meant.

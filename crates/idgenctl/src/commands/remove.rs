@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::cli::{Cli, On};
 use crate::cluster::Cluster;
+use crate::commands::enable::SCHEMA;
 use crate::error::{Error, Result};
 use crate::extension::{self, Installation};
 use crate::fleet::{Fleet, Member};
@@ -38,6 +39,7 @@ pub fn run(cli: &Cli, arguments: &On) -> Result<u8> {
         dependents.push(Dependent::all(installation)?);
     }
     show(cli, &installations, &dependents)?;
+    refuse_stuck(&installations, &dependents)?;
 
     let mut steps = Vec::new();
     let mut counts = Counts::default();
@@ -79,8 +81,11 @@ pub fn run(cli: &Cli, arguments: &On) -> Result<u8> {
         }
     }
     let removed = by_hand.is_empty() && restart.is_empty() && prove(&cluster, primary)?;
+    let left = if removed { leftovers(&cluster, primary)? } else { Vec::new() };
     if cli.json {
-        let json = json!({ "removed": removed, "changed": changed, "by_hand": by_hand, "restart": restart });
+        let json = json!({
+            "removed": removed, "changed": changed, "by_hand": by_hand, "restart": restart, "left": left,
+        });
         output::print(output::json(&json))?;
     }
     if removed {
@@ -93,6 +98,10 @@ pub fn run(cli: &Cli, arguments: &On) -> Result<u8> {
         note(
             "Backups taken before still need room for the mark, and a standby until it has made a restartpoint.",
         );
+        if !left.is_empty() {
+            note("This is left, for when nothing needs it any more:");
+            left.iter().for_each(|what| note(format!("  - {what}")));
+        }
         return Ok(0);
     }
     by_hand.iter().for_each(|what| note(format!("left to do: {what}")));
@@ -152,6 +161,8 @@ struct Dependent {
     statement: Option<String>,
     /// The table that it locks.
     relation: Option<String>,
+    /// Whether it depends on idgen even without shard_of, and without what the statements end.
+    is_stuck: bool,
 }
 
 impl Dependent {
@@ -159,11 +170,42 @@ impl Dependent {
         // With many partitions, that takes a while.
         installation.session.set_patience(Some(Duration::from_secs(600)));
         let rows = installation.session.run(&format!(
-            "SELECT kind, object, data, pg_size_pretty(bytes), depends_on, statement,
+            "WITH RECURSIVE shown AS MATERIALIZED (SELECT * FROM {}() WHERE NOT is_part),
+             -- What the statements free; defaults and generated columns also where their table is shown in their place.
+             freed AS MATERIALIZED (
+                 SELECT classid, objid, objsubid FROM shown WHERE statement IS NOT NULL
+                 UNION SELECT 'pg_attrdef'::regclass, e.oid, 0
+                       FROM pg_attrdef AS e JOIN pg_attribute AS a ON attrelid = adrelid AND attnum = adnum
+                            JOIN pg_class AS c ON c.oid = adrelid
+                       WHERE attgenerated = '' AND NOT pg_is_other_temp_schema(relnamespace)
+                 UNION SELECT 'pg_class'::regclass, attrelid, attnum
+                       FROM pg_attribute JOIN pg_class AS c ON c.oid = attrelid
+                       WHERE attgenerated = 's' AND NOT pg_is_other_temp_schema(relnamespace)
+             ),
+             -- As idgen_dependents goes through the catalog, but not through shard_of, nor on from what is freed.
+             stuck AS (
+                 SELECT tableoid AS classid, oid AS objid, 0 AS objsubid FROM pg_extension WHERE extname = 'idgen'
+                 UNION
+                 SELECT next.*
+                 FROM stuck AS s CROSS JOIN LATERAL (
+                     SELECT d.classid, d.objid, d.objsubid FROM pg_depend AS d
+                     WHERE d.refclassid = s.classid AND d.refobjid = s.objid AND s.objsubid IN (0, d.refobjsubid)
+                     UNION ALL
+                     SELECT d.refclassid, d.refobjid, d.refobjsubid FROM pg_depend AS d
+                     WHERE d.classid = s.classid AND d.objid = s.objid AND s.objsubid IN (0, d.objsubid)
+                         AND d.deptype IN ('i', 'e')) AS next
+                 WHERE (s.classid, s.objid, s.objsubid) NOT IN (SELECT * FROM freed)
+                     AND NOT (next.classid = 'pg_proc'::regclass AND next.objid IN (
+                         SELECT p.oid FROM pg_proc AS p JOIN pg_extension ON extnamespace = pronamespace
+                         WHERE extname = 'idgen' AND proname = 'shard_of' AND proargtypes = '20'::oidvector))
+             )
+             SELECT kind, object, data, pg_size_pretty(bytes), depends_on, statement,
                     CASE WHEN classid = 'pg_class'::regclass THEN d.objid
                          WHEN classid = 'pg_attrdef'::regclass
-                             THEN (SELECT adrelid FROM pg_attrdef AS a WHERE a.oid = d.objid) END
-             FROM {}() AS d WHERE NOT is_part",
+                             THEN (SELECT adrelid FROM pg_attrdef AS a WHERE a.oid = d.objid) END,
+                    statement IS NULL AND (classid, objid, objsubid) IN (SELECT * FROM stuck)
+                        AND (classid, objid, objsubid) NOT IN (SELECT * FROM freed)
+             FROM shown AS d",
             installation.extension.name("idgen_dependents")
         ))?;
         installation.session.set_patience(Some(Duration::from_secs(30)));
@@ -175,6 +217,7 @@ impl Dependent {
             depends_on: row.string(4),
             statement: row.text(5),
             relation: row.text(6),
+            is_stuck: row.is_true(7),
         });
         Ok(all.collect())
     }
@@ -184,9 +227,17 @@ impl Dependent {
         match &self.statement {
             Some(statement) if statement.ends_with("DROP EXPRESSION") => "becomes a plain column",
             Some(_) => "is dropped",
-            None if self.depends_on.contains(".shard_of(") => "stays; its defaults are dropped",
-            None => "see afterwards",
+            None if self.is_stuck => "is in the way: change or drop it",
+            None if ["table", "foreign table"].contains(&self.kind.as_str()) => {
+                "stays, without defaults that call idgen"
+            }
+            None => "stays",
         }
+    }
+
+    /// For a message.
+    fn line(&self, database: &str) -> String {
+        format!("{} {} of database \"{database}\" on {}", self.kind, self.object, self.depends_on)
     }
 }
 
@@ -211,11 +262,18 @@ impl Counts {
 
     fn question(&self, databases: usize) -> String {
         format!(
-            "Go on with the removal of idgen from {databases} databases, with {} defaults, {} generated columns and {} other \
-             objects that depend on it?",
-            self.defaults, self.columns, self.others
+            "Go on with the removal of idgen from {}, with {}, {} and {} that depend on it?",
+            count(databases, "database"),
+            count(self.defaults, "default"),
+            count(self.columns, "generated column"),
+            count(self.others, "other object")
         )
     }
+}
+
+/// A number of things.
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Shows what depends on idgen.
@@ -223,8 +281,7 @@ fn show(cli: &Cli, installations: &[Installation], dependents: &[Vec<Dependent>]
     if cli.json || dependents.iter().all(Vec::is_empty) {
         return Ok(());
     }
-    let mut shown =
-        output::table(&["database", "kind", "object", "CASCADE loses", "size", "what becomes of it"]);
+    let mut shown = output::table(&["database", "kind", "object", "data", "size", "what becomes of it"]);
     for (installation, dependents) in installations.iter().zip(dependents) {
         for d in dependents {
             let data = d.data.as_deref().unwrap_or("");
@@ -375,21 +432,37 @@ fn holders(session: &Session, relation: Option<&str>) -> Result<String> {
 fn nothing_is_left(installations: &[Installation]) -> Result {
     let mut left = Vec::new();
     for installation in installations {
-        for dependent in Dependent::all(installation)? {
-            left.push(format!(
-                "{} {} of database \"{}\" on {}",
-                dependent.kind, dependent.object, installation.database, dependent.depends_on
-            ));
-        }
+        left.extend(
+            Dependent::all(installation)?.iter().map(|dependent| dependent.line(&installation.database)),
+        );
     }
+    still_depend(left, "")
+}
+
+/// Checks that nothing depends on the extensions that no step ends: the first one already makes INSERTs fail.
+fn refuse_stuck(installations: &[Installation], dependents: &[Vec<Dependent>]) -> Result {
+    let mut left = Vec::new();
+    for (installation, dependents) in installations.iter().zip(dependents) {
+        let stuck = dependents.iter().filter(|dependent| dependent.is_stuck);
+        left.extend(stuck.map(|dependent| dependent.line(&installation.database)));
+    }
+    still_depend(left, "Nothing was changed. ")
+}
+
+/// The error that objects depend on idgen, if there are any.
+fn still_depend(mut left: Vec<String>, before: &str) -> Result {
     if left.is_empty() {
         return Ok(());
     }
-    let count = left.len();
+    let objects = count(left.len(), "object");
+    let depend = if left.len() == 1 { "depends" } else { "depend" };
     left.truncate(20);
     Err(Error::refused(
-        format!("{count} objects still depend on idgen: {}", left.join("; ")),
-        "Change or drop them. Never use DROP EXTENSION ... CASCADE: it drops tables with their rows.",
+        format!("{objects} still {depend} on idgen: {}", left.join("; ")),
+        format!(
+            "{before}Change or drop what is named, and run the same command again. Never use DROP EXTENSION ... CASCADE: it \
+             drops tables with their rows."
+        ),
     ))
 }
 
@@ -503,4 +576,76 @@ fn prove(cluster: &Cluster, primary: &Member) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// What stays behind, each with the statement that removes it or the line of a file that has it.
+fn leftovers(cluster: &Cluster, primary: &Member) -> Result<Vec<String>> {
+    let mut left = Vec::new();
+    for database in extension::databases(&primary.session)? {
+        let session = primary.server.connect_to(&database)?;
+        // What a superuser is told to drop belongs to none else. The portable edition mints.
+        let functions = session.run(
+            "SELECT nspname FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
+                 JOIN pg_roles AS r ON r.oid = proowner
+             WHERE proname = 'shard_of' AND proargtypes = '20'::oidvector AND rolsuper
+                 AND prolang = (SELECT oid FROM pg_language WHERE lanname = 'sql')
+                 AND NOT EXISTS (SELECT FROM pg_proc AS o WHERE o.pronamespace = n.oid AND proname = 'snowflake_next_id')
+             ORDER BY nspname",
+        )?;
+        let mut statements: Vec<String> = functions
+            .iter()
+            .map(|row| format!("DROP FUNCTION {}.shard_of(bigint)", Session::identifier(&row.string(0))))
+            .collect();
+        let schema = session.query("SELECT FROM pg_namespace WHERE nspname = $1", &[SCHEMA])?;
+        if schema.iter().next().is_some() {
+            statements.push(format!("DROP SCHEMA {}", Session::identifier(SCHEMA)));
+        }
+        left.extend(statements.iter().map(|statement| format!("in database \"{database}\": {statement}")));
+    }
+    let rows = primary.session.run(
+        "SELECT datname, rolname, split_part(s, '=', 1), substr(s, strpos(s, '=') + 1)
+         FROM pg_db_role_setting LEFT JOIN pg_database AS d ON d.oid = setdatabase LEFT JOIN pg_roles AS r ON r.oid = setrole,
+              unnest(setconfig) AS s
+         WHERE starts_with(s, 'idgen.') OR starts_with(s, 'search_path=') ORDER BY 1, 2, 3",
+    )?;
+    for row in rows.iter() {
+        let (database, role, name, value) = (row.text(0), row.text(1), row.string(2), row.string(3));
+        let change = if name == "search_path" {
+            let Some(mut path) = lists::elements(&value, lists::Of::Schemas) else { continue };
+            if !path.iter().any(|schema| schema == SCHEMA) {
+                continue;
+            }
+            path.retain(|schema| schema != SCHEMA);
+            let rest: Vec<String> = path.iter().map(|schema| Session::literal(schema)).collect();
+            if rest.is_empty() {
+                "RESET search_path".into()
+            } else {
+                format!("SET search_path = {}", rest.join(", "))
+            }
+        } else {
+            format!("RESET {name}")
+        };
+        let database = database.map(|name| Session::identifier(&name));
+        left.push(match (role.map(|name| Session::identifier(&name)), database) {
+            (Some(role), Some(database)) => format!("ALTER ROLE {role} IN DATABASE {database} {change}"),
+            (Some(role), None) => format!("ALTER ROLE {role} {change}"),
+            (None, Some(database)) => format!("ALTER DATABASE {database} {change}"),
+            (None, None) => format!("ALTER ROLE ALL {change}"),
+        });
+    }
+    for member in cluster.members() {
+        let rows = member.session.run(
+            "SELECT name, sourcefile, sourceline, sourcefile = current_setting('data_directory') || '/postgresql.auto.conf'
+             FROM pg_file_settings WHERE lower(name) LIKE 'idgen.%' ORDER BY seqno",
+        )?;
+        left.extend(rows.iter().map(|row| {
+            let (server, name) = (&member.server.name, row.string(0));
+            if row.is_true(3) {
+                format!("on {server}: ALTER SYSTEM RESET {name}")
+            } else {
+                format!("on {server}: {name} in {}, line {}", row.string(1), row.string(2))
+            }
+        }));
+    }
+    Ok(left)
 }

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use serde_json::json;
 
@@ -16,6 +17,7 @@ use crate::fleet::{Fleet, Member, mention_patroni};
 use crate::output::{self, plain};
 use crate::server::Server;
 use crate::session::{Session, interrupted};
+use crate::status::epoch_text;
 
 /// How long a connection or a statement may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -207,7 +209,7 @@ fn read(cli: &Cli, server: &Server, watched: &mut Watched) -> Result<Reading> {
         return Err(Error::Unreachable { server: server.name.clone(), why: "no session".into() });
     };
     let rows = session.run(&format!(
-        "SELECT pg_is_in_recovery(), to_char(epoch AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), allowed_shards,
+        "SELECT pg_is_in_recovery(), extract(epoch FROM epoch) * 1000, allowed_shards,
                 extract(epoch FROM mark_at - clock_timestamp()), warning, (
              SELECT count(*) FROM pg_stat_activity
              WHERE (wait_event_type = 'Extension' AND wait_event IN ('IdgenClock', 'IdgenMark', 'IdgenStandby', 'Extension'))
@@ -245,7 +247,7 @@ fn read(cli: &Cli, server: &Server, watched: &mut Watched) -> Result<Reading> {
         at,
         is_standby: row.is_true(0),
         version: format!("{} on {}.{}", extension.version, version / 10_000, version % 10_000),
-        epoch: row.string(1),
+        epoch: row.number::<f64>(1).map(|ms| epoch_text(ms as i64)).unwrap_or_default(),
         shards: Some(row.string(2)).filter(|list| !list.is_empty()).unwrap_or_else(|| "all".into()),
         mark_ahead_s: row.number(3),
         warning: row.text(4),
@@ -270,16 +272,26 @@ fn connect(cli: &Cli, server: &Server) -> Result<(Session, Extension)> {
         }
     }
     let usable = |extension: &Extension| extension.others.is_empty();
-    if let Some(extension) = Extension::of(&member.session)?.filter(usable) {
+    let found = Extension::of(&member.session)?;
+    let mut is_there = found.is_some();
+    if let Some(extension) = found.filter(usable) {
         return Ok((member.session, extension));
     }
     for database in extension::databases(&member.session)? {
         let other = server.connect_with(&[("connect_timeout", &limit), ("dbname", &database)]);
         let Ok(session) = other else { continue };
         patient(&session);
-        if let Some(extension) = Extension::of(&session)?.filter(usable) {
+        let found = Extension::of(&session)?;
+        is_there |= found.is_some();
+        if let Some(extension) = found.filter(usable) {
             return Ok((session, extension));
         }
+    }
+    if !is_there {
+        return Err(Error::refused(
+            format!("{}: no database that can be looked at has idgen", server.name),
+            "Run idgenctl enable.",
+        ));
     }
     Err(Error::refused(
         format!("{}: no database has idgen in a schema that only superusers may change", server.name),
@@ -325,6 +337,15 @@ fn find_schemas(server: &Server, watched: &mut Watched, shards: &mut [ShardLine]
     }
 }
 
+/// Aligns columns of numbers.
+fn align_right(table: &mut Table, columns: &[usize]) {
+    for number in columns {
+        if let Some(column) = table.column_mut(*number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
 fn show(cli: &Cli, servers: &[ServerLine], shards: &[ShardLine], watches: bool) -> Result {
     if cli.json {
         return output::print(output::json(&json!({ "servers": servers, "shards": shards })));
@@ -348,7 +369,7 @@ fn show(cli: &Cli, servers: &[ServerLine], shards: &[ShardLine], watches: bool) 
             rate(line.ids_per_second),
             plain(&refused.join(", ")),
             line.waiting.map(|waiting| waiting.to_string()).unwrap_or_default(),
-            text(if line.error.is_some() { &line.error } else { &line.warning }),
+            text(&line.warning),
         ]);
     }
     let mut screen = String::new();
@@ -356,7 +377,13 @@ fn show(cli: &Cli, servers: &[ServerLine], shards: &[ShardLine], watches: bool) 
         // Clears the screen, and goes to its top.
         screen.push_str("\x1b[H\x1b[2J\x1b[3J");
     }
-    screen.push_str(&table.to_string());
+    align_right(&mut table, &[5, 6, 7, 9]);
+    screen.push_str(&table.trim_fmt());
+    // As long as it is, it would make the whole table wide.
+    for line in servers {
+        let error = line.error.iter().map(|error| format!("\nerror: {}", plain(error)));
+        screen.extend(error);
+    }
     if !shards.is_empty() {
         let mut table = output::table(&["shard", "layout", "server", "ids", "ids/s", "schemas"]);
         for line in shards {
@@ -371,8 +398,9 @@ fn show(cli: &Cli, servers: &[ServerLine], shards: &[ShardLine], watches: bool) 
                 plain(&format!("{}{more}", some.join(", "))),
             ]);
         }
+        align_right(&mut table, &[0, 3, 4]);
         screen.push_str("\n\n");
-        screen.push_str(&table.to_string());
+        screen.push_str(&table.trim_fmt());
     }
     if watches {
         screen.push('\n');

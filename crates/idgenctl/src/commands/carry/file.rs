@@ -20,9 +20,9 @@ pub struct Saved {
     pub server: String,
     /// The system identifier of its cluster.
     pub system_identifier: String,
-    /// idgen.epoch, in milliseconds since 1970.
-    pub epoch_ms: i64,
-    /// The mark, in milliseconds since that.
+    /// idgen.epoch, as the setting takes it.
+    pub epoch: String,
+    /// The mark, in milliseconds since the epoch.
     pub mark: Tick,
     /// The mark as a time. It follows from the two before, so a file that was damaged or changed by hand is noticed.
     pub mark_at: String,
@@ -36,7 +36,7 @@ impl Saved {
     /// # Errors
     /// That it is out of range.
     pub fn epoch(&self) -> Result<Epoch> {
-        Epoch::from_unix_ms(self.epoch_ms).map_err(|_| Error::Usage(format!("{} is no epoch", self.epoch_ms)))
+        Epoch::parse(&self.epoch).map_err(|_| Error::Usage(format!("{} is no epoch", self.epoch)))
     }
 
     /// Writes it, as a whole or not at all. Replaces an older one, but no other file.
@@ -81,7 +81,7 @@ impl Saved {
             )
         };
         let saved: Saved = serde_json::from_str(&text).map_err(|error| damaged(&error.to_string()))?;
-        let epoch = Epoch::from_unix_ms(saved.epoch_ms).map_err(|_| damaged("its epoch is out of range"))?;
+        let epoch = Epoch::parse(&saved.epoch).map_err(|_| damaged("its epoch is none"))?;
         if saved.mark > MAX_TICK + 1 || time_of(epoch, saved.mark) != saved.mark_at {
             return Err(damaged("mark and mark_at differ"));
         }
@@ -116,7 +116,7 @@ mod tests {
         let saved = Saved {
             server: "one".into(),
             system_identifier: "7".into(),
-            epoch_ms: epoch.unix_ms(),
+            epoch: "2025-01-01T00:00:00Z".into(),
             mark: 60_123_456_789,
             mark_at: time_of(epoch, 60_123_456_789),
             saved_at: String::new(),

@@ -253,7 +253,7 @@ fn epoch_that_passes(epoch: i64, ahead: f64) -> Option<String> {
     }
     // Whole seconds are easier to compare, and to type.
     let value = (epoch - (ahead * 1000.0) as i64 - 60_000).div_euclid(1000) * 1000;
-    let text = idgen_ids::epoch::utc(value)?.replacen(' ', "T", 1).replace(" UTC", "Z");
+    let text = crate::status::epoch_text(value);
     idgen_ids::Epoch::parse(&text).is_ok().then_some(text)
 }
 

@@ -9,6 +9,7 @@ use super::look::{Look, MUCH_WAL};
 use super::{Finding, clocks};
 use crate::cluster::{self, Unclear};
 use crate::releases;
+use crate::status::epoch_text;
 use crate::synchronous_names::Names;
 
 /// How many ranges of shards, or names, a message has.
@@ -386,15 +387,11 @@ fn epochs(looks: &[Look]) -> Vec<Finding> {
     let mut common: Vec<_> = known().filter(|(_, epoch)| votes[epoch] == *most).collect();
     common.sort_by(|one, two| one.0.name.cmp(&two.0.name));
     let Some((model, right)) = common.first() else { return Vec::new() };
-    // The text is to the second.
-    let shown = |epoch: i64| {
-        idgen_ids::epoch::utc(epoch).filter(|_| epoch % 1000 == 0).unwrap_or_else(|| format!("'{epoch}'"))
-    };
     let finding = |(look, epoch): (&Look, i64)| {
         Finding::error(
             "epoch-differs",
             &look.name,
-            format!("idgen.epoch is {} here and {} on {}", shown(epoch), shown(*right), model.name),
+            format!("idgen.epoch is {} here and {} on {}", epoch_text(epoch), epoch_text(*right), model.name),
             "All servers whose ids are compared need the same epoch: set it, restart, and never change it once there are \
              ids.",
         )
