@@ -157,7 +157,7 @@ struct Dependent {
     data: Option<String>,
     size: String,
     depends_on: String,
-    /// The statement that ends the dependency.
+    /// The statement that ends the dependency; none if it is on shard_of alone.
     statement: Option<String>,
     /// The table that it locks.
     relation: Option<String>,
@@ -199,7 +199,8 @@ impl Dependent {
                          SELECT p.oid FROM pg_proc AS p JOIN pg_extension ON extnamespace = pronamespace
                          WHERE extname = 'idgen' AND proname = 'shard_of' AND proargtypes = '20'::oidvector))
              )
-             SELECT kind, object, data, pg_size_pretty(bytes), depends_on, statement,
+             SELECT kind, object, data, pg_size_pretty(bytes), depends_on,
+                    CASE WHEN (classid, objid, objsubid) IN (SELECT * FROM stuck) THEN statement END,
                     CASE WHEN classid = 'pg_class'::regclass THEN d.objid
                          WHEN classid = 'pg_attrdef'::regclass
                              THEN (SELECT adrelid FROM pg_attrdef AS a WHERE a.oid = d.objid) END,
@@ -226,6 +227,7 @@ impl Dependent {
     fn fate(&self) -> &'static str {
         match &self.statement {
             Some(statement) if statement.ends_with("DROP EXPRESSION") => "becomes a plain column",
+            Some(statement) if statement.starts_with("ALTER DOMAIN") => "loses its default",
             Some(_) => "is dropped",
             None if self.is_stuck => "is in the way: change or drop it",
             None if ["table", "foreign table"].contains(&self.kind.as_str()) => {
