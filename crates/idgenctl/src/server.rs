@@ -14,8 +14,10 @@ const NO_LIMITS: &str = "-c statement_timeout=0 -c idle_session_timeout=0";
 fn is_time_limit(error: &Error) -> bool {
     match error {
         Error::Sql { code, .. } => matches!(code.as_str(), "57014" | "57P05" | "25P04"),
-        // If the session has ended before the statement was sent, there is no code.
-        Error::Unreachable { why, .. } => why.contains("idle-session timeout"),
+        // If the session has ended before the statement was sent, there is no code, and perhaps no message.
+        Error::Unreachable { why, .. } => {
+            why.contains("idle-session timeout") || why.contains("server closed the connection unexpectedly")
+        }
         _ => false,
     }
 }
