@@ -464,6 +464,9 @@ fn an_epoch_is_accepted_if_all_servers_have_it() {
     let both = [&primary, &standby];
     standby.wait_until("SELECT mark IS NOT NULL FROM idgen_status");
     run(&both, &["accept-epoch"]).is(0, &["there is nothing to accept"]);
+    primary.run("ALTER SYSTEM SET idgen.epoch = '2024-12-31T00:00:00Z'");
+    let waits = format!("changed in the files of {}: restart it", primary.host());
+    run(&both, &["accept-epoch"]).is(0, &["there is nothing to accept", &waits]);
     let change = |server: &Server| {
         server.run("ALTER SYSTEM SET idgen.epoch = '2024-12-31T00:00:00Z'");
         run(&[server], &["status"]).is(0, &["2025-01-01T00:00:00Z"]);

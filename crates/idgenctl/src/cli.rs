@@ -170,11 +170,13 @@ pub enum Command {
     AcceptEpoch(On),
     /// Removes idgen from a cluster, step by step, without loss of rows
     ///
-    /// It shows what depends on idgen in every database, and asks. Then it makes shard_of a function of its own, so that
+    /// It shows what depends on idgen in every database, refuses if you have to change or drop some of it first, such as
+    /// a view, and asks. Then it makes shard_of a function of its own, so that
     /// whatever is partitioned or indexed by it stays, drops the defaults that mint, turns generated columns into plain
     /// ones, and takes idgen out of shared_preload_libraries, or says in which file you have to. Restart the servers when
     /// it says so, and run the same command again, which removes the mark and the extension. Ids and rows stay, but an
-    /// INSERT must supply its id from the first step on. Remove the files of idgen last.
+    /// INSERT must supply its id from the first step on. At the end it lists what is left, such as settings. Remove the
+    /// files of idgen last.
     ///
     /// Example: idgenctl --fleet fleet.toml remove
     Remove(On),

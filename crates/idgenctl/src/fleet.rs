@@ -99,8 +99,10 @@ impl Fleet {
             return Ok(there);
         }
         if !text.contains('=') && !text.contains("://") {
+            let names: Vec<&str> = self.servers.iter().map(|server| server.name.as_str()).collect();
             return Err(Error::Usage(format!(
-                "no server is called \"{text}\", and it is no connection string"
+                "no server is called \"{text}\", and it is no connection string; the servers are {}",
+                names.join(", ")
             )));
         }
         let mut numbers = Vec::new();

@@ -170,7 +170,14 @@ impl<'a> Cluster<'a> {
                     now_tick, renewals > 0,
                     (SELECT setting::bigint FROM pg_settings WHERE name = 'idgen.max_ahead')
              FROM {}.idgen_status AS s",
-        ))?;
+        ));
+        let rows = rows.map_err(|error| match error.code() {
+            "55000" => Error::refused(
+                error.to_string(),
+                "Run idgenctl enable, restart the server if it says so, and run the same command again.",
+            ),
+            _ => error,
+        })?;
         let row = rows.row(0);
         let refused = |what: &str, hint: &str| Err(Error::refused(format!("{}: {what}", self.name()), hint));
         let Some(epoch) = row.number(0).and_then(|ms| Epoch::from_unix_ms(ms).ok()) else {
