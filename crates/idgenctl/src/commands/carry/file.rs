@@ -132,7 +132,7 @@ mod tests {
             fs::write(&path, &text[..end]).expect("a file");
             assert!(Saved::read(&path).is_err(), "{}", &text[..end]);
         }
-        for (from, to) in [("789,", "798,"), ("456,", "465,"), ("60123", "6012"), ("1735", "1736")] {
+        for (from, to) in [("789,", "798,"), ("456,", "465,"), ("60123", "6012"), ("01-01T", "01-02T")] {
             let changed = text.replacen(from, to, 1);
             fs::write(&path, &changed).expect("a file");
             assert_eq!(changed == text, Saved::read(&path).is_ok(), "{changed}");
