@@ -175,6 +175,7 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
             &["standby-not-streaming one_b", "sync-too-few one"],
         ),
         (&[&one], "fsync = off", &["fsync-off one"]),
+        (&[&two, &two_b], "idgen.shard = 5", &["shard-not-allowed two"]),
     ];
     for (servers, line, found) in of_settings {
         let lines: Vec<_> = servers.iter().map(|server| Lines::of(server, &[line])).collect();
@@ -429,6 +430,160 @@ fn misconfigurations_that_need_a_restart_are_found() {
 
     let empty = Server::start_preloaded();
     fleet(&[("empty", &empty)]).until_found(&["no-extension empty"]);
+}
+
+/// Promise: the list of a copy that runs beside its original is compared with those of other clusters too.
+#[test]
+fn a_copy_is_compared_with_other_clusters() {
+    let original = Server::start(&[PRELOAD, "idgen.allowed_shards = '0-9'"]);
+    let copy = original.base_backup();
+    copy.configure(&["idgen.allowed_shards = '10-19'"]);
+    copy.up();
+    let other = Server::start(&[PRELOAD, "idgen.allowed_shards = '20-29'"]);
+    let fleet = File::of_servers(&[("a", &original), ("b", &copy), ("c", &other)]);
+    fleet.until_noted(&["copy-of-cluster b"]);
+    other.set("idgen.allowed_shards", "19-29");
+    fleet.until_noted(&["copy-of-cluster b", "lists-overlap c"]);
+}
+
+/// Promise: the epoch in the hint about a mark that is hours ahead is right: with it, and accepted, ids are minted at once.
+/// For a mark that is less than an hour ahead, there is none.
+#[test]
+fn the_hint_has_the_epoch_that_passes_the_mark() {
+    let server = Server::start(&[PRELOAD]);
+    let fleet = File::of_servers(&[("c", &server)]);
+    let epoch = || {
+        let findings = fleet.findings();
+        let finding = findings.iter().find(|finding| finding["id"] == "mark-in-future").unwrap();
+        let (_, rest) = finding["hint"].as_str().unwrap().split_once("idgen.epoch = '")?;
+        Some(rest.strip_suffix("'.").unwrap().to_owned())
+    };
+    server.restart_at("fast", 1800.0);
+    let last: i64 = server.value("SELECT snowflake_next_id(1)");
+    server.restart_at("fast", 0.0);
+    fleet.until_found(&["mark-in-future c"]);
+    assert_eq!(epoch(), None);
+    server.restart_at("fast", 3.0 * 3600.0);
+    let last = last.max(server.value("SELECT snowflake_next_id(1)"));
+    server.restart_at("fast", 0.0);
+    fleet.until_found(&["mark-in-future c"]);
+    server.restart_with(&[&format!("idgen.epoch = '{}'", epoch().unwrap())]);
+    fleet.until_found(&["epoch-of-mark c"]);
+    let accepted = fleet.run(&["accept-epoch", "--yes"]);
+    assert_eq!(accepted.status.code(), Some(0), "{}", said(&accepted));
+    fleet.until_found(&[]);
+    assert!(server.value::<i64>("SELECT snowflake_next_id(1)") > last);
+}
+
+/// Promise: what keeps WAL without replaying it counts among the synchronous ones as PostgreSQL counts it, and is found if
+/// it may acknowledge in the place of the standby. A slot that keeps no WAL is no finding, and neither is a connection
+/// string that names all servers and looks for the primary.
+#[test]
+fn others_than_standbys_may_acknowledge() {
+    let (one, one_b) = cluster("one", "0-4095");
+    let fleet = File::of_servers(&[("one", &one), ("one_b", &one_b)]);
+    fleet.until_noted(&[]);
+    one.run("SELECT pg_create_physical_replication_slot('fresh')");
+    fleet.until_noted(&[]);
+
+    let mut keeper = one
+        .shell("mkdir -p kept && exec pg_receivewal --synchronous -D kept -d 'application_name=keeper'")
+        .spawn()
+        .unwrap();
+    one.wait_until("SELECT count(*) = 1 FROM pg_stat_replication WHERE application_name = 'keeper'");
+    fleet.until_noted(&[]);
+    for (names, found) in
+        [("FIRST 2 (one_b, keeper)", &[][..]), ("ANY 1 (one_b, keeper)", &["sync-not-a-standby one"])]
+    {
+        let lines = Lines::of(&one, &[&format!("synchronous_standby_names = '{names}'")]);
+        fleet.until_noted(found);
+        drop(lines);
+    }
+    keeper.kill().unwrap();
+    keeper.wait().unwrap();
+
+    let all = format!(
+        "host={},{} user=postgres dbname=postgres target_session_attrs=primary",
+        one.host(),
+        one_b.host()
+    );
+    fleet.until_noted(&[]);
+    let output = idgenctl(&["--server", &all, "check"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
+/// Promise: an error about a connection string or a file of servers shows no password.
+#[test]
+fn no_error_shows_a_password() {
+    for connection in [
+        "host=a password=s3cret b",
+        "host=a password=b s3cret",
+        "host=a passwd=s3cret",
+        "postgresql://u:s3cret@[::1/x",
+        "postgresql://u:s3cret%zz@a/x",
+    ] {
+        let quoted = format!("\"{connection}\"");
+        let mut outputs = vec![idgenctl(&["--server", connection, "check", "--json"]).output().unwrap()];
+        for text in [
+            format!("[servers]\none = {quoted}\n"),
+            format!("[servers]\none = {quoted} two = 2\n"),
+            format!("[servers]\none = [{quoted}]\n"),
+            format!("[servers]\none = {}\n", quoted.trim_end_matches('"')),
+            format!("servers = {quoted}\n"),
+            format!("[servers]\n{quoted}\n"),
+            format!("[servers]\n{connection}\n"),
+        ] {
+            let file = File::of(&[]);
+            fs::write(&file.0, text).unwrap();
+            outputs.push(file.run(&["check"]));
+        }
+        for output in outputs {
+            assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+            assert!(!said(&output).contains("s3cret"), "{}", said(&output));
+        }
+    }
+}
+
+/// Promise: what a tenant who owns a database sets there hides nothing in it.
+#[test]
+fn settings_of_a_database_hide_nothing() {
+    let server = Server::start(&[PRELOAD, "idgen.allowed_shards = '0-9'"]);
+    server.run("CREATE ROLE tenant LOGIN");
+    server.run("CREATE DATABASE app OWNER tenant");
+    server.connect_to("app").run(
+        "CREATE SCHEMA idgen; CREATE EXTENSION idgen SCHEMA idgen;
+         CREATE TABLE far (id bigint DEFAULT idgen.snowflake_next_id(50))",
+    );
+    let fleet = File::of_servers(&[("one", &server)]);
+    fleet.until_found(&["shard-not-allowed one"]);
+    for setting in [
+        "statement_timeout = 1",
+        "idle_session_timeout = 1",
+        "idle_in_transaction_session_timeout = 1",
+        "lock_timeout = 1",
+        "default_transaction_read_only = on",
+        "default_transaction_isolation = serializable",
+        "search_path = public",
+        "role = tenant",
+        "client_encoding = latin1",
+        "quote_all_identifiers = on",
+        "standard_conforming_strings = off",
+        "datestyle = 'German'",
+        "timezone = 'Asia/Kathmandu'",
+        "extra_float_digits = -15",
+        "bytea_output = escape",
+        "row_security = off",
+        "intervalstyle = 'sql_standard'",
+    ] {
+        server.connect_as("tenant").run(&format!("ALTER DATABASE app SET {setting}"));
+        for _ in 0..3 {
+            let found = fleet.findings();
+            assert!(
+                found.len() == 1 && found[0]["id"] == "shard-not-allowed" && found[0]["database"] == "app",
+                "{setting}: {found:#?}"
+            );
+        }
+    }
 }
 
 /// What others may choose: names that end a quote, a line or a statement, control a terminal, or look like a connection

@@ -43,7 +43,9 @@ impl Fleet {
             // Its own text shows the line, which may have a password.
             let file: File = toml::from_str(&text).map_err(|error| {
                 let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-                fail(format!("line {}: {}", before.matches('\n').count() + 1, error.message()))
+                let why =
+                    without_secrets(error.message().to_owned(), || "what is there makes no sense".into());
+                fail(format!("line {}: {why}", before.matches('\n').count() + 1))
             })?;
             if file.servers.is_empty() {
                 return Err(fail("there is no server in it".into()));
@@ -127,6 +129,13 @@ impl Fleet {
             threads.into_iter().map(|thread| thread.join().expect("a thread that does not panic")).collect()
         })
     }
+}
+
+/// A text, or another one if there may be a password in it.
+fn without_secrets(text: String, other: impl FnOnce() -> String) -> String {
+    let lower = text.to_lowercase();
+    // A URI has its password without a word before it.
+    if lower.contains("pass") || lower.contains("://") { other() } else { text }
 }
 
 /// What Patroni says of its cluster.
@@ -269,6 +278,8 @@ pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Vec<Server>
                         parameters.insert(key.into(), value.clone());
                     }
                 }
+                // It chooses among the hosts, and each of them is looked at.
+                parameters.insert("target_session_attrs".into(), "any".into());
             }
             let place = match (place.is_empty(), port.is_empty()) {
                 (true, true) => parameters.get("service").cloned().unwrap_or("the server".into()),

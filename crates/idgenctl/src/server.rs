@@ -1,10 +1,24 @@
 //! A server of the fleet: how to connect to it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::env;
 use std::sync::Mutex;
 
 use crate::error::{Error, Result};
 use crate::session::Session;
+
+/// Options that lift the time limits of a database.
+const NO_LIMITS: &str = "-c statement_timeout=0 -c idle_session_timeout=0";
+
+/// Whether a time limit has ended a statement or a session.
+fn is_time_limit(error: &Error) -> bool {
+    match error {
+        Error::Sql { code, .. } => matches!(code.as_str(), "57014" | "57P05" | "25P04"),
+        // If the session has ended before the statement was sent, there is no code.
+        Error::Unreachable { why, .. } => why.contains("idle-session timeout"),
+        _ => false,
+    }
+}
 
 /// A server of the fleet.
 #[derive(Debug)]
@@ -96,7 +110,20 @@ impl Server {
         parameters.extend(password.map(|password| ("password", password)));
         parameters.extend(others.iter().copied());
         parameters.insert("client_encoding", "UTF8");
-        Session::connect(&self.name, &parameters)
+        match Session::connect(&self.name, &parameters) {
+            // The owner of a database may have set time limits there that end a session before it lifts them. What the
+            // connection asks for counts more. It does so only then, because poolers may refuse such options.
+            Err(error) if is_time_limit(&error) => {
+                let given = parameters.get("options").map(|text| (*text).to_owned());
+                let given = given.or_else(|| env::var("PGOPTIONS").ok()).unwrap_or_default();
+                // Releases before 17 do not know the last one, and refuse it.
+                let last = if error.code() == "25P04" { " -c transaction_timeout=0" } else { "" };
+                let options = format!("{given} {NO_LIMITS}{last}");
+                parameters.insert("options", &options);
+                Session::connect(&self.name, &parameters)
+            }
+            result => result,
+        }
     }
 
     fn password(&self) -> Option<String> {

@@ -229,14 +229,32 @@ fn status(look: &mut Look, session: &Session, extension: &Extension) -> Result<b
     }
     // Marks reach this far ahead of a clock that is right: as far as ids may, and as late marks do.
     let usual = row.number::<f64>(4).unwrap_or(1.0) + 4.5;
-    if let Some(ahead) = row.number::<f64>(3).filter(|ahead| *ahead > usual)
-        && !look.findings.iter().any(|finding| finding.id == "mark-in-future")
-    {
+    if let Some(ahead) = row.number::<f64>(3).filter(|ahead| *ahead > usual) {
         let (_, id, severity, hint) = MARK_IN_FUTURE;
-        let message = format!("the high-water mark of ids is {ahead:.0} s ahead of the clock");
-        look.findings.push(Finding::new(severity, id, &look.name, message, hint));
+        if !look.findings.iter().any(|finding| finding.id == id) {
+            let message = format!("the high-water mark of ids is {ahead:.0} s ahead of the clock");
+            look.findings.push(Finding::new(severity, id, &look.name, message, hint));
+        }
+        if let Some(value) = look.epoch.and_then(|epoch| epoch_that_passes(epoch, ahead))
+            && let Some(finding) = look.findings.iter_mut().find(|finding| finding.id == id)
+        {
+            finding.hint.push_str(&format!(" It takes idgen.epoch = '{value}'."));
+        }
     }
     Ok(true)
+}
+
+/// The epoch with which a mark so many seconds ahead is a minute behind the clock. None if idgen.max_ahead can be raised
+/// as far instead.
+fn epoch_that_passes(epoch: i64, ahead: f64) -> Option<String> {
+    // The greatest value of idgen.max_ahead.
+    if ahead <= 3600.0 {
+        return None;
+    }
+    // Whole seconds are easier to compare, and to type.
+    let value = (epoch - (ahead * 1000.0) as i64 - 60_000).div_euclid(1000) * 1000;
+    let text = idgen_ids::epoch::utc(value)?.replacen(' ', "T", 1).replace(" UTC", "Z");
+    idgen_ids::Epoch::parse(&text).is_ok().then_some(text)
 }
 
 /// Why the view says nothing, unless that is another finding.
@@ -372,7 +390,17 @@ fn moves(look: &Look, session: &Session) -> Result<Vec<Finding>> {
 
 #[cfg(test)]
 mod tests {
-    use super::WARNINGS;
+    use super::{WARNINGS, epoch_that_passes};
+
+    /// Promise: the epoch in the hint lets the mark be passed at once, and there is none where idgen.max_ahead does it.
+    #[test]
+    fn the_epoch_of_the_hint_passes_the_mark() {
+        let epoch = idgen_ids::Epoch::parse("2024-01-01T00:00:00Z").expect("an epoch").unix_ms();
+        assert_eq!(epoch_that_passes(epoch, 3600.0), None);
+        assert_eq!(epoch_that_passes(epoch, 7200.0).as_deref(), Some("2023-12-31T21:59:00Z"));
+        assert_eq!(epoch_that_passes(epoch, 7200.5).as_deref(), Some("2023-12-31T21:58:59Z"));
+        assert_eq!(epoch_that_passes(epoch, 1e12), None, "too far for an epoch");
+    }
 
     /// Promise: each warning that the reference lists for idgen_status is a finding of its own kind.
     #[test]

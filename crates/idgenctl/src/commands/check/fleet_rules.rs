@@ -188,7 +188,9 @@ fn synchronous(primary: &Look, standbys: &[&Look], all_answer: bool) -> Vec<Find
     };
     let mut findings = Vec::new();
     let candidates = primary.senders.iter().filter(|sender| names.has(&sender.name));
-    let streaming = candidates.clone().filter(|sender| sender.state == "streaming").count();
+    let others: Vec<_> = primary.receivers.iter().filter(|(name, _)| names.has(name)).collect();
+    let streaming = candidates.clone().filter(|sender| sender.state == "streaming").count()
+        + others.iter().filter(|(_, state)| state == "streaming").count();
     if streaming < names.needed && !primary.findings.iter().any(|finding| finding.id == "sync-too-few") {
         findings.push(Finding::error(
             "sync-too-few",
@@ -201,6 +203,7 @@ fn synchronous(primary: &Look, standbys: &[&Look], all_answer: bool) -> Vec<Find
         let same = |other: &str| other.eq_ignore_ascii_case(name);
         name == "*"
             || primary.senders.iter().any(|sender| same(&sender.name))
+            || primary.receivers.iter().any(|(name, _)| same(name))
             || standbys.iter().any(|look| same(&look.name) || look.known_as.as_deref().is_some_and(same))
     };
     let unknown: Vec<_> =
@@ -211,6 +214,15 @@ fn synchronous(primary: &Look, standbys: &[&Look], all_answer: bool) -> Vec<Find
             &primary.name,
             format!("synchronous_standby_names names no server of the fleet by {}", unknown.join(", ")),
             "Correct it to the application_name in primary_conninfo of the standby, or add the standby to the fleet.",
+        ));
+    } else if let Some((name, _)) = others.first()
+        && candidates.clone().count() + others.len() > names.needed
+    {
+        findings.push(Finding::warning(
+            "sync-not-a-standby",
+            &primary.name,
+            format!("\"{name}\" may acknowledge in the place of a standby, and cannot be promoted ({text})"),
+            "Name the standbys in synchronous_standby_names, and only them: another may lack the last ids after a failover.",
         ));
     } else if candidates.count().max(names.names.len()) > names.needed {
         findings.push(Finding::note(
@@ -374,7 +386,10 @@ fn epochs(looks: &[Look]) -> Vec<Finding> {
     let mut common: Vec<_> = known().filter(|(_, epoch)| votes[epoch] == *most).collect();
     common.sort_by(|one, two| one.0.name.cmp(&two.0.name));
     let Some((model, right)) = common.first() else { return Vec::new() };
-    let shown = |epoch: i64| idgen_ids::epoch::utc(epoch).unwrap_or_else(|| epoch.to_string());
+    // The text is to the second.
+    let shown = |epoch: i64| {
+        idgen_ids::epoch::utc(epoch).filter(|_| epoch % 1000 == 0).unwrap_or_else(|| format!("'{epoch}'"))
+    };
     let finding = |(look, epoch): (&Look, i64)| {
         Finding::error(
             "epoch-differs",

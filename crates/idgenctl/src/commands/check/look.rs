@@ -61,6 +61,8 @@ pub struct Look {
     /// The shards that the server may mint for.
     pub shards: Option<ShardSet>,
     pub senders: Vec<Sender>,
+    /// The name and the state of whoever else gets WAL and may acknowledge commits: logical subscribers and pg_receivewal.
+    pub receivers: Vec<(String, String)>,
     /// The name under which a standby connects.
     pub known_as: Option<String>,
     /// Whether a standby receives WAL.
@@ -120,6 +122,8 @@ pub fn at(server: &Server, base: Base) -> Result<Look> {
     let began = Instant::now();
     let Member { session, system, timeline, is_standby, has_patroni, identity, .. } =
         Member::with(server, connect(server, None)?)?;
+    // What pg_file_settings says is compared below.
+    session.run("SET lc_messages = 'C'")?;
     let clock = clock::measure(&session, base)?;
     let mut look = Look {
         name: server.name.clone(),
@@ -134,7 +138,8 @@ pub fn at(server: &Server, base: Base) -> Result<Look> {
         knows_settings: false,
         epoch: None,
         shards: None,
-        senders: senders(&session)?,
+        senders: senders(&session, true)?,
+        receivers: senders(&session, false)?.into_iter().map(|sender| (sender.name, sender.state)).collect(),
         known_as: None,
         streams: false,
         connects: false,
@@ -211,16 +216,19 @@ pub fn settings(session: &Session) -> Result<BTreeMap<String, String>> {
     Ok(rows.iter().map(|row| (row.string(0), row.string(1))).collect())
 }
 
-/// Standbys, and others that replay what they get: those that only keep WAL replay nothing.
-fn senders(session: &Session) -> Result<Vec<Sender>> {
-    let rows = session.run(
+/// Standbys, or whoever else flushes what it gets: those that only keep WAL replay nothing, and those that decode it have
+/// a logical slot.
+fn senders(session: &Session, are_standbys: bool) -> Result<Vec<Sender>> {
+    let rows = session.query(
         "SELECT application_name, coalesce(host(client_addr), ''), state,
                 pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn()
                                      ELSE pg_current_wal_lsn() END, flush_lsn)
          FROM pg_stat_replication AS r
-         WHERE state IN ('streaming', 'catchup') AND replay_lsn IS NOT NULL
-               AND NOT EXISTS (SELECT FROM pg_replication_slots AS s
-                               WHERE s.active_pid = r.pid AND slot_type = 'logical')",
+         WHERE state IN ('streaming', 'catchup') AND flush_lsn IS NOT NULL
+               AND $1::boolean = (replay_lsn IS NOT NULL
+                                  AND NOT EXISTS (SELECT FROM pg_replication_slots AS s
+                                                  WHERE s.active_pid = r.pid AND slot_type = 'logical'))",
+        &[if are_standbys { "true" } else { "false" }],
     )?;
     let sender = |row: Row| Sender {
         name: row.string(0),
@@ -347,7 +355,7 @@ fn receiver(look: &mut Look, session: &Session) -> Result {
 fn slots(look: &mut Look, session: &Session) -> Result {
     let rows = session.run(
         "SELECT slot_name FROM pg_replication_slots
-         WHERE slot_type = 'physical' AND NOT active AND NOT temporary ORDER BY slot_name",
+         WHERE slot_type = 'physical' AND NOT active AND NOT temporary AND restart_lsn IS NOT NULL ORDER BY slot_name",
     )?;
     for row in rows.iter() {
         look.findings.push(Finding::warning(
@@ -434,6 +442,20 @@ fn alone(look: &mut Look) {
             &look.name,
             "fsync is off: after a crash of the machine the mark may be gone, and ids may be repeated",
             "Set fsync = on.",
+        ));
+    }
+    let shard = look.setting("idgen.shard").parse().ok().and_then(|number: i32| number.try_into().ok());
+    if let Some(shard) = shard
+        && look.shards.is_some_and(|set| !set.contains(shard))
+    {
+        look.findings.push(Finding::error(
+            "shard-not-allowed",
+            &look.name,
+            format!(
+                "\"idgen.shard\" is {} in the configuration, and the server may not mint for it",
+                i32::from(shard)
+            ),
+            "Correct idgen.allowed_shards, or give the server a shard that it names.",
         ));
     }
 }
