@@ -288,6 +288,13 @@ impl Move<'_> {
         let mut away = self.check_standbys(&self.source)?;
         away.extend(self.check_standbys(&self.target)?);
         self.check_settings()?;
+        // A program may still have to write the list down where the servers read it after a restart.
+        if self.how == How::Finish && self.lists.program.is_none() && self.is_complete()? {
+            *self.withdrawn.borrow_mut() = Some(lists::text(self.source.primary())?);
+            *self.with.borrow_mut() = lists::text(self.target.primary())?;
+            say("the move is complete, and nothing is left to finish");
+            return self.finished(&away);
+        }
         self.check_lists(&at_source, &at_target)?;
         self.check_surroundings()?;
         if self.how == How::Begin {
