@@ -480,9 +480,16 @@ impl Move<'_> {
         say(format!(
             "idgen.allowed_shards is now \"{without}\" on the source, \"{with}\" on the target, and likewise on their standbys."
         ));
-        let away = if away.is_empty() { "none is known".into() } else { away.join(", ") };
+        if !away.is_empty() {
+            say(format!(
+                "These standbys were not connected, and need the list of their primary before they are promoted: {}",
+                away.join(", ")
+            ));
+        }
         say(format!(
-            "It must be the same on all of their standbys, including those that were not connected: {away}"
+            "Now let the clients of schema {} connect to the target, {}.",
+            self.schema,
+            self.target.primary().server.name
         ));
         Ok(())
     }

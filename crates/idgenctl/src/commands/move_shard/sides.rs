@@ -176,7 +176,10 @@ impl Servers {
             }
         }
 
-        if let Some((_, server)) = seen.iter().find(|(_, server)| server.remnant.is_some()) {
+        // Where both are seen, that which has the copy is the target.
+        let remnants = || seen.iter().filter(|(_, server)| server.remnant.is_some());
+        let copy = remnants().find(|(_, server)| server.remnant.as_deref().is_some_and(of_copy));
+        if let Some((_, server)) = copy.or_else(|| remnants().next()) {
             return Err(remnant(names[0], server, &self.fleet.servers[self.to[0]]));
         }
         let (groups, unclear) = cluster::groups(seen.iter().map(|(_, server)| server.member.lineage()));
