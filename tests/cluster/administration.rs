@@ -457,6 +457,8 @@ fn an_epoch_is_accepted_if_all_servers_have_it() {
     run_yes(&both, &["accept-epoch"])
         .is(1, &["the standby", "2025-01-01 00:00:00+00", "Nothing was changed"]);
     assert!(primary.warning().unwrap().contains("epoch"));
+    // That nothing is to be accepted is not taken for minting.
+    run(&[&primary], &["accept-clock"]).is(1, &["there is nothing to accept", "mints no ids"]);
     change(&standby);
     primary.wait_until("SELECT count(*) = 1 FROM pg_stat_replication");
     run(&both, &["accept-epoch"]).is(1, &["there is no terminal", "-1 days", "2059-11-03"]);

@@ -554,6 +554,8 @@ fn a_move_to_a_server_that_dies_is_undone() {
     assert!(undone.is_some() && undone < left, "{said}");
     assert_eq!((place(&source), rows(&source)), before);
     target.up();
+    // A backend that outlives its postmaster for a moment may have committed the copy.
+    target.run("DROP SCHEMA IF EXISTS insta5_moving CASCADE");
 
     meddler.kills(meddler.moves(&[]), CLOSED);
     target.stop("fast");
@@ -1520,6 +1522,8 @@ fn a_move_says_which_standby_it_waits_for() {
     let status = child.wait().unwrap();
     assert!(status.success(), "{}", lines.read());
     assert_eq!(place(&target).0, "insta5");
+    // Although the standby was restarted, which has ended the session there.
+    assert_eq!(place(&standby).1, place(&target).1);
 }
 
 /// Ids that are ahead of the target's clock are waited for while clients still work.
@@ -1709,7 +1713,8 @@ fn a_move_names_whoever_keeps_the_schema_open() {
     let meddler = Meddler::between(&source, &target);
     let mut client = source.connect();
     let pid: i32 = client.value("SELECT pg_backend_pid()");
-    let grants = format!("Transactions in its tables: one of pid {pid} (");
+    // Since PostgreSQL 18, GRANT locks the schema, and its session is not only one of those that write.
+    let grants = format!("pid {pid} (");
     for (blocks, named, ends) in [
         (
             "BEGIN; INSERT INTO insta5.users DEFAULT VALUES; PREPARE TRANSACTION 'kept'",

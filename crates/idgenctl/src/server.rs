@@ -7,18 +7,10 @@ use std::sync::Mutex;
 use crate::error::{Error, Result};
 use crate::session::Session;
 
-/// Options that lift the time limits of a database.
-const NO_LIMITS: &str = "-c statement_timeout=0 -c idle_session_timeout=0";
-
-/// Whether a time limit has ended a statement or a session.
-fn is_time_limit(error: &Error) -> bool {
-    match error {
-        Error::Sql { code, .. } => matches!(code.as_str(), "57014" | "57P05" | "25P04"),
-        // If the session has ended before the statement was sent, there is no code.
-        Error::Unreachable { why, .. } => why.contains("idle-session timeout"),
-        _ => false,
-    }
-}
+/// Options that lift the time limits that the owner of a database may have set there. They could end a session before its
+/// first statement, and what the connection asks for counts more.
+const NO_LIMITS: &str = "-c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0 \
+                         -c idle_in_transaction_session_timeout=0";
 
 /// A server of the fleet.
 #[derive(Debug)]
@@ -110,15 +102,14 @@ impl Server {
         parameters.extend(password.map(|password| ("password", password)));
         parameters.extend(others.iter().copied());
         parameters.insert("client_encoding", "UTF8");
+        let given = parameters.get("options").map(|text| (*text).to_owned());
+        let given = given.or_else(|| env::var("PGOPTIONS").ok()).unwrap_or_default();
+        let options = format!("{given} {NO_LIMITS}");
+        parameters.insert("options", &options);
         match Session::connect(&self.name, &parameters) {
-            // The owner of a database may have set time limits there that end a session before it lifts them. What the
-            // connection asks for counts more. It does so only then, because poolers may refuse such options.
-            Err(error) if is_time_limit(&error) => {
-                let given = parameters.get("options").map(|text| (*text).to_owned());
-                let given = given.or_else(|| env::var("PGOPTIONS").ok()).unwrap_or_default();
-                // Releases before 17 do not know the last one, and refuse it.
-                let last = if error.code() == "25P04" { " -c transaction_timeout=0" } else { "" };
-                let options = format!("{given} {NO_LIMITS}{last}");
+            // Releases before 17 do not know this limit, and would refuse the option.
+            Err(error) if error.code() == "25P04" => {
+                let options = format!("{options} -c transaction_timeout=0");
                 parameters.insert("options", &options);
                 Session::connect(&self.name, &parameters)
             }

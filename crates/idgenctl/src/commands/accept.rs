@@ -55,10 +55,7 @@ pub fn clock(cli: &Cli, arguments: &On) -> Result<u8> {
     }
     if !leapt {
         note(format!("{} finds no leap of its clock: there is nothing to accept.", ours.server));
-        if let Some(warning) = state.warning.filter(|_| cli.json) {
-            note(format!("warning: {warning}"));
-        }
-        return said(cli, json!({ "server": ours.server, "accepted": null, "minted_until": null }));
+        return nothing(cli, &state);
     }
     let this_machine = ("this machine", Ahead::ZERO);
     for (other, clock) in
@@ -142,7 +139,7 @@ pub fn epoch(cli: &Cli, arguments: &On) -> Result<u8> {
     }
     let Some(mark) = ours.mark.filter(|_| ours.mark_at.is_none()) else {
         note(format!("The mark of {} counts from its epoch: there is nothing to accept.", ours.server));
-        return said(cli, json!({ "server": ours.server, "accepted": null, "minted_until": null }));
+        return nothing(cli, ours);
     };
     let is_standby =
         |state: &&Status| cluster.standbys.iter().any(|member| member.server.name == state.server);
@@ -197,6 +194,21 @@ pub fn epoch(cli: &Cli, arguments: &On) -> Result<u8> {
     let done = steps::make(cli, &[Step::new(what, accept)], "Change the epoch for good?")?;
     let until = check(&session, &extension, "the epoch is accepted")?;
     said(cli, json!({ "server": ours.server, "accepted": done.first(), "minted_until": until }))
+}
+
+/// The result if there is nothing to accept: whoever runs the command again after a failure wants to know whether the server
+/// mints now.
+fn nothing(cli: &Cli, state: &Status) -> Result<u8> {
+    said(cli, json!({ "server": state.server, "accepted": null, "minted_until": null }))?;
+    match &state.warning {
+        Some(warning) if !state.mints() => {
+            note(format!("error: {} mints no ids: {warning}", state.server));
+            note("hint: Search docs/operations.md for these words.");
+        }
+        Some(warning) if cli.json => note(format!("warning: {warning}")),
+        _ => {}
+    }
+    Ok(u8::from(!state.mints()))
 }
 
 /// Prints the result as JSON, if that is wanted.

@@ -123,9 +123,20 @@ impl Lists<'_> {
         // Another program may take a while to reach the servers.
         let limit = Duration::from_secs(if self.program.is_some() { 60 } else { 10 });
         if self.program.is_none() {
-            let session = place.session()?;
-            session.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = {}", Session::literal(list)))?;
-            session.run("SELECT pg_reload_conf()")?;
+            let write = || -> Result {
+                let session = place.session()?;
+                session
+                    .run(&format!("ALTER SYSTEM SET idgen.allowed_shards = {}", Session::literal(list)))?;
+                session.run("SELECT pg_reload_conf()").map(drop)
+            };
+            match write() {
+                // A server that was restarted since has ended the session.
+                Err(Error::Unreachable { .. }) => {
+                    place.forget();
+                    write()?;
+                }
+                result => result?,
+            }
         }
         let began = Instant::now();
         let mut said = Duration::ZERO;
