@@ -99,8 +99,10 @@ impl Fleet {
             return Ok(there);
         }
         if !text.contains('=') && !text.contains("://") {
+            let names: Vec<_> = self.servers.iter().map(|server| server.name.as_str()).collect();
+            let names = if names.is_empty() { "none".into() } else { names.join(", ") };
             return Err(Error::Usage(format!(
-                "no server is called \"{text}\", and it is no connection string"
+                "no server is called \"{text}\", and it is no connection string. The servers that are known: {names}"
             )));
         }
         let mut numbers = Vec::new();

@@ -73,9 +73,9 @@ impl Move<'_> {
                 format!("an earlier move was interrupted. The source has {moving}, which nobody can use"),
                 format!(
                     "Run the same command with --undo to give it back to the source, or with --finish. To undo it by hand, \
-                     on the source and each of its standbys: {} and then on the source: {}",
-                    back()?,
-                    self.rename_by_hand(moving, schema)
+                     on the source: {} and then on the source and each of its standbys: {}",
+                    self.rename_by_hand(moving, schema),
+                    back()?
                 ),
             ),
             ("moved", "moving", _) => refused(
@@ -157,7 +157,7 @@ impl Move<'_> {
     pub fn senders(&self, place: &Place<'_>) -> Result<Vec<String>> {
         let rows = place.query(
             &format!(
-                "SELECT format('%s at %s', application_name, coalesce(host(client_addr), 'the same machine')) {STANDBYS}"
+                "SELECT format('%s %s', application_name, coalesce('at ' || host(client_addr), 'over a local socket')) {STANDBYS}"
             ),
             &[],
         )?;
