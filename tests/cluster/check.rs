@@ -336,6 +336,16 @@ fn misconfigurations_that_need_a_restart_are_found() {
     fleet(&[("plain", &plain)]).until_found(&["not-preloaded plain"]);
     let severity = if is_new { "warning" } else { "error" };
     assert_eq!(fleet(&[("plain", &plain)]).findings()[0]["severity"], severity);
+    // Between a change of the preload and the restart, that is all there is to do.
+    plain.run("ALTER SYSTEM SET shared_preload_libraries = 'idgen'");
+    plain.run("SELECT pg_reload_conf()");
+    fleet(&[("plain", &plain)]).until_found(&["restart-for-setting plain"]);
+    plain.restart();
+    fleet(&[("plain", &plain)]).until_found(&[]);
+    plain.run("ALTER SYSTEM RESET shared_preload_libraries");
+    plain.run("SELECT pg_reload_conf()");
+    fleet(&[("plain", &plain)]).until_found(&["restart-for-setting plain"]);
+    plain.restart();
     plain.configure(&["idgen.max_ahead = 2s"]);
     plain.run("SELECT pg_reload_conf()");
     let both = ["not-preloaded plain", "setting-without-preload plain"];

@@ -162,7 +162,8 @@ pub fn run(cli: &Cli) -> Result<u8> {
             output::print(finding.line())?;
         }
         if found == 0 {
-            output::print(format!("{}. {NOT_SEEN}", looked_at(&looks)))?;
+            let nothing = if findings.is_empty() { "nothing" } else { "nothing but notes" };
+            output::print(format!("{nothing} {}. {NOT_SEEN}", looked_at(&looks)))?;
         }
     }
     Ok(if found == 0 { 0 } else { 3 })
@@ -215,7 +216,7 @@ fn looked_at(looks: &[Look]) -> String {
     let with_idgen: usize = primaries.map(|look| look.with_idgen).sum();
     let counted = |number, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     format!(
-        "nothing found on {} of {}, with {}, of which {with_idgen} have idgen",
+        "found on {} of {}, with {}, of which {with_idgen} have idgen",
         counted(looks.len(), "server"),
         counted(clusters.len(), "cluster"),
         counted(databases, "database"),

@@ -7,6 +7,7 @@ mod enable;
 mod move_shard;
 mod remove;
 mod status;
+mod words;
 
 use std::process;
 use std::thread;

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::look::{self, Look, PATIENCE_WITH_ALL, connect};
+use super::look::{self, Look, PATIENCE_WITH_ALL, Remnant, connect};
 use super::{Finding, Severity};
 use crate::error::{Error, Result};
 use crate::extension::{self, Extension};
@@ -98,7 +98,8 @@ fn in_database(look: &mut Look, server: &Server, database: &str, status_is_known
     }
     if !look.is_standby {
         findings.extend(portable(look, &session)?);
-        findings.extend(moves(look, &session)?);
+        let remnants = remnants(&session, database)?;
+        look.remnants.extend(remnants);
     }
     look.with_idgen += 1;
     look.findings.extend(findings.into_iter().map(|finding| finding.in_database(database)));
@@ -305,7 +306,7 @@ fn columns(look: &Look, session: &Session, extension: &Extension) -> Result<Vec<
         r#"SELECT count(*), array_to_string((array_agg(format('%s.%s.%s for shard %s', "schema", "table", "column", shard)
                            ORDER BY "schema", "table", "column"))[:3], '; '),
                   "schema" LIKE '%\_moved'
-           FROM {} WHERE shard IS NOT NULL AND NOT {}(shard) GROUP BY 3 ORDER BY 3"#,
+           FROM {} WHERE shard IS NOT NULL AND NOT {}(shard) AND "schema" NOT LIKE '_%\_moving' GROUP BY 3 ORDER BY 3"#,
         extension.name("idgen_columns"),
         extension.name("idgen_allows"),
     );
@@ -327,7 +328,7 @@ fn columns(look: &Look, session: &Session, extension: &Extension) -> Result<Vec<
                 "schema-moved",
                 &look.name,
                 format!("a shard that has moved away has left its rows behind: {some}"),
-                "Drop the schema when nobody needs the rows any more.",
+                "Drop the schema when the move has ended, and nobody needs the rows any more.",
             )
         } else {
             Finding::error(
@@ -363,11 +364,14 @@ fn portable(look: &Look, session: &Session) -> Result<Option<Finding>> {
     }))
 }
 
-/// Schemas of a move that has not ended.
-fn moves(look: &Look, session: &Session) -> Result<Vec<Finding>> {
+/// Schemas of moves, ended or not.
+fn remnants(session: &Session, database: &str) -> Result<Vec<Remnant>> {
     let rows = session.run(
-        r"SELECT nspname FROM pg_namespace AS n
-          WHERE nspname LIKE '%\_moving' AND EXISTS (
+        r"SELECT regexp_replace(nspname, '_mov(ing|ed)$', ''), nspname LIKE '%\_moved',
+                 coalesce(obj_description(n.oid, 'pg_namespace'), ''),
+                 (SELECT oid FROM pg_database WHERE datname = current_database())
+          FROM pg_namespace AS n
+          WHERE nspname ~ '._mov(ing|ed)$' AND EXISTS (
               SELECT FROM pg_class AS c JOIN pg_attrdef AS a ON a.adrelid = c.oid
                    JOIN pg_depend AS d ON d.classid = 'pg_attrdef'::regclass AND d.objid = a.oid
                                           AND d.refclassid = 'pg_proc'::regclass
@@ -377,15 +381,14 @@ fn moves(look: &Look, session: &Session) -> Result<Vec<Finding>> {
               WHERE relnamespace = n.oid)
           ORDER BY nspname",
     )?;
-    let finding = |row: Row| {
-        Finding::warning(
-            "move-not-ended",
-            &look.name,
-            format!("a move of a schema is under way or has broken off: \"{}\"", row.string(0)),
-            "If nobody is moving it, run idgenctl move with --finish or --undo.",
-        )
+    let remnant = |row: Row| Remnant {
+        database: database.into(),
+        database_oid: row.string(3),
+        schema: row.string(0),
+        is_moved: row.is_true(1),
+        comment: row.string(2),
     };
-    Ok(rows.iter().map(finding).collect())
+    Ok(rows.iter().map(remnant).collect())
 }
 
 #[cfg(test)]

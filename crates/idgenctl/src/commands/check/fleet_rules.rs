@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
-use super::look::{Look, MUCH_WAL};
+use super::look::{Look, MUCH_WAL, Remnant};
 use super::{Finding, clocks};
 use crate::cluster::{self, Unclear};
+use crate::commands::words::{of_copy, of_source, shell};
 use crate::releases;
 use crate::status::epoch_text;
 use crate::synchronous_names::Names;
@@ -72,11 +73,69 @@ pub fn judge(looks: &[Look], all_answer: bool) -> Vec<Finding> {
         }
         clusters.push(members);
     }
+    findings.extend(moves(looks));
     findings.extend(overlaps(&clusters));
     findings.extend(epochs(looks));
     let clocks: Vec<_> = looks.iter().map(|look| (look.name.as_str(), look.clock)).collect();
     findings.extend(clocks::judge(&clocks));
     findings
+}
+
+/// Moves that have not ended: which server is the source, which has the copy, and what ends the move.
+fn moves(looks: &[Look]) -> Vec<Finding> {
+    let all = || looks.iter().flat_map(|look| look.remnants.iter().map(move |remnant| (look, remnant)));
+    let is_copy_of = |copy: &Remnant, look: &Look, source: &Remnant| {
+        of_copy(&copy.comment)
+            && of_source(&source.comment)
+            && copy.schema == source.schema
+            && copy.comment.ends_with(&format!(" of {}/{}", look.system, source.database_oid))
+    };
+    let finding = |(look, remnant): (&Look, &Remnant)| {
+        let schema = &remnant.schema;
+        let command = |to: &str, how: &str| format!("idgenctl move {} --to {to} {how}", shell(schema));
+        let (what, hint) = if of_copy(&remnant.comment) {
+            let to = shell(&look.name);
+            let source = all().find(|(look, source)| is_copy_of(remnant, look, source));
+            let whose = source.map_or(String::new(), |(source, _)| format!(" of {}", source.name));
+            let hint = match source {
+                Some((_, source)) if source.is_moved => {
+                    format!("If nobody is moving it, finish the move with: {}.", command(&to, "--finish"))
+                }
+                _ => format!(
+                    "If nobody is moving it, give it back to its source with: {}. Or finish the move, with --finish in the \
+                     place of --undo.",
+                    command(&to, "--undo")
+                ),
+            };
+            (format!("this server has the copy{whose}, \"{schema}_moving\""), hint)
+        } else if of_source(&remnant.comment) {
+            let copy = all().find(|(_, copy)| is_copy_of(copy, look, remnant));
+            let to = copy.map_or("SERVER".into(), |(there, _)| shell(&there.name));
+            let there = copy.map_or(String::new(), |(there, _)| format!(", and {} has a copy", there.name));
+            let which = if copy.is_some() { "" } else { " SERVER is the one that it was to move to." };
+            (
+                format!("this server is the source and has \"{schema}_moving\"{there}"),
+                format!(
+                    "If nobody is moving it, give it back with: {}. Or finish the move, with --finish in the place of \
+                     --undo.{which}",
+                    command(&to, "--undo")
+                ),
+            )
+        } else {
+            (
+                format!("this server has \"{schema}_moving\", without the comment of a move"),
+                format!("If nobody is moving it, rename it to \"{schema}\", or drop it if it is a copy."),
+            )
+        };
+        Finding::error(
+            "move-not-ended",
+            &look.name,
+            format!("a move of schema \"{schema}\" is under way or has broken off, and clients cannot use it: {what}"),
+            hint,
+        )
+        .in_database(&remnant.database)
+    };
+    all().filter(|(_, remnant)| !remnant.is_moved).map(finding).collect()
 }
 
 fn two_primaries(looks: &[Look]) -> Vec<Finding> {
@@ -237,7 +296,8 @@ fn synchronous(primary: &Look, standbys: &[&Look], all_answer: bool) -> Vec<Find
 }
 
 fn not_preloaded(look: &Look) -> Option<Finding> {
-    if look.preloads || look.with_idgen == 0 {
+    // One that waits for its restart is another finding.
+    if look.preloads || look.will_preload || look.with_idgen == 0 {
         return None;
     }
     let hint = "Add idgen to shared_preload_libraries and restart the server. A router that must not mint need not be in \
@@ -260,7 +320,7 @@ fn not_preloaded(look: &Look) -> Option<Finding> {
 fn differences(primary: &Look, standby: &Look) -> Vec<Finding> {
     let mut findings = Vec::new();
     let name = &standby.name;
-    if primary.preloads && !standby.preloads {
+    if primary.preloads && !standby.preloads && !standby.will_preload {
         findings.push(Finding::error(
             "preload-differs",
             name,

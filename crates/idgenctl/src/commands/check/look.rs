@@ -41,6 +41,18 @@ pub struct Sender {
     pub lacks: f64,
 }
 
+/// A schema that a move has renamed, or the copy of one.
+#[derive(Debug)]
+pub struct Remnant {
+    pub database: String,
+    pub database_oid: String,
+    /// Its name without `_moving` or `_moved`.
+    pub schema: String,
+    /// Whether it ends in `_moved`.
+    pub is_moved: bool,
+    pub comment: String,
+}
+
 /// What a server shows.
 pub struct Look {
     pub name: String,
@@ -78,6 +90,10 @@ pub struct Look {
     /// Databases, and those of them that have idgen.
     pub databases: usize,
     pub with_idgen: usize,
+    /// What moves have left in its databases.
+    pub remnants: Vec<Remnant>,
+    /// Whether it preloads idgen once it is restarted.
+    pub will_preload: bool,
     /// What is wrong with this server by itself.
     pub findings: Vec<Finding>,
 }
@@ -109,9 +125,13 @@ impl Look {
     }
 
     fn loads(&self, library: &str) -> bool {
-        let entries = lists::elements(self.setting("shared_preload_libraries"), Of::Libraries);
-        entries.unwrap_or_default().iter().any(|entry| preload::name(entry) == library)
+        loads(self.setting("shared_preload_libraries"), library)
     }
+}
+
+fn loads(list: &str, library: &str) -> bool {
+    let entries = lists::elements(list, Of::Libraries);
+    entries.unwrap_or_default().iter().any(|entry| preload::name(entry) == library)
 }
 
 /// Looks at a server.
@@ -150,6 +170,8 @@ pub fn at(server: &Server, base: Base) -> Result<Look> {
         clock,
         databases: 0,
         with_idgen: 0,
+        remnants: Vec::new(),
+        will_preload: false,
         findings: Vec::new(),
     };
     look.preloads = look.loads("idgen");
@@ -244,32 +266,47 @@ fn files_of_settings(look: &mut Look, session: &Session) -> Result {
     // Of several lines for a setting, the last one counts.
     let rows = session.run(
         "SELECT f.name, f.sourcefile, f.sourceline, f.error, s.context = 'postmaster' AND s.name IS NOT NULL
-                AND f.error = 'setting could not be applied'
+                AND f.error = 'setting could not be applied', f.setting
          FROM (SELECT DISTINCT ON (lower(name)) * FROM pg_file_settings WHERE name IS NOT NULL
                ORDER BY lower(name), seqno DESC) AS f LEFT JOIN pg_settings AS s ON lower(s.name) = lower(f.name)
          WHERE f.error IS NOT NULL
                AND (lower(f.name) LIKE 'idgen.%' OR f.name IN ('shared_preload_libraries',
                     'max_replication_slots', 'max_active_replication_origins'))
          UNION ALL
-         SELECT NULL, sourcefile, sourceline, error, false FROM pg_file_settings
+         SELECT NULL, sourcefile, sourceline, error, false, NULL FROM pg_file_settings
          WHERE name IS NULL AND error IS NOT NULL",
     )?;
     for row in rows.iter() {
         let place = format!("{}, line {}", row.string(1), row.string(2));
-        look.findings.push(match row.text(0) {
-            Some(name) if row.is_true(4) => Finding::warning(
+        // A line that was taken out is in no file, and the error alone names the setting.
+        let error = row.string(3);
+        let taken_out = error
+            .strip_suffix("\" cannot be changed without restarting the server")
+            .and_then(|rest| rest.strip_prefix("parameter \""))
+            .filter(|_| row.text(1).is_none());
+        if row.is_true(4) && row.string(0) == "shared_preload_libraries" {
+            look.will_preload = loads(&row.string(5), "idgen");
+        }
+        look.findings.push(match (row.text(0), taken_out) {
+            (Some(name), _) if row.is_true(4) => Finding::warning(
                 "restart-for-setting",
                 &look.name,
                 format!("\"{name}\" in {place} waits for a restart"),
                 "Restart the server, a standby before its primary, or take the line back.",
             ),
-            Some(name) => Finding::error(
+            (Some(name), _) => Finding::error(
                 "setting-refused",
                 &look.name,
                 format!("\"{name}\" in {place} is not in effect: {}", row.string(3)),
                 "Correct the line, and reload the configuration.",
             ),
-            None => Finding::error(
+            (None, Some(name)) => Finding::warning(
+                "restart-for-setting",
+                &look.name,
+                format!("\"{name}\" is no longer in the configuration, which waits for a restart"),
+                "Restart the server, a standby before its primary, or put the line back.",
+            ),
+            (None, None) => Finding::error(
                 "files-not-read",
                 &look.name,
                 format!("the configuration cannot be read beyond {place}: {}", row.string(3)),

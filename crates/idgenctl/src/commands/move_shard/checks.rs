@@ -5,6 +5,7 @@ use idgen_ids::Shard;
 use super::sides::{Place, Side};
 use super::{How, Move, lists, say};
 use crate::cluster::STANDBYS;
+use crate::commands::words::of_copy;
 use crate::error::{Error, Result};
 use crate::extension::Extension;
 use crate::preload::HAS_PATRONI;
@@ -37,9 +38,7 @@ impl Move<'_> {
     /// Refuses what is refused however the move goes on: a schema that is not that of this move.
     pub fn check_names(&self) -> Result {
         let source = self.source.primary();
-        let is_copy = |comment: &Option<String>| {
-            comment.as_ref().is_some_and(|text| text.starts_with("idgenctl move "))
-        };
+        let is_copy = |comment: &Option<String>| comment.as_deref().is_some_and(of_copy);
         if is_copy(&self.comment_on(source, &self.moving)?) {
             return refused(
                 format!("{} on the source is a copy", self.moving),
@@ -74,9 +73,9 @@ impl Move<'_> {
                 format!("an earlier move was interrupted. The source has {moving}, which nobody can use"),
                 format!(
                     "Run the same command with --undo to give it back to the source, or with --finish. To undo it by hand, \
-                     on the source and each of its standbys: {} and then on the source: {}",
-                    back()?,
-                    self.rename_by_hand(moving, schema)
+                     on the source: {} and then on the source and each of its standbys: {}",
+                    self.rename_by_hand(moving, schema),
+                    back()?
                 ),
             ),
             ("moved", "moving", _) => refused(
@@ -136,11 +135,29 @@ impl Move<'_> {
         }
     }
 
+    /// Whether a move has ended: the target has the schema and the source its old rows, and the lists say so everywhere.
+    pub fn is_complete(&self) -> Result<bool> {
+        if self.target.system.is_empty()
+            || self.state_of(self.source.primary())? != "moved"
+            || self.state_of(self.target.primary())? != "schema"
+        {
+            return Ok(false);
+        }
+        for (side, mints) in [(&self.source, false), (&self.target, true)] {
+            for place in &side.places {
+                if lists::may_mint(place, self.shard)? != mints {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// WAL senders to standbys.
     pub fn senders(&self, place: &Place<'_>) -> Result<Vec<String>> {
         let rows = place.query(
             &format!(
-                "SELECT format('%s at %s', application_name, coalesce(host(client_addr), 'the same machine')) {STANDBYS}"
+                "SELECT format('%s %s', application_name, coalesce('at ' || host(client_addr), 'over a local socket')) {STANDBYS}"
             ),
             &[],
         )?;

@@ -288,6 +288,13 @@ impl Move<'_> {
         let mut away = self.check_standbys(&self.source)?;
         away.extend(self.check_standbys(&self.target)?);
         self.check_settings()?;
+        // A program may still have to write the list down where the servers read it after a restart.
+        if self.how == How::Finish && self.lists.program.is_none() && self.is_complete()? {
+            *self.withdrawn.borrow_mut() = Some(lists::text(self.source.primary())?);
+            *self.with.borrow_mut() = lists::text(self.target.primary())?;
+            say("the move is complete, and nothing is left to finish");
+            return self.finished(&away);
+        }
         self.check_lists(&at_source, &at_target)?;
         self.check_surroundings()?;
         if self.how == How::Begin {
@@ -473,9 +480,16 @@ impl Move<'_> {
         say(format!(
             "idgen.allowed_shards is now \"{without}\" on the source, \"{with}\" on the target, and likewise on their standbys."
         ));
-        let away = if away.is_empty() { "none is known".into() } else { away.join(", ") };
+        if !away.is_empty() {
+            say(format!(
+                "These standbys were not connected, and need the list of their primary before they are promoted: {}",
+                away.join(", ")
+            ));
+        }
         say(format!(
-            "It must be the same on all of their standbys, including those that were not connected: {away}"
+            "Now let the clients of schema {} connect to the target, {}.",
+            self.schema,
+            self.target.primary().server.name
         ));
         Ok(())
     }

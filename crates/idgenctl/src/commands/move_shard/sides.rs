@@ -9,6 +9,7 @@ use idgen_ids::shard_set::ShardSet;
 
 use crate::cli::{Cli, Move as Arguments};
 use crate::cluster;
+use crate::commands::words::{self, of_copy, of_source};
 use crate::error::{Error, Result};
 use crate::fleet::{Fleet, Member};
 use crate::server::Server;
@@ -175,6 +176,12 @@ impl Servers {
             }
         }
 
+        // Where both are seen, that which has the copy is the target.
+        let remnants = || seen.iter().filter(|(_, server)| server.remnant.is_some());
+        let copy = remnants().find(|(_, server)| server.remnant.as_deref().is_some_and(of_copy));
+        if let Some((_, server)) = copy.or_else(|| remnants().next()) {
+            return Err(remnant(names[0], server, &self.fleet.servers[self.to[0]]));
+        }
         let (groups, unclear) = cluster::groups(seen.iter().map(|(_, server)| server.member.lineage()));
         let name = |place: usize| seen[place].1.member.server.name.as_str();
         let names_of =
@@ -213,11 +220,18 @@ impl Servers {
             match candidates[..] {
                 [only] => only,
                 [] => {
+                    let seen_there: Vec<usize> = primaries().collect();
+                    let of_target = target.filter(|place| seen[*place].1.has_schema);
                     return Err(Error::refused(
                         format!(
-                            "no primary outside the target's cluster has a schema {}. Those that were seen: {}",
+                            "no primary outside the target's cluster has a schema {} or {}. Those that were seen: {}{}",
                             names[0],
-                            if others.is_empty() { "none".into() } else { names_of(&others) }
+                            names[1],
+                            if seen_there.is_empty() { "none".into() } else { names_of(&seen_there) },
+                            of_target.map_or(String::new(), |place| format!(
+                                ". The target {} has one",
+                                name(place)
+                            )),
                         ),
                         "Name the server that has it with --from or --server. Are source and target the right way round?",
                     ));
@@ -284,6 +298,8 @@ struct Seen<'a> {
     has_schema: bool,
     /// Or at least the old rows.
     has_any: bool,
+    /// The comment of a move on the schema itself, if that is what an earlier move of another schema has left.
+    remnant: Option<String>,
     /// The shards that it may mint for, if it preloads idgen.
     shards: Option<ShardSet>,
 }
@@ -300,11 +316,43 @@ fn look<'a>(server: &'a Server, names: &[&str]) -> Result<Seen<'a>> {
     let rows = member.session.query(
         "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2)),
                 EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2, $3)),
-                (SELECT setting FROM pg_settings WHERE name = 'idgen.allowed_shards')",
+                (SELECT setting FROM pg_settings WHERE name = 'idgen.allowed_shards'),
+                (SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace
+                 WHERE nspname = $1 AND nspname ~ '._(moving|moved)$')",
         names,
     )?;
     let row = rows.row(0);
     let (has_schema, has_any) = (row.is_true(0), row.is_true(1));
     let shards = row.text(2).and_then(|list| ShardSet::parse(&list).ok());
-    Ok(Seen { member, has_schema, has_any, shards })
+    let remnant = row.text(3).filter(|comment| of_source(comment) || of_copy(comment));
+    Ok(Seen { member, has_schema, has_any, remnant, shards })
+}
+
+/// What says that a person has named the schema that a move has left, and not the one that moves.
+fn remnant(schema: &str, seen: &Seen<'_>, target: &Server) -> Error {
+    let there = &seen.member.server.name;
+    if let Some(own) = schema.strip_suffix("_moved") {
+        return Error::refused(
+            format!("{schema} on {there} is what an earlier move of {own} has left, and cannot be moved"),
+            format!(
+                "Name schema {own}, which has the rows now. Once nobody needs the old ones, on {there}: DROP SCHEMA {} CASCADE;",
+                Session::identifier(schema)
+            ),
+        );
+    }
+    let own = schema.strip_suffix("_moving").unwrap_or(schema);
+    let is_copy = seen.remnant.as_deref().is_some_and(of_copy);
+    let to = match (is_copy, target.name == *there) {
+        (true, _) => words::shell(there),
+        (false, false) => words::shell(&target.name),
+        (false, true) => "SERVER".into(),
+    };
+    Error::refused(
+        format!("{schema} on {there} is of a move of {own}, which is under way or has broken off"),
+        format!(
+            "If nobody is moving it, give it back to its source with: idgenctl move {} --to {to} --undo. Or finish the move, \
+             with --finish in the place of --undo.",
+            words::shell(own)
+        ),
+    )
 }

@@ -97,24 +97,30 @@ impl Move<'_> {
         Ok(())
     }
 
-    /// Ends sessions of an earlier run, or of a part of this one that was given up, such as a restore that could still
-    /// commit. It does not wait for sessions of ordinary roles that begin later: somebody could begin one after the other.
-    pub fn end_others(&self, role: Role) -> Result {
+    /// The processes of other sessions of this move; of ordinary roles, only those that began before a time.
+    pub fn others_since(&self, role: Role, began: &str) -> Result<String> {
         let place = self.side(role).primary();
         let kept = match role {
             Role::Source => self.lock_pid(),
             Role::Target => self.hold.borrow().as_ref().map_or(0, Session::pid).to_string(),
         };
+        place.value(
+            &format!(
+                "SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
+                 WHERE application_name = $1 AND ({BY_SUPERUSER} OR backend_start < $2::timestamptz)
+                   AND pid NOT IN (pg_backend_pid(), $3::integer)"
+            ),
+            &[&place.name(), began, &kept],
+        )
+    }
+
+    /// Ends sessions of an earlier run, or of a part of this one that was given up, such as a restore that could still
+    /// commit. It does not wait for sessions of ordinary roles that begin later: somebody could begin one after the other.
+    pub fn end_others(&self, role: Role) -> Result {
+        let place = self.side(role).primary();
         let began = place.value("SELECT clock_timestamp()", &[])?;
         for attempt in 0..300 {
-            let pids = place.value(
-                &format!(
-                    "SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
-                     WHERE application_name = $1 AND ({BY_SUPERUSER} OR backend_start < $2::timestamptz)
-                       AND pid NOT IN (pg_backend_pid(), $3::integer)"
-                ),
-                &[&place.name(), &began, &kept],
-            )?;
+            let pids = self.others_since(role, &began)?;
             if pids.is_empty() {
                 return Ok(());
             }

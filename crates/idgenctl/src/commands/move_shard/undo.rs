@@ -2,6 +2,7 @@
 
 use super::sides::{PATIENCE, Role};
 use super::{Move, Stage, lists, own_comment, rename, say, set_comment};
+use crate::commands::words;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::session::{self, Session};
@@ -215,6 +216,45 @@ impl Move<'_> {
         format!("{};", rename(from, to))
     }
 
+    /// Drops the copy if the source has the schema again, and says beforehand what that is.
+    fn undo_on_target(&self, of_standbys: Option<&str>) -> Result {
+        let target = self.target.primary();
+        let name = &target.server.name;
+        if self.target.system.is_empty() {
+            say(format!(
+                "the target {name} cannot be reached. Still to be done there, if it is a copy: DROP SCHEMA IF EXISTS {} CASCADE;",
+                Session::identifier(&self.moving)
+            ));
+            if of_standbys.is_none() {
+                return Ok(());
+            }
+        }
+        let has_copy = !self.target.system.is_empty()
+            && self.comment_on(target, &self.moving)?.as_deref() == Some(&self.name);
+        let is_at_work =
+            !self.target.system.is_empty() && !self.others_since(Role::Target, "infinity")?.is_empty();
+        if has_copy {
+            output::note(format!("on the target {name}, the copy {} is dropped", self.moving));
+        }
+        if is_at_work {
+            output::note(format!(
+                "on the target {name}, sessions that are still at work for the move are ended"
+            ));
+        }
+        if let Some(list) = of_standbys {
+            output::note(format!("idgen.allowed_shards of the standbys of the source becomes {list}"));
+        }
+        if !has_copy && !is_at_work && of_standbys.is_none() {
+            say(format!("the target {name} has nothing of a move that has broken off"));
+            return Ok(());
+        }
+        self.ask(&format!("Undo what a move of {} has left?", self.schema))?;
+        if has_copy || is_at_work {
+            self.drop_copy();
+        }
+        Ok(())
+    }
+
     /// `--undo`.
     pub fn undo_earlier(&self) -> Result {
         let source = self.source.primary();
@@ -233,6 +273,16 @@ impl Move<'_> {
                     "Take it out of its list first, if nobody has minted there.",
                 ));
             }
+            output::note(format!(
+                "on the source {}, {} becomes {} again",
+                source.server.name, self.moving, self.schema
+            ));
+            output::note(format!("idgen.allowed_shards of the source and its standbys: {allowed} -> {back}"));
+            output::note(format!(
+                "on the target {}, {} is dropped if it is the copy",
+                self.target.primary().server.name,
+                self.moving
+            ));
             self.ask(&format!(
                 "Give schema {} and shard {} back to the source?",
                 self.schema,
@@ -249,23 +299,33 @@ impl Move<'_> {
                 });
             }
         } else if state.contains("schema") {
-            self.ask(&format!("Drop what a move of {} has left on the target?", self.schema))?;
-            self.drop_copy();
+            let left = self
+                .source
+                .standbys()
+                .iter()
+                .any(|place| !lists::may_mint(place, self.shard).unwrap_or(false));
+            self.undo_on_target(left.then_some(allowed.as_str()))?;
             if !lists::may_mint(source, self.shard)? {
                 return Err(Error::refused(
                     format!("the source has the schema. It may not mint for shard {}", self.shard_text()),
                     format!("If no other server does: {}", self.lists.by_hand(&back)),
                 ));
             }
-            let left = self
-                .source
-                .standbys()
-                .iter()
-                .any(|place| !lists::may_mint(place, self.shard).unwrap_or(false));
             if left {
                 self.lists.set_all(&self.source, &allowed)?;
             }
             say("the source has nothing more to undo");
+        } else if state.contains("moved") && self.is_complete()? {
+            return Err(Error::refused(
+                format!("the move is complete: the target has schema {}", self.schema),
+                format!(
+                    "To go back, drop the old rows on the source: DROP SCHEMA {} CASCADE; and then move the schema the other \
+                     way: idgenctl move {} --to {}",
+                    Session::identifier(&self.moved),
+                    words::shell(&self.schema),
+                    words::shell(&source.server.name)
+                ),
+            ));
         } else if state.contains("moved") {
             return Err(Error::refused(
                 "the target may mint already: --finish is the only way",
