@@ -50,7 +50,7 @@ fn it_is_seen_whether_ids_are_minted() {
     let mut well = Runbook::of("Is it minting?", &servers);
     mint(&primary, &mut Ledger::default());
     standby.wait_until("SELECT mark IS NOT NULL FROM idgen_status");
-    assert!(is_reached(30, || well.again().contains("nothing found")));
+    assert!(is_reached(30, || well.again().contains("nothing but notes found")));
     well.run();
     well.says(refused(&standby).message());
 
