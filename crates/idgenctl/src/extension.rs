@@ -121,9 +121,10 @@ pub fn anywhere(server: &Server, session: &Session) -> Result<(Session, Extensio
         return Ok((own, extension));
     }
     let mut refusal = None;
-    for found in installations(server, session)?.there {
-        match Extension::trusted(&found.session) {
-            Ok(extension) => return Ok((found.session, extension)),
+    for database in databases(session)? {
+        let Ok(Some(found)) = installation(server, database) else { continue };
+        match found.extension.trust(&server.name, &found.database) {
+            Ok(()) => return Ok((found.session, found.extension)),
             Err(error) => refusal = Some(error),
         }
     }
@@ -144,6 +145,16 @@ pub fn databases(session: &Session) -> Result<Vec<String>> {
     Ok(rows.iter().map(|row| row.string(0)).collect())
 }
 
+/// A session in a database, if it has the extension. Whoever looks at all databases and needs no session for longer than a
+/// look takes them one by one: all at once may be more than the server has connections for its clients.
+///
+/// # Errors
+/// That the database cannot be looked at.
+pub fn installation(server: &Server, database: String) -> Result<Option<Installation>> {
+    let session = server.connect_to(&database)?;
+    Ok(Extension::of(&session)?.map(|extension| Installation { database, session, extension }))
+}
+
 /// A session in each database of a server that has the extension, whoever may change it there; and the databases that
 /// cannot be looked at, with the reason.
 ///
@@ -152,16 +163,9 @@ pub fn databases(session: &Session) -> Result<Vec<String>> {
 pub fn installations(server: &Server, session: &Session) -> Result<Installations> {
     let mut found = Installations { there: Vec::new(), not_seen: Vec::new() };
     for database in databases(session)? {
-        let look = || {
-            let session = server.connect_to(&database)?;
-            Ok(Extension::of(&session)?.map(|extension| (session, extension)))
-        };
-        match look() {
-            Ok(Some((session, extension))) => {
-                found.there.push(Installation { database: database.clone(), session, extension });
-            }
-            Ok(None) => {}
-            Err(error) => found.not_seen.push((database.clone(), error)),
+        match installation(server, database.clone()) {
+            Ok(there) => found.there.extend(there),
+            Err(error) => found.not_seen.push((database, error)),
         }
     }
     // Rows and defaults stay while a database is closed, as it may be to keep clients out. template0 has none.

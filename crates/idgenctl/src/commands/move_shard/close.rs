@@ -148,12 +148,9 @@ impl Move<'_> {
     pub fn databases_without_idgen(&self) -> Result<String> {
         let source = self.source.primary();
         let session = source.session()?;
-        let found = extension::installations(source.server, &session)?;
-        let known: Vec<&String> = found.not_seen.iter().map(|(database, _)| database).collect();
-        let there: Vec<&String> = found.there.iter().map(|there| &there.database).collect();
         let others: Vec<String> = extension::databases(&session)?
             .into_iter()
-            .filter(|database| !known.contains(&database) && !there.contains(&database))
+            .filter(|database| matches!(extension::installation(source.server, database.clone()), Ok(None)))
             .collect();
         let json = serde_json::Value::from(others).to_string();
         source.value(
