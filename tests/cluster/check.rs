@@ -113,7 +113,7 @@ impl Drop for Lines<'_> {
 /// A primary that has minted, and its synchronous standby, which is called as the primary with `_b`.
 fn cluster(name: &str, list: &str) -> (Server, Server) {
     let list = format!("idgen.allowed_shards = '{list}'");
-    let primary = Server::start_own(&[PRELOAD, REWINDABLE, &list]);
+    let primary = Server::start(&[PRELOAD, REWINDABLE, &list]);
     let standby = primary.standby(&format!("{name}_b"));
     primary.make_synchronous(&format!("{name}_b"));
     primary.run(&format!("SELECT snowflake_next_id({})", list.split(['\'', '-']).nth(1).unwrap()));
@@ -796,7 +796,7 @@ fn the_members_come_from_patroni() {
 #[test]
 fn status_shows_rates_refusals_and_servers_that_go_away() {
     let one = Server::start(&[PRELOAD, "idgen.allowed_shards = '0-9'"]);
-    let two = Server::start_own(&[PRELOAD, "idgen.allowed_shards = '10-19'"]);
+    let two = Server::start(&[PRELOAD, "idgen.allowed_shards = '10-19'"]);
     one.run(
         "CREATE SCHEMA insta5; CREATE TABLE insta5.photos (id bigint DEFAULT snowflake_next_id(5));
          SELECT count(*) FROM snowflake_next_ids(5, 1000)",

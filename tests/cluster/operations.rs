@@ -324,7 +324,7 @@ fn a_function_is_taken_over() {
 #[test]
 fn a_backup_and_a_dump() {
     const INSERT: &str = "INSERT INTO rows VALUES (DEFAULT) RETURNING id";
-    let old = Server::start_own(&["idgen.max_wait = 300ms", LIST_OF_THE_README]);
+    let old = Server::start(&["idgen.max_wait = 300ms", LIST_OF_THE_README]);
     old.run(
         "CREATE DOMAIN key AS bigint; CREATE TABLE rows (id key PRIMARY KEY DEFAULT snowflake_next_id(1))",
     );
@@ -822,7 +822,7 @@ fn idgen_is_removed() {
 
 /// Two servers, of which one has the schema of shard 5, in the file of the page.
 fn for_a_move() -> (Server, Server) {
-    let one = Server::start_own(&["idgen.allowed_shards = '0-9'"]);
+    let one = Server::start(&["idgen.allowed_shards = '0-9'"]);
     let two = Server::start(&[PRELOAD, "idgen.allowed_shards = '10-19'"]);
     one.run(TABLES);
     (one, two)

@@ -80,8 +80,6 @@ pub struct Server {
     sockets: PathBuf,
     /// Whether its WAL is on a disk that [`Server::trouble`] reaches.
     has_disk: bool,
-    /// Whether it begins as a copy of the template.
-    is_copy: bool,
 }
 
 impl Server {
@@ -94,13 +92,6 @@ impl Server {
     /// Starts such a server of this build.
     pub fn start_build(build: Build, settings: &[&str]) -> Server {
         Server::new(build).start_with_idgen(settings)
-    }
-
-    /// Starts such a server that is a cluster of its own: all others are copies of one, and have its system identifier.
-    pub fn start_own(settings: &[&str]) -> Server {
-        let mut server = Server::new(Build::Release);
-        server.is_copy = false;
-        server.start_with_idgen(settings)
     }
 
     fn start_with_idgen(self, settings: &[&str]) -> Server {
@@ -135,8 +126,6 @@ impl Server {
         let server = self;
         if server.build == Build::Older {
             initdb(server.build, &server.dir, &["--data-checksums"]);
-        } else if !server.is_copy {
-            initdb(server.build, &server.dir, &TEMPLATE_OPTIONS);
         } else {
             run(command("cp").arg("-a").arg(template()).arg(&server.dir));
             server.become_another_cluster();
@@ -177,7 +166,6 @@ impl Server {
             dir: servers_folder().join(&name),
             sockets: PathBuf::from(format!("/tmp/idgen-{name}")),
             has_disk: false,
-            is_copy: true,
         };
         // A run that was interrupted may have had the number of this process.
         let _ = fs::remove_dir_all(&server.sockets);
