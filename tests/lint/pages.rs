@@ -387,12 +387,14 @@ fn blocks_of_no_program(path: &str, page: &str, programs: &[String]) -> Vec<Stri
 /// Programs that `scripts/test-clients` runs.
 const CLIENTS: &str = "tests/clients";
 
-/// The code that docs/orm.md shows is the code that was run.
+/// The code that docs/orm.md and the pages of docs/orm show is the code that was run.
 #[test]
 fn code_for_orms_stands_in_programs_that_are_run() {
     let programs: Vec<String> = files(CLIENTS, "").iter().map(|path| read(path)).collect();
-    let page = "docs/orm.md";
-    assert_none(&blocks_of_no_program(page, &read(page), &programs));
+    let mut pages = files("docs/orm", ".md");
+    pages.push("docs/orm.md".to_owned());
+    let blocks = |page: &String| blocks_of_no_program(page, &read(page), &programs);
+    assert_none(&pages.iter().flat_map(blocks).collect::<Vec<_>>());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-// What docs/orm.md says about Kysely.
+// What docs/orm/javascript.md says about Kysely.
 import assert from "node:assert/strict";
 import { promises as fs } from "node:fs";
 import path from "node:path";

@@ -1,4 +1,4 @@
-// What docs/orm.md says about Prisma.
+// What docs/orm/javascript.md says about Prisma.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, test } from "node:test";

@@ -1,4 +1,4 @@
-"""Shows each trap that docs/orm.md warns of, and its remedy."""
+"""Shows each trap that docs/orm/python.md warns of, and its remedy."""
 
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext

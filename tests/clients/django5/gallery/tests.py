@@ -1,4 +1,4 @@
-"""Shows each trap that docs/orm.md warns of, and its remedy."""
+"""Shows each trap that docs/orm/python.md warns of, and its remedy."""
 
 import json
 
