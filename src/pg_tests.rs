@@ -6,6 +6,7 @@ mod tests {
     use pgrx::prelude::*;
 
     use crate::error::{Class, Error, Reason, Row, Table, Warning, sqlstate};
+    use crate::pg::compat::standbys_status_has_bits;
     use crate::pg::setting::{names_library, preloads};
     use crate::pg::standbys::defined;
     use crate::session::SESSION;
@@ -23,6 +24,19 @@ mod tests {
         assert_eq!([0, 1, 3].map(|status| read(status, true)), [None, Some(false), Some(true)]);
         // The checkpointer of this server has begun.
         assert_eq!([0, 1].map(|status| read(status, false)), [Some(false), Some(true)]);
+    }
+
+    /// Promise 1: a release that is taken for an earlier one waits for standbys that there are not, and one that is taken
+    /// for a later one does not wait for those that there are.
+    #[pg_test]
+    fn the_releases_whose_status_of_standbys_has_bits_are_known() {
+        let last_before = [15_00_12, 16_00_08, 17_00_04];
+        for release in last_before {
+            let has_bits = [release, release + 1].map(standbys_status_has_bits);
+            assert_eq!(has_bits, [false, true], "{release}");
+        }
+        let first = [15, 16, 17, 18, 19].map(|version| standbys_status_has_bits(version * 1_00_00));
+        assert_eq!(first, [false, false, false, true, true]);
     }
 
     /// The setting is the same to SQL and to Rust.
