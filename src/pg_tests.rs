@@ -2,10 +2,12 @@
 
 #[pgrx::pg_schema]
 mod tests {
+    use idgen_core::host::Host;
     use pgrx::pg_sys::panic::ErrorReport;
     use pgrx::prelude::*;
 
     use crate::error::{Class, Error, Reason, Row, Table, Warning, sqlstate};
+    use crate::host::host;
     use crate::pg::compat::standbys_status_has_bits;
     use crate::pg::setting::{names_library, preloads};
     use crate::pg::standbys::defined;
@@ -86,6 +88,21 @@ mod tests {
             let is_error = matches!(warning, Warning::Error(_));
             assert!(is_error || has("| ", &warning.message(), ""), "{warning:?}");
         }
+    }
+
+    /// A backend that waits for the mark is woken, even between its last look at the mark and its sleep. Otherwise it would
+    /// sleep to the end.
+    #[pg_test]
+    fn a_wake_up_ends_the_wait_for_the_mark() {
+        const SLEEP_MS: u64 = 60_000;
+        let host = host().expect("shared memory");
+        let begun_us = host.monotonic_us();
+        host.wait_for_mark(SLEEP_MS, || {
+            host.wake_waiting();
+            false
+        });
+        let slept_ms = (host.monotonic_us() - begun_us) / 1000;
+        assert!(slept_ms < SLEEP_MS, "nobody is woken: {slept_ms} ms");
     }
 
     /// Citus in a list of libraries, as PostgreSQL reads it: beside it an empty list of shards allows none.
