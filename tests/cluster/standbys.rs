@@ -145,6 +145,22 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
     let links = [(); 3].map(|()| Link::to(&primary));
     let standby = |(link, name): (&Link, _)| primary.standby_by(&link.host(), name);
     let standbys: Vec<_> = links.iter().zip(["a", "b", "c"]).map(standby).collect();
+
+    // A mark takes a moment, which is nothing to warn of. This is the first one.
+    primary.make_synchronous_as("ANY 2 (a, b, c)", &["a", "b", "c"]);
+    let set_flow = |flow| links.iter().for_each(|link| link.set_flow(Direction::ToStandby, flow));
+    set_flow(Flow::Held);
+    let mut client = primary.connect();
+    client.run("SET statement_timeout = '100ms'");
+    let began = Instant::now();
+    while client.warning().as_deref() != Some(NOT_DURABLE) {
+        assert_eq!(client.code(MINT), "57014", "a cancel");
+    }
+    let since = began.elapsed();
+    assert!(since > Duration::from_secs(1), "a warning after {since:?}");
+    set_flow(Flow::Passes);
+    client.run("SET statement_timeout = 0");
+
     for names in ["ANY 2 (a, b, c)", "FIRST 2 (a, b, c)"] {
         primary.make_synchronous_as(names, &["a", "b", "c"]);
         let mut watcher = primary.connect();
