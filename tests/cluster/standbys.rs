@@ -336,6 +336,26 @@ fn waits_for_a_standby_have_names() {
     }
 }
 
+/// The time until marks were durable, in milliseconds: it lies within that of the only call, and includes what the standby
+/// was certainly away for.
+#[test]
+fn the_time_until_a_mark_is_durable_is_told() {
+    const AWAY: Duration = Duration::from_millis(300);
+    let (primary, standby) = synchronous();
+    standby.stop("fast");
+    let mut client = primary.connect();
+    client.run("SET idgen.max_wait = '1h'");
+    let began = Instant::now();
+    let call = thread::spawn(move || client.query_one(MINT, &[]).map(|_| ()));
+    primary.wait_until("SELECT mark IS NOT NULL FROM idgen_status");
+    thread::sleep(AWAY);
+    standby.up();
+    call.join().unwrap().unwrap();
+    let told: f64 = primary.value("SELECT flush_ms FROM idgen_status");
+    let [least, most] = [AWAY, began.elapsed()].map(|time| time.as_secs_f64() * 1000.0);
+    assert!((least..=most).contains(&told), "{told} ms, but it took {least} to {most} ms");
+}
+
 /// From A to B and back to A: each server begins above the ids that the other has issued.
 #[test]
 fn failover_and_failback() {
