@@ -4,9 +4,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
+use postgres::error::SqlState;
 
 use crate::clients::{Clients, Ledger, ROWS, ids};
+use crate::moment::is_reached;
 use crate::server::link::{Direction, Flow, Link};
+use crate::server::processes::Process;
 use crate::server::{PRELOAD, Server, Sql};
 
 const HOUR: f64 = 3600.0;
@@ -196,6 +199,31 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
         assert_eq!(standbys[2].answer::<Option<String>>("SELECT warning FROM idgen_status"), None);
         standbys[..2].iter().for_each(Server::up);
         primary.wait_until("SELECT warning IS NULL FROM idgen_status");
+    }
+}
+
+/// Promise 1: until the checkpointer of a server that starts has told the others whether there are synchronous standbys,
+/// those count that the session has read of.
+#[test]
+fn a_late_checkpointer_lets_no_id_past_the_standbys() {
+    for (names, is_refused) in [("", false), ("twin", true)] {
+        let server = Server::start(&["idgen.max_wait = 300ms"]);
+        server.stop("fast");
+        server.configure(&[&format!("synchronous_standby_names = '{names}'")]);
+        server.delay_checkpointer();
+        server.up();
+        let mut client = server.connect();
+        let pid = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+        let checkpointer = Process::find(client.value(pid)).expect("a checkpointer");
+        assert!(is_reached(60, || checkpointer.is_stopped()), "{checkpointer:?}");
+        for late in [true, false] {
+            assert_eq!(checkpointer.is_stopped(), late);
+            let refused = client.query_one(MINT, &[]).err().and_then(|error| error.code().cloned());
+            let refused = refused.as_ref().map(SqlState::code);
+            assert_eq!(refused, is_refused.then_some("40001"), "{names:?}, late: {late}");
+            checkpointer.go_on();
+            assert!(is_reached(60, || !checkpointer.is_stopped()), "{checkpointer:?}");
+        }
     }
 }
 
