@@ -2,10 +2,13 @@
 
 #[pgrx::pg_schema]
 mod tests {
+    use idgen_core::host::Host;
     use pgrx::pg_sys::panic::ErrorReport;
     use pgrx::prelude::*;
 
     use crate::error::{Class, Error, Reason, Row, Table, Warning, sqlstate};
+    use crate::host::host;
+    use crate::pg::compat::standbys_status_has_bits;
     use crate::pg::setting::{names_library, preloads};
     use crate::pg::standbys::defined;
     use crate::session::SESSION;
@@ -23,6 +26,19 @@ mod tests {
         assert_eq!([0, 1, 3].map(|status| read(status, true)), [None, Some(false), Some(true)]);
         // The checkpointer of this server has begun.
         assert_eq!([0, 1].map(|status| read(status, false)), [Some(false), Some(true)]);
+    }
+
+    /// Promise 1: a release that is taken for an earlier one waits for standbys that there are not, and one that is taken
+    /// for a later one does not wait for those that there are.
+    #[pg_test]
+    fn the_releases_whose_status_of_standbys_has_bits_are_known() {
+        let last_before = [15_00_12, 16_00_08, 17_00_04];
+        for release in last_before {
+            let has_bits = [release, release + 1].map(standbys_status_has_bits);
+            assert_eq!(has_bits, [false, true], "{release}");
+        }
+        let first = [15, 16, 17, 18, 19].map(|version| standbys_status_has_bits(version * 1_00_00));
+        assert_eq!(first, [false, false, false, true, true]);
     }
 
     /// The setting is the same to SQL and to Rust.
@@ -72,6 +88,21 @@ mod tests {
             let is_error = matches!(warning, Warning::Error(_));
             assert!(is_error || has("| ", &warning.message(), ""), "{warning:?}");
         }
+    }
+
+    /// A backend that waits for the mark is woken, even between its last look at the mark and its sleep. Otherwise it would
+    /// sleep to the end.
+    #[pg_test]
+    fn a_wake_up_ends_the_wait_for_the_mark() {
+        const SLEEP_MS: u64 = 60_000;
+        let host = host().expect("shared memory");
+        let begun_us = host.monotonic_us();
+        host.wait_for_mark(SLEEP_MS, || {
+            host.wake_waiting();
+            false
+        });
+        let slept_ms = (host.monotonic_us() - begun_us) / 1000;
+        assert!(slept_ms < SLEEP_MS, "nobody is woken: {slept_ms} ms");
     }
 
     /// Citus in a list of libraries, as PostgreSQL reads it: beside it an empty list of shards allows none.

@@ -11,17 +11,18 @@ use pgrx::pg_sys;
 #[cfg(not(any(feature = "pg15", feature = "pg16")))]
 use super::backend::Local;
 
-/// The first minor release, as `server_version_num` counts, in which the status of synchronous standbys in shared
-/// memory consists of the bits SYNC_STANDBY_INIT and SYNC_STANDBY_DEFINED. Earlier releases have a `bool` in the
-/// same place: whether they are defined. The change came with "Fix race condition in handling of
-/// synchronous_standby_names immediately after startup" in the release notes of 15.13, 16.9 and 17.5.
-pub const STANDBYS_STATUS_HAS_BITS: i32 = if cfg!(feature = "pg15") {
-    15_00_13
-} else if cfg!(feature = "pg16") {
-    16_00_09
-} else {
-    17_00_05
-};
+/// Whether in this release, as `server_version_num` counts, the status of synchronous standbys in shared memory consists
+/// of the bits SYNC_STANDBY_INIT and SYNC_STANDBY_DEFINED. Earlier releases have a `bool` in the same place: whether
+/// they are defined. The change came with "Fix race condition in handling of synchronous_standby_names immediately after
+/// startup" in the release notes of 15.13, 16.9 and 17.5.
+pub const fn standbys_status_has_bits(release: i32) -> bool {
+    let first = match release / 1_00_00 {
+        15 => 15_00_13,
+        16 => 16_00_09,
+        _ => 17_00_05,
+    };
+    release >= first
+}
 
 /// Whether the checkpointer has set the status of synchronous standbys, for releases whose status does not show it.
 /// The checkpointer sets the status before it publishes its latch.

@@ -8,7 +8,7 @@ use pgrx::pg_sys;
 
 use super::backend::Local;
 use super::call::rows;
-use super::compat::{STANDBYS_STATUS_HAS_BITS, checkpointer_has_begun};
+use super::compat::{checkpointer_has_begun, standbys_status_has_bits};
 use super::setting::release;
 
 /// Whether the WAL up to `lsn` is on disk at the synchronous standbys too, as `synchronous_standby_names` requires.
@@ -26,7 +26,7 @@ static STATUS_HAS_BITS: Local<Cell<bool>> = Local::new(Cell::new(true));
 /// Determines how this minor release of PostgreSQL, which need not be the one that the library was built with,
 /// represents the status of synchronous standbys. Call it when the library is loaded.
 pub fn look_up_release() {
-    STATUS_HAS_BITS.set(release() >= STANDBYS_STATUS_HAS_BITS);
+    STATUS_HAS_BITS.set(standbys_status_has_bits(release()));
 }
 
 /// The number of receivers of WAL that are connected: standbys, and others such as a backup.

@@ -79,6 +79,19 @@ fn the_clock_steps_under_minting_clients() {
     assert!(ledger.errors.keys().all(refusal), "{:?}", ledger.errors);
 }
 
+/// The warning of the end of the range begins five years before it.
+#[test]
+fn the_end_of_the_range_is_told_in_time() {
+    let server = Server::start(&[]);
+    let left: f64 = server
+        .value("SELECT extract(epoch FROM ends_at - clock_timestamp())::double precision FROM idgen_status");
+    for (years, warning) in [(5.01, None), (4.99, Some("the range of ids ends in 5.0 years"))] {
+        server.set_clock(left - years * YEAR);
+        assert_eq!(server.warning().as_deref(), warning, "{years} years before");
+    }
+    server.set_clock(0.0);
+}
+
 /// Guard: a jump of ten years is refused before anything is written, and can be accepted, once, without a shard or a
 /// setting. No harm is done: once the clock is right again, minting continues at once.
 #[test]

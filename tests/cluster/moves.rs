@@ -444,8 +444,8 @@ fn a_move_is_checked_first() {
     refused(script, &[&format!("Transactions in its tables: pid {pid} {blocker}")]);
     client.run("COMMIT");
 
-    // The ids would have to wait for this clock for longer than clients would.
-    target.set_clock(-60.0);
+    // The ids would have to wait for this clock for longer than clients would, however long this test takes.
+    target.set_clock(-1800.0);
     check(&target, "the clock of the target is too far behind");
     target.set_clock(0.0);
 

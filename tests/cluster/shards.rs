@@ -222,7 +222,9 @@ fn a_shard_is_assigned_to_one_schema_only() {
     assert_eq!(first.query("SELECT snowflake_assign_shard('one', 7)", &[]).unwrap().len(), 2);
     let mut second = server.connect();
     let waiter = thread::spawn(move || second.code("SELECT snowflake_assign_shard('two', 7)"));
-    server.wait_until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'advisory'");
+    let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'advisory'";
+    assert!(is_reached(60, || waiter.is_finished() || server.answer(waits)), "the second call hangs");
+    assert!(!waiter.is_finished(), "the second call does not wait for the end of the first one");
     first.commit().unwrap();
     assert_eq!(waiter.join().unwrap(), "55006");
 

@@ -4,9 +4,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
+use postgres::error::SqlState;
 
 use crate::clients::{Clients, Ledger, ROWS, ids};
+use crate::moment::is_reached;
 use crate::server::link::{Direction, Flow, Link};
+use crate::server::processes::Process;
 use crate::server::{PRELOAD, Server, Sql};
 
 const HOUR: f64 = 3600.0;
@@ -145,6 +148,22 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
     let links = [(); 3].map(|()| Link::to(&primary));
     let standby = |(link, name): (&Link, _)| primary.standby_by(&link.host(), name);
     let standbys: Vec<_> = links.iter().zip(["a", "b", "c"]).map(standby).collect();
+
+    // A mark takes a moment, which is nothing to warn of. This is the first one.
+    primary.make_synchronous_as("ANY 2 (a, b, c)", &["a", "b", "c"]);
+    let set_flow = |flow| links.iter().for_each(|link| link.set_flow(Direction::ToStandby, flow));
+    set_flow(Flow::Held);
+    let mut client = primary.connect();
+    client.run("SET statement_timeout = '100ms'");
+    let began = Instant::now();
+    while client.warning().as_deref() != Some(NOT_DURABLE) {
+        assert_eq!(client.code(MINT), "57014", "a cancel");
+    }
+    let since = began.elapsed();
+    assert!(since > Duration::from_secs(1), "a warning after {since:?}");
+    set_flow(Flow::Passes);
+    client.run("SET statement_timeout = 0");
+
     for names in ["ANY 2 (a, b, c)", "FIRST 2 (a, b, c)"] {
         primary.make_synchronous_as(names, &["a", "b", "c"]);
         let mut watcher = primary.connect();
@@ -180,6 +199,31 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
         assert_eq!(standbys[2].answer::<Option<String>>("SELECT warning FROM idgen_status"), None);
         standbys[..2].iter().for_each(Server::up);
         primary.wait_until("SELECT warning IS NULL FROM idgen_status");
+    }
+}
+
+/// Promise 1: until the checkpointer of a server that starts has told the others whether there are synchronous standbys,
+/// those count that the session has read of.
+#[test]
+fn a_late_checkpointer_lets_no_id_past_the_standbys() {
+    for (names, is_refused) in [("", false), ("twin", true)] {
+        let server = Server::start(&["idgen.max_wait = 300ms"]);
+        server.stop("fast");
+        server.configure(&[&format!("synchronous_standby_names = '{names}'")]);
+        server.delay_checkpointer();
+        server.up();
+        let mut client = server.connect();
+        let pid = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+        let checkpointer = Process::find(client.value(pid)).expect("a checkpointer");
+        assert!(is_reached(60, || checkpointer.is_stopped()), "{checkpointer:?}");
+        for late in [true, false] {
+            assert_eq!(checkpointer.is_stopped(), late);
+            let refused = client.query_one(MINT, &[]).err().and_then(|error| error.code().cloned());
+            let refused = refused.as_ref().map(SqlState::code);
+            assert_eq!(refused, is_refused.then_some("40001"), "{names:?}, late: {late}");
+            checkpointer.go_on();
+            assert!(is_reached(60, || !checkpointer.is_stopped()), "{checkpointer:?}");
+        }
     }
 }
 
@@ -318,6 +362,26 @@ fn waits_for_a_standby_have_names() {
     for call in calls {
         call.join().unwrap().unwrap();
     }
+}
+
+/// The time until marks were durable, in milliseconds: it lies within that of the only call, and includes what the standby
+/// was certainly away for.
+#[test]
+fn the_time_until_a_mark_is_durable_is_told() {
+    const AWAY: Duration = Duration::from_millis(300);
+    let (primary, standby) = synchronous();
+    standby.stop("fast");
+    let mut client = primary.connect();
+    client.run("SET idgen.max_wait = '1h'");
+    let began = Instant::now();
+    let call = thread::spawn(move || client.query_one(MINT, &[]).map(|_| ()));
+    primary.wait_until("SELECT mark IS NOT NULL FROM idgen_status");
+    thread::sleep(AWAY);
+    standby.up();
+    call.join().unwrap().unwrap();
+    let told: f64 = primary.value("SELECT flush_ms FROM idgen_status");
+    let [least, most] = [AWAY, began.elapsed()].map(|time| time.as_secs_f64() * 1000.0);
+    assert!((least..=most).contains(&told), "{told} ms, but it took {least} to {most} ms");
 }
 
 /// From A to B and back to A: each server begins above the ids that the other has issued.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 use postgres::error::SqlState;
 
+use crate::moment::is_reached;
 use crate::server::{PRELOAD, Server, Sql};
 
 /// Takes five minutes of a shard's ids at once, of which the query reads one.
@@ -105,6 +106,24 @@ fn those_who_wait_for_a_full_shard_wake_once() {
     println!("{slept} sleeps for {waits} waits and {leases} leases");
     assert!(waits > 1000, "the shard was full: {waits} waits");
     assert!(slept < 2 * waits as u64, "{slept} sleeps for {waits} waits");
+}
+
+/// A signal ends one sleep of a call that waits, and no more: otherwise the call would keep a processor busy to its end.
+#[test]
+fn a_call_that_waits_sleeps_again_after_a_signal() {
+    const SLEEPS: u64 = 10;
+    let server = server_ahead();
+    let mut waiting = server.connect();
+    waiting.run("SET idgen.max_wait = '1h'");
+    let waiter = thread::spawn(move || fails(&mut waiting));
+    let pid = server.until_waiting("IdgenClock");
+    server.signal("HUP", pid);
+    let before = sleeps(pid);
+    // Whatever else the machine does, a process that is busy never sleeps.
+    let sleeps_again = is_reached(60, || sleeps(pid) >= before + SLEEPS);
+    server.run(&format!("SELECT pg_cancel_backend({pid})"));
+    assert_eq!(waiter.join().unwrap().0, SqlState::QUERY_CANCELED);
+    assert!(sleeps_again, "it is busy while it waits");
 }
 
 /// Promise 4: six million ids are more than `idgen.max_ahead` and `idgen.max_wait` bring. The batch is refused

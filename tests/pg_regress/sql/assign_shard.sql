@@ -43,7 +43,7 @@ CREATE FOREIGN DATA WRAPPER nowhere;
 CREATE SERVER nowhere FOREIGN DATA WRAPPER nowhere;
 CREATE FOREIGN TABLE a_foreign_table (id bigint DEFAULT snowflake_next_id(5)) SERVER nowhere;
 CREATE UNLOGGED TABLE an_unlogged_table (id bigint DEFAULT snowflake_next_id(5));
-CREATE TEMP TABLE other_temporary (LIKE plain INCLUDING ALL);
+CREATE TEMP TABLE other_temporary (LIKE plain INCLUDING ALL, of_domain photo_id);
 CREATE MATERIALIZED VIEW other_materialized AS SELECT * FROM of_domain;
 CREATE FUNCTION wrapper() RETURNS bigint LANGUAGE sql RETURN snowflake_next_id(5);
 CREATE TABLE other_wrapper (id bigint DEFAULT wrapper());
@@ -63,7 +63,8 @@ CREATE FUNCTION as_shown(expression text) RETURNS text LANGUAGE sql
     RETURN replace(expression, repeat(chr(92), 2), chr(92));
 -- The search_path does not change the expression.
 SELECT "table", "column", shard, as_shown(expression) AS expression FROM idgen_columns
-WHERE schema = 'insta5' ORDER BY "table" COLLATE "C", "column" COLLATE "C";
+WHERE schema IN ('insta5', pg_my_temp_schema()::regnamespace::text)
+ORDER BY "table" COLLATE "C", "column" COLLATE "C";
 SELECT md5(string_agg(c::text, ',' ORDER BY c::text)) AS columns FROM idgen_columns AS c \gset
 SET search_path = insta5, public;
 SELECT md5(string_agg(c::text, ',' ORDER BY c::text)) = :'columns' AS same FROM idgen_columns AS c;

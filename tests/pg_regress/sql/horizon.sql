@@ -62,6 +62,10 @@ BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT snowflake_safe_horizon();
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
+BEGIN ISOLATION LEVEL SERIALIZABLE;
+SELECT snowflake_safe_horizon();
+\echo :LAST_ERROR_SQLSTATE
+ROLLBACK;
 
 -- Nothing remembers when a prepared transaction minted its ids.
 BEGIN;
