@@ -74,6 +74,9 @@ $em->persist($grace = new User('Grace'));
 $em->flush();
 $connection->commit();
 same(7, $connection->fetchOne('SELECT shard_of(?)', [$grace->id]));
+putenv('PGOPTIONS=-c idgen.shard=9');
+$connection->close();
+same(9, $connection->fetchOne('SELECT shard_of(snowflake_next_id())'));
 
 // IDENTITY asks for the last number of the old sequence.
 $lost = new UserWithIdentity('lost');

@@ -127,4 +127,7 @@ DB::transaction(function () {
     same(7, DB::selectOne('SELECT idgen.shard_of(?)', [$grace->id])->shard_of);
 });
 same(5, DB::selectOne('SELECT idgen.shard_of(idgen.snowflake_next_id())')->shard_of);
+putenv('PGOPTIONS=-c idgen.shard=9');
+DB::reconnect();
+same(9, DB::selectOne('SELECT idgen.shard_of(idgen.snowflake_next_id())')->shard_of);
 echo "used: a row, 3000 rows, an upsert, a page, a range of time, JSON, the traps\n";

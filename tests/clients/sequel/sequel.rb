@@ -52,8 +52,8 @@ class SequelTest < Minitest::Test
     assert_equal user, Photo[ids[7]].user
 
     assert_equal ids[500, 100], photos.where { id > ids[499] }.limit(100).map(:id)
-    since_then = photos.where(Sequel.function(:snowflake_between, :id, since, Time.now + 3))
-    assert_equal ids, since_then.map(:id)
+    till = Time.now + 3
+    assert_equal ids, photos.where(Sequel.function(:snowflake_between, :id, since, till)).map(:id)
     assert_empty Photo.where(Sequel.function(:snowflake_between, :id, since - 60, since))
   end
 

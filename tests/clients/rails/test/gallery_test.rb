@@ -36,7 +36,8 @@ class GalleryTest < ActiveSupport::TestCase
     assert_equal grace, Photo.find(ids[7]).user
 
     assert_equal ids[500, 100], Photo.where("id > ?", ids[499]).order(:id).limit(100).ids
-    found = Photo.where("snowflake_between(id, ?, ?)", since, 3.seconds.from_now.in_time_zone("Asia/Tokyo"))
+    till = 3.seconds.from_now.in_time_zone("Asia/Tokyo")
+    found = Photo.where("snowflake_between(id, ?, ?)", since, till)
     assert_equal ids, found.order(:id).ids
     assert_empty Photo.where("snowflake_between(id, ?, ?)", 1.hour.ago, since)
     assert_match(/Index Cond: \(\(id >= snowflake_min_id/, found.explain)
