@@ -199,8 +199,11 @@ impl History {
             let &Record { server, session, shards, called, answered, .. } = record;
             if !ends {
                 let (least, most) = self.ahead_ms(server, called, answered);
-                // A lease that the session has from its call before is good in a millisecond that comes a second time.
-                let since = called_before.insert(session, called).unwrap_or(called);
+                // A lease that the session has from its last plain ids is good in a millisecond that comes a second time.
+                let since = *called_before.get(&session).unwrap_or(&called);
+                if record.answer.minted().iter().any(|run| run.slot.kind == Kind::Plain) {
+                    called_before.insert(session, called);
+                }
                 let mut sets = self.clocks.get(&server).into_iter().flatten();
                 let relived = sets.any(|set| set.to.us >= since.us && set.from.us <= answered.us);
                 let sequence = if relived { Sequence::Relived } else { Sequence::Sorted };
