@@ -37,7 +37,8 @@ install_packages() {
     say "installing $*"
     command -v apt-get >/dev/null || die "please install: $*"
     as_root apt-get update -q
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends --no-remove "$@"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends --no-remove \
+        -o DPkg::Lock::Timeout=300 "$@"
 }
 # cargo_tool NAME VERSION: installs a subcommand of cargo if it is missing.
 cargo_tool() {

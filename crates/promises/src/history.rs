@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Broken, Call, Caller, Judge, Kind, Promise, Run, Sequence, Session, Slot};
+use crate::{Broken, Call, Caller, Judge, Kind, Lost, Promise, Run, Sequence, Session, Slot};
 
 /// `idgen.epoch` and `idgen.max_ahead` if nobody has changed them, in milliseconds.
 const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;
@@ -172,7 +172,7 @@ impl History {
                 Event::Clock { server, set } => self.clocks.entry(*server).or_default().push(*set),
                 Event::Succession { at, server, from, keeps_all } => {
                     // No call is excused for its reading of the clock: clients come only after the promotion.
-                    self.judge.takes_over(*server, *from, (!keeps_all).then_some(0));
+                    self.judge.takes_over(*server, *from, (!keeps_all).then(Lost::default));
                     lost_until = if *keeps_all { lost_until } else { Some(*at) };
                 }
                 Event::MaxAhead { ms } => self.max_ahead_ms = self.max_ahead_ms.max(*ms),
@@ -199,8 +199,11 @@ impl History {
             let &Record { server, session, shards, called, answered, .. } = record;
             if !ends {
                 let (least, most) = self.ahead_ms(server, called, answered);
-                // A lease that the session has from its call before is good in a millisecond that comes a second time.
-                let since = called_before.insert(session, called).unwrap_or(called);
+                // A lease that the session has from its last plain ids is good in a millisecond that comes a second time.
+                let since = *called_before.get(&session).unwrap_or(&called);
+                if record.answer.minted().iter().any(|run| run.slot.kind == Kind::Plain) {
+                    called_before.insert(session, called);
+                }
                 let mut sets = self.clocks.get(&server).into_iter().flatten();
                 let relived = sets.any(|set| set.to.us >= since.us && set.from.us <= answered.us);
                 let sequence = if relived { Sequence::Relived } else { Sequence::Sorted };

@@ -48,6 +48,15 @@ pub struct Call {
     pub losses: u32,
 }
 
+/// What a server that takes over may not know of. Times are in milliseconds since the epoch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lost {
+    /// It knows of everything before this, because it has that mark.
+    pub from_ms: u64,
+    /// The greatest millisecond of the ids that were given, which its clock has passed.
+    pub to_ms: u64,
+}
+
 /// The position after the last one of a session, for each slot.
 pub type Session = BTreeMap<Slot, u64>;
 
@@ -55,8 +64,8 @@ pub type Session = BTreeMap<Slot, u64>;
 struct Server {
     orders: Vec<Order>,
     horizon: Option<i64>,
-    /// How often the server began without knowing of all ids, and the greatest millisecond of these.
-    lost: (u32, u64),
+    /// How often the server began without knowing of all ids, and which these were the last time.
+    lost: (u32, Lost),
     /// Another server took over from this one, and whether this one became a primary again.
     replaced: bool,
     came_back: bool,
@@ -189,17 +198,19 @@ impl Judge {
         let before = entry(&mut self.seen, slot.index()).add(start, end, by);
         // A server that does not know of all ids repeats none in a call that begins when its clock has passed them. A
         // call that began on the standby may have read the clock before.
-        let mut excused_ms = 0;
+        let mut excused_ms = 0..0;
         if let Some(call) = call {
-            let (losses, lost_ms) = self.server(by.server).lost;
-            if call.losses < losses && call.earliest <= lost_ms {
-                excused_ms = lost_ms + 1;
+            let (losses, Lost { from_ms, to_ms }) = self.server(by.server).lost;
+            if call.losses < losses && call.earliest <= to_ms {
+                excused_ms = from_ms..to_ms + 1;
             }
             let given = &mut self.order(by.server, slot).given;
             *given = Some(given.map_or((start, end), |(first, last)| (first.min(start), last.max(end))));
         }
-        let broken =
-            |(_, to, other): &(u64, u64, Caller)| other.server == by.server || slot.ms(to - 1) >= excused_ms;
+        let broken = |(from, to, other): &(u64, u64, Caller)| {
+            let excused = [*from, to - 1].into_iter().all(|position| excused_ms.contains(&slot.ms(position)));
+            other.server == by.server || !excused
+        };
         if let Some((from, to, other)) = before.into_iter().find(broken) {
             let run = Run { start: from, count: to - from, ..run };
             self.report(Promise::NoIdTwice, "repeated", run, by, format_args!("and before of {other}"));
@@ -275,39 +286,47 @@ impl Judge {
     pub fn relive(&mut self, call: &mut Call, ms: u64) {
         call.earliest = call.earliest.min(ms);
         if !call.strict {
-            call.least = self.order(call.by.server, call.slot).earlier;
+            call.least = call.least.min(self.order(call.by.server, call.slot).earlier);
             call.passed = (0, 0);
         }
     }
 
     /// A server begins its next incarnation with all that it had.
     pub fn restarted(&mut self, server: usize) {
-        self.restart(server, server, Order::left);
+        self.restart(server, server, |_, order| order.left());
     }
 
-    /// A server takes over from another, or goes on from a backup. Without all that was acknowledged, `lost_ms` is the
-    /// greatest millisecond of the ids that were given, and its clock has passed that.
-    pub fn takes_over(&mut self, to: usize, from: usize, lost_ms: Option<u64>) {
+    /// A server becomes a copy of another one, and has passed over nothing itself.
+    pub fn copied(&mut self, server: usize) {
+        self.server(server).orders.iter_mut().for_each(|order| order.restart(0));
+    }
+
+    /// A server takes over from another, or goes on from a backup, without what it may have lost.
+    pub fn takes_over(&mut self, to: usize, from: usize, lost: Option<Lost>) {
         let horizon = self.server(from).horizon;
         let server = self.server(to);
         server.came_back |= server.replaced;
-        if let Some(lost_ms) = lost_ms {
-            server.horizon = None;
-            server.lost = (server.lost.0 + 1, lost_ms);
-            self.restart(to, from, |order| order.next);
+        if let Some(lost) = lost {
+            let known = |slot: Slot| slot.first_of(lost.from_ms);
+            let slot = Slot::at(0);
+            server.horizon = horizon.filter(|horizon| *horizon <= slot.id(known(slot)));
+            server.lost = (server.lost.0 + 1, lost);
+            self.restart(to, from, |slot, order| order.left().min(known(slot)).max(order.next));
         } else {
             server.horizon = horizon;
             self.takeovers.push((from, to));
-            self.restart(to, from, Order::left);
+            self.restart(to, from, |_, order| order.left());
         }
         self.server(from).replaced = true;
     }
 
-    /// A server begins above what it, and another one, have left.
-    fn restart(&mut self, to: usize, from: usize, left: impl Fn(&Order) -> u64) {
-        for index in 0..self.server(from).orders.len().max(self.server(to).orders.len()) {
-            let [old, new] = [from, to].map(|server| left(self.order(server, Slot::at(index))));
-            self.order(to, Slot::at(index)).restart(old.max(new));
+    /// A server begins above what another one has left, whose data it has, and above the ids that it gave itself. What it
+    /// had passed over is forgotten if the other one has forgotten it.
+    fn restart(&mut self, to: usize, from: usize, left: impl Fn(Slot, &Order) -> u64) {
+        for slot in (0..self.server(from).orders.len().max(self.server(to).orders.len())).map(Slot::at) {
+            let left = left(slot, self.order(from, slot));
+            let order = self.order(to, slot);
+            order.restart(left.max(order.next));
         }
     }
 

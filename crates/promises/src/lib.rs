@@ -17,7 +17,7 @@ mod tests;
 use std::fmt;
 
 pub use history::{Answer, ClockSet, Event, History, Moment, Record};
-pub use judge::{Call, Counts, Judge, Sequence, Session};
+pub use judge::{Call, Counts, Judge, Lost, Sequence, Session};
 pub use run::{Kind, Run, Slot};
 
 /// A promise of docs/guarantees.md, or what one rests on.

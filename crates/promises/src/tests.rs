@@ -120,8 +120,10 @@ fn judged(history: &str) -> (History, Vec<String>) {
             "set_back" => judge.set_back(1, n(1)),
             "relive" => judge.relive(&mut calls[0].0, BEGIN_MS + n(1)),
             "restarted" => judge.restarted(1),
+            "copied" => judge.copied(n(1) as usize),
             "takes_over" => {
-                let lost = words.get(3).map(|ms| BEGIN_MS + number(ms));
+                let ms = |at: usize| words.get(at).map(|ms| BEGIN_MS + number(ms));
+                let lost = ms(3).map(|to_ms| Lost { from_ms: ms(4).unwrap_or_default(), to_ms });
                 judge.takes_over(n(1) as usize, n(2) as usize, lost);
             }
             "passed" => judge.passed(by, ids(&words[1..2])[0], ids(&words[2..3])[0], n(3)),
@@ -199,6 +201,8 @@ fn a_repeated_id_is_found() {
          session 1 57.0 57.1 59.0 | begin 2 57 Sorted 57 | takes_over 2 1 57 | given 57.0
          session 1 57.0 57.1 59.0 | takes_over 2 1 57 | begin 2 54 Sorted 54 | given 57.0 => NoIdTwice
          session 1 57.0 57.1 59.0 | begin 2 58 Sorted 58 | takes_over 2 1 57 | given 57.0 => NoIdTwice & Time
+         # It has the mark of that id.
+         session 1 57.0 57.1 59.0 | begin 2 54 Sorted 54 | takes_over 2 1 57 58 | given 57.0 => NoIdTwice
          # This id is later than what the server has lost.
          session 1 57.0 57.1 59.0 | begin 2 54 Sorted 54 | takes_over 2 1 57 | given 59.0 => NoIdTwice
          # The server itself gives no id twice.
@@ -247,6 +251,9 @@ fn disorder_is_found() {
          10-11 1@1 14.0+9 | 12-12 2@2 13.0
          10-11 1@1 14.0+9 | 11-12 2@1 13.0
          10-11 1@1 14.0+9 | 12-12 2@1 13.0 | clock 0 1 0 | clock 12 12 -5
+         10-10 1@1 10.0+2 | 11-11 2@1 11.0 | 15-15 1@1 10.2 | clock 0 1 0 | clock 12 12 -5
+         10-10 1@1 10.0+2 | 11-11 2@1 11.0 | 13-13 1@1 js0.9 | 15-15 1@1 10.2 | clock 0 1 0 | clock 12 12 -5
+         10-10 1@1 10.0+2 | 11-11 2@1 11.0 | 13-13 3@1 js0.9 | 15-15 3@1 10.2 | clock 0 1 0 | clock 12 12 -5 => Order
          # Ids for JavaScript are in strict order, also when the clock is set.
          10-11 1@1 js0.4 | 11-12 2@1 js0.3
          10-11 1@1 js0.4 | 12-12 2@1 js0.3 => Order: out of order
@@ -270,7 +277,17 @@ fn disorder_is_found() {
          passed 12.5 12.6 100 | begin 1 10 Sorted | given 12.5 => Order: out of order
          passed 12.5 12.6 100 | begin 1 10 Sorted | given 12.5 20
          passed 12.5 12.6 100 | begin 1 10 Sorted | given 12.5 100 => Order: out of order
-         passed 12.5 12.5 100 => Order: out of order",
+         passed 12.5 12.5 100 => Order: out of order
+         # A server that takes over goes by what the other one knows. That forgets what was passed over if it goes on from a
+         # backup, but not what its mark covers; ids that were given count in any case.
+         passed 12.5 12.6 100 | takes_over 2 1 | takes_over 1 2 | begin 1 10 Sorted | given 12.5 => Order
+         passed 12.5 12.6 100 | takes_over 2 1 | takes_over 2 2 10 | takes_over 1 2 | begin 1 10 Sorted | given 12.5
+         passed 12.5 12.6 100 | takes_over 2 1 10 12 | begin 2 10 Sorted | given 12.5
+         passed 12.5 12.6 100 | takes_over 2 1 10 13 | begin 2 10 Sorted | given 12.5 => Order: out of order
+         begin 1 10 Sorted | given 12.5 | takes_over 2 1 12 | takes_over 1 2 | begin 1 10 Relived | given 12.4 => Order
+         passed 12.5 12.6 100 | takes_over 2 1 10 | copied 1 | begin 1 10 Sorted | takes_over 1 2 10 | given 12.5
+         # A call that began on a standby goes by what that one knew, also if its clock is set back.
+         begin 1 10 Sorted 10 | given 11.5 | begin 2 10 Sorted 10 | takes_over 2 1 11 | relive 9 | given 11.4",
     );
 }
 
@@ -332,6 +349,8 @@ fn a_horizon_that_does_not_hold_is_found() {
          horizon 12.1 | horizon 12.0 => NeverBack: the horizon went back
          15-15 9@1 reads all 13.0 | 16-16 9@2 reads 13.0 12.0 | succession 15 2 1 kept => NeverBack: the horizon went back
          15-15 9@1 reads all 13.0 | 16-16 9@2 reads 13.0 12.0 | succession 16 2 1 lost
+         horizon 13.0 | takes_over 1 1 0 13 | horizon 12.0
+         horizon 13.0 | takes_over 1 1 0 14 | horizon 12.0 => NeverBack: the horizon went back
          # A copy of a restored backup knows of no later horizon, even if it has given one before.
          horizon 13.0 | takes_over 2 1 | takes_over 2 2 0 | takes_over 1 2 | horizon 12.0
          # No row comes later below a horizon that a reader had.

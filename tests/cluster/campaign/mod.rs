@@ -64,6 +64,7 @@ fn random_faults() {
         next: Mutex::new(0),
         tally: Mutex::new(Tally::default()),
     };
+    println!("fleets from SEED={} on", campaign.first);
     let start = Instant::now();
     let ended = AtomicBool::new(false);
     let failed = thread::scope(|scope| {

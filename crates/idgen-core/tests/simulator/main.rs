@@ -204,6 +204,47 @@ fn ids_are_passed_over_on_standbys_too() {
     }
 }
 
+/// A restored backup does not know of ids that were passed over since, and neither does its standby, which was the
+/// primary that passed over them. docs/guarantees.md says so: their order with later ids is not promised.
+#[test]
+fn ids_passed_over_are_forgotten_with_a_restored_backup() {
+    for seed in 0..200 {
+        let event = |ms: u64, fault| Event { at: ms * MS, place: None, fault };
+        let promote = Fault::Promote { who: 1, alive: false, back: 2 * MS, clock: None };
+        let plan = Plan {
+            hosts: 2,
+            backends: 2,
+            shards: 3,
+            drift_ppm: vec![0, 0],
+            names: Names::First(vec![0, 1]),
+            settings: Settings {
+                epoch: EPOCH,
+                max_ahead_ms: 1000,
+                max_wait_ms: 50,
+                max_lease: 8,
+                reserve_ahead_ms: 10,
+                max_clock_jump_ms: None,
+            },
+            disk: 50 * US,
+            network: 20 * US,
+            think: 20 * MS,
+            end: 150 * MS,
+            horizons: false,
+            prepares: false,
+            heals: false,
+            events: vec![
+                event(10, Fault::Backup),
+                event(60, promote.clone()),
+                event(68, Fault::Restore { down: MS, clock: None }),
+                event(80, promote),
+            ],
+            ..Plan::draw(seed, None)
+        };
+        let failure = live_through(&plan, None, false).failure;
+        assert!(failure.is_none(), "{seed}: {failure:?}");
+    }
+}
+
 /// Guard: nobody sets this clock, so no call is refused because it leapt, although backends are stopped between two
 /// readings in the first renewals.
 #[test]

@@ -9,6 +9,7 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult};
 use fastrand::Rng;
 use idgen_ids::Tick;
+use promises::Lost;
 
 use crate::backend::{Backend, Interrupt};
 use crate::client;
@@ -624,6 +625,7 @@ impl Living {
         host.guard.take();
         host.follows.set(Some(current.index));
         self.start(host, State::Standby);
+        world.judge.promises.borrow_mut().copied(host.index);
     }
 
     fn strike(&mut self, fault: &Fault, victim: Option<usize>) {
@@ -826,13 +828,13 @@ impl Living {
         true
     }
 
-    /// A server begins that knows less than was issued. Its clock has to have passed that.
+    /// A server begins that may know less than was issued. Its clock has to have passed that.
     fn lose(&self, host: &Host, from: &Host) {
         let world = &self.world;
         let mut promises = world.judge.promises.borrow_mut();
-        let issued = promises.latest_ms;
-        promises.takes_over(host.index, from.index, Some(issued));
-        if issued >= host.wal.borrow().durable {
+        let (mark, issued) = (host.wal.borrow().durable, promises.latest_ms);
+        promises.takes_over(host.index, from.index, Some(Lost { from_ms: mark, to_ms: issued }));
+        if issued >= mark {
             world.lost.set(world.lost.get().max(issued));
         }
     }

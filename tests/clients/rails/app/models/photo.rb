@@ -1,0 +1,3 @@
+class Photo < ActiveRecord::Base
+  belongs_to :user
+end

@@ -1,0 +1,3 @@
+class User < ActiveRecord::Base
+  has_many :photos
+end

@@ -1,0 +1,1 @@
+json.extract! @photo, :id, :user_id, :caption
