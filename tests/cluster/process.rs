@@ -1,7 +1,7 @@
 //! The programs that these tests run, where to find them, and where the tests keep their files.
 
 use std::borrow::BorrowMut;
-use std::fs::Permissions;
+use std::fs::{OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -223,8 +223,12 @@ fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
     library
 }
 
-/// Prints that a test did not run, and why. A test's captured output would not show it.
+/// Prints that a test did not run, and why, for whoever started it and for the last line of scripts/test. A test's
+/// captured output would not show it.
 pub fn skipped(why: &str) {
     let name = std::thread::current().name().unwrap_or_default().to_owned();
-    let _ = writeln!(std::io::stderr(), "{name}: skipped: {why}");
+    let _ = std::io::stderr().write_all(format!("{name}: skipped: {why}\n").as_bytes());
+    let list = servers_folder().with_file_name("skipped");
+    let mut list = OpenOptions::new().append(true).create(true).open(list).unwrap();
+    list.write_all(format!("{name} ({why})\n").as_bytes()).unwrap();
 }
