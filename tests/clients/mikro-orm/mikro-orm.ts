@@ -90,8 +90,8 @@ test("a page begins after an id, and a range of time is a range of ids", async (
     assert.deepEqual(next.map(({ id }) => id), await page("photos", last, 100));
 
     const { from, to, ids } = await span("photos");
-    const found = await orm.em.fork().find(
-        Photo, { [sql`snowflake_between(id, ${from}, ${to})`]: true }, { orderBy: { id: "asc" } });
+    const where = { [sql`snowflake_between(id, ${from}, ${to})`]: true };
+    const found = await orm.em.fork().find(Photo, where, { orderBy: { id: "asc" } });
     assert.deepEqual(found.map(({ id }) => id), ids);
 });
 
@@ -161,7 +161,10 @@ test("an identity gets a default only by hand", async () => {
 });
 
 test("the shard is a setting of the connection or of a transaction", async () => {
-    await withOrm([User, Photo], { driverOptions: { options: "-c idgen.shard=7" } }, async (other) => {
+    const options = {
+        driverOptions: { options: "-c idgen.shard=7" },
+    };
+    await withOrm([User, Photo], options, async (other) => {
         const shard = (em: any) => em.execute("SELECT shard_of(snowflake_next_id()) AS shard");
         assert.deepEqual(await shard(other.em), [{ shard: 7 }]);
         await other.em.fork().transactional(async (em) => {

@@ -42,10 +42,11 @@ def number(id: int) -> AsNumber:
 with Session(engine) as session:
     user = session.exec(select(User.id)).first()
 client = TestClient(app)
-made = client.post("/photos", json={"user_id": str(user), "caption": "made"}).json()
-assert made["user_id"] == str(user)
+for given in (user, str(user)):
+    made = client.post("/photos", json={"user_id": given, "caption": f"made with {given!r}"}).json()
+    assert made["user_id"] == str(user)
 with Session(engine) as session:
-    assert session.exec(select(Photo.id).where(Photo.caption == "made")).one() == int(made["id"])
+    assert session.exec(select(Photo.id).where(Photo.caption == made["caption"])).one() == int(made["id"])
 assert client.get(f"/photos/{made['id']}").json() == made
 assert client.get(f"/number/{made['id']}").text == '{"id":' + made["id"] + "}"
 
