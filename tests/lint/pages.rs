@@ -413,6 +413,50 @@ fn a_block_of_no_program_is_found() {
     }
 }
 
+/// The versions in the last column of a table of tools that stand on no line of a program with the tool's name.
+fn versions_not_pinned(page: &str, programs: &[String]) -> Vec<String> {
+    let letters = |text: &str| text.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "");
+    let words = |text: &str| -> Vec<String> {
+        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '.')).map(str::to_owned).collect()
+    };
+    let lines = || programs.iter().flat_map(|program| program.lines());
+    let rows = page.lines().filter_map(|row| {
+        let (tool, cells) = row.strip_prefix("| [")?.strip_suffix(" |")?.split_once(']')?;
+        Some((tool, cells.rsplit_once(" | ")?.1))
+    });
+    let versions = rows.flat_map(|(tool, tested)| {
+        words(tested).into_iter().filter(|word| word.contains('.')).map(move |version| (tool, version))
+    });
+    let is_pinned = |tool: &str, version: &String| {
+        let name = letters(tool.split([' ', '.', '-']).next().unwrap_or_default());
+        lines().any(|line| letters(line).contains(&name) && words(line).contains(version))
+    };
+    versions
+        .filter(|(tool, version)| !is_pinned(tool, version))
+        .map(|(tool, version)| format!("docs/orm.md: {tool} {version} is in no file of {CLIENTS}"))
+        .collect()
+}
+
+#[test]
+fn versions_of_the_table_of_tools_are_those_that_are_run() {
+    let of_another_page = |path: &String| path.contains("/identity-") || path.contains("/portable-");
+    let paths = files(CLIENTS, "").into_iter().filter(|path| !of_another_page(path));
+    // Cargo.lock has the name and the version on two lines.
+    let programs: Vec<String> = paths.map(|path| read(&path).replace("\"\nversion", "\" version")).collect();
+    assert_none(&versions_not_pinned(&read("docs/orm.md"), &programs));
+}
+
+#[test]
+fn a_version_that_is_not_run_is_found() {
+    let page = "| [One Two](a.md) | `b` | c | 1.2, 1.3 |\n| [Three-four](a.md) | b | | 1.3 |\n| [Five](a) | b | | Debian 12 |";
+    let programs = ["one-two==1.2\nfour==1.3".to_owned()];
+    assert_eq!(
+        versions_not_pinned(page, &programs),
+        ["One Two 1.3", "Three-four 1.3"]
+            .map(|what| format!("docs/orm.md: {what} is in no file of {CLIENTS}"))
+    );
+}
+
 /// idgenctl tries the library first, and keeps the other libraries of the list. No page or script sets the list without.
 #[test]
 fn one_program_changes_what_a_server_preloads() {

@@ -106,3 +106,15 @@ test("a table cannot be created from such a model", async () => {
     const Unmade = sequelize.define("unmade", User.getAttributes());
     await assert.rejects(Unmade.sync(), { name: "SequelizeDatabaseError" });
 });
+
+test("ignored duplicates give objects the ids of other rows", async () => {
+    await rows("CREATE UNIQUE INDEX ON photos (caption)");
+    const batch = ["photo 1", "added"].map((caption) => ({ user_id: user.id, caption }));
+    const [old] = await rows("SELECT id FROM photos WHERE caption = 'photo 1'");
+    const [first] = await Photo.bulkCreate(batch, { ignoreDuplicates: true });
+    const [{ id }] = await rows("SELECT id FROM photos WHERE caption = 'added'");
+    assert.deepEqual([first.id, first.caption], [id, "added"]);
+    // An update on a duplicate returns the ids of old rows, too.
+    const options = { updateOnDuplicate: ["user_id"], conflictAttributes: ["caption"] };
+    assert.deepEqual((await Photo.bulkCreate(batch, options)).map((photo) => photo.id), [old.id, id]);
+});

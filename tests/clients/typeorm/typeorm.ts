@@ -132,3 +132,17 @@ test("it does not see an identity, which gets a default only by hand", async () 
     await rowsOf(url, fromIdentity);
     assert.doesNotMatch(await planned([User, Photo], url), /SET DEFAULT/);
 });
+
+test("orIgnore gives objects the ids of other rows", async () => {
+    await rows("CREATE UNIQUE INDEX ON photos (caption)");
+    const [old] = await rows("SELECT id FROM photos WHERE caption = 'photo 1'");
+    const batch = () => ["photo 1", "added"].map((caption) => ({ id: undefined as any, user, caption }));
+    const ignored = batch();
+    await dataSource.createQueryBuilder().insert().into(Photo).values(ignored).orIgnore().execute();
+    const [{ id }] = await rows("SELECT id FROM photos WHERE caption = 'added'");
+    assert.deepEqual(ignored.map((photo) => photo.id), [id, undefined]);
+    // An upsert returns the ids of old rows, too.
+    const upserted = batch();
+    await dataSource.manager.upsert(Photo, upserted, ["caption"]);
+    assert.deepEqual(upserted.map((photo) => photo.id), [old.id, id]);
+});

@@ -1,0 +1,14 @@
+"""What docs/orm/python.md says not to do."""
+
+from peewee import SQL, BigIntegerField, Model, TextField
+
+from models import db
+
+
+class Label(Model):
+    id = BigIntegerField(primary_key=True, constraints=[SQL("DEFAULT snowflake_next_id()")])
+    name = TextField()
+
+    class Meta:
+        database = db
+        table_name = "labels"

@@ -1,0 +1,20 @@
+from tortoise import fields
+from tortoise.models import Model
+
+
+class SnowflakeField(fields.BigIntField):
+    """A key whose default is minted by idgen, instead of a sequence."""
+
+    class _db_postgres:
+        GENERATED_SQL = "BIGINT NOT NULL PRIMARY KEY DEFAULT snowflake_next_id()"
+
+
+class User(Model):
+    id = SnowflakeField(primary_key=True)
+    name = fields.TextField()
+
+
+class Photo(Model):
+    id = SnowflakeField(primary_key=True)
+    user = fields.ForeignKeyField("models.User", related_name="photos")
+    caption = fields.CharField(100, unique=True)
