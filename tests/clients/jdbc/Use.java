@@ -35,6 +35,12 @@ public class Use {
             rows(connection);
             shards(connection);
         }
+        String seven = url + "?options=-c%20idgen.shard=7";
+        try (Connection connection =
+                DriverManager.getConnection(seven, System.getenv("PGUSER"), System.getenv("PGPASSWORD"));
+                Statement statement = connection.createStatement()) {
+            check(longs(statement.executeQuery("SELECT shard_of(snowflake_next_id())")).get(0) == 7);
+        }
         System.out.println("used: a row, a batch of 3000, a page, a range of time; the shard is an int");
     }
 

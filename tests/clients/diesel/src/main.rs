@@ -6,23 +6,10 @@ use diesel::result::Error::DatabaseError;
 use diesel::sql_types::{BigInt, Integer, Timestamptz};
 use diesel_migrations::{EmbeddedMigrations, MigrationHarness, embed_migrations};
 
-const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
+mod schema;
+use schema::{photos, users};
 
-diesel::table! {
-    users (id) {
-        id -> BigInt,
-        name -> Text,
-    }
-}
-diesel::table! {
-    photos (id) {
-        id -> BigInt,
-        user_id -> BigInt,
-        caption -> Text,
-    }
-}
-diesel::joinable!(photos -> users (user_id));
-diesel::allow_tables_to_appear_in_same_query!(photos, users);
+const MIGRATIONS: EmbeddedMigrations = embed_migrations!();
 
 #[diesel::declare_sql_function]
 extern "SQL" {
