@@ -186,10 +186,17 @@ table! {
             "timestamp out of range",
             "Counted from the epoch given to snowflake_time, the id has no time that PostgreSQL can represent.",
             "Pass the finite timestamp from which the milliseconds of the id are counted.";
-        ShardUnset => Reason::ShardUnset,
+        ShardUnset { beside_citus: bool = true }
+            where hint = if *beside_citus {
+                "Set \"idgen.shard\" with ALTER SYSTEM on this node and reload the configuration. Citus gives all nodes \
+                 what ALTER DATABASE and ALTER ROLE set."
+            } else {
+                "Set \"idgen.shard\" with SET, ALTER DATABASE or ALTER ROLE, or call snowflake_next_id(shard)."
+            }
+            => Reason::ShardUnset,
             "no shard is set for this session",
             "snowflake_next_id() without an argument mints for the shard in \"idgen.shard\".",
-            "Set \"idgen.shard\" with SET, ALTER DATABASE or ALTER ROLE, or call snowflake_next_id(shard).";
+            "{hint}";
         ShardNotAllowed { shard: i32 = 1, allowed: String = "0".into() } => Reason::ShardNotAllowed,
             "this server may not mint ids for shard \"{shard}\"",
             "\"idgen.allowed_shards\" is \"{allowed}\".",

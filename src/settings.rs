@@ -337,9 +337,12 @@ pub fn epoch() -> Result<Epoch, Error> {
 /// The shard of `snowflake_next_id()`.
 ///
 /// # Errors
-/// 55000 if none is set.
+/// 55000 if none is set, or those of [`check_allowed_shards`]: they keep every shard from minting.
 pub fn shard() -> Result<Shard, Error> {
-    Shard::try_from(SHARD.get()).map_err(|_| Error::ShardUnset)
+    Shard::try_from(SHARD.get()).or_else(|_| {
+        check_allowed_shards()?;
+        Err(Error::ShardUnset { beside_citus: CITUS.get() })
+    })
 }
 
 /// Checks that `idgen.allowed_shards` lets this server mint at all.

@@ -220,8 +220,17 @@ fn assert_nothing_is_minted(client: &mut Client) {
         assert_eq!((error.code().code(), error.message()), ("55000", NO_LIST), "{sql}");
         assert!(error.hint().unwrap_or_default().contains("\"0-8191\" if there is only one"), "{error:?}");
     }
+    // What keeps every shard from minting comes first.
+    assert_eq!(client.error("SET idgen.shard = -1; SELECT snowflake_next_id()").message(), NO_LIST);
     assert_eq!(client.value::<i32>("SELECT shard_of(5 << 10)"), 5, "ids are taken apart");
     assert_eq!(client.value::<i32>("SELECT shard FROM snowflake_decode(499440859704464384)"), 5);
+}
+
+/// What is said to do where no shard is set.
+fn hint_of_no_shard(server: &Server) -> String {
+    let error = server.error("SET idgen.shard = -1; SELECT snowflake_next_id()");
+    assert_eq!((error.code().code(), error.message()), ("55000", "no shard is set for this session"));
+    error.hint().unwrap_or_default().to_owned()
 }
 
 /// Citus runs defaults on every node, so two nodes without lists would mint the same ids. If it is preloaded, in
@@ -266,17 +275,21 @@ fn beside_citus_nothing_is_minted_without_a_list() {
     server.set("idgen.allowed_shards", "5");
     client.run("SELECT snowflake_next_id(), snowflake_advance(6, 1)");
     assert_eq!(server.code("SELECT snowflake_next_id(6)"), "55000");
+    let hint = hint_of_no_shard(&server);
+    assert!(hint.contains("ALTER SYSTEM on this node"), "{hint}");
 
     // A library whose name only begins with that of Citus is not Citus, and neither is a setting of Citus.
     server.configure(&["idgen.allowed_shards = ''", "citus.shard_count = 4"]);
     let mut client = restart("citus_columnar,idgen");
     assert_eq!(client.warning(), None);
     client.run("SELECT snowflake_next_id(), snowflake_next_id(7)");
+    let hint = hint_of_no_shard(&server);
+    assert!(hint.contains("SET, ALTER DATABASE or ALTER ROLE"), "{hint}");
 }
 
 /// Three nodes, the first of them the coordinator, set up by docs/scaling.md; `None` if Citus is not installed. The
-/// library may be loaded before Citus or after it.
-fn nodes_of_citus() -> Option<[Server; 3]> {
+/// library may be loaded before Citus or after it. The coordinator runs a statement before it adds the others.
+fn nodes_of_citus(before: &str) -> Option<[Server; 3]> {
     if !available(&Server::start_plain(&[]), "citus") {
         skipped("the extension citus is not installed");
         return None;
@@ -301,6 +314,7 @@ fn nodes_of_citus() -> Option<[Server; 3]> {
     });
     let [coordinator, one, two] = &nodes;
     let workers = format!("{} {}", one.host(), two.host());
+    coordinator.run(before);
     run(coordinator.psql("scaling/citus.sql", &[("coordinator", &coordinator.host()), ("workers", &workers)]));
     Some(nodes)
 }
@@ -329,8 +343,18 @@ fn source_and_fixed(client: &mut Client, tenants: u32) {
 /// there twice, also while a schema moves. A number that is not of the node is refused.
 #[test]
 fn shards_of_citus() {
-    let Some(nodes) = nodes_of_citus() else { return };
+    // Citus copies a shard of the database or of a role to the nodes that it adds, and takes it back with the
+    // coordinator's.
+    let Some(nodes) = nodes_of_citus("ALTER DATABASE postgres SET idgen.shard = 1") else { return };
     let [coordinator, one, two] = &nodes;
+    let of_all = ["idgen.shard is set by ALTER DATABASE or ALTER ROLE: RESET it on the coordinator"; 3];
+    assert_eq!(wrong(one), of_all);
+    assert_eq!(one.code("SELECT snowflake_next_id()"), "55000");
+    coordinator.run("ALTER DATABASE postgres RESET idgen.shard");
+    assert_eq!(wrong(one), [""; 0]);
+    coordinator.run("ALTER ROLE postgres SET idgen.shard = 1");
+    assert_eq!(wrong(one), of_all);
+    coordinator.run("ALTER ROLE postgres RESET idgen.shard");
     assert_eq!(wrong(one), [""; 0]);
     let mut client = coordinator.connect();
     source_and_fixed(&mut client, 2000);
@@ -422,29 +446,32 @@ fn shards_of_citus() {
     assert_eq!(found, also);
     two.set("idgen.allowed_shards", "");
     assert_eq!(wrong(one), [NO_LIST]);
-    for (setting, found) in [
-        ("idgen.allowed_shards = '200-299'\nidgen.epoch = '2024-01-01T00:00:00Z'", "another epoch than most"),
-        ("shared_preload_libraries = 'citus'", "idgen is not preloaded"),
-    ] {
-        two.restart_with(&[setting]);
-        assert_eq!(wrong(one), [found]);
-    }
+    two.set("idgen.allowed_shards", "200-299");
+    two.restart_with(&["idgen.epoch = '2024-01-01T00:00:00Z'"]);
+    assert_eq!(wrong(one), ["the epoch of the high-water mark of ids differs from \"idgen.epoch\""]);
+    two.run("SELECT snowflake_accept_epoch('2024-01-01T00:00:00Z')");
+    assert_eq!(wrong(one), ["another epoch than most"]);
+    two.restart_with(&["shared_preload_libraries = 'citus'"]);
+    assert_eq!(wrong(one), ["idgen is not preloaded"]);
 }
 
-/// The ids that a reader has found with successive horizons, and all ids in the tables below the last one.
-fn follow(tables: &[&str], rounds: usize, client: &mut Client, horizon: &str) -> (Vec<i64>, Vec<i64>) {
+/// The ids that a reader has found with successive horizons until they are so many, and all ids in the tables below the
+/// last one.
+fn follow(tables: &[&str], count: usize, client: &mut Client, horizon: &str) -> (Vec<i64>, Vec<i64>) {
     let rows = |client: &mut Client, from: i64, upto: i64| {
         let of = |table| format!("SELECT id FROM {table} WHERE id >= {from} AND id < {upto}");
         // A statement for each: Citus joins no schemas of different nodes.
         tables.iter().flat_map(|table| client.column(&of(table))).collect::<Vec<i64>>()
     };
     let (mut followed, mut upto) = (Vec::new(), 0);
-    for _ in 0..rounds {
+    let is_enough = is_reached(600, || {
         let now = client.value(horizon);
         assert!(now >= upto, "the horizon goes back from {upto} to {now}");
         followed.extend(rows(client, upto, now));
         upto = now;
-    }
+        followed.len() >= count
+    });
+    assert!(is_enough, "the horizon stops at {upto}, with {} rows below it", followed.len());
     let mut settled = rows(client, 0, upto);
     println!("{} rows followed of {}", followed.len(), rows(client, 0, i64::MAX).len());
     settled.sort_unstable();
@@ -469,18 +496,17 @@ fn transactions(node: &Server, statements: &'static [&'static str]) -> Clients {
 /// id and another one stores it.
 #[test]
 fn horizons_of_citus() {
-    let Some(nodes) = nodes_of_citus() else { return };
+    let Some(nodes) = nodes_of_citus("") else { return };
     let [coordinator, one, two] = &nodes;
     let mut client = coordinator.connect();
     source_and_fixed(&mut client, 100);
     let mut ledger = Ledger::default();
     let on_several = &["INSERT INTO fixed (tenant) VALUES (1), (2), (3), (4), (5), (6)"];
     let writers = [coordinator, coordinator].map(|node| transactions(node, on_several));
-    let (followed, settled) = follow(&["fixed"], 300, &mut client, "SELECT snowflake_safe_horizon()");
+    let (followed, settled) = follow(&["fixed"], 500, &mut client, "SELECT snowflake_safe_horizon()");
     for clients in writers {
         clients.finish(&mut ledger);
     }
-    assert!(followed.len() > 500, "the horizon moves");
     assert!(followed == settled, "{} rows followed of {}", followed.len(), settled.len());
 
     run(coordinator.psql("scaling/citus-horizon.sql", &[]));
@@ -492,12 +518,11 @@ fn horizons_of_citus() {
     ];
     let writers = nodes.each_ref().map(|node| transactions(node, by_workers_too));
     let horizon = "CALL safe_horizon_of_all_nodes(NULL, '1 min')";
-    let (followed, settled) = follow(&["events", "insta6.users"], 40, &mut one.connect(), horizon);
+    let (followed, settled) = follow(&["events", "insta6.users"], 5000, &mut one.connect(), horizon);
     for clients in writers {
         clients.finish(&mut ledger);
     }
     println!("refused: {:?}", ledger.errors);
-    assert!(followed.len() > 2000, "the horizon moves");
     assert!(followed == settled, "{} rows followed of {}", followed.len(), settled.len());
 
     // An id may be stored on another node than the one that minted it, so transactions that write there count too.
