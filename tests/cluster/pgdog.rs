@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::thread;
 
-use postgres::{Client, NoTls};
+use postgres::{Client, NoTls, SimpleQueryMessage};
 
 use crate::clients::{Clients, Ledger, ids};
 use crate::moment::within_seconds;
@@ -96,9 +96,9 @@ fn two_servers(settings: [&[&str]; 2]) -> [Server; 2] {
 
 /// What psql says to rows that it sends by COPY, after an optional statement. PgDog waits without end for those of a
 /// driver that sends COPY in the extended protocol.
-fn copy(pgdog: &PgDog, before: &str, columns: &str, rows: &str) -> String {
+fn copy(target: &str, before: &str, columns: &str, rows: &str) -> String {
     let mut psql = client_program("psql");
-    psql.args(["-X", "-q", "-d", &pgdog.target("app"), "-c", before]);
+    psql.args(["-X", "-q", "-d", target, "-c", before]);
     psql.args(["-c", &format!("\\copy {columns} FROM STDIN")]);
     psql.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut psql = psql.spawn().unwrap();
@@ -160,7 +160,7 @@ fn a_schema_for_each_shard_through_pgdog() {
         let told = ledger.ids().into_iter().filter(|id| id >> 10 & 8191 == shard as i64).collect();
         assert_eq!(there, told, "shard {shard}");
         assert_eq!(client.column::<i64>(&select).into_iter().collect::<HashSet<_>>(), told, "shard {shard}");
-        assert_eq!(copy(&pgdog, "", &format!("shard{shard}.users (name)"), "Ada\nEve\n"), "");
+        assert_eq!(copy(&pgdog.target("app"), "", &format!("shard{shard}.users (name)"), "Ada\nEve\n"), "");
     }
 
     client.run("SET search_path = shard3, public");
@@ -168,7 +168,7 @@ fn a_schema_for_each_shard_through_pgdog() {
     assert_eq!(client.value::<i32>(insert), 3);
     // The path goes before the names in a statement, and COPY does not know it.
     assert_eq!(client.code("SELECT FROM shard1.users"), "42P01");
-    let refused = copy(&pgdog, "SET search_path = shard3, public", "users (name)", "Ada\n");
+    let refused = copy(&pgdog.target("app"), "SET search_path = shard3, public", "users (name)", "Ada\n");
     assert!(refused.contains(REFUSED), "{refused}");
 
     // What no listed schema names is refused, or goes to any server if it names no table, where the lists hold.
@@ -199,6 +199,14 @@ fn a_schema_for_each_shard_through_pgdog() {
         server.connect_to("app").value::<i64>("SELECT count(*) FROM shard9.notes WHERE shard_of(id) = 1")
     });
     assert_eq!(rows, [1, 0]);
+    // Without the lists, both would mint for one shard.
+    servers[1].run("ALTER SYSTEM RESET idgen.allowed_shards");
+    servers[1].reload("idgen.allowed_shards", "");
+    client.run("INSERT INTO shard9.notes (what) VALUES ('y')");
+    let both = "SELECT count(*) FROM shard9.notes WHERE shard_of(id) = 1 AND what = 'y'";
+    for server in &servers {
+        assert_eq!(server.connect_to("app").value::<i64>(both), 1);
+    }
 }
 
 /// One table on two servers: each row is on the server of its id, and is found by the id alone. What would go to
@@ -260,7 +268,7 @@ fn a_table_on_all_servers_by_id_through_pgdog() {
         assert_eq!(client.error(sql).message(), REFUSED, "{sql}");
     }
     for (columns, row) in [("users (name)", "Ada\n"), ("users (id, name)", &format!("{}\tAda\n", one + 1))] {
-        let refused = copy(&pgdog, "", columns, row);
+        let refused = copy(&pgdog.target("app"), "", columns, row);
         assert!(refused.contains(REFUSED), "{refused}");
     }
     // PgDog does not know an id that SQL computes, and takes the servers by turns.
@@ -280,6 +288,10 @@ fn a_table_on_all_servers_by_id_through_pgdog() {
     });
     let sum: i64 = counts.iter().sum();
     assert_eq!(report.value::<i64>("SELECT count(*) FROM users WHERE name <> 'computed'"), sum);
+    // It joins what is on one server.
+    let pairs =
+        "SELECT count(*) FROM users AS a, users AS b WHERE a.name <> 'computed' AND b.name <> 'computed'";
+    assert_eq!(report.value::<i64>(pairs), counts.iter().map(|count| count * count).sum::<i64>());
     let of_time = "SELECT count(*) FROM users
                    WHERE id >= snowflake_min_id(now() - interval '1 hour') AND name <> 'computed'";
     assert_eq!(report.value::<i64>(of_time), sum);
@@ -294,24 +306,37 @@ fn a_table_on_all_servers_by_id_through_pgdog() {
     let lenient = PgDog::start(&program, &servers, file, &off);
     let mut client = lenient.connect("app");
     assert_eq!(client.execute("INSERT INTO users (name) VALUES ('a'), ('b')", &[]).unwrap(), 4);
-    assert_eq!(copy(&lenient, "", "users (name)", "c\n"), "");
+    assert_eq!(copy(&lenient.target("app"), "", "users (name)", "c\n"), "");
     let rows = "SELECT string_agg(name, '' ORDER BY name) FROM users WHERE name IN ('a', 'b', 'c')";
     for server in &servers {
         assert_eq!(server.connect_to("app").value::<String>(rows), "abc");
     }
     let mint = "SELECT snowflake_next_id()";
     let [one, two] = servers.each_ref().map(|server| server.connect_to("app").value::<i64>(mint));
+    for server in &servers {
+        server.connect_to("app").run("GRANT INSERT ON users TO report");
+    }
     let with_ids = format!("INSERT INTO users (id, name) VALUES ({one}, 'd'), ({two}, 'd')");
     assert_eq!(client.code(&with_ids), "23514");
-    assert_eq!(copy(&lenient, "", "users (id, name)", &format!("{one}\td\n{two}\td\n")), "");
+    assert_eq!(copy(&pgdog.target("report"), "", "users (id, name)", &format!("{one}\td\n{two}\td\n")), "");
     for (server, id) in servers.iter().zip([one, two]) {
         assert_eq!(server.connect_to("app").column::<i64>("SELECT id FROM users WHERE name = 'd'"), [id]);
     }
 
-    // PgDog's own ids have other bits.
-    let rewrite =
-        [("[[databases]]", "[rewrite]\nenabled = true\nprimary_key = \"rewrite\"\n\n[[databases]]")];
-    let _ = rewrite;
+    // PgDog's own ids have another layout.
+    let rewrite = [("[general]", "[rewrite]\nenabled = true\nprimary_key = \"rewrite\"\n\n[general]")];
+    let rewriting = PgDog::start(&program, &servers, file, &rewrite);
+    let insert = "INSERT INTO users (name) VALUES ('foreign') RETURNING id";
+    let mut client = rewriting.connect("app");
+    for _ in 0..6 {
+        let messages = client.simple_query(insert).unwrap();
+        let id = messages.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).and_then(|id| id.parse::<i64>().ok()),
+            _ => None,
+        });
+        let id = id.unwrap();
+        assert!(![5, 5000].contains(&(id >> 10 & 8191)), "{id}");
+    }
 
     // Lists of any form, by a table that each server has.
     for server in &servers {
