@@ -23,6 +23,7 @@ mod not_preloaded;
 mod operations;
 mod origins;
 mod patroni;
+mod pgdog;
 mod pooling;
 mod portable;
 mod process;

@@ -340,7 +340,7 @@ fn pages_say_how_much_shared_memory_is_taken() {
     let number = test.split("const SHARED_MEMORY: i64 = ").nth(1).and_then(|rest| rest.split(';').next());
     let number = number.unwrap_or_else(|| panic!("no SHARED_MEMORY in {file}")).replace('_', "");
     let said = format!("{} bytes", with_commas(&number));
-    for page in ["docs/operations.md", "docs/reference.md", "docs/scaling.md", "docs/performance.md"] {
+    for page in ["docs/operations.md", "docs/reference.md", "docs/performance.md"] {
         assert!(in_one_line(&read(page)).contains(&said), "{page} does not say {said}");
     }
 }
