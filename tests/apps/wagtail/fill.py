@@ -1,7 +1,5 @@
 # Fills the old site through Django's shell: pages whose rich text, blocks and fields lead to other pages and images.
 import io
-import json
-import os
 
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
@@ -39,4 +37,4 @@ for n in range(20):
     before = article
 Redirect.add_redirect("/moved", redirect_to=before)
 Workflow.objects.get().start(before, admin)
-print(json.dumps({"token": APIToken.create_token(user=admin, name="test")[1], "site": site.pk, "last": before.pk}))
+print(APIToken.create_token(user=admin, name="test")[1])

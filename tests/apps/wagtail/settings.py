@@ -61,7 +61,7 @@ TEMPLATES = [
 ]
 WAGTAILSEARCH_BACKENDS = {"default": {"BACKEND": "wagtail.search.backends.database"}}
 WAGTAIL_SITE_NAME = "idgen"
-WAGTAILADMIN_BASE_URL = os.environ["SITE_URL"]
+WAGTAILADMIN_BASE_URL = "http://127.0.0.1"
 
 ALLOWED_HOSTS = ["127.0.0.1"]
 EMAIL_BACKEND = "django.core.mail.backends.dummy.EmailBackend"
@@ -71,4 +71,5 @@ MEDIA_URL = "/media/"
 ROOT_URLCONF = "urls"
 SECRET_KEY = "of a test"
 STATIC_URL = "/static/"
+TIME_ZONE = "UTC"
 USE_TZ = True

@@ -1,0 +1,185 @@
+"""Converts a site of Wagtail by the page's own blocks while a client works, and then uses it by its API and in a
+browser."""
+
+import os
+import re
+import socket
+import subprocess
+from itertools import count
+from pathlib import Path
+
+import requests
+from admin import Editor
+from app import Client, is_new_id, psql, step, value, wait_for
+
+WORKERS = 2
+ARTICLES = "wagtailcore_page JOIN home_article ON page_ptr_id = id"
+
+
+def django(*command, **options):
+    return subprocess.run(["python", "-m", "django", *command], check=True, text=True, **options)
+
+
+class Site:
+    def __init__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.url = f"http://{self.address}"
+
+    def start(self, settings):
+        os.environ["DJANGO_SETTINGS_MODULE"] = settings
+        program = ["gunicorn", "--no-control-socket", f"--workers={WORKERS}", f"--bind={self.address}"]
+        with open("log", "a") as log:
+            self.process = subprocess.Popen(
+                [*program, "django.core.wsgi:get_wsgi_application()"], stdout=log, stderr=log
+            )
+        wait_for("the site", lambda: self.process.poll() is not None or self.answers())
+        assert self.process.poll() is None, Path("log").read_text()
+
+    def answers(self):
+        try:
+            return requests.get(self.url + "/admin/login/").ok
+        except requests.ConnectionError:
+            return False
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+class Api:
+    def __init__(self, url, token):
+        self.url = url + "/api/v3/"
+        self.headers = {"Authorization": f"Bearer {token}"}
+
+    def ask(self, method, path, **options):
+        answer = requests.request(method, self.url + path, headers=self.headers, timeout=300, **options)
+        assert answer.ok, f"{answer.status_code} {answer.text[-500:]}"
+        return answer.json()
+
+    def create(self, title, parent, to):
+        """A page whose body and block lead to another page."""
+        meta = {"type": "home.Article", "parent_id": int(parent), "action": "publish"}
+        body = f'<p><a linktype="page" id="{to}">There</a></p>'
+        blocks = [{"type": "page", "value": int(to)}]
+        page = {"meta": meta, "title": title, "body": body, "blocks": blocks}
+        return str(self.ask("POST", "pages/", json=page)["id"])
+
+    def read(self, id):
+        return self.ask("GET", f"pages/{id}/")
+
+
+def leads_to(id):
+    """The pages to which the body and the blocks of a page lead, as they are stored."""
+    body = value(f"SELECT body FROM home_article WHERE page_ptr_id = {id}")
+    block = value(
+        "SELECT max(block ->> 'value') FROM home_article, jsonb_array_elements(blocks) AS block "
+        f"WHERE page_ptr_id = {id} AND block ->> 'type' = 'page'"
+    )
+    return re.findall('id="([0-9]+)"', re.sub("<embed[^>]*>", "", body)) + [block]
+
+
+def shown_links(url, id):
+    """The addresses to which the article leads that visitors see."""
+    path = value(f"SELECT substr(url_path, 6) FROM wagtailcore_page WHERE id = {id}")
+    answer = requests.get(url + path)
+    assert answer.ok, f"{path}: {answer.status_code}"
+    return re.findall('href="([^"]*)"', answer.text)
+
+
+def newest(table):
+    return value(f"SELECT max(id) FROM {table}")
+
+
+def old_site(site):
+    """Makes the site with its old keys, fills and starts it, and returns its API."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "settings"
+    django("makemigrations", "-v0", "home")
+    django("migrate", "-v0")
+    with open("fill.py") as program:
+        token = django("shell", "-v0", stdin=program, stdout=subprocess.PIPE).stdout.strip()
+    site.start("settings")
+    return Api(site.url, token)
+
+
+def convert(site, api):
+    """Does the steps of the page while a client works."""
+    home = value("SELECT id FROM wagtailcore_page WHERE slug = 'home'")
+    numbers, leads = count(), {}
+
+    def create():
+        to = client.created[-1] if client.created else home
+        id = api.create(f"By the client {next(numbers)}", home, to)
+        leads[id] = int(to)
+        return id
+
+    def read(id):
+        page = api.read(id)
+        assert page["blocks"][0]["value"] == leads[id], f"{page} does not lead to {leads[id]}"
+        return str(page["id"])
+
+    old = psql(f"\\pset tuples_only\nSELECT id FROM {ARTICLES};").split()
+    before = {id: (leads_to(id), shown_links(site.url, id)) for id in old}
+    assert all(len(shown) == 3 for _, shown in before.values()), before
+
+    client = Client(create, read)
+    client.start()
+    client.enter("the old site")
+    step("1. Find the columns")
+    step("2. See what is in the way")
+    client.enter("the change of types")
+    step("3. Change the types")
+    client.enter("before the restart")
+    client.phase = "the restart"
+    site.stop()
+    site.start("converted")
+    client.enter("after the restart")
+    client.enter("the change of defaults")
+    assert max(map(int, client.created)) < 2**31
+    step("5. Set the defaults")
+    client.enter("ids")
+    step("6. Check")
+    client.finish()
+
+    print(len(client.created), "pages by the client, and these failures:", client.failures)
+    for phase, error in client.failures:
+        assert phase in ("before the restart", "the restart") and error.startswith("ConnectionError"), error
+    assert is_new_id(client.created[-1])
+    assert value("SELECT count(*) FROM information_schema.columns WHERE is_identity = 'YES'") == "0"
+    for id, was in before.items():
+        assert (leads_to(id), shown_links(site.url, id)) == was
+    moved = requests.get(site.url + "/moved", allow_redirects=False).headers["Location"]
+    assert moved == before[old[-1]][1][0].replace("18", "19"), moved
+    return old
+
+
+def use_api(api):
+    """Returns a page and its child."""
+    parent = api.create("Alpha", api.ask("GET", "sites/")["items"][0]["root_page_id"], 3)
+    child = api.create("Beta", parent, parent)
+    page = api.read(child)
+    assert is_new_id(child) and page["meta"]["parent"]["id"] == page["blocks"][0]["value"] == int(parent)
+    assert leads_to(child) == [parent, parent]
+    for query in "search=Beta", f"child_of={parent}", f"descendant_of={parent}", f"id={child}":
+        assert [item["id"] for item in api.ask("GET", f"pages/?{query}")["items"]] == [int(child)], query
+    revision = api.ask("GET", f"pages/{child}/revisions/")["items"][0]
+    assert is_new_id(str(revision["id"])) and revision["object_id"] == child
+    assert api.ask("GET", f"pages/{child}/revisions/{revision['id']}/")["content_object"]["id"] == int(child)
+    changed = api.ask("PATCH", f"pages/{child}/", json={"title": "Gamma", "meta": {"action": "publish"}})
+    assert (changed["id"], changed["title"]) == (int(child), "Gamma")
+
+    with open(next(Path("media/original_images").iterdir()), "rb") as file:
+        image = api.ask("POST", "images/", files={"file": file}, data={"title": "Delta", "tags": "greek"})
+    assert is_new_id(str(image["id"])) and api.ask("GET", f"images/{image['id']}/")["title"] == "Delta"
+    return parent, child
+
+
+site = Site()
+api = old_site(site)
+try:
+    old = convert(site, api)
+    django("makemigrations", "--check", "--dry-run")
+    parent, child = use_api(api)
+finally:
+    site.stop()
