@@ -5,6 +5,8 @@ from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+BODY = "#panel-child-content-body-section [contenteditable=true]"
+
 
 def title_of(page):
     return value(f"SELECT title FROM wagtailcore_page WHERE id = {page}")
@@ -18,7 +20,7 @@ class Editor:
         self.type("#id_username", "admin")
         self.type("#id_password", "admin")
         self.click("button[type=submit]")
-        self.see("h1", "Welcome")
+        self.see("h2", "Site summary")
 
     def open(self, path):
         self.browser.get(self.url + path)
@@ -74,15 +76,26 @@ class Editor:
         self.leave_dialog()
 
     def write(self, text):
-        self.see("#panel-child-content-body-section [contenteditable=true]").send_keys(text)
+        """Types into the body, and waits until the form has it."""
+        self.see(BODY).send_keys(text)
+        form = self.browser.find_element(By.NAME, "body")
+        self.until("the text in the form", lambda: text in form.get_attribute("value"))
 
     def link_to(self, page):
         """Makes the text of the body a link."""
-        self.write(Keys.CONTROL + "a")
-        self.write(Keys.CONTROL + "k")
+        for key in "ak":
+            self.see(BODY).send_keys(Keys.CONTROL, key)
         self.choose_page(page)
+        form = self.browser.find_element(By.NAME, "body")
+        self.until("the link in the form", lambda: page in form.get_attribute("value"))
+
+    def save(self, action, message):
+        self.click("footer [data-w-dropdown-target=toggle]")
+        self.click(f"button[name=action-{action}]")
+        self.see(".messages", message)
 
     def publish(self):
-        self.click("footer [data-w-dropdown-target=toggle]")
-        self.click("button[name=action-publish]")
-        self.see(".messages", "published")
+        self.save("publish", "published")
+
+    def submit(self):
+        self.save("submit", "submitted")

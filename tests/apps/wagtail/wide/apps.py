@@ -8,5 +8,3 @@ class WideConfig(AppConfig):
     def ready(self):
         AutoField.get_internal_type = BigAutoField.get_internal_type
         IntegerField.get_internal_type = BigIntegerField.get_internal_type
-        for field in AutoField, BigAutoField:
-            field.db_type_suffix = lambda self, connection: "DEFAULT snowflake_next_id()"
