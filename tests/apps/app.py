@@ -51,15 +51,15 @@ def value(query):
     return psql(f"\\pset format unaligned\n\\pset tuples_only\n{query};").split("\n")[0].split("|")[0]
 
 
-def step(heading):
-    """Runs the blocks of a step of the chapter, and returns their output."""
+def step(heading, default="snowflake_next_id(5)"):
+    """Runs the blocks of a step of the chapter, with this default, and returns their output."""
     print(f"-- {heading}", flush=True)
     assert CHAPTER in (TOP / "docs/coming-from.md").read_text()
     outputs = []
     for block in blocks("docs/coming-from.md", f"### {heading}", "sql"):
         while True:
             try:
-                outputs.append(psql(block))
+                outputs.append(psql(block.replace("snowflake_next_id(5)", default)))
                 break
             except RuntimeError as error:
                 # The page says to run such a block again.
