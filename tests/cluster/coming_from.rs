@@ -254,7 +254,7 @@ const TABLES: &str = r#"
     SET search_path = app, public;
     CREATE TABLE "Odd ""name"", t" ("Id" serial PRIMARY KEY, "parentId" integer, k integer, "table" integer);
     CREATE TABLE key (n integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value integer, given integer);
-    CREATE TABLE big (id bigserial PRIMARY KEY, seen_ids integer[], tiny smallint, pieces integer);
+    CREATE TABLE big (id bigserial PRIMARY KEY, seen_ids integer[], tiny smallint, pieces integer, at timestamptz);
     CREATE TABLE single (id integer PRIMARY KEY REFERENCES key, item_id integer, item_type text);
     CREATE TABLE parted (id serial, at date, key_n integer REFERENCES key, odd integer, PRIMARY KEY (id, at))
         PARTITION BY RANGE (at);
