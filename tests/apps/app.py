@@ -1,6 +1,7 @@
 """What the tests of applications share: the chapter of docs/coming-from.md on whole applications, a client that uses
 one while it is converted, and a browser."""
 
+import contextlib
 import os
 import re
 import subprocess
@@ -122,21 +123,41 @@ class Client(threading.Thread):
             self.check(id)
 
 
+@contextlib.contextmanager
 def browser():
     """Headless Chromium, with a profile of its own."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
-    profile = tempfile.mkdtemp(dir=os.environ["IDGEN_CLIENT_DIR"])
-    for option in (
-        "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
-        f"disable-component-update disable-sync window-size=1400,1800 user-data-dir={profile}"
-    ).split():
-        options.add_argument(f"--{option}")
-    return webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        for option in (
+            "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
+            f"disable-component-update disable-sync window-size=1400,1800 user-data-dir={profile}"
+        ).split():
+            options.add_argument(f"--{option}")
+        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
+        try:
+            yield driver
+        finally:
+            driver.quit()
 
 
 def is_new_id(id):
     """Whether an id, as text, is one that idgen has minted for the shard of these tests."""
     return int(id) > 2**53 and value(f"SELECT shard_of({id})") == "5"
+
+
+def check_minted():
+    """Each key that is no old number is an id of this shard, and no column that has come to hold keys is too narrow."""
+    keys = psql("""\\pset format unaligned
+        \\pset tuples_only
+        SELECT "table", "column" FROM integer_columns WHERE found_by = 'key'""").split()
+    minted = 0
+    for table, column in (key.split("|") for key in keys):
+        new = f"count(*) FROM {table} WHERE {column} >= 2147483648"
+        assert value(f"SELECT {new} AND ({column} < 2::bigint ^ 53 OR shard_of({column}) <> 5)") == "0", table
+        minted += value(f"SELECT {new}") != "0"
+    assert minted > 0
+    print(f"{minted} of {len(keys)} keys have minted ids", flush=True)
+    step("6. Check")
