@@ -1,11 +1,9 @@
 """What the tests of applications share: the chapter of docs/coming-from.md on whole applications, a client that uses
 one while it is converted, and a browser."""
 
-import contextlib
 import os
 import re
 import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -123,24 +121,18 @@ class Client(threading.Thread):
             self.check(id)
 
 
-@contextlib.contextmanager
 def browser():
-    """Headless Chromium, with a profile of its own."""
+    """Headless Chromium, with a profile of its own that the driver deletes at the end."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        for option in (
-            "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
-            f"disable-component-update disable-sync window-size=1400,1800 user-data-dir={profile}"
-        ).split():
-            options.add_argument(f"--{option}")
-        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
-        try:
-            yield driver
-        finally:
-            driver.quit()
+    for option in (
+        "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
+        "disable-component-update disable-sync window-size=1400,1800"
+    ).split():
+        options.add_argument(f"--{option}")
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
 
 
 def is_new_id(id):
