@@ -4,7 +4,6 @@ one while it is converted, and a browser."""
 import os
 import re
 import subprocess
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -123,15 +122,14 @@ class Client(threading.Thread):
 
 
 def browser():
-    """Headless Chromium, with a profile of its own."""
+    """Headless Chromium, with a profile of its own that the driver deletes at the end."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
-    profile = tempfile.mkdtemp(dir=os.environ["IDGEN_CLIENT_DIR"])
     for option in (
         "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
-        f"disable-component-update disable-sync window-size=1400,1800 user-data-dir={profile}"
+        "disable-component-update disable-sync window-size=1400,1800"
     ).split():
         options.add_argument(f"--{option}")
     return webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
@@ -140,3 +138,18 @@ def browser():
 def is_new_id(id):
     """Whether an id, as text, is one that idgen has minted for the shard of these tests."""
     return int(id) > 2**53 and value(f"SELECT shard_of({id})") == "5"
+
+
+def check_minted():
+    """Each key that is no old number is an id of this shard, and no column that has come to hold keys is too narrow."""
+    keys = psql("""\\pset format unaligned
+        \\pset tuples_only
+        SELECT "table", "column" FROM integer_columns WHERE found_by = 'key'""").split()
+    minted = 0
+    for table, column in (key.split("|") for key in keys):
+        new = f"count(*) FROM {table} WHERE {column} >= 2147483648"
+        assert value(f"SELECT {new} AND ({column} < 2::bigint ^ 53 OR shard_of({column}) <> 5)") == "0", table
+        minted += value(f"SELECT {new}") != "0"
+    assert minted > 0
+    print(f"{minted} of {len(keys)} keys have minted ids", flush=True)
+    step("6. Check")
