@@ -59,7 +59,9 @@ class Editor:
 
     def type(self, selector, text):
         field = self.see(selector)
-        field.clear()
+        # Clearing an empty field would begin another search, which may end later.
+        if field.get_attribute("value"):
+            field.clear()
         field.send_keys(text)
 
     def upload(self, selector, path):

@@ -13,9 +13,17 @@ import requests
 from admin import Editor
 from app import Client, psql, step, value, wait_for
 from PIL import Image
+from selenium.webdriver.common.by import By
 
 WORKERS = 2
 DEFAULT = "snowflake_next_id_js(5)"  # Wagtail's scripts take ids for numbers
+STEPS = (
+    "1. Find the columns",
+    "2. See what is in the way",
+    "3. Change the types",
+    "5. Set the defaults",
+    "6. Check",
+)
 ARTICLES = "wagtailcore_page JOIN home_article ON page_ptr_id = id"
 
 
@@ -73,6 +81,10 @@ class Api:
         return self.ask("GET", f"pages/{id}/")
 
 
+def home():
+    return value("SELECT id FROM wagtailcore_page WHERE slug = 'home'")
+
+
 def leads_to(id):
     """The pages to which the body and the blocks of a page lead, as they are stored."""
     body = value(f"SELECT body FROM home_article WHERE page_ptr_id = {id}")
@@ -115,12 +127,11 @@ def old_site(site):
 
 def convert(site, api):
     """Does the steps of the page while a client works."""
-    home = value("SELECT id FROM wagtailcore_page WHERE slug = 'home'")
     numbers, leads = count(), {}
 
     def create():
-        to = client.created[-1] if client.created else home
-        id = api.create(f"By the client {next(numbers)}", home, to)
+        to = client.created[-1] if client.created else home()
+        id = api.create(f"By the client {next(numbers)}", home(), to)
         leads[id] = int(to)
         return id
 
@@ -137,8 +148,6 @@ def convert(site, api):
     client.start()
     client.enter("the old site")
     step("1. Find the columns")
-    # The sizes of images, which are the only ones that it leaves open, are no ids.
-    psql("UPDATE id_columns SET is_id = false WHERE is_id IS NULL AND \"column\" IN ('height', 'width')")
     step("2. See what is in the way")
     client.enter("the change of types")
     step("3. Change the types")
@@ -168,7 +177,7 @@ def convert(site, api):
 
 def use_api(api):
     """Returns a page and its child."""
-    parent = api.create("Alpha", api.ask("GET", "sites/")["items"][0]["root_page_id"], 3)
+    parent = api.create("Alpha", home(), home())
     child = api.create("Beta", parent, parent)
     page = api.read(child)
     assert is_new_id(child) and page["meta"]["parent"]["id"] == page["blocks"][0]["value"] == int(parent)
@@ -182,14 +191,16 @@ def use_api(api):
     assert (changed["id"], changed["title"]) == (int(child), "Gamma")
 
     with draw("red").open("rb") as file:
-        image = api.ask("POST", "images/", files={"file": file}, data={"title": "Delta", "tags": "greek"})
+        image = api.ask("POST", "images/", files={"file": file}, data={"title": "Delta"})
     assert is_new_id(str(image["id"])) and api.ask("GET", f"images/{image['id']}/")["title"] == "Delta"
-    return parent, child
+    tag = f"from wagtail.images.models import Image; Image.objects.get(id={image['id']}).tags.add('greek')"
+    django("shell", "-v0", "-c", tag)
+    assert value(f"SELECT count(*) FROM taggit_taggeditem WHERE object_id = {image['id']}") == "1"
+    return parent, child, image["id"]
 
 
-def use_admin(site, old, parent, child):
+def use_admin(editor, old, parent, child, tagged):
     """Has an editor write, change, find, copy and move pages, and upload images."""
-    editor = Editor(site.url)
 
     # A page that the scripts save as a draft again and again before it is published.
     editor.open(f"/admin/pages/add/home/article/{parent}/")
@@ -236,7 +247,7 @@ def use_admin(site, old, parent, child):
     # From page to page in the menu.
     editor.open("/admin/")
     editor.click("nav button", "Pages")
-    for id in value("SELECT id FROM wagtailcore_page WHERE slug = 'home'"), parent:
+    for id in home(), parent:
         editor.click(f".c-page-explorer__item__action[href='/admin/pages/{id}/']")
     editor.click(f".c-page-explorer__item__link[href^='/admin/pages/{page}/']")
     editor.see("h1, h2", "Epsilon")
@@ -270,7 +281,32 @@ def use_admin(site, old, parent, child):
     editor.open("/admin/")
     for id in copy, old[-1]:
         editor.see(f"#home-panels a[href*='/pages/{id}/'], main a[href*='/pages/{id}/']")
-    editor.browser.quit()
+
+    editor.open("/admin/images/?tag=greek")
+    editor.see(f"main a[href^='/admin/images/{tagged}/']")
+
+
+def migrate_later():
+    """Adds an application of Wagtail, whose tables refer to pages, and converts it too."""
+    django("migrate", "-v0", "--settings=later")
+    without = "SELECT count(*) FROM information_schema.columns WHERE is_identity = 'YES'"
+    assert value(without) != "0"
+    psql("DROP TABLE id_columns")
+    for heading in STEPS:
+        step(heading, DEFAULT)
+    assert value(without) == "0"
+
+
+def round_ids(api, editor):
+    """Shows why the default is not the page's own."""
+    psql("ALTER TABLE wagtailcore_page ALTER id SET DEFAULT snowflake_next_id(5)")
+    to = home()
+    while int(float(to)) == int(to):
+        to = api.create("Theta", home(), home())
+    editor.open(f"/admin/pages/{api.create('Iota', home(), to)}/edit/")
+    field = editor.until("a block", lambda: editor.browser.find_elements(By.NAME, "blocks-0-value"))[0]
+    chosen = field.get_attribute("value")
+    assert float(chosen) == float(to) and chosen != to, "Wagtail keeps ids: the pages need not say otherwise"
 
 
 if __name__ == "__main__":
@@ -279,7 +315,11 @@ if __name__ == "__main__":
     try:
         old = convert(site, api)
         django("makemigrations", "--check", "--dry-run")
-        parent, child = use_api(api)
-        use_admin(site, old, parent, child)
+        made = use_api(api)
+        editor = Editor(site.url)
+        use_admin(editor, old, *made)
+        migrate_later()
+        round_ids(api, editor)
+        editor.browser.quit()
     finally:
         site.stop()
