@@ -381,7 +381,9 @@ fn blocks_of_no_program(path: &str, page: &str, programs: &[String]) -> Vec<Stri
         let is_program = !matches!(*language, "text" | "console");
         is_program && !programs.iter().any(|program| stands_in(block, program))
     });
-    blocks.map(|(number, ..)| format!("{path}:{number}: the block stands in no file of {CLIENTS} or {APPS}")).collect()
+    blocks
+        .map(|(number, ..)| format!("{path}:{number}: the block stands in no file of {CLIENTS} or {APPS}"))
+        .collect()
 }
 
 /// Programs that `scripts/test-clients` and `scripts/test-apps` run.
