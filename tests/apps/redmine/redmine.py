@@ -32,7 +32,7 @@ def set_up():
     (ROOT / "Gemfile.local").write_text('gem "pg"\ngem "puma"\n')
     (INSTANCE / "config/secret_key.txt").write_text(secrets.token_hex(64))
     (INSTANCE / "config/database.yml").write_text(
-        f"production:\n  adapter: postgresql\n  url: {os.environ.pop('DATABASE_URL')}\n"
+        f"production:\n  adapter: postgresql\n  url: {os.environ['DATABASE_URL']}\n"
     )
     os.environ["RAILS_ENV"] = "production"
 
@@ -270,7 +270,8 @@ def use_by_browser(pages, api, related, user):
     reds = app.psql("""\\pset format unaligned
         \\pset tuples_only
         SELECT customized_id FROM custom_values JOIN issues ON issues.id = customized_id
-        WHERE customized_type = 'Issue' AND value = 'red' AND assigned_to_id = (SELECT id FROM users WHERE login = 'ada')
+        WHERE customized_type = 'Issue' AND value = 'red'
+              AND assigned_to_id = (SELECT id FROM users WHERE login = 'ada')
               AND project_id = (SELECT id FROM projects WHERE identifier = 'first')
               AND status_id NOT IN (SELECT id FROM issue_statuses WHERE is_closed)""").split()
     assert issue in listed and listed == set(reds), (listed, reds)
