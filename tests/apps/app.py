@@ -108,7 +108,10 @@ class Client(threading.Thread):
         """Names the phase, and returns when some of its rounds have succeeded."""
         self.phase = phase
         before = self.successes
-        wait_for(f"the client in {phase}", lambda: self.successes >= before + 12)
+        try:
+            wait_for(f"the client in {phase}", lambda: self.successes >= before + 12)
+        except AssertionError as error:
+            raise AssertionError(f"{error}, whose last failures were {self.failures[-3:]}") from None
 
     def failures_in(self, phase):
         return [error for of_phase, error in self.failures if of_phase == phase]

@@ -31,9 +31,9 @@ def set_up():
         (INSTANCE / folder).mkdir(parents=True)
     (ROOT / "Gemfile.local").write_text('gem "pg"\ngem "puma"\n')
     (INSTANCE / "config/secret_key.txt").write_text(secrets.token_hex(64))
-    names = {"host": "PGHOST", "port": "PGPORT", "username": "PGUSER", "password": "PGPASSWORD", "database": "PGDATABASE"}
-    settings = [f"  {key}: {os.environ[name]!r}\n" for key, name in names.items()]
-    (INSTANCE / "config/database.yml").write_text("production:\n  adapter: postgresql\n" + "".join(settings))
+    (INSTANCE / "config/database.yml").write_text(
+        f"production:\n  adapter: postgresql\n  url: {os.environ['DATABASE_URL']}\n"
+    )
     os.environ["RAILS_ENV"] = "production"
 
 
@@ -109,7 +109,7 @@ def ids_as_text():
 
 
 def convert(api):
-    """The chapter's steps under a client. It may see a prepared statement fail in each worker when the types change, and
+    """The chapter's steps under a client. In each worker one prepared statement may fail when the types change, and
     nothing else."""
     client = app.Client(api.create_issue, api.read_issue)
     client.start()
@@ -120,7 +120,7 @@ def convert(api):
     app.step("3. Change the types")
     client.enter("old processes")
     ids_as_text()
-    if "NO_RESTART" not in os.environ: restart()
+    restart()
     client.enter("restarted")
     app.step("5. Set the defaults")
     new_from = len(client.created) + 1  # one may be under way
@@ -143,7 +143,8 @@ def use_by_rest(api):
     role = api.get("/roles.json")["roles"][0]["id"]
     call("/projects/first/memberships.json", membership={"user_id": user, "role_ids": [role]})
     version = str(call("/projects/first/versions.json", version={"name": "2.0"})["version"]["id"])
-    file = api.call("POST", "/uploads.json?filename=new.txt", data=b"new", headers={"Content-Type": "application/octet-stream"})
+    binary = {"Content-Type": "application/octet-stream"}
+    file = api.call("POST", "/uploads.json?filename=new.txt", data=b"new", headers=binary)
     issue = api.create_issue(subject="Made by REST", assigned_to_id=user, fixed_version_id=version,
                              uploads=[{"token": file["upload"]["token"], "filename": "new.txt"}])
     child = api.create_issue(subject="A child", parent_issue_id=issue)
@@ -185,7 +186,6 @@ class Pages:
         element.send_keys(text)
 
     def choose(self, selector, label):
-        self.driver.find_element("css selector", selector)
         [option] = [o for o in self.one(selector).find_elements("tag name", "option") if o.text.strip() == label]
         option.click()
 
@@ -256,10 +256,10 @@ def use_by_browser(pages, api, related, user):
         pages.go("/")
         pages.type("#q", f"{text}\n")
         if text.startswith("#"):
-            pages.one(f"body.action-show h2")
+            pages.one("body.action-show h2")
         else:
             pages.one(f"#search-results a[href='/issues/{issue}']").click()
-        app.wait_for("the issue that was searched", lambda: pages.driver.current_url.endswith(f"/issues/{issue}"))
+        app.wait_for("the issue", lambda: pages.driver.current_url.endswith(f"/issues/{issue}"))
 
     pages.go("/projects/first/issues")
     [query] = [link for link in pages.all("#sidebar a.query") if link.text == "Old reds"]
@@ -270,7 +270,8 @@ def use_by_browser(pages, api, related, user):
     reds = app.psql("""\\pset format unaligned
         \\pset tuples_only
         SELECT customized_id FROM custom_values JOIN issues ON issues.id = customized_id
-        WHERE customized_type = 'Issue' AND value = 'red' AND assigned_to_id = (SELECT id FROM users WHERE login = 'ada')
+        WHERE customized_type = 'Issue' AND value = 'red'
+              AND assigned_to_id = (SELECT id FROM users WHERE login = 'ada')
               AND project_id = (SELECT id FROM projects WHERE identifier = 'first')
               AND status_id NOT IN (SELECT id FROM issue_statuses WHERE is_closed)""").split()
     assert issue in listed and listed == set(reds), (listed, reds)
@@ -302,8 +303,10 @@ def main():
         with app.browser() as driver:
             use_by_browser(Pages(driver, url), api, related, user)
         app.check_minted()
-        assert app.value("SELECT count(*) FROM pg_class WHERE relkind = 'S' AND relnamespace = 'public'::regnamespace") == "0"
-        rails("rails", "runner", "ActiveRecord::Base.connection.reset_pk_sequence!('issues'); Project.create!(name: 'Last', identifier: 'last')")
+        # Fixtures and imports call this, which must do without the sequence.
+        rails("rails", "runner", "ActiveRecord::Base.connection.reset_pk_sequence!('issues')")
+        sequences = "pg_class WHERE relkind = 'S' AND relnamespace = 'public'::regnamespace"
+        assert app.value(f"SELECT count(*) FROM {sequences}") == "0"
     finally:
         stop()
 
