@@ -300,9 +300,8 @@ def migrate_later():
 def round_ids(api, editor):
     """Shows why the default is not the page's own."""
     psql("ALTER TABLE wagtailcore_page ALTER id SET DEFAULT snowflake_next_id(5)")
-    to = home()
-    while int(float(to)) == int(to):
-        to = api.create("Theta", home(), home())
+    ids = (api.create(f"Theta {n}", home(), home()) for n in count())
+    to = next(id for id in ids if int(float(id)) != int(id))
     editor.open(f"/admin/pages/{api.create('Iota', home(), to)}/edit/")
     field = editor.until("a block", lambda: editor.browser.find_elements(By.NAME, "blocks-0-value"))[0]
     chosen = field.get_attribute("value")
