@@ -259,6 +259,9 @@ const TABLES: &str = r#"
     CREATE TABLE parted (id serial, at date, key_n integer REFERENCES key, odd integer, PRIMARY KEY (id, at))
         PARTITION BY RANGE (at);
     CREATE TABLE part PARTITION OF parted DEFAULT;
+    CREATE TABLE one (id integer PRIMARY KEY DEFAULT 1 CHECK (id = 1));
+    CREATE TABLE versions (of_id integer, version integer DEFAULT 1, PRIMARY KEY (of_id, version));
+    CREATE TABLE mine (id bigint PRIMARY KEY DEFAULT snowflake_next_id(7));
     CREATE TABLE heir (more integer) INHERITS (big);
     INSERT INTO "Odd ""name"", t" ("parentId", k, "table") SELECT nullif(n - 1, 0), n, n FROM generate_series(1, 9) AS n;
     INSERT INTO key (value, given) SELECT n, n FROM generate_series(1, 5) AS n;
@@ -318,6 +321,9 @@ fn an_application_without_foreign_keys_is_converted() {
         let shard = format!("WITH new (id) AS (INSERT INTO {insert}) SELECT shard_of(id) FROM new");
         assert_eq!(app.value::<i32>(&shard), 5, "{insert}");
     }
+    app.run("INSERT INTO one DEFAULT VALUES; INSERT INTO versions VALUES (1)");
+    assert_eq!(app.value::<i64>("SELECT version::bigint FROM versions"), 1);
+    assert_eq!(app.value::<i32>("INSERT INTO mine DEFAULT VALUES RETURNING shard_of(id)"), 7);
     let left = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relkind = 'S'";
     assert_eq!(server.value::<String>(left), "elsewhere_id_seq");
     app.run("UPDATE key SET value = big.id, given = big.id FROM big WHERE big.id > 5");
