@@ -262,7 +262,7 @@ const TABLES: &str = r#"
     CREATE TABLE one (id integer PRIMARY KEY DEFAULT 1 CHECK (id = 1));
     CREATE TABLE versions (of_id integer, version integer DEFAULT 1, PRIMARY KEY (of_id, version));
     CREATE TABLE mine (id bigint PRIMARY KEY DEFAULT snowflake_next_id(7));
-    CREATE TABLE heir (more integer) INHERITS (big);
+    CREATE TABLE heir (more integer, PRIMARY KEY (id)) INHERITS (big);
     INSERT INTO "Odd ""name"", t" ("parentId", k, "table") SELECT nullif(n - 1, 0), n, n FROM generate_series(1, 9) AS n;
     INSERT INTO key (value, given) SELECT n, n FROM generate_series(1, 5) AS n;
     INSERT INTO big (seen_ids, tiny, pieces) SELECT ARRAY[n, 1], n, n * 1000 FROM generate_series(1, 5) AS n;
@@ -278,6 +278,7 @@ fn an_application_without_foreign_keys_is_converted() {
     let server = server();
     let mut admin = server.connect();
     admin.run("CREATE TABLE elsewhere (id serial PRIMARY KEY, tiny integer)");
+    admin.run("CREATE PUBLICATION everything FOR ALL TABLES");
     admin.run(TABLES);
     let blocks: Vec<String> = blocks(APPLICATION)
         .into_iter()
