@@ -252,7 +252,7 @@ const TABLES: &str = r#"
     CREATE SCHEMA app AUTHORIZATION app;
     SET ROLE app;
     SET search_path = app, public;
-    CREATE TABLE "Odd ""name"", t" ("Id" serial PRIMARY KEY, "parentId" integer, k integer, "table" integer);
+    CREATE TABLE "Odd ""name"", t" ("Id" serial PRIMARY KEY, "parentId" integer, "BossID" integer, k integer, "table" integer);
     CREATE TABLE key (n integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value integer, given integer);
     CREATE TABLE big (id bigserial PRIMARY KEY, seen_ids integer[], tiny smallint, pieces integer);
     CREATE TABLE single (id integer PRIMARY KEY REFERENCES key, item_id integer, item_type text);
@@ -263,7 +263,8 @@ const TABLES: &str = r#"
     CREATE TABLE versions (of_id integer, version integer DEFAULT 1, PRIMARY KEY (of_id, version));
     CREATE TABLE mine (id bigint PRIMARY KEY DEFAULT snowflake_next_id(7));
     CREATE TABLE heir (more integer, PRIMARY KEY (id)) INHERITS (big);
-    INSERT INTO "Odd ""name"", t" ("parentId", k, "table") SELECT nullif(n - 1, 0), n, n FROM generate_series(1, 9) AS n;
+    INSERT INTO "Odd ""name"", t" ("parentId", "BossID", k, "table")
+        SELECT nullif(n - 1, 0), 77, n, n FROM generate_series(1, 9) AS n;
     INSERT INTO key (value, given) SELECT n, n FROM generate_series(1, 5) AS n;
     INSERT INTO big (seen_ids, tiny, pieces) SELECT ARRAY[n, 1], n, n * 1000 FROM generate_series(1, 5) AS n;
     INSERT INTO single SELECT n, n, 'key 77' FROM generate_series(1, 5) AS n;
