@@ -262,6 +262,7 @@ const TABLES: &str = r#"
     CREATE TABLE one (id integer PRIMARY KEY DEFAULT 1 CHECK (id = 1));
     CREATE TABLE versions (of_id integer, version integer DEFAULT 1, PRIMARY KEY (of_id, version));
     CREATE TABLE mine (id bigint PRIMARY KEY DEFAULT snowflake_next_id(7));
+    CREATE TABLE hashed (item_id integer) PARTITION BY HASH (item_id);
     CREATE TABLE heir (more integer, PRIMARY KEY (id)) INHERITS (big);
     INSERT INTO "Odd ""name"", t" ("parentId", "BossID", k, "table")
         SELECT nullif(n - 1, 0), 77, n, n FROM generate_series(1, 9) AS n;
@@ -296,6 +297,8 @@ fn an_application_without_foreign_keys_is_converted() {
     done(&server, block("SET is_id = false"));
     let texts = done(&server, block("FUNCTION texts_with_keys"));
     assert!(texts.contains("instead of order 1") && !texts.contains("single"), "{texts}");
+    assert!(done(&server, block("VIEW built_on")).contains("column item_id of table hashed"));
+    admin.run("DROP TABLE app.hashed");
     assert!(done(&server, block("VIEW built_on")).contains("(0 rows)"));
 
     let refused = psql(&server, defaults);
