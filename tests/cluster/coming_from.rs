@@ -252,15 +252,20 @@ const TABLES: &str = r#"
     CREATE SCHEMA app AUTHORIZATION app;
     SET ROLE app;
     SET search_path = app, public;
-    CREATE TABLE "Odd ""name"", t" ("Id" serial PRIMARY KEY, "parentId" integer, k integer, "table" integer);
+    CREATE TABLE "Odd ""name"", t" ("Id" serial PRIMARY KEY, "parentId" integer, "BossID" integer, k integer, "table" integer);
     CREATE TABLE key (n integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value integer, given integer);
     CREATE TABLE big (id bigserial PRIMARY KEY, seen_ids integer[], tiny smallint, pieces integer, at timestamptz);
     CREATE TABLE single (id integer PRIMARY KEY REFERENCES key, item_id integer, item_type text);
     CREATE TABLE parted (id serial, at date, key_n integer REFERENCES key, odd integer, PRIMARY KEY (id, at))
         PARTITION BY RANGE (at);
     CREATE TABLE part PARTITION OF parted DEFAULT;
-    CREATE TABLE heir (more integer) INHERITS (big);
-    INSERT INTO "Odd ""name"", t" ("parentId", k, "table") SELECT nullif(n - 1, 0), n, n FROM generate_series(1, 9) AS n;
+    CREATE TABLE one (id integer PRIMARY KEY DEFAULT 1 CHECK (id = 1));
+    CREATE TABLE versions (of_id integer, version integer DEFAULT 1, PRIMARY KEY (of_id, version));
+    CREATE TABLE mine (id bigint PRIMARY KEY DEFAULT snowflake_next_id(7));
+    CREATE TABLE hashed (item_id integer) PARTITION BY HASH (item_id);
+    CREATE TABLE heir (more integer, PRIMARY KEY (id)) INHERITS (big);
+    INSERT INTO "Odd ""name"", t" ("parentId", "BossID", k, "table")
+        SELECT nullif(n - 1, 0), 77, n, n FROM generate_series(1, 9) AS n;
     INSERT INTO key (value, given) SELECT n, n FROM generate_series(1, 5) AS n;
     INSERT INTO big (seen_ids, tiny, pieces) SELECT ARRAY[n, 1], n, n * 1000 FROM generate_series(1, 5) AS n;
     INSERT INTO single SELECT n, n, 'key 77' FROM generate_series(1, 5) AS n;
@@ -275,6 +280,7 @@ fn an_application_without_foreign_keys_is_converted() {
     let server = server();
     let mut admin = server.connect();
     admin.run("CREATE TABLE elsewhere (id serial PRIMARY KEY, tiny integer)");
+    admin.run("CREATE PUBLICATION everything FOR ALL TABLES");
     admin.run(TABLES);
     let blocks: Vec<String> = blocks(APPLICATION)
         .into_iter()
@@ -283,10 +289,16 @@ fn an_application_without_foreign_keys_is_converted() {
     let block = |part: &str| blocks.iter().find(|block| block.contains(part)).unwrap();
     let (types, defaults) = (block("TYPE %s"), block("FUNCTION check_id_columns"));
     done(&server, block("CREATE TABLE customers"));
+    server.run("ALTER TABLE app.key ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY");
+    let hidden = psql(&server, block("VIEW integer_columns"));
+    assert!(said(&hidden).contains("row-level security"), "{}", said(&hidden));
+    server.run("ALTER ROLE app BYPASSRLS");
     done(&server, block("VIEW integer_columns"));
     done(&server, block("SET is_id = false"));
     let texts = done(&server, block("FUNCTION texts_with_keys"));
     assert!(texts.contains("instead of order 1") && !texts.contains("single"), "{texts}");
+    assert!(done(&server, block("VIEW built_on")).contains("column item_id of table hashed"));
+    admin.run("DROP TABLE app.hashed");
     assert!(done(&server, block("VIEW built_on")).contains("(0 rows)"));
 
     let refused = psql(&server, defaults);
@@ -318,6 +330,9 @@ fn an_application_without_foreign_keys_is_converted() {
         let shard = format!("WITH new (id) AS (INSERT INTO {insert}) SELECT shard_of(id) FROM new");
         assert_eq!(app.value::<i32>(&shard), 5, "{insert}");
     }
+    app.run("INSERT INTO one DEFAULT VALUES; INSERT INTO versions VALUES (1)");
+    assert_eq!(app.value::<i64>("SELECT version::bigint FROM versions"), 1);
+    assert_eq!(app.value::<i32>("INSERT INTO mine DEFAULT VALUES RETURNING shard_of(id)"), 7);
     let left = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relkind = 'S'";
     assert_eq!(server.value::<String>(left), "elsewhere_id_seq");
     app.run("UPDATE key SET value = big.id, given = big.id FROM big WHERE big.id > 5");
