@@ -1,7 +1,6 @@
 """What the tests of applications share: the chapter of docs/coming-from.md on whole applications, a client that uses
 one while it is converted, and a browser."""
 
-import os
 import re
 import subprocess
 import threading
@@ -45,9 +44,14 @@ def psql(statements):
     return done.stdout
 
 
+def rows(query):
+    """The rows of a query, as text whose columns have a bar between them."""
+    return psql(f"\\pset format unaligned\n\\pset tuples_only\n{query};").splitlines()
+
+
 def value(query):
     """The first column of a query's first row, as text."""
-    return psql(f"\\pset format unaligned\n\\pset tuples_only\n{query};").split("\n")[0].split("|")[0]
+    return (rows(query) or [""])[0].split("|")[0]
 
 
 def step(heading, default="snowflake_next_id(5)"):
@@ -145,9 +149,7 @@ def is_new_id(id):
 
 def check_minted():
     """Each key that is no old number is an id of this shard, and no column that has come to hold keys is too narrow."""
-    keys = psql("""\\pset format unaligned
-        \\pset tuples_only
-        SELECT "table", "column" FROM integer_columns WHERE found_by = 'key'""").split()
+    keys = rows("""SELECT "table", "column" FROM integer_columns WHERE found_by = 'key'""")
     minted = 0
     for table, column in (key.split("|") for key in keys):
         new = f"count(*) FROM {table} WHERE {column} >= 2147483648"

@@ -269,13 +269,11 @@ def use_by_browser(pages, api, related, user):
     pages.one("h2")
     app.wait_for("the saved query", lambda: "query_id=" in pages.driver.current_url)
     listed = {cell.text for cell in pages.all("tr.issue td.id")}
-    reds = app.psql("""\\pset format unaligned
-        \\pset tuples_only
-        SELECT customized_id FROM custom_values JOIN issues ON issues.id = customized_id
+    reds = app.rows("""SELECT customized_id FROM custom_values JOIN issues ON issues.id = customized_id
         WHERE customized_type = 'Issue' AND value = 'red'
               AND assigned_to_id = (SELECT id FROM users WHERE login = 'ada')
               AND project_id = (SELECT id FROM projects WHERE identifier = 'first')
-              AND status_id NOT IN (SELECT id FROM issue_statuses WHERE is_closed)""").split()
+              AND status_id NOT IN (SELECT id FROM issue_statuses WHERE is_closed)""")
     assert issue in listed and listed == set(reds), (listed, reds)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import requests
 from admin import Editor
-from app import Client, psql, step, value, wait_for
+from app import Client, psql, rows, step, value, wait_for
 from PIL import Image
 from selenium.webdriver.common.by import By
 
@@ -140,7 +140,7 @@ def convert(site, api):
         assert page["blocks"][0]["value"] == leads[id], f"{page} does not lead to {leads[id]}"
         return str(page["id"])
 
-    old = psql(f"\\pset tuples_only\nSELECT id FROM {ARTICLES};").split()
+    old = rows(f"SELECT id FROM {ARTICLES}")
     before = {id: (leads_to(id), shown_links(site.url, id)) for id in old}
     assert all(len(shown) == 3 for _, shown in before.values()), before
 
