@@ -184,7 +184,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '22023',
             MESSAGE = concat('invalid value for parameter "idgen.epoch": "', value, '"'), DETAIL = problem,
             HINT = 'Write a time such as "2025-01-01T00:00:00Z", or whole milliseconds since 1970 such as '
-                   '"1735689600000".';
+                   '1735689600000.';
     END IF;
     IF to_regproc('idgen_portable.epoch_ms') IS NULL THEN
         EXECUTE concat('CREATE FUNCTION idgen_portable.epoch_ms() RETURNS bigint LANGUAGE sql STABLE PARALLEL '
@@ -232,9 +232,9 @@ COMMENT ON FUNCTION idgen_portable.refuse_null(text) IS 'Raises 22004.';
 CREATE OR REPLACE FUNCTION idgen_portable.refuse_part(part text, value integer, greatest_value integer)
     RETURNS void LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat(part, ' "', value, '" is out of range'),
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat(part, ' ', value, ' is out of range'),
         DETAIL = concat('The ', part, ' of an id of idgen must be between 0 and ', greatest_value, '.'),
-        HINT = 'See the bit layout in the documentation of idgen.';
+        HINT = concat('Pass a ', part, ' in this range.');
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_part(text, integer, integer) IS 'Raises 22023.';
 
@@ -377,7 +377,7 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_shard(shard integer, js boolean
 BEGIN
     PERFORM idgen_portable.check_shard(shard, CASE WHEN js THEN 255 ELSE 8191 END);
     RAISE EXCEPTION USING ERRCODE = '55000',
-        MESSAGE = concat('this server may not mint ids for shard "', shard, '"'),
+        MESSAGE = concat('this server may not mint ids for shard ', shard),
         DETAIL = concat('"idgen.allowed_shards" is "',
                         idgen_portable.shards(CASE WHEN js THEN 'js_' ELSE 'shard_' END), '".'),
         HINT = concat('Connect to the server that holds the shard; or, once no other server mints for it, have '
@@ -390,7 +390,7 @@ CREATE OR REPLACE FUNCTION idgen_portable.refuse_uncommitted(shard integer) RETU
     LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION USING ERRCODE = '55000',
-        MESSAGE = concat('the register of shard "', shard, '" was created by this transaction'),
+        MESSAGE = concat('the register of shard ', shard, ' was created by this transaction'),
         DETAIL = 'If the transaction is rolled back, the register is gone, and idgen would mint its ids again.',
         HINT = 'Commit the transaction first.';
 END $$;
@@ -486,7 +486,7 @@ BEGIN
         IF waited_ms >= max_wait_ms THEN
             IF (start >> bits) * unit_ms <= tick + idgen_portable.max_ahead_ms() + unit_ms THEN
                 RAISE EXCEPTION USING ERRCODE = '40001',
-                    MESSAGE = concat('shard "', shard, '" has run out of ids for now'),
+                    MESSAGE = concat('shard ', shard, ' has run out of ids for now'),
                     DETAIL = concat('Its ids are as far ahead of the clock as "idgen.max_ahead" (',
                                     idgen_portable.max_ahead_ms(), ' ms) allows. A shard has 1024 ids per '
                                     'millisecond (4096 per second for snowflake_next_id_js). The call waited ',
@@ -494,7 +494,7 @@ BEGIN
                     HINT = 'Spread the load over more shards, ask for fewer ids, or raise "idgen.max_wait".';
             END IF;
             RAISE EXCEPTION USING ERRCODE = '40001',
-                MESSAGE = concat('the system clock is behind the ids of shard "', shard, '"'),
+                MESSAGE = concat('the system clock is behind the ids of shard ', shard),
                 DETAIL = concat('The next id is ', (start >> bits) * unit_ms - tick, ' ms ahead of the clock; '
                                 '"idgen.max_ahead" allows ', idgen_portable.max_ahead_ms(), ' ms. The call '
                                 'waited ', waited_ms, ' ms.'),
@@ -563,7 +563,7 @@ BEGIN
     IF want IS NULL THEN
         PERFORM idgen_portable.refuse_null('count');
     ELSIF want < 0 THEN
-        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat('count "', want, '" is negative'),
+        RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = concat('count ', want, ' is negative'),
             DETAIL = 'snowflake_next_ids cannot mint fewer than 0 ids.',
             HINT = 'Ask for 0 or more ids.';
     END IF;
@@ -590,7 +590,7 @@ BEGIN
         IF tick >= 0 AND want > most AND NOT pg_is_in_recovery()
                 AND earliest >> 10 <= least(limit_tick + max_wait_ms - max_wait_ms / 8 * 7, 1099511627775) THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
-                MESSAGE = concat('count "', count, '" is more ids than one call can mint'),
+                MESSAGE = concat('count ', count, ' is more ids than one call can mint'),
                 DETAIL = concat('This shard can provide at most ', most, ' now, as far as "idgen.max_ahead" lets '
                                 'it run ahead of the clock and "idgen.max_wait" lets a call wait. No id was '
                                 'minted.'),
@@ -917,7 +917,7 @@ BEGIN
                 -- If only the sign bit is left over, it counts as time.
                 IF part.width + shift < 63 AND id >> (part.width + shift) <> 0 THEN
                     RAISE EXCEPTION USING ERRCODE = '22023',
-                        MESSAGE = concat('id "', id, '" is out of range for layout "', layout, '"'),
+                        MESSAGE = concat('id ', id, ' is out of range for layout "', layout, '"'),
                         DETAIL = concat('snowflake_decode accepts ids between 0 and ',
                                         (1::bigint << (part.width + shift)) - 1, ' for this layout.'),
                         HINT = 'The view snowflake_layouts describes the layouts.';
@@ -1213,7 +1213,7 @@ BEGIN
         WHERE c.shard = new_shard AND c.namespace <> target;
         IF list IS NOT NULL THEN
             RAISE EXCEPTION USING ERRCODE = '55006',
-                MESSAGE = concat('shard "', new_shard, '" is in use by another schema'),
+                MESSAGE = concat('shard ', new_shard, ' is in use by another schema'),
                 DETAIL = concat('Columns of these schemas mint for it with idgen: ', list, '.'),
                 HINT = 'Choose another shard or, if the schemas are to share it, pass share => true.';
         END IF;
@@ -1260,7 +1260,7 @@ BEGIN
     WHERE c.namespace = target AND new_shard > c.max_shard;
     IF list IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = '22023',
-            MESSAGE = concat('shard "', new_shard, '" is out of range'),
+            MESSAGE = concat('shard ', new_shard, ' is out of range'),
             DETAIL = concat('The shard of an id of snowflake_next_id_js must be between 0 and 255. These '
                             'defaults call it: ', list, '.'),
             HINT = 'Choose a lower shard, or use snowflake_next_id for these columns.';

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS 
     AS 'MODULE_PATHNAME', 'snowflake_next_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_next_id(integer) IS
-'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this session has got before and, to the millisecond, greater than those of all other sessions. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 40001 clock behind, shard out of ids for now or mark not durable in time, 55000 shard not allowed on this server or library that has to be preloaded, 2200H range of ids used up.';
+'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this session has got before and, to the millisecond, greater than those of all other sessions. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 40001 clock behind, shard out of ids for now or mark not durable within idgen.max_wait, 55000 shard not allowed on this server or library that has to be preloaded, 2200H range of ids used up.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_of_session_wrapper'
@@ -330,9 +330,9 @@ BEGIN
             USING ERRCODE = '22004', DETAIL = 'idgen accepts no null for this argument.',
                   HINT = 'Pass a value that is not null.';
     ELSIF new_shard NOT BETWEEN 0 AND 8191 THEN
-        RAISE EXCEPTION 'shard "%" is out of range', new_shard
+        RAISE EXCEPTION 'shard % is out of range', new_shard
             USING ERRCODE = '22023', DETAIL = 'The shard of an id of idgen must be between 0 and 8191.',
-                  HINT = 'See the bit layout in the documentation of idgen.';
+                  HINT = 'Pass a shard in this range.';
     ELSIF target_name IS NULL THEN
         RAISE EXCEPTION 'schema with OID % does not exist', target::oid
             USING ERRCODE = '3F000', DETAIL = 'snowflake_assign_shard was given this OID.',
@@ -379,7 +379,7 @@ BEGIN
             WHERE c.relation = ANY (tables) AND c.shard = new_shard AND c.namespace <> target;
         END IF;
         IF list IS NOT NULL THEN
-            RAISE EXCEPTION 'shard "%" is in use by another schema', new_shard
+            RAISE EXCEPTION 'shard % is in use by another schema', new_shard
                 USING ERRCODE = '55006', DETAIL = format('Columns of these schemas mint for it with idgen: %s.', list),
                       HINT = 'Choose another shard or, if the schemas are to share it, pass share => true.';
         END IF;
@@ -423,7 +423,7 @@ BEGIN
         RAISE NOTICE 'schema "%" has no column whose default calls snowflake_next_id', target_name
             USING HINT = 'Calls in triggers, or by way of another function, are not detected.';
     ELSIF item.narrow IS NOT NULL THEN
-        RAISE EXCEPTION 'shard "%" is out of range', new_shard
+        RAISE EXCEPTION 'shard % is out of range', new_shard
             USING ERRCODE = '22023',
                   DETAIL = format('The shard of an id of snowflake_next_id_js must be between 0 and 255. '
                                   'These defaults call it: %s.', item.narrow),
@@ -502,8 +502,8 @@ COMMENT ON COLUMN @extschema@.idgen_status.mark_kept_in IS 'Where PostgreSQL kee
 COMMENT ON COLUMN @extschema@.idgen_status.window_left_ms IS 'Milliseconds of ids that can be minted before the mark must be renewed; 0 before the first id since the server started, and on a standby.';
 COMMENT ON COLUMN @extschema@.idgen_status.renewals IS 'Number of times the mark was renewed since the server started.';
 COMMENT ON COLUMN @extschema@.idgen_status.flush_ms IS 'Total time, in milliseconds, from the writing of marks until they were durable, also on synchronous standbys. Of a mark that was found durable, at most 250 ms count.';
-COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Number of backward steps of the system clock, of 10 ms or more, detected since the server started: when the mark is renewed, and when this view is read.';
-COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Number of forward steps of the system clock, of 10 ms or more, detected since the server started: when the mark is renewed, and when this view is read.';
+COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_back IS 'Number of backward jumps of the system clock, of 10 ms or more, detected since the server started: when the mark is renewed, and when this view is read.';
+COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Number of forward jumps of the system clock, of 10 ms or more, detected since the server started: when the mark is renewed, and when this view is read.';
 COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond in which ids can be minted: 2^40 - 1 milliseconds after the epoch. The next one would make them negative.';
 COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until ends_at.';
 COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'The worst problem that may take the server down or keep ids from being minted, in this order: too few replication origins for the mark, a mark that has been removed since the server started, a configured value that was not accepted, no list of shards on a server that preloads Citus, a clock before the epoch, a mark that counts from another epoch or is too far ahead of the clock (on a standby, one that would keep it from minting after a promotion), a forward jump of the clock, standbys that do not acknowledge the mark, a clock behind the ids, a value in the configuration files that is not in effect, the end of the range within 5 years, or idgen.max_clock_jump left at -1. Null if there is none.';
@@ -722,7 +722,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_accept_clock() RETURNS interval
     AS 'MODULE_PATHNAME', 'snowflake_accept_clock_wrapper'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_accept_clock() IS
-'Accepts the system clock of this server as it is now, after a leap forward for which idgen mints nothing. Returns how far it had leapt, or zero if it had not. The next leap is measured from here. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded, configured idgen.epoch not accepted, or clock before it, 2200H clock past the range of ids.';
+'Accepts the system clock of this server as it is now, after a jump forward for which idgen mints nothing. Returns how far it had jumped, or zero if it had not. The next jump is measured from here. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded, configured idgen.epoch not accepted, or clock before it, 2200H clock past the range of ids.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_clock() FROM PUBLIC;
 
 -- Before the first id, not with it. A server that lacks the preload that it needs says so at the first call.
@@ -733,7 +733,7 @@ BEGIN
     SELECT warning INTO problem FROM @extschema@.idgen_status;
     IF problem IS NOT NULL THEN
         RAISE WARNING 'idgen: %', problem USING
-            HINT = 'The section "Warnings" of the reference of idgen says what to do.';
+            HINT = 'Run idgenctl check, which says what to do.';
     END IF;
 EXCEPTION WHEN object_not_in_prerequisite_state THEN
     NULL;

@@ -35,7 +35,7 @@ reasons! {
     BatchTooLarge "batch_too_large" ERRCODE_INVALID_PARAMETER_VALUE;
     ClockBehind "clock_behind" ERRCODE_T_R_SERIALIZATION_FAILURE;
     ClockBehindMark "clock_behind_mark" ERRCODE_T_R_SERIALIZATION_FAILURE;
-    ClockLeapt "clock_leapt" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
+    ClockJumped "clock_jumped" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
     ClockBeforeEpoch "clock_before_epoch" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
     MarkNotDurable "mark_not_durable" ERRCODE_T_R_SERIALIZATION_FAILURE;
     OtherEpoch "other_epoch" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
@@ -171,11 +171,11 @@ table! {
         Part(part: OutOfRange = OutOfRange { part: "shard", value: 8192, max: 8191 })
             where OutOfRange { part, value, max } = part
             => Reason::BadArgument,
-            "{part} \"{value}\" is out of range",
+            "{part} {value} is out of range",
             "The {part} of an id of idgen must be between 0 and {max}.",
-            "See the bit layout in the documentation of idgen.";
+            "Pass a {part} in this range.";
         NegativeCount(count: i32 = -1) => Reason::BadArgument,
-            "count \"{count}\" is negative",
+            "count {count} is negative",
             "snowflake_next_ids cannot mint fewer than 0 ids.",
             "Ask for 0 or more ids.";
         Timestamp => Code::ERRCODE_DATETIME_FIELD_OVERFLOW,
@@ -198,7 +198,7 @@ table! {
             "snowflake_next_id() without an argument mints for the shard in \"idgen.shard\".",
             "{hint}";
         ShardNotAllowed { shard: i32 = 1, allowed: String = "0".into() } => Reason::ShardNotAllowed,
-            "this server may not mint ids for shard \"{shard}\"",
+            "this server may not mint ids for shard {shard}",
             "\"idgen.allowed_shards\" is \"{allowed}\".",
             "Connect to the server that holds the shard, or add the shard to the setting and reload the configuration \
              once no other server mints for it.";
@@ -237,9 +237,9 @@ table! {
              use it.",
             "Restart the server.";
         MarkRemoved => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            "the mark of ids has been removed since the server started",
+            "the high-water mark has been removed since the server started",
             "To mint an id, idgen would have to write the mark again, after snowflake_remove_mark() was called.",
-            "If ids are to be minted on this server again, restart it.";
+            "Restart the server if it is to mint ids again.";
         NoLastId => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "no id has been minted in this session yet",
             "snowflake_last_id() returns the last id that this session itself has minted.",
@@ -255,22 +255,21 @@ table! {
             "Check the system clock and the setting.";
         OneSnapshot => Reason::OneSnapshot,
             "snowflake_safe_horizon() must run in a READ COMMITTED transaction",
-            "This transaction reads from a single snapshot, which is older than the horizon would be, so it might miss \
-             rows below the horizon.",
+            "REPEATABLE READ and SERIALIZABLE keep an old snapshot and could miss rows.",
             "Call it in a transaction of its own, before the one that reads.";
         NoOrigin { needed: usize = 1 } => Reason::NoOrigin,
             "no replication origin is free for the high-water mark of ids",
             "idgen needs one of those that \"max_replication_slots\" (from PostgreSQL 18 on, \
              \"max_active_replication_origins\") allows, and all of them are in use. The setting must be at least \
              {needed}.",
-            "Raise the setting on every standby first, then on this server, and restart them: a standby without room \
-             for the mark goes down when it replays it.";
+            "Raise the setting on every standby first, then on this server, and restart them. A standby without a free \
+             origin shuts down when it replays the first mark.";
         NoRoom { setting: &'static str = "max_replication_slots", room: usize = 0, needed: usize = 1 }
             => Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
-            "\"{setting}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids",
-            "The mark of idgen takes one replication origin, in addition to all others in use. Without room for all of \
-             them, no id is minted, recovery ends with FATAL when it comes to one too many, and a server that has \
-             saved them all does not start.",
+            "\"{setting}\" must be at least {needed} for idgen (now {room})",
+            "The high-water mark takes one replication origin, in addition to all others in use. Without room for all of \
+             them, the server mints no id, shuts down in recovery when it replays one too many, and does not start once \
+             it has saved them all.",
             "Raise it on every standby first, then on the primary, and restart them.";
         NotSuperuser(action: &'static str = "act") => Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
             "must be superuser to {action}",
@@ -281,7 +280,7 @@ table! {
             "The high-water mark of idgen can only be changed on a primary.",
             "Do it on the primary; the standbys follow.";
         MarkInUse => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            "cannot remove the mark of ids after the server has begun to use it",
+            "cannot remove the high-water mark after the server has begun to use it",
             "The mark is what keeps this server from repeating the ids that snowflake_next_id has minted.",
             "Restart the server, and call the function before anything mints an id or asks for the safe horizon.";
         NotTheEpoch => Code::ERRCODE_INVALID_PARAMETER_VALUE,
@@ -295,7 +294,7 @@ table! {
             "The layouts of snowflake_decode are {layouts}.",
             "The view snowflake_layouts describes them.";
         NotOfLayout { id: i64 = 1, layout: &'static str = "x", max: u64 = 0 } => Code::ERRCODE_INVALID_PARAMETER_VALUE,
-            "id \"{id}\" is out of range for layout \"{layout}\"",
+            "id {id} is out of range for layout \"{layout}\"",
             "snowflake_decode accepts ids between 0 and {max} for this layout.",
             "The view snowflake_layouts describes the layouts.";
         BadShortcode(text: String = "x".into(), why: BadText = BadText::TooGreat) where text = excerpt(text)
@@ -316,41 +315,42 @@ table! {
 table! {
     impl MintError {
         BatchTooLarge { count = 1, most = 0 } => Reason::BatchTooLarge,
-            "count \"{count}\" is more ids than one call can mint",
+            "count {count} is more ids than one call can mint",
             "This shard can provide at most {most} now, as far as \"idgen.max_ahead\" lets it run ahead of the clock \
              and \"idgen.max_wait\" lets a call wait. No id was minted.",
             "Ask for fewer ids at once, use several shards, or raise \"idgen.max_wait\".";
         BatchesBefore { shard = 1.try_into().expect("a shard"), count = 1, ahead = 1 }
             where shard = i32::from(*shard)
             => Reason::ShardFull,
-            "shard \"{shard}\" has other batches to mint first",
-            "They have still to take {ahead} ids, after which it is too late for {count} more within \
-             \"idgen.max_wait\". No id was minted.",
+            "shard {shard} has other batches to mint first",
+            "They still have to take {ahead} ids, after which {count} more would take longer than \"idgen.max_wait\" \
+             allows. No id was minted.",
             "Try again, ask for fewer ids at once, use several shards, or raise \"idgen.max_wait\".";
         ShardFull { shard = 1.try_into().expect("a shard"), max_ahead_ms = 1, waited_ms = 1 }
             where shard = i32::from(*shard)
             => Reason::ShardFull,
-            "shard \"{shard}\" has run out of ids for now",
+            "shard {shard} has run out of ids for now",
             "Its ids are as far ahead of the clock as \"idgen.max_ahead\" ({max_ahead_ms} ms) allows. A shard has 1024 \
              ids per millisecond (4096 per second for snowflake_next_id_js). The call waited {waited_ms} ms.",
             "Spread the load over more shards, ask for fewer ids, or raise \"idgen.max_wait\".";
         ClockBehindMark { by_ms = 1, max_ahead_ms = 1, waited_ms = 1 }
             where resumes = resumes(*by_ms, *max_ahead_ms), hint = if *by_ms > HOUR_MS {
                 "The clock is behind now, or it was ahead before the server stopped. Correct it if it is wrong. If it \
-                 is right, the mark is wrong: see docs/operations.md. Restarting the server does not help."
+                 is right, follow the runbook \"The mark is in the future\" of idgen. Restarting the server does not \
+                 help."
             } else {
                 "If that is longer than a few seconds, the clock was ahead before the server stopped, or is behind \
                  now: check its synchronization. Restarting the server does not help."
             }
             => Reason::ClockBehindMark,
-            "the system clock is behind the ids of an earlier run of the server",
+            "the system clock is behind ids minted before the last restart",
             "The high-water mark stored when the server started is {by_ms} ms ahead of the clock; \
              \"idgen.max_ahead\" allows {max_ahead_ms} ms. The call waited {waited_ms} ms. {resumes}",
             "{hint}";
         ClockBehind { shard = 1.try_into().expect("a shard"), by_ms = 1, max_ahead_ms = 1, waited_ms = 1 }
             where shard = i32::from(*shard), resumes = resumes(*by_ms, *max_ahead_ms)
             => Reason::ClockBehind,
-            "the system clock is behind the ids of shard \"{shard}\"",
+            "the system clock is behind the ids of shard {shard}",
             "The next id is {by_ms} ms ahead of the clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. The call \
              waited {waited_ms} ms. {resumes}",
             "If the clock was set back, check its synchronization. Do not restart the server: after that, all shards \
@@ -368,16 +368,16 @@ table! {
             "snowflake_advance has advanced the shard. Until the clock moves on, sessions may still mint ids that they \
              took before. The call waited {waited_ms} ms.",
             "Check the clock, then call the function again.";
-        ClockLeapt { by_ms = 1 } where span = duration(*by_ms) => Reason::ClockLeapt,
-            "the system clock leapt forward",
+        ClockJumped { by_ms = 1 } where span = duration(*by_ms) => Reason::ClockJumped,
+            "the system clock jumped forward",
             "It moved {by_ms} ms ({span}) further than the time since boot, which is more than \
              \"idgen.max_clock_jump\" allows. No id was minted and nothing was written, because ids from the future \
              cannot be taken back.",
             "If the clock is wrong now, correct it. Do not restart the server, because that would accept the jump. If \
              the clock was wrong and is right now, call snowflake_accept_clock() as a superuser.";
         MarkNotRenewed { waited_ms = 1 } => Reason::MarkNotDurable,
-            "the high-water mark of ids could not be made durable in time",
-            "The call waited {waited_ms} ms (\"idgen.max_wait\") for the WAL to be flushed and, if \
+            "idgen could not make its high-water mark durable within \"idgen.max_wait\"",
+            "The call waited {waited_ms} ms for the WAL to be flushed and, if \
              \"synchronous_standby_names\" requires it, for synchronous standbys to acknowledge it.",
             "Check the disk that holds the WAL and the view pg_stat_replication.";
         Recovery => Reason::Recovery,
@@ -389,7 +389,8 @@ table! {
             "The ids that this cluster already has count from the epoch of the mark. With another epoch they decode to \
              wrong times, and new ids may lie years away from them. No id was minted.",
             "Set \"idgen.epoch\" to its previous value, or to that of the primary, and restart the server. To change \
-             the epoch for good, see snowflake_accept_epoch in the documentation of idgen.";
+             the epoch for good, which gives all ids another time, set it on every standby too, and call \
+             snowflake_accept_epoch(epoch).";
         Prepared { count = 1 } => Reason::PreparedTransactions,
             "cannot determine the safe horizon while there are prepared transactions",
             "This cluster has {count} of them, and idgen has no record of when they minted ids.",
@@ -417,21 +418,23 @@ table! {
         FirstMark { connected: usize = 1 } => Code::ERRCODE_WARNING,
             "the high-water mark of ids is about to be written for the first time, with {connected} receivers of WAL \
              connected",
-            "A standby needs a replication origin for the mark. Without room for one, it goes down when it replays the \
+            "Every standby needs a free replication origin for it. A standby without one shuts down when it replays the \
              mark.",
             "Query idgen_status.warning on each standby.";
         TooFewStandbys { streaming: usize = 0, needed: usize = 1 } => Code::ERRCODE_WARNING,
             "too few synchronous standbys are streaming: {streaming} of {needed}";
+        NotAcknowledged => Code::ERRCODE_WARNING,
+            "synchronous standbys have not acknowledged the high-water mark of ids for over a second";
         ClockBehind => Code::ERRCODE_WARNING,
             "the system clock is behind the ids already minted";
         MarkHasName { origin: u16 = 65534 } => Code::ERRCODE_WARNING,
-            "replication origin {origin}, which keeps the mark of ids, has a name";
+            "replication origin {origin}, which holds the high-water mark of ids, has a name";
         NotInEffect(name: String = "idgen.epoch".into()) => Code::ERRCODE_WARNING,
             "the configuration files contain a value for \"{name}\" that is not in effect";
         RangeEnds { years: f64 = 1.0 } => Code::ERRCODE_WARNING,
             "the range of ids ends in {years:.1} years";
-        AnyLeap => Code::ERRCODE_WARNING,
-            "\"idgen.max_clock_jump\" is -1: ids would follow a clock that jumps into the future";
+        AnyJump => Code::ERRCODE_WARNING,
+            "\"idgen.max_clock_jump\" is -1: the check for clock jumps is disabled";
     }
 }
 

@@ -105,7 +105,7 @@ pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
     renewal::accept_epoch(&host, ours)
 }
 
-/// Accepts the system clock as it is, if it has leapt forward. Returns how far, in milliseconds; 0 if it has not.
+/// Accepts the system clock as it is, if it has jumped forward. Returns how far, in milliseconds; 0 if it has not.
 ///
 /// # Errors
 /// 42501 if the user is not a superuser; 25006 in recovery; 55000 if there is no shared memory or no epoch, or if the clock

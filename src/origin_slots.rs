@@ -59,7 +59,7 @@ pub fn check(origins: Origins) -> Result<(), Error> {
 /// mark, because it could continue to mint below a limit that is no longer stored; 53400 if PostgreSQL has left the mark
 /// on disk for lack of room, from where it would come back.
 pub fn remove_mark() -> Result<bool, Error> {
-    check_administrator("remove the mark of ids")?;
+    check_administrator("remove the high-water mark")?;
     let origins = origins();
     if origins.mark.is_some() {
         check(origins)?;

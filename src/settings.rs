@@ -92,7 +92,7 @@ impl TextSetting for EpochSetting {
             Err(bad) => Err(Complaint {
                 detail: bad.to_string(),
                 hint: "Write a time such as \"2025-01-01T00:00:00Z\", or whole milliseconds since 1970 \
-                       such as \"1735689600000\".",
+                       such as 1735689600000.",
             }),
         }
     }

@@ -93,7 +93,7 @@ fn idgen_status() -> Result<
         }
         let years = years_left.filter(|years| *years < WARN_YEARS);
         let ends = years.map(|years| Warning::RangeEnds { years });
-        ends.or_else(|| settings?.max_clock_jump_ms.is_none().then_some(Warning::AnyLeap))
+        ends.or_else(|| settings?.max_clock_jump_ms.is_none().then_some(Warning::AnyJump))
     });
     Ok(TableIterator::once((
         epoch.map(Epoch::timestamp),
@@ -123,8 +123,8 @@ const AWAITED_MS: u64 = 1000;
 /// A warning of what keeps the mark from being renewed: a jump of the clock, too few standbys, or standbys that do
 /// not acknowledge the last mark written.
 fn unrenewed(host: Postgres, state: &MarkState, clocks: Clocks, settings: &Settings) -> Option<Warning> {
-    if let Some(by_ms) = state.leap(clocks, settings.max_clock_jump_ms) {
-        return Some(error::Error::ClockLeapt { by_ms }.into());
+    if let Some(by_ms) = state.jump(clocks, settings.max_clock_jump_ms) {
+        return Some(error::Error::ClockJumped { by_ms }.into());
     }
     // A standby's own list of standbys counts once it is promoted, and the runbooks empty it first.
     let counts = host.standbys_must_acknowledge() && !host.in_recovery();
@@ -132,7 +132,7 @@ fn unrenewed(host: Postgres, state: &MarkState, clocks: Clocks, settings: &Setti
         return Some(Warning::TooFewStandbys { streaming, needed });
     }
     let awaited = renewal::awaited_ms(&host, state).filter(|ms| *ms > AWAITED_MS);
-    awaited.map(|_| error::Error::MarkNotRenewed { waited_ms: 0 }.into())
+    awaited.map(|_| Warning::NotAcknowledged)
 }
 
 /// The ticks of the last positions of the shards in use, in both layouts.

@@ -409,14 +409,14 @@ fn a_clock_is_accepted_only_if_it_is_right() {
     run(&[&server], &["accept-clock"]).is(0, &["there is nothing to accept"]);
 
     server.set_clock(72.0 * HOUR);
-    assert!(server.warning().unwrap().contains("leapt"));
+    assert!(server.warning().unwrap().contains("jumped"));
     run_yes(&[&server], &["accept-clock"])
         .is(1, &["3.0 days ahead", "this machine", "Set the clock of", "snowflake_accept_clock()"]);
-    assert!(server.warning().unwrap().contains("leapt"));
+    assert!(server.warning().unwrap().contains("jumped"));
 
     server.set_clock(0.0);
     run(&[&server], &["accept-clock"]).is(1, &["there is no terminal"]);
-    assert!(server.warning().unwrap().contains("leapt"));
+    assert!(server.warning().unwrap().contains("jumped"));
     // By any database: the program finds one that has idgen.
     let target = server.target("other");
     let output = idgenctl(&["accept-clock", "--yes", "--json", "--server", &target]).output().unwrap();
@@ -428,7 +428,7 @@ fn a_clock_is_accepted_only_if_it_is_right() {
     run(&[&server], &["accept-clock"]).is(0, &["there is nothing to accept"]);
 }
 
-/// A clock that leaps on while a person compares it is not accepted: nobody has seen that time.
+/// A clock that jumps on while a person compares it is not accepted: nobody has seen that time.
 #[test]
 fn only_a_clock_that_was_shown_is_accepted() {
     let Some(script) = installed("script") else { return skipped("there is no program script") };
@@ -451,7 +451,7 @@ fn only_a_clock_that_was_shown_is_accepted() {
     let said = String::from_utf8_lossy(&[said, output.stdout].concat()).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("3.0 days since it was shown") && said.contains("Nothing was changed"), "{said}");
-    assert!(server.warning().unwrap().contains("leapt"));
+    assert!(server.warning().unwrap().contains("jumped"));
 }
 
 /// An epoch is accepted only if every server of the cluster has it.
@@ -708,7 +708,7 @@ fn removal_stops_at_each_failure_and_goes_on() {
 
     fail_once(&server, "app", "DROP EXTENSION");
     let json = run_yes(&[&server], &["remove", "--json"]).is(4, &["not now"]).json();
-    assert!(json["hint"].as_str().unwrap().contains("remove the mark of ids"), "{json}");
+    assert!(json["hint"].as_str().unwrap().contains("remove the high-water mark"), "{json}");
     fail_no_more(&server, "app");
     let json = run_yes(&[&server], &["remove", "--json"]).is(0, &[]).json();
     assert_eq!(json["removed"], true, "{json}");

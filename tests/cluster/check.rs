@@ -156,7 +156,7 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
         (&[&one_b], "idgen.allowed_shards = '100-4095'", &["lists-differ one_b", "shard-not-allowed one_b"]),
         (&[&one, &one_b], "idgen.allowed_shards = '100-4095'", &["shard-not-allowed one"]),
         (&[&two_b], "idgen.max_ahead = 2s", &["settings-differ two_b"]),
-        (&[&two, &two_b], "idgen.max_clock_jump = -1", &["no-limit-of-leaps two", "no-limit-of-leaps two_b"]),
+        (&[&two, &two_b], "idgen.max_clock_jump = -1", &["clock-jumps-unchecked two", "clock-jumps-unchecked two_b"]),
         (&[&one], "idgen.max_ahead = banana", &["setting-refused one"]),
         (&[&two_b], "idgen.max_ahed = 2s", &["setting-refused two_b"]),
         (&[&two], "idgen.max_ahead = = 2s", &["files-not-read two"]),
@@ -423,7 +423,7 @@ fn misconfigurations_that_need_a_restart_are_found() {
     server.set_clock(-20.0);
     alone.until_found(&["clock-behind c", "clock-differs c", "mark-in-future c"]);
     server.set_clock(7200.0);
-    alone.until_found(&["clock-differs c", "clock-leapt c"]);
+    alone.until_found(&["clock-differs c", "clock-jumped c"]);
     server.set_clock(0.0);
     alone.until_found(&[]);
     server.restart();

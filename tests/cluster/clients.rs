@@ -52,7 +52,7 @@ impl Ledger {
         self.judge.ids(Kind::Plain).collect()
     }
 
-    /// How often calls failed because the clock was behind, or had leapt.
+    /// How often calls failed because the clock was behind, or had jumped.
     pub fn refused_for_the_clock(&self) -> usize {
         let of_clock = |(text, _): &(&String, &usize)| text.contains(" the system clock ");
         self.errors.iter().filter(of_clock).map(|(_, count)| count).sum()

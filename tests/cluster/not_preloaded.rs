@@ -414,12 +414,12 @@ fn the_mark_is_removed_before_the_first_id_or_not() {
             for call in [MINT, "SELECT snowflake_check()"] {
                 assert_eq!(
                     server.error(call).message(),
-                    "the mark of ids has been removed since the server started"
+                    "the high-water mark has been removed since the server started"
                 );
             }
             assert_eq!(
                 server.warning().as_deref(),
-                Some("the mark of ids has been removed since the server started")
+                Some("the high-water mark has been removed since the server started")
             );
             assert_eq!(server.value::<i64>(marks), 0);
             server.run("SELECT snowflake_remove_mark()");
@@ -455,7 +455,7 @@ fn missing_room_is_told_before_the_first_id() {
     let none = format!("{} = 0", limit_of_origins());
     let server = Server::start_plain(&[&none]);
     let expected =
-        format!("\"{}\" is \"0\" and must be at least \"1\" for the mark of ids", limit_of_origins());
+        format!("\"{}\" must be at least 1 for idgen (now 0)", limit_of_origins());
     let (sender, notices) = std::sync::mpsc::channel();
     let mut config: Config = server.target("postgres").parse().unwrap();
     config.notice_callback(move |notice| sender.send(notice.message().to_owned()).unwrap());

@@ -23,7 +23,7 @@ fn restart_with_origins(server: &Server, origins: usize) {
 
 /// The message of idgen if there is room for `room` origins and `needed` are needed.
 fn too_few(room: usize, needed: usize) -> String {
-    format!("\"{}\" is \"{room}\" and must be at least \"{needed}\" for the mark of ids", limit_of_origins())
+    format!("\"{}\" must be at least {needed} for idgen (now {room})", limit_of_origins())
 }
 
 fn mint(client: &mut Client) {
@@ -226,7 +226,7 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     client.run("CREATE DATABASE second");
     let name = "INSERT INTO pg_replication_origin VALUES (65534, 'by hand')";
     client.run(&format!("SET allow_system_table_mods = on; {name}"));
-    let named = "replication origin 65534, which keeps the mark of ids, has a name";
+    let named = "replication origin 65534, which holds the high-water mark of ids, has a name";
     assert_eq!(client.warning().as_deref(), Some(named));
     // As docs/security.md says.
     client.run("DELETE FROM pg_replication_origin WHERE roident = 65534");

@@ -100,7 +100,7 @@ fn the_clock_steps_under_clients() {
         assert_eq!(ledger.refused_for_the_clock() > before, refuses, "{step}: {:?}", ledger.errors);
     }
     assert!(ledger.errors.keys().all(|error| error.starts_with("40001 ")), "{:?}", ledger.errors);
-    // The limit that is documented: nothing guards against a leap forward, and the ids stay there.
+    // The limit that is documented: nothing guards against a jump forward, and the ids stay there.
     server.set_clock(0.0);
     let error = server.error("SELECT snowflake_next_id(1)");
     assert!(error.detail().unwrap().contains("359"), "{error:?}");

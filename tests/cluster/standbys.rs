@@ -14,7 +14,9 @@ use crate::server::{PRELOAD, Server, Sql};
 
 const HOUR: f64 = 3600.0;
 
-const NOT_DURABLE: &str = "the high-water mark of ids could not be made durable in time";
+const NOT_DURABLE: &str = "idgen could not make its high-water mark durable within \"idgen.max_wait\"";
+const NOT_ACKNOWLEDGED: &str =
+    "synchronous standbys have not acknowledged the high-water mark of ids for over a second";
 
 const MINT: &str = "SELECT snowflake_next_id(1)";
 
@@ -156,7 +158,7 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
     let mut client = primary.connect();
     client.run("SET statement_timeout = '100ms'");
     let began = Instant::now();
-    while client.warning().as_deref() != Some(NOT_DURABLE) {
+    while client.warning().as_deref() != Some(NOT_ACKNOWLEDGED) {
         assert_eq!(client.code(MINT), "57014", "a cancel");
     }
     let since = began.elapsed();
@@ -178,13 +180,13 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
 
         links[1].set_flow(Direction::ToStandby, Flow::Held);
         client.run("SET statement_timeout = '100ms'");
-        while warning().as_deref() != Some(NOT_DURABLE) {
+        while warning().as_deref() != Some(NOT_ACKNOWLEDGED) {
             drop(client.execute(MINT, &[]));
         }
         // Also while calls continue, each of which may write a new mark.
         for _ in 0..15 {
             assert_eq!(client.code(MINT), "57014", "a cancel");
-            assert_eq!(warning().as_deref(), Some(NOT_DURABLE), "not for a moment only");
+            assert_eq!(warning().as_deref(), Some(NOT_ACKNOWLEDGED), "not for a moment only");
         }
         links[1].set_flow(Direction::ToStandby, Flow::Passes);
         client.run("SET statement_timeout = 0; SELECT snowflake_next_id(1)");

@@ -66,7 +66,7 @@ pub enum Error {
         waited_ms: u64,
     },
     /// The system clock jumped forward by more than `idgen.max_clock_jump`.
-    ClockLeapt {
+    ClockJumped {
         /// How far, in milliseconds.
         by_ms: u64,
     },

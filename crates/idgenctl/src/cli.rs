@@ -93,7 +93,7 @@ pub enum Command {
     /// Prepares a database and its server for idgen, whose files must be installed there
     ///
     /// Install the files on the primary and its standbys first, and give all of them. It checks that each server can load
-    /// the library, and has room for the mark of ids. Then it shows what it will do, and asks: it creates the extension
+    /// the library, and has room for the high-water mark. Then it shows what it will do, and asks: it creates the extension
     /// in the schema idgen, lets everybody use that schema, appends it to the search_path of the database, and adds idgen
     /// to shared_preload_libraries, after the libraries that are there. Where Patroni or an operator keeps that list, it
     /// says what to set there.
@@ -150,7 +150,7 @@ pub enum Command {
     /// If both cannot run at once: idgenctl --fleet fleet.toml carry --from one --save mark, and later
     /// idgenctl --fleet fleet.toml carry --load mark --to two
     Carry(Carry),
-    /// Accepts a clock that was corrected, after the error that the system clock leapt forward
+    /// Accepts a clock that was corrected, after the error that the system clock jumped forward
     ///
     /// Only if the clock is right now, and was behind before, as after a pause of the machine: compare it with a clock
     /// that you trust. If it is wrong, correct it instead, and minting resumes at once. It shows the clocks of all

@@ -85,14 +85,14 @@ SELECT snowflake_stats_reset();
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION snowflake_advance, snowflake_stats_reset FROM regress_idgen_user;
 
--- To remove the mark, to accept another epoch or a clock that has leapt takes a superuser, whatever is granted.
+-- To remove the mark, to accept another epoch or a clock that has jumped takes a superuser, whatever is granted.
 GRANT EXECUTE ON FUNCTION snowflake_remove_mark, snowflake_accept_epoch, snowflake_accept_clock TO regress_idgen_user;
 SET ROLE regress_idgen_user;
 SELECT * FROM refusals('SELECT snowflake_%s', 'remove_mark()', 'accept_epoch(epoch) FROM idgen_status',
     'accept_clock()') \gx
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION snowflake_remove_mark, snowflake_accept_epoch, snowflake_accept_clock FROM regress_idgen_user;
--- The mark is not removed while the server mints, and only the epoch in effect can be accepted. This clock has not leapt.
+-- The mark is not removed while the server mints, and only the epoch in effect can be accepted. This clock has not jumped.
 SELECT * FROM refusals('SELECT snowflake_%s', 'remove_mark()', 'accept_epoch(''infinity'')') \gx
 SELECT snowflake_accept_epoch(epoch), snowflake_accept_epoch(NULL), snowflake_accept_clock() = '0' AS nothing_to_accept
 FROM idgen_status;

@@ -165,7 +165,7 @@ FROM snowflake_next_ids(405, 20000) AS id;
 SELECT waits > 0 AND waited_ms >= 10 AS waited FROM idgen_shard_stats WHERE shard = 405;
 ALTER SYSTEM RESET idgen.max_ahead;
 
--- How far the mark is written ahead, and how far the clock may leap, follow a reload too. Their ends, and
+-- How far the mark is written ahead, and how far the clock may jump, follow a reload too. Their ends, and
 -- their units.
 ALTER SYSTEM SET idgen.reserve_ahead = 10;
 ALTER SYSTEM SET idgen.max_clock_jump = '10min';

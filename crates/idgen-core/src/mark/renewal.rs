@@ -100,7 +100,7 @@ pub fn share_settled<H: Host>(
 /// afterwards.
 ///
 /// # Errors
-/// [`Error::Recovery`], [`Error::ClockLeapt`], [`Error::MarkNotRenewed`], and the host's.
+/// [`Error::Recovery`], [`Error::ClockJumped`], [`Error::MarkNotRenewed`], and the host's.
 pub fn reserve<H: Host>(
     host: &H,
     settings: &Settings,
@@ -192,7 +192,7 @@ fn renew<H: Host>(
     let plan = match host.with_mark(|mark| mark.plan(clocks, tick, wanted, standbys, settings)) {
         Ok(plan) => plan,
         Err(Unplanned::Stale) => return Ok(()),
-        Err(Unplanned::Leap { by_ms }) => return Err(Error::ClockLeapt { by_ms }.into()),
+        Err(Unplanned::Jump { by_ms }) => return Err(Error::ClockJumped { by_ms }.into()),
     };
 
     let written = match plan {
@@ -260,7 +260,7 @@ pub fn accept_epoch<H: Host>(host: &H, epoch: Epoch) -> Result<bool, H::Error> {
     Ok(true)
 }
 
-/// Accepts the system clock as it is, if it has leapt forward. Returns how far, in milliseconds; 0 if it has not.
+/// Accepts the system clock as it is, if it has jumped forward. Returns how far, in milliseconds; 0 if it has not.
 ///
 /// # Errors
 /// [`Error::Exhausted`] if the clock is past the range of ids, and that of [`Host::now`].

@@ -97,7 +97,7 @@ pub enum Unplanned {
     /// before the clock was set. A mark for it would poison everything after it. Ask the slot again.
     Stale,
     /// The system clock moved ahead of the time since boot by more than is allowed.
-    Leap {
+    Jump {
         /// How far, in milliseconds.
         by_ms: u64,
     },
@@ -201,8 +201,8 @@ impl MarkState {
         if tick < self.recovered || tick > clocks.now + settings.max_ahead_ms + QUEUE_MS {
             return Err(Unplanned::Stale);
         }
-        if let Some(by_ms) = self.leap(clocks, settings.max_clock_jump_ms) {
-            return Err(Unplanned::Leap { by_ms });
+        if let Some(by_ms) = self.jump(clocks, settings.max_clock_jump_ms) {
+            return Err(Unplanned::Jump { by_ms });
         }
         let written = self.written(standbys);
         Ok(if written.tick > tick.max(self.limit(standbys)) {
@@ -215,7 +215,7 @@ impl MarkState {
     }
 
     /// How far the clock has jumped forward, in milliseconds, if that is more than `max_jump`.
-    pub fn leap(&self, clocks: Clocks, max_jump: Option<u64>) -> Option<u64> {
+    pub fn jump(&self, clocks: Clocks, max_jump: Option<u64>) -> Option<u64> {
         let by_ms = u64::try_from(self.step_ms(self.furthest, clocks)).ok()?;
         (by_ms > max_jump? && by_ms >= STEP_MS.unsigned_abs()).then_some(by_ms)
     }
@@ -223,7 +223,7 @@ impl MarkState {
     /// Accepts that the clock is ahead, so that the next jump is measured from here. Returns how far it has jumped, in
     /// milliseconds; 0 if it has not.
     pub fn accept(&mut self, clocks: Clocks) -> u64 {
-        let by_ms = self.leap(clocks, Some(0)).unwrap_or(0);
+        let by_ms = self.jump(clocks, Some(0)).unwrap_or(0);
         if by_ms > 0 {
             self.observe(clocks);
             self.furthest = clocks;

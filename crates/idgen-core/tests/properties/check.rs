@@ -54,7 +54,7 @@ fn a_check_fails_as_a_call_for_an_id_does() {
             assert!(server.with_mark(|mark| mark.claim(3_600_000)));
             server.flush(server.write(NOW + 1000).lsn);
         }),
-        ("a leap", |server| {
+        ("a jump", |server| {
             server.with_mark(|mark| {
                 mark.load(0);
                 mark.publish(0, false, Clocks { now: NOW - 1000, boot_ms: 5000 }, 0);

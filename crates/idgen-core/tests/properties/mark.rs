@@ -20,12 +20,12 @@ fn at(now: Tick, boot_ms: u64) -> Clocks {
     Clocks { now, boot_ms }
 }
 
-/// A mark that was renewed at these readings of the clocks, none of which is a leap.
+/// A mark that was renewed at these readings of the clocks, none of which is a jump.
 fn renewed(max_jump: u64, readings: &[(Tick, u64)]) -> MarkState {
     let mut mark = loaded(0);
     for (now, boot_ms) in readings {
         let clocks = at(*now, *boot_ms);
-        assert_eq!(mark.leap(clocks, Some(max_jump)), None, "{clocks:?}");
+        assert_eq!(mark.jump(clocks, Some(max_jump)), None, "{clocks:?}");
         mark.publish(1, false, clocks, 0);
     }
     mark
@@ -118,10 +118,10 @@ proptest! {
         mark.publish(1, false, start, 0);
         let later = at((start.now + passed).saturating_add_signed(step), start.boot_ms + passed);
         // Less than 10 ms may be the time between two readings.
-        let leapt = step > max_jump as i64 && step >= 10;
+        let jumped = step > max_jump as i64 && step >= 10;
         let refusal = plan(&mark, later, Some(max_jump)).err();
-        prop_assert_eq!(refusal, leapt.then_some(Unplanned::Leap { by_ms: step.unsigned_abs() }));
-        prop_assert!(plan(&mark, later, None).is_ok(), "any leap is allowed");
+        prop_assert_eq!(refusal, jumped.then_some(Unplanned::Jump { by_ms: step.unsigned_abs() }));
+        prop_assert!(plan(&mark, later, None).is_ok(), "any jump is allowed");
         mark.publish(2, false, later, 0);
         let expected = (u64::from(step <= -10), u64::from(step >= 10));
         prop_assert_eq!((mark.steps_back, mark.steps_forward), expected);
@@ -183,17 +183,17 @@ fn no_mark_for_a_tick_of_a_clock_that_was_wrong() {
 #[test]
 fn a_leap_is_measured_from_where_the_clock_was_furthest() {
     let mark = renewed(50, &[(1_000_000, 0), (400_000, 100)]);
-    assert_eq!(mark.leap(at(1_000_200, 200), Some(50)), None);
-    assert_eq!(mark.leap(at(1_000_300, 200), Some(50)), Some(100));
+    assert_eq!(mark.jump(at(1_000_200, 200), Some(50)), None);
+    assert_eq!(mark.jump(at(1_000_300, 200), Some(50)), Some(100));
     // Both clocks are truncated to milliseconds: a steady one may seem to gain one, which is not a jump.
-    assert_eq!(mark.leap(at(1_000_201, 200), Some(0)), None);
+    assert_eq!(mark.jump(at(1_000_201, 200), Some(0)), None);
 
     let by = [(0, 0), (40, 100), (80, 200), (75, 300), (120, 400)];
-    let mark = renewed(40, &by.map(|(leapt, boot_ms)| (1_000_000 + boot_ms + leapt, boot_ms)));
-    assert_eq!(mark.leap(at(1_000_661, 500), Some(40)), Some(41));
+    let mark = renewed(40, &by.map(|(jumped, boot_ms)| (1_000_000 + boot_ms + jumped, boot_ms)));
+    assert_eq!(mark.jump(at(1_000_661, 500), Some(40)), Some(41));
 }
 
-/// A leap is accepted once, from where the clock is: neither the next one, nor that of a clock set back since, unless
+/// A jump is accepted once, from where the clock is: neither the next one, nor that of a clock set back since, unless
 /// it is the way back to where it was.
 #[test]
 fn a_leap_is_accepted_once() {
@@ -201,15 +201,15 @@ fn a_leap_is_accepted_once() {
     let mut mark = renewed(60, &[(1_000_000, 0)]);
     assert_eq!(mark.accept(at(1_000_109, 100)), 0, "the time between two readings");
     assert_eq!(mark.accept(at(400_000, 100)), 0, "set back");
-    assert_eq!(mark.leap(at(1_000_161, 100), Some(60)), Some(61));
+    assert_eq!(mark.jump(at(1_000_161, 100), Some(60)), Some(61));
     let before = mark.limit(false);
     assert_eq!(mark.accept(at(3_000_200, 200)), 2_000_000);
     assert_eq!(mark.accept(at(3_000_200, 200)), 0, "it has been");
     assert_eq!((mark.limit(false), mark.renewals, mark.steps_forward), (before, 1, 1));
-    assert_eq!(mark.leap(at(3_000_300, 300), Some(60)), None);
-    assert_eq!(mark.leap(at(3_000_361, 300), Some(60)), Some(61));
+    assert_eq!(mark.jump(at(3_000_300, 300), Some(60)), None);
+    assert_eq!(mark.jump(at(3_000_361, 300), Some(60)), Some(61));
     mark.publish(2, false, at(400_000, 400), 0);
-    assert_eq!(mark.leap(at(3_000_500, 500), Some(60)), None);
+    assert_eq!(mark.jump(at(3_000_500, 500), Some(60)), None);
 }
 
 /// Of several written marks, the furthest is the one to wait for; of a mark that two backends have written at once,

@@ -640,9 +640,9 @@ fn a_batch_counts_the_time_in_which_there_is_nothing_to_take() {
 fn a_leap_of_the_clock_is_refused_or_accepted() {
     let server = Scripted::running().with(|settings| settings.max_clock_jump_ms = Some(60_000));
     server.step_clock(60_001);
-    let leapt = refused(ClockLeapt { by_ms: 60_001 });
-    assert_eq!(server.id(0, 5), leapt);
-    assert_eq!(server.js_id(0, 5), leapt);
+    let jumped = refused(ClockJumped { by_ms: 60_001 });
+    assert_eq!(server.id(0, 5), jumped);
+    assert_eq!(server.js_id(0, 5), jumped);
     assert_eq!(server.written(), [NOW + 1000], "nothing is written");
     server.step_clock(-1);
     assert!(server.id(0, 5).is_ok(), "as far as is allowed");

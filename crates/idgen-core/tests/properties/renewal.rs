@@ -50,7 +50,7 @@ fn the_steps_of_a_renewal_are_in_order() {
     }
 }
 
-/// Guard: a process that is suspended between its readings of the two clocks sees neither a leap nor a step. In the
+/// Guard: a process that is suspended between its readings of the two clocks sees neither a jump nor a step. In the
 /// first renewal it would be the measure of all later ones.
 #[test]
 fn a_pause_between_two_clocks_is_no_leap() {
@@ -561,7 +561,7 @@ fn a_mark_is_moved_to_another_epoch() {
     }
 }
 
-/// `snowflake_accept_clock` ends the refusal of a clock that has leapt, within the range of ids.
+/// `snowflake_accept_clock` ends the refusal of a clock that has jumped, within the range of ids.
 #[test]
 fn a_clock_that_has_leapt_is_accepted() {
     let server = Scripted::new(0).with(|settings| settings.max_clock_jump_ms = Some(50));
@@ -570,7 +570,7 @@ fn a_clock_that_has_leapt_is_accepted() {
     server.pass_us(2_000_000);
     assert_eq!(accept_clock(&server), Ok(0), "it has not");
     server.step_clock(3000);
-    assert_eq!(server.id(0, 5), refused(Error::ClockLeapt { by_ms: 3000 }));
+    assert_eq!(server.id(0, 5), refused(Error::ClockJumped { by_ms: 3000 }));
     assert_eq!(accept_clock(&server), Ok(3000));
     assert!(server.id(0, 5).is_ok());
     server.set_clock(MAX_TICK + 1);

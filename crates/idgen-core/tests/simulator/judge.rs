@@ -265,7 +265,7 @@ impl World {
             Error::ClockBehind { waited_ms, .. } => {
                 behind && next + unit > reach + QUEUE_MS && waited_ms >= settings.max_wait_ms
             }
-            Error::ClockLeapt { by_ms } => {
+            Error::ClockJumped { by_ms } => {
                 // Both clocks are truncated, and may be read 1 ms apart.
                 let set = backend.shared.forward.get() / MS.cast_signed() + 3;
                 settings.max_clock_jump_ms.is_some_and(|jump| by_ms > jump) && by_ms.cast_signed() <= set

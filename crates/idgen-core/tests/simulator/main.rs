@@ -245,7 +245,7 @@ fn ids_passed_over_are_forgotten_with_a_restored_backup() {
     }
 }
 
-/// Guard: nobody sets this clock, so no call is refused because it leapt, although backends are stopped between two
+/// Guard: nobody sets this clock, so no call is refused because it jumped, although backends are stopped between two
 /// readings in the first renewals.
 #[test]
 fn a_backend_that_is_stopped_sees_no_leap() {

@@ -15,8 +15,8 @@ use crate::session::Session;
 use crate::status::{self, Status};
 use crate::steps::{self, Step};
 
-/// The beginning of the warning of a clock that leapt.
-const LEAPT: &str = "the system clock leapt forward";
+/// The beginning of the warning of a clock that jumped.
+const JUMPED: &str = "the system clock jumped forward";
 
 /// Accepts the clock of a primary as it is now.
 ///
@@ -36,7 +36,7 @@ pub fn clock(cli: &Cli, arguments: &On) -> Result<u8> {
     let ours = Clock::of(primary)?;
     let others: Vec<Clock> =
         cluster.standbys.iter().chain(&cluster.others).map(Clock::of).collect::<Result<_>>()?;
-    let leapt = state.warning.as_ref().is_some_and(|warning| warning.starts_with(LEAPT));
+    let jumped = state.warning.as_ref().is_some_and(|warning| warning.starts_with(JUMPED));
     if !cli.json {
         let mut shown = output::table(&["server", "clock", "ahead of this machine", "mark", "warning"]);
         let warning = state.warning.as_deref().unwrap_or("none");
@@ -53,8 +53,8 @@ pub fn clock(cli: &Cli, arguments: &On) -> Result<u8> {
         }
         output::print(shown.to_string())?;
     }
-    if !leapt {
-        note(format!("{} finds no leap of its clock: there is nothing to accept.", ours.server));
+    if !jumped {
+        note(format!("{} finds no jump of its clock: there is nothing to accept.", ours.server));
         return nothing(cli, &state);
     }
     let this_machine = ("this machine", Ahead::ZERO);
@@ -95,7 +95,7 @@ pub fn clock(cli: &Cli, arguments: &On) -> Result<u8> {
             ));
         }
         let by = session.value(&format!("SELECT {}()", extension.name("snowflake_accept_clock")), &[])?;
-        note(format!("{} had leapt by {by}", ours.server));
+        note(format!("{} had jumped by {by}", ours.server));
         Ok(())
     };
     let what = format!("accept the clock of {} for good: {}", ours.server, ours.text);
@@ -215,7 +215,7 @@ fn nothing(cli: &Cli, state: &Status) -> Result<u8> {
     match &state.warning {
         Some(warning) if !state.mints() => {
             note(format!("error: {} mints no ids: {warning}", state.server));
-            note("hint: Search docs/operations.md for these words.");
+            note("hint: Run idgenctl check, which says what to do.");
         }
         Some(warning) if cli.json => note(format!("warning: {warning}")),
         _ => {}
@@ -242,7 +242,7 @@ fn check(session: &Session, extension: &Extension, done: &str) -> Result<String>
         }
         Err(error) => Err(Error::Refused {
             hint: format!(
-                "{}Search docs/operations.md for these words. To look again, run the same command.",
+                "{}Run idgenctl check, which says what to do. To look again, run the same command.",
                 error.hint().map(|hint| format!("{hint} ")).unwrap_or_default()
             ),
             what: format!("{done}, but the server does not mint: {error}"),

@@ -128,7 +128,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
             state.warning.as_deref().unwrap_or_default()
         ));
         note(
-            "hint: Search docs/operations.md for these words, do what it says, and run the same command again.",
+            "hint: Run idgenctl check, do what it says, and run the same command again.",
         );
     }
     if !by_hand.is_empty() {
@@ -259,11 +259,11 @@ fn room(cluster: &Cluster) -> Result {
         if room.parse::<u64>().is_ok_and(|room| room < needed) {
             return Err(Error::refused(
                 format!(
-                    "{} has no room for the mark of ids: \"{name}\" is {room} and must be at least {needed}",
+                    "{} has no room for the high-water mark: \"{name}\" must be at least {needed} (now {room})",
                     member.server.name
                 ),
                 format!(
-                    "Nothing was changed. Without room, a standby goes down at the first id. Set {name} = {} there, on \
+                    "Nothing was changed. Without room, a standby shuts down when it replays the first mark. Set {name} = {} there, on \
                      standbys first, restart the server, and try again.",
                     needed.max(10)
                 ),
@@ -274,7 +274,7 @@ fn room(cluster: &Cluster) -> Result {
     if !has_mark && !unknown.is_empty() {
         note(format!(
             "warning: servers that are not given receive WAL from {}: {}. Each standby needs idgen too, and \"{}\" of at \
-             least {needed}, or it goes down at the first id: give them all, or look at each before there are ids.",
+             least {needed}, or it shuts down when it replays the first mark: give them all, or look at each before that.",
             primary.server.name,
             unknown.join(", "),
             setting(&primary.session)

@@ -535,7 +535,7 @@ fn take_away<'a>(
         if primary.session.value(HAS_MARK, &[])? == "t" {
             return Err(Error::refused(
                 format!(
-                    "{name} still has the mark of ids, and no database has the extension, which can remove it"
+                    "{name} still has the high-water mark, and no database has the extension, which can remove it"
                 ),
                 "Nothing was changed. Run CREATE EXTENSION idgen in a database of your own, and the same command again.",
             ));
@@ -544,7 +544,7 @@ fn take_away<'a>(
     };
     let remove = format!("SELECT {}()", first.extension.name("snowflake_remove_mark"));
     steps.push(Step::new(
-        format!("remove the mark of ids from {name} and its standbys, for good"),
+        format!("remove the high-water mark from {name} and its standbys, for good"),
         move || match first.session.query(&remove, &[]) {
             Err(error) if error.code() == "55000" => Err(Error::refused(
                 error.to_string(),
@@ -571,7 +571,7 @@ fn prove(cluster: &Cluster, primary: &Member) -> Result<bool> {
         let began = Instant::now();
         while member.session.value(HAS_MARK, &[])? == "t" {
             if !member.is_standby || began.elapsed() > REPLAY {
-                note(format!("{} still has the mark of ids", member.server.name));
+                note(format!("{} still has the high-water mark", member.server.name));
                 return Ok(false);
             }
             session::pause(Duration::from_millis(100))?;

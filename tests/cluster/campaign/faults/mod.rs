@@ -41,7 +41,7 @@ pub type Refusals = &'static [&'static str];
 /// The server, or the connection, went away.
 pub const CUT: Refusals = &["lost", "57P01", "57P02", "57P03"];
 /// The standbys of the primary, or its disk, do not respond.
-pub const NOT_DURABLE: Refusals = &["40001 the high-water mark of ids could not be made durable in time"];
+pub const NOT_DURABLE: Refusals = &["40001 idgen could not make its high-water mark durable within"];
 /// `idgen.allowed_shards` lacks the shard.
 pub const NOT_ALLOWED: Refusals = &["55000 this server may not mint ids for shard"];
 

@@ -119,13 +119,13 @@ const MARK_IN_FUTURE: Known = (
 /// The warnings of idgen_status.
 const WARNINGS: &[Known] = &[
     (
-        "for the mark of ids",
+        "for idgen (now",
         "no-room",
         Severity::Error,
-        "Raise the setting and restart the server, or the server may go down or not start.",
+        "Raise the setting and restart the server, or the server may shut down or not start.",
     ),
     (
-        "mark of ids has been removed",
+        "mark has been removed",
         "mark-removed",
         Severity::Error,
         "Restart the server if it is to mint again.",
@@ -153,8 +153,8 @@ const WARNINGS: &[Known] = &[
     ),
     MARK_IN_FUTURE,
     (
-        "clock leapt forward",
-        "clock-leapt",
+        "clock jumped forward",
+        "clock-jumped",
         Severity::Error,
         "Compare the clock with one that you trust. Set it right, or, if it is right now, run idgenctl accept-clock. Do \
          not restart the server.",
@@ -166,10 +166,10 @@ const WARNINGS: &[Known] = &[
         "Start the standbys, or go on without them by synchronous_standby_names.",
     ),
     (
-        "could not be made durable",
+        "have not acknowledged",
         "mark-not-durable",
         Severity::Error,
-        "See why no synchronous standby acknowledges, or whether the disk of the WAL is slow.",
+        "See why the synchronous standbys do not acknowledge it, or go on without them by synchronous_standby_names.",
     ),
     (
         "clock is behind the ids",
@@ -181,7 +181,7 @@ const WARNINGS: &[Known] = &[
         "has a name",
         "origin-named",
         Severity::Error,
-        "Take the name away, as the page about security says, and do not drop the origin.",
+        "Delete the row of the origin from pg_replication_origin as a superuser, and do not drop the origin.",
     ),
     (
         "value for \"",
@@ -192,9 +192,9 @@ const WARNINGS: &[Known] = &[
     ("range of ids ends in", "range-ends", Severity::Warning, "Plan for a later epoch and new keys."),
     (
         "max_clock_jump",
-        "no-limit-of-leaps",
+        "clock-jumps-unchecked",
         Severity::Warning,
-        "Set a limit: idgenctl accept-clock accepts a leap without this.",
+        "Set a limit: idgenctl accept-clock accepts a single jump.",
     ),
 ];
 
@@ -292,7 +292,7 @@ fn of_warning(look: &Look, warning: String) -> Option<Finding> {
         "",
         "warning",
         Severity::Warning,
-        "See the section \"Warnings\" of the reference of idgen.",
+        "This idgenctl does not know the warning: use that of the version of the server.",
     ));
     // What the files and the origins have shown already says more.
     let is_said =

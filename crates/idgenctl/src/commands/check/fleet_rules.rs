@@ -384,15 +384,15 @@ fn differences(primary: &Look, standby: &Look) -> Vec<Finding> {
             Finding::error(
                 "no-room",
                 name,
-                format!("\"{setting}\" is {own} and must be at least {} for the mark of ids", others + 1),
-                format!("Raise it to {of_primary}, as on the primary, and restart the standby, or it may go down."),
+                format!("\"{setting}\" must be at least {} for idgen (now {own})", others + 1),
+                format!("Raise it to {of_primary}, as on the primary, and restart the standby, or it may shut down."),
             )
         } else {
             Finding::warning(
                 "less-room",
                 name,
                 format!("\"{setting}\" is {own} here, and {of_primary} on the primary {}", primary.name),
-                "Raise it on the standby, and restart that: otherwise it may go down when the primary uses more origins.",
+                "Raise it on the standby, and restart that: otherwise it may shut down when the primary uses more origins.",
             )
         });
     }

@@ -329,8 +329,8 @@ fn room(look: &mut Look, session: &Session) -> Result {
         look.findings.push(Finding::error(
             "no-room",
             &look.name,
-            format!("\"{name}\" is {limit} and must be at least {} for the mark of ids", others + 1),
-            "Raise it and restart the server, or the server may go down or not start.",
+            format!("\"{name}\" must be at least {} for idgen (now {limit})", others + 1),
+            "Raise it and restart the server, or the server may shut down or not start.",
         ));
     }
     Ok(())
