@@ -68,25 +68,41 @@ mod tests {
     /// warning.
     #[pg_test]
     fn the_reference_has_every_error_and_warning() {
-        let has = |begin: &str, message: &str, end: &str| {
-            include_str!("../docs/reference.md").lines().any(|line| {
-                let row = line.strip_prefix(begin).and_then(|row| row.split_once(" | "));
-                row.is_some_and(|(text, rest)| {
-                    // A text has "…" for names and numbers.
-                    let left = text.split('…').try_fold(message, |left, part| Some(left.split_once(part)?.1));
-                    left.is_some() && rest.starts_with(end)
-                })
-            })
+        let page = include_str!("../docs/reference.md");
+        let (_, warnings) = page.split_once("\n### Warnings\n").expect("the section");
+        let (warnings, rest) = warnings.split_once("\n### ").expect("the next one");
+        // An item is an SQLSTATE, then messages, each perhaps with its reason.
+        let errors: Vec<String> = rest
+            .split("\n- `")
+            .map(|item| item.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        // A text has "…" for names and numbers.
+        let is_text_of = |text: &str, message: &str| {
+            let mut parts = text.split('…');
+            let left = parts.next().and_then(|begin| message.strip_prefix(begin));
+            let left = parts.try_fold(left, |left, part| Some(Some(left?.split_once(part)?.1))).flatten();
+            left.is_some_and(|left| left.is_empty() || text.ends_with('…'))
         };
         for error in Error::samples() {
             let Row { class: Class(code, reason), message, .. } = error.row();
-            let begin = format!("| `{}` | ", sqlstate(code));
-            let end = reason.map_or("| ".into(), |reason| format!("`{}` | ", Reason::ALL[reason as usize].1));
-            assert!(has(&begin, &message, &end), "{error:?}");
+            let begin = format!("{}` ", sqlstate(code));
+            let counted = reason.map(|reason| format!(" (`{}`)", Reason::ALL[reason as usize].1));
+            let has = errors.iter().filter(|item| item.starts_with(&begin)).any(|item| {
+                let parts: Vec<&str> = item.split("**").collect();
+                parts[1..].chunks(2).any(|pair| {
+                    let after = pair.get(1).copied().unwrap_or("");
+                    let as_counted = match &counted {
+                        Some(reason) => after.starts_with(reason),
+                        None => !after.starts_with(" (`"),
+                    };
+                    is_text_of(pair[0], &message) && as_counted
+                })
+            });
+            assert!(has, "{error:?}");
         }
-        for warning in Warning::samples() {
-            let is_error = matches!(warning, Warning::Error(_));
-            assert!(is_error || has("| ", &warning.message(), ""), "{warning:?}");
+        for warning in Warning::samples().into_iter().filter(|warning| !matches!(warning, Warning::Error(_))) {
+            let listed = warnings.lines().filter_map(|line| line.strip_prefix("- **")?.split("**").next());
+            assert!(listed.into_iter().any(|text| is_text_of(text, &warning.message())), "{warning:?}");
         }
     }
 

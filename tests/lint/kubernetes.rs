@@ -84,7 +84,7 @@ fn the_settings_of_the_manifest_are_there() {
     let parameters = at(&cluster, "spec.postgresql.parameters").as_hash().expect("parameters");
     let names = parameters.keys().filter_map(Yaml::as_str).filter(|name| name.starts_with("idgen."));
     let missing: Vec<&str> =
-        names.clone().filter(|name| !reference.contains(&format!("\n### `{name}`\n"))).collect();
+        names.clone().filter(|name| !reference.contains(&format!("\n| `{name}` | "))).collect();
     assert!(names.count() > 0);
     assert_eq!(missing, [""; 0]);
     assert!(parameters.values().all(|value| value.as_str().is_some()), "the operator takes texts only");
