@@ -72,10 +72,8 @@ mod tests {
         let (_, warnings) = page.split_once("\n### Warnings\n").expect("the section");
         let (warnings, rest) = warnings.split_once("\n### ").expect("the next one");
         // An item is an SQLSTATE, then messages, each perhaps with its reason.
-        let errors: Vec<String> = rest
-            .split("\n- `")
-            .map(|item| item.split_whitespace().collect::<Vec<_>>().join(" "))
-            .collect();
+        let errors: Vec<String> =
+            rest.split("\n- `").map(|item| item.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         // A text has "…" for names and numbers.
         let is_text_of = |text: &str, message: &str| {
             let mut parts = text.split('…');
@@ -100,7 +98,8 @@ mod tests {
             });
             assert!(has, "{error:?}");
         }
-        for warning in Warning::samples().into_iter().filter(|warning| !matches!(warning, Warning::Error(_))) {
+        for warning in Warning::samples().into_iter().filter(|warning| !matches!(warning, Warning::Error(_)))
+        {
             let listed = warnings.lines().filter_map(|line| line.strip_prefix("- **")?.split("**").next());
             assert!(listed.into_iter().any(|text| is_text_of(text, &warning.message())), "{warning:?}");
         }

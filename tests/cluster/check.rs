@@ -156,7 +156,11 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
         (&[&one_b], "idgen.allowed_shards = '100-4095'", &["lists-differ one_b", "shard-not-allowed one_b"]),
         (&[&one, &one_b], "idgen.allowed_shards = '100-4095'", &["shard-not-allowed one"]),
         (&[&two_b], "idgen.max_ahead = 2s", &["settings-differ two_b"]),
-        (&[&two, &two_b], "idgen.max_clock_jump = -1", &["clock-jumps-unchecked two", "clock-jumps-unchecked two_b"]),
+        (
+            &[&two, &two_b],
+            "idgen.max_clock_jump = -1",
+            &["clock-jumps-unchecked two", "clock-jumps-unchecked two_b"],
+        ),
         (&[&one], "idgen.max_ahead = banana", &["setting-refused one"]),
         (&[&two_b], "idgen.max_ahed = 2s", &["setting-refused two_b"]),
         (&[&two], "idgen.max_ahead = = 2s", &["files-not-read two"]),

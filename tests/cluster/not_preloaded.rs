@@ -454,8 +454,7 @@ fn missing_room_is_told_before_the_first_id() {
     }
     let none = format!("{} = 0", limit_of_origins());
     let server = Server::start_plain(&[&none]);
-    let expected =
-        format!("\"{}\" must be at least 1 for idgen (now 0)", limit_of_origins());
+    let expected = format!("\"{}\" must be at least 1 for idgen (now 0)", limit_of_origins());
     let (sender, notices) = std::sync::mpsc::channel();
     let mut config: Config = server.target("postgres").parse().unwrap();
     config.notice_callback(move |notice| sender.send(notice.message().to_owned()).unwrap());

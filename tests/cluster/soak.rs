@@ -446,7 +446,9 @@ impl Session {
         let error = self.client.batch_execute(&sql).expect_err("a shard has an end");
         // A third renewal of the mark counts as waiting.
         let reason = match error.as_db_error().map_or("", DbError::message) {
-            "idgen could not make its high-water mark durable within \"idgen.max_wait\"" => "mark_not_durable",
+            "idgen could not make its high-water mark durable within \"idgen.max_wait\"" => {
+                "mark_not_durable"
+            }
             // A backend that was suspended after it had read the clock finds the ids of others in the future.
             message if message.starts_with("the system clock is behind the ids of shard") => "clock_behind",
             _ => "shard_full",

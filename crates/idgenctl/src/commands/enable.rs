@@ -127,9 +127,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
             if state.is_standby { "would mint no ids if it were promoted" } else { "mints no ids" },
             state.warning.as_deref().unwrap_or_default()
         ));
-        note(
-            "hint: Run idgenctl check, do what it says, and run the same command again.",
-        );
+        note("hint: Run idgenctl check, do what it says, and run the same command again.");
     }
     if !by_hand.is_empty() {
         by_hand.iter().for_each(|what| note(format!("left to do: {what}")));

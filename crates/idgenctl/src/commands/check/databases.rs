@@ -124,12 +124,7 @@ const WARNINGS: &[Known] = &[
         Severity::Error,
         "Raise the setting and restart the server, or the server may shut down or not start.",
     ),
-    (
-        "mark has been removed",
-        "mark-removed",
-        Severity::Error,
-        "Restart the server if it is to mint again.",
-    ),
+    ("mark has been removed", "mark-removed", Severity::Error, "Restart the server if it is to mint again."),
     (
         "was not accepted",
         "setting-not-accepted",
@@ -414,8 +409,10 @@ mod tests {
         let (warnings, rest) = rest.split_once("\n### ").expect("the next one");
         let errors = rest.split_whitespace().collect::<Vec<_>>().join(" ");
         let listed = warnings.lines().filter_map(|line| line.strip_prefix("- **"));
-        let rows: Vec<&str> =
-            listed.chain(errors.split("\u{26a0} **").skip(1)).filter_map(|row| row.split("**").next()).collect();
+        let rows: Vec<&str> = listed
+            .chain(errors.split("\u{26a0} **").skip(1))
+            .filter_map(|row| row.split("**").next())
+            .collect();
         assert!(rows.len() > 10, "{rows:?}");
         // Only the log has this one.
         for row in rows.iter().filter(|row| !row.contains("for the first time")) {
