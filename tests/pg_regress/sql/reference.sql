@@ -31,7 +31,7 @@ CREATE TEMP VIEW functions AS
            format('%s(%s)', proname,
                   regexp_replace(pg_temp.short(pg_get_function_identity_arguments(p.oid)), '(^|, )OUT .*', '')) AS name,
            format('`%s`', pg_temp.short(pg_get_function_result(p.oid))) AS result,
-           CASE provolatile || proisstrict::text
+           CASE provolatile::text || proisstrict
                WHEN 'ifalse' THEN ' Immutable.' WHEN 'itrue' THEN ' Immutable, strict.'
                WHEN 'sfalse' THEN ' Stable.' WHEN 'strue' THEN ' Stable, strict.' WHEN 'vtrue' THEN ' Strict.' ELSE ''
                END AS properties
