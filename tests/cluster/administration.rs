@@ -296,7 +296,7 @@ fn a_standby_without_room_is_found_before_the_first_id() {
     primary.wait_until("SELECT count(*) = 1 FROM pg_stat_replication");
     let before = state(&primary);
     run_yes(&[&primary, &standby], &["enable", "app"])
-        .is(1, &["has no room for the mark", limit_of_origins(), "Nothing was changed"]);
+        .is(1, &["has no room for the high-water mark", limit_of_origins(), "Nothing was changed"]);
     assert_eq!(state(&primary), before);
     run(&[&primary], &["enable", "app"]).is(1, &["warning: servers that are not given", ": two."]);
     standby.restart_with(&[&format!("{} = 4", limit_of_origins())]);
