@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::process::{release_bin, top, write_program};
 use crate::server::{Build, Server, Sql};
 
-/// The blocks of a page that enable idgen. They run idgenctl by its name, because no package is installed here.
+/// The blocks of a page that run idgenctl, or make to run it. They run it by its name, because no package is installed
+/// here.
 fn blocks(page: &str) -> Vec<String> {
     let text = fs::read_to_string(top().join(page)).expect("a page");
     let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
@@ -50,14 +51,14 @@ impl Machine {
     fn of(server: Server) -> Machine {
         let machine = Machine { server };
         let restart = "#!/bin/sh\necho >>restarts\nexec pg_ctl restart --silent -m fast\n";
+        let make = "#!/bin/sh\n[ \"$*\" != \"$FAILS\" ] || exit 1\n\
+            [ \"$1\" != enable ] || exec idgenctl enable \"${2#DB=}\"\n";
         // Whoever pastes answers yes.
         let program = Path::new(&release_bin()).join("idgenctl");
         let idgenctl = format!("#!/bin/sh\nexec '{}' \"$@\" --yes\n", program.display());
-        // Of its targets, only "enable" does something.
-        let make = "#!/bin/sh\n[ \"$*\" != \"$FAILS\" ] || exit\n[ \"$1\" != enable ] || exec idgenctl enable \"${2#DB=}\"\n";
         for (name, text) in [
             ("idgenctl", idgenctl.as_str()),
-            ("sudo", "#!/bin/sh\n[ \"$1\" != -u ] || shift 2\nexec \"$@\"\n"),
+            ("sudo", "#!/bin/sh\ncase $1 in -u | -iu) shift 2 ;; esac\nexec \"$@\"\n"),
             ("make", make),
             ("apt", "#!/bin/sh\n"),
             ("dnf", "#!/bin/sh\n"),
