@@ -126,7 +126,7 @@ impl Calls {
         let of = |what, other| [taken.ratio(what, other)];
         report.demand("a call over an empty row | `nextval`", "at most 0.25", &of(IDGEN, NEXTVAL));
         report.demand("a call | `clock_timestamp()`", "at most 2", &of(IDGEN, CLOCK));
-        report.demand("a call of the PL/pgSQL function | a call of idgen", "at least 60", &of(INSTAGRAM, IDGEN));
+        report.demand("the PL/pgSQL function | a call of idgen", "at least 60", &of(INSTAGRAM, IDGEN));
         let what = "a call, round-robin over 8192 shards | a call for one shard";
         report.demand(what, "at most 1.5", &of(ROUND_ROBIN, IDGEN));
         report.demand("WAL for 1 M ids", "at most 10000 bytes", &[taken.of(IDGEN)[1].median]);

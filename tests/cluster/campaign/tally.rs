@@ -157,7 +157,8 @@ impl Page {
     /// Opens a page of the project. No file may have changed since the last commit, because a run counts for a
     /// commit.
     pub fn open(name: &str) -> Page {
-        let changed = output_of("git", &["status", "--porcelain", "--", ".", ":!docs/contributing/campaign.*"]);
+        let changed =
+            output_of("git", &["status", "--porcelain", "--", ".", ":!docs/contributing/campaign.*"]);
         assert!(changed.is_empty(), "a run counts for a commit, and there are changes:\n{changed}");
         let page = top().join(name);
         let commit = output_of("git", &["rev-parse", "--short=10", "HEAD"]);
@@ -257,4 +258,13 @@ fn grouped(number: u64) -> String {
 /// The output of a program that runs in the folder of the project.
 fn output_of(program: &str, args: &[&str]) -> String {
     output_of_run(Command::new(program).args(args).current_dir(top())).trim().to_owned()
+}
+
+#[test]
+fn the_page_shows_its_data() {
+    let data = top().join("docs/contributing/campaign.jsonl");
+    let read = |path| fs::read_to_string(path).expect("the page and its data");
+    let (data, page) = (read(data.clone()), read(data.with_extension("md")));
+    let runs: Vec<Tally> = data.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();
+    assert_eq!(with_text(&page, MARKS, &tables(&runs)), page);
 }
