@@ -3,7 +3,7 @@ SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-image test-arm \
     reproduce pgxn-zip workflows demo record psql clean-demo pictures test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
-    bench bench-latency bench-scale bench-preload deb clean
+    bench bench-latency bench-scale bench-preload bench-keys deb clean
 
 all: build
 
@@ -125,6 +125,12 @@ bench-preload: ## compare servers with and without a preload, on PostgreSQL 18: 
 	scripts/server-root 18 bash -c 'scripts/build && QUICK=$(QUICK) scripts/bench preload'
 	@written=.build/servers/18/checkout/.build/bench/docs/performance.md; \
 	if [ -z "$(QUICK)" ] && [ $$written -nt docs/performance.md ]; then cp $$written docs/; fi
+
+bench-keys: ## compare what keys cost their tables, on PostgreSQL 18: docs/choosing.md; QUICK=1 for a first impression
+	scripts/server-root 18 bash -c 'scripts/build && QUICK=$(QUICK) scripts/bench keys'
+	@cd .build/servers/18/checkout/.build/bench/docs 2>/dev/null || exit 0; \
+	if [ -z "$(QUICK)" ] && [ choosing.md -nt $(CURDIR)/docs/choosing.md ]; then \
+		cp choosing.md $(CURDIR)/docs/ && cp plots/keys.svg $(CURDIR)/docs/plots/; fi
 
 clean: clean-demo ## delete everything that was built
 	. scripts/lib/common.sh && if [ -e .build/servers ]; then as_root rm -rf --one-file-system .build/servers; fi

@@ -2,6 +2,7 @@
 //! runs this. Every ratio is one of medians that were taken in one run.
 
 mod calls;
+mod keys;
 mod latency;
 mod measure;
 mod plots;
@@ -48,6 +49,8 @@ fn main() {
         scale::run(bench);
     } else if has("latency") {
         latency::run(bench, &variable("IDGEN_BENCH_STANDBY"));
+    } else if has("keys") {
+        keys::run(bench, &variable("IDGEN_BENCH_RESTART"));
     } else if has("preload") {
         preload::run(bench, &variable("IDGEN_BENCH_NOT_PRELOADED"));
     } else {

@@ -1,4 +1,4 @@
-//! The parts that the benchmarks write into docs/performance.md and the README.
+//! The parts that the benchmarks write into pages of docs/ and the README.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub struct Report {
     /// The folder into which the pages are written: not the repository if the run is quick, or if the repository is
     /// read-only, as under scripts/server-root.
     folder: &'static Path,
-    pages: [(&'static str, String); 2],
+    pages: [(&'static str, String); 3],
     machine: String,
     start: Instant,
     /// The requirements on the figures, as rows of a table.
@@ -28,8 +28,8 @@ impl Report {
         let is_read_only = OpenOptions::new().append(true).open("docs/performance.md").is_err();
         let folder = Path::new(if quick || is_read_only { ".build/bench" } else { "." });
         fs::create_dir_all(folder.join("docs/plots")).expect("a folder for plots");
-        let pages =
-            ["docs/performance.md", "README.md"].map(|page| (page, fs::read_to_string(page).expect(page)));
+        let pages = ["docs/performance.md", "docs/choosing.md", "README.md"]
+            .map(|page| (page, fs::read_to_string(page).expect(page)));
         let machine = machine(client);
         Report { quick, folder, pages, machine, start: Instant::now(), demands: Vec::new() }
     }
