@@ -97,7 +97,7 @@ impl Keys {
     /// The median of three times, in seconds, after one that warms up.
     fn median(&mut self, statement: &str) -> f64 {
         self.run(statement);
-        Spread::of((0..3).map(|_| seconds(|| sql(&mut self.bench.control, statement))).collect()).median
+        Spread::of((0..3).map(|_| timed(&mut self.bench.control, statement)[0]).collect()).median
     }
 
     fn size(&mut self, relations: &str) -> f64 {
@@ -113,7 +113,7 @@ impl Keys {
         let scan = format!("SELECT count(1) FROM {}", system.calls_over.0);
         let ns = 1e9 / system.calls_over.1;
         let call = (self.median(&call) - self.median(&scan)) * ns;
-        self.add("a call", "ns", "at most 0.5 of nextval, identity", "call", call);
+        self.add("a call", "ns", "at most 0.5 of nextval, identity", "", call);
 
         let columns = "(number integer, note text, created_at timestamptz NOT NULL DEFAULT clock_timestamp()";
         for name in ["copied", "rows"] {
@@ -171,10 +171,9 @@ impl Keys {
             load.latencies.sort_by(f64::total_cmp);
             let part = |part: f64| load.latencies[((load.latencies.len() - 1) as f64 * part) as usize];
             let [middle, most] = [part(0.5), part(0.999)];
-            let place = if clients == 8 { "8 clients" } else { "200 clients" };
             let rate = 1e6 / load.ids_per_s;
             let what = |what: &str| format!("single inserts, {clients} clients: {what}");
-            self.add(&what("time for each"), "µs", "at most 1.1 of nextval, identity", place, rate);
+            self.add(&what("time for each"), "µs", "at most 1.1 of nextval, identity", "", rate);
             self.add(&what("median"), "ms", "", "", middle);
             self.add(&what("99.9 %"), "ms", "", "", most);
         }
@@ -187,7 +186,7 @@ impl Keys {
         let more = "INSERT INTO rows (number, note) SELECT number, note FROM source WHERE n % 10 = 1";
         let [time, _] = timed(&mut self.bench.control, more);
         let what = "a tenth more rows, `shared_buffers` a tenth of the data";
-        self.add(what, "s", "at most 1 of nextval, identity", "INSERT, 1/10", time);
+        self.add(what, "s", "at most 1 of nextval, identity", "INSERT more", time);
 
         self.restart("4GB");
         self.run("ALTER TABLE refs DROP CONSTRAINT refs_row_id_fkey");
@@ -200,7 +199,7 @@ impl Keys {
             "`VACUUM` after deleting the oldest rows",
             "s",
             "at most 1.1 of nextval, identity",
-            "VACUUM",
+            "",
             vacuum,
         );
         self.run("DROP TABLE rows, refs, sample, span CASCADE");
@@ -213,12 +212,12 @@ impl Keys {
         self.run("SET enable_hashjoin = off; SET enable_mergejoin = off");
         let look_up = "SELECT count(r.note) FROM sample AS s JOIN rows AS r USING (id)";
         let time = self.median(look_up) / sample as f64 * 1e6;
-        let place = if by_time { "look up" } else { "look up, 1/10" };
+        let place = if by_time { "look up" } else { "" };
         self.add(&format!("a row by its key{how}"), "µs", "at most 1.05 of nextval, identity", place, time);
         self.run("RESET enable_hashjoin; RESET enable_mergejoin");
         let join = "SELECT count(rows.note) FROM rows JOIN refs ON row_id = id";
         let time = self.median(join);
-        let place = if by_time { "join" } else { "join, 1/10" };
+        let place = if by_time { "join" } else { "" };
         self.add(
             &format!("a join of both tables{how}"),
             "s",
@@ -237,7 +236,7 @@ impl Keys {
         );
         let time = self.median(&page) * 1e3;
         let what = "the newest 50 rows, by the key or, for a key without time, by `created_at`";
-        self.add(what, "µs", "at most 1.05 of nextval, identity", "newest", time);
+        self.add(what, "µs", "at most 1.05 of nextval, identity", "", time);
         let range = match system.name {
             "idgen" => "id >= snowflake_min_id(since) AND id < snowflake_min_id(until)",
             "uuidv7" => "id >= first_uuid(since) AND id < first_uuid(until)",
@@ -251,7 +250,7 @@ impl Keys {
             format!("SELECT count(note) FROM span, LATERAL (SELECT note FROM rows WHERE {range}) AS found");
         let time = self.median(&range) * 1e3;
         let what = "the rows of a hundredth of the load's time, by the key or by `created_at`";
-        self.add(what, "ms", "at most 1.05 of nextval, identity", "range", time);
+        self.add(what, "ms", "at most 1.05 of nextval, identity", "", time);
     }
 
     fn put(mut self, systems: &[System]) {

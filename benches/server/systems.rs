@@ -60,7 +60,7 @@ const fn system(
 /// has: PostgreSQL has `uuidv7()` from version 18 on.
 pub fn create(client: &mut Client) -> Vec<System> {
     sql(client, SET_UP);
-    let is_new: bool = value(client, "SELECT to_regproc('uuidv7') IS NOT NULL");
+    let is_new: bool = value(client, "SELECT to_regprocedure('uuidv7()') IS NOT NULL");
     let systems: Vec<_> = SYSTEMS.into_iter().filter(|system| is_new || system.name != "uuidv7").collect();
     for (number, System { column, .. }) in systems.iter().enumerate() {
         sql(client, &format!("CREATE TABLE rows_{number} (id {column} PRIMARY KEY, n integer)"));
