@@ -1,7 +1,7 @@
 # make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-package test-image test-arm \
+.PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-apps test-package test-image test-arm \
     reproduce pgxn-zip workflows demo record psql clean-demo pictures test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
     bench bench-latency bench-scale bench-preload bench-keys deb clean
 
@@ -73,6 +73,9 @@ test: setup ## run every test
 
 test-clients: build ## run ORMs and drivers against a throw-away server; NAMES="django5 jdbc" for some
 	scripts/test-clients $(NAMES)
+
+test-apps: build ## convert whole applications to ids as docs/coming-from.md says, and use them; NAMES=redmine for one
+	scripts/test-apps $(NAMES)
 
 matrix: setup ## run every test on each supported PostgreSQL; VERSIONS="17 18" for some
 	scripts/matrix $(VERSIONS)

@@ -381,16 +381,20 @@ fn blocks_of_no_program(path: &str, page: &str, programs: &[String]) -> Vec<Stri
         let is_program = !matches!(*language, "text" | "console");
         is_program && !programs.iter().any(|program| stands_in(block, program))
     });
-    blocks.map(|(number, ..)| format!("{path}:{number}: the block stands in no file of {CLIENTS}")).collect()
+    blocks
+        .map(|(number, ..)| format!("{path}:{number}: the block stands in no file of {CLIENTS} or {APPS}"))
+        .collect()
 }
 
-/// Programs that `scripts/test-clients` runs.
+/// Programs that `scripts/test-clients` and `scripts/test-apps` run.
 const CLIENTS: &str = "tests/clients";
+const APPS: &str = "tests/apps";
 
 /// The code that docs/orm.md and the pages of docs/orm show is the code that was run.
 #[test]
 fn code_for_orms_stands_in_programs_that_are_run() {
-    let programs: Vec<String> = files(CLIENTS, "").iter().map(|path| read(path)).collect();
+    let programs: Vec<String> =
+        [CLIENTS, APPS].iter().flat_map(|folder| files(folder, "")).map(|path| read(&path)).collect();
     let mut pages = files("docs/orm", ".md");
     pages.push("docs/orm.md".to_owned());
     let blocks = |page: &String| blocks_of_no_program(page, &read(page), &programs);
@@ -400,7 +404,7 @@ fn code_for_orms_stands_in_programs_that_are_run() {
 #[test]
 fn a_block_of_no_program_is_found() {
     let page = "# Head\n```python\na\n    b\n\nc\n```\n```text\nd\n```\n```js\na\nc\n```\n```sh\nb b\n```";
-    let complaint = |line| format!("page:{line}: the block stands in no file of {CLIENTS}");
+    let complaint = |line| format!("page:{line}: the block stands in no file of {CLIENTS} or {APPS}");
     for (program, lines) in [
         ("a\n    b\n\nc\n b b", vec![11]),
         ("x\n  a\n      b\n\n  c\na\nc", vec![15]),
