@@ -80,7 +80,8 @@ fn think(bench: &Bench, server: &str, n: usize, statement: &str, time: usize) ->
     pgbench.args([
         format!("-c{n}"),
         format!("-j{}", n.min(2)),
-        format!("-T{time}"),
+        // With a duration, pgbench would count the time in which it connects.
+        format!("-t{}", (RATE * time).div_ceil(n)),
         format!("--rate={RATE}"),
     ]);
     let output = pgbench.arg(server).output().expect("pgbench");
@@ -96,6 +97,7 @@ fn think(bench: &Bench, server: &str, n: usize, statement: &str, time: usize) ->
             }));
         }
     }
+    assert!(!times.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
     times.sort_by(f64::total_cmp);
     [0.5, 0.99, 0.999].map(|part| times[((times.len() - 1) as f64 * part) as usize])
 }
