@@ -218,7 +218,7 @@ impl Keys {
         self.run("RESET enable_hashjoin; RESET enable_mergejoin");
         let join = "SELECT count(rows.note) FROM rows JOIN refs ON row_id = id";
         let time = self.median(join);
-        let place = if by_time { "join" } else { "" };
+        let place = if by_time { "" } else { "join" };
         self.add(
             &format!("a join of both tables{how}"),
             "s",
@@ -236,7 +236,7 @@ impl Keys {
                  LATERAL (SELECT note FROM rows WHERE n > 0 ORDER BY {newest} DESC LIMIT 50) AS page"
         );
         let time = self.median(&page) * 1e3;
-        let what = "the newest 50 rows, by the key or, for a key without time, by `created_at`";
+        let what = "the newest 50 rows";
         self.add(what, "µs", "at most 1.05 of nextval, identity", "", time);
         let range = match system.name {
             "idgen" => "id >= snowflake_min_id(since) AND id < snowflake_min_id(until)",
@@ -250,7 +250,7 @@ impl Keys {
         let range =
             format!("SELECT count(note) FROM span, LATERAL (SELECT note FROM rows WHERE {range}) AS found");
         let time = self.median(&range) * 1e3;
-        let what = "the rows of a hundredth of the load's time, by the key or by `created_at`";
+        let what = "the rows of a hundredth of the load's time";
         self.add(what, "ms", "at most 1.05 of nextval, identity", "", time);
     }
 
@@ -287,7 +287,7 @@ impl Keys {
             .collect();
         let report = &mut self.bench.report;
         report.put("keys", &all);
-        let axis = ("of an identity column's (logarithmic)", 0.1, 100.0);
+        let axis = ("of an identity column's (logarithmic)", 0.1, 10.0);
         plot(&report.plot("keys.svg"), "What a key costs", axis, "", &names, &lines);
         report.finish("keys");
     }
