@@ -272,7 +272,7 @@ impl Keys {
         for figure in self.figures.iter().filter(|figure| !figure.target.is_empty()) {
             let (bound, other) = figure.target.split_once(" of ").expect(figure.target);
             let at = others().find(|(_, system)| system.name == other).expect(other).0;
-            let what = format!("{}, of {other}'s", figure.what);
+            let what = format!("{} | {other}", figure.what);
             self.bench.report.demand(&what, bound, &[figure.values[0] / figure.values[at]]);
         }
         let places: Vec<&Figure> = self.figures.iter().filter(|figure| !figure.place.is_empty()).collect();

@@ -51,6 +51,6 @@ pub fn run(bench: Bench, not_preloaded: &str) {
         [what, spread(with), spread(without), ratio(without.median / with.median)]
     });
     let heads = SERVERS.map(|(name, _)| name).join(" | ");
-    report.put("preload", &table(&format!("what | {heads} | of the preloaded server's"), rows));
+    report.put("preload", &table(&format!("what | {heads} | ratio"), rows));
     report.finish("preload");
 }

@@ -263,7 +263,7 @@ fn many_cores(bench: &mut Bench) {
         let measured = measured.median(&format!("{last}/{place}"));
         (computed(last)[place] / measured).max(measured / computed(last)[place])
     });
-    let what = format!("the model on {last} cores, of what was measured there (the larger by the smaller)");
+    let what = format!("the model on {last} cores, the larger by the smaller | what was measured there");
     bench.report.demand(&what, "at most 1.25", &errors);
     println!("   model beside measurement: {}", errors.map(ratio).join(", "));
 }

@@ -1,5 +1,5 @@
 //! All promises under faults drawn at random: `make faults ROUNDS=… MINUTES=… FLEETS=… SEED=… TALLY=…`. See
-//! docs/campaign.md.
+//! docs/contributing/campaign.md.
 //!
 //! A fleet is a primary, its standbys and their clients, and lasts for [`ROUNDS_OF_A_FLEET`] rounds. All random
 //! choices follow from its seed, and none depends on the speed of the machine. So the seed replays the fleet, and
