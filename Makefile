@@ -129,7 +129,7 @@ bench-preload: ## compare servers with and without a preload, on PostgreSQL 18: 
 	@page=docs/contributing/costs.md; written=.build/servers/18/checkout/.build/bench/$$page; \
 	if [ -z "$(QUICK)" ] && [ $$written -nt $$page ]; then cp $$written $$page; fi
 
-bench-sessions: build ## measure thousands of connections: a part of docs/performance.md; QUICK=1 for a first impression
+bench-sessions: build ## measure thousands of connections: a part of docs/contributing/costs.md; QUICK=1 for a first impression
 	QUICK=$(QUICK) scripts/bench sessions
 
 bench-keys: ## compare what keys cost their tables, on PostgreSQL 18: docs/choosing.md; QUICK=1 for a first impression
