@@ -16,7 +16,7 @@ pub struct Report {
     /// The folder into which the pages are written: not the repository if the run is quick, or if the repository is
     /// read-only, as under scripts/server-root.
     folder: &'static Path,
-    pages: [(&'static str, String); 3],
+    pages: [(&'static str, String); 4],
     machine: String,
     start: Instant,
     /// The requirements on the figures, as rows of a table.
@@ -30,7 +30,7 @@ impl Report {
         for made in ["docs/plots", "docs/contributing"] {
             fs::create_dir_all(folder.join(made)).expect(made);
         }
-        let pages = ["docs/performance.md", "docs/contributing/costs.md", "README.md"]
+        let pages = ["docs/performance.md", "docs/contributing/costs.md", "docs/choosing.md", "README.md"]
             .map(|page| (page, fs::read_to_string(page).expect(page)));
         let machine = machine(client);
         Report { quick, folder, pages, machine, start: Instant::now(), demands: Vec::new() }
