@@ -81,7 +81,7 @@ fn a_leap_forward() {
     let mut ledger = Ledger::default();
     mint(&server, &mut ledger);
     let servers = [("the primary", &server)];
-    let mut book = Runbook::of("The clock leapt forward", &servers);
+    let mut book = Runbook::of("The clock jumped forward", &servers);
     server.set_clock(10.0 * YEAR);
     book.says(refused(&server).message());
     book.says(&server.warning().unwrap());
