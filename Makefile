@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-apps test-package test-image test-arm \
-    reproduce pgxn-zip workflows demo record psql clean-demo pictures test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
+    reproduce pgxn-zip workflows demo record psql clean-demo pictures site test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
     bench bench-latency bench-scale bench-preload bench-keys bench-sessions deb clean
 
 all: build
@@ -67,6 +67,9 @@ clean-demo: ## stop the demo server and delete it
 
 pictures: ## draw docs/pictures from their sources, with pikchr
 	. scripts/lib/common.sh && IDGEN_DRAW=1 cargo test --quiet -p idgen-tests --test lint pictures
+
+site: ## make a site of all pages, with a search, in .build/site
+	scripts/site
 
 test: setup ## run every test
 	scripts/test
