@@ -1,5 +1,5 @@
 //! What a database with thousands of logical shards costs, each a schema of three tables: `make bench-scale`. The
-//! statements of docs/shards.md, and its example, create, number and change the schemas.
+//! statements of docs/shards.md, and its examples, create, number and change the schemas.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +55,12 @@ fn statement(beginning: &str) -> String {
     let start = page.find(beginning).unwrap_or_else(|| panic!("docs/shards.md has no {beginning:?}"));
     let end = page[start..].find("\n```").expect("the end of the block");
     page[start..start + end].to_owned()
+}
+
+/// A file of docs/examples.
+fn example(name: &str) -> String {
+    let path = format!("docs/examples/{name}");
+    std::fs::read_to_string(&path).expect(&path)
 }
 
 /// Sets the defaults of schema 5 to a shard, or to the shard of the session.
@@ -124,7 +130,7 @@ impl Scale {
             self.add(&description, median_of(client, &query));
         }
         self.assign(client);
-        sql(client, &statement("CREATE PROCEDURE on_each_shard"));
+        sql(client, &example("on-each-shard.sql"));
         self.number_all(client);
         let call = statement("CALL on_each_shard('ALTER TABLE");
         let column = [
@@ -144,8 +150,7 @@ impl Scale {
     }
 
     fn clone_all(&mut self, client: &mut Client) {
-        let path = "docs/examples/clone-template.sql";
-        let all = std::fs::read_to_string(path).expect(path).replace("100..163", &format!("0..{}", self.schemas - 1));
+        let all = example("clone-template.sql").replace("100..163", &format!("0..{}", self.schemas - 1));
         let pid: i32 = value(client, "SELECT pg_backend_pid()");
         let locks = format!("SELECT count(*)::float8 FROM pg_locks WHERE pid = {pid}");
         let (mut watcher, over) = (self.client(), AtomicBool::new(false));
