@@ -1,5 +1,5 @@
 //! What a database with thousands of logical shards costs, each a schema of three tables: `make bench-scale`. The
-//! statements of docs/shards.md create, number and change the schemas.
+//! statements of docs/shards.md, and its examples, create, number and change the schemas.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,6 +70,12 @@ fn statement(beginning: &str) -> String {
     page[start..start + end].to_owned()
 }
 
+/// A file of docs/examples.
+fn example(name: &str) -> String {
+    let path = format!("docs/examples/{name}");
+    std::fs::read_to_string(&path).expect(&path)
+}
+
 /// Sets the defaults of schema 5 to a shard, or to the shard of the session.
 fn alter(shard: &str) -> String {
     let default = format!("ALTER id SET DEFAULT snowflake_next_id({shard})");
@@ -137,15 +143,14 @@ impl Scale {
             self.add(&description, median_of(client, &query));
         }
         self.assign(client);
+        sql(client, &example("on-each-shard.sql"));
         self.number_all(client);
-        sql(client, &statement("CREATE PROCEDURE on_each_shard"));
-        let calls = statement("CALL on_each_shard");
-        let (call, _) = calls.split_once(';').expect("the end of the call");
+        let call = statement("CALL on_each_shard('ALTER TABLE");
         let column = [
             "a column added to a table of each, by one `CALL` | s | PostgreSQL | | migrate, a schema",
             "CPU time of the columns | s | PostgreSQL | linear |",
         ];
-        self.add_timed(column, client, call);
+        self.add_timed(column, client, &call);
         sql(client, "VACUUM ANALYZE");
         self.memory();
         let dump = median(|| self.program("pg_dump", &self.database, "-n shard5"));
@@ -158,8 +163,7 @@ impl Scale {
     }
 
     fn clone_all(&mut self, client: &mut Client) {
-        let all = statement("DO $$\nDECLARE\n    template CONSTANT");
-        let all = all.replace("100..163", &format!("0..{}", self.schemas - 1));
+        let all = example("clone-template.sql").replace("100..163", &format!("0..{}", self.schemas - 1));
         let pid: i32 = value(client, "SELECT pg_backend_pid()");
         let locks = format!("SELECT count(*)::float8 FROM pg_locks WHERE pid = {pid}");
         let (mut watcher, over) = (self.client(), AtomicBool::new(false));
@@ -219,7 +223,9 @@ impl Scale {
             "all given their numbers, by one statement | s | both | at most 600 s | number all, a schema",
             "CPU time of the numbers | s | both | linear |",
         ];
-        self.add_timed(number, client, &statement("DO $$\nDECLARE\n    item record;"));
+        let calls = statement("CALL on_each_shard($$SELECT snowflake_assign_shard");
+        let (call, _) = calls.split_once('\n').expect("the end of the call");
+        self.add_timed(number, client, call);
         let right: i64 = value(client, "SELECT count(*) FROM idgen_columns WHERE schema = 'shard' || shard");
         assert_eq!(right, 3 * self.schemas as i64, "the columns that mint for the shards of their names");
     }
