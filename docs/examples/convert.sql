@@ -48,7 +48,8 @@ WHERE pg_get_userbyid(relowner) = current_user AND attrelid >= 16384    -- not P
       AND relkind IN ('r', 'p') AND attnum > 0 AND attinhcount = 0 AND attgenerated = ''
       AND NOT EXISTS (SELECT FROM pg_depend
                       WHERE classid = 'pg_class'::regclass AND objid = attrelid AND deptype = 'e')
-      AND (type IN ('smallint', 'integer', 'smallint[]', 'integer[]') OR type = 'bigint' AND is_key AND NOT is_reference);
+      AND (type IN ('smallint', 'integer', 'smallint[]', 'integer[]')
+           OR type = 'bigint' AND is_key AND NOT is_reference);
 
 -- The schemas that find_columns was given.
 CREATE OR REPLACE VIEW idgen_convert.namespaces AS
@@ -132,7 +133,8 @@ BEGIN
         RETURN QUERY EXECUTE format(
             'SELECT %L::regclass, %L::name, %L, count(*), min(left(t.%I::text, 60)) FROM %s AS t
              WHERE EXISTS (SELECT FROM regexp_split_to_table(t.%I::text, ''[^0-9]+'') AS digits,
-                                       CAST(CASE WHEN length(digits) BETWEEN 1 AND 10 THEN digits END AS bigint) AS given (n)
+                                       CAST(CASE WHEN length(digits) BETWEEN 1 AND 10 THEN digits END AS bigint)
+                                           AS given (n)
                            WHERE %s)
              HAVING count(*) > 0',
             col."table", col.attname, col.type, col.attname, col."table", col.attname, is_key);
@@ -159,8 +161,8 @@ FROM idgen_convert.built_on JOIN idgen_convert.id_columns USING ("table", "colum
 WHERE in_the_way AND is_id AND becomes IS NOT NULL;
 
 -- Statements on a table as one query, and so as one transaction. Its lock_timeout, times the number of tables that it
--- may lock, is below the server's deadlock_timeout. Expressions of the table that are parsed again find no operator that
--- another role has made.
+-- may lock, is below the server's deadlock_timeout. Expressions of the table that are parsed again find no operator
+-- that another role has made.
 CREATE OR REPLACE FUNCTION idgen_convert.patiently("table" regclass, statements text) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE tree AS (
@@ -222,7 +224,8 @@ END
 $$;
 
 -- Step 5. Without a shard, the default mints for idgen.shard.
-CREATE OR REPLACE FUNCTION idgen_convert.set_defaults(shard integer DEFAULT NULL, minter name DEFAULT 'snowflake_next_id')
+CREATE OR REPLACE FUNCTION idgen_convert.set_defaults(shard integer DEFAULT NULL,
+                                                      minter name DEFAULT 'snowflake_next_id')
 RETURNS SETOF text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM idgen_convert.check_id_columns();
@@ -299,8 +302,8 @@ END
 $$;
 
 -- Adds a column new_KEY, whose default mints. Old rows get the ids of make_ids.
-CREATE OR REPLACE FUNCTION idgen_convert.add_key("table" regclass, key name, shard integer) RETURNS void LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION idgen_convert.add_key("table" regclass, key name, shard integer) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF shard IS NULL THEN RAISE 'name the shard of the new ids'; END IF;
     PERFORM idgen_convert.add_column(ROW(
@@ -310,8 +313,8 @@ BEGIN
 END
 $$;
 
--- Makes a table of ids for the rows that have none, in the order of their times, which are an expression. A row without a
--- time, or with a later one, counts as created by that interval before add_key. A shard has 1024 positions in each
+-- Makes a table of ids for the rows that have none, in the order of their times, which are an expression. A row without
+-- a time, or with a later one, counts as created by that interval before add_key. A shard has 1024 positions in each
 -- millisecond; rows that do not fit take the next.
 CREATE OR REPLACE FUNCTION idgen_convert.make_ids("table" regclass, "time" text, before interval DEFAULT '1 s',
                                                   OUT rows bigint, OUT most_off interval, OUT none_is_repeated boolean)
@@ -327,13 +330,15 @@ BEGIN
     IF NOT FOUND THEN RAISE '% has no new key: call add_key first', "table"; END IF;
     SELECT nspname INTO STRICT idgen
     FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'idgen';
-    EXECUTE format('SELECT pg_typeof(%s) FROM (VALUES (1)) AS one LEFT JOIN %s AS t ON false', "time", "table") INTO kind;
+    EXECUTE format('SELECT pg_typeof(%s) FROM (VALUES (1)) AS one LEFT JOIN %s AS t ON false', "time", "table")
+    INTO kind;
     IF kind <> 'timestamptz'::regtype THEN
         RAISE '% is a %, and not a timestamp with time zone', "time", kind
             USING HINT = 'Name the zone, as in: created_on AT TIME ZONE ''UTC''';
     END IF;
     IF to_regclass(format('idgen_convert.%I', key.ids)) IS NOT NULL THEN
-        EXECUTE format('SELECT EXISTS (SELECT FROM %s AS t JOIN idgen_convert.%I AS i ON i.key = t.%I AND i.new_id = t.%I)',
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s AS t JOIN idgen_convert.%I AS i ON i.key = t.%I
+                                       WHERE i.new_id = t.%I)',
                        "table", key.ids, key."column", key.new_column) INTO taken;
         IF taken THEN RAISE 'rows of % have their ids already', "table"; END IF;
         EXECUTE format('DROP TABLE idgen_convert.%I', key.ids);
@@ -450,24 +455,174 @@ BEGIN
 END
 $$;
 
--- Adds constraints that say that the new columns are filled, because of which SET NOT NULL need not read the table.
-CREATE OR REPLACE FUNCTION idgen_convert.add_checks(relation regclass) RETURNS void LANGUAGE plpgsql
+-- The columns of a constraint after the switch.
+CREATE OR REPLACE FUNCTION idgen_convert.new_names(relation regclass, numbers smallint[]) RETURNS name[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT array_agg(coalesce(n.new_column, attname) ORDER BY place)
+    FROM unnest($2) WITH ORDINALITY AS k (number, place) JOIN pg_attribute ON attrelid = $1 AND attnum = number
+         LEFT JOIN idgen_convert.new_columns AS n ON n."table" = $1 AND n."column" = attname
+$$;
+
+CREATE OR REPLACE FUNCTION idgen_convert.listed(names name[]) RETURNS text LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(quote_ident(n), ', ' ORDER BY place) FROM unnest($1) WITH ORDINALITY AS names (n, place)
+$$;
+
+-- The constraints of a table in which there is a column that is replaced.
+CREATE OR REPLACE FUNCTION idgen_convert.replaced(relation regclass, types "char"[]) RETURNS SETOF pg_constraint
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM pg_constraint
+    WHERE conrelid = $1 AND contype = ANY ($2) AND EXISTS (
+        SELECT FROM idgen_convert.new_columns JOIN pg_attribute ON attrelid = "table" AND attname = "column"
+        WHERE "table" = $1 AND attnum = ANY (conkey))
+$$;
+
+-- Adds constraints, not valid yet: that the new columns are filled, because of which SET NOT NULL need not read the
+-- table, and new_NAME for each foreign key NAME.
+CREATE OR REPLACE FUNCTION idgen_convert.add_constraints(relation regclass) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $$
 DECLARE
     col record;
+    con record;
+    other regclass;
 BEGIN
+    -- Clients, too, begin with the table to which others refer.
+    FOR other IN SELECT DISTINCT confrelid FROM idgen_convert.replaced(relation, '{f}') WHERE confrelid <> relation LOOP
+        EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', other);
+    END LOOP;
     FOR col IN
         SELECT n.*, attnotnull, n.triggered IS NOT NULL AND NOT n.looks_up AS same
         FROM idgen_convert.new_columns AS n JOIN pg_attribute ON attrelid = n."table" AND attname = n."column"
         WHERE n."table" = relation AND NOT EXISTS (
-            SELECT FROM pg_constraint WHERE conrelid = relation AND conname = n.new_column || '_filled')
+            SELECT FROM pg_constraint WHERE conrelid = relation AND conname = (n.new_column || '_filled')::name)
     LOOP
-        EXECUTE format('ALTER TABLE %s ADD CONSTRAINT %I CHECK (', relation, col.new_column || '_filled') ||
+        EXECUTE format('ALTER TABLE %s ADD CONSTRAINT %I CHECK (', relation, (col.new_column || '_filled')::name) ||
             format(CASE WHEN col.attnotnull AND col.same THEN '%1$I IS NOT NULL AND %1$I = %2$I'
                         WHEN col.attnotnull THEN '%1$I IS NOT NULL'
                         WHEN col.same THEN '%1$I IS NOT DISTINCT FROM %2$I'
                         ELSE '(%1$I IS NULL) = (%2$I IS NULL)' END, col.new_column, col."column") || ') NOT VALID';
     END LOOP;
+    FOR con IN
+        SELECT c.*, ('new_' || c.conname)::name AS new_name
+        FROM idgen_convert.replaced(relation, '{f}') AS c
+        WHERE NOT EXISTS (
+            SELECT FROM pg_constraint AS o WHERE o.conrelid = relation AND o.conname = ('new_' || c.conname)::name)
+    LOOP
+        EXECUTE format(
+            'ALTER TABLE %s ADD CONSTRAINT %I FOREIGN KEY (%s) REFERENCES %s (%s)%s
+                 ON UPDATE %s ON DELETE %s%s%s NOT VALID',
+            relation, con.new_name, idgen_convert.listed(idgen_convert.new_names(relation, con.conkey)),
+            con.confrelid::regclass, idgen_convert.listed(idgen_convert.new_names(con.confrelid, con.confkey)),
+            CASE con.confmatchtype WHEN 'f' THEN ' MATCH FULL' ELSE '' END,
+            idgen_convert.action(con.confupdtype), idgen_convert.action(con.confdeltype),
+            ' (' || idgen_convert.listed(idgen_convert.new_names(relation, con.confdelsetcols)) || ')',
+            CASE WHEN con.condeferred THEN ' DEFERRABLE INITIALLY DEFERRED'
+                 WHEN con.condeferrable THEN ' DEFERRABLE' ELSE '' END);
+    END LOOP;
+END
+$$;
+
+-- What a foreign key does, by its letter in pg_constraint.
+CREATE OR REPLACE FUNCTION idgen_convert.action(letter "char") RETURNS text LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE $1 WHEN 'a' THEN 'NO ACTION' WHEN 'r' THEN 'RESTRICT' WHEN 'c' THEN 'CASCADE' WHEN 'n' THEN 'SET NULL'
+                   WHEN 'd' THEN 'SET DEFAULT' END
+$$;
+
+-- Reads the tables for the constraints that are not valid yet.
+CREATE OR REPLACE FUNCTION idgen_convert.validations(VARIADIC relations regclass[]) RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('ALTER TABLE %s VALIDATE CONSTRAINT %I', conrelid::regclass, conname)
+    FROM pg_constraint WHERE conrelid = ANY ($1) AND NOT convalidated AND conname LIKE 'new\_%'
+    ORDER BY array_position($1, conrelid::regclass), oid
+$$;
+
+-- Puts the new columns in place of the old ones, in the transaction of its caller. Defaults, primary keys, unique
+-- constraints and foreign keys pass over to them. An old key that ids replace stays, as old_KEY.
+CREATE OR REPLACE FUNCTION idgen_convert.switch(VARIADIC relations regclass[]) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' SET client_min_messages = warning AS $$
+DECLARE
+    relation regclass;
+    col record;
+    con record;
+    index name;
+    sequence text;
+    before text[] := '{}';
+    after text[] := '{}';
+    command text;
+BEGIN
+    EXECUTE 'LOCK TABLE ' || array_to_string(relations, ', ') || ' IN ACCESS EXCLUSIVE MODE';
+    FOREACH relation IN ARRAY relations LOOP
+        FOR con IN SELECT c.*, ('new_' || c.conname)::name AS new_name
+                   FROM idgen_convert.replaced(relation, '{f,p,u}') AS c ORDER BY contype LOOP
+            IF con.contype = 'f' THEN
+                IF NOT EXISTS (SELECT FROM pg_constraint
+                               WHERE conrelid = relation AND conname = con.new_name AND convalidated) THEN
+                    RAISE 'the constraint % of % is not there, or not validated', con.new_name, relation;
+                END IF;
+                before := format('ALTER TABLE %s DROP CONSTRAINT %I', relation, con.conname) || before;
+                after := after ||
+                    format('ALTER TABLE %s RENAME CONSTRAINT %I TO %I', relation, con.new_name, con.conname);
+            ELSE
+                SELECT relname INTO index FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+                WHERE indrelid = relation AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL
+                      AND idgen_convert.new_names(relation, con.conkey) = ARRAY(
+                          SELECT attname FROM unnest(indkey::smallint[]) WITH ORDINALITY AS k (number, place)
+                                   JOIN pg_attribute ON attrelid = relation AND attnum = number
+                          WHERE place <= indnkeyatts ORDER BY place);
+                IF NOT FOUND THEN
+                    RAISE 'there is no unique index on % (%)', relation,
+                        idgen_convert.listed(idgen_convert.new_names(relation, con.conkey));
+                END IF;
+                before := before || format('ALTER TABLE %s DROP CONSTRAINT %I', relation, con.conname);
+                after := format('ALTER TABLE %s ADD CONSTRAINT %I %s USING INDEX %I%s', relation, con.conname,
+                                CASE con.contype WHEN 'p' THEN 'PRIMARY KEY' ELSE 'UNIQUE' END, index,
+                                CASE WHEN con.condeferred THEN ' DEFERRABLE INITIALLY DEFERRED'
+                                     WHEN con.condeferrable THEN ' DEFERRABLE' ELSE '' END) || after;
+            END IF;
+        END LOOP;
+        before := before || format('DROP TRIGGER IF EXISTS zz_idgen_convert ON %s', relation)
+                         || format('DROP FUNCTION IF EXISTS idgen_convert.%I()', 'keep_' || relation::oid);
+        FOR col IN
+            SELECT n.*, attnotnull, attidentity, pg_get_expr(adbin, adrelid) AS value, convalidated
+            FROM idgen_convert.new_columns AS n JOIN pg_attribute ON attrelid = n."table" AND attname = n."column"
+                     LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+                     LEFT JOIN pg_constraint ON conrelid = n."table" AND conname = (n.new_column || '_filled')::name
+            WHERE n."table" = relation
+        LOOP
+            IF col.convalidated IS NOT TRUE THEN
+                RAISE 'the constraint %_filled of % is not there, or not validated', col.new_column, relation;
+            END IF;
+            IF col.attnotnull THEN    -- first, for DROP COLUMN also drops the constraint that says so
+                EXECUTE format('ALTER TABLE %s ALTER %I SET NOT NULL', relation, col.new_column);
+            END IF;
+            sequence := pg_get_serial_sequence(relation::text, col."column"::text);
+            IF col.shard IS NOT NULL THEN
+                before := before
+                    || format('ALTER TABLE %s RENAME %I TO %I', relation, col."column", 'old_' || col."column");
+            ELSE
+                IF col.attidentity <> '' THEN
+                    EXECUTE format('ALTER TABLE %s ALTER %I ADD GENERATED BY DEFAULT AS IDENTITY', relation,
+                                   col.new_column);
+                    EXECUTE format('SELECT setval(%L, last_value, is_called) FROM %s',
+                                   pg_get_serial_sequence(relation::text, col.new_column::text), sequence);
+                ELSIF col.value IS NOT NULL THEN
+                    EXECUTE format('ALTER TABLE %s ALTER %I SET DEFAULT %s', relation, col.new_column, col.value);
+                    IF sequence IS NOT NULL THEN
+                        EXECUTE format('ALTER SEQUENCE %s OWNED BY %s.%I', sequence, relation, col.new_column);
+                    END IF;
+                END IF;
+                before := before || format('ALTER TABLE %s DROP COLUMN %I', relation, col."column");
+            END IF;
+            before := before
+                || format('ALTER TABLE %s DROP CONSTRAINT IF EXISTS %I', relation, (col.new_column || '_filled')::name)
+                || format('ALTER TABLE %s RENAME %I TO %I', relation, col.new_column, col."column");
+        END LOOP;
+    END LOOP;
+    FOREACH command IN ARRAY before || after LOOP
+        EXECUTE command;
+    END LOOP;
+    DELETE FROM idgen_convert.new_columns WHERE "table" = ANY (relations);
 END
 $$;
 
