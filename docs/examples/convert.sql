@@ -266,6 +266,9 @@ DECLARE
     body text;
     definer text;
 BEGIN
+    IF (SELECT pg_get_userbyid(relowner) <> current_user FROM pg_class WHERE oid = added."table") THEN
+        RAISE '% belongs to another role', added."table";
+    END IF;
     INSERT INTO idgen_convert.new_columns AS n VALUES (added.*)
     ON CONFLICT ("table", "column") DO UPDATE
     SET source = excluded.source, triggered = excluded.triggered, looks_up = excluded.looks_up, shard = excluded.shard,

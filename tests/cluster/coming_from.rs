@@ -309,7 +309,10 @@ fn an_application_without_foreign_keys_is_converted() {
              RESET ROLE",
     );
     let listed = done(&server, find);
-    assert!(listed.contains("belong to other roles: app.strange") && !listed.contains(" strange "), "{listed}");
+    assert!(
+        listed.contains("belong to other roles: app.strange") && !listed.contains(" strange "),
+        "{listed}"
+    );
     admin.run("DROP TABLE app.strange");
     done(&server, block("SET is_id = false"));
     // A repetition finds what has come meanwhile, and keeps what the reader has decided.
@@ -317,9 +320,15 @@ fn an_application_without_foreign_keys_is_converted() {
     let listed = done(&server, find);
     let is_id = |table: &str, column: &str| {
         let cells = listed.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
-        cells.filter(|cells| cells.len() == 4 && cells[..2] == [table, column]).map(|cells| cells[3]).collect::<String>()
+        cells
+            .filter(|cells| cells.len() == 4 && cells[..2] == [table, column])
+            .map(|cells| cells[3])
+            .collect::<String>()
     };
-    assert_eq!([is_id("recent", "id"), is_id("recent", "key_id"), is_id("orders", "pieces")], ["t", "t", "f"]);
+    assert_eq!(
+        [is_id("recent", "id"), is_id("recent", "key_id"), is_id("orders", "pieces")],
+        ["t", "t", "f"]
+    );
     admin.run("DROP TABLE app.recent");
     let texts = done(&server, block("texts_with_keys"));
     assert!(texts.contains("instead of order 1") && !texts.contains("single"), "{texts}");
@@ -333,7 +342,8 @@ fn an_application_without_foreign_keys_is_converted() {
     assert!(server.value::<bool>("SELECT count(*) = 7 FROM pg_class WHERE relkind = 'S'"));
 
     given_up(&server, types, "app.key");
-    let analyzed = "SELECT count(*) = 2 FROM pg_stats WHERE tablename IN ('single', 'customers') AND attname = 'id'";
+    let analyzed =
+        "SELECT count(*) = 2 FROM pg_stats WHERE tablename IN ('single', 'customers') AND attname = 'id'";
     assert!(server.value::<bool>(analyzed));
     assert_eq!(done(&server, types), "", "there is nothing left to do");
     let still = "SELECT string_agg(format('%s.%s', attrelid::regclass, attname), ' ' ORDER BY attrelid, attnum)
@@ -347,8 +357,11 @@ fn an_application_without_foreign_keys_is_converted() {
     );
 
     // As after a crash, which empties an unlogged table.
-    let emptied =
-        defaults.replacen("SELECT idgen_convert", "BEGIN; TRUNCATE idgen_convert.id_columns; SELECT idgen_convert", 1);
+    let emptied = defaults.replacen(
+        "SELECT idgen_convert",
+        "BEGIN; TRUNCATE idgen_convert.id_columns; SELECT idgen_convert",
+        1,
+    );
     let refused = psql(&server, &emptied);
     assert!(!refused.status.success() && said(&refused).contains("is empty"), "{}", said(&refused));
 
@@ -509,8 +522,9 @@ fn uuid_keys_become_ids_under_load() {
         }
     });
     assert_eq!(server.value::<String>(&old("old_id")), before);
-    let uploaded =
-        format!("SELECT count(*) FROM photos JOIN accounts ON id = account_id WHERE old_id = '{uploaded_to}'");
+    let uploaded = format!(
+        "SELECT count(*) FROM photos JOIN accounts ON id = account_id WHERE old_id = '{uploaded_to}'"
+    );
     assert_eq!(server.value::<i64>(&uploaded), uploads);
     let ordered = "SELECT bool_and(rises) FROM (
                        SELECT id > lag(id) OVER (ORDER BY created_at, old_id) AS rises FROM accounts WHERE name = 'old') AS o";
@@ -529,6 +543,135 @@ fn uuid_keys_become_ids_under_load() {
     assert!(!server.value::<bool>(INVALID), "a constraint or an index is not valid");
 }
 
+/// The constraints of a schema, and the defaults and types of its columns, by the names of tables, columns and constraints.
+const SHAPE: &str = r#"
+    SELECT string_agg(line, E'\n' ORDER BY line) FROM (
+        SELECT concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid), convalidated) AS line
+        FROM pg_constraint WHERE connamespace = '"Odd schema"'::regnamespace
+        UNION ALL
+        SELECT concat_ws(' ', attrelid::regclass, attname, atttypid::regtype, attnotnull, pg_get_expr(adbin, adrelid))
+        FROM pg_attribute JOIN pg_class ON oid = attrelid LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+        WHERE relnamespace = '"Odd schema"'::regnamespace AND relkind IN ('r', 'p') AND attnum > 0 AND NOT attisdropped
+    ) AS lines"#;
+
+/// Whatever their names, columns that replace others get the constraints and defaults of these, also in a partitioned
+/// table. A step that comes too early is refused.
+#[test]
+fn constraints_and_defaults_pass_over_to_new_columns() {
+    let server = server();
+    prepare(&server);
+    let mut client = server.connect();
+    client.run(
+        r#"CREATE SCHEMA "Odd schema";
+           SET search_path = "Odd schema", public;
+           CREATE TABLE "The keys" ("Id" serial PRIMARY KEY, "user" integer, kind text DEFAULT 'a', UNIQUE ("Id", kind),
+               UNIQUE ("user", kind) DEFERRABLE INITIALLY DEFERRED);
+           CREATE TABLE uses (key integer, kind text, FOREIGN KEY (key, kind) REFERENCES "The keys" ("Id", kind)
+               MATCH FULL ON UPDATE CASCADE ON DELETE SET NULL DEFERRABLE INITIALLY DEFERRED);
+           CREATE TABLE parted (at integer, key integer NOT NULL) PARTITION BY RANGE (at);
+           CREATE TABLE part_1 PARTITION OF parted FOR VALUES FROM (1) TO (2);
+           CREATE TABLE part_2 PARTITION OF parted FOR VALUES FROM (2) TO (3);
+           CREATE VIEW seen AS SELECT "user" FROM "The keys";
+           INSERT INTO "The keys" ("user") VALUES (7), (8);
+           INSERT INTO uses VALUES (1, 'a'), (NULL, NULL);
+           INSERT INTO parted SELECT n, n FROM generate_series(1, 2) AS n"#,
+    );
+    let before: String = client.value(SHAPE);
+    let within = |sql: &str| format!("SET search_path = \"Odd schema\", public;\n{sql}");
+    let refused = |sql: &str, why: &str| {
+        let output = psql(&server, &within(sql));
+        assert!(!output.status.success() && said(&output).contains(why), "{sql}: {}", said(&output));
+    };
+    let switch = r#"SELECT idgen_convert.switch('"The keys"', 'uses', 'parted')"#;
+    refused("CALL idgen_convert.fill('uses')", "has no new columns");
+    done(
+        &server,
+        &within(
+            r#"SELECT idgen_convert.copy_column('"The keys"', 'Id'), idgen_convert.copy_column('"The keys"', 'user');
+               SELECT idgen_convert.copy_column('uses', 'key'), idgen_convert.copy_column('parted', 'key');
+               CALL idgen_convert.fill('"The keys"');
+               CALL idgen_convert.fill('uses');
+               CALL idgen_convert.fill('parted');
+               CREATE UNIQUE INDEX ON "The keys" ("new_Id");
+               CREATE UNIQUE INDEX ON "The keys" ("new_Id", kind)"#,
+        ),
+    );
+    refused(switch, "there is no unique index on \"Odd schema\".\"The keys\" (new_user, kind)");
+    done(&server, &within(r#"CREATE UNIQUE INDEX ON "The keys" (new_user, kind)"#));
+    refused(switch, "is not there, or not validated");
+    let add = r#"SELECT idgen_convert.add_constraints('"The keys"'), idgen_convert.add_constraints('uses'),
+                        idgen_convert.add_constraints('parted')"#;
+    for _ in 0..2 {
+        done(&server, &within(add));
+    }
+    refused(switch, "is not there, or not validated");
+    done(&server, &within("SELECT idgen_convert.validations('\"The keys\"', 'uses', 'parted') \\gexec"));
+    refused(switch, "cannot drop column user");
+    done(
+        &server,
+        &within(&format!(
+            "BEGIN; DROP VIEW seen; {switch}; CREATE VIEW seen AS SELECT \"user\" FROM \"The keys\"; COMMIT"
+        )),
+    );
+    let bigint =
+        ["\"The keys\" Id", "\"The keys\" user", "uses key", "parted key", "part_1 key", "part_2 key"];
+    let mut expected: Vec<String> = before
+        .lines()
+        .map(|line| {
+            let becomes = bigint.iter().any(|column| line.starts_with(&format!("{column} integer")));
+            if becomes { line.replacen("integer", "bigint", 1) } else { line.to_owned() }
+        })
+        .collect();
+    let after: String = client.value(SHAPE);
+    let mut after: Vec<&str> = after.lines().collect();
+    expected.sort();
+    after.sort_unstable();
+    assert_eq!(after, expected);
+    let id = r#"INSERT INTO "The keys" ("user") VALUES (9) RETURNING "Id""#;
+    assert_eq!(client.value::<i64>(id), 3);
+    client.run(r#"DELETE FROM "The keys" WHERE "Id" = 1"#);
+    assert!(client.value::<bool>("SELECT count(*) = 2 FROM uses WHERE key IS NULL"));
+    assert!(client.value::<bool>("SELECT count(*) = 0 FROM idgen_convert.new_columns"));
+}
+
+/// Old rows get no ids by times of an unknown zone, nor a second time, and no row follows a key without its index.
+#[test]
+fn ids_for_old_rows_are_made_in_order() {
+    let server = server();
+    prepare(&server);
+    let mut client = server.connect();
+    client.run(
+        "CREATE TABLE old (key text PRIMARY KEY, at timestamp);
+         INSERT INTO old SELECT 'x' || n, '2025-03-01' FROM generate_series(1, 3000) AS n;
+         INSERT INTO old VALUES ('before', '2019-07-01'), ('never', NULL), ('later', '2999-01-01')",
+    );
+    let make = "SELECT none_is_repeated FROM idgen_convert.make_ids('old', 'at AT TIME ZONE ''UTC''')";
+    assert!(client.error(make).message().contains("call add_key first"));
+    client.run("SELECT idgen_convert.add_key('old', 'key', 9)");
+    let zone = client.error("SELECT idgen_convert.make_ids('old', 'at')");
+    assert!(zone.message().contains("not a timestamp with time zone"), "{zone:?}");
+    client.run("INSERT INTO old VALUES ('new', now())");
+    for _ in 0..2 {
+        assert!(client.value::<bool>(make));
+    }
+    client.run("CALL idgen_convert.fill('old')");
+    let again = client.error(make);
+    assert!(again.message().ends_with("have their ids already"), "{again:?}");
+    let order = "SELECT string_agg(key, ' ' ORDER BY new_key) FROM old WHERE key NOT LIKE 'x%'";
+    assert_eq!(client.value::<String>(order), "before later never new");
+    let spread = "SELECT count(DISTINCT new_key) = 3004 AND count(DISTINCT shard_of(new_key)) = 1
+                         AND max(snowflake_time(new_key)) FILTER (WHERE key LIKE 'x%') = '2025-03-01T00:00:00.002Z'
+                  FROM old";
+    assert!(client.value::<bool>(spread));
+    client.run("CREATE TABLE below (key text)");
+    let follow = "SELECT idgen_convert.follow_key('below', 'key', 'old')";
+    assert!(client.error(follow).message().starts_with("create a unique index"));
+    client.run("CREATE UNIQUE INDEX ON old (new_key); CREATE ROLE tenant; ALTER TABLE below OWNER TO tenant");
+    assert!(client.error(follow).message().ends_with("belongs to another role"));
+    client.run("ALTER TABLE below OWNER TO postgres");
+    client.run(follow);
+}
+
 /// pg_partman by the number of the id makes partitions and drops old ones. By `p_epoch` it makes wrong ones, as the
 /// page says.
 #[test]
@@ -544,7 +687,8 @@ fn partman_partitions_by_a_number() {
     let blocks = blocks("pg_partman");
     assert_eq!(blocks.len(), 1);
 
-    let by_epoch = "CREATE TABLE wrong (id bigint NOT NULL DEFAULT snowflake_next_id(5)) PARTITION BY RANGE (id);
+    let by_epoch =
+        "CREATE TABLE wrong (id bigint NOT NULL DEFAULT snowflake_next_id(5)) PARTITION BY RANGE (id);
          SELECT partman.create_parent('public.wrong', 'id', 'native', 'monthly', p_epoch => 'milliseconds');
          INSERT INTO wrong DEFAULT VALUES RETURNING tableoid::regclass";
     assert!(done(&server, by_epoch).contains("wrong_default"));
