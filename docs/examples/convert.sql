@@ -480,6 +480,28 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHERE "table" = $1 AND attnum = ANY (conkey))
 $$;
 
+-- Creates unique indexes for the primary keys and unique constraints of the new columns, called new_NAME, and for an old
+-- key that ids replace. What an interruption has left is dropped.
+CREATE OR REPLACE FUNCTION idgen_convert.indexes(VARIADIC relations regclass[]) RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH wanted (relation, name, columns) AS (
+        SELECT r, ('new_' || conname)::name, idgen_convert.new_names(r, conkey)
+        FROM unnest($1) AS r, idgen_convert.replaced(r, '{p,u}')
+        UNION ALL
+        SELECT "table", (relname || '_old_' || "column")::name, ARRAY["column"]
+        FROM idgen_convert.new_columns JOIN pg_class ON oid = "table" WHERE "table" = ANY ($1) AND shard IS NOT NULL
+    ), found AS (
+        SELECT wanted.*, indisvalid, indexrelid::regclass AS index
+        FROM wanted LEFT JOIN (pg_index JOIN pg_class ON oid = indexrelid) ON indrelid = relation AND relname = name
+    )
+    SELECT statement
+    FROM found, LATERAL (VALUES (1, 'DROP INDEX CONCURRENTLY ' || index),
+                                (2, format('CREATE UNIQUE INDEX CONCURRENTLY %I ON %s (%s)', name, relation,
+                                           idgen_convert.listed(columns)))) AS s (place, statement)
+    WHERE indisvalid IS NOT TRUE AND statement IS NOT NULL
+    ORDER BY array_position($1, relation), name, place
+$$;
+
 -- Adds constraints, not valid yet: that the new columns are filled, because of which SET NOT NULL need not read the
 -- table, and new_NAME for each foreign key NAME.
 CREATE OR REPLACE FUNCTION idgen_convert.add_constraints(relation regclass) RETURNS void LANGUAGE plpgsql
