@@ -480,8 +480,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHERE "table" = $1 AND attnum = ANY (conkey))
 $$;
 
--- Creates unique indexes for the primary keys and unique constraints of the new columns, called new_NAME, and for an old
--- key that ids replace. What an interruption has left is dropped.
+-- Creates unique indexes for the primary keys and unique constraints of the new columns, called new_NAME, and for an
+-- old key that ids replace. What an interruption has left is dropped.
 CREATE OR REPLACE FUNCTION idgen_convert.indexes(VARIADIC relations regclass[]) RETURNS SETOF text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH wanted (relation, name, columns) AS (
@@ -599,7 +599,7 @@ BEGIN
                     RAISE 'there is no unique index on % (%)', relation,
                         idgen_convert.listed(idgen_convert.new_names(relation, con.conkey));
                 END IF;
-                before := before || format('ALTER TABLE %s DROP CONSTRAINT %I', relation, con.conname);
+                before := before || format('ALTER TABLE %s DROP CONSTRAINT IF EXISTS %I', relation, con.conname);
                 after := format('ALTER TABLE %s ADD CONSTRAINT %I %s USING INDEX %I%s', relation, con.conname,
                                 CASE con.contype WHEN 'p' THEN 'PRIMARY KEY' ELSE 'UNIQUE' END, index,
                                 CASE WHEN con.condeferred THEN ' DEFERRABLE INITIALLY DEFERRED'
@@ -609,7 +609,7 @@ BEGIN
         before := before || format('DROP TRIGGER IF EXISTS zz_idgen_convert ON %s', relation)
                          || format('DROP FUNCTION IF EXISTS idgen_convert.%I()', 'keep_' || relation::oid);
         FOR col IN
-            SELECT n.*, attnotnull, attidentity, pg_get_expr(adbin, adrelid) AS value, convalidated
+            SELECT n.*, attnotnull, attidentity, attinhcount, pg_get_expr(adbin, adrelid) AS value, convalidated
             FROM idgen_convert.new_columns AS n JOIN pg_attribute ON attrelid = n."table" AND attname = n."column"
                      LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
                      LEFT JOIN pg_constraint ON conrelid = n."table" AND conname = (n.new_column || '_filled')::name
@@ -618,6 +618,7 @@ BEGIN
             IF col.convalidated IS NOT TRUE THEN
                 RAISE 'the constraint %_filled of % is not there, or not validated', col.new_column, relation;
             END IF;
+            CONTINUE WHEN col.attinhcount > 0;    -- it follows the column of the parent
             IF col.attnotnull THEN    -- first, for DROP COLUMN also drops the constraint that says so
                 EXECUTE format('ALTER TABLE %s ALTER %I SET NOT NULL', relation, col.new_column);
             END IF;

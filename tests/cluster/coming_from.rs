@@ -571,6 +571,10 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
            CREATE TABLE parted (at integer, key integer NOT NULL) PARTITION BY RANGE (at);
            CREATE TABLE part_1 PARTITION OF parted FOR VALUES FROM (1) TO (2);
            CREATE TABLE part_2 PARTITION OF parted FOR VALUES FROM (2) TO (3);
+           CREATE TABLE base (id serial PRIMARY KEY);
+           CREATE TABLE heir (PRIMARY KEY (id)) INHERITS (base);
+           INSERT INTO base DEFAULT VALUES;
+           INSERT INTO heir DEFAULT VALUES;
            CREATE VIEW seen AS SELECT "user" FROM "The keys";
            INSERT INTO "The keys" ("user") VALUES (7), (8);
            INSERT INTO uses VALUES (1, 'a'), (NULL, NULL);
@@ -582,13 +586,17 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
         let output = psql(&server, &within(sql));
         assert!(!output.status.success() && said(&output).contains(why), "{sql}: {}", said(&output));
     };
-    let switch = r#"SELECT idgen_convert.switch('"The keys"', 'uses', 'parted')"#;
+    let switch = r#"SELECT idgen_convert.switch('"The keys"', 'uses', 'parted', 'base', 'heir')"#;
     refused("CALL idgen_convert.fill('uses')", "has no new columns");
     done(
         &server,
         &within(
             r#"SELECT idgen_convert.copy_column('"The keys"', 'Id'), idgen_convert.copy_column('"The keys"', 'user');
                SELECT idgen_convert.copy_column('uses', 'key'), idgen_convert.copy_column('parted', 'key');
+               SELECT idgen_convert.copy_column('base', 'id');
+               SELECT idgen_convert.copy_column('heir', 'id');
+               CALL idgen_convert.fill('base');
+               CALL idgen_convert.fill('heir');
                CALL idgen_convert.fill('"The keys"');
                CALL idgen_convert.fill('uses');
                CALL idgen_convert.fill('parted')"#,
@@ -596,16 +604,23 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
     );
     refused(switch, "there is no unique index on \"Odd schema\".\"The keys\"");
     for _ in 0..2 {
-        done(&server, &within(r#"SELECT idgen_convert.indexes('uses', '"The keys"', 'parted') \gexec"#));
+        done(
+            &server,
+            &within(r#"SELECT idgen_convert.indexes('uses', '"The keys"', 'parted', 'base', 'heir') \gexec"#),
+        );
     }
     refused(switch, "is not there, or not validated");
     let add = r#"SELECT idgen_convert.add_constraints('"The keys"'), idgen_convert.add_constraints('uses'),
-                        idgen_convert.add_constraints('parted')"#;
+                        idgen_convert.add_constraints('parted'), idgen_convert.add_constraints('base'),
+                        idgen_convert.add_constraints('heir')"#;
     for _ in 0..2 {
         done(&server, &within(add));
     }
     refused(switch, "is not there, or not validated");
-    done(&server, &within("SELECT idgen_convert.validations('\"The keys\"', 'uses', 'parted') \\gexec"));
+    done(
+        &server,
+        &within("SELECT idgen_convert.validations('\"The keys\"', 'uses', 'parted', 'base', 'heir') \\gexec"),
+    );
     refused(switch, "cannot drop column user");
     done(
         &server,
@@ -613,8 +628,16 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
             "BEGIN; DROP VIEW seen; {switch}; CREATE VIEW seen AS SELECT \"user\" FROM \"The keys\"; COMMIT"
         )),
     );
-    let bigint =
-        ["\"The keys\" Id", "\"The keys\" user", "uses key", "parted key", "part_1 key", "part_2 key"];
+    let bigint = [
+        "\"The keys\" Id",
+        "\"The keys\" user",
+        "uses key",
+        "parted key",
+        "part_1 key",
+        "part_2 key",
+        "base id",
+        "heir id",
+    ];
     let mut expected: Vec<String> = before
         .lines()
         .map(|line| {
@@ -631,6 +654,7 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
     assert_eq!(client.value::<i64>(id), 3);
     client.run(r#"DELETE FROM "The keys" WHERE "Id" = 1"#);
     assert!(client.value::<bool>("SELECT count(*) = 2 FROM uses WHERE key IS NULL"));
+    assert_eq!(client.value::<i64>("INSERT INTO heir DEFAULT VALUES RETURNING id"), 3);
     assert!(client.value::<bool>("SELECT count(*) = 0 FROM idgen_convert.new_columns"));
 }
 
