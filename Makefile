@@ -2,8 +2,8 @@
 SHELL := /bin/bash
 
 .PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-apps test-package test-image test-arm \
-    reproduce pgxn-zip workflows demo record psql clean-demo pictures test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
-    bench bench-latency bench-scale bench-preload deb clean
+    reproduce pgxn-zip workflows demo record psql clean-demo pictures site test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
+    bench bench-latency bench-scale bench-preload bench-keys bench-sessions deb clean
 
 all: build
 
@@ -68,6 +68,9 @@ clean-demo: ## stop the demo server and delete it
 pictures: ## draw docs/pictures from their sources, with pikchr
 	. scripts/lib/common.sh && IDGEN_DRAW=1 cargo test --quiet -p idgen-tests --test lint pictures
 
+site: ## make a site of all pages, with a search, in .build/site
+	scripts/site
+
 test: setup ## run every test
 	scripts/test
 
@@ -124,10 +127,19 @@ bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part o
 	QUICK=$(QUICK) scripts/bench scale
 
 # In the Debian of a PostgreSQL that the machine lacks, the page is read-only, so its new version is copied from there.
-bench-preload: ## compare servers with and without a preload, on PostgreSQL 18: a part of docs/performance.md; QUICK=1 for a first impression
+bench-preload: ## compare servers with and without a preload, on PostgreSQL 18: a part of docs/contributing/costs.md; QUICK=1 for a first impression
 	scripts/server-root 18 bash -c 'scripts/build && QUICK=$(QUICK) scripts/bench preload'
-	@written=.build/servers/18/checkout/.build/bench/docs/performance.md; \
-	if [ -z "$(QUICK)" ] && [ $$written -nt docs/performance.md ]; then cp $$written docs/; fi
+	@page=docs/contributing/costs.md; written=.build/servers/18/checkout/.build/bench/$$page; \
+	if [ -z "$(QUICK)" ] && [ $$written -nt $$page ]; then cp $$written $$page; fi
+
+bench-sessions: build ## measure thousands of connections: a part of docs/contributing/costs.md; QUICK=1 for a first impression
+	QUICK=$(QUICK) scripts/bench sessions
+
+bench-keys: ## compare what keys cost their tables, on PostgreSQL 18: docs/choosing.md; QUICK=1 for a first impression
+	scripts/server-root 18 bash -c 'scripts/build && QUICK=$(QUICK) scripts/bench keys'
+	@cd .build/servers/18/checkout/.build/bench/docs 2>/dev/null || exit 0; \
+	if [ -z "$(QUICK)" ] && [ choosing.md -nt $(CURDIR)/docs/choosing.md ]; then \
+		cp --parents choosing.md contributing/costs.md plots/keys.svg $(CURDIR)/docs/; fi
 
 clean: clean-demo ## delete everything that was built
 	. scripts/lib/common.sh && if [ -e .build/servers ]; then as_root rm -rf --one-file-system .build/servers; fi

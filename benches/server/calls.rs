@@ -121,13 +121,13 @@ impl Calls {
         let rows = taken.0.iter().map(|(name, [ns, wal, _])| row(name, *ns, number(wal.median)));
         let rows = rows.chain([row("the scan, with `count(1)`", taken.of(IDGEN)[2], String::new())]);
         let report = &mut self.bench.report;
-        report.put("calls", &table("system | ns a call | of idgen's | WAL for 1 M, bytes", rows));
+        report.put("calls", &table("system | ns a call | ratio to idgen | WAL for 1 M, bytes", rows));
 
         let of = |what, other| [taken.ratio(what, other)];
-        report.demand("a call over an empty row, of `nextval`'s", "at most 0.25", &of(IDGEN, NEXTVAL));
-        report.demand("a call, of reading the clock (`clock_timestamp()`)", "at most 2", &of(IDGEN, CLOCK));
-        report.demand("the PL/pgSQL function's call, of idgen's", "at least 60", &of(INSTAGRAM, IDGEN));
-        let what = "a call round-robin over all 8192 shards, of one shard's";
+        report.demand("a call over an empty row | `nextval`", "at most 0.25", &of(IDGEN, NEXTVAL));
+        report.demand("a call | `clock_timestamp()`", "at most 2", &of(IDGEN, CLOCK));
+        report.demand("the PL/pgSQL function | a call of idgen", "at least 60", &of(INSTAGRAM, IDGEN));
+        let what = "a call, round-robin over 8192 shards | a call for one shard";
         report.demand(what, "at most 1.5", &of(ROUND_ROBIN, IDGEN));
         report.demand("WAL for 1 M ids", "at most 10000 bytes", &[taken.of(IDGEN)[1].median]);
         let readers = [DECODE, SHARD_OF, TIME];
@@ -155,9 +155,9 @@ impl Calls {
         let rows = taken.0.iter().map(|(how, [us])| [how.clone(), spread(*us)]);
         let report = &mut self.bench.report;
         report.put("batches", &table("how | µs", rows));
-        let what = "`snowflake_next_ids(5, 1000)`, of 1000 calls in one statement";
+        let what = "`snowflake_next_ids(5, 1000)` | 1000 calls in one statement";
         report.demand(what, "at most 0.5", &[taken.ratio(BATCH, SINGLE)]);
-        report.demand("the same, of 1000 statements", "at most 0.5", &[taken.ratio(BATCH, STATEMENTS)]);
+        report.demand("the same | 1000 statements", "at most 0.5", &[taken.ratio(BATCH, STATEMENTS)]);
     }
 
     /// Fills an empty table of each system, and tables with ready-made keys: seconds, MB of WAL, and MB of the index.
@@ -194,11 +194,11 @@ impl Calls {
             [name.clone(), spread(*seconds), of_identity, wal, index]
         });
         let report = &mut self.bench.report;
-        report.put(block, &table("key | s | of identity's | WAL, MB | index, MB", rows));
-        let what = format!("`{how}` of {} rows, of an identity column's time", number(bulk));
+        report.put(block, &table("key | s | ratio to identity | WAL, MB | index, MB", rows));
+        let what = format!("time of `{how}` of {} rows | identity", number(bulk));
         report.demand(&what, "at most 1", &[taken.ratio(IDGEN, NEXTVAL)]);
         let of_ready = taken.ratio(IDGEN, READY);
-        report.demand("the same, of the time with ready-made keys", "at most 1.05", &[of_ready]);
+        report.demand("the same | ready-made keys", "at most 1.05", &[of_ready]);
         taken
     }
 
@@ -221,8 +221,8 @@ impl Calls {
             [name.clone(), spread(*tps), ratio(taken.ratio(name, NEXTVAL))]
         };
         let report = &mut self.bench.report;
-        report.put("pgbench", &table("key | inserts/s | of identity's", taken.0.iter().map(row)));
-        let what = "pgbench, 8 clients: inserts/s, of an identity column's";
+        report.put("pgbench", &table("key | inserts/s | ratio to identity", taken.0.iter().map(row)));
+        let what = "inserts/s of pgbench, 8 clients | identity";
         report.demand(what, "at least 1", &[taken.ratio(IDGEN, NEXTVAL)]);
     }
 
@@ -277,16 +277,16 @@ impl Calls {
             report.put(block, &table(&format!("{unit}, by backends | {}", heads.join(" | ")), rows));
         }
 
-        let what = format!("ids/s of {} backends on one shard, of its ceiling", heads.join(", "));
+        let what = format!("ids/s of {} backends on one shard | its ceiling", heads.join(", "));
         report.demand(&what, "at least 0.98", &medians(ONE_AT_0, 0, 1e3 / CEILING));
         let of_cores = medians(ONE_AT_0, 1, 1.0 / cores() as f64);
-        report.demand("their CPU time, of all cores'", "at most 0.5", &of_cores);
+        report.demand("their CPU time | that of all cores", "at most 0.5", &of_cores);
         let of_other = |other| [2, 8].map(|n| of(IDGEN, n)[0].median / of(other, n)[0].median);
-        let what = "ids/s of 2 and 8 backends on one shard, not held back, of `nextval`'s";
+        let what = "ids/s of 2 and 8 backends on one shard, not held back | `nextval`";
         report.demand(what, "at least 4", &of_other(NEXTVAL));
-        report.demand("the same, of `nextval`'s with CACHE 100", "at least 1", &of_other(CACHED));
+        report.demand("the same | `nextval` with CACHE 100", "at least 1", &of_other(CACHED));
         let bound = of(SHARD_EACH, 1)[0].median * cores().min(8) as f64;
-        let what = format!("8 backends on 8 shards, of 1 on 1 times the cores ({})", cores());
+        let what = format!("ids/s of 8 backends on 8 shards | 1 on 1, times {} cores", cores());
         report.demand(&what, "at least 0.95", &[of(SHARD_EACH, 8)[0].median / bound]);
 
         let line = |name| Line(String::from(name), medians(name, 0, 1e3));

@@ -2,12 +2,14 @@
 //! runs this. Every ratio is one of medians that were taken in one run.
 
 mod calls;
+mod keys;
 mod latency;
 mod measure;
 mod plots;
 mod preload;
 mod report;
 mod scale;
+mod sessions;
 mod systems;
 
 use std::env::{args, set_current_dir, var};
@@ -48,8 +50,12 @@ fn main() {
         scale::run(bench);
     } else if has("latency") {
         latency::run(bench, &variable("IDGEN_BENCH_STANDBY"));
+    } else if has("keys") {
+        keys::run(bench, &variable("IDGEN_BENCH_RESTART"));
     } else if has("preload") {
         preload::run(bench, &variable("IDGEN_BENCH_NOT_PRELOADED"));
+    } else if has("sessions") {
+        sessions::run(bench, &variable("IDGEN_BENCH_POOL"));
     } else {
         calls::run(bench);
     }

@@ -1,4 +1,4 @@
-//! The parts that the benchmarks write into docs/performance.md and the README.
+//! The parts that the benchmarks write into pages of docs/ and the README.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -16,20 +16,22 @@ pub struct Report {
     /// The folder into which the pages are written: not the repository if the run is quick, or if the repository is
     /// read-only, as under scripts/server-root.
     folder: &'static Path,
-    pages: [(&'static str, String); 2],
+    pages: [(&'static str, String); 4],
     machine: String,
     start: Instant,
     /// The requirements on the figures, as rows of a table.
-    demands: Vec<[String; 4]>,
+    demands: Vec<[String; 5]>,
 }
 
 impl Report {
     pub fn new(quick: bool, client: &mut Client) -> Report {
         let is_read_only = OpenOptions::new().append(true).open("docs/performance.md").is_err();
         let folder = Path::new(if quick || is_read_only { ".build/bench" } else { "." });
-        fs::create_dir_all(folder.join("docs/plots")).expect("a folder for plots");
-        let pages =
-            ["docs/performance.md", "README.md"].map(|page| (page, fs::read_to_string(page).expect(page)));
+        for made in ["docs/plots", "docs/contributing"] {
+            fs::create_dir_all(folder.join(made)).expect(made);
+        }
+        let pages = ["docs/performance.md", "docs/contributing/costs.md", "docs/choosing.md", "README.md"]
+            .map(|page| (page, fs::read_to_string(page).expect(page)));
         let machine = machine(client);
         Report { quick, folder, pages, machine, start: Instant::now(), demands: Vec::new() }
     }
@@ -51,7 +53,8 @@ impl Report {
         page.replace_range(begin..end, text);
     }
 
-    /// Demands figures that are "at most" or "at least" a bound, which a unit may follow.
+    /// Demands figures that are "at most" or "at least" a bound, which a unit may follow. A ratio is of a metric and,
+    /// after a bar, its baseline.
     pub fn demand(&mut self, what: &str, target: &str, figures: &[f64]) {
         let words: Vec<_> = target.splitn(4, ' ').collect();
         let bound: f64 = words[2].parse().expect(target);
@@ -66,7 +69,8 @@ impl Report {
         };
         let figures = figures.iter().map(text).collect::<Vec<_>>().join(", ");
         let holds = if holds { "holds" } else { "**does not hold**" };
-        self.demands.push([what, target, &figures, holds].map(str::to_owned));
+        let (metric, baseline) = what.split_once(" | ").unwrap_or((what, ""));
+        self.demands.push([metric, baseline, target, &figures, holds].map(str::to_owned));
     }
 
     /// The part on the machine, and on the run until now.
@@ -80,7 +84,7 @@ impl Report {
     /// Writes the pages, with the requirements, if there are any, and the part on the machine.
     pub fn finish(&mut self, name: &str) {
         if !self.demands.is_empty() {
-            let demands = table("what | target | measured |", &self.demands);
+            let demands = table("metric | baseline | target | ratio or figure |", &self.demands);
             self.put(&format!("{name} requirements"), &demands);
         }
         self.put(&format!("{name} machine"), &self.machine());

@@ -1,5 +1,5 @@
 //! What a database with thousands of logical shards costs, each a schema of three tables: `make bench-scale`. The
-//! statements of docs/shards.md create, number and change the schemas.
+//! statements of docs/shards.md, and its examples, create, number and change the schemas.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +25,19 @@ const TEMPLATE: &str = "
                                   id bigint PRIMARY KEY DEFAULT snowflake_next_id());
     CREATE TABLE only_here (id bigint DEFAULT snowflake_next_id())";
 
+/// Of the figures that users plan by, the beginnings. The others are for contributors.
+const FOR_USERS: [&str; 9] = [
+    "all ",
+    "`idgen_columns`, whole",
+    "a column added",
+    "memory",
+    "the same, and",
+    "the same, after",
+    "`pg_dump",
+    "a router",
+    "a query",
+];
+
 /// A figure, with a value for each number of schemas. It is described by what it is, its unit, whose work it is, its
 /// target, and its line of the plot. A target is for the greatest number; a linear figure may not grow for each schema.
 /// The plot is in milliseconds, and its lines of figures in seconds are for each schema.
@@ -37,7 +50,7 @@ struct Scale {
     figures: Vec<Figure>,
 }
 
-/// Measures all numbers of schemas, and writes its part of the page and the plot.
+/// Measures all numbers of schemas, and writes its parts of the pages and the plot.
 pub fn run(bench: Bench) {
     let sizes: &[usize] = if bench.quick { &[20, 100] } else { &[100, 1000, 8192] };
     let mut scale = Scale { bench, schemas: 0, database: String::new(), figures: Vec::new() };
@@ -55,6 +68,12 @@ fn statement(beginning: &str) -> String {
     let start = page.find(beginning).unwrap_or_else(|| panic!("docs/shards.md has no {beginning:?}"));
     let end = page[start..].find("\n```").expect("the end of the block");
     page[start..start + end].to_owned()
+}
+
+/// A file of docs/examples.
+fn example(name: &str) -> String {
+    let path = format!("docs/examples/{name}");
+    std::fs::read_to_string(&path).expect(&path)
 }
 
 /// Sets the defaults of schema 5 to a shard, or to the shard of the session.
@@ -124,15 +143,14 @@ impl Scale {
             self.add(&description, median_of(client, &query));
         }
         self.assign(client);
+        sql(client, &example("on-each-shard.sql"));
         self.number_all(client);
-        sql(client, &statement("CREATE PROCEDURE on_each_shard"));
-        let calls = statement("CALL on_each_shard");
-        let (call, _) = calls.split_once(';').expect("the end of the call");
+        let call = statement("CALL on_each_shard('ALTER TABLE");
         let column = [
             "a column added to a table of each, by one `CALL` | s | PostgreSQL | | migrate, a schema",
             "CPU time of the columns | s | PostgreSQL | linear |",
         ];
-        self.add_timed(column, client, call);
+        self.add_timed(column, client, &call);
         sql(client, "VACUUM ANALYZE");
         self.memory();
         let dump = median(|| self.program("pg_dump", &self.database, "-n shard5"));
@@ -145,8 +163,7 @@ impl Scale {
     }
 
     fn clone_all(&mut self, client: &mut Client) {
-        let all = statement("DO $$\nDECLARE\n    template CONSTANT");
-        let all = all.replace("100..163", &format!("0..{}", self.schemas - 1));
+        let all = example("clone-template.sql").replace("100..163", &format!("0..{}", self.schemas - 1));
         let pid: i32 = value(client, "SELECT pg_backend_pid()");
         let locks = format!("SELECT count(*)::float8 FROM pg_locks WHERE pid = {pid}");
         let (mut watcher, over) = (self.client(), AtomicBool::new(false));
@@ -206,7 +223,9 @@ impl Scale {
             "all given their numbers, by one statement | s | both | at most 600 s | number all, a schema",
             "CPU time of the numbers | s | both | linear |",
         ];
-        self.add_timed(number, client, &statement("DO $$\nDECLARE\n    item record;"));
+        let calls = statement("CALL on_each_shard($$SELECT snowflake_assign_shard");
+        let (call, _) = calls.split_once('\n').expect("the end of the call");
+        self.add_timed(number, client, call);
         let right: i64 = value(client, "SELECT count(*) FROM idgen_columns WHERE schema = 'shard' || shard");
         assert_eq!(right, 3 * self.schemas as i64, "the columns that mint for the shards of their names");
     }
@@ -269,7 +288,8 @@ impl Scale {
     }
 
     fn put(mut self, sizes: &[usize]) {
-        let (mut lines, mut rows, report) = (Vec::new(), Vec::new(), &mut self.bench.report);
+        let (mut lines, report) = (Vec::new(), &mut self.bench.report);
+        let [mut rows, mut details] = [Vec::new(), Vec::new()];
         for (description, values) in &self.figures {
             let [what, unit, whose, target, line] =
                 description.split('|').map(str::trim).collect::<Vec<_>>()[..]
@@ -280,7 +300,7 @@ impl Scale {
             for target in target.split(", ").filter(|target| !target.is_empty()) {
                 if target == "linear" {
                     let growth = values[end] / values[end - 1] * sizes[end - 1] as f64 / sizes[end] as f64;
-                    let what = format!("{what}: a schema of {}, of one of {}", sizes[end], sizes[end - 1]);
+                    let what = format!("{what}, a schema of {} | a schema of {}", sizes[end], sizes[end - 1]);
                     report.demand(&what, "at most 1.25", &[growth]);
                 } else {
                     report.demand(what, target, &values[end..]);
@@ -292,10 +312,14 @@ impl Scale {
                 lines.push(Line(line.to_owned(), ms.collect()));
             }
             let values = values.iter().map(|value| number(*value)).collect::<Vec<_>>().join(" | ");
+            let is_for_users = FOR_USERS.iter().any(|beginning| what.starts_with(beginning));
+            let rows = if is_for_users { &mut rows } else { &mut details };
             rows.push([what, unit, &values, whose].map(str::to_owned));
         }
         let sizes: Vec<_> = sizes.iter().map(ToString::to_string).collect();
-        report.put("scale", &table(&format!("schemas: | | {} | whose work", sizes.join(" | ")), rows));
+        let heads = format!("schemas: | | {} | whose work", sizes.join(" | "));
+        report.put("scale", &table(&heads, rows));
+        report.put("scale details", &table(&heads, details));
         let axis = ("ms (logarithmic)", 0.01, 1e3);
         let title = "Schemas of three tables in one database";
         plot(&report.plot("scale.svg"), title, axis, "schemas", &sizes, &lines);

@@ -37,7 +37,7 @@ def blocks(page, heading, language):
 def psql(statements):
     """Runs statements as the application's role, and returns what psql prints."""
     done = subprocess.run(
-        ["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1"], input=statements, text=True, capture_output=True
+        ["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1"], cwd=TOP, input=statements, text=True, capture_output=True
     )
     if done.returncode != 0:
         raise RuntimeError(f"{statements}\n{done.stdout}{done.stderr}")
@@ -54,15 +54,15 @@ def value(query):
     return (rows(query) or [""])[0].split("|")[0]
 
 
-def step(heading, default="snowflake_next_id(5)"):
-    """Runs the blocks of a step of the chapter, with this default, and returns their output."""
+def step(heading, defaults="set_defaults(5)"):
+    """Runs the blocks of a step of the chapter, with these defaults, and returns their output."""
     print(f"-- {heading}", flush=True)
     assert CHAPTER in (TOP / "docs/coming-from.md").read_text()
     outputs = []
     for block in blocks("docs/coming-from.md", f"### {heading}", "sql"):
         while True:
             try:
-                outputs.append(psql(block.replace("snowflake_next_id(5)", default)))
+                outputs.append(psql(block.replace("set_defaults(5)", defaults)))
                 break
             except RuntimeError as error:
                 # The page says to run such a block again.
@@ -149,7 +149,7 @@ def is_new_id(id):
 
 def check_minted():
     """Each key that is no old number is an id of this shard, and no column that has come to hold keys is too narrow."""
-    keys = rows("""SELECT "table", "column" FROM integer_columns WHERE found_by = 'key'""")
+    keys = rows("""SELECT "table", "column" FROM idgen_convert.integer_columns WHERE found_by = 'key'""")
     minted = 0
     for table, column in (key.split("|") for key in keys):
         new = f"count(*) FROM {table} WHERE {column} >= 2147483648"

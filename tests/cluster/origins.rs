@@ -1,5 +1,5 @@
 //! The mark takes one replication origin on every server that has it, replays it or restores it. Without room for
-//! it that server goes down, as README.md and docs/guarantees.md say. These tests cover what happens, the warnings
+//! it that server goes down, as docs/operations.md says. These tests cover what happens, the warnings
 //! before it happens, and the permanent removal of the mark.
 
 use postgres::Client;

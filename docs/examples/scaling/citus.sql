@@ -5,6 +5,11 @@
 -- and CREATE EXTENSION citus in the database. All nodes have one idgen.epoch, and listen on one port. Then, on
 -- the coordinator, and citus-check.sql after it:
 --     psql -d app -v coordinator=10.0.0.1 -v workers='10.0.0.2 10.0.0.3' -f citus.sql
+-- Citus 13.2.2 and the headers of PostgreSQL 15.20 both define have_createdb_privilege: to build it, delete that in
+-- Citus's pg_version_compat.h.
+-- To add a column of ids to a reference table ref with the key k, whose copies must be equal, add it without a default.
+-- Insert the keys into another reference table, fill, whose column id mints by default. Then
+--     UPDATE ref SET id = fill.id FROM fill WHERE fill.k = ref.k
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
 SELECT citus_set_coordinator_host(:'coordinator');

@@ -7,10 +7,9 @@ import pg from "pg";
 import { DataTypes, Sequelize } from "sequelize";
 import { DataSource, EntitySchema } from "typeorm";
 
-const page = await readFile(process.env.COOKBOOK, "utf8");
-const block = page.match(/^## Keys that an ORM declares\n.*?^(DO \$\$\n.*?^\$\$;)$/ms)[1];
-const giveDefaults = block.replace("'shop'", "'public'");
-assert.notEqual(giveDefaults, block);
+const statement = await readFile(process.env.DECLARED_KEYS, "utf8");
+const giveDefaults = statement.replace("'shop'", "'public'");
+assert.notEqual(giveDefaults, statement);
 
 const { PGHOST: host, PGPORT: port, PGUSER: user, PGDATABASE: database, PGPASSWORD: password } = process.env;
 const client = new pg.Client();

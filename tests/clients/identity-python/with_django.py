@@ -15,7 +15,7 @@ settings.configure(
 )
 django.setup()
 
-from cookbook import shard_of
+from declared_keys import shard_of
 from django.core.management import call_command
 from django.db import connection
 from shop.models import Customer, Invoice

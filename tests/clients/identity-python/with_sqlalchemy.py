@@ -6,7 +6,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from cookbook import GIVE_DEFAULTS, shard_of
+from declared_keys import GIVE_DEFAULTS, shard_of
 
 
 class Base(DeclarativeBase):

@@ -121,7 +121,7 @@ fn every_fault_finds_a_program_that_is_wrong() {
                     let next = left.lock().expect("pairs").next();
                     let Some(pair) = next else { break };
                     let result = hunt(pair, first);
-                    println!("{}", row(pair, result.as_ref()));
+                    println!("{}", report(pair, result.as_ref()));
                     let mut found = found.lock().expect("found");
                     found.push((pair, result));
                     // The table has the order of the list of pairs.
@@ -183,9 +183,7 @@ fn message_of(failure: &(dyn Any + Send)) -> String {
 const MARKS: [&str; 2] = ["<!-- `make mutations` writes from here -->\n", "<!-- to here: mutations -->\n"];
 
 fn write_table(page: &Path, found: &[(&Pair, Option<Found>)]) {
-    let mut table =
-        "| fault | the program | rounds | seed/round | what the judge said |\n|---|---|---|---|---|\n"
-            .to_owned();
+    let mut table = "| fault | mutation | rounds |\n|---|---|---|\n".to_owned();
     for (pair, found) in found {
         table += &format!("{}\n", row(pair, found.as_ref()));
     }
@@ -194,15 +192,21 @@ fn write_table(page: &Path, found: &[(&Pair, Option<Found>)]) {
 }
 
 fn row(pair: &Pair, found: Option<&Found>) -> String {
-    let row = format!("| {} | `{}` |", pair.faults.join(", "), pair.mutation);
+    let rounds = found.map_or_else(|| format!("not in {MOST_ROUNDS}"), |found| found.after.to_string());
+    format!("| {} | `{}` | {rounds} |", pair.faults.join(", "), pair.mutation)
+}
+
+/// What the table leaves out, too: the seed and round that replay it, and what the judge said.
+fn report(pair: &Pair, found: Option<&Found>) -> String {
+    let what = format!("{} by {}:", pair.mutation, pair.faults.join(", "));
     match found {
         Some(Found { seed, round, after, finding }) => {
             // The evidence follows a colon, and a fault may show the server's log below.
             let sentence = finding.lines().next().unwrap_or_default().split(": ").next().unwrap_or_default();
             let sentence: String = sentence.chars().take(100).collect();
-            format!("{row} {after} | {seed}/{round} | {sentence} |")
+            format!("{what} after {after} rounds, in round {round} of seed {seed}: {sentence}")
         }
-        None => format!("{row} not in {MOST_ROUNDS} | | |"),
+        None => format!("{what} not in {MOST_ROUNDS} rounds"),
     }
 }
 

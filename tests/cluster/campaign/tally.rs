@@ -157,7 +157,8 @@ impl Page {
     /// Opens a page of the project. No file may have changed since the last commit, because a run counts for a
     /// commit.
     pub fn open(name: &str) -> Page {
-        let changed = output_of("git", &["status", "--porcelain", "--", ".", ":!docs/campaign.*"]);
+        let changed =
+            output_of("git", &["status", "--porcelain", "--", ".", ":!docs/contributing/campaign.*"]);
         assert!(changed.is_empty(), "a run counts for a commit, and there are changes:\n{changed}");
         let page = top().join(name);
         let commit = output_of("git", &["rev-parse", "--short=10", "HEAD"]);
@@ -190,8 +191,8 @@ fn tables(runs: &[Tally]) -> String {
     let mut text = format!(
         "**{} faults, {} ids, {} violations**, in {} rounds of {} fleets and {}:{:02} hours.\n{} calls were \
          answered, of them {} with a horizon; {} were refused.\n\n\
-         | date | PostgreSQL | idgen, commit | seeds | hours | rounds | faults | ids | refusals | violations | failed fleets |\n\
-         |---|---|---|---|---|---|---|---|---|---|---|\n",
+         | PostgreSQL | idgen | campaigns | fleets | hours | rounds | faults | ids | violations | failed fleets |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
         grouped(all.struck()),
         grouped(all.ids),
         all.violations,
@@ -203,28 +204,45 @@ fn tables(runs: &[Tally]) -> String {
         grouped(all.horizons),
         grouped(all.refused()),
     );
+    // The version without the name of the package.
+    let versions = |run: &Tally| {
+        let postgresql = run.postgresql.split(' ').next().unwrap_or_default();
+        format!("{postgresql} | {}", run.idgen)
+    };
+    let mut sums: BTreeMap<String, (Tally, u64, u64)> = BTreeMap::new();
     for run in runs {
-        let Tally {
-            date, postgresql, idgen, commit, first_seed, last_seed, minutes, violations, failed, ..
-        } = run;
-        // The version without the name of the package.
-        let version = postgresql.split(' ').next().unwrap_or_default();
-        let [rounds, faults, ids, refusals] = [run.rounds, run.struck(), run.ids, run.refused()].map(grouped);
+        let (sum, campaigns, fleets) = sums.entry(versions(run)).or_default();
+        sum.merge(run);
+        *campaigns += 1;
+        *fleets += run.fleets();
+    }
+    for (versions, (sum, campaigns, fleets)) in sums {
+        let [rounds, faults, ids] = [sum.rounds, sum.struck(), sum.ids].map(grouped);
         text += &format!(
-            "| {date} | {version} | {idgen}, {commit} | {first_seed} to {last_seed} | {}:{:02} | {rounds} | \
-             {faults} | {ids} | {refusals} | {violations} | {failed} |\n",
-            minutes / 60,
-            minutes % 60
+            "| {versions} | {campaigns} | {fleets} | {}:{:02} | {rounds} | {faults} | {ids} | {} | {} |\n",
+            sum.minutes / 60,
+            sum.minutes % 60,
+            sum.violations,
+            sum.failed
         );
     }
-    text += "\n| fault | struck |\n|---|---|\n";
-    for (name, (struck, skipped)) in &all.faults {
-        let but = if *skipped > 0 { format!(", {} skipped", grouped(*skipped)) } else { String::new() };
-        text += &format!("| {name} | {}{but} |\n", grouped(*struck));
-    }
-    text += "\n| refusal (lost: the connection broke) | calls |\n|---|---|\n";
-    for (why, count) in &all.refusals {
-        text += &format!("| {why} | {} |\n", grouped(*count));
+    let faults = all.faults.iter().map(|(name, (struck, skipped))| {
+        let but = if *skipped > 0 { format!(" ({} skipped)", grouped(*skipped)) } else { String::new() };
+        format!("{name} {}{but}", grouped(*struck))
+    });
+    text + "\n" + &paragraph("How often each fault struck:", &faults.collect::<Vec<_>>())
+}
+
+/// Items in lines of at most 120 characters.
+fn paragraph(beginning: &str, items: &[String]) -> String {
+    let mut text = beginning.to_owned();
+    let mut length = text.len();
+    for (place, item) in (1..).zip(items) {
+        let end = if place == items.len() { ".\n" } else { ";" };
+        let breaks = length + item.len() + 2 > 120;
+        text += if breaks { "\n" } else { " " };
+        text += &format!("{item}{end}");
+        length = if breaks { 0 } else { length + 1 } + item.len() + 1;
     }
     text
 }
@@ -240,4 +258,13 @@ fn grouped(number: u64) -> String {
 /// The output of a program that runs in the folder of the project.
 fn output_of(program: &str, args: &[&str]) -> String {
     output_of_run(Command::new(program).args(args).current_dir(top())).trim().to_owned()
+}
+
+#[test]
+fn the_page_shows_its_data() {
+    let data = top().join("docs/contributing/campaign.jsonl");
+    let read = |path| fs::read_to_string(path).expect("the page and its data");
+    let (data, page) = (read(data.clone()), read(data.with_extension("md")));
+    let runs: Vec<Tally> = data.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();
+    assert_eq!(with_text(&page, MARKS, &tables(&runs)), page);
 }

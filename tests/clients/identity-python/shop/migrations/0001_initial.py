@@ -1,7 +1,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-from cookbook import GIVE_DEFAULTS
+from declared_keys import GIVE_DEFAULTS
 
 
 class Migration(migrations.Migration):

@@ -1,6 +1,6 @@
 from django.db import migrations, models
 
-from cookbook import GIVE_DEFAULTS
+from declared_keys import GIVE_DEFAULTS
 
 
 class Migration(migrations.Migration):
