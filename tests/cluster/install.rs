@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::process::{release_bin, top, write_program};
 use crate::server::{Build, Server, Sql};
 
-/// The blocks of a page that run idgenctl. They run it by its name, because no package is installed here.
+/// The blocks of a page that run idgenctl, or make to run it. They run it by its name, because no package is installed
+/// here.
 fn blocks(page: &str) -> Vec<String> {
     let text = fs::read_to_string(top().join(page)).expect("a page");
     let blocks = text.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
@@ -15,10 +16,10 @@ fn blocks(page: &str) -> Vec<String> {
         if word.ends_with("/bin/idgenctl") { "idgenctl".to_owned() } else { word.to_owned() }
     };
     let blocks: Vec<_> = blocks
-        .filter(|block| block.contains("idgenctl enable"))
+        .filter(|block| block.contains("idgenctl enable") || block.contains("make enable"))
         .map(|block| block.split(' ').map(local).collect::<Vec<_>>().join(" "))
         .collect();
-    assert!(!blocks.is_empty(), "{page} has no block with idgenctl enable");
+    assert!(!blocks.is_empty(), "{page} has no block that enables idgen");
     blocks
 }
 
@@ -50,13 +51,15 @@ impl Machine {
     fn of(server: Server) -> Machine {
         let machine = Machine { server };
         let restart = "#!/bin/sh\necho >>restarts\nexec pg_ctl restart --silent -m fast\n";
+        let make = "#!/bin/sh\n[ \"$*\" != \"$FAILS\" ] || exit 1\n\
+            [ \"$1\" != enable ] || exec idgenctl enable \"${2#DB=}\"\n";
         // Whoever pastes answers yes.
         let program = Path::new(&release_bin()).join("idgenctl");
         let idgenctl = format!("#!/bin/sh\nexec '{}' \"$@\" --yes\n", program.display());
         for (name, text) in [
             ("idgenctl", idgenctl.as_str()),
-            ("sudo", "#!/bin/sh\n[ \"$1\" != -u ] || shift 2\nexec \"$@\"\n"),
-            ("make", "#!/bin/sh\n[ \"$*\" != \"$FAILS\" ]\n"),
+            ("sudo", "#!/bin/sh\ncase $1 in -u | -iu) shift 2 ;; esac\nexec \"$@\"\n"),
+            ("make", make),
             ("apt", "#!/bin/sh\n"),
             ("dnf", "#!/bin/sh\n"),
             ("systemctl", restart),
@@ -212,7 +215,7 @@ fn a_standby_only_preloads_the_library() {
     standby.server.wait_until("SELECT EXISTS (SELECT FROM pg_database WHERE datname = 'mydb')");
     let block = block_of_the_readme();
     let (lines, last) = block.rsplit_once(" &&\n").unwrap();
-    assert!(lines.contains("restart") && last.contains("idgenctl"), "{block}");
+    assert!(lines.contains("restart") && last.contains("enable"), "{block}");
     let (done, said) = standby.paste(lines);
     assert!(done, "{said}");
     assert_eq!((standby.libraries().as_str(), standby.restarts()), ("idgen", 1));

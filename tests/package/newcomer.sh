@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# What somebody does who has only the README: pastes its blocks or runs the demo, as an ordinary user with sudo and a home
+# that nobody else may enter. "scripts/test-package readme" runs this as root, in a Debian made for it, which has neither
+# make nor PostgreSQL nor Rust.
+#   newcomer.sh paste | demo REPOSITORY CONFIG    clones this repository; CONFIG is cargo's, if there is one
+. tests/package/common.sh
+kind=$1 repository=$2 config=$3
+page=$PWD/README.md
+home=/home/ada
+checkout=$home/idgen
+export DEBIAN_FRONTEND=noninteractive
+
+# ada COMMAND [ARG]...: runs a command as her, where she is.
+where=$home
+ada() { runuser -u ada -- env -u CARGO_HOME -u RUSTUP_HOME -u PG_CONFIG -C "$where" HOME=$home USER=ada "$@"; }
+# of_block TEXT: whether she may go on, if she pastes this and answers yes.
+paste_all() { printf '%s\n' "$1" && yes | ada bash -c "$1"; }
+sql() { runuser -u postgres -- env -C / psql -X -q -A -t -v ON_ERROR_STOP=1 -c "$@"; }
+# blocks LANGUAGE: prints these blocks of the README; after each, a line that ends the shell if it has failed.
+blocks() {
+    awk -v language="$1" -v end="$2" '
+        $0 == "```" && shown { shown = 0; print end }
+        shown { print }
+        $0 == "```" language { shown = 1 }' "$page"
+}
+# stops WHAT COMMAND [ARG]...: the command fails at once with this, its last line, and no other complaint.
+stops() {
+    local said start=$SECONDS
+    ! said=$(ada "${@:2}" 2>&1) || die "this should have failed: ${*:2}"
+    said=$(grep -v '^make: \|^scripts/' <<<"$said")
+    [[ $said == "error: "*"$1"* ]] && [ "$(wc -l <<<"$said")" = 1 ] || die "expected \"$1\", found \"$said\""
+    [ $((SECONDS - start)) -lt 10 ] || die "this has taken $((SECONDS - start)) s to fail: ${*:2}"
+    echo "$said"
+}
+took() { echo "This took $((SECONDS - $1)) s."; }
+
+promise "a machine of ada's"
+apt-get update -qq
+useradd -m -s /bin/bash ada
+chmod 700 $home
+echo 'ada ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/ada
+[ ! -f "$config" ] || install -D -o ada -m 644 "$config" $home/.cargo/config.toml
+chown -R ada $home
+# There is no systemd here.
+printf '#!/bin/sh\nexec service "$2" "$1"\n' >/usr/local/bin/systemctl
+chmod 755 /usr/local/bin/systemctl
+url=$(sed -nE 's/.*git clone (http[^ ]+).*/\1/p' "$page" | head -n1)
+printf '[safe]\n    directory = *\n[url "%s"]\n    insteadOf = %s\n' "$repository" "${url:-none:}" >$home/.gitconfig
+for program in rustc cargo psql pg_ctlcluster make; do
+    ! command -v "$program" || die "$program is installed"
+done
+
+if [ "$kind" = demo ] || [ -z "$url" ]; then
+    apt-get install -qqy --no-install-recommends git make >/dev/null
+    ada git clone -q "$repository" idgen
+    where=$checkout
+fi
+
+if [ "$kind" = demo ]; then
+    promise "without Rust and PostgreSQL, each target says in one line what to do"
+    stops "run 'make setup'" make install
+    stops "'make setup' installs it" make
+    ada make clean
+    mv /usr/bin/sudo /usr/bin/sudo.away
+    stops "install sudo" make setup
+    mv /usr/bin/sudo.away /usr/bin/sudo
+    stops "does not run: install that PostgreSQL first" make setup PG_CONFIG=/usr/lib/postgresql/14/bin/pg_config
+
+    promise "what root has installed does not get into her way"
+    ada sudo make -s setup
+    [ -z "$(find "$checkout" ! -user ada)" ] || die "root has left files: $(find "$checkout" ! -user ada)"
+    # As if nothing was installed: the next target installs what is missing.
+    apt-get remove -qqy --auto-remove clang libpq-dev >/dev/null
+
+    promise "the demo"
+    start=$SECONDS
+    ada make demo 2>&1 | tee /root/demo
+    took $start
+    ada bash -c 'time make -s build'
+    same "clusters" "" "$(pg_lsclusters -h)"
+    [ "$(sed '/^== building/,$d' /root/demo | wc -l)" -lt 15 ] || die "the demo begins with too many lines"
+    grep -q 'Look around:' /root/demo && grep -q 'Delete what was built' /root/demo || die "the demo does not say what stays"
+    grep -q 'sudo apt-get remove --auto-remove .*libpq-dev' /root/demo || die "the demo does not say what it has installed"
+    same "rows" 1 "$(ada make -s psql ARGS="-AtXc 'SELECT 1'")"
+    ada make -s clean-demo
+    stops "run 'make demo' first" make psql
+
+    promise "who has not built here is told at once, and nothing is left when all is deleted"
+    stops "go on as ada" sudo make
+    stops "go on as ada" sudo make demo
+    ada make clean
+    ada sudo mkdir target .build
+    stops "sudo make clean" make
+    stops "sudo make clean" make demo
+    stops "sudo make clean" make clean
+    ada sudo make clean
+    for path in "$checkout"/{target,.build} /var/tmp/idgen-* /tmp/idgen-*; do [ ! -e "$path" ] || die "$path is left"; done
+
+    promise "its packages are removed by the command that it names"
+    yes | ada sh -c "$(sed -n 's/^Remove the packages[^:]*: *//p' /root/demo)" >/dev/null
+    exit
+fi
+
+promise "every block of the shell, pasted"
+start=$SECONDS
+all=$(blocks sh '[ $? = 0 ] || exit 1')
+paste_all "$all
+pwd >/tmp/where"
+took $start
+[ "$where" = "$checkout" ] || where=$(cat /tmp/where)
+rm -f /tmp/where
+
+promise "every statement on the page, in the same database"
+text=$(blocks sql "")
+printf '%s\n' "$text"
+ada sudo -iu postgres psql -X -v ON_ERROR_STOP=1 mydb <<<"$text"
+
+promise "pasting the last block again changes nothing"
+state() { sql "SELECT concat(current_setting('shared_preload_libraries'), ' ', current_setting('search_path'))" -d mydb; }
+before=$(state)
+echo "$before"
+last=$(awk 'BEGIN { RS = "\\[ \\$\\? = 0 \\] \\|\\| exit 1\n" } /enable/ { block = $0 } END { printf "%s", block }' <<<"$all")
+start=$SECONDS
+paste_all "$last"
+took $start
+same "settings" "$before" "$(state)"
+same "warning" "" "$(sql "SELECT warning FROM idgen.idgen_status" -d mydb)"
+
+promise "files that the server needs are not deleted; when it does not, they are"
+stops "is still in use" make -s uninstall
+ada sudo make install >/dev/null
+ada make clean
+nn=$(sql "SHOW server_version_num" | cut -c1-2)
+pg_conftool "/var/lib/postgresql/$nn/main/postgresql.auto.conf" remove shared_preload_libraries
+pg_ctlcluster "$nn" main restart
+ada make -s uninstall
+same "files" "" "$(find / -xdev \( -path "$PWD" -o -path $home -o -path /checkout -o -path /proc \) -prune -o -name '*idgen*' -print)"
