@@ -38,7 +38,7 @@ as_root() {
     sudo "$@"
 }
 # What apt prints goes to this file. Root may be at work in somebody else's checkout, and leaves nothing there.
-SETUP_LOG=.build/setup.log
+SETUP_LOG=$TOP/.build/setup.log
 [ "$(id -u)" != 0 ] || SETUP_LOG=/var/log/idgen-setup.log
 # apt_get OPTION...: runs apt-get without its output, but for the end of it if it fails.
 apt_get() {
@@ -62,7 +62,7 @@ install_packages() {
         sed -nE 's/^.* ([0-9]+) newly installed.*/\1 new packages of the system:/p
             s/^Need to get ([0-9,.]+ [kMG]?B).* of archives.*/\1 to download,/p
             s/^After this operation, ([0-9,.]+ [kMG]?B) of additional disk.*/\1 on disk. They stay./p' | xargs || true
-    echo "What apt prints is in $SETUP_LOG."
+    echo "What apt prints is in ${SETUP_LOG#"$TOP/"}."
     apt_get "${options[@]}" -o DPkg::Lock::Timeout=300 install "$@"
 }
 # removal: prints the command that removes what scripts/setup has installed. A purge would delete clusters too.
@@ -112,7 +112,7 @@ own_build() {
         fi
         die "$dir belongs to $owner, who has built here: go on as $owner, without sudo, or run 'make clean' first"
     done
-    [ -w . ] || [ -e .build ] && [ -e target ] || die "you may not write to $TOP"
+    [ -w . ] || { [ -e .build ] && [ -e target ]; } || die "you may not write to $TOP"
     mkdir -p .build "$HOUSE"
 }
 

@@ -2,9 +2,9 @@
 # What somebody does who has only the README: pastes its blocks or runs the demo, as an ordinary user with sudo and a home
 # that nobody else may enter. "scripts/test-package readme" runs this as root, in a Debian made for it, which has neither
 # make nor PostgreSQL nor Rust.
-#   newcomer.sh paste | demo REPOSITORY CONFIG    clones this repository; CONFIG is cargo's, if there is one
+#   newcomer.sh paste | demo REPOSITORY    which is cloned
 . tests/package/common.sh
-kind=$1 repository=$2 config=$3
+kind=$1 repository=$2
 page=$PWD/README.md
 home=/home/ada
 checkout=$home/idgen
@@ -13,15 +13,17 @@ export DEBIAN_FRONTEND=noninteractive
 # ada COMMAND [ARG]...: runs a command as her, where she is.
 where=$home
 ada() { runuser -u ada -- env -u CARGO_HOME -u RUSTUP_HOME -u PG_CONFIG -C "$where" HOME=$home USER=ada "$@"; }
-# of_block TEXT: whether she may go on, if she pastes this and answers yes.
-paste_all() { printf '%s\n' "$1" && yes | ada bash -c "$1"; }
+# paste_all TEXT: pastes this, and answers yes.
+paste_all() { printf '%s\n' "$1" && ada bash -c "$1" < <(yes); }
 sql() { runuser -u postgres -- env -C / psql -X -q -A -t -v ON_ERROR_STOP=1 -c "$@"; }
-# blocks LANGUAGE: prints these blocks of the README; after each, a line that ends the shell if it has failed.
+# blocks LANGUAGE [SECTION]: prints the blocks of the README or of one section.
 blocks() {
-    awk -v language="$1" -v end="$2" '
-        $0 == "```" && shown { shown = 0; print end }
+    awk -v language="$1" -v section="${2:-}" -v within="${2:-yes}" '
+        /^## / { within = $0 == "## " section }
+        section == "" { within = 1 }
+        $0 == "```" && shown { shown = 0; print "" }
         shown { print }
-        $0 == "```" language { shown = 1 }' "$page"
+        $0 == "```" language && within { shown = 1 }' "$page"
 }
 # stops WHAT COMMAND [ARG]...: the command fails at once with this, its last line, and no other complaint.
 stops() {
@@ -39,7 +41,7 @@ apt-get update -qq
 useradd -m -s /bin/bash ada
 chmod 700 $home
 echo 'ada ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/ada
-[ ! -f "$config" ] || install -D -o ada -m 644 "$config" $home/.cargo/config.toml
+[ ! -f /config.toml ] || install -D -o ada -m 644 /config.toml $home/.cargo/config.toml
 chown -R ada $home
 # There is no systemd here.
 printf '#!/bin/sh\nexec service "$2" "$1"\n' >/usr/local/bin/systemctl
@@ -66,12 +68,6 @@ if [ "$kind" = demo ]; then
     mv /usr/bin/sudo.away /usr/bin/sudo
     stops "does not run: install that PostgreSQL first" make setup PG_CONFIG=/usr/lib/postgresql/14/bin/pg_config
 
-    promise "what root has installed does not get into her way"
-    ada sudo make -s setup
-    [ -z "$(find "$checkout" ! -user ada)" ] || die "root has left files: $(find "$checkout" ! -user ada)"
-    # As if nothing was installed: the next target installs what is missing.
-    apt-get remove -qqy --auto-remove clang libpq-dev >/dev/null
-
     promise "the demo"
     start=$SECONDS
     ada make demo 2>&1 | tee /root/demo
@@ -85,6 +81,10 @@ if [ "$kind" = demo ]; then
     ada make -s clean-demo
     stops "run 'make demo' first" make psql
 
+    promise "what root installs does not get into her way"
+    ada sudo make -s setup
+    [ -z "$(find "$checkout" ! -user ada)" ] || die "root has left files: $(find "$checkout" ! -user ada)"
+
     promise "who has not built here is told at once, and nothing is left when all is deleted"
     stops "go on as ada" sudo make
     stops "go on as ada" sudo make demo
@@ -97,31 +97,32 @@ if [ "$kind" = demo ]; then
     for path in "$checkout"/{target,.build} /var/tmp/idgen-* /tmp/idgen-*; do [ ! -e "$path" ] || die "$path is left"; done
 
     promise "its packages are removed by the command that it names"
-    yes | ada sh -c "$(sed -n 's/^Remove the packages[^:]*: *//p' /root/demo)" >/dev/null
+    ada sh -c "$(sed -n 's/^Remove the packages[^:]*: *//p' /root/demo)" < <(yes) >/dev/null
+    ! command -v clang || die "clang is still installed"
     exit
 fi
 
 promise "every block of the shell, pasted"
 start=$SECONDS
-all=$(blocks sh '[ $? = 0 ] || exit 1')
+# A newcomer stops at an error.
+all=$(blocks sh Install | sed 's/^$/[ $? = 0 ] || exit 1/')
 paste_all "$all
 pwd >/tmp/where"
 took $start
-[ "$where" = "$checkout" ] || where=$(cat /tmp/where)
-rm -f /tmp/where
+where=$(cat /tmp/where)
+rm /tmp/where
 
 promise "every statement on the page, in the same database"
-text=$(blocks sql "")
+text=$(blocks sql)
 printf '%s\n' "$text"
 ada sudo -iu postgres psql -X -v ON_ERROR_STOP=1 mydb <<<"$text"
 
-promise "pasting the last block again changes nothing"
+promise "pasting the block that installs again changes nothing"
 state() { sql "SELECT concat(current_setting('shared_preload_libraries'), ' ', current_setting('search_path'))" -d mydb; }
 before=$(state)
 echo "$before"
-last=$(awk 'BEGIN { RS = "\\[ \\$\\? = 0 \\] \\|\\| exit 1\n" } /enable/ { block = $0 } END { printf "%s", block }' <<<"$all")
 start=$SECONDS
-paste_all "$last"
+paste_all "$(blocks sh Install | awk 'BEGIN { RS = "" } /enable/ { print; exit }')"
 took $start
 same "settings" "$before" "$(state)"
 same "warning" "" "$(sql "SELECT warning FROM idgen.idgen_status" -d mydb)"
