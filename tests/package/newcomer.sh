@@ -52,13 +52,11 @@ for program in rustc cargo psql pg_ctlcluster make; do
     ! command -v "$program" || die "$program is installed"
 done
 
-if [ "$kind" = demo ] || [ -z "$url" ]; then
+if [ "$kind" = demo ]; then
     apt-get install -qqy --no-install-recommends git make >/dev/null
     ada git clone -q "$repository" idgen
     where=$checkout
-fi
 
-if [ "$kind" = demo ]; then
     promise "without Rust and PostgreSQL, each target says in one line what to do"
     stops "run 'make setup'" make install
     stops "'make setup' installs it" make
@@ -106,6 +104,8 @@ promise "every block of the shell, pasted"
 start=$SECONDS
 # A newcomer stops at an error.
 all=$(blocks sh Install | sed 's/^$/[ $? = 0 ] || exit 1/')
+clone="git clone -q '$repository' idgen && cd idgen &&"
+[ -n "$url" ] || all=${all/make setup/"$clone make setup"}
 paste_all "$all
 pwd >/tmp/where"
 took $start
