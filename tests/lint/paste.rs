@@ -26,16 +26,15 @@ fn commands(block: &str) -> Vec<String> {
 
 /// Whether a block succeeds, and how many commands it runs, if every command succeeds but for this one, which fails.
 fn paste(block: &str, failing: usize) -> (bool, usize) {
-    let mut script = "step() { echo; calls=$((calls + 1)); [ $calls != \"$FAILING\" ]; }\n".to_owned();
+    // No other program is found.
+    let mut script = "PATH=/nowhere\nstep() { echo; calls=$((calls + 1)); [ $calls != \"$FAILING\" ]; }\n".to_owned();
     for name in commands(block).into_iter().collect::<BTreeSet<_>>() {
         script += &format!("function {name} {{ step; }}\n");
     }
     script += block;
-    // No other program is found.
     let output = Command::new("bash")
         .args(["--norc", "-c", &script])
         .env("FAILING", failing.to_string())
-        .env("PATH", "/nowhere")
         .output()
         .expect("bash");
     let said = String::from_utf8_lossy(&output.stderr);
