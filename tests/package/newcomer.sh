@@ -43,6 +43,7 @@ chmod 700 $home
 echo 'ada ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/ada
 [ ! -f /config.toml ] || install -D -o ada -m 644 /config.toml $home/.cargo/config.toml
 chown -R ada $home
+grep -q " $(uname -n)$" /etc/hosts 2>/dev/null || echo "127.0.0.1 localhost $(uname -n)" >>/etc/hosts    # or sudo complains
 # There is no systemd here.
 printf '#!/bin/sh\nexec service "$2" "$1"\n' >/usr/local/bin/systemctl
 chmod 755 /usr/local/bin/systemctl
