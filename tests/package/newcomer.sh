@@ -12,7 +12,7 @@ export DEBIAN_FRONTEND=noninteractive
 
 # ada COMMAND [ARG]...: runs a command as her, where she is.
 where=$home
-ada() { runuser -u ada -- env -u CARGO_HOME -u RUSTUP_HOME -u PG_CONFIG -C "$where" HOME=$home USER=ada "$@"; }
+ada() { runuser -u ada -- env -u CARGO_HOME -u RUSTUP_HOME -u CARGO_TARGET_DIR -u PG_CONFIG -C "$where" HOME=$home USER=ada "$@"; }
 # paste_all TEXT: pastes this, and answers yes.
 paste_all() { printf '%s\n' "$1" && ada bash -c "$1" < <(yes); }
 sql() { runuser -u postgres -- env -C / psql -X -q -A -t -v ON_ERROR_STOP=1 -c "$@"; }
@@ -37,6 +37,7 @@ stops() {
 took() { echo "This took $((SECONDS - $1)) s."; }
 
 promise "a machine of ada's"
+update-ca-certificates >/dev/null
 apt-get update -qq
 useradd -m -s /bin/bash ada
 chmod 700 $home
