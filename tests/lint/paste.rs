@@ -27,7 +27,8 @@ fn commands(block: &str) -> Vec<String> {
 /// Whether a block succeeds, and how many commands it runs, if every command succeeds but for this one, which fails.
 fn paste(block: &str, failing: usize) -> (bool, usize) {
     // No other program is found.
-    let mut script = "PATH=/nowhere\nstep() { echo; calls=$((calls + 1)); [ $calls != \"$FAILING\" ]; }\n".to_owned();
+    let mut script =
+        "PATH=/nowhere\nstep() { echo; calls=$((calls + 1)); [ $calls != \"$FAILING\" ]; }\n".to_owned();
     for name in commands(block).into_iter().collect::<BTreeSet<_>>() {
         script += &format!("function {name} {{ step; }}\n");
     }
@@ -54,7 +55,11 @@ fn after_a_command_that_fails_nothing_runs() {
             several += usize::from(count > 1);
             assert_eq!(paste(&block, 0), (true, count), "{page}:{line}");
             for failing in 1..=count {
-                assert_eq!(paste(&block, failing), (false, failing), "{page}:{line}: command {failing} fails");
+                assert_eq!(
+                    paste(&block, failing),
+                    (false, failing),
+                    "{page}:{line}: command {failing} fails"
+                );
             }
         }
         assert!(several > 0, "{page} has no block of several commands");
