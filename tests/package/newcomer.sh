@@ -45,7 +45,9 @@ echo 'ada ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/ada
 [ ! -f /config.toml ] || install -D -o ada -m 644 /config.toml $home/.cargo/config.toml
 chown -R ada $home
 grep -q " $(uname -n)$" /etc/hosts 2>/dev/null || echo "127.0.0.1 localhost $(uname -n)" >>/etc/hosts    # or sudo complains
-# There is no systemd here.
+# There is no systemd here. Without this file, Debian 13 then starts no service.
+printf '#!/bin/sh\n' >/usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
 printf '#!/bin/sh\nexec service "$2" "$1"\n' >/usr/local/bin/systemctl
 chmod 755 /usr/local/bin/systemctl
 url=$(sed -nE 's/.*git clone (http[^ ]+).*/\1/p' "$page" | head -n1)
