@@ -139,4 +139,4 @@ nn=$(sql "SHOW server_version_num" | cut -c1-2)
 pg_conftool "/var/lib/postgresql/$nn/main/postgresql.auto.conf" remove shared_preload_libraries
 pg_ctlcluster "$nn" main restart
 ada make -s uninstall
-same "files" "" "$(find / -xdev \( -path "$PWD" -o -path $home -o -path /checkout -o -path /proc \) -prune -o -name '*idgen*' -print)"
+same "files" "" "$(find / -xdev \( -path "$PWD" -o -path $home -o -path /checkout -o -path /proc \) -prune -o -name '*idgen*' ! -name '*uuidgen*' -print)"
