@@ -13,8 +13,8 @@ export DEBIAN_FRONTEND=noninteractive
 # ada COMMAND [ARG]...: runs a command as her, where she is.
 where=$home
 ada() { runuser -u ada -- env -u CARGO_HOME -u RUSTUP_HOME -u CARGO_TARGET_DIR -u PG_CONFIG -C "$where" HOME=$home USER=ada "$@"; }
-# paste_all TEXT: pastes this, and answers yes.
-paste_all() { printf '%s\n' "$1" && ada bash -c "$1" < <(yes); }
+# paste_all TEXT: pastes this, and answers yes. There is no terminal, on which idgenctl would ask.
+paste_all() { printf '%s\n' "$1" && ada env ARGS=--yes bash -c "$1" < <(yes); }
 sql() { runuser -u postgres -- env -C / psql -X -q -A -t -v ON_ERROR_STOP=1 -c "$@"; }
 # blocks LANGUAGE [SECTION]: prints the blocks of the README or of one section.
 blocks() {
@@ -139,4 +139,4 @@ nn=$(sql "SHOW server_version_num" | cut -c1-2)
 pg_conftool "/var/lib/postgresql/$nn/main/postgresql.auto.conf" remove shared_preload_libraries
 pg_ctlcluster "$nn" main restart
 ada make -s uninstall
-same "files" "" "$(find / -xdev \( -path "$PWD" -o -path $home -o -path /checkout -o -path /proc \) -prune -o -name '*idgen*' -print)"
+same "files" "" "$(find / -xdev \( -path "$PWD" -o -path $home -o -path /checkout -o -path /proc \) -prune -o -name '*idgen*' ! -name '*uuidgen*' -print)"
