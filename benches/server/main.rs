@@ -9,7 +9,6 @@ mod plots;
 mod preload;
 mod report;
 mod scale;
-mod sessions;
 mod systems;
 
 use std::env::{args, set_current_dir, var};
@@ -54,8 +53,6 @@ fn main() {
         keys::run(bench, &variable("IDGEN_BENCH_RESTART"));
     } else if has("preload") {
         preload::run(bench, &variable("IDGEN_BENCH_NOT_PRELOADED"));
-    } else if has("sessions") {
-        sessions::run(bench, &variable("IDGEN_BENCH_POOL"));
     } else {
         calls::run(bench);
     }
