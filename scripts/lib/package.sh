@@ -2,10 +2,11 @@
 
 # Reports what is missing to build, and installs nothing.
 check_build() {
-    check_rust
+    own_build
+    check_rust "'make setup' installs it"
     local missing
     missing=$(missing_packages build)
-    [ -z "$missing" ] || die "to build, these packages are needed:" $missing "(make setup installs them)"
+    [ -z "$missing" ] || die "to build, these packages are needed:" $missing "('make setup' installs them)"
 }
 
 # own_flags TRIPLE: removes flags that the user has set for other work.
@@ -29,6 +30,9 @@ hide_paths() {
     declare -gx "$(for_target "$1" RUSTFLAGS)=${flags[*]}"
 }
 
+# installer ARCH: prints the program that installs idgen into this version of PostgreSQL.
+installer() { sed "s/PGVERSION/$PG_MAJOR/g; s/PGARCH/$1/g" packaging/tarball/install; }
+
 # lay_out BUILT FOLDER ARCH: puts the files of the extension, idgenctl, and the program that installs them, into a
 # folder. Cargo has built in BUILT.
 lay_out() {
@@ -39,7 +43,7 @@ lay_out() {
     sed "s/@CARGO_VERSION@/$VERSION/" idgen.control >"$2/share/extension/idgen.control"
     cat "${INSTALL_SCRIPT[@]}" >"$2/share/extension/idgen--$VERSION.sql"
     cp sql/idgen--*.control sql/idgen--*--*.sql "$2/share/extension"
-    sed "s/PGVERSION/$PG_MAJOR/g; s/PGARCH/$3/g" packaging/tarball/install >"$2/install"
+    installer "$3" >"$2/install"
     chmod 755 "$2/install"
 }
 

@@ -29,6 +29,7 @@ clean_up() {
 
 # new_room NAME: uses the folder after emptying it. When the script ends, its server is stopped.
 new_room() {
+    own_build
     at_room "$1"
     clean_up
     rm -rf "$room"

@@ -1,5 +1,5 @@
 //! What no compiler checks: the dependencies between modules, the errors of SQL, the names and numbers on the pages,
-//! the pictures, the manifests, the workflows, and the messages of installers. No server is needed.
+//! the pictures, the manifests, the workflows, the messages of installers, and the blocks that people paste. No server is needed.
 
 mod arrows;
 mod errors;
@@ -7,6 +7,7 @@ mod kubernetes;
 mod layout;
 mod markdown;
 mod pages;
+mod paste;
 mod pictures;
 mod programs;
 mod strangers;

@@ -17,9 +17,10 @@ fn run(command: &mut Command) -> (bool, String) {
 
 #[test]
 fn a_postgresql_that_is_not_there_is_named() {
-    for target in ["setup", "build", "install", "deb"] {
+    for target in ["setup", "build", "install", "uninstall", "enable DB=mydb", "deb"] {
         let mut make = Command::new("make");
-        make.args(["--no-print-directory", target, "PG_CONFIG=/nowhere/bin/pg_config"]).current_dir(top());
+        make.arg("--no-print-directory").args(target.split(' '));
+        make.arg("PG_CONFIG=/nowhere/bin/pg_config").current_dir(top());
         let (done, said) = run(&mut make);
         assert!(!done && said.contains("error: /nowhere/bin/pg_config does not run: install"), "{said}");
     }
@@ -98,6 +99,32 @@ fn the_tarball_wants_its_server_named() {
     assert!(done && machine.installed().len() == 3, "{said}");
     let (done, said) = run(machine.installer(&["remove"]).env("PG_CONFIG", machine.pg_config()));
     assert!(done && machine.installed().is_empty(), "{said}");
+}
+
+/// Without the library, such a server would not start again.
+#[test]
+fn files_that_a_server_has_loaded_are_not_deleted() {
+    let machine = Machine::new("loaded");
+    let remove = || {
+        let mut remove = machine.installer(&["remove"]);
+        remove.env("PG_CONFIG", machine.pg_config()).env_remove("FORCE");
+        remove
+    };
+    let library = machine.0.join("server/pkglibdir/idgen.so");
+    fs::copy("/bin/sleep", &library).expect("a program");
+    // The library of this process is that file, and its folder that of the server.
+    let mut server = Command::new(&library);
+    let mut server = server.arg("600").current_dir(&machine.0).spawn().expect("a process");
+    let refused = run(&mut remove());
+    let forced = run(remove().env("FORCE", "1"));
+    fs::copy("/bin/sleep", &library).expect("a program");
+    server.kill().and_then(|()| server.wait()).expect("an end");
+    let unused = run(&mut remove());
+    let (done, said) = refused;
+    let wanted = format!("error: idgen is still in use: {}. ", machine.0.display());
+    assert!(!done && said.contains(&wanted), "{said}");
+    assert!(forced.0 && forced.1.contains("idgen.so"), "{}", forced.1);
+    assert!(unused.0 && machine.installed().is_empty(), "{}", unused.1);
 }
 
 #[test]

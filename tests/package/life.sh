@@ -137,7 +137,10 @@ mint
 promise "its SQL tests pass"
 sql_tests "$PG_CONFIG"
 
-promise "it deletes what it has installed"
+promise "it deletes what it has installed, once no server needs that"
+fails "still in use: /var/lib/postgresql/$nn/main" "$install" remove
 server stop
+fails "still in use: /var/lib/postgresql/$nn/main/postgresql.auto.conf" "$install" remove
+pg_conftool "/var/lib/postgresql/$nn/main/postgresql.auto.conf" remove shared_preload_libraries
 "$install" remove
 same "files" "" "$(left_files -o -path /root)"
