@@ -295,14 +295,12 @@ fn no_room_for_the_mark() {
 fn a_function_is_taken_over() {
     let server = Server::start_plain(&["shared_preload_libraries = 'dict_snowball'"]);
     server.run("CREATE DATABASE app");
-    let page = include_str!("../../docs/shards.md");
-    let (_, function) = page.split_once("Instagram's function, in a schema of shard 5:\n\n```\n").unwrap();
-    let (function, _) = function.split_once("```").unwrap();
+    let function = include_str!("../../benches/instagram.sql");
+    let (_, body) = function.split_once("insta5.next_id").unwrap();
     let mut client = server.connect_to("app");
     let insert = "INSERT INTO insta5.users VALUES (DEFAULT) RETURNING id";
-    client.run("CREATE SCHEMA insta5; CREATE SEQUENCE insta5.table_id_seq");
     client.run(function);
-    client.run(&function.replace("insta5.next_id", "insta5.forgotten"));
+    client.run(&format!("CREATE FUNCTION insta5.forgotten{body}"));
     client.run("CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT insta5.next_id())");
     let before: i64 = client.value(insert);
     let servers = [("the server", &server)];
