@@ -269,6 +269,15 @@ BEGIN
     IF (SELECT pg_get_userbyid(relowner) <> current_user FROM pg_class WHERE oid = added."table") THEN
         RAISE '% belongs to another role', added."table";
     END IF;
+    -- A column comes with its row, for its own table or one that this inherits from. Others are the application's.
+    IF EXISTS (SELECT FROM pg_attribute WHERE attrelid = added."table" AND attname = added.new_column)
+       AND NOT EXISTS (
+           WITH RECURSIVE above AS (
+               SELECT added."table"::oid AS relid UNION SELECT inhparent FROM pg_inherits JOIN above ON inhrelid = relid)
+           SELECT FROM idgen_convert.new_columns AS n JOIN above ON n."table" = relid
+           WHERE n."column" = added."column") THEN
+        RAISE '% has a column % already', added."table", added.new_column;
+    END IF;
     INSERT INTO idgen_convert.new_columns AS n VALUES (added.*)
     ON CONFLICT ("table", "column") DO UPDATE
     SET source = excluded.source, triggered = excluded.triggered, looks_up = excluded.looks_up, shard = excluded.shard,

@@ -555,7 +555,7 @@ const SHAPE: &str = r#"
     ) AS lines"#;
 
 /// Whatever their names, columns that replace others get the constraints and defaults of these, also in a partitioned
-/// table. A step that comes too early is refused.
+/// table. A step that comes too early is refused, and so is one that would overwrite a column of the application's.
 #[test]
 fn constraints_and_defaults_pass_over_to_new_columns() {
     let server = server();
@@ -602,6 +602,9 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
                CALL idgen_convert.fill('parted')"#,
         ),
     );
+    client.run("CREATE TABLE history (owner_id integer, new_owner_id integer)");
+    refused("SELECT idgen_convert.copy_column('history', 'owner_id')", "has a column new_owner_id already");
+    client.run("DROP TABLE history");
     refused(switch, "there is no unique index on \"Odd schema\".\"The keys\"");
     for _ in 0..2 {
         done(
