@@ -19,7 +19,6 @@ const SETTINGS: &[(&str, &str)] = &[
     ("checkpoint_timeout", "1h"),
     // A hash table of a join fits into it: a file of its own would compete with what the load has still to write.
     ("work_mem", "2GB"),
-    ("max_connections", "300"),
 ];
 
 /// A figure of each key, described by what it is, its unit, its target, and its place in the plot. A target is a bound on
@@ -48,8 +47,8 @@ pub fn run(mut bench: Bench, restart: &str) {
     let systems = create(&mut bench.control);
     let systems: Vec<System> = systems.into_iter().filter(|system| KEYS.contains(&system.name)).collect();
     let rows = if bench.quick { 200_000 } else { 10_000_000 };
-    set(&mut bench.control, &SETTINGS[..3]);
-    sql(&mut bench.control, &format!("ALTER SYSTEM SET max_connections = {}", SETTINGS[3].1));
+    set(&mut bench.control, SETTINGS);
+    sql(&mut bench.control, "ALTER SYSTEM SET max_connections = 300");
     let source = format!(
         "CREATE TABLE source AS
          SELECT n, (hashint4(n) & 2147483647) % {rows} AS number, md5(n::text) AS note FROM generate_series(1, {rows}) AS n;
