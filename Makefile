@@ -140,12 +140,12 @@ bench-scale: build ## measure 100, 1000 and 8192 schemas in a database: a part o
 
 # In the Debian of a PostgreSQL that the machine lacks, the page is read-only, so its new version is copied from there.
 bench-preload: ## compare servers with and without a preload, on PostgreSQL 18: a part of docs/contributing/costs.md; QUICK=1 for a first impression
-	scripts/server-root 18 bash -c 'scripts/build && QUICK=$(QUICK) scripts/bench preload'
+	scripts/server-root 18 bash -c 'scripts/setup && scripts/build && QUICK=$(QUICK) scripts/bench preload'
 	@page=docs/contributing/costs.md; written=.build/servers/18/checkout/.build/bench/$$page; \
 	if [ -z "$(QUICK)" ] && [ $$written -nt $$page ]; then cp $$written $$page; fi
 
 bench-keys: ## compare what keys cost their tables, on PostgreSQL 18: docs/choosing.md; QUICK=1 for a first impression
-	scripts/server-root 18 bash -c 'scripts/build && QUICK=$(QUICK) scripts/bench keys'
+	scripts/server-root 18 bash -c 'scripts/setup && scripts/build && QUICK=$(QUICK) scripts/bench keys'
 	@cd .build/servers/18/checkout/.build/bench/docs 2>/dev/null || exit 0; \
 	if [ -z "$(QUICK)" ] && [ choosing.md -nt $(CURDIR)/docs/choosing.md ]; then \
 		cp --parents choosing.md contributing/costs.md plots/keys.svg $(CURDIR)/docs/; fi
