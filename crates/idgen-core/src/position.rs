@@ -18,6 +18,8 @@ pub trait LayoutShard: Copy + Debug + Ord + Into<Shard> {
     const UNIT_MS: u64;
     /// Width of the sequence in a position, in bits.
     const SEQUENCE_BITS: u32;
+    /// The greatest sequence at which an idle shard begins a unit of time; one less than a power of two.
+    const LAST_START: u64;
     /// Whether `snowflake_safe_horizon` covers these ids, so that its floor bounds them.
     const FOLLOWED: bool;
 
@@ -28,6 +30,10 @@ pub trait LayoutShard: Copy + Debug + Ord + Into<Shard> {
 impl LayoutShard for Shard {
     const UNIT_MS: u64 = 1;
     const SEQUENCE_BITS: u32 = SEQUENCE_BITS;
+    // All of them, because PostgreSQL hashes a bigint by the XOR of its halves, in which the sequence meets the bits of
+    // the time from 2^9 ms on. If a bulk load used the lower sequences alone, more of its ids would have one hash, and
+    // hash joins and hash aggregates would take longer.
+    const LAST_START: u64 = IDS_PER_TICK - 1;
     const FOLLOWED: bool = true;
 
     #[inline]
@@ -41,6 +47,8 @@ impl LayoutShard for Shard {
 impl LayoutShard for JsShard {
     const UNIT_MS: u64 = js::UNIT_MS;
     const SEQUENCE_BITS: u32 = js::SEQUENCE_BITS;
+    // A small part, so that an idle shard has most of a second's ids at once.
+    const LAST_START: u64 = 255;
     // A floor within a second would move them to the next second, each time that the horizon is requested.
     const FOLLOWED: bool = false;
 

@@ -74,7 +74,7 @@ impl<S: LayoutShard> Slot<S> {
     ///
     /// A busy slot continues where it stopped. A slot that has been idle begins at the clock's unit of time, for
     /// most ids a millisecond, but not always at sequence 0: `id % N` should hit every bucket even for the ids of a
-    /// quiet shard, so the start moves through the low 8 bits as ids are handed out.
+    /// quiet shard, so the start moves up to [`LayoutShard::LAST_START`] as ids are handed out.
     ///
     /// A run that is more than `max_ahead` ahead of the clock is of one unit of time, and must not be used before
     /// [`Run::due`].
@@ -110,7 +110,7 @@ impl<S: LayoutShard> Slot<S> {
     fn start(&self, bounds: &Bounds) -> Option<Position<S>> {
         let earliest = (bounds.now / S::UNIT_MS).max(bounds.floor.div_ceil(S::UNIT_MS));
         let first = Position::first_of(earliest);
-        let start = if first > self.next { first.plus(self.counters.ids & 255) } else { self.next };
+        let start = if first > self.next { first.plus(self.counters.ids & S::LAST_START) } else { self.next };
         (earliest.max(start.unit()) <= MAX_TICK / S::UNIT_MS).then_some(start)
     }
 

@@ -107,7 +107,7 @@ proptest! {
 /// begins elsewhere.
 #[test]
 fn a_busy_slot_goes_on_where_it_stopped() {
-    let counters = Counters { ids: 256 + 5, ..Counters::default() };
+    let counters = Counters { ids: 1024 + 5, ..Counters::default() };
     for (now, start) in
         [(6, Position::first_of(7)), (7, Position::first_of(7)), (8, Position::first_of(8).plus(5))]
     {

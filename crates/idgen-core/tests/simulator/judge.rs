@@ -7,6 +7,7 @@ use idgen_core::error::Error;
 use idgen_core::mark::MarkState;
 use idgen_core::position::{LayoutShard, Position};
 use idgen_core::settings::QUEUE_MS;
+use idgen_ids::Shard;
 use promises::{Broken, Caller, Run, Sequence, Slot};
 pub use promises::{Call, Kind, Promise};
 
@@ -243,7 +244,7 @@ impl World {
                 // The time that the clock reaches within most of the wait, from an unknown point within the
                 // millisecond.
                 let now = backend.last_read.get().max(mark.floor());
-                let first = (now << 10).max(plain.since(Position::FIRST)) + 255;
+                let first = (now << 10).max(plain.since(Position::FIRST)) + Shard::LAST_START;
                 let end = (reach + settings.max_wait_ms / 8 * 7 + 1) << 10;
                 let batches = backend.shared.backends.iter().map(|own| &own.batch);
                 let ahead = match error {
