@@ -228,6 +228,13 @@ impl Keys {
         if !by_time {
             return;
         }
+        self.run("SET enable_hashjoin = off");
+        let time = self.median(join);
+        self.run("RESET enable_hashjoin");
+        self.add("the same join without hashing", "s", "", "", time);
+        let group = "SELECT count(*) FROM (SELECT row_id FROM refs GROUP BY row_id) AS groups";
+        let time = self.median(group);
+        self.add("groups of the second table by its reference", "s", "", "", time);
         // The newest rows by the key, where it sorts by time.
         let newest = if system.name == "gen_random_uuid" { "created_at" } else { "id" };
         let page = format!(
