@@ -3,7 +3,7 @@ SHELL := /bin/bash
 
 .PHONY: all help setup build install enable uninstall installcheck package tarball rpm sbom test-clients test-apps test-package test-readme test-image test-arm \
     reproduce pgxn-zip workflows demo record psql clean-demo pictures site test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
-    bench bench-latency bench-scale bench-preload bench-keys deb clean
+    bench bench-latency bench-scale bench-preload bench-keys bench-sessions deb clean
 
 all: build
 
@@ -143,6 +143,9 @@ bench-preload: ## compare servers with and without a preload, on PostgreSQL 18: 
 	scripts/server-root 18 bash -c 'scripts/setup && scripts/build && QUICK=$(QUICK) scripts/bench preload'
 	@page=docs/contributing/costs.md; written=.build/servers/18/checkout/.build/bench/$$page; \
 	if [ -z "$(QUICK)" ] && [ $$written -nt $$page ]; then cp $$written $$page; fi
+
+bench-sessions: build ## measure thousands of connections: a part of docs/contributing/costs.md; QUICK=1 for a first impression
+	QUICK=$(QUICK) scripts/bench sessions
 
 bench-keys: ## compare what keys cost their tables, on PostgreSQL 18: docs/choosing.md; QUICK=1 for a first impression
 	scripts/server-root 18 bash -c 'scripts/setup && scripts/build && QUICK=$(QUICK) scripts/bench keys'

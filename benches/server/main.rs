@@ -9,6 +9,7 @@ mod plots;
 mod preload;
 mod report;
 mod scale;
+mod sessions;
 mod systems;
 
 use std::env::{args, set_current_dir, var};
@@ -53,6 +54,8 @@ fn main() {
         keys::run(bench, &variable("IDGEN_BENCH_RESTART"));
     } else if has("preload") {
         preload::run(bench, &variable("IDGEN_BENCH_NOT_PRELOADED"));
+    } else if has("sessions") {
+        sessions::run(bench, &variable("IDGEN_BENCH_POOL"));
     } else {
         calls::run(bench);
     }

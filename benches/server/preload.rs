@@ -1,14 +1,9 @@
 //! What idgen costs on a server that does not preload it, beside one that does: `make bench-preload`.
 
-use std::sync::Barrier;
-use std::thread::{scope, sleep};
-use std::time::{Duration, Instant};
-
-use postgres::Client;
-
 use crate::measure::{Taken, seconds, timed, turns};
 use crate::report::{ratio, spread, table};
-use crate::{Bench, SESSION, connect, sql, value};
+use crate::sessions::burst;
+use crate::{Bench, SESSION, connect, sql};
 
 const SERVERS: [(&str, usize); 2] = [("preloaded", 0), ("not preloaded", 1)];
 const MINT: &str = "SELECT snowflake_next_id(5)";
@@ -38,7 +33,7 @@ pub fn run(bench: Bench, not_preloaded: &str) {
         [(); 2].map(|()| seconds(|| sql(&mut client, MINT)) * 1e3)
     });
     let bursts = turns("a burst", rounds(20), &SERVERS, |number| {
-        [MINT, "SELECT 1"].map(|statement| burst(&servers[*number], &mut controls[*number], statement))
+        [MINT, "SELECT 1"].map(|statement| burst(&servers[*number], &mut controls[*number], BURST, statement))
     });
 
     let of = |taken: &Taken<2>, figure: usize| SERVERS.map(|(name, _)| taken.of(name)[figure]);
@@ -58,29 +53,4 @@ pub fn run(bench: Bench, not_preloaded: &str) {
     let heads = SERVERS.map(|(name, _)| name).join(" | ");
     report.put("preload", &table(&format!("what | {heads} | ratio"), rows));
     report.finish("preload");
-}
-
-/// Opens many connections at once. Returns the milliseconds until each has the answer to a statement.
-fn burst(server: &str, control: &mut Client, statement: &str) -> f64 {
-    let barrier = Barrier::new(BURST);
-    let connect_and_ask = || {
-        barrier.wait();
-        let start = Instant::now();
-        let mut client = connect(server);
-        sql(&mut client, statement);
-        (start, Instant::now(), client) // open until all have their answers
-    };
-    let answered: Vec<_> = scope(|scope| {
-        let threads: Vec<_> = (0..BURST).map(|_| scope.spawn(connect_and_ask)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a client")).collect()
-    });
-    let start = answered.iter().map(|(start, ..)| *start).min().expect("a client");
-    let end = answered.iter().map(|(_, end, _)| *end).max().expect("a client");
-    drop(answered);
-    // Backends that are still ending would slow down the next burst.
-    let open = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
-    while value::<i64>(control, open) > 1 {
-        sleep(Duration::from_millis(1));
-    }
-    (end - start).as_secs_f64() * 1e3
 }
