@@ -139,7 +139,7 @@ CREATE FUNCTION @extschema@.snowflake_scatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_scatter_wrapper'
     LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_scatter(bigint) IS
-'Returns an id with its 64 bits reversed, which spreads neighboring ids over the whole range of bigint, half of them negative. For engines that shard by key range and would otherwise have a hot spot at its end. Not for keys in PostgreSQL, where it makes inserts expensive: see docs/cookbook.md.';
+'Returns an id with its 64 bits reversed, which spreads neighboring ids over the whole range of bigint, half of them negative. For engines that shard by key range and would otherwise have a hot spot at its end. Not for keys in PostgreSQL, where it makes inserts expensive.';
 
 CREATE FUNCTION @extschema@.snowflake_unscatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_unscatter_wrapper'

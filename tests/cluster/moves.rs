@@ -757,7 +757,7 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     assert_eq!(rows(&source), before);
     breaks_off(ADVANCED);
     for how in ["--undo", "--finish"] {
-        wrong(how, &target, &source, "5", "Are source and target the right way round?");
+        wrong(how, &target, &source, "5", "Check that source and target are not swapped.");
     }
     // A list that contains the shard twice.
     target.set("idgen.allowed_shards", "1-9, 5");
@@ -1255,7 +1255,7 @@ fn a_target_that_would_keep_clients_waiting_is_refused() {
 fn an_undo_succeeds_only_if_everything_is_undone() {
     let (source, target) = two_servers();
     let standby = source.standby("old");
-    refused(the_move(&target, &source), &["Are source and target the right way round?"]);
+    refused(the_move(&target, &source), &["Check that source and target are not swapped."]);
 
     let option = ["--server", &standby.target("postgres")];
     let meddler = Meddler::between(&source, &target);

@@ -152,10 +152,10 @@ pub enum Command {
     Carry(Carry),
     /// Accepts a clock that was corrected, after the error that the system clock jumped forward
     ///
-    /// Only if the clock is right now, and was behind before, as after a pause of the machine: compare it with a clock
+    /// Use it only if the clock is right now, and was behind before, as after a pause of the machine: compare it with a clock
     /// that you trust. If it is wrong, correct it instead, and minting resumes at once. It shows the clocks of all
     /// servers, refuses if that of the primary is ahead of another by more than idgen.max_clock_jump, asks, accepts the
-    /// clock as it is, and sees that the server mints.
+    /// clock as it is, and checks that the server mints.
     ///
     /// Example: idgenctl --fleet fleet.toml accept-clock
     AcceptClock(On),
@@ -164,7 +164,7 @@ pub enum Command {
     /// First set idgen.epoch, such as '2025-01-01T00:00:00Z', on the primary and its standbys, and restart them, the
     /// standbys first. Old ids decode to
     /// other times from then on. If the change was not intended, set it back instead. It compares the servers, says
-    /// what changes, asks, accepts the epoch that is set, and sees that the server mints.
+    /// what changes, asks, accepts the epoch that is set, and checks that the server mints.
     ///
     /// Example: idgenctl --fleet fleet.toml accept-epoch
     AcceptEpoch(On),

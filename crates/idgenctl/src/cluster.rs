@@ -123,7 +123,7 @@ impl<'a> Cluster<'a> {
         {
             return Err(Error::refused(
                 error.to_string(),
-                "Nothing was changed. See to that server, or name one of the cluster that is meant with --on.",
+                "Nothing was changed. Repair that server, or name one of the cluster that is meant with --on.",
             ));
         }
         for (number, member) in members.iter().enumerate() {

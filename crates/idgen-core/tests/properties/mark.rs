@@ -105,7 +105,7 @@ proptest! {
     /// Guard: a jump beyond what is allowed is refused with its size, however the clock moved before. A backward step
     /// and time that really passed are not jumps.
     #[test]
-    fn a_leap_is_measured_against_the_time_since_boot(
+    fn a_jump_is_measured_against_the_time_since_boot(
         step in prop_oneof![-100_000..100_000i64, -20..20i64], passed in 0..100_000u64,
         max_jump in prop_oneof![0..50_000u64, 0..20u64],
     ) {
@@ -181,7 +181,7 @@ fn no_mark_for_a_tick_of_a_clock_that_was_wrong() {
 /// A clock that was set back may be set right again, whatever was renewed in between. The next jump is measured from one
 /// that was accepted: small jumps do not add up to one that is refused, and neither do jumps that were undone in between.
 #[test]
-fn a_leap_is_measured_from_where_the_clock_was_furthest() {
+fn a_jump_is_measured_from_where_the_clock_was_furthest() {
     let mark = renewed(50, &[(1_000_000, 0), (400_000, 100)]);
     assert_eq!(mark.jump(at(1_000_200, 200), Some(50)), None);
     assert_eq!(mark.jump(at(1_000_300, 200), Some(50)), Some(100));
@@ -196,7 +196,7 @@ fn a_leap_is_measured_from_where_the_clock_was_furthest() {
 /// A jump is accepted once, from where the clock is: neither the next one, nor that of a clock set back since, unless
 /// it is the way back to where it was.
 #[test]
-fn a_leap_is_accepted_once() {
+fn a_jump_is_accepted_once() {
     assert_eq!(loaded(0).accept(at(9_000_000, 0)), 0, "there is no renewal to measure from");
     let mut mark = renewed(60, &[(1_000_000, 0)]);
     assert_eq!(mark.accept(at(1_000_109, 100)), 0, "the time between two readings");

@@ -637,7 +637,7 @@ fn a_batch_counts_the_time_in_which_there_is_nothing_to_take() {
 
 /// A jump of the clock stops minting if the setting says so, and is accepted otherwise.
 #[test]
-fn a_leap_of_the_clock_is_refused_or_accepted() {
+fn a_jump_of_the_clock_is_refused_or_accepted() {
     let server = Scripted::running().with(|settings| settings.max_clock_jump_ms = Some(60_000));
     server.step_clock(60_001);
     let jumped = refused(ClockJumped { by_ms: 60_001 });

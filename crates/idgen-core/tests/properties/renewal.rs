@@ -53,7 +53,7 @@ fn the_steps_of_a_renewal_are_in_order() {
 /// Guard: a process that is suspended between its readings of the two clocks sees neither a jump nor a step. In the
 /// first renewal it would be the measure of all later ones.
 #[test]
-fn a_pause_between_two_clocks_is_no_leap() {
+fn a_pause_between_two_clocks_is_no_jump() {
     for first in [true, false] {
         let server = Scripted::new(0).with(|settings| settings.max_clock_jump_ms = Some(50));
         loaded(&server).unwrap();
@@ -563,7 +563,7 @@ fn a_mark_is_moved_to_another_epoch() {
 
 /// `snowflake_accept_clock` ends the refusal of a clock that has jumped, within the range of ids.
 #[test]
-fn a_clock_that_has_leapt_is_accepted() {
+fn a_clock_that_has_jumped_is_accepted() {
     let server = Scripted::new(0).with(|settings| settings.max_clock_jump_ms = Some(50));
     assert_eq!(accept_clock(&server), Ok(0), "nothing to measure from");
     server.id(0, 5).unwrap();

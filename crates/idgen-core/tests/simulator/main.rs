@@ -248,7 +248,7 @@ fn ids_passed_over_are_forgotten_with_a_restored_backup() {
 /// Guard: nobody sets this clock, so no call is refused because it jumped, although backends are stopped between two
 /// readings in the first renewals.
 #[test]
-fn a_backend_that_is_stopped_sees_no_leap() {
+fn a_backend_that_is_stopped_sees_no_jump() {
     for seed in 0..30 {
         let fault = Fault::Stop { who: 0, backend: 0, time: 50 * MS };
         let stop = Event { at: 0, place: Some(Place::Boot), fault };

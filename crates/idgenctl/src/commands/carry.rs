@@ -314,11 +314,11 @@ fn pass(cli: &Cli, new: &Cluster, state: &State, goal: &Goal, reading: &Reading)
         ));
     }
     if raise {
-        note(format!("The mark of {} is to be raised to {at}: {}", new.name(), goal.why));
+        note(format!("The mark of {} will be raised to {at}: {}", new.name(), goal.why));
     }
     if js {
         note(format!(
-            "Each of the shards 0 to 255 that {} may mint for is to mint an id of snowflake_next_id_js, which lies after all",
+            "Each of the shards 0 to 255 that {} may mint for will mint an id of snowflake_next_id_js, which lies after all",
             new.name()
         ));
     }
@@ -360,7 +360,7 @@ fn prove(new: &Cluster, tick: Tick, js: bool) -> Result {
                 new.name(),
                 span(tick.saturating_sub(now))
             ),
-            format!("Restart {}: then all shards begin at the mark. Or set its clock right.", new.name()),
+            format!("Restart {}, so that all shards begin at the mark, or correct its clock.", new.name()),
         )
     };
     if tick > 0 && horizon()? < tick {
@@ -429,7 +429,7 @@ fn wait_for(new: &Cluster, tick: Tick, until: &str) -> Result {
 fn number(text: &str, new: &Cluster) -> Result<u64> {
     text.parse().map_err(|_| Error::Broken {
         what: format!("{} answered \"{text}\" where a number was expected", new.name()),
-        hint: "Is that idgen?".into(),
+        hint: "Check that this is idgen.".into(),
     })
 }
 
@@ -483,11 +483,11 @@ fn report(cli: &Cli, new: &Cluster, source: Option<&str>, reading: &Reading, rai
         )))?;
     }
     if !not_read.is_empty() {
-        note("See as the owner of what was not read that the greatest id there is before the mark");
+        note("As the owner of what was not read, check that the greatest id in it is below the mark");
     }
     if source.is_none() {
         note(
-            "What is in no row is unknown here. If this server was restored from a backup, carry also the marks of the servers \
+            "Ids that are in no row are unknown here. If this server was restored from a backup, carry also the marks of the servers \
              from which shards were moved to it since that backup",
         );
     }

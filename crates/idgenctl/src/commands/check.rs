@@ -179,7 +179,9 @@ fn why(server: &str, error: &Error) -> String {
 fn not_reached(server: &str, error: &Error) -> Finding {
     let (id, hint) = match error {
         Error::Refused { hint, .. } => ("no-superuser", hint.as_str()),
-        Error::Sql { .. } => ("server-not-seen", "See why. Until then little is known of the server."),
+        Error::Sql { .. } => {
+            ("server-not-seen", "Find out why: until then, little is known about the server.")
+        }
         // libpq has a limit of its own for making a connection.
         error if matches!(error, Error::NoAnswer { .. }) || error.to_string().contains("timeout expired") => {
             (

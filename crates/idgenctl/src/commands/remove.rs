@@ -123,7 +123,7 @@ fn installations(primary: &Member) -> Result<Vec<Installation>> {
     if let Some((database, error)) = found.not_seen.first() {
         return Err(Error::refused(
             format!("database \"{database}\" of {name} cannot be looked at: {error}"),
-            "Nothing was changed. The mark and the files may only go if no database has idgen. See that superusers can connect \
+            "Nothing was changed. The mark and the files may only go if no database has idgen. Check that superusers can connect \
              to it (ALTER DATABASE ... ALLOW_CONNECTIONS true), or drop it.",
         ));
     }
@@ -142,7 +142,7 @@ fn installations(primary: &Member) -> Result<Vec<Installation>> {
                     extension.version,
                     extension.available.as_deref().unwrap_or("none")
                 ),
-                "Nothing was changed. See that the files of idgen are installed, and run ALTER EXTENSION idgen UPDATE there.",
+                "Nothing was changed. Check that the files of idgen are installed, and run ALTER EXTENSION idgen UPDATE there.",
             ));
         }
     }

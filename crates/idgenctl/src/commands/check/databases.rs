@@ -36,7 +36,7 @@ pub fn look_into(look: &mut Look, server: &Server, session: &Session, began: Ins
                     "database-not-seen",
                     &look.name,
                     format!("the database cannot be looked at: {}", super::why(&look.name, &error)),
-                    "See why, and whether it has idgen and mints for a shard of others.",
+                    "Find out why, and whether it has idgen and mints for a shard of another server.",
                 )
                 .in_database(&database),
             ),
@@ -113,7 +113,7 @@ const MARK_IN_FUTURE: Known = (
     "mark of ids lies in the future",
     "mark-in-future",
     Severity::Error,
-    "Compare the clock with one that you trust. If it is right now, follow the runbook \"The mark is in the future\".",
+    "Compare the clock with one that you trust. If it is right now, wait until it has passed the mark, or move idgen.epoch back: see idgenctl help accept-epoch.",
 );
 
 /// The warnings of idgen_status.
@@ -269,13 +269,13 @@ fn no_status(look: &Look, extension: &Extension, error: &Error) -> Option<Findin
             "setting-without-preload",
             &look.name,
             format!("idgen is not preloaded and mints nothing: {why}"),
-            "Add idgen to shared_preload_libraries and restart the server, or take the settings away.",
+            "Add idgen to shared_preload_libraries and restart the server, or remove the settings.",
         )),
         _ if extension.available.is_none() => None,
         _ => Some(Finding::error(
             "library-fails",
             &look.name,
-            format!("idgen cannot say how it is: {why}"),
+            format!("the state of idgen cannot be read: {why}"),
             "Install the same files of idgen on all servers, restart this one, and run ALTER EXTENSION idgen UPDATE.",
         )),
     }

@@ -149,7 +149,7 @@ fn two_primaries(looks: &[Look]) -> Vec<Finding> {
                     "copy-of-cluster",
                     &second.name,
                     format!("this is a copy of {}, and each mints for shards of its own", first.name),
-                    "Nothing is to be done, unless one of them should be a standby.",
+                    "There is nothing to do, unless one of them should be a standby.",
                 ),
                 _ => Finding::error(
                     "two-primaries",
@@ -171,7 +171,7 @@ fn no_primary(standbys: &[&Look]) -> Option<Finding> {
             "no-primary",
             &standby.name,
             "the primary of this standby is not in the fleet",
-            "Add it: without it, little can be said of the cluster.",
+            "Add it to the fleet: without it, most of the cluster cannot be checked.",
         )
     } else {
         Finding::error(
@@ -227,7 +227,7 @@ fn behind(primary: &Look, standbys: &[&Look]) -> Vec<Finding> {
                 primary.name,
                 sender.lacks as u64 >> 20
             ),
-            "Wait until it has caught up, or see what keeps it. A failover to it would lose what it lacks.",
+            "Wait until it has caught up, or find out what delays it. A failover to it would lose what it lacks.",
         )
     })
     .collect()
@@ -241,8 +241,8 @@ fn synchronous(primary: &Look, standbys: &[&Look], all_answer: bool) -> Vec<Find
             Finding::note(
                 "asynchronous",
                 &primary.name,
-                "no standby is synchronous: after a failover ids may be repeated if the clock of the new primary is behind",
-                "Name a standby in synchronous_standby_names if that must not be.",
+                "no standby is synchronous: after a failover, ids may be repeated if the clock of the new primary is behind",
+                "Name a standby in synchronous_standby_names if that must not happen.",
             )
         }));
     };
@@ -288,7 +288,7 @@ fn synchronous(primary: &Look, standbys: &[&Look], all_answer: bool) -> Vec<Find
         findings.push(Finding::note(
             "sync-candidates",
             &primary.name,
-            format!("{} of several standbys has to acknowledge ({text})", names.needed),
+            format!("{} of several standbys must acknowledge ({text})", names.needed),
             "After a failure, promote the one that has received the most; another may lack the last ids.",
         ));
     }
@@ -371,7 +371,7 @@ fn differences(primary: &Look, standby: &Look) -> Vec<Finding> {
         findings.push(Finding::warning(
             "settings-differ",
             name,
-            format!("other values than on the primary {}: {}", primary.name, other.join(", ")),
+            format!("settings that differ from those of the primary {}: {}", primary.name, other.join(", ")),
             "Give the standby the settings of its primary.",
         ));
     }
@@ -392,7 +392,7 @@ fn differences(primary: &Look, standby: &Look) -> Vec<Finding> {
                 "less-room",
                 name,
                 format!("\"{setting}\" is {own} here, and {of_primary} on the primary {}", primary.name),
-                "Raise it on the standby, and restart that: otherwise it may shut down when the primary uses more origins.",
+                "Raise it on the standby and restart it, or the standby may shut down when the primary uses more origins.",
             )
         });
     }

@@ -292,7 +292,7 @@ fn files_of_settings(look: &mut Look, session: &Session) -> Result {
                 "restart-for-setting",
                 &look.name,
                 format!("\"{name}\" in {place} waits for a restart"),
-                "Restart the server, a standby before its primary, or take the line back.",
+                "Restart the server, a standby before its primary, or undo the change.",
             ),
             (Some(name), _) => Finding::error(
                 "setting-refused",
@@ -304,7 +304,7 @@ fn files_of_settings(look: &mut Look, session: &Session) -> Result {
                 "restart-for-setting",
                 &look.name,
                 format!("\"{name}\" is no longer in the configuration, which waits for a restart"),
-                "Restart the server, a standby before its primary, or put the line back.",
+                "Restart the server, a standby before its primary, or undo the change.",
             ),
             (None, None) => Finding::error(
                 "files-not-read",
@@ -370,7 +370,7 @@ fn receiver(look: &mut Look, session: &Session) -> Result {
         look.findings.push(Finding::warning(
             "replay-paused",
             &look.name,
-            "the standby does not replay what it receives: that is paused",
+            "replay is paused on the standby",
             "Run SELECT pg_wal_replay_resume() there.",
         ));
     } else if row.number::<f64>(2).is_some_and(|bytes| bytes > MUCH_WAL)
@@ -383,7 +383,7 @@ fn receiver(look: &mut Look, session: &Session) -> Result {
                 "the standby has yet to replay {} MB of WAL",
                 row.number::<f64>(2).unwrap_or(0.0) as u64 >> 20
             ),
-            "See what keeps it: its disk, or a long query on it. A failover to it takes as long.",
+            "Find out what delays it, such as its disk or a long query on it. A failover to it takes as long.",
         ));
     }
     Ok(())
@@ -398,8 +398,8 @@ fn slots(look: &mut Look, session: &Session) -> Result {
         look.findings.push(Finding::warning(
             "slot-unused",
             &look.name,
-            format!("nobody receives WAL by the replication slot \"{}\"", row.string(0)),
-            "Start the standby that it is for, or drop it: WAL is kept for it until the disk is full.",
+            format!("no standby uses the replication slot \"{}\"", row.string(0)),
+            "Start the standby that uses the slot, or drop the slot: WAL is kept for it until the disk is full.",
         ));
     }
     Ok(())

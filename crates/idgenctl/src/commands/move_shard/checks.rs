@@ -42,7 +42,7 @@ impl Move<'_> {
         if is_copy(&self.comment_on(source, &self.moving)?) {
             return refused(
                 format!("{} on the source is a copy", self.moving),
-                "Are source and target the right way round?",
+                "Check that source and target are not swapped.",
             );
         }
         if is_copy(&self.comment_on(source, &self.schema)?) {
@@ -94,7 +94,7 @@ impl Move<'_> {
             ),
             ("moved", "schema", _) => refused(
                 "the schema has moved: the target has it",
-                "With --finish, the lists are set once more.",
+                "To set the lists again, run the same command with --finish.",
             ),
             ("schema", _, How::Finish) => refused(
                 "there is nothing to finish: the source has the schema",
@@ -120,7 +120,7 @@ impl Move<'_> {
             ),
             ("", there, _) if !there.is_empty() => refused(
                 format!("the source has no schema {schema}, but the target has"),
-                "Are source and target the right way round?",
+                "Check that source and target are not swapped.",
             ),
             (here, there, _) if here.contains("mov") || there.contains("mov") => refused(
                 format!(
@@ -306,7 +306,11 @@ impl Move<'_> {
                     "the extension is in schema {} on the source, and in {} on the target",
                     self.idgen.schema, there.schema
                 ),
-                "Names of its functions are in the defaults. ALTER EXTENSION idgen SET SCHEMA moves it.",
+                format!(
+                    "Defaults name its functions by their schema. If nothing uses idgen on the target yet, drop the extension there, and \
+                     create it in the schema {}.",
+                    self.idgen.schema
+                ),
             );
         }
         let epoch = format!("SELECT extract(epoch FROM epoch) FROM {}", self.idgen.name("idgen_status"));

@@ -201,7 +201,7 @@ fn find_shard(place: &Place<'_>, idgen: &Extension, names: [&str; 3], given: Opt
     if comments.len() == 0 {
         return Err(Error::refused(
             format!("the source has no schema {}", names[0]),
-            "Are source and target the right way round?",
+            "Check that source and target are not swapped.",
         ));
     }
     let moves = comments

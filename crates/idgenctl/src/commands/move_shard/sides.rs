@@ -233,7 +233,7 @@ impl Servers {
                                 name(place)
                             )),
                         ),
-                        "Name the server that has it with --from or --server. Are source and target the right way round?",
+                        "Name the server that has it with --from or --server. Check that source and target are not swapped.",
                     ));
                 }
                 _ => {

@@ -334,7 +334,7 @@ impl Move<'_> {
         } else {
             return Err(Error::refused(
                 format!("the source has no schema {}", self.schema),
-                "Are source and target the right way round?",
+                "Check that source and target are not swapped.",
             ));
         }
         if self.away.is_empty() {
