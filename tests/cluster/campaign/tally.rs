@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter, Write as _};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -143,10 +143,12 @@ impl Display for Tally {
     }
 }
 
-/// The page with the tally of all runs, and its data file with a line for each run.
+/// The page with the tally of all runs, and its data file with a line for each run. In a Debian of scripts/server-root,
+/// where the page is read-only, runs are collected elsewhere.
 pub struct Page {
     page: PathBuf,
     data: PathBuf,
+    collected: Option<PathBuf>,
     commit: String,
 }
 
@@ -162,19 +164,34 @@ impl Page {
         assert!(changed.is_empty(), "a run counts for a commit, and there are changes:\n{changed}");
         let page = top().join(name);
         let commit = output_of("git", &["rev-parse", "--short=10", "HEAD"]);
-        Page { data: page.with_extension("jsonl"), page, commit }
+        let is_read_only = fs::OpenOptions::new().append(true).open(&page).is_err();
+        let collected = is_read_only.then(|| top().join(".build/campaign.jsonl"));
+        Page { data: page.with_extension("jsonl"), page, collected, commit }
     }
 
     /// Adds a run.
     pub fn add(&self, tally: Tally) {
         let tally = Tally { commit: self.commit.clone(), ..tally };
-        let mut data = fs::read_to_string(&self.data).unwrap_or_default();
+        let to = self.collected.as_ref().unwrap_or(&self.data);
+        let mut data = fs::read_to_string(to).unwrap_or_default();
         writeln!(data, "{}", serde_json::to_string(&tally).expect("JSON")).expect("a line");
-        fs::write(&self.data, &data).expect("the data of the page");
-        let page = fs::read_to_string(&self.page).expect("the page");
-        let runs: Vec<Tally> = data.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();
-        fs::write(&self.page, with_text(&page, MARKS, &tables(&runs))).expect("the page");
+        fs::write(to, &data).expect("the data of the page");
+        match self.collected {
+            None => fs::write(&self.page, shown(&self.page, &data)).expect("the page"),
+            Some(_) => println!(
+                "The page is read-only. Add the last line of {} to {}, and run IDGEN_DRAW=1 cargo test -p idgen-tests \
+                 --test cluster the_page_shows_its_data.",
+                to.display(),
+                self.data.display()
+            ),
+        }
     }
+}
+
+/// The page as it shows these runs.
+fn shown(page: &Path, data: &str) -> String {
+    let runs: Vec<Tally> = data.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();
+    with_text(&fs::read_to_string(page).expect("the page"), MARKS, &tables(&runs))
 }
 
 /// The page with another text between two marks.
@@ -262,9 +279,11 @@ fn output_of(program: &str, args: &[&str]) -> String {
 
 #[test]
 fn the_page_shows_its_data() {
-    let data = top().join("docs/contributing/campaign.jsonl");
-    let read = |path| fs::read_to_string(path).expect("the page and its data");
-    let (data, page) = (read(data.clone()), read(data.with_extension("md")));
-    let runs: Vec<Tally> = data.lines().map(|line| serde_json::from_str(line).expect("a run")).collect();
-    assert_eq!(with_text(&page, MARKS, &tables(&runs)), page);
+    let page = top().join("docs/contributing/campaign.md");
+    let data = fs::read_to_string(page.with_extension("jsonl")).expect("its data");
+    let shown = shown(&page, &data);
+    if std::env::var_os("IDGEN_DRAW").is_some() {
+        fs::write(&page, &shown).expect("the page");
+    }
+    assert_eq!(fs::read_to_string(&page).expect("the page"), shown);
 }
