@@ -13,7 +13,7 @@ use postgres::{Client, NoTls, SimpleQueryMessage};
 use crate::clients::{Clients, Ledger, ids};
 use crate::moment::within_seconds;
 use crate::process::{Service, client_program, example, installed, run, said, servers_folder, skipped};
-use crate::server::{PRELOAD, Server, Sql};
+use crate::server::{PRELOAD, Server, Sql, enable};
 
 /// A PgDog in front of two servers.
 struct PgDog {
@@ -90,6 +90,7 @@ fn two_servers(settings: [&[&str]; 2]) -> [Server; 2] {
         let server = Server::start(&[&[PRELOAD, "max_connections = 100"], settings].concat());
         server.run("CREATE ROLE app LOGIN SUPERUSER; CREATE ROLE report LOGIN");
         server.run("CREATE DATABASE app");
+        server.connect_to("app").run(&enable("app"));
         server
     })
 }
@@ -163,7 +164,7 @@ fn a_schema_for_each_shard_through_pgdog() {
         assert_eq!(copy(&pgdog.target("app"), "", &format!("shard{shard}.users (name)"), "Ada\nEve\n"), "");
     }
 
-    client.run("SET search_path = shard3, public");
+    client.run("SET search_path = shard3, public, idgen");
     let insert = "INSERT INTO users (name) VALUES ('path') RETURNING shard_of(id)";
     assert_eq!(client.value::<i32>(insert), 3);
     // The path goes before the names in a statement, and COPY does not know it.
@@ -193,7 +194,7 @@ fn a_schema_for_each_shard_through_pgdog() {
     let lenient = PgDog::start(&program, &servers, file, &off);
     let mut client = lenient.connect("app");
     client.run("CREATE SCHEMA shard9");
-    client.run("CREATE TABLE shard9.notes (id bigint DEFAULT public.snowflake_next_id(1), what text)");
+    client.run("CREATE TABLE shard9.notes (id bigint DEFAULT snowflake_next_id(1), what text)");
     assert_eq!(client.code("INSERT INTO shard9.notes (what) VALUES ('x')"), "55000");
     let rows = servers.each_ref().map(|server| {
         server.connect_to("app").value::<i64>("SELECT count(*) FROM shard9.notes WHERE shard_of(id) = 1")
@@ -347,8 +348,8 @@ fn a_table_on_all_servers_by_id_through_pgdog() {
         );
     }
     let by_table = [(
-        "SELECT public.shard_of($1::bigint) / 4096",
-        "SELECT server FROM shard_ranges WHERE public.shard_of($1::bigint) BETWEEN first AND last",
+        "SELECT idgen.shard_of($1::bigint) / 4096",
+        "SELECT server FROM shard_ranges WHERE idgen.shard_of($1::bigint) BETWEEN first AND last",
     )];
     let by_table = PgDog::start(&program, &servers, file, &by_table);
     let mut client = by_table.connect("app");

@@ -8,7 +8,7 @@ use postgres::{Client, NoTls};
 
 use crate::moment::within_seconds;
 use crate::process::{Service, client_program, example, installed, run, servers_folder, skipped};
-use crate::server::{Server, Sql};
+use crate::server::{Server, Sql, enable};
 
 /// Starts pgbouncer with the file of docs/examples and, in addition to its database `app`, a database `single` with
 /// one server connection.
@@ -63,6 +63,7 @@ fn a_thousand_clients_through_pgbouncer() {
     };
     let server = Server::start(&["fsync = off"]);
     server.run("CREATE DATABASE app");
+    server.connect_to("app").run(&enable("app"));
     run(server.psql_in("app", "scaling/roles-shards.sql", &[]));
     let _pool = start_pool(&pgbouncer, &server);
 

@@ -74,17 +74,22 @@ fn a_router_over_the_shards_of_two_servers() {
     let mut plan =
         |query: &str| client.column::<String>(&format!("EXPLAIN (VERBOSE, COSTS OFF) {query}")).join("\n");
     let id = ledger.ids().into_iter().next().unwrap();
-    let by_id = plan(&format!("SELECT * FROM users WHERE id = {id} AND shard_of(id) = shard_of({id})"));
+    let by_id =
+        plan(&format!("SELECT * FROM users WHERE id = {id} AND idgen.shard_of(id) = idgen.shard_of({id})"));
     assert_eq!(by_id.matches("Remote SQL").count(), 1, "{by_id}");
     assert!(by_id.contains("shard_of(id) = "), "{by_id}");
-    let by_time =
-        plan("SELECT count(*) FROM users WHERE id >= (SELECT snowflake_min_id(now() - interval '1 minute'))");
+    let by_time = plan(
+        "SELECT count(*) FROM users WHERE id >= (SELECT idgen.snowflake_min_id(now() - interval '1 minute'))",
+    );
     assert_eq!(by_time.matches("WHERE ((id >= ").count(), 4, "{by_time}");
 
     // The router mints nothing, not even by a default, and a row goes nowhere but to its shard.
-    assert_eq!(router.code("SELECT snowflake_next_id(1)"), "55000");
+    assert_eq!(router.code("SELECT idgen.snowflake_next_id(1)"), "55000");
     assert_eq!(router.code("INSERT INTO users_1 (name) VALUES ('Ada')"), "23502");
-    assert_eq!(router.code("INSERT INTO users VALUES (snowflake_make_id(now(), 9, 0), 'Ada')"), "23514");
+    assert_eq!(
+        router.code("INSERT INTO users VALUES (idgen.snowflake_make_id(now(), 9, 0), 'Ada')"),
+        "23514"
+    );
     assert_eq!(two.code("INSERT INTO shard3.users SELECT id, 'Ada' FROM shard4.new_id"), "23514");
     assert_eq!(two.code("SELECT snowflake_next_id(1)"), "55000");
 }

@@ -1,9 +1,8 @@
--- The tables of a server that PgDog routes to by id. On each server, with the shards of its idgen.allowed_shards, of
--- which idgen.shard is one:
+-- The tables of a server that PgDog routes to by id. On each server, in a database for which idgenctl enable has run,
+-- with the shards of its idgen.allowed_shards, of which idgen.shard is one:
 --     psql -d app -v first=0 -v last=4095 -f pgdog-table.sql
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
-CREATE EXTENSION IF NOT EXISTS idgen;
 -- The checks keep rows out that PgDog sends to the wrong server, because it knows no id that SQL computes.
 CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id() CHECK (shard_of(id) BETWEEN :first AND :last),
                     name text NOT NULL);

@@ -1,8 +1,8 @@
--- A shard for each role, and one for everybody else, with one definition of the table:
+-- A shard for each role, and one for everybody else, with one definition of the table. In a database for which idgenctl
+-- enable has run:
 --     psql -d app -f roles-shards.sql
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
-CREATE EXTENSION IF NOT EXISTS idgen;
 CREATE ROLE ada LOGIN;
 CREATE ROLE grace LOGIN;
 SELECT format('ALTER DATABASE %1$I SET idgen.shard = 10;

@@ -5,9 +5,11 @@
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
 -- The router does not preload idgen, and has idgen.epoch in its postgresql.conf: it can read an id, but mints none.
-CREATE EXTENSION IF NOT EXISTS idgen;
+-- It is in the schema that it has on the servers, which evaluate shard_of under that name.
+CREATE SCHEMA IF NOT EXISTS idgen;
+CREATE EXTENSION IF NOT EXISTS idgen SCHEMA idgen;
 CREATE EXTENSION IF NOT EXISTS postgres_fdw;
-CREATE TABLE IF NOT EXISTS users (id bigint NOT NULL, name text NOT NULL) PARTITION BY LIST (shard_of(id));
+CREATE TABLE IF NOT EXISTS users (id bigint NOT NULL, name text NOT NULL) PARTITION BY LIST (idgen.shard_of(id));
 
 -- With "extensions", shard_of is evaluated on the server, not here.
 CREATE SERVER IF NOT EXISTS :"server" FOREIGN DATA WRAPPER postgres_fdw

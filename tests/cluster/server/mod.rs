@@ -71,6 +71,14 @@ impl Build {
     }
 }
 
+/// Makes a database as `idgenctl enable` leaves it.
+pub fn enable(database: &str) -> String {
+    format!(
+        r#"CREATE SCHEMA idgen; GRANT USAGE ON SCHEMA idgen TO PUBLIC; CREATE EXTENSION idgen SCHEMA idgen;
+           ALTER DATABASE {database} SET search_path = "$user", public, idgen"#
+    )
+}
+
 /// A server with a data directory and a socket of its own; stopped and deleted at the end.
 pub struct Server {
     build: Build,
@@ -83,8 +91,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server that mints, with these lines in its configuration, and creates the extension. It preloads idgen
-    /// unless the tests run without that and no line asks for it.
+    /// Starts a server that mints, with these lines in its configuration, and with the extension as after
+    /// `idgenctl enable`. It preloads idgen unless the tests run without that and no line asks for it.
     pub fn start(settings: &[&str]) -> Server {
         Server::start_build(Build::Release, settings)
     }
@@ -96,7 +104,7 @@ impl Server {
 
     fn start_with_idgen(self, settings: &[&str]) -> Server {
         let server = self.start_new(&[&[libraries(settings)], settings].concat());
-        server.run("CREATE EXTENSION idgen");
+        server.run(&enable("postgres"));
         server
     }
 
