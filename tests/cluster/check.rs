@@ -649,7 +649,7 @@ fn hostile_names_are_data() {
     let evil = HOSTILE[4];
     let role = quoted(evil);
     let mut client = server.connect();
-    client.run(&format!("GRANT CREATE ON SCHEMA public TO {role}"));
+    client.run(&format!("GRANT CREATE ON SCHEMA idgen TO {role}"));
     let fleet = File::of_servers(&[("one", &server)]);
 
     let found = fleet.findings();

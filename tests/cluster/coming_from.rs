@@ -256,7 +256,7 @@ const TABLES: &str = r#"
     CREATE ROLE app;
     CREATE SCHEMA app AUTHORIZATION app;
     SET ROLE app;
-    SET search_path = app, public;
+    SET search_path = app, public, idgen;
     CREATE TABLE "Odd ""name"", t" ("Id" serial PRIMARY KEY, "parentId" integer, "BossID" integer, k integer, "table" integer);
     CREATE TABLE key (n integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value integer, given integer);
     CREATE TABLE big (id bigserial PRIMARY KEY, seen_ids integer[], tiny smallint, pieces integer, at timestamptz);
@@ -291,7 +291,7 @@ fn an_application_without_foreign_keys_is_converted() {
     let blocks: Vec<String> = blocks(APPLICATION)
         .into_iter()
         .map(|block| block.replace("find_columns('public')", "find_columns('app')"))
-        .map(|block| format!("SET ROLE app; SET search_path = app, public;\n{block}"))
+        .map(|block| format!("SET ROLE app; SET search_path = app, public, idgen;\n{block}"))
         .collect();
     let block = |part: &str| blocks.iter().find(|block| block.contains(part)).unwrap();
     let (types, defaults) = (block("change_types()"), block("set_defaults(5)"));
@@ -368,7 +368,7 @@ fn an_application_without_foreign_keys_is_converted() {
     given_up(&server, defaults, "app.key");
     done(&server, defaults);
     let mut app = server.connect();
-    app.run("SET ROLE app; SET search_path = app, public");
+    app.run("SET ROLE app; SET search_path = app, public, idgen");
     for insert in [
         r#""Odd ""name"", t" DEFAULT VALUES RETURNING "Id""#,
         "key DEFAULT VALUES RETURNING n",
@@ -563,7 +563,7 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
     let mut client = server.connect();
     client.run(
         r#"CREATE SCHEMA "Odd schema";
-           SET search_path = "Odd schema", public;
+           SET search_path = "Odd schema", public, idgen;
            CREATE TABLE "The keys" ("Id" serial PRIMARY KEY, "user" integer, kind text DEFAULT 'a', UNIQUE ("Id", kind),
                UNIQUE ("user", kind) DEFERRABLE INITIALLY DEFERRED);
            CREATE TABLE uses (key integer, kind text, FOREIGN KEY (key, kind) REFERENCES "The keys" ("Id", kind)
@@ -581,7 +581,7 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
            INSERT INTO parted SELECT n, n FROM generate_series(1, 2) AS n"#,
     );
     let before: String = client.value(SHAPE);
-    let within = |sql: &str| format!("SET search_path = \"Odd schema\", public;\n{sql}");
+    let within = |sql: &str| format!("SET search_path = \"Odd schema\", public, idgen;\n{sql}");
     let refused = |sql: &str, why: &str| {
         let output = psql(&server, &within(sql));
         assert!(!output.status.success() && said(&output).contains(why), "{sql}: {}", said(&output));

@@ -1334,10 +1334,11 @@ fn the_extension_must_be_where_only_superusers_create() {
     let (source, target) = two_servers();
     let before = (place(&source), place(&target));
     for (server, why) in [
-        (&target, "roles that are not superusers may change schema \"public\" of database \"postgres\" of"),
+        (&target, "roles that are not superusers may change schema \"idgen\" of database \"postgres\" of"),
         (&source, "or the extension in it: tenant"),
     ] {
         let mut client = server.connect();
+        client.run("ALTER SCHEMA idgen OWNER TO pg_database_owner");
         client.run("CREATE ROLE tenant; ALTER DATABASE postgres OWNER TO tenant");
         refused(the_move(&source, &target), &[why]);
         assert_eq!((place(&source), place(&target)), before);

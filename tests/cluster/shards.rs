@@ -441,6 +441,7 @@ fn a_function_that_does_not_fit_is_left_alone() {
 fn a_function_is_replaced_beside_hostile_operators() {
     let server = Server::start(&["idgen.epoch = 1314220021721"]);
     let mut client = server.connect();
+    client.run("DROP EXTENSION idgen; CREATE EXTENSION idgen SCHEMA public");
     client.run(OLD_FUNCTION);
     client.run("CREATE ROLE mallory; GRANT CREATE ON SCHEMA public TO mallory; SET ROLE mallory");
     for (n, (left, operator, right)) in [

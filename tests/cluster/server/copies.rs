@@ -80,6 +80,7 @@ impl Server {
         let script = "pg_dump -d \"$0\" | psql -X -q -v ON_ERROR_STOP=1 -d \"$1\"";
         let databases = [self.target("postgres"), new.target("postgres")];
         run(client_program("bash").args(["-o", "pipefail", "-c", script]).args(databases));
+        new.run(&super::path("postgres"));
     }
 
     /// Makes a former primary, stopped or killed, a standby of the one that was promoted.

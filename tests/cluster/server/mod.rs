@@ -73,10 +73,14 @@ impl Build {
 
 /// Makes a database as `idgenctl enable` leaves it.
 pub fn enable(database: &str) -> String {
-    format!(
-        r#"CREATE SCHEMA idgen; GRANT USAGE ON SCHEMA idgen TO PUBLIC; CREATE EXTENSION idgen SCHEMA idgen;
-           ALTER DATABASE {database} SET search_path = "$user", public, idgen"#
-    )
+    let create =
+        "CREATE SCHEMA idgen; GRANT USAGE ON SCHEMA idgen TO PUBLIC; CREATE EXTENSION idgen SCHEMA idgen";
+    format!("{create}; {}", path(database))
+}
+
+/// The part of [`enable`] that a dump does not contain.
+fn path(database: &str) -> String {
+    format!("ALTER DATABASE {database} SET search_path = \"$user\", public, idgen")
 }
 
 /// A server with a data directory and a socket of its own; stopped and deleted at the end.
