@@ -12,7 +12,7 @@ export DEBIAN_FRONTEND=noninteractive
 
 # ada COMMAND [ARG]...: runs a command as her, where she is.
 where=$home
-ada() { runuser -u ada -- env -u CARGO_HOME -u RUSTUP_HOME -u CARGO_TARGET_DIR -u PG_CONFIG -C "$where" HOME=$home USER=ada "$@"; }
+ada() { runuser -u ada -- env -u CARGO_HOME -u RUSTUP_HOME -u CARGO_TARGET_DIR -u PG_CONFIG -u MAKELEVEL -u MAKEFLAGS -C "$where" HOME=$home USER=ada "$@"; }
 # paste_all TEXT: pastes this, and answers yes. There is no terminal, on which idgenctl would ask.
 paste_all() { printf '%s\n' "$1" && ada env ARGS=--yes bash -c "$1" < <(yes); }
 sql() { runuser -u postgres -- env -C / psql -X -q -A -t -v ON_ERROR_STOP=1 -c "$@"; }
