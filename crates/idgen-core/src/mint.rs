@@ -416,7 +416,7 @@ impl<'a, H: Host> Turn<'a, Shard, H> {
             // Leave an eighth of the wait for single calls and for sleeps that take longer than requested, unless the
             // shard has nothing before that.
             let room =
-                [wait / 8 * 7, wait].map(|wait| slot.room(&bounds, wait)).into_iter().find(|room| *room > 0);
+                [wait * 7 / 8, wait].map(|wait| slot.room(&bounds, wait)).into_iter().find(|room| *room > 0);
             match room {
                 Some(most) if count > most => return Err(Error::BatchTooLarge { count, most }),
                 Some(room) if count > room.saturating_sub(ahead) => {

@@ -110,7 +110,9 @@ impl<S: LayoutShard> Slot<S> {
     fn start(&self, bounds: &Bounds) -> Option<Position<S>> {
         let earliest = (bounds.now / S::UNIT_MS).max(bounds.floor.div_ceil(S::UNIT_MS));
         let first = Position::first_of(earliest);
-        let start = if first > self.next { first.plus(self.counters.ids & S::LAST_START) } else { self.next };
+        // Where ids may not run into the next unit of time, most of this one is left for a batch.
+        let last = if bounds.max_ahead < S::UNIT_MS { S::LAST_START.min(255) } else { S::LAST_START };
+        let start = if first > self.next { first.plus(self.counters.ids & last) } else { self.next };
         (earliest.max(start.unit()) <= MAX_TICK / S::UNIT_MS).then_some(start)
     }
 

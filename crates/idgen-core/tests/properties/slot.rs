@@ -117,6 +117,19 @@ fn a_busy_slot_goes_on_where_it_stopped() {
     }
 }
 
+/// Promise 4: an idle shard whose ids may not run ahead of the clock has three quarters of a millisecond at once, however
+/// many ids it has minted before. It would otherwise refuse a batch again and again, because a refusal changes nothing.
+#[test]
+fn an_idle_slot_that_may_not_run_ahead_has_most_of_its_millisecond() {
+    for ids in 0..2048 {
+        let counters = Counters { ids, ..Counters::default() };
+        let mut slot = Slot::<Shard> { next: Position::first_of(7), counters };
+        let bounds = Bounds { now: 9, floor: 0, max_ahead: 0, queue: 0, limit: 100 };
+        assert!(slot.room(&bounds, 0) >= 769, "{ids}");
+        assert_eq!(slot.take(769, &bounds).unwrap().count(), 769, "{ids}");
+    }
+}
+
 /// Promise 1: the range ends with its last position, and never wraps, though it ends in the midst of a second. The room
 /// of a shard ends with it.
 #[test]

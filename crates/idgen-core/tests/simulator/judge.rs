@@ -245,7 +245,7 @@ impl World {
                 // millisecond.
                 let now = backend.last_read.get().max(mark.floor());
                 let first = (now << 10).max(plain.since(Position::FIRST)) + Shard::LAST_START;
-                let end = (reach + settings.max_wait_ms / 8 * 7 + 1) << 10;
+                let end = (reach + settings.max_wait_ms * 7 / 8 + 1) << 10;
                 let batches = backend.shared.backends.iter().map(|own| &own.batch);
                 let ahead = match error {
                     Error::BatchesBefore { shard, .. } => {
