@@ -307,6 +307,10 @@ $$;
 CREATE OR REPLACE FUNCTION idgen_convert.copy_column("table" regclass, "column" name) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF EXISTS (SELECT FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
+               WHERE attrelid = "table" AND attname = "column" AND (attgenerated <> '' OR typtype = 'd')) THEN
+        RAISE 'column % of % is generated, or of a domain, which a copy would not keep', "column", "table";
+    END IF;
     PERFORM idgen_convert.add_column(ROW(
         "table", "column", 'new_' || "column", format('t.%I', "column"),
         format('NEW.%I := NEW.%I;', 'new_' || "column", "column"), false, NULL, NULL)::idgen_convert.new_columns);
@@ -368,7 +372,7 @@ BEGIN
     EXECUTE format('ALTER TABLE idgen_convert.%I ADD PRIMARY KEY (key)', key.ids);
     EXECUTE format('ANALYZE idgen_convert.%I', key.ids);
     EXECUTE format('SELECT count(*), max(%1$I.snowflake_time(new_id) - time),
-                           max(new_id) < %1$I.snowflake_min_id(%3$L::timestamptz)
+                           coalesce(max(new_id) < %1$I.snowflake_min_id(%3$L::timestamptz), true)
                     FROM idgen_convert.%2$I', idgen, key.ids, key.since) INTO rows, most_off, none_is_repeated;
 END
 $$;
@@ -419,6 +423,7 @@ DECLARE
     block bigint;
     skipped bigint[];
     place text;
+    picked bigint;
     changed bigint;
     unchanged bigint;
     some_left boolean;
@@ -430,38 +435,49 @@ BEGIN
     SELECT coalesce(array_agg(relid) FILTER (WHERE isleaf), ARRAY[relation]) INTO parts
     FROM pg_partition_tree(relation);
     FOREACH part IN ARRAY parts LOOP
-        blocks := pg_relation_size(part) / current_setting('block_size')::bigint;
-        ahead := 0;
-        skipped := '{}';
-        WHILE ahead < blocks OR cardinality(skipped) > 0 LOOP
-            IF ahead < blocks THEN
-                block := ahead;
-                ahead := ahead + 256;
-            ELSE
-                PERFORM pg_sleep(0.1);
-                block := skipped[1];
-                skipped := skipped[2:];
-            END IF;
-            place := format('t.ctid >= ''(%s,0)'' AND t.ctid < ''(%s,0)''', block, block + 256);
-            LOOP
-                EXECUTE format(
-                    'WITH batch AS (
-                         UPDATE ONLY %1$s AS t SET %2$s WHERE (%3$s) AND ctid = ANY (ARRAY(
-                             SELECT ctid FROM ONLY %1$s AS t WHERE %4$s AND (%3$s)
-                             LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED))
-                         RETURNING (%3$s) AS still)
-                     SELECT count(*), count(*) FILTER (WHERE still) FROM batch',
-                    part, assignments, unfilled, place) INTO changed, unchanged;
-                IF unchanged > 0 THEN
-                    RAISE '% rows of % are not filled by: %', unchanged, part, assignments;
+        LOOP
+            blocks := pg_relation_size(part) / current_setting('block_size')::bigint;
+            ahead := 0;
+            skipped := '{}';
+            WHILE ahead < blocks OR cardinality(skipped) > 0 LOOP
+                IF ahead < blocks THEN
+                    block := ahead;
+                    ahead := ahead + 256;
+                ELSE
+                    PERFORM pg_sleep(0.1);
+                    block := skipped[1];
+                    skipped := skipped[2:];
                 END IF;
+                place := format('t.ctid >= ''(%s,0)'' AND t.ctid < ''(%s,0)''', block, block + 256);
+                LOOP
+                    EXECUTE format(
+                        'WITH picked AS MATERIALIZED (
+                             SELECT ctid FROM ONLY %1$s AS t WHERE %4$s AND (%3$s)
+                             LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED),
+                         batch AS (
+                             UPDATE ONLY %1$s AS t SET %2$s
+                             WHERE (%3$s) AND ctid = ANY (ARRAY(SELECT ctid FROM picked))
+                             RETURNING (%3$s) AS still)
+                         SELECT (SELECT count(*) FROM picked), count(*), count(*) FILTER (WHERE still) FROM batch',
+                        part, assignments, unfilled, place) INTO picked, changed, unchanged;
+                    IF unchanged > 0 THEN
+                        RAISE '% rows of % are not filled by: %', unchanged, part, assignments;
+                    END IF;
+                    IF picked > changed THEN
+                        RAISE 'a trigger or rule keeps % rows of % from being filled', picked - changed, part;
+                    END IF;
+                    COMMIT;
+                    EXIT WHEN changed = 0;
+                END LOOP;
+                EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s AS t WHERE %s AND (%s))', part, place, unfilled)
+                INTO some_left;
                 COMMIT;
-                EXIT WHEN changed = 0;
+                IF some_left THEN skipped := skipped || block; END IF;
             END LOOP;
-            EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s AS t WHERE %s AND (%s))', part, place, unfilled)
-            INTO some_left;
+            -- An UPDATE by a client may have moved a row that was not filled to a block that was read before, or to the end.
+            EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s AS t WHERE %s)', part, unfilled) INTO some_left;
             COMMIT;
-            IF some_left THEN skipped := skipped || block; END IF;
+            EXIT WHEN NOT some_left;
         END LOOP;
     END LOOP;
 END

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::process::{Child, Output, Stdio};
 use std::sync::atomic::Ordering;
+use std::thread;
 
 use postgres::{Client, Error, IsolationLevel};
 
-use crate::moment::within_seconds;
+use crate::moment::{is_reached, within_seconds};
 use crate::process::{client_program, said, skipped, top};
 use crate::server::{PRELOAD, Server, Sql};
 use crate::shards::at_work;
@@ -604,7 +605,22 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
     );
     client.run("CREATE TABLE history (owner_id integer, new_owner_id integer)");
     refused("SELECT idgen_convert.copy_column('history', 'owner_id')", "has a column new_owner_id already");
-    client.run("DROP TABLE history");
+    client.run(
+        "DROP TABLE history; CREATE DOMAIN positive AS integer CHECK (value > 0);
+         CREATE TABLE history (owner_id positive, twice integer GENERATED ALWAYS AS (n * 2) STORED, n integer);
+         INSERT INTO history (n) VALUES (1);
+         CREATE FUNCTION drops() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+    );
+    for column in ["owner_id", "twice"] {
+        let copy = format!("SELECT idgen_convert.copy_column('history', '{column}')");
+        refused(&copy, "is generated, or of a domain");
+    }
+    done(&server, &within("SELECT idgen_convert.copy_column('history', 'n')"));
+    client.run("CREATE TRIGGER drops BEFORE UPDATE ON history FOR EACH ROW EXECUTE FUNCTION drops()");
+    refused("CALL idgen_convert.fill('history')", "a trigger or rule keeps 1 rows");
+    client.run("DROP TABLE history; DROP FUNCTION drops; DROP DOMAIN positive");
+    client
+        .run("DELETE FROM idgen_convert.new_columns WHERE \"table\"::oid NOT IN (SELECT oid FROM pg_class)");
     refused(switch, "there is no unique index on \"Odd schema\".\"The keys\"");
     for _ in 0..2 {
         done(
@@ -659,6 +675,30 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
     assert!(client.value::<bool>("SELECT count(*) = 2 FROM uses WHERE key IS NULL"));
     assert_eq!(client.value::<i64>("INSERT INTO heir DEFAULT VALUES RETURNING id"), 3);
     assert!(client.value::<bool>("SELECT count(*) = 0 FROM idgen_convert.new_columns"));
+}
+
+/// Old rows are filled in blocks. A client that holds one of them and then changes it moves it beyond the blocks that
+/// were there: it is filled too, or its next change would fail at the constraint.
+#[test]
+fn a_row_that_moves_meanwhile_is_filled() {
+    let server = server();
+    prepare(&server);
+    let mut client = server.connect();
+    client.run(
+        "CREATE TABLE moved (n integer PRIMARY KEY, note text);
+         INSERT INTO moved SELECT n, repeat('x', 700) FROM generate_series(1, 3300) AS n;
+         SELECT idgen_convert.add_key('moved', 'n', 9);
+         SELECT idgen_convert.make_ids('moved', 'timestamptz ''2025-03-01Z''')",
+    );
+    let mut holder = server.connect();
+    holder.run("BEGIN; SELECT FROM moved WHERE n = 5 FOR UPDATE");
+    let left = "SELECT count(*) FROM moved WHERE new_n IS NULL";
+    thread::scope(|scope| {
+        scope.spawn(|| server.connect().run("CALL idgen_convert.fill('moved')"));
+        assert!(is_reached(60, || client.value::<i64>(left) == 1));
+        holder.run("UPDATE moved SET note = repeat('y', 700) WHERE n = 5; COMMIT");
+    });
+    assert_eq!(client.value::<i64>(left), 0);
 }
 
 /// Old rows get no ids by times of an unknown zone, nor a second time, and no row follows a key without its index.
