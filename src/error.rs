@@ -336,8 +336,9 @@ table! {
         ClockBehindMark { by_ms = 1, max_ahead_ms = 1, waited_ms = 1 }
             where resumes = resumes(*by_ms, *max_ahead_ms), hint = if *by_ms > HOUR_MS {
                 "The clock is behind now, or it was ahead before the server stopped. Correct it if it is wrong. If it \
-                 is right, wait until it has passed the mark, or move \"idgen.epoch\" back by as much and accept that with \
-                 snowflake_accept_epoch(). Restarting the server does not help."
+                 is right, wait until it has passed the mark. As a last resort, move \"idgen.epoch\" back by as much and a \
+                 minute, restart, and call snowflake_accept_epoch(): all earlier ids then decode to other times. A \
+                 restart alone does not help."
             } else {
                 "If that is longer than a few seconds, the clock was ahead before the server stopped, or is behind \
                  now: check its synchronization. Restarting the server does not help."
