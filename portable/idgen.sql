@@ -584,11 +584,11 @@ BEGIN
             earliest := (tick << 10) | (earliest & 255);
         END IF;
         max_wait_ms := idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000);
-        limit_tick := tick + idgen_portable.max_ahead_ms() + max_wait_ms / 8 * 7;
+        limit_tick := tick + idgen_portable.max_ahead_ms() + max_wait_ms * 7 / 8;
         most := greatest(((least(limit_tick, 1099511627775) + 1) << 10) - earliest, 0);
         -- If the shard has nothing to provide in all of that time, mint() reports the reason.
         IF tick >= 0 AND want > most AND NOT pg_is_in_recovery()
-                AND earliest >> 10 <= least(limit_tick + max_wait_ms - max_wait_ms / 8 * 7, 1099511627775) THEN
+                AND earliest >> 10 <= least(limit_tick + max_wait_ms - max_wait_ms * 7 / 8, 1099511627775) THEN
             RAISE EXCEPTION USING ERRCODE = '22023',
                 MESSAGE = concat('count ', count, ' is more ids than one call can mint'),
                 DETAIL = concat('This shard can provide at most ', most, ' now, as far as "idgen.max_ahead" lets '
