@@ -1,9 +1,8 @@
 //! What a call and an insert cost: `make bench`.
 
-use std::io::{Read, Write};
 use std::process::Command;
 
-use crate::measure::{Spread, Taken, at_once, catch_up, seconds, timed, turns};
+use crate::measure::{Spread, Taken, at_once, timed, turns};
 use crate::plots::{Line, plot};
 use crate::report::{cores, number, ratio, spread, table};
 use crate::systems::{
@@ -31,10 +30,6 @@ const BATCH: &str = "`SELECT snowflake_next_ids(5, 1000)`, counted";
 const LIST: &str = "`SELECT count(id) FROM snowflake_next_ids(5, 1000) AS id`";
 const SINGLE: &str = "`SELECT count(snowflake_next_id(5)) FROM generate_series(1, 1000)`";
 const STATEMENTS: &str = "1000 statements, sent at once";
-
-const LOAD_DEFAULT: &str = "idgen, by the default";
-const LOAD_IDENTITY: &str = "identity";
-const LOAD_FETCHED: &str = "idgen, `snowflake_next_ids` before, and its ids with the rows";
 
 struct Calls {
     bench: Bench,
@@ -74,7 +69,6 @@ pub fn run(mut bench: Bench) {
     let insert = "INSERT INTO {target} ({columns}) SELECT {columns} FROM {source}";
     let inserts = all.bulk("insert", "INSERT ... SELECT", insert);
     let copies = all.bulk("copy", "COPY", &format!("COPY {{target}} ({{columns}}) FROM '{data}/{{source}}'"));
-    all.loads(&data);
     all.pgbench();
     all.backends();
     let shared = "SELECT size::float8 FROM pg_shmem_allocations WHERE name = 'idgen'";
@@ -208,54 +202,6 @@ impl Calls {
         let of_ready = taken.ratio(IDGEN, READY);
         report.demand("the same | ready-made keys", "at most 1.05", &[of_ready]);
         taken
-    }
-
-    /// Loads by `COPY` from a client, which sends the lines of a file. It can send ids with them: then the time to fetch
-    /// these counts too.
-    fn loads(&mut self, data: &str) {
-        let lines = std::fs::read_to_string(format!("{data}/{}", self.bulk.0)).expect("a file of the server");
-        let fetch = format!("COPY (SELECT snowflake_next_ids(5, {})) TO STDOUT", self.bulk.1);
-        let table_of = |name| {
-            let number = self.systems.iter().position(|system| system.name == name).expect(name);
-            format!("rows_{number}")
-        };
-        let subjects = [
-            (LOAD_DEFAULT, (table_of(IDGEN), false)),
-            (LOAD_IDENTITY, (table_of(NEXTVAL), false)),
-            (LOAD_FETCHED, (table_of(IDGEN), true)),
-        ];
-        let client = &mut self.bench.control;
-        let taken = turns("COPY from a client", self.rounds, &subjects, |(table, fetches)| {
-            sql(client, &format!("TRUNCATE {table}; CHECKPOINT"));
-            catch_up(client);
-            let time = seconds(|| {
-                let mut ids = String::new();
-                if *fetches {
-                    let mut answer = client.copy_out(&fetch).expect("ids");
-                    answer.read_to_string(&mut ids).expect("ids");
-                }
-                let columns = if *fetches { "id, n" } else { "n" };
-                let mut copy =
-                    client.copy_in(&format!("COPY {table} ({columns}) FROM STDIN")).expect("a COPY");
-                if *fetches {
-                    for (id, line) in ids.lines().zip(lines.lines()) {
-                        writeln!(copy, "{id}\t{line}").expect("a row");
-                    }
-                } else {
-                    copy.write_all(lines.as_bytes()).expect("rows");
-                }
-                assert_eq!(copy.finish().expect("a COPY") as f64, self.bulk.1);
-            });
-            sql(client, &format!("TRUNCATE {table}"));
-            [time]
-        });
-        let row = |(name, [time]): &(String, [_; 1])| {
-            [name.clone(), spread(*time), ratio(taken.ratio(name, LOAD_IDENTITY))]
-        };
-        let report = &mut self.bench.report;
-        report.put("loads", &table("`COPY` from a client | s | ratio to identity", taken.0.iter().map(row)));
-        let what = "`COPY` from a client with ids of `snowflake_next_ids`, fetched first | identity";
-        report.demand(what, "at most 1", &[taken.ratio(LOAD_FETCHED, LOAD_IDENTITY)]);
     }
 
     /// Inserts per second by 8 clients.

@@ -77,16 +77,12 @@ pub fn seconds(task: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Waits until the clock has caught up with the ids minted before.
-pub fn catch_up(client: &mut Client) {
+/// Runs a statement when the clock has caught up with the ids of the one before. Returns its seconds and the bytes of
+/// WAL that the server wrote in that time.
+pub fn timed(client: &mut Client, statement: &str) -> [f64; 2] {
     while value::<i64>(client, "SELECT ahead_ms FROM idgen_status") > 0 {
         thread::sleep(Duration::from_millis(1));
     }
-}
-
-/// Runs a statement after [`catch_up`]. Returns its seconds and the bytes of WAL that the server wrote in that time.
-pub fn timed(client: &mut Client, statement: &str) -> [f64; 2] {
-    catch_up(client);
     let place = "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8";
     let before: f64 = value(client, place);
     let seconds = seconds(|| sql(client, statement));
