@@ -14,8 +14,8 @@ DECLARE
         SELECT concat('ALTER TABLE ', conrelid::regclass, ' ADD CONSTRAINT ', quote_ident(conname), ' ',
                       pg_get_constraintdef(oid))
         FROM pg_catalog.pg_constraint WHERE connamespace = template AND contype = 'f');
-    -- The schema of idgen, which need not be in the search_path.
-    idgen CONSTANT text := (SELECT quote_ident(nspname) FROM pg_catalog.pg_extension AS e
+    -- The schema of the extension, which need not be in the search_path. The portable edition is found by that path.
+    idgen CONSTANT text := (SELECT quote_ident(nspname) || '.' FROM pg_catalog.pg_extension AS e
                             JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace WHERE extname = 'idgen');
     item text;
 BEGIN
@@ -29,7 +29,7 @@ BEGIN
         FOREACH item IN ARRAY keys LOOP
             EXECUTE item;
         END LOOP;
-        EXECUTE concat('SELECT ', idgen, '.snowflake_assign_shard($1, $2)') USING ('shard' || shard)::regnamespace, shard;
+        EXECUTE concat('SELECT ', idgen, 'snowflake_assign_shard($1, $2)') USING ('shard' || shard)::regnamespace, shard;
         COMMIT;
     END LOOP;
 END

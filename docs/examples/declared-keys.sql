@@ -5,8 +5,8 @@ DO $$
 DECLARE
     schema CONSTANT regnamespace := 'shop';
     shard CONSTANT integer := 5;
-    -- The schema of idgen, which need not be in the search_path.
-    idgen CONSTANT text := (SELECT quote_ident(nspname) FROM pg_catalog.pg_extension AS e
+    -- The schema of the extension, which need not be in the search_path. The portable edition is found by that path.
+    idgen CONSTANT text := (SELECT quote_ident(nspname) || '.' FROM pg_catalog.pg_extension AS e
                             JOIN pg_catalog.pg_namespace AS n ON n.oid = e.extnamespace WHERE extname = 'idgen');
     item record;
 BEGIN
@@ -31,7 +31,7 @@ BEGIN
     LOOP
         EXECUTE concat('ALTER TABLE ', item.name,
                        CASE WHEN item.is_identity THEN concat(' ALTER ', item.key, ' DROP IDENTITY,') END,
-                       ' ALTER ', item.key, ' SET DEFAULT ', idgen, '.snowflake_next_id(', shard, ')');
+                       ' ALTER ', item.key, ' SET DEFAULT ', idgen, 'snowflake_next_id(', shard, ')');
         IF NOT item.is_identity THEN
             EXECUTE concat('DROP SEQUENCE ', item.sequence);
         END IF;
