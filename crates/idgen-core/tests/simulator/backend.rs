@@ -50,6 +50,8 @@ pub struct Backend {
     pub sleeping: Cell<bool>,
     waiting: Cell<bool>,
     woken: Cell<bool>,
+    /// How long its call has waited for the clock.
+    pub for_clock: Cell<Time>,
     /// Until when it is stopped by SIGSTOP.
     pub stopped: Cell<Time>,
     /// Which of the agenda's entries is its own.
@@ -101,6 +103,7 @@ impl Backend {
             sleeping: Cell::default(),
             waiting: Cell::default(),
             woken: Cell::default(),
+            for_clock: Cell::default(),
             stopped: Cell::default(),
             ticket: Cell::default(),
             call: Cell::default(),
@@ -446,10 +449,15 @@ impl idgen_core::host::Host for Process<'_> {
         self.backend.host().prepared.borrow().len()
     }
 
-    fn sleep(&self, us: u64, _wait: Wait) {
+    fn sleep(&self, us: u64, wait: Wait) {
         self.step(Place::Sleep);
+        let Backend { world, for_clock, .. } = self.backend;
+        let since = world.now.get();
         let late = self.backend.draw(|rng| rng.u64(..100 * US));
         self.doze(us * US + late);
+        if wait == Wait::Clock {
+            for_clock.set(for_clock.get() + world.now.get() - since);
+        }
         self.interrupts();
     }
 

@@ -99,6 +99,7 @@ impl World {
             judge.begin(by, slot, tick, tick, sequence)
         })));
         backend.read.set(0);
+        backend.for_clock.set(0);
     }
 
     /// The call that has come to its end, with its time.
@@ -278,9 +279,11 @@ impl World {
                 // Two renewals whose windows end before the call comes to use them are no wait, a third one is. The
                 // first mark may be older than the call, the second is not.
                 let dawdles = self.plan.lulls > 0 && took > settings.reserve_ahead_ms * MS;
+                // What a wait for the clock has left for the standbys.
+                let left_ms = settings.max_wait_ms.saturating_sub(backend.for_clock.get() / MS);
                 waited_ms >= settings.max_wait_ms
                     // On a disk in order, a flush is no reason.
-                    && (settings.max_wait_ms < 300 && (names || dawdles) || !calm || self.waits_for_nobody(host))
+                    && (left_ms < 300 && (names || dawdles) || !calm || self.waits_for_nobody(host))
             }
             Error::ClockStands { waited_ms } => behind && waited_ms >= settings.max_wait_ms,
             Error::Recovery => host.state.get() == State::Standby || self.calm_for(host) < 50 * MS,

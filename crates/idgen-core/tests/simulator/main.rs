@@ -245,6 +245,43 @@ fn ids_passed_over_are_forgotten_with_a_restored_backup() {
     }
 }
 
+/// A call may wait for a clock that was set back until hardly any time is left. If the clock is set right then, the mark
+/// may be too low, and the standbys have no time to acknowledge another.
+#[test]
+fn a_wait_for_the_clock_leaves_less_for_standbys() {
+    for seed in 0..50 {
+        let event =
+            |ms: u64, to: i64| Event { at: ms * MS, place: None, fault: Fault::Clock { who: 0, ms: to } };
+        let plan = Plan {
+            hosts: 2,
+            backends: 2,
+            shards: 1,
+            drift_ppm: vec![0, 0],
+            names: Names::First(vec![0, 1]),
+            settings: Settings {
+                epoch: EPOCH,
+                max_ahead_ms: 5,
+                max_wait_ms: 400,
+                max_lease: 1,
+                reserve_ahead_ms: 30,
+                max_clock_jump_ms: None,
+            },
+            disk: 300 * US,
+            network: 2 * MS,
+            think: 200 * US,
+            horizons: false,
+            prepares: false,
+            batches: 0,
+            heals: false,
+            end: 1000 * MS,
+            events: vec![event(500, -1000), event(899, 1000)],
+            ..Plan::draw(seed, None)
+        };
+        let failure = live_through(&plan, None, false).failure;
+        assert!(failure.is_none(), "{seed}: {failure:?}");
+    }
+}
+
 /// Guard: nobody sets this clock, so no call is refused because it jumped, although backends are stopped between two
 /// readings in the first renewals.
 #[test]
