@@ -88,8 +88,8 @@ faults: setup ## run random crashes, clock steps, failovers and more: MINUTES=60
 mutations: setup ## check that the faults find programs that are wrong: FAULT=... MUTATION=... SEED=...
 	FAULT="$(FAULT)" MUTATION="$(MUTATION)" SEED=$(SEED) scripts/test mutations
 
-simulate: ## run random worlds in virtual time: MINUTES=10; SEED=... to repeat one
-	MINUTES=$(MINUTES) SEED=$(SEED) scripts/test simulate
+simulate: ## run random worlds in virtual time: MINUTES=10; SEED=... to repeat one; TALLY=...
+	MINUTES=$(MINUTES) SEED=$(SEED) TALLY=$(TALLY) scripts/test simulate
 
 soak: setup ## run a mixed load on all functions of one server and check what wears out: MINUTES=60
 	MINUTES=$(MINUTES) scripts/test soak
