@@ -13,6 +13,7 @@ CREATE TABLE stays_reference (id bigint REFERENCES stays_plain);
 CREATE DOMAIN photo_id AS bigint DEFAULT snowflake_next_id(5);
 CREATE DOMAIN narrow_id AS photo_id CHECK (value > 0);
 CREATE DOMAIN stays_checked AS bigint CHECK (shard_of(value) < 10);
+CREATE DOMAIN of_layout AS snowflake_layouts;
 CREATE DOMAIN of_shard AS integer DEFAULT shard_of(5) CHECK (shard_of(value) < 10);
 CREATE TABLE stays_of_domain (id narrow_id UNIQUE, n integer UNIQUE, c stays_checked, many photo_id[]);
 CREATE INDEX of_domain_n ON stays_of_domain (n) WHERE id > 5;
@@ -182,6 +183,7 @@ SET search_path = "My ""shop"".x", public;
 DROP FUNCTION of_default, of_type;
 DROP FUNCTION atomic;
 DROP VIEW of_status;
+DROP DOMAIN of_layout;
 DROP CAST (idgen_status AS text);
 RESET search_path;
 -- Then DROP EXTENSION drops only what is meant to be dropped with it,
