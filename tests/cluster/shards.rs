@@ -242,7 +242,8 @@ fn a_shard_is_assigned_to_one_schema_only() {
 }
 
 /// While the call waits for a table, the schema of the extension is renamed, and somebody creates another one of that
-/// name: nothing in it is called. While it waits for a view, another one takes its place: nothing is changed.
+/// name: nothing in it is called. While it waits for a view, another one takes its place, or another schema that of the
+/// extension, with a function of that name: nothing is changed.
 #[test]
 fn names_change_while_a_shard_is_assigned() {
     let server = Server::start(&[]);
@@ -268,6 +269,16 @@ fn names_change_while_a_shard_is_assigned() {
     let another =
         "ALTER VIEW insta5.names RENAME TO others; CREATE VIEW insta5.names AS SELECT bigint '1' AS id";
     assert_eq!(during(another, ""), "40001");
+    assert_eq!(client.value::<i32>("SELECT DISTINCT shard FROM ids.idgen_columns"), 5);
+
+    let another =
+        "ALTER SCHEMA ids RENAME TO moved; CREATE SCHEMA ids AUTHORIZATION mallory; SET LOCAL ROLE mallory;
+        CREATE FUNCTION ids.snowflake_next_id(integer) RETURNS bigint LANGUAGE sql AS 'SELECT bigint ''1'''";
+    assert_eq!(
+        during("ALTER VIEW insta5.others ALTER id SET DEFAULT ids.snowflake_next_id(5)", another),
+        "40001"
+    );
+    client.run("DROP SCHEMA ids CASCADE; ALTER SCHEMA moved RENAME TO ids");
     assert_eq!(client.value::<i32>("SELECT DISTINCT shard FROM ids.idgen_columns"), 5);
 
     client.run("DROP VIEW insta5.names, insta5.others");
