@@ -403,8 +403,8 @@ table! {
         Exhausted => Reason::RangeUsedUp,
             "the range of ids is used up",
             "Ids of all {SHARDS} shards cover the 2^40 milliseconds (34.8 years) that begin at \"idgen.epoch\".",
-            "Check the system clock. A database that has truly reached the end needs a later \"idgen.epoch\" and new \
-             keys.";
+            "Check the system clock. If the end has truly been reached, only a new cluster with a later \
+             \"idgen.epoch\" and new keys helps.";
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use idgen_ids::id::{MAX_STORED_TICK, MAX_TICK};
+use idgen_ids::id::MAX_TICK;
 use idgen_ids::{Epoch, Tick};
 
 use crate::deadline::Deadline;
@@ -246,14 +246,14 @@ pub fn awaited_ms(host: &impl Host, mark: &MarkState) -> Option<u64> {
 /// stays the same tick, so no id is repeated, whichever way the epoch has moved.
 ///
 /// # Errors
-/// [`Error::Exhausted`] if the mark is the last possible one.
+/// [`Error::Exhausted`] if the mark is past the range of ids, whatever the epoch.
 pub fn accept_epoch<H: Host>(host: &H, epoch: Epoch) -> Result<bool, H::Error> {
     let Some(progress) = host.load_mark().filter(|progress| !progress.is_of(epoch)) else {
         return Ok(false);
     };
     // The progress only moves forward, and the check of the new epoch may be less than that of the old one.
     let mark = progress.mark() + 1;
-    if mark > MAX_STORED_TICK {
+    if mark > MAX_TICK {
         return Err(Error::Exhausted.into());
     }
     host.flush(host.write_mark(Progress::new(mark, epoch)));

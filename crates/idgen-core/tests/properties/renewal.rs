@@ -555,7 +555,9 @@ fn a_mark_is_moved_to_another_epoch() {
             assert_eq!(server.recovered(), if answer.is_ok() { mark + 1 } else { 0 });
         }
     }
-    for (mark, answer) in [(MAX_STORED_TICK - 1, Ok(true)), (MAX_STORED_TICK, refused(Exhausted))] {
+    for (mark, answer) in
+        [(MAX_TICK - 1, Ok(true)), (MAX_TICK, refused(Exhausted)), (MAX_STORED_TICK, refused(Exhausted))]
+    {
         let server = Scripted::starting(Some(Progress::new(mark, other)));
         assert_eq!(accept_epoch(&server, SETTINGS.epoch), answer);
     }
