@@ -14,7 +14,7 @@ use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[
     fault("advance of shards", 2, always, advance, &[CUT]),
-    fault("prepared transactions", 3, always, prepare, &[PREPARED]),
+    fault("prepared transactions", 3, always, prepare, &[PREPARED, CUT]),
 ];
 
 const PREPARED: Refusals = &["40001 cannot determine the safe horizon"];
@@ -133,12 +133,21 @@ fn prepare_one(client: &mut Client, prepared: &mut Prepared) -> Result<(), Error
 fn end(fleet: &Fleet, prepared: &Prepared, kept: bool) {
     let Prepared { name, ids, commits, is_safe } = prepared;
     let there = Cell::new(false);
+    // If PostgreSQL 18.6 crashes in the checkpoint after a recovery, the next recovery overlooks the transaction, and only
+    // another start finds it. Readers may have got a horizon past it, so it must not be committed.
+    let log = fleet.primary.log();
+    let is_overlooked = log.contains("could not recover two-phase state file")
+        && log.contains(&format!("Transaction/PREPARE: gid {name}:"));
+    if is_overlooked {
+        fleet.primary.restart();
+    }
+    let commits = *commits && !is_overlooked;
     fleet.primary.eventually(|client| {
         if client.query("SELECT FROM pg_prepared_xacts WHERE gid = $1", &[&name])?.is_empty() {
             return Ok(());
         }
         there.set(true);
-        let how = if *commits { "COMMIT" } else { "ROLLBACK" };
+        let how = if commits { "COMMIT" } else { "ROLLBACK" };
         // Standbys may be cut off until others are healed.
         client.batch_execute("SET synchronous_commit = local")?;
         client.batch_execute(&format!("{how} PREPARED '{name}'"))
@@ -148,6 +157,6 @@ fn end(fleet: &Fleet, prepared: &Prepared, kept: bool) {
     if there.get() {
         let rows = "SELECT count(*) FROM rows WHERE id = ANY($1)";
         let rows: i64 = fleet.primary.eventually(|client| client.query_one(rows, &[ids])).get(0);
-        assert_eq!(rows, if *commits { ids.len() as i64 } else { 0 }, "rows of {name}");
+        assert_eq!(rows, if commits { ids.len() as i64 } else { 0 }, "rows of {name}");
     }
 }
