@@ -5,7 +5,7 @@ use std::fs;
 use postgres::Client;
 use postgres::error::SqlState;
 
-use crate::process::{client_program, command, run};
+use crate::process::{client_program, command, output_of_run, run};
 use crate::server::{Build, PRELOAD, Server, initdb, succeeds};
 
 impl Server {
@@ -108,8 +108,26 @@ impl Server {
 
     /// Makes it a standby that connects by this folder, which need not be that of the primary's sockets.
     pub fn follow_by(&self, host: &str, name: &str) {
+        if !self.follows() {
+            self.forget_timelines();
+        }
         self.configure(&[&format!("primary_conninfo = 'host={host} user=postgres application_name={name}'")]);
         run(command("touch").arg(self.dir.join("standby.signal")));
+    }
+
+    /// Removes the files of timelines newer than its own. A primary that was killed while it was promoted has such, and
+    /// another server may have begun a timeline of that number since.
+    fn forget_timelines(&self) {
+        let control = output_of_run(self.pg("pg_controldata").env("LC_ALL", "C").arg(&self.dir));
+        let own = control.lines().find_map(|line| line.strip_prefix("Latest checkpoint's TimeLineID:"));
+        let own: u32 = own.expect("a timeline").trim().parse().expect("a number");
+        for file in fs::read_dir(self.dir.join("pg_wal")).expect("WAL").flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            let timeline = name.get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+            if timeline.is_some_and(|timeline| timeline > own) {
+                fs::remove_file(file.path()).expect("a file of WAL");
+            }
+        }
     }
 
     /// Asks a standby for an id, which it refuses; returns the connection.
