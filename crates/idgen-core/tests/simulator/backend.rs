@@ -88,6 +88,7 @@ impl fmt::Display for Backend {
 
 impl Backend {
     pub fn new(world: &Rc<World>, host: &Host, index: usize, seed: u64) -> Rc<Backend> {
+        host.shared().read(&host.file.borrow().settings);
         Rc::new(Backend {
             world: world.clone(),
             host: host.index,

@@ -179,6 +179,8 @@ pub struct Shared {
     pub relived: Cell<Tick>,
     /// Whether backends may have different settings of `idgen.max_ahead`.
     pub mixed: Cell<bool>,
+    /// The least `idgen.reserve_ahead` with which a backend may have written a mark, in milliseconds.
+    pub least_reserve_ms: Cell<u64>,
     /// How far it was set forward in this incarnation, at most, in nanoseconds.
     pub forward: Cell<i64>,
 }
@@ -194,12 +196,18 @@ impl Shared {
             behind: Cell::default(),
             relived: Cell::default(),
             mixed: Cell::default(),
+            least_reserve_ms: Cell::new(u64::MAX),
             forward: Cell::default(),
         })
     }
 }
 
 impl Shared {
+    /// A backend reads these settings.
+    pub fn read(&self, settings: &Settings) {
+        self.least_reserve_ms.set(self.least_reserve_ms.get().min(settings.reserve_ahead_ms));
+    }
+
     pub fn slot<S: Slotted>(&self, shard: S) -> Slot<S> {
         shard.slot(&self.state).copy()
     }

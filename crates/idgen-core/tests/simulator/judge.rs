@@ -278,7 +278,7 @@ impl World {
                 let names = host.file.borrow().names != Names::None;
                 // Two renewals whose windows end before the call comes to use them are no wait, a third one is. The
                 // first mark may be older than the call, the second is not.
-                let dawdles = self.plan.lulls > 0 && took > settings.reserve_ahead_ms * MS;
+                let dawdles = self.plan.lulls > 0 && took > backend.shared.least_reserve_ms.get() * MS;
                 // What a wait for the clock has left for the standbys.
                 let left_ms = settings.max_wait_ms.saturating_sub(backend.for_clock.get() / MS);
                 waited_ms >= settings.max_wait_ms

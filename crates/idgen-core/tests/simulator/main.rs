@@ -245,6 +245,47 @@ fn ids_passed_over_are_forgotten_with_a_restored_backup() {
     }
 }
 
+/// A backend that has not read its configuration writes marks that last no longer than it says. If others are slow, such
+/// marks are over before a call comes to use them, which then waits for a third one.
+#[test]
+fn marks_of_an_old_configuration_may_be_too_short() {
+    for seed in 0..100 {
+        let before = Settings {
+            epoch: EPOCH,
+            max_ahead_ms: 1,
+            max_wait_ms: 0,
+            max_lease: 1,
+            reserve_ahead_ms: 10,
+            max_clock_jump_ms: None,
+        };
+        let after = Settings { reserve_ahead_ms: 1000, ..before };
+        let change =
+            |ms: u64| Event { at: ms * MS, place: None, fault: Fault::Settings { who: 0, settings: after } };
+        let plan = Plan {
+            hosts: 1,
+            backends: 5,
+            shards: 1,
+            drift_ppm: vec![0],
+            names: Names::None,
+            settings: before,
+            step: 2 * US,
+            stretch: 1,
+            lulls: 200,
+            disk: 50 * US,
+            think: 10 * MS,
+            horizons: false,
+            prepares: false,
+            batches: 0,
+            heals: false,
+            end: 600 * MS,
+            events: vec![change(500)],
+            ..Plan::draw(seed, None)
+        };
+        let failure = live_through(&plan, None, false).failure;
+        assert!(failure.is_none(), "{seed}: {failure:?}");
+    }
+}
+
 /// A call may wait for a clock that was set back until hardly any time is left. If the clock is set right then, the mark
 /// may be too low, and the standbys have no time to acknowledge another.
 #[test]
