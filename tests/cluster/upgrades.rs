@@ -133,6 +133,8 @@ fn every_version_is_updated() {
         // A row for each kind of ids that the version knows.
         let kinds = if version == "0.1.0" { 1 } else { 2 };
         assert_eq!(counters.len(), kinds, "{version}: {counters:?}");
+        let minted: i64 = client.value("SELECT max(ids) FROM idgen_shard_stats WHERE shard = 7");
+        assert!(minted >= 100, "{version}: the rows of another kind of ids are shown: {counters:?}");
 
         client.run("ALTER EXTENSION idgen UPDATE");
         assert_eq!(difference(&catalog(&mut client), &newest), [""; 0], "{version}");
