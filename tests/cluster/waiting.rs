@@ -7,7 +7,7 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use crate::moment::is_reached;
-use crate::server::{PRELOAD, Server, Sql};
+use crate::server::{Build, PRELOAD, Server, Sql, Trouble};
 
 /// Takes five minutes of a shard's ids at once, of which the query reads one.
 const AHEAD: &str = "SELECT snowflake_next_ids(7, 300000000) LIMIT 1";
@@ -265,4 +265,27 @@ fn a_batch_renews_the_mark_once() {
     client.query_one(AHEAD, &[]).unwrap();
     let renewals: i64 = client.value("SELECT renewals FROM idgen_status");
     assert!(renewals <= 3, "{renewals} renewals");
+}
+
+/// As long as there is time, no call waits for the disk: at half of the window one writes the next mark, and leaves the
+/// flush to others. On a slow machine that time may be over before the call, so it tries again.
+#[test]
+fn a_call_leaves_the_flush_to_others_while_there_is_time() {
+    let server = Server::start_on_disk(Build::Release, &["idgen.reserve_ahead = 3s"]);
+    let mut client = server.connect();
+    let left = "SELECT window_left_ms FROM idgen_status";
+    let mut clock = 0.0;
+    let goes_on = (0..30).any(|_| {
+        client.query_one("SELECT snowflake_next_id(5)", &[]).unwrap();
+        server.wait_until(&format!("SELECT window_left_ms > 1500 FROM ({left}) AS s, snowflake_next_id(5)"));
+        server.trouble(Trouble { stall_ms: 1000, calls: 1, ..Trouble::default() });
+        // More than half of the window is over then, and less than three quarters.
+        clock += 1.6;
+        server.set_clock(clock);
+        let before: i64 = client.value(left);
+        client.query_one("SELECT snowflake_next_id(5)", &[]).unwrap();
+        // After a wait for the disk, the window is whole again.
+        (750..1500).contains(&before) && client.value::<i64>(left) < before
+    });
+    assert!(goes_on, "each call waits for the disk");
 }
