@@ -360,6 +360,10 @@ fn waits_for_a_standby_have_names() {
     });
     primary.until_waiting("IdgenStandby");
     primary.until_waiting("IdgenMark");
+    // Before PostgreSQL 17 both have the same name.
+    primary.wait_until(
+        "SELECT count(*) = 2 FROM pg_stat_activity WHERE wait_event_type = 'Extension' AND backend_type = 'client backend'",
+    );
     standby.up();
     for call in calls {
         call.join().unwrap().unwrap();
