@@ -6,6 +6,7 @@ mod tests {
     use pgrx::pg_sys::panic::ErrorReport;
     use pgrx::prelude::*;
 
+    use crate::clock;
     use crate::error::{Class, Error, Reason, Row, Table, Warning, sqlstate};
     use crate::host::host;
     use crate::pg::compat::standbys_status_has_bits;
@@ -39,6 +40,14 @@ mod tests {
         }
         let first = [15, 16, 17, 18, 19].map(|version| standbys_status_has_bits(version * 1_00_00));
         assert_eq!(first, [false, false, false, true, true]);
+    }
+
+    /// Promise 4: a call that waits for the clock sleeps no longer than that takes.
+    #[pg_test]
+    fn the_time_until_a_tick_is_told_in_microseconds() {
+        let in_an_hour = clock::now().expect("a tick") + 3_600_000;
+        let us = clock::us_until(in_an_hour).expect("an epoch");
+        assert!((1..=3_600_000_000).contains(&us), "{us}");
     }
 
     /// The setting is the same to SQL and to Rust.
