@@ -14,7 +14,7 @@ use crate::server::Server;
 
 pub const FAULTS: &[Fault] = &[
     fault("advance of shards", 2, always, advance, &[CUT]),
-    fault("prepared transactions", 3, always, prepare, &[PREPARED, CUT]),
+    fault("prepared transactions", 3, always, prepare, &[PREPARED]),
 ];
 
 const PREPARED: Refusals = &["40001 cannot determine the safe horizon"];
@@ -134,7 +134,8 @@ fn end(fleet: &Fleet, prepared: &Prepared, kept: bool) {
     let Prepared { name, ids, commits, is_safe } = prepared;
     let there = Cell::new(false);
     // If PostgreSQL 18.6 crashes in the checkpoint after a recovery, the next recovery overlooks the transaction, and only
-    // another start finds it. Readers may have got a horizon past it, so it must not be committed.
+    // another start finds it. Readers may have got a horizon past it, so it must not be committed. The crash was a fault of
+    // this round, which explains what the restart cuts off.
     let log = fleet.primary.log();
     let is_overlooked = log.contains("could not recover two-phase state file")
         && log.contains(&format!("Transaction/PREPARE: gid {name}:"));
