@@ -22,6 +22,20 @@ fn next(lease: &mut Lease, slot: &mut Slot<Shard>, bounds: Bounds, max_lease: u6
     })
 }
 
+/// How often the low bits of ids, below N, come up in N visits of so many calls each to a shard. The calls of a visit
+/// begin in one millisecond.
+fn low_bits<const N: usize>(calls: usize, gap: u64, max_ahead: u64) -> [usize; N] {
+    let (mut slot, mut lease) = (Slot::default(), Lease::NONE);
+    let mut counts = [0; N];
+    for visit in 1..=N as u64 {
+        for _ in 0..calls {
+            let position = next(&mut lease, &mut slot, bounds(visit * gap, max_ahead, 0), 64);
+            counts[position.sequence() as usize % N] += 1;
+        }
+    }
+    counts
+}
+
 /// A call that is under way.
 #[derive(Clone, Copy)]
 struct Call {
@@ -101,34 +115,17 @@ proptest! {
         prop_assert!(next(&mut lease, &mut slot, raised, max_lease).tick() >= floor);
     }
 
-    /// Even low bits: `id % N` over the ids of a quiet shard finds every bucket equally often. A
-    /// visit is a few calls within one millisecond.
+    /// Even low bits: `id % N` over the ids of a quiet shard finds every bucket equally often.
     #[test]
     fn the_low_bits_of_a_quiet_shard_are_evenly_spread(calls in 1..200usize, gap in 1..5000u64) {
-        let (mut slot, mut lease) = (Slot::default(), Lease::NONE);
-        let mut buckets = [0usize; 256];
-        for visit in 1..=256 {
-            for _ in 0..calls {
-                let position = next(&mut lease, &mut slot, bounds(visit * gap, 0, 0), 64);
-                buckets[(position.sequence() & 255) as usize] += 1;
-            }
-        }
-        prop_assert_eq!(buckets, [calls; 256]);
+        prop_assert_eq!(low_bits::<256>(calls, gap, 0), [calls; 256]);
     }
 
     /// A load that does not fill its milliseconds uses every sequence equally often, so that as few of its ids as
     /// possible have one hash. The last calls of a visit may reach into the next millisecond.
     #[test]
     fn a_load_uses_all_sequences(calls in 1..200usize, gap in 2..5000u64) {
-        let (mut slot, mut lease) = (Slot::default(), Lease::NONE);
-        let mut buckets = [0usize; 1024];
-        for visit in 1..=1024 {
-            for _ in 0..calls {
-                let position = next(&mut lease, &mut slot, bounds(visit * gap, 1, 0), 64);
-                buckets[position.sequence() as usize] += 1;
-            }
-        }
-        prop_assert_eq!(buckets, [calls; 1024]);
+        prop_assert_eq!(low_bits::<1024>(calls, gap, 1), [calls; 1024]);
     }
 
     /// Promise 1 and even low bits: resetting the counters at any time moves no position back, and the ids of a

@@ -164,17 +164,38 @@ fn each_step_to_the_horizon_counts() {
     assert_found(Broken::FloorNotShared, Promise::NeverBack, 10000);
 }
 
+/// An event at its time.
+fn at(ms: u64, fault: Fault) -> Event {
+    Event { at: ms * MS, place: None, fault }
+}
+
+/// A world without faults, and with right clocks, in which backends only mint.
+fn plain(seed: u64, hosts: usize) -> Plan {
+    Plan {
+        hosts,
+        names: Names::None,
+        drift_ppm: vec![0; hosts],
+        horizons: false,
+        prepares: false,
+        heals: false,
+        events: vec![],
+        ..Plan::draw(seed, None)
+    }
+}
+
+fn assert_holds(plan: &Plan) {
+    let failure = live_through(plan, None, false).failure;
+    assert!(failure.is_none(), "{}: {failure:?}", plan.seed);
+}
+
 /// Promise 1 for ids passed over: a synchronous standby that is promoted does not mint ids that `snowflake_advance`
 /// has passed over, even if the primary has passed over them below a floor that the standby does not have.
 #[test]
 fn ids_are_passed_over_on_standbys_too() {
     for seed in 0..50 {
-        let event = |ms: u64, fault| Event { at: ms * MS, place: None, fault };
         let plan = Plan {
-            hosts: 2,
             backends: 3,
             shards: 1,
-            drift_ppm: vec![0, 0],
             names: Names::First(vec![1]),
             settings: Settings {
                 epoch: EPOCH,
@@ -188,19 +209,15 @@ fn ids_are_passed_over_on_standbys_too() {
             network: 20 * US,
             think: MS,
             end: 1100 * MS,
-            horizons: false,
-            prepares: false,
-            heals: false,
             events: vec![
-                event(40, Fault::Cut { who: 1, data: true, acks: true, time: 10_000 * MS }),
-                event(42, Fault::Clock { who: 0, ms: 900 }),
-                event(700, Fault::Crash { who: 0, down: 10 * MS, clock: None }),
-                event(1000, Fault::Promote { who: 1, alive: false, back: 3000 * MS, clock: None }),
+                at(40, Fault::Cut { who: 1, data: true, acks: true, time: 10_000 * MS }),
+                at(42, Fault::Clock { who: 0, ms: 900 }),
+                at(700, Fault::Crash { who: 0, down: 10 * MS, clock: None }),
+                at(1000, Fault::Promote { who: 1, alive: false, back: 3000 * MS, clock: None }),
             ],
-            ..Plan::draw(seed, None)
+            ..plain(seed, 2)
         };
-        let failure = live_through(&plan, None, false).failure;
-        assert!(failure.is_none(), "{seed}: {failure:?}");
+        assert_holds(&plan);
     }
 }
 
@@ -209,13 +226,10 @@ fn ids_are_passed_over_on_standbys_too() {
 #[test]
 fn ids_passed_over_are_forgotten_with_a_restored_backup() {
     for seed in 0..200 {
-        let event = |ms: u64, fault| Event { at: ms * MS, place: None, fault };
         let promote = Fault::Promote { who: 1, alive: false, back: 2 * MS, clock: None };
         let plan = Plan {
-            hosts: 2,
             backends: 2,
             shards: 3,
-            drift_ppm: vec![0, 0],
             names: Names::First(vec![0, 1]),
             settings: Settings {
                 epoch: EPOCH,
@@ -229,19 +243,15 @@ fn ids_passed_over_are_forgotten_with_a_restored_backup() {
             network: 20 * US,
             think: 20 * MS,
             end: 150 * MS,
-            horizons: false,
-            prepares: false,
-            heals: false,
             events: vec![
-                event(10, Fault::Backup),
-                event(60, promote.clone()),
-                event(68, Fault::Restore { down: MS, clock: None }),
-                event(80, promote),
+                at(10, Fault::Backup),
+                at(60, promote.clone()),
+                at(68, Fault::Restore { down: MS, clock: None }),
+                at(80, promote),
             ],
-            ..Plan::draw(seed, None)
+            ..plain(seed, 2)
         };
-        let failure = live_through(&plan, None, false).failure;
-        assert!(failure.is_none(), "{seed}: {failure:?}");
+        assert_holds(&plan);
     }
 }
 
@@ -259,30 +269,20 @@ fn marks_of_an_old_configuration_may_be_too_short() {
             max_clock_jump_ms: None,
         };
         let after = Settings { reserve_ahead_ms: 1000, ..before };
-        let change =
-            |ms: u64| Event { at: ms * MS, place: None, fault: Fault::Settings { who: 0, settings: after } };
         let plan = Plan {
-            hosts: 1,
             backends: 5,
             shards: 1,
-            drift_ppm: vec![0],
-            names: Names::None,
             settings: before,
             step: 2 * US,
             stretch: 1,
             lulls: 200,
             disk: 50 * US,
             think: 10 * MS,
-            horizons: false,
-            prepares: false,
-            batches: 0,
-            heals: false,
             end: 600 * MS,
-            events: vec![change(500)],
-            ..Plan::draw(seed, None)
+            events: vec![at(500, Fault::Settings { who: 0, settings: after })],
+            ..plain(seed, 1)
         };
-        let failure = live_through(&plan, None, false).failure;
-        assert!(failure.is_none(), "{seed}: {failure:?}");
+        assert_holds(&plan);
     }
 }
 
@@ -291,13 +291,10 @@ fn marks_of_an_old_configuration_may_be_too_short() {
 #[test]
 fn a_wait_for_the_clock_leaves_less_for_standbys() {
     for seed in 0..50 {
-        let event =
-            |ms: u64, to: i64| Event { at: ms * MS, place: None, fault: Fault::Clock { who: 0, ms: to } };
+        let clock = |ms| Fault::Clock { who: 0, ms };
         let plan = Plan {
-            hosts: 2,
             backends: 2,
             shards: 1,
-            drift_ppm: vec![0, 0],
             names: Names::First(vec![0, 1]),
             settings: Settings {
                 epoch: EPOCH,
@@ -310,16 +307,11 @@ fn a_wait_for_the_clock_leaves_less_for_standbys() {
             disk: 300 * US,
             network: 2 * MS,
             think: 200 * US,
-            horizons: false,
-            prepares: false,
-            batches: 0,
-            heals: false,
             end: 1000 * MS,
-            events: vec![event(500, -1000), event(899, 1000)],
-            ..Plan::draw(seed, None)
+            events: vec![at(500, clock(-1000)), at(899, clock(1000))],
+            ..plain(seed, 2)
         };
-        let failure = live_through(&plan, None, false).failure;
-        assert!(failure.is_none(), "{seed}: {failure:?}");
+        assert_holds(&plan);
     }
 }
 
@@ -349,8 +341,7 @@ fn a_backend_that_is_stopped_sees_no_jump() {
             events: vec![stop; 4],
             ..Plan::draw(seed, None)
         };
-        let failure = live_through(&plan, None, false).failure;
-        assert!(failure.is_none(), "{seed}: {failure:?}");
+        assert_holds(&plan);
     }
 }
 
@@ -364,7 +355,6 @@ fn batches(
     max_wait_ms: u64,
 ) -> Plan {
     Plan {
-        hosts: 1,
         backends,
         shards: 1,
         batches,
@@ -377,17 +367,11 @@ fn batches(
             reserve_ahead_ms: 1000,
             max_clock_jump_ms: None,
         },
-        names: Names::None,
-        drift_ppm: vec![0],
         lulls: 0,
         disk: 50 * US,
         think: MS,
         end: 40 * batches / 1024 * MS,
-        horizons: false,
-        prepares: false,
-        heals: false,
-        events: vec![],
-        ..Plan::draw(seed, None)
+        ..plain(seed, 1)
     }
 }
 
