@@ -429,6 +429,11 @@ fn the_mark_is_removed_before_the_first_id_or_not() {
             assert_eq!(server.value::<i64>(marks), 1);
         }
     }
+    // A look at the status does not use the mark.
+    server.run(MINT);
+    server.restart();
+    server.run("SELECT * FROM idgen_status");
+    assert!(server.value::<bool>("SELECT snowflake_remove_mark()"));
 }
 
 /// Promise 9: a removal of the mark that fails before it begins keeps nobody from minting.

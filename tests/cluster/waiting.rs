@@ -289,3 +289,21 @@ fn a_call_leaves_the_flush_to_others_while_there_is_time() {
     });
     assert!(goes_on, "each call waits for the disk");
 }
+
+/// The next mark reaches the disk although no transaction ends that would bring it there: the WAL writer is told.
+#[test]
+fn the_next_mark_is_flushed_without_a_commit() {
+    // So no other process has the WAL flushed.
+    let quiet = ["wal_level = minimal", "max_wal_senders = 0", "autovacuum = off", "checkpoint_timeout = 1d"];
+    let server = Server::start(&[&quiet[..], &["idgen.reserve_ahead = 3s"]].concat());
+    let mut client = server.connect();
+    client.run("BEGIN; SELECT snowflake_next_id(5)");
+    let written = "SELECT pg_current_wal_insert_lsn()::text";
+    let before: String = client.value(written);
+    // More than half of the window is over then, and less than three quarters.
+    server.set_clock(1.6);
+    client.run("SELECT snowflake_next_id(5)");
+    let mark: String = client.value(written);
+    assert_ne!(mark, before, "no mark was written");
+    server.wait_until(&format!("SELECT pg_current_wal_flush_lsn() >= '{mark}'"));
+}
