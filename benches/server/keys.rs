@@ -10,7 +10,8 @@ use crate::systems::{System, create};
 use crate::{Bench, connect, set, sql, value};
 
 /// The keys between which a team chooses. The others of systems.rs repeat ids or are slower by far.
-const KEYS: [&str; 5] = ["idgen", "nextval, identity", "uuidv7", "gen_random_uuid", "Instagram's PL/pgSQL"];
+const KEYS: [&str; 6] =
+    ["idgen", "nextval, identity", "uuidv7", "gen_random_uuid", "pgEdge Snowflake", "Instagram's PL/pgSQL"];
 const IDENTITY: usize = 1;
 
 /// Of the server, beside which PostgreSQL's defaults are too small for tables of this size.

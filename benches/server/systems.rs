@@ -35,14 +35,16 @@ pub const IDGEN: &str = "idgen";
 pub const NEXTVAL: &str = "nextval, identity";
 pub const CACHED: &str = "nextval, CACHE 100";
 pub const INSTAGRAM: &str = "Instagram's PL/pgSQL";
+const PGEDGE: &str = "pgEdge Snowflake";
 
-const SYSTEMS: [System; 8] = [
+const SYSTEMS: [System; 9] = [
     system(IDGEN, "snowflake_next_id(5)", "bigint DEFAULT snowflake_next_id(5)", FAST),
     system(NEXTVAL, "nextval('numbers')", "bigint GENERATED ALWAYS AS IDENTITY", FAST),
     system(CACHED, "nextval('cached')", "bigint GENERATED ALWAYS AS IDENTITY (CACHE 100)", FAST),
     system(INSTAGRAM, "insta5.next_id()", "bigint DEFAULT insta5.next_id()", SLOW),
     system("gen_random_uuid", "gen_random_uuid()", "uuid DEFAULT gen_random_uuid()", FAST),
     system("uuidv7", "uuidv7()", "uuid DEFAULT uuidv7()", FAST),
+    system(PGEDGE, "snowflake.nextval('flakes')", "bigint DEFAULT snowflake.nextval('flakes')", FAST),
     system("segments of 1000", "next_of_segment()", "bigint DEFAULT next_of_segment()", SLOW),
     system("ticket table", "next_ticket()", "bigint DEFAULT next_ticket()", SLOWEST),
 ];
@@ -57,16 +59,32 @@ const fn system(
 }
 
 /// Creates what the systems need, and a table for each: `rows_0`, `rows_1` and so on. Returns the systems that the server
-/// has: PostgreSQL has `uuidv7()` from version 18 on.
+/// has: PostgreSQL has `uuidv7()` from version 18 on, and few servers have the extension of pgEdge.
 pub fn create(client: &mut Client) -> Vec<System> {
     sql(client, SET_UP);
     let is_new: bool = value(client, "SELECT to_regprocedure('uuidv7()') IS NOT NULL");
-    let systems: Vec<_> = SYSTEMS.into_iter().filter(|system| is_new || system.name != "uuidv7").collect();
+    let has_pgedge =
+        value(client, "SELECT count(*) > 0 FROM pg_available_extensions WHERE name = 'snowflake'");
+    if has_pgedge {
+        sql(client, PGEDGE_SET_UP);
+    }
+    let has = |system: &System| match system.name {
+        "uuidv7" => is_new,
+        PGEDGE => has_pgedge,
+        _ => true,
+    };
+    let systems: Vec<_> = SYSTEMS.into_iter().filter(has).collect();
     for (number, System { column, .. }) in systems.iter().enumerate() {
         sql(client, &format!("CREATE TABLE rows_{number} (id {column} PRIMARY KEY, n integer)"));
     }
     systems
 }
+
+const PGEDGE_SET_UP: &str = "
+CREATE EXTENSION snowflake;
+CREATE SEQUENCE flakes;
+SET snowflake.node = 1;
+ALTER DATABASE postgres SET snowflake.node = 1";
 
 const SET_UP: &str = concat!(
     include_str!("../instagram.sql"),
