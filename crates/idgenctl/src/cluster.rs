@@ -1,7 +1,5 @@
 //! Which servers are a cluster, and the one that a command is for.
 
-use libpq::connection::Info;
-
 use crate::error::{Error, Result};
 use crate::fleet::{Fleet, Member};
 use crate::output::note;
@@ -13,6 +11,12 @@ use crate::session::Session;
 pub const STANDBYS: &str = "FROM pg_stat_replication
     WHERE state <> 'backup' AND NOT (state = 'streaming' AND replay_lsn IS NULL)
       AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active)";
+
+/// The name under which a standby receives WAL, in SQL about a row of pg_stat_wal_receiver. The libpq of that server has
+/// written conninfo: without quotes, and with options that the libpq of this program rejects if it is older.
+pub const RECEIVES_AS: &str =
+    "coalesce(substring(conninfo FROM '(?: |^)application_name=((?:(?! [a-z_]+=).)*)'),
+              substring(conninfo FROM '(?: |^)fallback_application_name=((?:(?! [a-z_]+=).)*)'))";
 
 /// What shows to which cluster a server belongs.
 #[derive(Debug, Clone, Copy)]
@@ -206,23 +210,14 @@ impl<'a> Cluster<'a> {
             primary.session.run(&format!("SELECT application_name {STANDBYS} ORDER BY application_name"))?;
         let mut names: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
         for standby in &self.standbys {
-            let own = receiver(&standby.session)?;
+            let own = standby.session.run(&format!("SELECT {RECEIVES_AS} FROM pg_stat_wal_receiver"))?;
+            let own = own.iter().next().and_then(|row| row.text(0));
             if let Some(number) = names.iter().position(|name| Some(name) == own.as_ref()) {
                 names.remove(number);
             }
         }
         Ok(names)
     }
-}
-
-/// The name under which a standby receives WAL.
-fn receiver(session: &Session) -> Result<Option<String>> {
-    let rows = session.run("SELECT conninfo FROM pg_stat_wal_receiver")?;
-    let options = rows.iter().next().and_then(|row| Info::from(&row.string(0)).ok()).unwrap_or_default();
-    let value = |keyword: &str| {
-        options.iter().find(|option| option.keyword == keyword).and_then(|option| option.val.clone())
-    };
-    Ok(value("application_name").or_else(|| value("fallback_application_name")))
 }
 
 #[cfg(test)]

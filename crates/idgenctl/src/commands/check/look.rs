@@ -9,7 +9,7 @@ use libpq::connection::Info;
 
 use super::{Finding, Severity, databases};
 use crate::clock::{self, Ahead, Base};
-use crate::cluster::Lineage;
+use crate::cluster::{Lineage, RECEIVES_AS};
 use crate::error::Result;
 use crate::fleet::Member;
 use crate::lists::{self, Of};
@@ -337,24 +337,23 @@ fn room(look: &mut Look, session: &Session) -> Result {
 }
 
 fn receiver(look: &mut Look, session: &Session) -> Result {
-    let rows = session.run(
-        "SELECT r.status, r.conninfo, pg_wal_lsn_diff(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()),
+    let rows = session.run(&format!(
+        "SELECT status, {RECEIVES_AS}, pg_wal_lsn_diff(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()),
                 pg_get_wal_replay_pause_state(), current_setting('cluster_name')
-         FROM (SELECT) AS one LEFT JOIN pg_stat_wal_receiver AS r ON true",
-    )?;
+         FROM (SELECT) AS one LEFT JOIN pg_stat_wal_receiver ON true"
+    ))?;
     let row = rows.row(0);
     look.streams = row.text(0).as_deref() == Some("streaming");
     let configured = look.setting("primary_conninfo").to_owned();
     // One with neither gets nothing.
     look.connects = !configured.is_empty() || look.setting("restore_command").is_empty();
-    let name = |conninfo: &str, key: &str| {
-        let options = Info::from(conninfo).ok()?;
-        options.into_iter().find(|option| option.keyword == key)?.val.filter(|name| !name.is_empty())
+    let name_configured = || {
+        let mut options = Info::from(&configured).ok()?.into_iter();
+        options.find(|option| option.keyword == "application_name")?.val.filter(|name| !name.is_empty())
     };
     look.known_as = row
         .text(1)
-        .and_then(|actual| name(&actual, "application_name").or(name(&actual, "fallback_application_name")))
-        .or_else(|| name(&configured, "application_name"))
+        .or_else(name_configured)
         .or_else(|| Some(row.string(4)).filter(|name| !name.is_empty()))
         .or_else(|| look.connects.then(|| "walreceiver".into()));
     if look.connects && !look.streams {
