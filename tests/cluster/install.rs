@@ -124,7 +124,7 @@ const MINT: &str = "SELECT shard_of(snowflake_next_id(5))::text";
 #[test]
 fn each_block_adds_idgen_to_what_is_there() {
     for block in all_blocks() {
-        let list = "Shared_Preload_Libraries = 'pg_stat_statements , $libdir/auto_explain'";
+        let list = "Shared_Preload_Libraries = 'plpgsql , $libdir/dict_snowball'";
         let machine = Machine::new(Build::Release, &[list, "search_path = 'unused'"]);
         let settings = r#"ALTER DATABASE mydb SET search_path = "App", public;
             CREATE ROLE reader; ALTER ROLE reader IN DATABASE mydb SET search_path = app"#;
@@ -136,7 +136,7 @@ fn each_block_adds_idgen_to_what_is_there() {
             assert_eq!(machine.restarts(), restarts);
             assert!(said.contains("role reader has a search_path of its own, app: append idgen"), "{said}");
             assert_eq!(said.contains("Now restart "), restarts == 1, "{said}");
-            assert_eq!(machine.libraries(), r#"pg_stat_statements, "$libdir/auto_explain", idgen"#);
+            assert_eq!(machine.libraries(), r#"plpgsql, "$libdir/dict_snowball", idgen"#);
             assert_eq!(machine.answer("SHOW search_path"), r#""App", public, idgen"#);
             assert_eq!(machine.answer(MINT), "5");
             assert_eq!(machine.answer("SELECT coalesce(warning, 'none') FROM idgen_status"), "none");
@@ -152,9 +152,9 @@ fn each_block_adds_idgen_to_what_is_there() {
 fn what_is_in_effect_later_or_from_elsewhere_is_kept() {
     let machine = Machine::new(Build::Release, &["search_path = 'first, public'"]);
     let mut admin = machine.server.connect();
-    admin.run("ALTER SYSTEM SET shared_preload_libraries = auto_explain");
+    admin.run("ALTER SYSTEM SET shared_preload_libraries = dict_snowball");
     assert!(machine.paste(&block_of_the_readme()).0);
-    assert_eq!(machine.libraries(), "auto_explain, idgen");
+    assert_eq!(machine.libraries(), "dict_snowball, idgen");
     assert_eq!(machine.answer("SHOW search_path"), "first, public, idgen");
 
     let mut admin = machine.server.connect();
@@ -197,12 +197,12 @@ fn a_list_on_the_command_line_is_left_alone() {
     let start = |list: &str| {
         assert!(machine.paste(&format!("pg_ctl restart --silent -o '-c shared_preload_libraries={list}'")).0);
     };
-    start("auto_explain");
+    start("dict_snowball");
     let before = machine.state();
     let (done, said) = machine.paste(&block_of_the_readme());
     assert!(!done && said.contains("Add idgen to the list there"), "{said}");
     assert_eq!((machine.restarts(), machine.state()), (0, before));
-    start("auto_explain,idgen");
+    start("dict_snowball,idgen");
     assert!(machine.paste(ENABLE).0);
     assert_eq!(machine.answer(MINT), "5");
 }
