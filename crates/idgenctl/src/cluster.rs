@@ -4,7 +4,6 @@ use crate::error::{Error, Result};
 use crate::fleet::{Fleet, Member};
 use crate::output::note;
 use crate::server::Server;
-use crate::session::Session;
 
 /// WAL senders to standbys, in SQL. Subscriptions receive no marks, and pg_receivewal replays nothing, whatever its
 /// application_name.
