@@ -249,8 +249,7 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = '2200H', MESSAGE = 'the range of ids is used up',
         DETAIL = 'Ids of all 8192 shards cover the 2^40 milliseconds (34.8 years) that begin at '
                  '"idgen.epoch".',
-        HINT = 'Check the system clock. If the end has truly been reached, only a new cluster with a later '
-               '"idgen.epoch" and new keys helps.';
+        HINT = 'Check the system clock and "idgen.epoch". At the true end, only a later epoch with new keys helps.';
 END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_clock(bigint) IS
 'Raises 55000 for a tick before the epoch, and 2200H for any other.';

@@ -671,7 +671,7 @@ CREATE FUNCTION @extschema@.snowflake_accept_epoch(epoch timestamptz) RETURNS bo
     AS 'MODULE_PATHNAME', 'snowflake_accept_epoch_wrapper'
     LANGUAGE C VOLATILE STRICT PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) IS
-'Makes the ids of this cluster count from another epoch from now on: the given one, to which idgen.epoch must have been set before. Until it is accepted, no ids are minted. Returns whether there was anything to accept. Ids minted earlier then decode to wrong times, but none of them is repeated. For superusers only. Errors: 42501 not a superuser, 55000 library that has to be preloaded or configured idgen.epoch not accepted, 22023 epoch differs from idgen.epoch, 25006 during recovery, 2200H mark past the range of ids.';
+'Makes the ids of this cluster count from another epoch from now on: the given one, to which idgen.epoch must have been set before. Until it is accepted, no ids are minted. Returns whether there was anything to accept. Ids minted earlier then decode to wrong times, but none of them is repeated. For superusers only. Errors: 42501 not a superuser, 55000 library that has to be preloaded, configured idgen.epoch not accepted, or clock before the epoch, 22023 epoch differs from idgen.epoch, 25006 during recovery, 2200H clock past the range of ids or mark at its end.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_epoch(timestamptz) FROM PUBLIC;
 
 CREATE FUNCTION @extschema@.snowflake_accept_clock() RETURNS interval

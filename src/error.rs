@@ -403,8 +403,7 @@ table! {
         Exhausted => Reason::RangeUsedUp,
             "the range of ids is used up",
             "Ids of all {SHARDS} shards cover the 2^40 milliseconds (34.8 years) that begin at \"idgen.epoch\".",
-            "Check the system clock. If the end has truly been reached, only a new cluster with a later \
-             \"idgen.epoch\" and new keys helps.";
+            "Check the system clock and \"idgen.epoch\". At the true end, only a later epoch with new keys helps.";
     }
 }
 

@@ -93,8 +93,8 @@ pub fn check_administrator(action: &'static str) -> Result<(), Error> {
 /// another epoch before.
 ///
 /// # Errors
-/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if there is no shared memory or no epoch;
-/// 22023 for another epoch; 2200H if the mark is past the range of ids.
+/// 42501 if the user is not a superuser; 25006 in recovery; 55000 if there is no shared memory or no epoch, or if
+/// the clock is before it; 22023 for another epoch; 2200H if the clock is past the range of ids or the mark at its end.
 pub fn accept_epoch(epoch: Timestamptz) -> Result<bool, Error> {
     check_administrator("accept another epoch")?;
     let host = host()?;

@@ -246,14 +246,14 @@ pub fn awaited_ms(host: &impl Host, mark: &MarkState) -> Option<u64> {
 /// stays the same tick, so no id is repeated, whichever way the epoch has moved.
 ///
 /// # Errors
-/// [`Error::Exhausted`] if the mark is past the range of ids, whatever the epoch.
+/// [`Error::Exhausted`] if the clock is past the range of ids, or the mark at its end, and that of [`Host::now`].
 pub fn accept_epoch<H: Host>(host: &H, epoch: Epoch) -> Result<bool, H::Error> {
     let Some(progress) = host.load_mark().filter(|progress| !progress.is_of(epoch)) else {
         return Ok(false);
     };
     // The progress only moves forward, and the check of the new epoch may be less than that of the old one.
     let mark = progress.mark() + 1;
-    if mark > MAX_TICK {
+    if mark.max(host.now()?) > MAX_TICK {
         return Err(Error::Exhausted.into());
     }
     host.flush(host.write_mark(Progress::new(mark, epoch)));

@@ -184,12 +184,7 @@ const WARNINGS: &[Known] = &[
         Severity::Error,
         "See the column error of pg_file_settings, and correct the line.",
     ),
-    (
-        "range of ids ends in",
-        "range-ends",
-        Severity::Warning,
-        "Plan for a new cluster with a later epoch and new keys.",
-    ),
+    ("range of ids ends in", "range-ends", Severity::Warning, "Plan for a later epoch and new keys."),
     (
         "max_clock_jump",
         "clock-jumps-unchecked",
