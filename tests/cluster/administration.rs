@@ -10,7 +10,7 @@ use postgres::{Client, NoTls};
 
 use crate::clients::Ledger;
 use crate::origins::limit_of_origins;
-use crate::process::{client_program, idgenctl, installed, release_bin, said, skipped};
+use crate::process::{client_program, idgenctl, installed, permitted, release_bin, said, skipped};
 use crate::server::{Build, PRELOAD, Server, Sql};
 
 const HOUR: f64 = 3600.0;
@@ -83,12 +83,15 @@ fn state(server: &Server) -> String {
 }
 
 /// Names that a connection string, a shell, SQL or a terminal could take for something else.
-const NAMES: [&str; 4] = [
-    "host=10.0.0.1 dbname=postgres",
-    "postgresql://10.0.0.1/postgres",
-    "a\"b'c;\nDROP ROLE mallory; -- \u{1b}[2J",
-    " $(touch planted) \\! x",
-];
+fn names() -> [String; 4] {
+    [
+        "host=10.0.0.1 dbname=postgres",
+        "postgresql://10.0.0.1/postgres",
+        "a\"b'c;\nDROP ROLE mallory; -- \u{1b}[2J",
+        " $(touch planted) \\! x",
+    ]
+    .map(permitted)
+}
 
 /// A database is found by its name, whatever that looks like; and one that is not there is created by nobody.
 #[test]
@@ -96,7 +99,7 @@ fn a_database_of_any_name_is_enabled() {
     let server = Server::start_plain(&[PRELOAD]);
     let mut admin = server.connect();
     let before = state(&server);
-    for name in NAMES {
+    for name in &names() {
         let answer = run_yes(&[&server], &["enable", name]).is(1, &["has no database", "CREATE DATABASE"]);
         assert!(!answer.err.contains('\u{1b}'), "the name controls the terminal");
     }
@@ -105,7 +108,7 @@ fn a_database_of_any_name_is_enabled() {
     assert!(!answer.out.trim_end().chars().any(char::is_control), "the name controls the terminal");
     assert!(answer.json()["error"].as_str().unwrap().contains("has no database"));
     assert_eq!(state(&server), before);
-    for name in NAMES {
+    for name in &names() {
         admin.run(&format!("CREATE DATABASE {}", quoted(name)));
         run_yes(&[&server], &["enable", name]).is(0, &["idgen is enabled"]);
         let mut client = connect(&server, name);
@@ -113,7 +116,7 @@ fn a_database_of_any_name_is_enabled() {
     }
     // The database of the connection string need not be there.
     let target = server.target("missing");
-    let output = idgenctl(&["enable", NAMES[2], "--yes", "--server", &target]).output().unwrap();
+    let output = idgenctl(&["enable", &names()[2], "--yes", "--server", &target]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -582,10 +585,10 @@ fn idgen_is_removed_without_loss() {
     primary.run("CREATE EXTENSION idgen");
     let standby = primary.standby("two");
     let both = [&primary, &standby];
-    for name in &NAMES[1..3] {
+    for name in &names()[1..3] {
         plant(&primary, name);
     }
-    assert_eq!(rows(&primary, NAMES[2]), 200);
+    assert_eq!(rows(&primary, &names()[2]), 200);
     standby.wait_until("SELECT mark IS NOT NULL FROM idgen_status");
 
     let line = "write shared_preload_libraries = 'dict_snowball'";
@@ -593,7 +596,7 @@ fn idgen_is_removed_without_loss() {
         run_yes(&both, &["remove"]).is(1, &[line, "idgen is not removed yet", "becomes a plain column"]);
     assert!(!format!("{}{}", answer.out, answer.err).contains('\u{1b}'), "a name controls the terminal");
     not_sprung(&primary);
-    assert_eq!(rows(&primary, NAMES[2]), 200);
+    assert_eq!(rows(&primary, &names()[2]), 200);
     run(&both, &["remove"]).is(1, &[line]);
     for server in [&standby, &primary] {
         let file: String = server.value("SHOW config_file");
@@ -608,9 +611,9 @@ fn idgen_is_removed_without_loss() {
     run_yes(&both, &["remove"]).is(0, &["idgen is removed"]);
     run(&both, &["remove"]).is(0, &["idgen is removed"]);
     not_sprung(&primary);
-    let mut client = connect(&primary, NAMES[2]);
+    let mut client = connect(&primary, &names()[2]);
     client.run("SET search_path = pg_catalog");
-    assert_eq!(rows(&primary, NAMES[2]), 200);
+    assert_eq!(rows(&primary, &names()[2]), 200);
     assert_eq!(client.value::<i32>("SELECT ids.shard_of(5 << 10)"), 5);
     assert_eq!(client.value::<i64>("SELECT count(*) FROM pg_extension WHERE extname = 'idgen'"), 0);
     drop(client);

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 
 use crate::clients::Ledger;
 use crate::moment::is_reached;
-use crate::process::{idgenctl, kill, said};
+use crate::process::{idgenctl, kill, permitted, said};
 use crate::server::{Build, PRELOAD, Server, Sql};
 
 /// The exit codes of idgenctl that are expected here.
@@ -252,13 +252,13 @@ fn rows_that_were_replicated_count() {
 /// only gets a database that is named as not read.
 #[test]
 fn nothing_of_a_tenant_is_run() {
-    const NAME: &str = "a\n\\! touch planted;'b$(touch planted) \"host=x";
+    let name = permitted("a\n\\! touch planted;'b$(touch planted) \"host=x");
     let server = Server::start(&[PRELOAD]);
-    let quoted = format!("\"{}\"", NAME.replace('"', "\"\""));
+    let quoted = format!("\"{}\"", name.replace('"', "\"\""));
     server.run("CREATE ROLE mallory; CREATE ROLE den");
     server.run(&format!("CREATE DATABASE {quoted} OWNER mallory"));
     let config: postgres::Config = server.target("postgres").parse().unwrap();
-    let mut client = config.clone().dbname(NAME).connect(postgres::NoTls).unwrap();
+    let mut client = config.clone().dbname(&name).connect(postgres::NoTls).unwrap();
     client.run("CREATE SCHEMA ids; GRANT USAGE ON SCHEMA ids TO PUBLIC; CREATE EXTENSION idgen SCHEMA ids");
     let planted = format!(
         "SET ROLE mallory; CREATE SCHEMA {quoted};

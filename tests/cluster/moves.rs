@@ -15,7 +15,7 @@ use postgres::{Client, NoTls};
 
 use crate::moment::is_reached;
 use crate::process::{
-    client_program, idgenctl, kill, release_bin, run, said, servers_folder, skipped, test_library,
+    client_program, idgenctl, kill, permitted, release_bin, run, said, servers_folder, skipped, test_library,
     write_program,
 };
 use crate::server::relay::Fate::{self, Lost, Passes};
@@ -1210,7 +1210,7 @@ fn names_are_data() {
     for database in
         [format!("x\n\\! touch {file}\n"), "host=/nowhere dbname=postgres".into(), "it's \\ \"\"5\"\"".into()]
     {
-        client.run(&format!("CREATE DATABASE \"{database}\""));
+        client.run(&format!("CREATE DATABASE \"{}\"", permitted(&database)));
     }
     // Commands in this database do not matter, because it has no idgen.
     beside_a_sleeper(source.connect_to("'host=/nowhere dbname=postgres'"), &source, &target);

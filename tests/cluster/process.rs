@@ -54,6 +54,11 @@ pub fn major_version() -> u32 {
     number.split(|c: char| !c.is_ascii_digit()).next().expect("a number").parse().expect("a number")
 }
 
+/// This name, or one like it that a database or a role may have: from PostgreSQL 19 on, without a newline.
+pub fn permitted(name: &str) -> String {
+    if major_version() < 19 { name.to_owned() } else { name.replace('\n', "\t") }
+}
+
 /// The file of a library that comes with the servers' PostgreSQL.
 pub fn library(name: &str) -> PathBuf {
     Path::new(&said_by_pg_config("--pkglibdir")).join(format!("{name}.so"))

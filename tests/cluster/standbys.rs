@@ -8,6 +8,7 @@ use postgres::error::SqlState;
 
 use crate::clients::{Clients, Ledger, ROWS, ids};
 use crate::moment::is_reached;
+use crate::process::{major_version, skipped};
 use crate::server::link::{Direction, Flow, Link};
 use crate::server::processes::Process;
 use crate::server::{PRELOAD, Server, Sql};
@@ -208,6 +209,9 @@ fn a_warning_tells_what_synchronous_standbys_lack() {
 /// those count that the session has read of.
 #[test]
 fn a_late_checkpointer_lets_no_id_past_the_standbys() {
+    if major_version() >= 19 {
+        return skipped("PostgreSQL 19 does not start before its checkpointer has begun");
+    }
     for (names, is_refused) in [("", false), ("twin", true)] {
         let server = Server::start(&["idgen.max_wait = 300ms"]);
         server.stop("fast");
