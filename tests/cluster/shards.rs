@@ -271,25 +271,29 @@ fn names_change_while_a_shard_is_assigned() {
     assert_eq!(during(another, ""), "40001");
     assert_eq!(client.value::<i32>("SELECT DISTINCT shard FROM ids.idgen_columns"), 5);
 
-    let another =
-        "ALTER SCHEMA ids RENAME TO moved; CREATE SCHEMA ids AUTHORIZATION mallory; SET LOCAL ROLE mallory;
-        CREATE FUNCTION ids.snowflake_next_id(integer) RETURNS bigint LANGUAGE sql AS 'SELECT bigint ''1'''";
+    let replace = |function: &str| {
+        format!(
+            "ALTER SCHEMA ids RENAME TO moved; CREATE SCHEMA ids AUTHORIZATION mallory; SET LOCAL ROLE mallory;
+             CREATE FUNCTION ids.{function}"
+        )
+    };
+    let another = replace("snowflake_next_id(integer) RETURNS bigint LANGUAGE sql AS 'SELECT bigint ''1'''");
     assert_eq!(
-        during("ALTER VIEW insta5.others ALTER id SET DEFAULT ids.snowflake_next_id(5)", another),
+        during("ALTER VIEW insta5.others ALTER id SET DEFAULT ids.snowflake_next_id(5)", &another),
         "40001"
     );
     client.run("DROP SCHEMA ids CASCADE; ALTER SCHEMA moved RENAME TO ids");
     assert_eq!(client.value::<i32>("SELECT DISTINCT shard FROM ids.idgen_columns"), 5);
 
     client.run("DROP VIEW insta5.names, insta5.others");
-    let another =
-        "ALTER SCHEMA ids RENAME TO moved; CREATE SCHEMA ids AUTHORIZATION mallory; SET LOCAL ROLE mallory;
-                   CREATE FUNCTION ids.idgen_columns(
-                       OUT \"schema\" text, OUT \"table\" text, OUT \"column\" text, OUT shard integer,
-                       OUT expression text, OUT template text, OUT relation oid, OUT max_shard integer,
-                       OUT namespace oid) RETURNS SETOF record LANGUAGE plpgsql AS
-                       'BEGIN RAISE ''called by %'', current_user; END'";
-    assert_eq!(during("LOCK TABLE ONLY insta5.users", another), "55000");
+    let another = replace(
+        "idgen_columns(
+             OUT \"schema\" text, OUT \"table\" text, OUT \"column\" text, OUT shard integer,
+             OUT expression text, OUT template text, OUT relation oid, OUT max_shard integer,
+             OUT namespace oid) RETURNS SETOF record LANGUAGE plpgsql AS
+             'BEGIN RAISE ''called by %'', current_user; END'",
+    );
+    assert_eq!(during("LOCK TABLE ONLY insta5.users", &another), "55000");
 }
 
 /// A schema gets another shard under clients that write: no id is there twice, and once the call is over no

@@ -52,6 +52,8 @@ pub struct Backend {
     woken: Cell<bool>,
     /// How long its call has waited for the clock.
     pub for_clock: Cell<Time>,
+    /// The least `idgen.reserve_ahead` of a backend that may have written a mark during its call, in milliseconds.
+    pub least_reserve_ms: Cell<u64>,
     /// Until when it is stopped by SIGSTOP.
     pub stopped: Cell<Time>,
     /// Which of the agenda's entries is its own.
@@ -88,7 +90,7 @@ impl fmt::Display for Backend {
 
 impl Backend {
     pub fn new(world: &Rc<World>, host: &Host, index: usize, seed: u64) -> Rc<Backend> {
-        host.shared().read(&host.file.borrow().settings);
+        host.read(&host.file.borrow().settings);
         Rc::new(Backend {
             world: world.clone(),
             host: host.index,
@@ -105,6 +107,7 @@ impl Backend {
             waiting: Cell::default(),
             woken: Cell::default(),
             for_clock: Cell::default(),
+            least_reserve_ms: Cell::default(),
             stopped: Cell::default(),
             ticket: Cell::default(),
             call: Cell::default(),
@@ -300,7 +303,8 @@ impl idgen_core::host::Host for Process<'_> {
     }
 
     fn monotonic_us(&self) -> u64 {
-        self.backend.host().clocks.monotonic_us(self.backend.world.now.get())
+        let us = self.backend.host().clocks.monotonic_us(self.backend.world.now.get());
+        if self.broken(Broken::WaitsCountedTwice) { 2 * us } else { us }
     }
 
     fn us_until(&self, tick: Tick) -> Result<u64, Error> {
@@ -457,7 +461,8 @@ impl idgen_core::host::Host for Process<'_> {
         let late = self.backend.draw(|rng| rng.u64(..100 * US));
         self.doze(us * US + late);
         if wait == Wait::Clock {
-            for_clock.set(for_clock.get() + world.now.get() - since);
+            // A call looks at the clock again after 50 ms. What it oversleeps is no wait for the clock.
+            for_clock.set(for_clock.get() + (world.now.get() - since).min(51 * MS));
         }
         self.interrupts();
     }

@@ -88,7 +88,7 @@ fn reload(backend: &Backend) {
         if !same {
             backend.session.drop_lease();
         }
-        backend.shared.read(&file.settings);
+        backend.host().read(&file.settings);
         *backend.configuration.borrow_mut() = file.clone();
         let others = backend.host().backends.borrow();
         let mut others = others.iter().flatten();

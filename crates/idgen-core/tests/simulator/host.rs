@@ -179,8 +179,6 @@ pub struct Shared {
     pub relived: Cell<Tick>,
     /// Whether backends may have different settings of `idgen.max_ahead`.
     pub mixed: Cell<bool>,
-    /// The least `idgen.reserve_ahead` with which a backend may have written a mark, in milliseconds.
-    pub least_reserve_ms: Cell<u64>,
     /// How far it was set forward in this incarnation, at most, in nanoseconds.
     pub forward: Cell<i64>,
 }
@@ -196,18 +194,12 @@ impl Shared {
             behind: Cell::default(),
             relived: Cell::default(),
             mixed: Cell::default(),
-            least_reserve_ms: Cell::new(u64::MAX),
             forward: Cell::default(),
         })
     }
 }
 
 impl Shared {
-    /// A backend reads these settings.
-    pub fn read(&self, settings: &Settings) {
-        self.least_reserve_ms.set(self.least_reserve_ms.get().min(settings.reserve_ahead_ms));
-    }
-
     pub fn slot<S: Slotted>(&self, shard: S) -> Slot<S> {
         shard.slot(&self.state).copy()
     }
@@ -305,6 +297,14 @@ impl Host {
 
     pub fn shared(&self) -> Rc<Shared> {
         self.shared.borrow().clone()
+    }
+
+    /// A backend reads these settings.
+    pub fn read(&self, settings: &Settings) {
+        for backend in self.backends.borrow().iter().flatten() {
+            let least = &backend.least_reserve_ms;
+            least.set(least.get().min(settings.reserve_ahead_ms));
+        }
     }
 
     /// Something goes wrong until then.

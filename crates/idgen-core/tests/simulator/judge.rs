@@ -100,6 +100,9 @@ impl World {
         })));
         backend.read.set(0);
         backend.for_clock.set(0);
+        let all = backend.host().backends.borrow();
+        let least = all.iter().flatten().map(|each| each.settings().reserve_ahead_ms).min();
+        backend.least_reserve_ms.set(least.unwrap_or(u64::MAX).min(backend.settings().reserve_ahead_ms));
     }
 
     /// The call that has come to its end, with its time.
@@ -240,6 +243,8 @@ impl World {
         let next = slot.max(mark.floor());
         let reach = backend.last_read.get() + settings.max_ahead_ms;
         let behind = backend.shared.behind.get();
+        let took = self.now.get() - call.by.begun_us * US;
+        let waited_long = |waited_ms: u64| waited_ms.min((took + US) / MS) >= settings.max_wait_ms;
         match error {
             Error::BatchTooLarge { count, .. } | Error::BatchesBefore { count, .. } => {
                 // The time that the clock reaches within most of the wait, from an unknown point within the
@@ -258,14 +263,14 @@ impl World {
             }
             // Batches alone leave nobody without: what cannot be had is refused at once.
             Error::ShardFull { waited_ms, .. } => {
-                next + unit > reach && waited_ms >= settings.max_wait_ms && self.plan.batches == 0
+                next + unit > reach && waited_long(waited_ms) && self.plan.batches == 0
             }
             Error::ClockBehindMark { waited_ms, .. } => {
                 let floor = mark.recovered().next_multiple_of(unit);
-                floor > reach && waited_ms >= settings.max_wait_ms
+                floor > reach && waited_long(waited_ms)
             }
             Error::ClockBehind { waited_ms, .. } => {
-                behind && next + unit > reach + QUEUE_MS && waited_ms >= settings.max_wait_ms
+                behind && next + unit > reach + QUEUE_MS && waited_long(waited_ms)
             }
             Error::ClockJumped { by_ms } => {
                 // Both clocks are truncated, and may be read 1 ms apart.
@@ -273,19 +278,18 @@ impl World {
                 settings.max_clock_jump_ms.is_some_and(|jump| by_ms > jump) && by_ms.cast_signed() <= set
             }
             Error::MarkNotRenewed { waited_ms } => {
-                let took = self.now.get() - call.by.begun_us * US;
                 let calm = self.calm_for(host) > took + 300 * MS;
                 let names = host.file.borrow().names != Names::None;
                 // Two renewals whose windows end before the call comes to use them are no wait, a third one is. The
                 // first mark may be older than the call, the second is not.
-                let dawdles = self.plan.lulls > 0 && took > backend.shared.least_reserve_ms.get() * MS;
-                // What a wait for the clock has left for the standbys.
+                let dawdles = self.plan.lulls > 0 && took > backend.least_reserve_ms.get() * MS;
+                // What a wait for the clock has left.
                 let left_ms = settings.max_wait_ms.saturating_sub(backend.for_clock.get() / MS);
-                waited_ms >= settings.max_wait_ms
+                waited_long(waited_ms)
                     // On a disk in order, a flush is no reason.
                     && (left_ms < 300 && (names || dawdles) || !calm || self.waits_for_nobody(host))
             }
-            Error::ClockStands { waited_ms } => behind && waited_ms >= settings.max_wait_ms,
+            Error::ClockStands { waited_ms } => behind && waited_long(waited_ms),
             Error::Recovery => host.state.get() == State::Standby || self.calm_for(host) < 50 * MS,
             Error::Prepared { .. } => self.plan.prepares,
             // The caller knows.

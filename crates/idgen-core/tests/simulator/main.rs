@@ -145,6 +145,12 @@ fn a_lease_that_outlives_its_millisecond_is_found() {
     assert_found(Broken::LeaseOutlives, Promise::Order, 1000);
 }
 
+/// Promise 4: a call that gives up early is found, although it says that it has waited long enough.
+#[test]
+fn a_wait_that_ends_early_is_found() {
+    assert_found(Broken::WaitsCountedTwice, Promise::Availability, 1000);
+}
+
 /// The mark costs little as long as one renews it.
 #[test]
 fn a_task_given_up_by_another_is_found() {
@@ -169,7 +175,7 @@ fn at(ms: u64, fault: Fault) -> Event {
     Event { at: ms * MS, place: None, fault }
 }
 
-/// A world without faults, and with right clocks, in which backends only mint.
+/// A world without faults, horizons and prepared transactions, and with right clocks.
 fn plain(seed: u64, hosts: usize) -> Plan {
     Plan {
         hosts,
@@ -255,7 +261,7 @@ fn ids_passed_over_are_forgotten_with_a_restored_backup() {
     }
 }
 
-/// A backend that has not read its configuration writes marks that last no longer than it says. If others are slow, such
+/// A backend that has not reloaded its configuration still writes marks of the old length. If others are slow, such
 /// marks are over before a call comes to use them, which then waits for a third one.
 #[test]
 fn marks_of_an_old_configuration_may_be_too_short() {

@@ -50,6 +50,8 @@ pub enum Broken {
     FloorNotShared,
     /// Batches do not know of each other.
     BatchesCompete,
+    /// Calls count the time of their waits twice.
+    WaitsCountedTwice,
 }
 
 /// A place at which a backend can be met.

@@ -137,8 +137,12 @@ fn end(fleet: &Fleet, prepared: &Prepared, kept: bool) {
     // another start finds it. Readers may have got a horizon past it, so it must not be committed. The crash was a fault of
     // this round, which explains what the restart cuts off.
     let log = fleet.primary.log();
-    let is_overlooked = log.contains("could not recover two-phase state file")
-        && log.contains(&format!("Transaction/PREPARE: gid {name}:"));
+    let lines: Vec<&str> = log.lines().collect();
+    let is_overlooked = lines.windows(4).any(|lines| {
+        let [warning, context @ ..] = lines else { return false };
+        warning.contains("could not recover two-phase state file")
+            && context.iter().any(|line| line.contains(&format!("Transaction/PREPARE: gid {name}:")))
+    });
     if is_overlooked {
         fleet.primary.restart();
     }
