@@ -115,15 +115,17 @@ impl Server {
         run(command("touch").arg(self.dir.join("standby.signal")));
     }
 
-    /// Removes the files of timelines newer than its own from a server that was shut down. A primary that was killed
-    /// while it was promoted has such, and another server may have begun a timeline of that number since.
+    /// Removes the files of timelines newer than its own. A primary that was killed while it was promoted has such, and
+    /// another server may have begun a timeline of that number since.
     fn forget_timelines(&self) {
         let control = output_of_run(self.pg("pg_controldata").env("LC_ALL", "C").arg(&self.dir));
-        let of = |name: &str| control.lines().find_map(|line| line.strip_prefix(name)).expect(name).trim();
-        // Otherwise it may have WAL of a timeline later than that of its last checkpoint.
-        let state = of("Database cluster state:");
-        assert!(state.starts_with("shut down"), "{state}");
-        let own: u32 = of("Latest checkpoint's TimeLineID:").parse().expect("a number");
+        let timeline = |name: &str| -> u32 {
+            let value = control.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+            value.trim().parse().expect("a number")
+        };
+        // It may have WAL of a timeline later than that of its last checkpoint.
+        let own =
+            timeline("Latest checkpoint's TimeLineID:").max(timeline("Min recovery ending loc's timeline:"));
         for file in fs::read_dir(self.dir.join("pg_wal")).expect("WAL").flatten() {
             let name = file.file_name().to_string_lossy().into_owned();
             let timeline = name.get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
