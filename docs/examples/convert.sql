@@ -450,6 +450,8 @@ BEGIN
                 END IF;
                 place := format('t.ctid >= ''(%s,0)'' AND t.ctid < ''(%s,0)''', block, block + 256);
                 LOOP
+                    -- Of a row that a client has just changed, the lock picks the new version, which the UPDATE does
+                    -- not see. It is not counted, and its turn comes again.
                     EXECUTE format(
                         'WITH picked AS MATERIALIZED (
                              SELECT ctid FROM ONLY %1$s AS t WHERE %4$s AND (%3$s)
@@ -458,7 +460,8 @@ BEGIN
                              UPDATE ONLY %1$s AS t SET %2$s
                              WHERE (%3$s) AND ctid = ANY (ARRAY(SELECT ctid FROM picked))
                              RETURNING (%3$s) AS still)
-                         SELECT (SELECT count(*) FROM picked), count(*), count(*) FILTER (WHERE still) FROM batch',
+                         SELECT (SELECT count(*) FROM ONLY %1$s WHERE ctid = ANY (ARRAY(SELECT ctid FROM picked))),
+                                count(*), count(*) FILTER (WHERE still) FROM batch',
                         part, assignments, unfilled, place) INTO picked, changed, unchanged;
                     IF unchanged > 0 THEN
                         RAISE '% rows of % are not filled by: %', unchanged, part, assignments;

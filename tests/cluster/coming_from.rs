@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io::Write;
 use std::process::{Child, Output, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use postgres::{Client, Error, IsolationLevel};
@@ -699,6 +699,41 @@ fn a_row_that_moves_meanwhile_is_filled() {
         holder.run("UPDATE moved SET note = repeat('y', 700) WHERE n = 5; COMMIT");
     });
     assert_eq!(client.value::<i64>(left), 0);
+}
+
+/// A client that changes a row between the moment that the filling of a block sees and the lock of the row is no trigger
+/// that keeps the row from being filled.
+#[test]
+fn a_row_that_changes_meanwhile_is_filled() {
+    let server = server();
+    prepare(&server);
+    let mut client = server.connect();
+    client.run(
+        "CREATE TABLE busy (n integer PRIMARY KEY, note text);
+         INSERT INTO busy SELECT n, '' FROM generate_series(1, 20) AS n;
+         SELECT idgen_convert.add_key('busy', 'n', 9);
+         SELECT idgen_convert.make_ids('busy', 'timestamptz ''2025-03-01Z''')",
+    );
+    let filled = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for first in 1..=3 {
+            let (mut writer, filled) = (server.connect(), &filled);
+            scope.spawn(move || {
+                let mut rows = (first..=20).step_by(3).cycle();
+                while !filled.load(Ordering::Relaxed) {
+                    let row = rows.next().unwrap();
+                    writer.run(&format!("UPDATE busy SET note = clock_timestamp() WHERE n = {row}"));
+                }
+            });
+        }
+        let filling = (0..100).try_for_each(|_| {
+            client.batch_execute("UPDATE busy SET new_n = NULL")?;
+            client.batch_execute("CALL idgen_convert.fill('busy')")
+        });
+        filled.store(true, Ordering::Relaxed);
+        filling.unwrap();
+    });
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM busy WHERE new_n IS NULL"), 0);
 }
 
 /// Old rows get no ids by times of an unknown zone, nor a second time, and no row follows a key without its index.
