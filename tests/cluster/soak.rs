@@ -584,6 +584,8 @@ impl Soak {
             "log_error_verbosity = terse",
             "log_min_error_statement = panic",
             "log_checkpoints = off",
+            // The default from PostgreSQL 19 on. On a slow machine, sessions wait long to assign shards.
+            "log_lock_waits = off",
         ];
         let server = Server::start(&[own, &settings].concat());
         let mut control = server.connect();

@@ -40,6 +40,7 @@ proptest! {
         }
         if (0..1024).contains(&number) {
             prop_assert_eq!(Sequence::try_from(number).map(i32::from), Ok(number));
+            prop_assert_eq!(Sequence::try_from(number).map(u64::from), Ok(number as u64));
         } else {
             prop_assert_eq!(Sequence::try_from(number), Err(refusal("sequence", 1023)));
         }
