@@ -197,9 +197,7 @@ impl Shared {
             forward: Cell::default(),
         })
     }
-}
 
-impl Shared {
     pub fn slot<S: Slotted>(&self, shard: S) -> Slot<S> {
         shard.slot(&self.state).copy()
     }
