@@ -204,7 +204,7 @@ missing_packages() {
     need_one libicu-dev "test -f /usr/include/unicode/ucol.h"    # headers of the server include it
     [ "$1" = test ] || return 0
     need_one sudo "command -v sudo"
-    need_one make "command -v make"    # also without it, scripts/setup can be called
+    need_one make "command -v make"    # scripts/setup itself runs without it
 }
 
 # Reports a missing or outdated Rust, for which cargo may not give a helpful message.
