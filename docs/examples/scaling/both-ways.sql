@@ -8,3 +8,10 @@
 -- Rows that the source has received from elsewhere are not sent, so nothing comes back.
 CREATE SUBSCRIPTION :"source" CONNECTION :'conninfo' PUBLICATION everything
     WITH (origin = none, copy_data = :copy);
+-- If the other followed before the copy is complete, it would get new rows of this server, and the copy would fail because
+-- these are there already, again and again.
+DO $$ BEGIN
+    WHILE EXISTS (SELECT FROM pg_catalog.pg_subscription_rel WHERE srsubstate <> 'r') LOOP
+        PERFORM pg_catalog.pg_sleep(0.1);
+    END LOOP;
+END $$;
