@@ -185,6 +185,19 @@ fn two_servers_have_each_others_rows() {
         for server in [&one, &two] {
             server.run("CREATE PUBLICATION everything FOR TABLE users");
         }
+        // What a tenant may plant in the way of a superuser; and a subscription that never gets its rows.
+        two.run(
+            "CREATE SCHEMA evil; CREATE ROLE mallory;
+             CREATE FUNCTION evil.differs(\"char\", \"char\") RETURNS boolean LANGUAGE plpgsql AS
+                 'BEGIN ALTER ROLE mallory SUPERUSER; RETURN false; END';
+             CREATE OPERATOR evil.<> (LEFTARG = \"char\", RIGHTARG = \"char\", FUNCTION = evil.differs);
+             CREATE TABLE elsewhere (); ALTER DATABASE postgres SET search_path = evil, public, idgen, pg_catalog",
+        );
+        one.run("CREATE TABLE elsewhere (); CREATE PUBLICATION late FOR TABLE elsewhere");
+        two.run(&format!(
+            "CREATE SUBSCRIPTION late CONNECTION '{}' PUBLICATION late WITH (create_slot = false, slot_name = NONE, enabled = false)",
+            one.target("postgres")
+        ));
         subscribe(&two, "scaling/both-ways.sql", "one", &one, &[("copy", "true")]);
         subscribe(&one, "scaling/both-ways.sql", "two", &two, &[("copy", "false")]);
     } else {
@@ -207,6 +220,7 @@ fn two_servers_have_each_others_rows() {
     assert!(ledger.ids().is_subset(&all_ids(&one)));
     assert_no_conflict(&one);
     assert_no_conflict(&two);
+    assert!(!by_origin || !two.value::<bool>("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"));
 }
 
 /// Checks the error of a statement that cannot mint because Citus is preloaded and there is no list.

@@ -10,8 +10,11 @@ CREATE SUBSCRIPTION :"source" CONNECTION :'conninfo' PUBLICATION everything
     WITH (origin = none, copy_data = :copy);
 -- If the other followed before the copy is complete, it would get new rows of this server, and the copy would fail because
 -- these are there already, again and again.
+SET search_path = pg_catalog;
+SET both_ways.source = :'source';
 DO $$ BEGIN
-    WHILE EXISTS (SELECT FROM pg_catalog.pg_subscription_rel WHERE srsubstate <> 'r') LOOP
-        PERFORM pg_catalog.pg_sleep(0.1);
+    WHILE EXISTS (SELECT FROM pg_subscription AS s JOIN pg_subscription_rel ON srsubid = s.oid
+                  WHERE subname = current_setting('both_ways.source') AND srsubstate <> 'r') LOOP
+        PERFORM pg_sleep(0.1);
     END LOOP;
 END $$;
