@@ -324,7 +324,7 @@ BEGIN
     IF shard IS NULL THEN RAISE 'name the shard of the new ids'; END IF;
     PERFORM idgen_convert.add_column(ROW(
         "table", key, 'new_' || key,
-        format('(SELECT i.new_id FROM idgen_convert.%I AS i WHERE i.key = t.%I)', 'ids_' || "table"::oid, key),
+        format('(SELECT i.new_id FROM idgen_convert.%I AS i WHERE i.key OPERATOR(pg_catalog.=) t.%I)', 'ids_' || "table"::oid, key),
         NULL, false, shard, now())::idgen_convert.new_columns);
 END
 $$;
@@ -393,7 +393,7 @@ BEGIN
     END IF;
     PERFORM idgen_convert.add_column(ROW(
         "table", "column", 'new_' || "column",
-        format('(SELECT k.%I FROM %s AS k WHERE k.%I = t.%I)', key.new_column, of, key."column", "column"),
+        format('(SELECT k.%I FROM %s AS k WHERE k.%I OPERATOR(pg_catalog.=) t.%I)', key.new_column, of, key."column", "column"),
         format($body$
             IF tg_op = 'UPDATE' AND OLD.%1$I IS NOT NULL AND NEW.%1$I IS NULL THEN
                 NEW.%2$I := NULL;    -- by ON DELETE SET NULL of the new column, if that comes first
@@ -411,31 +411,42 @@ END
 $$;
 
 -- Fills the new columns of old rows, at most 1000 in a transaction. It skips rows that a client has locked and comes
--- back to them, so it waits for no client.
+-- back to them, so it waits for no client. A row that clients lock without a pause has to wait until they make one.
 CREATE OR REPLACE PROCEDURE idgen_convert.fill(relation regclass) LANGUAGE plpgsql AS $$
 DECLARE
+    callers_path text;
     assignments text;
     unfilled text;
     parts regclass[];
     part regclass;
+    hidden text;
     blocks bigint;
     ahead bigint;
     block bigint;
     skipped bigint[];
     place text;
-    picked bigint;
+    picked tid[];
+    filling text;
     changed bigint;
     unchanged bigint;
     some_left boolean;
 BEGIN
+    callers_path := pg_catalog.current_setting('search_path');
+    SET LOCAL search_path = pg_catalog, pg_temp;    -- up to COMMIT: a procedure with the setting may not commit
     SELECT string_agg(format('%I = coalesce(t.%1$I, %s)', new_column, source), ', '),
            string_agg(format('t.%I IS NOT NULL AND t.%I IS NULL', "column", new_column), ' OR ')
     INTO assignments, unfilled FROM idgen_convert.new_columns WHERE "table" = relation;
     IF unfilled IS NULL THEN RAISE '% has no new columns', relation; END IF;
-    SELECT coalesce(array_agg(relid) FILTER (WHERE isleaf), ARRAY[relation]) INTO parts
-    FROM pg_partition_tree(relation);
-    FOREACH part IN ARRAY parts LOOP
-        LOOP
+    LOOP
+        SELECT coalesce(array_agg(relid) FILTER (WHERE isleaf), ARRAY[relation]) INTO parts
+        FROM pg_partition_tree(relation);
+        SELECT string_agg(oid::regclass::text, ', ') INTO hidden
+        FROM pg_class WHERE oid = ANY (parts || relation) AND (relkind = 'f' OR row_security_active(oid));
+        IF hidden IS NOT NULL THEN
+            RAISE 'row security or another server may hide rows of %', hidden
+                USING HINT = 'Fill as a role with BYPASSRLS, and detach foreign partitions.';
+        END IF;
+        FOREACH part IN ARRAY parts LOOP
             blocks := pg_relation_size(part) / current_setting('block_size')::bigint;
             ahead := 0;
             skipped := '{}';
@@ -450,38 +461,46 @@ BEGIN
                 END IF;
                 place := format('t.ctid >= ''(%s,0)'' AND t.ctid < ''(%s,0)''', block, block + 256);
                 LOOP
-                    -- Of a row that a client has just changed, the lock picks the new version, which the UPDATE does
-                    -- not see. It is not counted, and its turn comes again.
+                    -- Of a row that a client has just changed, the lock picks the new version, which the next statement
+                    -- sees, but not this one.
                     EXECUTE format(
-                        'WITH picked AS MATERIALIZED (
-                             SELECT ctid FROM ONLY %1$s AS t WHERE %4$s AND (%3$s)
-                             LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED),
-                         batch AS (
-                             UPDATE ONLY %1$s AS t SET %2$s
-                             WHERE (%3$s) AND ctid = ANY (ARRAY(SELECT ctid FROM picked))
-                             RETURNING (%3$s) AS still)
-                         SELECT (SELECT count(*) FROM ONLY %1$s WHERE ctid = ANY (ARRAY(SELECT ctid FROM picked))),
-                                count(*), count(*) FILTER (WHERE still) FROM batch',
-                        part, assignments, unfilled, place) INTO picked, changed, unchanged;
+                        'SELECT array_agg(ctid)
+                         FROM (SELECT ctid FROM ONLY %s AS t WHERE %s AND (%s)
+                               LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) AS free',
+                        part, place, unfilled) INTO picked;
+                    EXIT WHEN picked IS NULL;
+                    filling := format(
+                        'WITH batch AS (
+                             UPDATE ONLY %s AS t SET %s WHERE ctid OPERATOR(pg_catalog.=) ANY ($1)
+                             RETURNING (%s) AS still)
+                         SELECT pg_catalog.count(*), pg_catalog.count(*) FILTER (WHERE still) FROM batch',
+                        part, assignments, unfilled);
+                    PERFORM set_config('search_path', callers_path, true);    -- which triggers may need
+                    EXECUTE filling INTO changed, unchanged USING picked;
+                    SET LOCAL search_path = pg_catalog, pg_temp;
                     IF unchanged > 0 THEN
                         RAISE '% rows of % are not filled by: %', unchanged, part, assignments;
                     END IF;
-                    IF picked > changed THEN
-                        RAISE 'a trigger or rule keeps % rows of % from being filled', picked - changed, part;
+                    IF changed < cardinality(picked) THEN
+                        RAISE 'a trigger or rule keeps % rows of % from being filled',
+                            cardinality(picked) - changed, part;
                     END IF;
                     COMMIT;
-                    EXIT WHEN changed = 0;
+                    SET LOCAL search_path = pg_catalog, pg_temp;
                 END LOOP;
                 EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s AS t WHERE %s AND (%s))', part, place, unfilled)
                 INTO some_left;
-                COMMIT;
                 IF some_left THEN skipped := skipped || block; END IF;
+                COMMIT;
+                SET LOCAL search_path = pg_catalog, pg_temp;
             END LOOP;
-            -- An UPDATE by a client may have moved a row that was not filled to a block that was read before, or to the end.
-            EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s AS t WHERE %s)', part, unfilled) INTO some_left;
-            COMMIT;
-            EXIT WHEN NOT some_left;
         END LOOP;
+        -- An UPDATE by a client may have moved a row that was not filled to a block or a partition that was read before.
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s %s AS t WHERE %s)',
+                       CASE WHEN parts = ARRAY[relation] THEN 'ONLY' END, relation, unfilled) INTO some_left;
+        COMMIT;
+        SET LOCAL search_path = pg_catalog, pg_temp;
+        EXIT WHEN NOT some_left;
     END LOOP;
 END
 $$;

@@ -10,7 +10,7 @@ use std::thread;
 use postgres::{Client, Error, IsolationLevel};
 
 use crate::moment::{is_reached, within_seconds};
-use crate::process::{client_program, said, skipped, top};
+use crate::process::{client_program, run, said, skipped, top};
 use crate::server::{PRELOAD, Server, Sql};
 use crate::shards::at_work;
 
@@ -678,7 +678,8 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
 }
 
 /// Old rows are filled in blocks. A client that holds one of them and then changes it moves it beyond the blocks that
-/// were there: it is filled too, or its next change would fail at the constraint.
+/// were there, or to a partition that was filled before: it is filled too, or its next change would fail at the
+/// constraint.
 #[test]
 fn a_row_that_moves_meanwhile_is_filled() {
     let server = server();
@@ -686,19 +687,123 @@ fn a_row_that_moves_meanwhile_is_filled() {
     let mut client = server.connect();
     client.run(
         "CREATE TABLE moved (n integer PRIMARY KEY, note text);
-         INSERT INTO moved SELECT n, repeat('x', 700) FROM generate_series(1, 3300) AS n;
-         SELECT idgen_convert.add_key('moved', 'n', 9);
-         SELECT idgen_convert.make_ids('moved', 'timestamptz ''2025-03-01Z''')",
+         CREATE TABLE parted (n integer, note text) PARTITION BY LIST (note);
+         CREATE TABLE part_1 PARTITION OF parted FOR VALUES IN (repeat('y', 700));
+         CREATE TABLE part_2 PARTITION OF parted DEFAULT",
     );
-    let mut holder = server.connect();
-    holder.run("BEGIN; SELECT FROM moved WHERE n = 5 FOR UPDATE");
-    let left = "SELECT count(*) FROM moved WHERE new_n IS NULL";
-    thread::scope(|scope| {
-        scope.spawn(|| server.connect().run("CALL idgen_convert.fill('moved')"));
-        assert!(is_reached(60, || client.value::<i64>(left) == 1));
-        holder.run("UPDATE moved SET note = repeat('y', 700) WHERE n = 5; COMMIT");
-    });
-    assert_eq!(client.value::<i64>(left), 0);
+    for table in ["moved", "parted"] {
+        client.run(&format!(
+            "INSERT INTO {table} SELECT n, repeat('x', 700) FROM generate_series(1, 3300) AS n;
+             SELECT idgen_convert.add_key('{table}', 'n', 9);
+             SELECT idgen_convert.make_ids('{table}', 'timestamptz ''2025-03-01Z''')"
+        ));
+        let mut holder = server.connect();
+        holder.run(&format!("BEGIN; SELECT FROM {table} WHERE n = 5 FOR UPDATE"));
+        let left = format!("SELECT count(*) FROM {table} WHERE new_n IS NULL");
+        thread::scope(|scope| {
+            scope.spawn(|| server.connect().run(&format!("CALL idgen_convert.fill('{table}')")));
+            assert!(is_reached(60, || client.value::<i64>(&left) == 1));
+            holder.run(&format!("UPDATE {table} SET note = repeat('y', 700) WHERE n = 5; COMMIT"));
+        });
+        assert_eq!(client.value::<i64>(&left), 0, "{table}");
+    }
+}
+
+/// Rows that row security hides, or that are on another server, are not passed over in silence.
+#[test]
+fn a_table_with_hidden_rows_is_not_filled() {
+    let server = server();
+    prepare(&server);
+    let mut client = server.connect();
+    client.run(
+        "CREATE TABLE parted (n integer) PARTITION BY LIST (n);
+         CREATE TABLE part_1 PARTITION OF parted FOR VALUES IN (1);
+         CREATE FOREIGN DATA WRAPPER nothing;
+         CREATE SERVER elsewhere FOREIGN DATA WRAPPER nothing;
+         CREATE FOREIGN TABLE part_2 PARTITION OF parted FOR VALUES IN (2) SERVER elsewhere;
+         INSERT INTO parted VALUES (1);
+         SELECT idgen_convert.copy_column('parted', 'n')",
+    );
+    let refused = |client: &mut Client, table: &str| {
+        let error = client.error("CALL idgen_convert.fill('parted')");
+        assert_eq!(
+            error.message(),
+            format!("row security or another server may hide rows of public.{table}")
+        );
+        assert!(error.hint().is_some_and(|hint| hint.contains("BYPASSRLS")), "{error:?}");
+    };
+    refused(&mut client, "part_2");
+    client.run(
+        "DROP FOREIGN TABLE part_2; CREATE ROLE keeper; GRANT USAGE ON SCHEMA idgen_convert TO keeper;
+         GRANT SELECT ON idgen_convert.new_columns TO keeper; ALTER TABLE parted OWNER TO keeper;
+         ALTER TABLE part_1 OWNER TO keeper; ALTER TABLE part_1 ENABLE ROW LEVEL SECURITY;
+         ALTER TABLE part_1 FORCE ROW LEVEL SECURITY; SET ROLE keeper",
+    );
+    refused(&mut client, "part_1");
+    client.run("RESET ROLE");
+    client.run("CALL idgen_convert.fill('parted')");
+    assert_eq!(client.value::<i64>("SELECT count(new_n) FROM parted"), 1);
+}
+
+/// What a tenant may plant in the way of a superuser: better matches for functions and operators of PostgreSQL.
+const TRAPS: &str = "
+    CREATE ROLE mallory;
+    CREATE SCHEMA evil;
+    DO $$
+    DECLARE
+        arguments text;
+        o record;
+    BEGIN
+        FOREACH arguments IN ARRAY '{\"format(text, regclass, text, text)\", \"format(text, bigint, bigint)\",
+                \"format(text, regclass, text, text, text)\", \"replace(text, text, name)\", \"cardinality(bigint[])\",
+                \"concat(integer, text, name[])\", \"pg_sleep(numeric)\", \"pg_sleep(double precision)\",
+                \"pg_relation_size(regclass)\", \"set_config(text, text, boolean)\", \"current_setting(text)\"}'::text[] LOOP
+            EXECUTE format('CREATE FUNCTION evil.%s RETURNS text LANGUAGE plpgsql AS
+                                ''BEGIN ALTER ROLE mallory SUPERUSER; RETURN NULL; END''', arguments);
+        END LOOP;
+        FOR o IN SELECT t.* FROM pg_operator AS t JOIN pg_type AS l ON l.oid = oprleft JOIN pg_type AS r ON r.oid = oprright
+                 WHERE oprname IN ('<', '>', '>=', '=', '+', '/', '||', '~')
+                       AND l.typtype <> 'p' AND r.typtype <> 'p' AND oprresult <> 0 LOOP
+            EXECUTE format('CREATE FUNCTION evil.f%s(%s, %s) RETURNS %s LANGUAGE plpgsql AS
+                                ''BEGIN ALTER ROLE mallory SUPERUSER; RETURN NULL; END''', o.oid, o.oprleft::regtype,
+                           o.oprright::regtype, o.oprresult::regtype);
+            EXECUTE format('CREATE OPERATOR evil.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = evil.f%s)', o.oprname,
+                           o.oprleft::regtype, o.oprright::regtype, o.oid);
+        END LOOP;
+    END $$";
+
+/// Procedures that commit have no search_path of their own. A superuser who calls them runs nothing that a hostile one
+/// finds, while triggers and the given statements find by it what they need.
+#[test]
+fn procedures_run_nothing_of_a_hostile_path() {
+    let server = server();
+    prepare(&server);
+    run(server.psql("on-each-shard.sql", &[]));
+    server.run(
+        "CREATE TABLE mine (n integer PRIMARY KEY);
+         INSERT INTO mine SELECT n FROM generate_series(1, 10) AS n;
+         SELECT idgen_convert.add_key('mine', 'n', 9);
+         SELECT idgen_convert.make_ids('mine', 'timestamptz ''2025-03-01Z''');
+         CREATE TABLE log (n integer);
+         CREATE FUNCTION logs() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN INSERT INTO log VALUES (NEW.n); RETURN NEW; END';
+         CREATE TRIGGER logs AFTER UPDATE ON mine FOR EACH ROW EXECUTE FUNCTION logs();
+         CREATE SCHEMA shard0; CREATE SCHEMA shard1",
+    );
+    server.run(TRAPS);
+    let mut hostile = server.connect();
+    hostile.run("SET search_path = evil, public, idgen, pg_catalog");
+    for call in [
+        "CALL idgen_convert.fill('mine')",
+        "CALL on_each_shard('CREATE TABLE {schema}.twin (LIKE log)', 'SELECT WHERE false')",
+    ] {
+        hostile.run(call);
+        let is_super = "SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'";
+        assert!(!server.answer::<bool>(is_super), "{call}");
+    }
+    let done = "SELECT count(new_n) = 10 AND (SELECT count(*) FROM log) = 10
+                       AND to_regclass('shard0.twin') IS NOT NULL AND to_regclass('shard1.twin') IS NOT NULL FROM mine";
+    assert!(server.answer::<bool>(done));
 }
 
 /// A client that changes a row between the moment that the filling of a block sees and the lock of the row is no trigger
