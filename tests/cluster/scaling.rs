@@ -8,7 +8,7 @@ use postgres::Client;
 use crate::clients::{Clients, Ledger, ids};
 use crate::moment::is_reached;
 use crate::moves::move_shard;
-use crate::process::{command, example, library, major_version, run, skipped};
+use crate::process::{command, example, library, major_version, run, said, skipped};
 use crate::server::{PRELOAD, Server, Sql};
 
 fn all_ids(server: &Server) -> HashSet<i64> {
@@ -198,7 +198,15 @@ fn two_servers_have_each_others_rows() {
             "CREATE SUBSCRIPTION late CONNECTION '{}' PUBLICATION late WITH (create_slot = false, slot_name = NONE, enabled = false)",
             one.target("postgres")
         ));
-        subscribe(&two, "scaling/both-ways.sql", "one", &one, &[("copy", "true")]);
+        // A wait in one snapshot would not end, nor one for a name that the server has cut.
+        two.run("ALTER DATABASE postgres SET default_transaction_isolation = 'repeatable read'");
+        let long = "one".repeat(25);
+        subscribe(&two, "scaling/both-ways.sql", &long, &one, &[("copy", "true")]);
+        let left = "SELECT count(*) FROM pg_catalog.pg_subscription_rel JOIN pg_catalog.pg_subscription AS s
+                         ON s.oid OPERATOR(pg_catalog.=) srsubid
+                    WHERE srsubstate::text OPERATOR(pg_catalog.<>) 'r' AND subenabled";
+        assert_eq!(two.answer::<i64>(left), 0);
+        two.run("ALTER DATABASE postgres RESET default_transaction_isolation");
         subscribe(&one, "scaling/both-ways.sql", "two", &two, &[("copy", "false")]);
     } else {
         subscribe(&two, "scaling/subscribe.sql", "one", &one, &[]);
@@ -221,6 +229,20 @@ fn two_servers_have_each_others_rows() {
     assert_no_conflict(&one);
     assert_no_conflict(&two);
     assert!(!by_origin || !two.value::<bool>("SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'"));
+}
+
+/// A subscription that copies nothing, because the other server has nothing to publish, is no success.
+#[test]
+fn a_server_that_publishes_nothing_is_not_followed() {
+    let [one, two] = writers([("0", "99"), ("100", "199")]);
+    if major_version() < 16 {
+        return;
+    }
+    let conninfo = one.target("postgres");
+    let variables = [("source", "one"), ("conninfo", conninfo.as_str()), ("copy", "true")];
+    let output = two.psql("scaling/both-ways.sql", &variables).output().unwrap();
+    let why = "the subscription follows no table of the publication \"everything\"";
+    assert!(!output.status.success() && said(&output).contains(why), "{}", said(&output));
 }
 
 /// Checks the error of a statement that cannot mint because Citus is preloaded and there is no list.
