@@ -745,8 +745,8 @@ fn the_standby_that_has_everything_is_promoted() {
         two.restart();
         let servers = [("the standby", &two), ("the standby", &three)];
         let said = Runbook::of("Which standby to promote", &servers).run();
-        let are_positions = |line: &&str| line.contains('/') && !line.contains(' ');
-        let received: Vec<_> = said.lines().map(str::trim).filter(are_positions).collect();
+        let position = |line| str::trim(line).strip_prefix("00000001 | ");
+        let received: Vec<_> = said.lines().filter_map(position).collect();
         let [by_two, by_three] = received.as_slice() else { panic!("{received:?}") };
         let more = format!("SELECT '{by_two}'::pg_lsn > '{by_three}'");
         assert!(one.answer::<bool>(&more), "with {names}: {received:?}");
