@@ -237,15 +237,17 @@ fn server() -> Server {
     Server::start(&["deadlock_timeout = 60s", "statement_timeout = 2min", "fsync = off"])
 }
 
-/// Runs the script that the page runs in its first step.
-fn prepare(server: &Server) {
+/// A server on which the script that the page runs in its first step has been run.
+fn prepared() -> Server {
+    let server = server();
     let script = blocks(APPLICATION).into_iter().find_map(|block| {
         block.lines().find(|line| line.starts_with("\\i docs/examples/")).map(str::to_owned)
     });
     // A second time, as a reader may.
     for _ in 0..2 {
-        assert_eq!(done(server, script.as_deref().expect("the script")), "");
+        assert_eq!(done(&server, script.as_deref().expect("the script")), "");
     }
+    server
 }
 
 const IN_BATCHES: &str = "integer keys in batches, old numbers kept";
@@ -403,8 +405,7 @@ fn an_application_without_foreign_keys_is_converted() {
 /// for a batch or fails, and an interrupted run can continue.
 #[test]
 fn integer_keys_become_bigint_under_load() {
-    let server = server();
-    prepare(&server);
+    let server = prepared();
     let blocks = blocks(IN_BATCHES);
     done(&server, &blocks[0]);
     let mut mover = server.connect();
@@ -468,8 +469,7 @@ const INVALID: &str = "SELECT EXISTS (SELECT FROM pg_constraint WHERE NOT conval
 /// the order of their times, and no key occurs twice.
 #[test]
 fn uuid_keys_become_ids_under_load() {
-    let server = server();
-    prepare(&server);
+    let server = prepared();
     let blocks = blocks("UUID keys in batches, renumbered");
     done(&server, &blocks[0]);
     let mut uploader = server.connect();
@@ -559,8 +559,7 @@ const SHAPE: &str = r#"
 /// table. A step that comes too early is refused, and so is one that would overwrite a column of the application's.
 #[test]
 fn constraints_and_defaults_pass_over_to_new_columns() {
-    let server = server();
-    prepare(&server);
+    let server = prepared();
     let mut client = server.connect();
     client.run(
         r#"CREATE SCHEMA "Odd schema";
@@ -682,8 +681,7 @@ fn constraints_and_defaults_pass_over_to_new_columns() {
 /// constraint.
 #[test]
 fn a_row_that_moves_meanwhile_is_filled() {
-    let server = server();
-    prepare(&server);
+    let server = prepared();
     let mut client = server.connect();
     client.run(
         "CREATE TABLE moved (n integer PRIMARY KEY, note text);
@@ -712,8 +710,7 @@ fn a_row_that_moves_meanwhile_is_filled() {
 /// Rows that row security hides, or that are on another server, are not passed over in silence.
 #[test]
 fn a_table_with_hidden_rows_is_not_filled() {
-    let server = server();
-    prepare(&server);
+    let server = prepared();
     let mut client = server.connect();
     client.run(
         "CREATE TABLE parted (n integer) PARTITION BY LIST (n);
@@ -776,8 +773,7 @@ const TRAPS: &str = "
 /// finds, while triggers and the given statements find by it what they need.
 #[test]
 fn procedures_run_nothing_of_a_hostile_path() {
-    let server = server();
-    prepare(&server);
+    let server = prepared();
     run(server.psql("on-each-shard.sql", &[]));
     server.run(
         "CREATE TABLE mine (n integer PRIMARY KEY);
@@ -810,8 +806,7 @@ fn procedures_run_nothing_of_a_hostile_path() {
 /// that keeps the row from being filled.
 #[test]
 fn a_row_that_changes_meanwhile_is_filled() {
-    let server = server();
-    prepare(&server);
+    let server = prepared();
     let mut client = server.connect();
     client.run(
         "CREATE TABLE busy (n integer PRIMARY KEY, note text);
@@ -844,8 +839,7 @@ fn a_row_that_changes_meanwhile_is_filled() {
 /// Old rows get no ids by times of an unknown zone, nor a second time, and no row follows a key without its index.
 #[test]
 fn ids_for_old_rows_are_made_in_order() {
-    let server = server();
-    prepare(&server);
+    let server = prepared();
     let mut client = server.connect();
     client.run(
         "CREATE TABLE old (key text PRIMARY KEY, at timestamp);

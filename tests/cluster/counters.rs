@@ -36,7 +36,7 @@ fn the_counters_begin_anew() {
     assert_eq!(began(&mut client), (last, None), "a clock that was set back");
     server.set_clock(0.0);
 
-    server.kill_backend();
+    server.kill_backend(server.connect());
     let mut client = server.reconnect();
     let shards: i64 = client.value("SELECT count(*) FROM idgen_shard_stats");
     assert_eq!(shards, 0, "no shard has been used since");

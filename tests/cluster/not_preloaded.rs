@@ -83,7 +83,7 @@ fn nothing_else_is_needed() {
         clients.wait_for_ids(1000);
         last = server.reconnect().value(MINT);
         match round {
-            0 | 1 => server.kill_backend(),
+            0 | 1 => server.kill_backend(server.connect()),
             2 => server.restart_at("kill", 0.0),
             3 => server.restart_at("immediate", -0.5),
             4 => server.restart_with(&["shared_preload_libraries = 'idgen'"]),

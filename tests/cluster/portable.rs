@@ -63,7 +63,7 @@ fn the_server_crashes_under_clients_that_commit() {
         let clients = Clients::start_by(4, &server, commit);
         clients.wait_for_ids(1500);
         match ["kill", "immediate", "of a backend"][round % 3] {
-            "of a backend" => server.kill_backend(),
+            "of a backend" => server.kill_backend(server.connect()),
             how => server.restart_at(how, -600.0),
         }
         let mut client = server.reconnect();

@@ -244,9 +244,10 @@ impl Server {
         last
     }
 
-    /// Kills a backend, and waits until the server has ended all others.
-    pub fn kill_backend(&self) {
-        let (mut victim, mut witness) = (self.connect(), self.connect());
+    /// Kills a backend, and waits until the server has ended all others: its own connection ends before the server
+    /// knows of its death.
+    pub fn kill_backend(&self, mut victim: Client) {
+        let mut witness = self.connect();
         self.signal("KILL", victim.value("SELECT pg_backend_pid()"));
         while witness.batch_execute("SELECT 1").is_ok() {}
     }
