@@ -660,6 +660,13 @@ COMMENT ON COLUMN @extschema@.idgen_dependents.depends_on IS 'Why it would be dr
 COMMENT ON COLUMN @extschema@.idgen_dependents.statement IS 'A statement that removes the dependency and keeps all data: for a default, a domain with a default, or a stored generated column. The column keeps its values and gets no new ones. Null if there is no simple statement, for a partition or child that inherits the dependency from its parent, and for temporary tables of other sessions.';
 GRANT SELECT ON @extschema@.idgen_dependents TO PUBLIC;
 
+CREATE FUNCTION @extschema@.idgen_begin() RETURNS boolean
+    AS 'MODULE_PATHNAME', 'idgen_begin_wrapper'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.idgen_begin() IS
+'Called by CREATE EXTENSION. On a server that mints without a preload, lets all sessions mint if this one belongs to a superuser and there is room for the high-water mark, by writing a first mark that lies before all ids. Returns whether it has. Error: 55000 if the library has to be preloaded.';
+REVOKE ALL ON FUNCTION @extschema@.idgen_begin() FROM PUBLIC;
+
 CREATE FUNCTION @extschema@.snowflake_remove_mark() RETURNS boolean
     AS 'MODULE_PATHNAME', 'snowflake_remove_mark_wrapper'
     LANGUAGE C VOLATILE PARALLEL UNSAFE;

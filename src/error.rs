@@ -240,6 +240,12 @@ table! {
             "the high-water mark has been removed since the server started",
             "To mint an id, idgen would have to write the mark again, after snowflake_remove_mark() was called.",
             "Restart the server if it is to mint ids again.";
+        FirstMark => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "this cluster has no high-water mark of ids yet",
+            "Where \"idgen\" is not loaded via \"shared_preload_libraries\", only the session of a superuser may write the \
+             first one, because a standby without a free replication origin shuts down when it replays it.",
+            "Make sure that idgen_status.warning is null on each standby. Then, as a superuser, in a database that belongs \
+             to a superuser, run CREATE EXTENSION idgen or, if that exists there, SELECT snowflake_check().";
         NoLastId => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "no id has been minted in this session yet",
             "snowflake_last_id() returns the last id that this session itself has minted.",

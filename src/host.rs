@@ -89,6 +89,13 @@ pub fn check_administrator(action: &'static str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Whether this session may write the first mark of the cluster. A preload is a decision for the whole cluster. Without
+/// one, the owner of a single database could create the extension, mint, and so shut standbys down that have no room for
+/// the mark.
+pub fn may_write_first_mark() -> bool {
+    shmem::preloaded() || backend::session_of_superuser()
+}
+
 /// Makes the stored mark count from `idgen.epoch`, which must equal `epoch`. Returns whether the mark counted from
 /// another epoch before.
 ///
@@ -162,8 +169,12 @@ impl Host for Postgres {
     }
 
     fn write_mark(&self, mark: Progress) -> u64 {
+        let first = origin::load_mark().is_none();
+        if first && !may_write_first_mark() {
+            (self.refuse)(Error::FirstMark).raise();
+        }
         self.segment.keep_mark().unwrap_or_else(|removed| (self.refuse)(removed).raise());
-        if origin::load_mark().is_none() {
+        if first {
             let connected = standbys::connected();
             if connected > 0 {
                 Warning::FirstMark { connected }.log(true);

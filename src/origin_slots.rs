@@ -1,17 +1,18 @@
 //! Whether PostgreSQL has a slot for the replication origin of the high-water mark besides those of the other origins,
-//! and the removal of the mark. A server does not start with room for fewer origins than it has saved, and recovery ends
-//! when it comes to one too many.
+//! the first mark, and its removal. A server does not start with room for fewer origins than it has saved, and recovery
+//! ends when it comes to one too many.
 
+use idgen_core::host::Host;
 use idgen_core::mark::Progress;
 use pg_formats::origins::{SAVED_IN, saved};
 
 use crate::error::Error;
-use crate::host::check_administrator;
+use crate::host::{check_administrator, may_write_first_mark, uncounted};
 use crate::memory;
 use crate::pg::backend;
 use crate::pg::compat::most_origins;
 use crate::pg::origin::{self, MARK_ORIGIN};
-use crate::pg::shmem::Segment;
+use crate::pg::shmem::{self, Segment};
 
 /// The origins that have progress. An origin that only has a name takes no room yet.
 #[derive(Clone, Copy)]
@@ -50,6 +51,27 @@ pub fn check(origins: Origins) -> Result<(), Error> {
     let (setting, room) = most_origins();
     let needed = origins.in_use + usize::from(origins.mark.is_none());
     if needed > room { Err(Error::NoRoom { setting, room, needed }) } else { Ok(()) }
+}
+
+/// Writes the least mark, which counts from any epoch, if the cluster has none and without a preload only a superuser's
+/// session may write one, as this one does: from then on every session may mint. Returns whether it has. Does nothing
+/// where there is no room for the mark. Raises PostgreSQL's errors.
+///
+/// # Errors
+/// 55000 if this session has no shared memory.
+pub fn begin() -> Result<bool, Error> {
+    let host = uncounted()?;
+    let origins = origins();
+    let begins = !shmem::preloaded()
+        && may_write_first_mark()
+        && origins.mark.is_none()
+        && check(origins).is_ok()
+        && !host.in_recovery()
+        && !host.segment.mark_removed();
+    if begins {
+        host.write_mark(Progress::FIRST);
+    }
+    Ok(begins)
 }
 
 /// Permanently removes the mark from the cluster. Returns whether there was one.

@@ -22,7 +22,7 @@ use crate::memory;
 use crate::minting;
 use crate::origin_slots;
 use crate::pg::origin::{self, MARK_ORIGIN};
-use crate::pg::{backend, standbys};
+use crate::pg::{backend, shmem, standbys};
 use crate::settings;
 
 /// A Julian year, 365.25 days, in milliseconds.
@@ -67,14 +67,16 @@ fn idgen_status() -> Result<
         *mark
     });
     let limit = host.limit();
-    let kept = origin::load_mark();
+    let stored = origin::load_mark();
+    let kept = stored.filter(|mark| *mark != Progress::FIRST);
     let mark = kept.map(Progress::mark);
     let epoch = settings.map(|settings| settings.epoch);
     let years_left = now.map(|now| MAX_TICK.saturating_sub(now) as f64 / YEAR_MS);
     // What takes the server down comes before what keeps it from minting. A server that has loaded the mark goes by
     // the ids that it has minted since.
-    let stored = kept.filter(|_| !state.loaded());
-    let refused = || check_minting(stored).err();
+    let begun = stored.is_some() || host.in_recovery() || shmem::preloaded();
+    let unused = kept.filter(|_| !state.loaded());
+    let refused = || check_minting(unused).err().or_else(|| (!begun).then(|| Error::FirstMark.into()));
     let unrenewed = || unrenewed(host, &state, clocks?, &settings?);
     let no_slot = origin_slots::check(origin_slots::origins()).err().map(Warning::from);
     let removed = || host.segment.mark_removed().then(|| Error::MarkRemoved.into());
@@ -239,6 +241,11 @@ fn idgen_refusals() -> Result<
 fn snowflake_stats_reset() -> Result<(), ErrorReport> {
     memory::segment()?.reset_counters();
     Ok(())
+}
+
+#[pg_extern(sql = false)]
+fn idgen_begin() -> Result<bool, ErrorReport> {
+    Ok(origin_slots::begin()?)
 }
 
 #[pg_extern(sql = false)]

@@ -206,6 +206,13 @@ pub fn superuser() -> bool {
     unsafe { pg_sys::superuser() }
 }
 
+/// Whether the session belongs to a superuser, whichever role it has assumed: CREATE EXTENSION of a trusted extension and
+/// SECURITY DEFINER functions run as superusers in sessions of others.
+pub fn session_of_superuser() -> bool {
+    // SAFETY: reads the catalog.
+    unsafe { pg_sys::superuser_arg(pg_sys::GetSessionUserId()) }
+}
+
 /// Raises 25006 in a read-only transaction, for a command with this name.
 pub fn prevent_if_read_only(command: &CStr) {
     // SAFETY: a C string.

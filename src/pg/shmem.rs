@@ -169,6 +169,11 @@ pub fn at_hand() -> Option<&'static Segment> {
     unsafe { segment.as_ref() }
 }
 
+/// Whether the server has preloaded the library. Call it once [`made`] has returned.
+pub fn preloaded() -> bool {
+    JOINED.load(Ordering::Relaxed).is_null()
+}
+
 /// What this backend shares with the others, whether it may use the memory or not.
 pub fn own_state() -> Option<&'static Backend> {
     let backends = BACKENDS.load(Ordering::Relaxed);
@@ -328,7 +333,7 @@ pub fn join(segment: &'static Segment) -> Result<(), Error> {
 /// Keeps this session from using the memory until it joins again. A session of a server that preloads the library uses
 /// it always.
 pub fn leave() {
-    if !JOINED.load(Ordering::Relaxed).is_null() {
+    if !preloaded() {
         SEGMENT.store(ptr::null_mut(), Ordering::Relaxed);
     }
 }

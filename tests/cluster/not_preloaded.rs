@@ -95,6 +95,79 @@ fn nothing_else_is_needed() {
     assert!(server.reconnect().value::<i64>(MINT) > last);
 }
 
+/// Promise 9: the owner of a database, who may create the extension, writes no mark that would take a standby down. What
+/// the hint says lets him mint.
+#[test]
+fn only_a_superuser_begins() {
+    if major_version() < 17 {
+        return;
+    }
+    let server = Server::start_plain(&[]);
+    let standby = server.standby("twin");
+    standby.restart_with(&[&format!("{} = 0", limit_of_origins())]);
+    server.run("CREATE ROLE owner LOGIN");
+    server.run("CREATE DATABASE app OWNER owner");
+    let connect =
+        || Client::connect(&server.target("app").replace("user=postgres", "user=owner"), NoTls).unwrap();
+    let mut owner = connect();
+    owner.run("CREATE EXTENSION idgen");
+    let mut superuser = Client::connect(&server.target("app"), NoTls).unwrap();
+    superuser.run(
+        "CREATE FUNCTION defined() RETURNS bigint LANGUAGE sql SECURITY DEFINER
+             AS 'SELECT public.snowflake_next_id(1)';
+         GRANT pg_monitor TO owner;
+         GRANT EXECUTE ON FUNCTION public.snowflake_advance, public.idgen_begin TO owner",
+    );
+    let message = "this cluster has no high-water mark of ids yet";
+    let mut owner = connect();
+    for call in [
+        MINT,
+        "SELECT snowflake_next_id_js(1)",
+        "SELECT snowflake_next_ids(1, 1)",
+        "SELECT snowflake_advance(1, 0)",
+        "SELECT snowflake_check()",
+        "SELECT defined()",
+    ] {
+        let error = owner.error(call);
+        assert_eq!((error.code().code(), error.message()), ("55000", message), "{call}");
+    }
+    assert!(!owner.value::<bool>("SELECT idgen_begin()"));
+    superuser.run("SET SESSION AUTHORIZATION owner");
+    assert_eq!(superuser.error(MINT).message(), message);
+    owner.run("SELECT FROM idgen_refusals, idgen_shard_stats; SELECT snowflake_safe_horizon()");
+    let warning: Option<String> = owner.value("SELECT warning FROM idgen_status");
+    assert_eq!(warning.as_deref(), Some(message));
+    let marks = "SELECT count(*) FROM pg_replication_origin_status";
+    assert_eq!(server.value::<i64>(marks), 0);
+
+    // Nothing of idgen has reached the standby, which would have shut down. Now it gets room.
+    server.run("CREATE TABLE reached ()");
+    assert!(is_reached(30, || standby.connect().batch_execute("SELECT FROM reached").is_ok()));
+    standby.restart_with(&[&format!("{} = 5", limit_of_origins())]);
+    server.run("CREATE EXTENSION idgen");
+    owner.run(MINT);
+    connect().run(MINT);
+    assert_eq!(server.warning(), None);
+}
+
+/// Promise 9: a superuser's CREATE EXTENSION lets everybody mint, and leaves the choice of the epoch.
+#[test]
+fn the_extension_of_a_superuser_is_enough() {
+    let Some(server) = server(&[]) else { return };
+    server.run("CREATE ROLE anybody");
+    let mark = "SELECT mark IS NULL AND mark_at IS NULL FROM idgen_status";
+    assert!(server.value::<bool>(mark));
+    assert_eq!(server.warning(), None);
+    server.restart_at("kill", 0.0);
+    server.run("SET SESSION AUTHORIZATION anybody; SELECT snowflake_next_id(1)");
+    assert!(!server.value::<bool>(mark));
+
+    let Some(server) = self::server(&[]) else { return };
+    server.restart_with(&["shared_preload_libraries = 'idgen'", "idgen.epoch = '2020-01-01T00:00:00Z'"]);
+    server.run(MINT);
+    assert_eq!(server.warning(), None);
+}
+
 /// Promise 9: of many sessions that need the memory at once, one allocates it.
 #[test]
 fn many_first_calls_meet() {

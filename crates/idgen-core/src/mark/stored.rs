@@ -36,6 +36,10 @@ fn check(epoch: Epoch) -> u64 {
 }
 
 impl Progress {
+    /// The least progress there is, in the form of 0.1.0: a mark of any epoch, below all ids. It says only that the
+    /// cluster may have a mark.
+    pub const FIRST: Progress = Progress(1);
+
     /// The progress for a mark of this epoch.
     ///
     /// # Panics

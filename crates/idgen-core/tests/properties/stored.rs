@@ -31,6 +31,17 @@ fn a_mark_of_another_epoch_is_known() {
     assert_eq!(midnights.len(), 47_482, "from 1970 to 2099");
 }
 
+/// Promise 9: the mark with which a server without a preload begins leaves the choice of the epoch, and any other mark
+/// replaces it.
+#[test]
+fn the_first_mark_is_below_all_others_and_of_any_epoch() {
+    assert_eq!(Progress::kept(Progress::FIRST.to_keep()), Some(Progress::FIRST));
+    for epoch in [Epoch::MIN_UNIX_MS, SETTINGS.epoch.unix_ms(), Epoch::MAX_UNIX_MS].map(epoch_at) {
+        assert!(Progress::FIRST.to_keep() < Progress::new(0, epoch).to_keep());
+        assert_eq!(stored::tick_of(Some(Progress::FIRST), epoch), Ok(1));
+    }
+}
+
 proptest! {
     /// The origin's progress never goes back, so a later mark has to be greater progress, and one of any epoch
     /// greater than each that 0.1.0 has left.

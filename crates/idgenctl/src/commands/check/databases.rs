@@ -126,6 +126,13 @@ const WARNINGS: &[Known] = &[
     ),
     ("mark has been removed", "mark-removed", Severity::Error, "Restart the server if it is to mint again."),
     (
+        "no high-water mark of ids yet",
+        "no-mark",
+        Severity::Error,
+        "When every standby has room for the mark, run SELECT snowflake_check() as a superuser, in a database that belongs \
+         to a superuser and has idgen.",
+    ),
+    (
         "was not accepted",
         "setting-not-accepted",
         Severity::Error,
