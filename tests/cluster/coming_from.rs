@@ -30,6 +30,13 @@ fn blocks(title: &str) -> Vec<String> {
     blocks
 }
 
+/// The trigger of docs/json.md that fills in an id.
+fn trigger() -> String {
+    let page = include_str!("../../docs/json.md");
+    let block = page.split("```sql\n").find(|block| block.starts_with("CREATE FUNCTION fill_id()")).unwrap();
+    block.split_once("\nINSERT").unwrap().0.to_owned()
+}
+
 /// psql at work on SQL, up to its first error.
 fn begun(server: &Server, sql: &str) -> Child {
     let mut psql = client_program("psql");
@@ -920,10 +927,26 @@ fn partman_partitions_by_a_number() {
     let oldest: i64 =
         server.value("SELECT extract(day FROM now() - min(snowflake_time(id)))::bigint FROM events");
     assert!(oldest <= 0, "rows of {oldest} days before today are still there after 120 days and a partition");
+
+    // Beyond the partitions that are made ahead, rows go to the default partition, from which a function moves them.
+    let after = |days: i32| {
+        format!(
+            "INSERT INTO events (id) VALUES (snowflake_make_id(now() + interval '{days} days', 5, 1))
+             RETURNING tableoid::regclass::text"
+        )
+    };
+    assert_ne!(client.value::<String>(&after(180 + 365)), "events_default");
+    client.run("SELECT partman.run_maintenance('public.events')");
+    assert_eq!(client.value::<String>(&after(180 + 365 + 500)), "events_default");
+    let error = client.error("SELECT partman.run_maintenance('public.events')");
+    assert!(error.message().starts_with("updated partition constraint for default partition"), "{error:?}");
+    client.run("SELECT partman.partition_data_id('public.events')");
+    client.run("SELECT partman.run_maintenance('public.events')");
+    assert!(server.value::<bool>(in_time));
 }
 
-/// A foreign table without the id has the remote server mint; with the remote default, this one mints for the remote's
-/// shard, unless it may not.
+/// A foreign table without an id has the remote server mint, which returns the id if the page's trigger is there; with
+/// the remote default, this server mints for the remote's shard, unless it may not.
 #[test]
 fn a_foreign_table_mints_there_or_here() {
     let (here, there) = (Server::start(&[PRELOAD]), Server::start(&["idgen.allowed_shards = '9'"]));
@@ -939,7 +962,11 @@ fn a_foreign_table_mints_there_or_here() {
     let minted = |server: &Server| {
         server.value::<i64>("SELECT coalesce(sum(ids), 0)::bigint FROM idgen_shard_stats WHERE shard = 9")
     };
-    done(&here, &blocks[0]);
+    // Without the trigger, the first block fails at its end.
+    let said = said(&psql(&here, &blocks[0]));
+    assert!(said.contains("23502"), "{said}");
+    there.run(&trigger().replace("photos", "notes").replace("_id(5)", "_id(9)"));
+    assert!(done(&here, blocks[0].lines().last().unwrap()).contains("(1 row)"));
     assert_eq!((minted(&here), minted(&there)), (0, 1));
     let said = done(&here, &blocks[1]);
     assert!(said.contains("snowflake_next_id(9)"), "{said}");
@@ -948,14 +975,28 @@ fn a_foreign_table_mints_there_or_here() {
     assert_eq!(there.value::<String>(rows), "minted here 9,minted there 9");
 
     let mut client = here.connect();
-    client.run(
-        "CREATE SCHEMA plain; IMPORT FOREIGN SCHEMA public LIMIT TO (notes) FROM SERVER other INTO plain",
-    );
-    assert_eq!(client.code("INSERT INTO plain.notes (body) VALUES ('no id')"), "23502");
+    client.run("CREATE FOREIGN TABLE new_notes (body text) SERVER other OPTIONS (schema_name 'public', table_name 'notes')");
+    there.run("DROP TRIGGER fill_id ON notes");
+    client.run("INSERT INTO new_notes VALUES ('without a column')");
+    assert_eq!((minted(&here), minted(&there)), (1, 2));
     here.set("idgen.allowed_shards", "0-8");
     let mut client = here.connect();
     assert_eq!(client.code("INSERT INTO db9.notes (body) VALUES ('not here')"), "55000");
     client.run("ALTER FOREIGN TABLE db9.notes ALTER id SET DEFAULT snowflake_next_id(5)");
     let shard = "INSERT INTO db9.notes (body) VALUES ('of here') RETURNING shard_of(id)";
     assert_eq!(client.value::<i32>(shard), 5);
+}
+
+/// A table that is partitioned by the id cannot have the trigger: a row's partition is chosen before.
+#[test]
+fn no_trigger_fills_in_the_id_of_a_partitioned_table() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client.run("CREATE TABLE photos (id bigint DEFAULT snowflake_next_id(5)) PARTITION BY RANGE (id)");
+    client.run("CREATE TABLE all_photos PARTITION OF photos FOR VALUES FROM (0) TO (MAXVALUE)");
+    client.run(&trigger());
+    let null = "INSERT INTO photos VALUES (NULL)";
+    assert_eq!(client.code(null), "23514");
+    client.run("CREATE TABLE other_photos PARTITION OF photos DEFAULT");
+    assert_eq!(client.code(null), "0A000");
 }

@@ -1,12 +1,14 @@
 //! The portable edition: promise 1 as far as it goes there, and the way to the extension.
 
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::{Client, NoTls};
 
 use crate::clients::{Clients, Ledger, SHARDS, ids};
-use crate::server::{PRELOAD, Server, Sql};
+use crate::process::{command, run, top};
+use crate::server::{Build, PRELOAD, Server, Sql, enable};
 
 /// Runs one statement of a changing kind, each in a transaction that commits. If a transaction does not commit, its ids
 /// may be repeated after a crash under a clock that was set back.
@@ -289,4 +291,53 @@ fn a_register_that_is_rolled_back_repeats_nothing() {
     }
     client.run("SELECT snowflake_advance(2000, 0)");
     assert_eq!(client.column::<i64>("SELECT snowflake_next_ids(2000, 1000)").len(), 1000);
+}
+
+/// The way back of portable/README.md: a server without the library takes the dump of a database with the extension, with
+/// everything that uses its functions, and continues after the last id.
+#[test]
+fn a_dump_of_the_extension_goes_into_the_portable_edition() {
+    let page = include_str!("../../portable/README.md");
+    let (_, section) = page.split_once("\n## Leaving the extension\n").expect("the section");
+    let block = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
+    let (dump, restore) = block.split_once('\n').unwrap();
+
+    let old = Server::start(&[]);
+    old.run("CREATE DATABASE app");
+    old.connect_to("app").run(&enable("app"));
+    let mut client = old.connect_to("app");
+    client.run(
+        "CREATE DOMAIN key AS bigint DEFAULT snowflake_next_id(5);
+         CREATE TABLE users (
+             id bigint PRIMARY KEY DEFAULT snowflake_next_id(5) CHECK (shard_of(id) = 5), other key,
+             at timestamptz GENERATED ALWAYS AS (snowflake_time(id, '2025-01-01Z')) STORED);
+         CREATE INDEX ON users (snowflake_text(id));
+         CREATE TABLE parts (id bigint DEFAULT snowflake_next_id(5)) PARTITION BY LIST (shard_of(id));
+         CREATE TABLE parts5 PARTITION OF parts FOR VALUES IN (5);
+         CREATE TABLE labels (id bigint PRIMARY KEY DEFAULT snowflake_next_id_js(5));
+         CREATE VIEW recent AS
+             SELECT * FROM users WHERE snowflake_between(id, now() - interval '1 hour', 'infinity');
+         INSERT INTO users SELECT FROM generate_series(1, 100);
+         INSERT INTO parts DEFAULT VALUES; INSERT INTO labels DEFAULT VALUES",
+    );
+    run(old.shell(dump));
+    let rows = "SELECT string_agg(concat_ws(' ', id, other, at), ',' ORDER BY id) FROM users";
+    let before: String = client.value(rows);
+
+    let new = Server::start_empty(Build::Bare, &[]);
+    run(command("cp").arg(Path::new(&old.host()).join("app.dump")).arg(new.host()));
+    let script = top().join("portable/idgen.sql").display().to_string();
+    run(new.shell(&restore.replace("portable/idgen.sql", &script)));
+    assert!(section.contains("`idgen_status.mark_at`"));
+    let mark: String = client.value("SELECT (mark_at + interval '1 s')::text FROM idgen_status");
+    new.wait_until(&format!("SELECT clock_timestamp() > '{mark}'"));
+
+    let mut client = new.connect_to("app");
+    assert_eq!(client.value::<String>(rows), before);
+    assert_eq!(client.value::<i64>("SELECT count(*) FROM recent"), 100);
+    for table in ["users", "parts", "labels"] {
+        let insert =
+            format!("INSERT INTO {table} DEFAULT VALUES RETURNING id > (SELECT max(id) FROM {table})");
+        assert!(client.value::<bool>(&insert), "{table}");
+    }
 }

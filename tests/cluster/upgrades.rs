@@ -1,9 +1,11 @@
 //! Updates from every released version, and minting that continues when the data moves to a new cluster.
 
+use std::os::unix::process::CommandExt;
+
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger, ids};
-use crate::process::{idgenctl, run, top};
+use crate::process::{idgenctl, installed, run, said, skipped, top};
 use crate::server::{Build, PRELOAD, Server, Sql};
 
 /// The released versions, by their install scripts.
@@ -380,7 +382,7 @@ fn a_dump_goes_into_another_schema() {
     let server = Server::start_preloaded();
     let mut admin = server.connect();
     admin.run("CREATE ROLE owner; CREATE ROLE app");
-    for database in ["app", "old", "part", "owned OWNER owner"] {
+    for database in ["app", "old", "part", "enabled", "owned OWNER owner"] {
         admin.run(&format!("CREATE DATABASE {database}"));
     }
     // Tables in which everything that can name a function of idgen does, and a text that only resembles a call.
@@ -443,6 +445,14 @@ fn a_dump_goes_into_another_schema() {
     run(server.shell("psql -X -q -d part -c 'CREATE SCHEMA idgen; CREATE EXTENSION idgen SCHEMA idgen'"));
     run(server.shell("psql -X -q -v ON_ERROR_STOP=1 -d part -f insta5.sql"));
     run(server.shell("pg_restore --no-owner --no-acl --role=owner -d owned --exit-on-error app.dump"));
+    // A full dump makes the schema itself, so only one without it goes where the extension is already.
+    run(idgenctl(&["enable", "enabled", "--yes", "--server", &server.target("postgres")]));
+    let refused = server.shell("pg_restore -d enabled --exit-on-error app.dump").output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stdout);
+    let why = "schema \"idgen\" already exists";
+    assert!(said.contains(why) && section.contains(why), "{said}");
+    run(server.shell("psql -X -q -v ON_ERROR_STOP=1 -d enabled -f all.sql"));
+    assert_eq!(server.connect_to("enabled").column::<String>(rows), client.column::<String>(rows));
     for database in ["copy", "part", "owned"] {
         let mut client = server.connect_to(database);
         let path: String = client.value("SHOW search_path");
@@ -450,6 +460,9 @@ fn a_dump_goes_into_another_schema() {
         let insert = "INSERT INTO insta5.users DEFAULT VALUES RETURNING idgen.shard_of(other)";
         assert_eq!(client.value::<i32>(insert), 5, "{database}");
     }
+    // What enabling is for after a restore: the path.
+    run(idgenctl(&["enable", "copy", "--yes", "--server", &server.target("postgres")]));
+    assert!(server.connect_to("copy").value::<String>("SHOW search_path").ends_with(", idgen"));
     let owner = "SELECT extowner::regrole::text FROM pg_extension WHERE extname = 'idgen'";
     assert_eq!(server.connect_to("owned").column::<String>(owner), ["owner"]);
 
@@ -465,6 +478,33 @@ fn a_dump_goes_into_another_schema() {
     let insert = "INSERT INTO insta6.parts DEFAULT VALUES RETURNING idgen.shard_of(id)";
     assert_eq!(client.value::<i32>(insert), 5);
     assert_eq!(client.column::<String>(in_public), [""; 0]);
+}
+
+/// pgcopydb creates indexes by the text that it gets under the path of its session, which docs/cookbook.md sets for it.
+#[test]
+fn pgcopydb_copies_indexes_on_expressions() {
+    if installed("pgcopydb").is_none() {
+        return skipped("pgcopydb is not installed");
+    }
+    let server = Server::start(&[]);
+    server.run("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5))");
+    server.run("CREATE INDEX ON users (shard_of(id)); INSERT INTO users DEFAULT VALUES");
+    let options = "PGOPTIONS=-csearch_path=pg_catalog";
+    assert!(include_str!("../../docs/cookbook.md").contains(&format!("`{options}`")));
+    let copy = |options: &str, new: &str| {
+        let clone = "pgcopydb clone --source dbname=postgres --target";
+        let script = format!("createdb {new}; {options} {clone} dbname={new} --dir {new}");
+        // When it fails, it ends its process group.
+        server.shell(&script).process_group(0).output().unwrap()
+    };
+    let failed = copy("", "without");
+    assert!(said(&failed).contains("function shard_of(bigint) does not exist"), "{}", said(&failed));
+    let done = copy(options, "with_options");
+    assert!(done.status.success(), "{}", said(&done));
+    let mut client = server.connect_to("with_options");
+    let indexes = "SELECT count(*) FROM pg_index WHERE indrelid = 'users'::regclass";
+    assert_eq!(client.value::<i64>(indexes), 2);
+    assert_eq!(client.value::<i32>("INSERT INTO users DEFAULT VALUES RETURNING idgen.shard_of(id)"), 5);
 }
 
 /// pg_upgrade moves a server's data to a new server whose clock is behind: of the same PostgreSQL or, with `make
