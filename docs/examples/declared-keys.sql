@@ -1,6 +1,7 @@
 -- Gives every key of a schema that is declared as identity or serial a default that mints, and removes its sequence;
 -- see docs/cookbook.md. Fill in the schema and the shard. Run it as the owner of the tables, by psql or in a migration,
--- before the first row is inserted, and again after each migration.
+-- before the first row is inserted, and again after each migration. Each table is locked (ACCESS EXCLUSIVE) until the
+-- transaction ends. A key is skipped that is an integer, has another default, or has a sequence that is used elsewhere.
 DO $$
 DECLARE
     schema CONSTANT regnamespace := 'shop';

@@ -14,6 +14,8 @@ use crate::process::{client_program, run, said, skipped, top};
 use crate::server::{PRELOAD, Server, Sql};
 use crate::shards::at_work;
 
+const FILL_ID: &str = include_str!("../../docs/examples/fill-id.sql");
+
 /// The blocks of a section that are run.
 fn blocks(title: &str) -> Vec<String> {
     let page = std::fs::read_to_string(top().join("docs/coming-from.md")).unwrap();
@@ -28,13 +30,6 @@ fn blocks(title: &str) -> Vec<String> {
     }
     assert!(!blocks.is_empty(), "no block in {title}");
     blocks
-}
-
-/// The trigger of docs/json.md that fills in an id.
-fn trigger() -> String {
-    let page = include_str!("../../docs/json.md");
-    let block = page.split("```sql\n").find(|block| block.starts_with("CREATE FUNCTION fill_id()")).unwrap();
-    block.split_once("\nINSERT").unwrap().0.to_owned()
 }
 
 /// psql at work on SQL, up to its first error.
@@ -965,7 +960,7 @@ fn a_foreign_table_mints_there_or_here() {
     // Without the trigger, the first block fails at its end.
     let said = said(&psql(&here, &blocks[0]));
     assert!(said.contains("23502"), "{said}");
-    there.run(&trigger().replace("photos", "notes").replace("_id(5)", "_id(9)"));
+    there.run(&FILL_ID.replace("photos", "notes").replace("_id(5)", "_id(9)"));
     assert!(done(&here, blocks[0].lines().last().unwrap()).contains("(1 row)"));
     assert_eq!((minted(&here), minted(&there)), (0, 1));
     let said = done(&here, &blocks[1]);
@@ -994,7 +989,7 @@ fn no_trigger_fills_in_the_id_of_a_partitioned_table() {
     let mut client = server.connect();
     client.run("CREATE TABLE photos (id bigint DEFAULT snowflake_next_id(5)) PARTITION BY RANGE (id)");
     client.run("CREATE TABLE all_photos PARTITION OF photos FOR VALUES FROM (0) TO (MAXVALUE)");
-    client.run(&trigger());
+    client.run(FILL_ID);
     let null = "INSERT INTO photos VALUES (NULL)";
     assert_eq!(client.code(null), "23514");
     client.run("CREATE TABLE other_photos PARTITION OF photos DEFAULT");

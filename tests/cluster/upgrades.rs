@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger, ids};
-use crate::process::{idgenctl, installed, run, said, skipped, top};
+use crate::process::{idgenctl, installed, major_version, run, said, skipped, top};
 use crate::server::{Build, PRELOAD, Server, Sql};
 
 /// The released versions, by their install scripts.
@@ -483,8 +483,8 @@ fn a_dump_goes_into_another_schema() {
 /// pgcopydb creates indexes by the text that it gets under the path of its session, which docs/cookbook.md sets for it.
 #[test]
 fn pgcopydb_copies_indexes_on_expressions() {
-    if installed("pgcopydb").is_none() {
-        return skipped("pgcopydb is not installed");
+    if installed("pgcopydb").is_none() || major_version() > 15 {
+        return skipped("pgcopydb is not installed, or that of Debian 12 is not for this PostgreSQL");
     }
     let server = Server::start(&[]);
     server.run("CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5))");

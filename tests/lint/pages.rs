@@ -400,19 +400,6 @@ fn code_for_orms_stands_in_programs_that_are_run() {
     assert_none(&pages.iter().flat_map(blocks).collect::<Vec<_>>());
 }
 
-/// The loop that docs/cookbook.md shows is that of the example, which tests/clients/outbox runs.
-#[test]
-fn code_for_an_outbox_stands_in_its_example() {
-    let page = read("docs/cookbook.md");
-    let program = read("docs/examples/outbox.py");
-    let blocks: Vec<_> =
-        code_blocks(&page).into_iter().filter(|(_, language, _)| *language == "python").collect();
-    assert!(!blocks.is_empty());
-    for (number, _, block) in blocks {
-        assert!(stands_in(&block, &program), "docs/cookbook.md:{number}: the block is not in the example");
-    }
-}
-
 #[test]
 fn a_block_of_no_program_is_found() {
     let page = "# Head\n```python\na\n    b\n\nc\n```\n```text\nd\n```\n```js\na\nc\n```\n```sh\nb b\n```";
