@@ -970,8 +970,11 @@ fn a_foreign_table_mints_there_or_here() {
     assert_eq!(there.value::<String>(rows), "minted here 9,minted there 9");
 
     let mut client = here.connect();
-    client.run("CREATE FOREIGN TABLE new_notes (body text) SERVER other OPTIONS (schema_name 'public', table_name 'notes')");
     there.run("DROP TRIGGER fill_id ON notes");
+    client.run(
+        "CREATE FOREIGN TABLE new_notes (body text) SERVER other
+         OPTIONS (schema_name 'public', table_name 'notes')",
+    );
     client.run("INSERT INTO new_notes VALUES ('without a column')");
     assert_eq!((minted(&here), minted(&there)), (1, 2));
     here.set("idgen.allowed_shards", "0-8");

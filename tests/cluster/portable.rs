@@ -293,8 +293,8 @@ fn a_register_that_is_rolled_back_repeats_nothing() {
     assert_eq!(client.column::<i64>("SELECT snowflake_next_ids(2000, 1000)").len(), 1000);
 }
 
-/// The way back of portable/README.md: a server without the library takes the dump of a database with the extension, with
-/// everything that uses its functions, and continues after the last id.
+/// The way back of portable/README.md: a server without the library takes the dump of a database with the extension,
+/// with everything that uses its functions, and continues after the last id.
 #[test]
 fn a_dump_of_the_extension_goes_into_the_portable_edition() {
     let page = include_str!("../../portable/README.md");
