@@ -369,6 +369,64 @@ fn a_backup_and_a_dump() {
     assert!(new.value::<i64>(INSERT) > beyond);
 }
 
+/// A server that is restored beside its original, from a backup and the archive, archives nothing, so the archive stays
+/// whole for the next timeline of the original. It mints for shards of its own once the session's shard and the
+/// defaults of its copy name some.
+#[test]
+fn a_restored_copy_beside_its_original() {
+    let original = Server::start(&["archive_mode = on", LIST_OF_THE_README]);
+    let archive = format!("{}/archive", original.host());
+    run(original.shell("mkdir archive"));
+    original.set("archive_command", &format!("test ! -f {archive}/%f && cp %p {archive}/%f"));
+    original.run(
+        "ALTER DATABASE postgres SET idgen.shard = 0;
+         CREATE TABLE rows (id bigint PRIMARY KEY DEFAULT snowflake_next_id());
+         CREATE SCHEMA insta5;
+         CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5))",
+    );
+    const ROW: &str = "INSERT INTO rows VALUES (DEFAULT) RETURNING id";
+    const USER: &str = "INSERT INTO insta5.users VALUES (DEFAULT) RETURNING id";
+    let restored = original.base_backup();
+    let mut ledger = Ledger::default();
+    ledger.add(&[original.value(ROW), original.value(USER)]);
+    let last: String = original.value("SELECT pg_walfile_name(pg_switch_wal())");
+    original.wait_until(&format!("SELECT last_archived_wal COLLATE \"C\" >= '{last}' FROM pg_stat_archiver"));
+
+    let servers = [("one", &original), ("two", &restored)];
+    let book = Runbook::of("Backup, recovery, dump and pg_upgrade", &servers);
+    let settings = ["archive_mode = off", "synchronous_standby_names = ''"];
+    settings.iter().for_each(|setting| book.says_to_write(setting));
+    restored.configure(&settings);
+    restored.configure(&[
+        "idgen.allowed_shards = '4096-8191'",
+        &format!("restore_command = 'cp {archive}/%f %p'"),
+    ]);
+    run(restored.shell("touch \"$PGDATA/recovery.signal\""));
+    restored.up();
+    restored.wait_until("SELECT NOT pg_is_in_recovery()");
+    for sql in [ROW, USER] {
+        assert_eq!(restored.code(sql), "55000");
+    }
+    book.says_to_write("ALTER DATABASE mydb SET idgen.shard = 4096");
+    book.says_to_write("snowflake_assign_shard");
+    restored
+        .run("ALTER DATABASE postgres SET idgen.shard = 4096; SELECT snowflake_assign_shard('insta5', 4101)");
+    ledger.add(&[restored.value(ROW), restored.value(USER)]);
+    ledger.add(&[original.value(ROW), original.value(USER)]);
+    restored.run("CHECKPOINT; SELECT pg_switch_wal()");
+    restored.stop("fast");
+
+    let standby = original.standby("two");
+    original.stop("fast");
+    standby.promote();
+    standby.run("CREATE TABLE more (); SELECT pg_switch_wal()");
+    standby.wait_until(
+        "SELECT last_archived_wal > '00000002' AND last_archived_wal !~ 'history' FROM pg_stat_archiver",
+    );
+    assert_eq!(standby.value::<i64>("SELECT failed_count FROM pg_stat_archiver"), 0);
+    book.leave();
+}
+
 /// A database whose owner has planted whatever an administrator might run, under names that a shell or psql might
 /// take for something else; and a way to see that it was run.
 struct Trap<'a> {
@@ -839,21 +897,6 @@ fn for_a_move() -> (Server, Server) {
 fn inserts(server: &Server) {
     let insert = "INSERT INTO insta5.users DEFAULT VALUES RETURNING id";
     server.connect().query_one(insert, &[]).unwrap();
-}
-
-/// A shard moves by one command, which first names what is in the way.
-#[test]
-fn a_shard_moves_by_the_page() {
-    let (one, two) = for_a_move();
-    let servers = [("one", &one), ("two", &two)];
-    let mut book = Runbook::of("Moving a shard", &servers);
-    two.set("idgen.allowed_shards", "5-19");
-    book.fails();
-    inserts(&one);
-    two.set("idgen.allowed_shards", "10-19");
-    book.run();
-    inserts(&two);
-    one.run("DROP SCHEMA insta5_moved CASCADE");
 }
 
 /// A move that was killed is undone, and one that was killed later is finished.
