@@ -28,28 +28,61 @@ CREATE UNLOGGED TABLE IF NOT EXISTS idgen_convert.id_columns (
     "table"  regclass,
     "column" name,
     found_by text,
-    is_id    boolean NOT NULL,
+    is_id    boolean,    -- null until somebody decides
     PRIMARY KEY ("table", "column"));
+ALTER TABLE idgen_convert.id_columns ALTER is_id DROP NOT NULL;    -- of a former version
 
--- The integer columns of this role's tables. Inherited columns follow those of the parent.
+-- A table with its partitions and children.
+CREATE OR REPLACE FUNCTION idgen_convert.tree(relation oid) RETURNS SETOF oid LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE tree AS (SELECT $1 AS relid UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = relid)
+    SELECT relid FROM tree
+$$;
+
+-- The columns of this role's tables whose default, which may be that of their domain, calls nextval or mints. A child
+-- is left out if its parent does the same, because what changes the default of the parent changes that of the child.
+CREATE OR REPLACE VIEW idgen_convert.numbered AS
+WITH found AS MATERIALIZED (
+    SELECT attrelid, attname,
+           CASE WHEN attidentity <> '' OR expression LIKE '%nextval(%' THEN 'sequence'
+                ELSE substring(expression FROM '(snowflake_next_id(_js)?)[(]') END AS numbers
+    FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid JOIN pg_type ON pg_type.oid = atttypid
+             LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum,
+         coalesce(pg_get_expr(adbin, adrelid), pg_get_expr(typdefaultbin, 0)) AS expression
+    WHERE pg_get_userbyid(relowner) = current_user AND attrelid >= 16384    -- not PostgreSQL's own
+          AND relkind IN ('r', 'p') AND attnum > 0 AND attgenerated = '')
+SELECT attrelid, attname, numbers
+FROM found
+WHERE numbers IS NOT NULL AND NOT EXISTS (
+    SELECT FROM pg_inherits JOIN found AS parent ON parent.attrelid = inhparent
+    WHERE inhrelid = found.attrelid AND parent.attname = found.attname AND parent.numbers = found.numbers);
+
+-- The integer columns of this role's tables, and others that take numbers from a sequence. Inherited columns follow
+-- those of the parent, except for defaults of their own.
 CREATE OR REPLACE VIEW idgen_convert.integer_columns AS
-SELECT relnamespace AS namespace, attrelid::regclass AS "table", attname AS "column",
-       CASE WHEN type LIKE '%[]' THEN 'bigint[]' WHEN type <> 'bigint' THEN 'bigint' END AS becomes,
-       CASE WHEN is_reference THEN 'foreign key' WHEN is_key THEN 'key'
-            WHEN attname ~ '(^|_)(id|ID)s?$|[a-z]I[dD]s?$' THEN 'name' END AS found_by
-FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
-         LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum,
-     format_type(atttypid, NULL) AS type,
+SELECT relnamespace AS namespace, pg_class.oid::regclass AS "table", attname AS "column",
+       CASE WHEN type IN ('smallint', 'integer') THEN 'bigint'
+            WHEN type IN ('smallint[]', 'integer[]') THEN 'bigint[]' END AS becomes,
+       CASE WHEN type !~ '^(smallint|integer|bigint)' THEN 'sequence'
+            WHEN numbers IS NOT NULL AND (is_key OR numbers <> 'sequence' OR EXISTS (
+                     SELECT FROM pg_constraint WHERE confrelid = attrelid AND attnum = ANY (confkey))) THEN 'key'
+            WHEN is_reference THEN 'foreign key' WHEN is_key THEN 'key'
+            WHEN attname ~ '(^|_)(id|ID)s?$|[a-z]I[dD]s?$' THEN 'name'
+            WHEN numbers IS NOT NULL THEN 'sequence' END AS found_by,
+       numbers, type = 'bigint' AS fits, attinhcount > 0 AS is_inherited
+FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid JOIN pg_type ON pg_type.oid = atttypid
+         LEFT JOIN idgen_convert.numbered USING (attrelid, attname),
+     format_type(CASE typbasetype WHEN 'bigint'::regtype THEN typbasetype ELSE atttypid END, NULL) AS type,
      LATERAL (SELECT coalesce(bool_or(contype = 'f'), false) AS is_reference,
-                     coalesce(bool_or(contype = 'p' AND (cardinality(conkey) = 1 OR attidentity <> '' OR
-                              pg_get_expr(adbin, adrelid) ~ 'nextval|snowflake_next_id')), false) AS is_key
+                     coalesce(bool_or(contype = 'p' AND (cardinality(conkey) = 1 OR numbers IS NOT NULL)), false)
+                         AS is_key
               FROM pg_constraint WHERE conrelid = attrelid AND attnum = ANY (conkey)) AS constraints
-WHERE pg_get_userbyid(relowner) = current_user AND attrelid >= 16384    -- not PostgreSQL's own
-      AND relkind IN ('r', 'p') AND attnum > 0 AND attinhcount = 0 AND attgenerated = ''
+WHERE pg_get_userbyid(relowner) = current_user AND attrelid >= 16384 AND relkind IN ('r', 'p') AND attnum > 0
+      AND attgenerated = '' AND (attinhcount = 0 OR numbers IS NOT NULL)
       AND NOT EXISTS (SELECT FROM pg_depend
                       WHERE classid = 'pg_class'::regclass AND objid = attrelid AND deptype = 'e')
-      AND (type IN ('smallint', 'integer', 'smallint[]', 'integer[]')
-           OR type = 'bigint' AND is_key AND NOT is_reference);
+      AND (type IN ('smallint', 'integer', 'smallint[]', 'integer[]') OR numbers = 'sequence'
+           OR type = 'bigint' AND (numbers IS NOT NULL OR is_key AND NOT is_reference));
 
 -- The schemas that find_columns was given.
 CREATE OR REPLACE VIEW idgen_convert.namespaces AS
@@ -94,7 +127,7 @@ BEGIN
     DELETE FROM idgen_convert.id_columns AS c WHERE NOT EXISTS (
         SELECT FROM pg_attribute WHERE attrelid = c."table" AND attname = c."column" AND NOT attisdropped);
     INSERT INTO idgen_convert.id_columns
-    SELECT i."table", i."column", i.found_by, true
+    SELECT i."table", i."column", i.found_by, CASE WHEN i.found_by <> 'sequence' THEN true END
     FROM idgen_convert.integer_columns AS i WHERE i.namespace = ANY (spaces) AND i.found_by IS NOT NULL
     ON CONFLICT DO NOTHING;
     INSERT INTO idgen_convert.id_columns
@@ -165,8 +198,8 @@ WHERE in_the_way AND is_id AND becomes IS NOT NULL;
 -- that another role has made.
 CREATE OR REPLACE FUNCTION idgen_convert.patiently("table" regclass, statements text) RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE tree AS (
-        SELECT $1::oid AS relid UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = relid
+    WITH tree AS (
+        SELECT idgen_convert.tree($1) AS relid
     ), locked AS (
         SELECT relid FROM tree
         UNION SELECT confrelid FROM pg_constraint JOIN tree ON conrelid = relid WHERE contype = 'f'
@@ -183,35 +216,11 @@ SET search_path = pg_catalog, pg_temp AS $$
     SELECT idgen_convert.patiently("table", format('ALTER TABLE %s %s; ANALYZE %1$s', "table",
                                                    string_agg(format('ALTER %I TYPE %s', "column", becomes), ', ')))
     FROM idgen_convert.id_columns JOIN idgen_convert.integer_columns USING ("table", "column")
-    WHERE is_id AND becomes IS NOT NULL GROUP BY "table" ORDER BY "table"::text
+    WHERE is_id AND becomes IS NOT NULL AND NOT is_inherited GROUP BY "table" ORDER BY "table"::text
 $$;
 
--- Step 6, and a part of step 5. Fails if a column is too narrow for the keys that it holds.
-CREATE OR REPLACE FUNCTION idgen_convert.check_id_columns() RETURNS boolean LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    narrow text;
-BEGIN
-    IF NOT EXISTS (SELECT FROM idgen_convert.id_columns) THEN
-        RAISE 'id_columns is empty'
-            USING HINT = 'A crash of the server empties an unlogged table. Begin with step 1 again.';
-    END IF;
-    SELECT string_agg(format('%s.%I', "table", "column"), ', ') INTO narrow
-    FROM (SELECT i.* FROM idgen_convert.integer_columns AS i JOIN idgen_convert.namespaces USING (namespace)
-          OFFSET 0) AS i    -- or holds_keys might be asked about any column
-         LEFT JOIN idgen_convert.id_columns AS c USING ("table", "column")
-    WHERE becomes IS NOT NULL
-          AND coalesce(is_id, i.found_by IS NOT NULL OR idgen_convert.holds_keys("table", "column") LIKE 'keys of %');
-    IF narrow IS NOT NULL THEN
-        RAISE 'these columns hold keys, and new ids do not fit into them: %', narrow
-            USING HINT = 'Change their types to bigint, or set is_id to false in id_columns.';
-    END IF;
-    RETURN true;
-END
-$$;
-
--- A default that mints, by a function of idgen in whichever schema this is.
-CREATE OR REPLACE FUNCTION idgen_convert.minting(shard integer, minter name) RETURNS text LANGUAGE plpgsql STABLE
+-- The schema of idgen.
+CREATE OR REPLACE FUNCTION idgen_convert.schema_of_idgen() RETURNS name LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     schema name;
@@ -219,27 +228,210 @@ BEGIN
     SELECT nspname INTO schema
     FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'idgen';
     IF schema IS NULL THEN RAISE 'this database is without idgen: CREATE EXTENSION idgen'; END IF;
-    RETURN format('%I.%I(%s)', schema, minter, shard);
+    RETURN schema;
 END
 $$;
 
--- Step 5. Without a shard, the default mints for idgen.shard.
+-- A default that mints, by a function of idgen in whichever schema this is.
+CREATE OR REPLACE FUNCTION idgen_convert.minting(shard integer, minter name) RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('%I.%I(%s)', idgen_convert.schema_of_idgen(), $2, $1)
+$$;
+
+-- Parts of steps 5 and 6. Fails if a column is too narrow for the keys that it holds, or if it has numbers that are not
+-- below the ids which it gets by its default, or by that of step 5 from the given function.
+CREATE OR REPLACE FUNCTION idgen_convert.check_columns(new_minter name) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET row_security = off AS $$
+DECLARE
+    list text;
+    col record;
+    part record;
+    last bigint;
+    next bigint;
+    too_great text[] := '{}';
+    unread text[] := '{}';
+BEGIN
+    IF NOT EXISTS (SELECT FROM idgen_convert.id_columns) THEN
+        RAISE 'id_columns is empty'
+            USING HINT = 'A crash of the server empties an unlogged table. Begin with step 1 again.';
+    END IF;
+    SELECT string_agg(format('%s.%I', "table", "column"), ', ') INTO list
+    FROM idgen_convert.integer_columns AS i JOIN idgen_convert.namespaces USING (namespace)
+         LEFT JOIN idgen_convert.id_columns AS c USING ("table", "column")
+    WHERE i.found_by = 'sequence' AND is_id IS NULL;
+    IF list IS NOT NULL THEN
+        RAISE 'nobody has said whether these columns, which take numbers from sequences, hold ids: %', list
+            USING HINT = 'Call find_columns. Then set is_id in id_columns: to true if idgen shall mint for the column, '
+                         'or to false if it shall stay as it is.';
+    END IF;
+    SELECT string_agg(format('%s.%I', "table", "column"), ', ') INTO list
+    FROM (SELECT i.* FROM idgen_convert.integer_columns AS i JOIN idgen_convert.namespaces USING (namespace)
+          OFFSET 0) AS i    -- or holds_keys might be asked about any column
+         LEFT JOIN idgen_convert.id_columns AS c USING ("table", "column")
+    WHERE NOT fits
+          AND coalesce(is_id, i.found_by IS NOT NULL OR idgen_convert.holds_keys("table", "column") LIKE 'keys of %');
+    IF list IS NOT NULL THEN
+        RAISE 'these columns hold keys, and new ids do not fit into them: %', list
+            USING HINT = 'Change their types to bigint, or set is_id to false in id_columns.';
+    END IF;
+    FOR col IN
+        SELECT "table", "column", minter, numbers <> 'sequence' AS mints
+        FROM idgen_convert.integer_columns JOIN idgen_convert.namespaces USING (namespace)
+                 LEFT JOIN idgen_convert.id_columns USING ("table", "column"),
+             CAST(CASE numbers WHEN 'sequence' THEN new_minter ELSE numbers END AS text) AS minter
+        WHERE is_id IS NOT FALSE AND minter IS NOT NULL
+    LOOP
+        FOR part IN
+            SELECT oid::regclass AS name, relkind = 'r' AND pg_get_userbyid(relowner) = current_user AS is_readable
+            FROM idgen_convert.tree(col."table") AS relid JOIN pg_class ON oid = relid WHERE relkind <> 'p'
+        LOOP
+            IF NOT part.is_readable THEN
+                unread := unread || part.name::text;
+                CONTINUE;
+            END IF;
+            EXECUTE format('SELECT max(%I) FROM ONLY %s', col."column", part.name) INTO last;
+            -- Only now, because clients mint during the reading, and ahead of the clock.
+            EXECUTE format(
+                'SELECT %I.snowflake_min_id(clock_timestamp() + CASE WHEN $1 THEN
+                            interval ''1 s'' + CAST(current_setting(''idgen.max_ahead'') AS interval) ELSE ''0'' END)',
+                idgen_convert.schema_of_idgen()) INTO next USING col.mints;
+            IF col.minter = 'snowflake_next_id_js' THEN
+                next := (next >> 23) / 1000 << 20;
+            END IF;
+            IF last >= next THEN
+                too_great := too_great || format('%s.%I (%s, and new ids begin at about %s)', part.name, col."column",
+                                                 last, next);
+            END IF;
+        END LOOP;
+    END LOOP;
+    IF unread <> '{}' THEN
+        RAISE WARNING 'not read, because they are foreign tables or belong to other roles: %',
+            array_to_string(unread, ', ');
+    END IF;
+    IF too_great <> '{}' THEN
+        RAISE 'these columns have numbers that new ids could repeat: %', array_to_string(too_great, ', ')
+            USING HINT = 'See "Keys that are snowflakes already" in docs/coming-from.md, or set is_id to false in '
+                         'id_columns if the column shall stay as it is.';
+    END IF;
+END
+$$;
+
+-- Step 6.
+CREATE OR REPLACE FUNCTION idgen_convert.check_id_columns() RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    list text;
+BEGIN
+    PERFORM idgen_convert.check_columns(NULL);
+    SELECT string_agg(format('%s.%I', "table", "column"), ', ') INTO list
+    FROM idgen_convert.integer_columns JOIN idgen_convert.namespaces USING (namespace)
+         LEFT JOIN idgen_convert.id_columns USING ("table", "column")
+    WHERE numbers = 'sequence' AND is_id IS NOT FALSE;
+    IF list IS NOT NULL THEN
+        RAISE 'these columns still take numbers from sequences: %', list
+            USING HINT = 'Repeat all steps, or set is_id to false in id_columns.';
+    END IF;
+    RETURN true;
+END
+$$;
+
+-- A regular expression for the name of a sequence in the text of a default.
+CREATE OR REPLACE FUNCTION idgen_convert.naming(sequence regclass) RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('(^|[^[:alnum:]_$])%s($|[^[:alnum:]_$])',
+                  regexp_replace(btrim(quote_literal(quote_ident(relname)), '''"'), '[^[:alnum:]_]',
+                                 repeat(chr(92), 3) || '&', 'g'))    -- a backslash before each other character
+    FROM pg_class WHERE oid = $1
+$$;
+
+-- What needs a sequence besides the default of the column that owns it: objects that depend on it, and defaults with
+-- its name in a text. Functions, rules and programs cannot be searched. If pgEdge's convert_sequence_to_snowflake has
+-- taken away the mark of an identity, the column needs the sequence, and pg_dump writes what PostgreSQL refuses. A
+-- superuser can end this before step 5:
+--
+--     UPDATE pg_depend SET deptype = 'a'
+--     WHERE classid = 'pg_class'::regclass AND objid = 'orders_id_seq'::regclass AND deptype = 'i';
+CREATE OR REPLACE FUNCTION idgen_convert.needed_by(sequence regclass) RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    WITH owner AS (
+        SELECT refobjid, refobjsubid, attname, deptype = 'i' AND attidentity = '' AS is_bound
+        FROM pg_depend JOIN pg_attribute ON attrelid = refobjid AND attnum = refobjsubid
+        WHERE classid = 'pg_class'::regclass AND objid = $1 AND refclassid = 'pg_class'::regclass
+              AND deptype IN ('a', 'i')
+    ), default_values (classid, objid, expression) AS (    -- without those that would be gigabytes of text
+        SELECT pg_attrdef.tableoid, pg_attrdef.oid,
+               CASE WHEN attgenerated = '' AND octet_length(adbin::text) <= 10000 THEN pg_get_expr(adbin, 0) END
+        FROM pg_attrdef JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
+        UNION ALL
+        SELECT tableoid, oid,
+               CASE WHEN octet_length(typdefaultbin::text) <= 10000 THEN pg_get_expr(typdefaultbin, 0) END
+        FROM pg_type
+    ), users (classid, objid, objsubid) AS (
+        SELECT classid, objid, objsubid
+        FROM pg_depend WHERE refclassid = 'pg_class'::regclass AND refobjid = $1 AND deptype <> 'i'
+        UNION SELECT classid, objid, 0
+        FROM default_values
+        WHERE regexp_replace(expression, '''([^'']|'''')*''::regclass', '', 'g') ~* idgen_convert.naming($1)
+        UNION SELECT 'pg_class'::regclass, refobjid, refobjsubid FROM owner WHERE is_bound
+    )
+    SELECT string_agg(pg_describe_object(classid, objid, objsubid), ', ')
+    FROM users
+    WHERE (classid, objid) NOT IN (
+        SELECT pg_attrdef.tableoid, pg_attrdef.oid
+        FROM owner, idgen_convert.tree(refobjid) AS relid
+             JOIN pg_attribute AS a ON attrelid = relid JOIN pg_attrdef ON adrelid = relid AND adnum = attnum
+        WHERE a.attname = owner.attname)
+$$;
+
+-- Step 5. Without a shard, the default mints for idgen.shard. A sequence that only its column needs is dropped.
 CREATE OR REPLACE FUNCTION idgen_convert.set_defaults(shard integer DEFAULT NULL,
                                                       minter name DEFAULT 'snowflake_next_id')
 RETURNS SETOF text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    col record;
+    kept text[] := '{}';
+    needed text[] := '{}';
+    called text[] := '{}';
 BEGIN
-    PERFORM idgen_convert.check_id_columns();
-    RETURN QUERY
-    SELECT idgen_convert.patiently(c."table",
-               format('ALTER TABLE %s %s ALTER %I SET DEFAULT %s', c."table",
-                      CASE WHEN attidentity <> '' THEN format('ALTER %I DROP IDENTITY,', c."column") END, c."column",
-                      idgen_convert.minting(shard, minter)) ||
-               CASE WHEN attidentity = '' AND owned IS NOT NULL THEN '; DROP SEQUENCE ' || owned ELSE '' END)
-    FROM idgen_convert.id_columns AS c JOIN pg_attribute ON attrelid = c."table" AND attname = c."column"
-             LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum,
-         pg_get_serial_sequence(c."table"::text, c."column"::text) AS owned
-    WHERE c.is_id AND c.found_by = 'key' AND (pg_get_expr(adbin, adrelid) LIKE '%nextval(%' OR owned IS NOT NULL)
-    ORDER BY c."table"::text;
+    PERFORM idgen_convert.check_columns(minter);
+    FOR col IN
+        SELECT "table", "column", owned, numbers, attidentity <> '' AS is_identity,
+               pg_get_expr(adbin, adrelid) ~* idgen_convert.naming(owned) AS is_used,
+               idgen_convert.needed_by(owned) AS needed_by
+        FROM idgen_convert.id_columns JOIN idgen_convert.integer_columns USING ("table", "column")
+                 JOIN pg_attribute ON attrelid = "table" AND attname = "column"
+                 LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum,
+             CAST(pg_get_serial_sequence("table"::text, "column"::text) AS regclass) AS owned
+        WHERE is_id AND (numbers = 'sequence' OR numbers IS NULL AND adbin IS NULL AND owned IS NOT NULL)
+        ORDER BY "table"::text
+    LOOP
+        IF col.numbers IS NULL THEN
+            called := called || format('%s.%I (%s)', col."table", col."column", col.owned);
+        ELSIF col.is_identity AND col.needed_by IS NOT NULL THEN
+            needed := needed || format('%s.%I (needed by %s)', col."table", col."column", col.needed_by);
+        ELSE
+            IF col.needed_by IS NOT NULL THEN
+                kept := kept || format('%s (needed by %s)', col.owned, col.needed_by);
+            END IF;
+            RETURN NEXT idgen_convert.patiently(col."table",
+                format('ALTER TABLE %s %s ALTER %I SET DEFAULT %s', col."table",
+                       CASE WHEN col.is_identity THEN format('ALTER %I DROP IDENTITY,', col."column") END, col."column",
+                       idgen_convert.minting(shard, minter)) ||
+                CASE WHEN col.is_used AND col.needed_by IS NULL THEN '; DROP SEQUENCE ' || col.owned ELSE '' END);
+        END IF;
+    END LOOP;
+    IF needed <> '{}' THEN
+        RAISE 'the sequences of these identities would end with them, but others need them: %',
+            array_to_string(needed, ', ')
+            USING HINT = 'Give these another default first.';
+    END IF;
+    IF kept <> '{}' THEN
+        RAISE WARNING 'these sequences are not dropped: %', array_to_string(kept, ', ');
+    END IF;
+    IF called <> '{}' THEN
+        RAISE WARNING 'left as they are, because they have no default, and programs may call their sequences: %',
+            array_to_string(called, ', ');
+    END IF;
 END
 $$;
 
@@ -337,15 +529,13 @@ CREATE OR REPLACE FUNCTION idgen_convert.make_ids("table" regclass, "time" text,
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET row_security = off AS $$
 DECLARE
     key record;
-    idgen name;
+    idgen name := idgen_convert.schema_of_idgen();
     kind regtype;
     taken boolean;
 BEGIN
     SELECT n.*, 'ids_' || n."table"::oid AS ids INTO key
     FROM idgen_convert.new_columns AS n WHERE n."table" = make_ids."table" AND n.shard IS NOT NULL;
     IF NOT FOUND THEN RAISE '% has no new key: call add_key first', "table"; END IF;
-    SELECT nspname INTO STRICT idgen
-    FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'idgen';
     EXECUTE format('SELECT pg_typeof(%s) FROM (VALUES (1)) AS one LEFT JOIN %s AS t ON false', "time", "table")
     INTO kind;
     IF kind <> 'timestamptz'::regtype THEN
@@ -675,6 +865,11 @@ BEGIN
                     || format('ALTER TABLE %s RENAME %I TO %I', relation, col."column", 'old_' || col."column");
             ELSE
                 IF col.attidentity <> '' THEN
+                    IF idgen_convert.needed_by(sequence) IS NOT NULL THEN
+                        RAISE 'the sequence % ends with its column, but others need it: %', sequence,
+                            idgen_convert.needed_by(sequence)
+                            USING HINT = 'Give these another default first.';
+                    END IF;
                     EXECUTE format('ALTER TABLE %s ALTER %I ADD GENERATED BY DEFAULT AS IDENTITY', relation,
                                    col.new_column);
                     EXECUTE format('SELECT setval(%L, last_value, is_called) FROM %s',

@@ -402,6 +402,351 @@ fn an_application_without_foreign_keys_is_converted() {
     );
 }
 
+/// The steps of an application that change something, and the last.
+const STEPS: &str =
+    "SELECT idgen_convert.change_types() \\gexec\nSELECT idgen_convert.set_defaults(5) \\gexec";
+const CHECK: &str = "SELECT idgen_convert.check_id_columns()";
+
+/// Nothing mints for keys of which one is above its ids, wherever that is: in a partition, in a child, or hidden by row
+/// security. Ids of one layout count for the other too. Ids that idgen has minted, ahead of the clock as they may be, are
+/// no such keys.
+#[test]
+fn keys_above_new_ids_are_refused() {
+    let server = prepared();
+    let mut client = server.connect();
+    client.run(
+        "CREATE TABLE plain (id bigserial PRIMARY KEY);
+         CREATE TABLE parted (id bigserial, at date DEFAULT now(), PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+         CREATE TABLE part PARTITION OF parted DEFAULT;
+         CREATE TABLE base (id bigserial PRIMARY KEY);
+         CREATE TABLE heir (PRIMARY KEY (id)) INHERITS (base);
+         SELECT idgen_convert.find_columns('public')",
+    );
+    let refused = |client: &mut Client, step: &str, number: i64| {
+        for table in ["plain", "part", "base", "heir"] {
+            client.run(&format!("INSERT INTO {table} (id) VALUES ({number})"));
+            let error = client.error(&format!("SELECT idgen_convert.{step}"));
+            let named = format!("new ids could repeat: public.{table}.id ({number}, ");
+            assert!(error.message().contains(&named), "{error:?}");
+            assert!(error.hint().is_some_and(|hint| hint.contains("docs/coming-from.md")), "{error:?}");
+            client.run(&format!("DELETE FROM {table} WHERE id = {number}"));
+        }
+    };
+    let soon: i64 = client.value("SELECT snowflake_min_id(now() + interval '1 hour')");
+    for number in [soon, 1 << 62, i64::MAX] {
+        refused(&mut client, "set_defaults(5)", number);
+    }
+    refused(&mut client, "set_defaults(5, 'snowflake_next_id_js')", 1 << 53);
+    client.run("INSERT INTO plain VALUES (snowflake_min_id(now()) - 1)");
+    done(&server, STEPS);
+    // As far ahead of the clock as a burst can get, and checked at once.
+    client.run(
+        "INSERT INTO plain SELECT snowflake_next_ids(5, 900000);
+         INSERT INTO heir DEFAULT VALUES; INSERT INTO parted DEFAULT VALUES",
+    );
+    assert!(client.value::<bool>(CHECK));
+    for number in [soon, 1 << 62] {
+        refused(&mut client, "check_id_columns()", number);
+    }
+    client.run("TRUNCATE plain; ALTER TABLE plain ALTER id SET DEFAULT snowflake_next_id_js(5)");
+    client.run("INSERT INTO plain SELECT snowflake_next_id_js(5) FROM generate_series(1, 5000)");
+    assert!(client.value::<bool>(CHECK));
+    client.run("INSERT INTO plain VALUES (snowflake_min_id(now()))");
+    assert!(client.error(CHECK).message().contains("new ids could repeat"));
+    client.run("UPDATE idgen_convert.id_columns SET is_id = false WHERE \"table\" = 'plain'::regclass");
+    assert!(client.value::<bool>(CHECK));
+}
+
+/// Rows that row security hides are not passed over, and a table of another role, below one's own, is named and not
+/// read.
+#[test]
+fn keys_that_cannot_be_read_are_named() {
+    let server = server();
+    let mut admin = server.connect();
+    admin.run(
+        "CREATE ROLE app; CREATE ROLE other; GRANT CREATE ON DATABASE postgres TO app;
+         CREATE SCHEMA app AUTHORIZATION app",
+    );
+    let app = |sql: &str| psql(&server, &format!("SET ROLE app;\n{sql}"));
+    let tables = app("\\i docs/examples/convert.sql
+         CREATE TABLE app.mine (id bigserial PRIMARY KEY);
+         CREATE TABLE app.theirs () INHERITS (app.mine);
+         SELECT idgen_convert.find_columns('app');
+         ALTER TABLE app.mine ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY");
+    assert!(tables.status.success(), "{}", said(&tables));
+    admin.run("INSERT INTO app.mine VALUES (4611686018427387904)");
+    let step = "SELECT idgen_convert.set_defaults(5)";
+    assert!(said(&app(step)).contains("row-level security"));
+    admin.run("ALTER ROLE app BYPASSRLS");
+    assert!(said(&app(step)).contains("new ids could repeat: app.mine.id (4611686018427387904, "));
+    admin.run("DELETE FROM app.mine; ALTER TABLE app.theirs OWNER TO other");
+    let warned = said(&app(step));
+    assert!(
+        warned.contains("belong to other roles: app.theirs") && warned.contains("SET DEFAULT"),
+        "{warned}"
+    );
+}
+
+/// With the epoch that the page finds, and for ids of pgEdge with theirs, new ids are above all keys that are
+/// snowflakes already, and both kinds are decoded by their own layouts.
+#[test]
+fn snowflakes_stay_below_ids_of_an_earlier_epoch() {
+    let page = blocks("Keys that are snowflakes already");
+    assert_eq!(page.len(), 1);
+    let millis =
+        |since: &str| format!("(extract(epoch FROM now() - '{since}') * 1000)::bigint * 4194304 + 28672");
+    for (layout, since, epoch) in [
+        ("twitter", "2010-11-04T01:42:54.657Z", None),
+        ("pgedge", "2023-01-01Z", Some("2023-01-01T00:00:00Z".to_owned())),
+    ] {
+        let server = Server::start(&[PRELOAD, "fsync = off"]);
+        done(&server, "\\i docs/examples/convert.sql");
+        server.run(&format!(
+            "CREATE TABLE notes (id bigserial PRIMARY KEY); INSERT INTO notes VALUES ({});
+             SELECT idgen_convert.find_columns('public')",
+            millis(since)
+        ));
+        let epoch = epoch.unwrap_or_else(|| {
+            server.value(&format!(
+                "SELECT to_char(latest AT TIME ZONE 'UTC' - interval '1 hour', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')
+                 FROM ({}) AS found",
+                page[0].trim_end_matches(';')
+            ))
+        });
+        server.restart_with(&[&format!("idgen.epoch = '{epoch}'")]);
+        done(&server, STEPS);
+        let mut client = server.connect();
+        client.run("INSERT INTO notes SELECT FROM generate_series(1, 3)");
+        assert!(client.value::<bool>(CHECK));
+        let decoded = format!(
+            "SELECT array_agg(d.shard ORDER BY id), bool_and(abs(extract(epoch FROM now() - d.created_at)) < 600)
+             FROM notes, snowflake_decode(id, CASE shard_of(id) WHEN 5 THEN 'idgen' ELSE '{layout}' END) AS d"
+        );
+        assert_eq!(client.row::<(Vec<i32>, bool)>(&decoded), (vec![7, 5, 5, 5], true), "{layout}");
+    }
+}
+
+/// What is converted no longer takes numbers from a sequence, and no sequence is dropped of which another default takes
+/// its own, be it by an object of the catalog or by a text. Which sequences stay is said.
+#[test]
+fn a_sequence_that_something_else_needs_stays() {
+    let server = prepared();
+    let mut client = server.connect();
+    client.run(
+        r#"CREATE TABLE inv (id serial PRIMARY KEY);
+           CREATE TABLE archive (id integer, no integer DEFAULT nextval('INV_id_seq'::text));
+           CREATE TABLE "A ""b"" 'c'" (id serial PRIMARY KEY);
+           CREATE TABLE copies (no integer DEFAULT nextval('public."A ""b"" ''c''_id_seq"'::text));
+           CREATE DOMAIN numbered AS integer DEFAULT nextval('of_domain_id_seq'::text);
+           CREATE TABLE of_domain (id serial PRIMARY KEY);
+           CREATE TABLE of_type (no numbered);
+           CREATE TABLE shared (id serial PRIMARY KEY);
+           CREATE TABLE sharing (id integer PRIMARY KEY DEFAULT nextval('shared_id_seq'));
+           CREATE TABLE viewed (id bigserial PRIMARY KEY, note text);
+           CREATE VIEW view AS SELECT * FROM viewed;
+           ALTER VIEW view ALTER id SET DEFAULT nextval('viewed_id_seq');
+           CREATE TABLE alone (id serial PRIMARY KEY);
+           CREATE TABLE of_text (id serial PRIMARY KEY);
+           ALTER TABLE of_text ALTER id SET DEFAULT nextval('of_text_id_seq'::text);
+           CREATE TABLE parted (id serial, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+           CREATE TABLE part PARTITION OF parted DEFAULT;
+           CREATE TABLE xalone (id serial PRIMARY KEY);
+           CREATE TABLE several (id serial PRIMARY KEY);
+           CREATE SEQUENCE extra OWNED BY several.id;
+           CREATE TABLE own (id bigint PRIMARY KEY);
+           CREATE SEQUENCE own_id_seq OWNED BY own.id;
+           SELECT idgen_convert.find_columns('public');
+           UPDATE idgen_convert.id_columns SET is_id = false WHERE is_id IS NULL"#,
+    );
+    let warned = done(&server, STEPS);
+    for (sequence, needed) in [
+        ("public.inv_id_seq", "default value for column no of table public.archive"),
+        (r#"public."A ""b"" 'c'_id_seq""#, "default value for column no of table public.copies"),
+        ("public.of_domain_id_seq", "type public.numbered"),
+        ("public.shared_id_seq", "default value for column id of table public.sharing"),
+        ("public.viewed_id_seq", "default value for column id of view public.view"),
+    ] {
+        assert!(warned.contains(&format!("{sequence} (needed by {needed})")), "{sequence}: {warned}");
+    }
+    assert!(
+        warned.contains("programs may call their sequences: public.own.id (public.own_id_seq)"),
+        "{warned}"
+    );
+    let left =
+        "SELECT string_agg(relname, ' ' ORDER BY relname COLLATE \"C\") FROM pg_class WHERE relkind = 'S'";
+    assert_eq!(
+        server.value::<String>(left),
+        "A \"b\" 'c'_id_seq extra inv_id_seq of_domain_id_seq own_id_seq shared_id_seq viewed_id_seq"
+    );
+    client.run(
+        "INSERT INTO archive DEFAULT VALUES; INSERT INTO copies DEFAULT VALUES; INSERT INTO of_type DEFAULT VALUES;
+         INSERT INTO view (note) VALUES ('')",
+    );
+    assert!(client.value::<bool>(CHECK));
+    let again = done(&server, STEPS);
+    assert!(!again.contains("not dropped") && again.contains("programs may call"), "{again}");
+}
+
+/// The sequence of an identity ends with it. So the identity stays while something else needs that, also by a text.
+#[test]
+fn an_identity_whose_sequence_is_needed_is_refused() {
+    let server = prepared();
+    let mut client = server.connect();
+    client.run(
+        "CREATE TABLE orders (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
+         CREATE TABLE archive (no integer DEFAULT nextval('orders_id_seq'::text));
+         SELECT idgen_convert.find_columns('public');
+         UPDATE idgen_convert.id_columns SET is_id = false WHERE is_id IS NULL",
+    );
+    done(&server, "SELECT idgen_convert.change_types() \\gexec");
+    let needed = "default value for column no of table public.archive";
+    let error = client.error("SELECT idgen_convert.set_defaults(5)");
+    assert!(error.message().contains(&format!("public.orders.id (needed by {needed})")), "{error:?}");
+    client.run("CREATE TABLE threads (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY)");
+    client.run("ALTER TABLE archive ADD COLUMN thread integer DEFAULT nextval('threads_id_seq'::text)");
+    client.run("SELECT idgen_convert.copy_column('threads', 'id')");
+    done(
+        &server,
+        "SELECT idgen_convert.indexes('threads') \\gexec
+         SELECT idgen_convert.add_constraints('threads');
+         SELECT idgen_convert.validations('threads') \\gexec
+         ALTER TABLE threads VALIDATE CONSTRAINT new_id_filled",
+    );
+    let switch = "SELECT idgen_convert.switch('threads')";
+    let error = client.error(switch);
+    assert!(error.message().contains("default value for column thread of table public.archive"), "{error:?}");
+    client.run("ALTER TABLE archive ALTER no DROP DEFAULT, ALTER thread DROP DEFAULT");
+    client.run(switch);
+    client.run("SELECT idgen_convert.find_columns('public')");
+    done(&server, STEPS);
+    assert!(client.value::<bool>(CHECK));
+}
+
+/// What pgEdge's convert_sequence_to_snowflake leaves of an identity is converted: the mark of the identity is gone, and
+/// the sequence is still a part of the column. It stays, unless a superuser does what the script says.
+#[test]
+fn identities_that_pgedge_has_changed_are_converted() {
+    let server = prepared();
+    let mut client = server.connect();
+    client.run(
+        "CREATE SCHEMA snowflake;
+         CREATE FUNCTION snowflake.nextval(regclass) RETURNS bigint LANGUAGE sql AS 'SELECT pg_catalog.nextval($1)';
+         CREATE TABLE notes (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
+         CREATE TABLE orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY);
+         UPDATE pg_attribute SET attidentity = '' WHERE attidentity <> '';
+         ALTER TABLE notes ALTER id SET DEFAULT snowflake.nextval('notes_id_seq');
+         ALTER TABLE orders ALTER id SET DEFAULT snowflake.nextval('orders_id_seq');
+         SELECT idgen_convert.find_columns('public')",
+    );
+    assert!(client.error(CHECK).message().contains("still take numbers from sequences: "));
+    let script = std::fs::read_to_string(top().join("docs/examples/convert.sql")).unwrap();
+    let end = script.lines().skip_while(|line| !line.starts_with("--     UPDATE pg_depend")).take(2);
+    client.run(&end.map(|line| line.trim_start_matches('-')).collect::<String>());
+    let warned = done(&server, STEPS);
+    assert!(
+        warned.contains("not dropped: public.notes_id_seq (needed by column id of table public.notes)"),
+        "{warned}"
+    );
+    assert!(client.value::<bool>("SELECT to_regclass('orders_id_seq') IS NULL"));
+    for table in ["notes", "orders"] {
+        let insert = format!("INSERT INTO {table} DEFAULT VALUES RETURNING shard_of(id)");
+        assert_eq!(client.value::<i32>(&insert), 5);
+    }
+    assert!(client.value::<bool>(CHECK));
+}
+
+/// No column stays on its sequence in silence, whatever its key, type or table is: it is converted or, if it may hold
+/// other numbers than ids, the reader has to say which.
+#[test]
+fn no_column_stays_on_its_sequence_in_silence() {
+    let server = prepared();
+    let mut client = server.connect();
+    client.run(
+        "CREATE TABLE uniq (id serial UNIQUE, no serial UNIQUE);
+         CREATE TABLE bare (n integer GENERATED ALWAYS AS IDENTITY);
+         CREATE TABLE referred (code serial UNIQUE);
+         CREATE TABLE refers (code integer REFERENCES referred (code));
+         CREATE TABLE own (id serial PRIMARY KEY, version integer NOT NULL DEFAULT 1);
+         CREATE TABLE versions (own_id integer REFERENCES own, version integer, PRIMARY KEY (own_id, version));
+         INSERT INTO own DEFAULT VALUES; INSERT INTO versions VALUES (1, 1);
+         ALTER TABLE own ADD FOREIGN KEY (id, version) REFERENCES versions DEFERRABLE INITIALLY DEFERRED;
+         CREATE TABLE pair (tenant integer, n bigserial, PRIMARY KEY (tenant, n));
+         CREATE DOMAIN wide AS bigint; CREATE DOMAIN narrow AS integer; CREATE SEQUENCE of_domain;
+         CREATE DOMAIN filled AS bigint DEFAULT nextval('of_domain');
+         CREATE TABLE big (id wide PRIMARY KEY DEFAULT nextval('of_domain'));
+         CREATE TABLE small (id narrow PRIMARY KEY DEFAULT nextval('of_domain'));
+         CREATE TABLE counted (id filled PRIMARY KEY);
+         CREATE TABLE texts (id text PRIMARY KEY DEFAULT 'T-' || nextval('of_domain'));
+         CREATE TABLE parted (id bigint, at date DEFAULT now(), PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+         CREATE TABLE part PARTITION OF parted DEFAULT;
+         CREATE TABLE base (id integer PRIMARY KEY);
+         CREATE TABLE heir () INHERITS (base);
+         CREATE SEQUENCE of_part OWNED BY part.id;
+         CREATE SEQUENCE of_heir OWNED BY heir.id;
+         ALTER TABLE part ALTER id SET DEFAULT nextval('of_part');
+         ALTER TABLE heir ALTER id SET DEFAULT nextval('of_heir')",
+    );
+    let found = "SELECT string_agg(concat_ws(' ', f.\"table\", f.\"column\", found_by, coalesce(is_id::text, '?')), ',')
+                 FROM idgen_convert.find_columns('public') AS f";
+    assert_eq!(
+        client.value::<String>(found).split(',').collect::<Vec<_>>(),
+        [
+            "bare n sequence ?",
+            "base id key true",
+            "big id key true",
+            "counted id key true",
+            "heir id name true",
+            "own id key true",
+            "own version foreign key true",
+            "pair n key true",
+            "pair tenant no value true",
+            "part id key true",
+            "referred code key true",
+            "refers code foreign key true",
+            "small id sequence ?",
+            "texts id sequence ?",
+            "uniq id name true",
+            "uniq no sequence ?",
+            "versions own_id foreign key true",
+            "versions version keys of public.own true",
+        ]
+    );
+    for step in ["check_id_columns()", "set_defaults(5)"] {
+        let error = client.error(&format!("SELECT idgen_convert.{step}"));
+        assert!(error.message().contains("nobody has said"), "{error:?}");
+        for column in ["bare.n", "small.id", "texts.id", "uniq.no"] {
+            assert!(error.message().contains(&format!("public.{column}")), "{column}: {error:?}");
+        }
+    }
+    client
+        .run("UPDATE idgen_convert.id_columns SET is_id = \"table\" <> 'uniq'::regclass WHERE is_id IS NULL");
+    done(&server, "SELECT idgen_convert.change_types() \\gexec");
+    let error = client.error("SELECT idgen_convert.set_defaults(5)");
+    assert!(error.message().contains("do not fit into them: public.small.id, public.texts.id"), "{error:?}");
+    client.run("UPDATE idgen_convert.id_columns SET is_id = false WHERE \"table\" IN ('small'::regclass, 'texts'::regclass)");
+    assert!(client.error(CHECK).message().contains("still take numbers from sequences: "));
+    done(&server, STEPS);
+    assert!(client.value::<bool>(CHECK));
+    for insert in [
+        "uniq DEFAULT VALUES RETURNING id",
+        "bare DEFAULT VALUES RETURNING n",
+        "referred DEFAULT VALUES RETURNING code",
+        "pair VALUES (1) RETURNING n",
+        "big DEFAULT VALUES RETURNING id",
+        "counted DEFAULT VALUES RETURNING id",
+        "part DEFAULT VALUES RETURNING id",
+        "heir DEFAULT VALUES RETURNING id",
+    ] {
+        let shard = format!("WITH new (id) AS (INSERT INTO {insert}) SELECT shard_of(id) FROM new");
+        assert_eq!(client.value::<i32>(&shard), 5, "{insert}");
+    }
+    let left = "SELECT string_agg(relname, ' ' ORDER BY relname) FROM pg_class WHERE relkind = 'S'";
+    assert_eq!(server.value::<String>(left), "of_domain uniq_no_seq");
+    // What comes later is found as well.
+    client.run("CREATE TABLE later (id bigserial PRIMARY KEY)");
+    assert!(client.error(CHECK).message().ends_with("still take numbers from sequences: public.later.id"));
+}
+
 /// The integer keys of large tables become bigint while clients write: no row is lost, each keeps its number, and
 /// its references stay the same, even those maintained by a user's trigger. No key occurs twice, no client waits
 /// for a batch or fails, and an interrupted run can continue.
@@ -782,6 +1127,7 @@ fn procedures_run_nothing_of_a_hostile_path() {
          INSERT INTO mine SELECT n FROM generate_series(1, 10) AS n;
          SELECT idgen_convert.add_key('mine', 'n', 9);
          SELECT idgen_convert.make_ids('mine', 'timestamptz ''2025-03-01Z''');
+         CREATE TABLE counts (n bigserial PRIMARY KEY);
          CREATE TABLE log (n integer);
          CREATE FUNCTION logs() RETURNS trigger LANGUAGE plpgsql AS
              'BEGIN INSERT INTO log VALUES (NEW.n); RETURN NEW; END';
@@ -794,6 +1140,11 @@ fn procedures_run_nothing_of_a_hostile_path() {
     for call in [
         "CALL idgen_convert.fill('mine')",
         "CALL on_each_shard('CREATE TABLE {schema}.twin (LIKE log)', 'SELECT WHERE false')",
+        "SELECT idgen_convert.find_columns('public')",
+        "UPDATE idgen_convert.id_columns SET is_id = \"table\" OPERATOR(pg_catalog.=) 'counts'::regclass",
+        "SELECT idgen_convert.set_defaults(9)",
+        "ALTER TABLE counts ALTER n SET DEFAULT idgen.snowflake_next_id(9)",
+        "SELECT idgen_convert.check_id_columns()",
     ] {
         hostile.run(call);
         let is_super = "SELECT rolsuper FROM pg_roles WHERE rolname = 'mallory'";
