@@ -39,28 +39,22 @@ SET search_path = pg_catalog, pg_temp AS $$
     SELECT relid FROM tree
 $$;
 
--- The columns of this role's tables whose default, which may be that of their domain, calls nextval or mints. A child
--- is left out if its parent does the same, because what changes the default of the parent changes that of the child.
-CREATE OR REPLACE VIEW idgen_convert.numbered AS
-WITH found AS MATERIALIZED (
-    SELECT attrelid, attname,
-           CASE WHEN attidentity <> '' OR expression LIKE '%nextval(%' THEN 'sequence'
-                ELSE substring(expression FROM '(snowflake_next_id(_js)?)[(]') END AS numbers
-    FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid JOIN pg_type ON pg_type.oid = atttypid
-             LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum,
-         coalesce(pg_get_expr(adbin, adrelid), pg_get_expr(typdefaultbin, 0)) AS expression
-    WHERE pg_get_userbyid(relowner) = current_user AND attrelid >= 16384    -- not PostgreSQL's own
-          AND relkind IN ('r', 'p') AND attnum > 0 AND attgenerated = '')
-SELECT attrelid, attname, numbers
-FROM found
-WHERE numbers IS NOT NULL AND NOT EXISTS (
-    SELECT FROM pg_inherits JOIN found AS parent ON parent.attrelid = inhparent
-    WHERE inhrelid = found.attrelid AND parent.attname = found.attname AND parent.numbers = found.numbers);
+-- The columns of this role's tables. If the default, which may be that of the domain, takes numbers from a sequence or
+-- mints, the last column says by what.
+CREATE OR REPLACE VIEW idgen_convert.columns AS
+SELECT relnamespace AS namespace, attrelid, attnum, attname, atttypid, attidentity, attinhcount > 0 AS is_inherited,
+       CASE WHEN attidentity <> '' OR expression LIKE '%nextval(%' THEN 'sequence'
+            ELSE substring(expression FROM '(snowflake_next_id(_js)?)[(]') END AS numbers
+FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid JOIN pg_type ON pg_type.oid = atttypid
+         LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum,
+     coalesce(pg_get_expr(adbin, adrelid), pg_get_expr(typdefaultbin, 0)) AS expression
+WHERE pg_get_userbyid(relowner) = current_user AND attrelid >= 16384    -- not PostgreSQL's own
+      AND relkind IN ('r', 'p') AND attnum > 0 AND attgenerated = '';
 
 -- The integer columns of this role's tables, and others that take numbers from a sequence. Inherited columns follow
--- those of the parent, except for defaults of their own.
+-- those of the parent, and are here only if they take numbers otherwise than these do.
 CREATE OR REPLACE VIEW idgen_convert.integer_columns AS
-SELECT relnamespace AS namespace, pg_class.oid::regclass AS "table", attname AS "column",
+SELECT namespace, attrelid::regclass AS "table", attname AS "column",
        CASE WHEN type IN ('smallint', 'integer') THEN 'bigint'
             WHEN type IN ('smallint[]', 'integer[]') THEN 'bigint[]' END AS becomes,
        CASE WHEN type !~ '^(smallint|integer|bigint)' THEN 'sequence'
@@ -69,20 +63,21 @@ SELECT relnamespace AS namespace, pg_class.oid::regclass AS "table", attname AS 
             WHEN is_reference THEN 'foreign key' WHEN is_key THEN 'key'
             WHEN attname ~ '(^|_)(id|ID)s?$|[a-z]I[dD]s?$' THEN 'name'
             WHEN numbers IS NOT NULL THEN 'sequence' END AS found_by,
-       numbers, type = 'bigint' AS fits, attinhcount > 0 AS is_inherited
-FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid JOIN pg_type ON pg_type.oid = atttypid
-         LEFT JOIN idgen_convert.numbered USING (attrelid, attname),
+       numbers, type = 'bigint' AS fits, is_inherited
+FROM idgen_convert.columns JOIN pg_type ON pg_type.oid = atttypid,
      format_type(CASE typbasetype WHEN 'bigint'::regtype THEN typbasetype ELSE atttypid END, NULL) AS type,
      LATERAL (SELECT coalesce(bool_or(contype = 'f'), false) AS is_reference,
                      coalesce(bool_or(contype = 'p' AND (cardinality(conkey) = 1 OR numbers IS NOT NULL)), false)
                          AS is_key
               FROM pg_constraint WHERE conrelid = attrelid AND attnum = ANY (conkey)) AS constraints
-WHERE pg_get_userbyid(relowner) = current_user AND attrelid >= 16384 AND relkind IN ('r', 'p') AND attnum > 0
-      AND attgenerated = '' AND (attinhcount = 0 OR numbers IS NOT NULL)
-      AND NOT EXISTS (SELECT FROM pg_depend
-                      WHERE classid = 'pg_class'::regclass AND objid = attrelid AND deptype = 'e')
+WHERE NOT EXISTS (SELECT FROM pg_depend
+                  WHERE classid = 'pg_class'::regclass AND objid = attrelid AND deptype = 'e')
       AND (type IN ('smallint', 'integer', 'smallint[]', 'integer[]') OR numbers = 'sequence'
-           OR type = 'bigint' AND (numbers IS NOT NULL OR is_key AND NOT is_reference));
+           OR type = 'bigint' AND (numbers IS NOT NULL OR is_key AND NOT is_reference))
+      AND (NOT is_inherited OR numbers IS NOT NULL AND NOT EXISTS (
+               SELECT FROM pg_inherits JOIN idgen_convert.columns AS parent ON parent.attrelid = inhparent
+               WHERE inhrelid = columns.attrelid AND parent.attname = columns.attname
+                     AND parent.numbers = columns.numbers));
 
 -- The schemas that find_columns was given.
 CREATE OR REPLACE VIEW idgen_convert.namespaces AS
@@ -344,44 +339,45 @@ SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_class WHERE oid = $1
 $$;
 
--- What needs a sequence besides the default of the column that owns it: objects that depend on it, and defaults with
--- its name in a text. Functions, rules and programs cannot be searched. If pgEdge's convert_sequence_to_snowflake has
--- taken away the mark of an identity, the column needs the sequence, and pg_dump writes what PostgreSQL refuses. A
+-- What needs the sequences that columns own, besides their defaults: objects that depend on them, and defaults with
+-- their names in a text. Functions, rules and programs cannot be searched. pgEdge's convert_sequence_to_snowflake takes
+-- away the mark of an identity; the column then needs the sequence, and pg_dump writes what PostgreSQL refuses. A
 -- superuser can end this before step 5:
 --
 --     UPDATE pg_depend SET deptype = 'a'
 --     WHERE classid = 'pg_class'::regclass AND objid = 'orders_id_seq'::regclass AND deptype = 'i';
-CREATE OR REPLACE FUNCTION idgen_convert.needed_by(sequence regclass) RETURNS text LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp AS $$
-    WITH owner AS (
-        SELECT refobjid, refobjsubid, attname, deptype = 'i' AND attidentity = '' AS is_bound
-        FROM pg_depend JOIN pg_attribute ON attrelid = refobjid AND attnum = refobjsubid
-        WHERE classid = 'pg_class'::regclass AND objid = $1 AND refclassid = 'pg_class'::regclass
-              AND deptype IN ('a', 'i')
-    ), default_values (classid, objid, expression) AS (    -- without those that would be gigabytes of text
-        SELECT pg_attrdef.tableoid, pg_attrdef.oid,
-               CASE WHEN attgenerated = '' AND octet_length(adbin::text) <= 10000 THEN pg_get_expr(adbin, 0) END
-        FROM pg_attrdef JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
-        UNION ALL
-        SELECT tableoid, oid,
-               CASE WHEN octet_length(typdefaultbin::text) <= 10000 THEN pg_get_expr(typdefaultbin, 0) END
-        FROM pg_type
-    ), users (classid, objid, objsubid) AS (
-        SELECT classid, objid, objsubid
-        FROM pg_depend WHERE refclassid = 'pg_class'::regclass AND refobjid = $1 AND deptype <> 'i'
-        UNION SELECT classid, objid, 0
-        FROM default_values
-        WHERE regexp_replace(expression, '''([^'']|'''')*''::regclass', '', 'g') ~* idgen_convert.naming($1)
-        UNION SELECT 'pg_class'::regclass, refobjid, refobjsubid FROM owner WHERE is_bound
-    )
-    SELECT string_agg(pg_describe_object(classid, objid, objsubid), ', ')
-    FROM users
-    WHERE (classid, objid) NOT IN (
-        SELECT pg_attrdef.tableoid, pg_attrdef.oid
-        FROM owner, idgen_convert.tree(refobjid) AS relid
-             JOIN pg_attribute AS a ON attrelid = relid JOIN pg_attrdef ON adrelid = relid AND adnum = attnum
-        WHERE a.attname = owner.attname)
-$$;
+CREATE OR REPLACE VIEW idgen_convert.needs AS
+WITH owned AS MATERIALIZED (
+    SELECT objid::regclass AS sequence, attrelid, attnum, attname, deptype = 'i' AND attidentity = '' AS is_bound,
+           idgen_convert.naming(objid) AS naming
+    FROM idgen_convert.columns JOIN pg_depend ON refobjid = attrelid AND refobjsubid = attnum
+         JOIN pg_class ON pg_class.oid = objid
+    WHERE classid = 'pg_class'::regclass AND refclassid = 'pg_class'::regclass AND deptype IN ('a', 'i')
+          AND relkind = 'S'
+), default_values (classid, objid, expression) AS (    -- without those that would be gigabytes of text
+    SELECT pg_attrdef.tableoid, pg_attrdef.oid,
+           CASE WHEN attgenerated = '' AND octet_length(adbin::text) <= 10000 THEN pg_get_expr(adbin, 0) END
+    FROM pg_attrdef JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
+    UNION ALL
+    SELECT tableoid, oid, CASE WHEN octet_length(typdefaultbin::text) <= 10000 THEN pg_get_expr(typdefaultbin, 0) END
+    FROM pg_type
+), texts AS MATERIALIZED (
+    SELECT classid, objid, text
+    FROM default_values, regexp_replace(expression, '''([^'']|'''')*''::regclass', '', 'g') AS text
+    WHERE text ~ '[(].*'''
+), users AS (
+    SELECT sequence, attrelid, attname, classid, objid, objsubid
+    FROM owned JOIN pg_depend ON refobjid = sequence AND refclassid = 'pg_class'::regclass AND deptype <> 'i'
+    UNION
+    SELECT sequence, attrelid, attname, classid, objid, 0 FROM owned JOIN texts ON text ~* naming
+    UNION
+    SELECT sequence, NULL, NULL, 'pg_class'::regclass, attrelid, attnum FROM owned WHERE is_bound
+)
+SELECT sequence, string_agg(pg_describe_object(classid, objid, objsubid), ', ') AS needed_by
+FROM users LEFT JOIN pg_attrdef ON classid = pg_attrdef.tableoid AND objid = pg_attrdef.oid
+     LEFT JOIN pg_attribute AS a ON a.attrelid = adrelid AND a.attnum = adnum
+WHERE NOT coalesce(a.attname = users.attname AND adrelid IN (SELECT idgen_convert.tree(users.attrelid)), false)
+GROUP BY sequence;
 
 -- Step 5. Without a shard, the default mints for idgen.shard. A sequence that only its column needs is dropped.
 CREATE OR REPLACE FUNCTION idgen_convert.set_defaults(shard integer DEFAULT NULL,
@@ -395,13 +391,14 @@ DECLARE
 BEGIN
     PERFORM idgen_convert.check_columns(minter);
     FOR col IN
-        SELECT "table", "column", owned, numbers, attidentity <> '' AS is_identity,
-               pg_get_expr(adbin, adrelid) ~* idgen_convert.naming(owned) AS is_used,
-               idgen_convert.needed_by(owned) AS needed_by
+        WITH needs AS MATERIALIZED (TABLE idgen_convert.needs)
+        SELECT "table", "column", owned, numbers, needed_by, attidentity <> '' AS is_identity,
+               pg_get_expr(adbin, adrelid) ~* idgen_convert.naming(owned) AS is_used
         FROM idgen_convert.id_columns JOIN idgen_convert.integer_columns USING ("table", "column")
-                 JOIN pg_attribute ON attrelid = "table" AND attname = "column"
-                 LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum,
-             CAST(pg_get_serial_sequence("table"::text, "column"::text) AS regclass) AS owned
+             JOIN pg_attribute ON attrelid = "table" AND attname = "column"
+             LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+             CROSS JOIN CAST(pg_get_serial_sequence("table"::text, "column"::text) AS regclass) AS owned
+             LEFT JOIN needs ON sequence = owned
         WHERE is_id AND (numbers = 'sequence' OR numbers IS NULL AND adbin IS NULL AND owned IS NOT NULL)
         ORDER BY "table"::text
     LOOP
@@ -423,7 +420,7 @@ BEGIN
     IF needed <> '{}' THEN
         RAISE 'the sequences of these identities would end with them, but others need them: %',
             array_to_string(needed, ', ')
-            USING HINT = 'Give these another default first.';
+            USING HINT = 'Let these do without the sequence first.';
     END IF;
     IF kept <> '{}' THEN
         RAISE WARNING 'these sequences are not dropped: %', array_to_string(kept, ', ');
@@ -809,6 +806,7 @@ DECLARE
     con record;
     index name;
     sequence text;
+    others text;
     before text[] := '{}';
     after text[] := '{}';
     command text;
@@ -865,10 +863,11 @@ BEGIN
                     || format('ALTER TABLE %s RENAME %I TO %I', relation, col."column", 'old_' || col."column");
             ELSE
                 IF col.attidentity <> '' THEN
-                    IF idgen_convert.needed_by(sequence) IS NOT NULL THEN
-                        RAISE 'the sequence % ends with its column, but others need it: %', sequence,
-                            idgen_convert.needed_by(sequence)
-                            USING HINT = 'Give these another default first.';
+                    SELECT needed_by INTO others FROM idgen_convert.needs AS n
+                    WHERE n.sequence = pg_get_serial_sequence(relation::text, col."column"::text)::regclass;
+                    IF FOUND THEN
+                        RAISE 'the sequence % ends with its column, but others need it: %', sequence, others
+                            USING HINT = 'Let these do without the sequence first.';
                     END IF;
                     EXECUTE format('ALTER TABLE %s ALTER %I ADD GENERATED BY DEFAULT AS IDENTITY', relation,
                                    col.new_column);
