@@ -57,7 +57,7 @@ CREATE OR REPLACE VIEW idgen_convert.integer_columns AS
 SELECT namespace, attrelid::regclass AS "table", attname AS "column",
        CASE WHEN type IN ('smallint', 'integer') THEN 'bigint'
             WHEN type IN ('smallint[]', 'integer[]') THEN 'bigint[]' END AS becomes,
-       CASE WHEN type !~ '^(smallint|integer|bigint)' THEN 'sequence'
+       CASE WHEN replace(type, '[]', '') NOT IN ('smallint', 'integer', 'bigint') THEN 'sequence'
             WHEN numbers IS NOT NULL AND (is_key OR numbers <> 'sequence' OR EXISTS (
                      SELECT FROM pg_constraint WHERE confrelid = attrelid AND attnum = ANY (confkey))) THEN 'key'
             WHEN is_reference THEN 'foreign key' WHEN is_key THEN 'key'
@@ -255,9 +255,9 @@ BEGIN
          LEFT JOIN idgen_convert.id_columns AS c USING ("table", "column")
     WHERE i.found_by = 'sequence' AND is_id IS NULL;
     IF list IS NOT NULL THEN
-        RAISE 'nobody has said whether these columns, which take numbers from sequences, hold ids: %', list
-            USING HINT = 'Call find_columns. Then set is_id in id_columns: to true if idgen shall mint for the column, '
-                         'or to false if it shall stay as it is.';
+        RAISE 'it is undecided whether these columns, which take numbers from sequences, hold ids: %', list
+            USING HINT = 'Call find_columns. Then set is_id in id_columns: to true if idgen should mint for them, '
+                         'or to false if they should stay as they are.';
     END IF;
     SELECT string_agg(format('%s.%I', "table", "column"), ', ') INTO list
     FROM (SELECT i.* FROM idgen_convert.integer_columns AS i JOIN idgen_convert.namespaces USING (namespace)
@@ -306,7 +306,7 @@ BEGIN
     IF too_great <> '{}' THEN
         RAISE 'these columns have numbers that new ids could repeat: %', array_to_string(too_great, ', ')
             USING HINT = 'See "Keys that are snowflakes already" in docs/coming-from.md, or set is_id to false in '
-                         'id_columns if the column shall stay as it is.';
+                         'id_columns if the column should stay as it is.';
     END IF;
 END
 $$;
