@@ -93,7 +93,7 @@ pub fn check_administrator(action: &'static str) -> Result<(), Error> {
 /// one, the owner of a single database could create the extension, mint, and so shut standbys down that have no room for
 /// the mark.
 pub fn may_write_first_mark() -> bool {
-    shmem::preloaded() || backend::session_of_superuser()
+    shmem::preloaded() || backend::superuser_acts()
 }
 
 /// Makes the stored mark count from `idgen.epoch`, which must equal `epoch`. Returns whether the mark counted from

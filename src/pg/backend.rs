@@ -206,11 +206,13 @@ pub fn superuser() -> bool {
     unsafe { pg_sys::superuser() }
 }
 
-/// Whether the session belongs to a superuser, whichever role it has assumed: CREATE EXTENSION of a trusted extension and
-/// SECURITY DEFINER functions run as superusers in sessions of others.
-pub fn session_of_superuser() -> bool {
-    // SAFETY: reads the catalog.
-    unsafe { pg_sys::superuser_arg(pg_sys::GetSessionUserId()) }
+/// Whether a superuser acts, or a role that the session of one has assumed. The current role does not tell: the script of
+/// a trusted extension and SECURITY DEFINER functions run as superusers in sessions of others. Nor does the session's
+/// alone: autovacuum and a superuser's ANALYZE call the functions of others in index expressions, and these could create
+/// the extension.
+pub fn superuser_acts() -> bool {
+    // SAFETY: reads the catalog, and variables of this process.
+    unsafe { pg_sys::superuser_arg(pg_sys::GetSessionUserId()) && !pg_sys::InSecurityRestrictedOperation() }
 }
 
 /// Raises 25006 in a read-only transaction, for a command with this name.

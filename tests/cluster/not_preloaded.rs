@@ -132,6 +132,23 @@ fn only_a_superuser_begins() {
         assert_eq!((error.code().code(), error.message()), ("55000", message), "{call}");
     }
     assert!(!owner.value::<bool>("SELECT idgen_begin()"));
+    // What a superuser's session, such as autovacuum, runs for others.
+    owner.run(
+        "CREATE FUNCTION tries(i int) RETURNS int LANGUAGE plpgsql AS $$
+         BEGIN
+             BEGIN DROP EXTENSION IF EXISTS idgen; CREATE EXTENSION idgen SCHEMA public; EXCEPTION WHEN OTHERS THEN NULL; END;
+             BEGIN PERFORM public.snowflake_next_id(i); EXCEPTION WHEN OTHERS THEN NULL; END;
+             INSERT INTO public.tried SELECT session_user WHERE session_user <> current_user;
+             RETURN i;
+         END $$;
+         CREATE FUNCTION indexed(i int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN RETURN public.tries(i); END';
+         CREATE TABLE tried (by name);
+         CREATE TABLE rows AS SELECT 1 AS i;
+         CREATE INDEX ON rows (indexed(i))",
+    );
+    superuser.run("ANALYZE rows");
+    assert_eq!(owner.value::<i64>("SELECT count(*) FROM tried"), 1);
+
     superuser.run("SET SESSION AUTHORIZATION owner");
     assert_eq!(superuser.error(MINT).message(), message);
     owner.run("SELECT FROM idgen_refusals, idgen_shard_stats; SELECT snowflake_safe_horizon()");
