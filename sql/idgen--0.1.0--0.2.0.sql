@@ -59,6 +59,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_advance(integer, bigint) IS
 COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint) IS
 'Decodes an id into the millisecond in which it was minted, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Accepts every bigint, read as unsigned. Depends on idgen.epoch.';
 
+ALTER FUNCTION @extschema@.shard_of(bigint) LEAKPROOF;
 COMMENT ON FUNCTION @extschema@.shard_of(bigint) IS
 'Returns the logical shard of an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys.';
 
@@ -113,7 +114,7 @@ GRANT SELECT ON @extschema@.snowflake_layouts TO PUBLIC;
 
 CREATE FUNCTION @extschema@.snowflake_shortcode(id bigint) RETURNS text
     AS 'MODULE_PATHNAME', 'snowflake_shortcode_wrapper'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    LANGUAGE C IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_shortcode(bigint) IS
 'Returns an id, read as unsigned, in the form that Instagram uses in links: a number in base64url, 1 to 11 of the characters A-Z a-z 0-9 - _ without leading zeros. Case matters. Short codes do not sort as their ids do; the results of snowflake_text do.';
 
@@ -125,7 +126,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_from_shortcode(text) IS
 
 CREATE FUNCTION @extschema@.snowflake_text(id bigint) RETURNS text
     AS 'MODULE_PATHNAME', 'snowflake_text_wrapper'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    LANGUAGE C IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_text(bigint) IS
 'Returns an id as 13 characters that sort as the ids do, including negative ones: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes, so declare columns with COLLATE "C". For JSON, URLs and file names.';
 
@@ -137,13 +138,13 @@ COMMENT ON FUNCTION @extschema@.snowflake_from_text(text) IS
 
 CREATE FUNCTION @extschema@.snowflake_scatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_scatter_wrapper'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    LANGUAGE C IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_scatter(bigint) IS
 'Returns an id with its 64 bits reversed, which spreads neighboring ids over the whole range of bigint, half of them negative. For engines that shard by key range and would otherwise have a hot spot at its end. Not for keys in PostgreSQL, where it makes inserts expensive.';
 
 CREATE FUNCTION @extschema@.snowflake_unscatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_unscatter_wrapper'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    LANGUAGE C IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS 'Returns the id that snowflake_scatter turned into this number.';
 
 -- Shards and the columns that mint for them --------------------------------------------------------

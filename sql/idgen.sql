@@ -48,6 +48,10 @@ COMMENT ON FUNCTION @extschema@.snowflake_safe_horizon() IS
 
 -- Taking ids apart and building them --------------------------------------------------------------
 
+-- A function is LEAKPROOF if it does nothing but return its result, whatever its argument and the state of the server.
+-- Otherwise a condition on it could tell a role about rows that row-level security hides from it. So those that depend
+-- on idgen.epoch are not: they fail while that has a value that was not accepted.
+
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_decode(
         id bigint, OUT created_at timestamptz, OUT shard integer, OUT sequence integer)
     AS 'MODULE_PATHNAME', 'snowflake_decode_wrapper'
@@ -57,7 +61,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint) IS
 
 CREATE OR REPLACE FUNCTION @extschema@.shard_of(id bigint) RETURNS integer
     AS 'MODULE_PATHNAME', 'shard_of_wrapper'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    LANGUAGE C IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.shard_of(bigint) IS
 'Returns the logical shard of an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys.';
 
@@ -134,7 +138,7 @@ GRANT SELECT ON @extschema@.snowflake_layouts TO PUBLIC;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_shortcode(id bigint) RETURNS text
     AS 'MODULE_PATHNAME', 'snowflake_shortcode_wrapper'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    LANGUAGE C IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_shortcode(bigint) IS
 'Returns an id, read as unsigned, in the form that Instagram uses in links: a number in base64url, 1 to 11 of the characters A-Z a-z 0-9 - _ without leading zeros. Case matters. Short codes do not sort as their ids do; the results of snowflake_text do.';
 
@@ -146,7 +150,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_from_shortcode(text) IS
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_text(id bigint) RETURNS text
     AS 'MODULE_PATHNAME', 'snowflake_text_wrapper'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    LANGUAGE C IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_text(bigint) IS
 'Returns an id as 13 characters that sort as the ids do, including negative ones: id + 2^63 in Crockford''s base 32, 0-9 and A-Z without I, L, O, U. The order is that of the bytes, so declare columns with COLLATE "C". For JSON, URLs and file names.';
 
@@ -158,13 +162,13 @@ COMMENT ON FUNCTION @extschema@.snowflake_from_text(text) IS
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_scatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_scatter_wrapper'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    LANGUAGE C IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_scatter(bigint) IS
 'Returns an id with its 64 bits reversed, which spreads neighboring ids over the whole range of bigint, half of them negative. For engines that shard by key range and would otherwise have a hot spot at its end. Not for keys in PostgreSQL, where it makes inserts expensive.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_unscatter(id bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_unscatter_wrapper'
-    LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
+    LANGUAGE C IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.snowflake_unscatter(bigint) IS 'Returns the id that snowflake_scatter turned into this number.';
 
 -- Shards and the columns that mint for them --------------------------------------------------------

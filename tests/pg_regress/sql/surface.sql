@@ -25,9 +25,10 @@ ORDER BY proname COLLATE "C", pronargs;
 \pset format aligned
 
 -- Properties for the planner. Minting is VOLATILE and accepts nulls in order to refuse them; decoding is STRICT,
--- and IMMUTABLE if it does not depend on a setting.
+-- and IMMUTABLE if it does not depend on a setting. A function is LEAKPROOF if no id and no state of the server makes
+-- it fail.
 SELECT proname AS function, pronargs AS args, l.lanname AS language, provolatile AS volatile,
-       proparallel AS parallel, proisstrict AS strict, prosecdef AS definer, prorows AS rows
+       proparallel AS parallel, proisstrict AS strict, prosecdef AS definer, proleakproof AS leakproof, prorows AS rows
 FROM our_functions JOIN pg_language AS l ON l.oid = prolang
 ORDER BY proname COLLATE "C", pronargs;
 
