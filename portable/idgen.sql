@@ -1222,6 +1222,8 @@ BEGIN
     -- are usually younger, and an INSERT locks them first. Views and foreign tables cannot be locked, and need not
     -- be.
     FOR item IN
+    relations oid[] := '{}';
+    columns text[] := '{}';
         SELECT DISTINCT c.relation, c.table
         FROM idgen_portable.columns() AS c JOIN pg_class AS k ON k.oid = c.relation
         WHERE c.namespace = target AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
@@ -1266,7 +1268,7 @@ BEGIN
     END IF;
 
     FOR item IN
-        SELECT c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
+        SELECT c.relation, c.table, c.column, c.expression, format(c.template, new_shard) AS new_expression
         FROM idgen_portable.columns() AS c
         WHERE c.namespace = target AND c.shard IS DISTINCT FROM new_shard
         ORDER BY c.relation, c.column COLLATE "C"
@@ -1282,7 +1284,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a default that is more than a call with a number, 42501 not the owner. Portable edition.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Warns of constraints that call shard_of and do not name the shard. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a default that is more than a call with a number, 42501 not the owner. Portable edition.';
 
 -- Watching --------------------------------------------------------------------------------------
 
@@ -1317,12 +1319,45 @@ BEGIN
                     WHEN tick > 1099511627775 THEN 'the range of ids is used up'
                     WHEN ahead_ms > idgen_portable.max_ahead_ms()
                          THEN 'the system clock is behind the ids already minted'
+        relations := relations || item.relation;
+        columns := columns || item.column;
                     WHEN years_left < 5
                          THEN concat('the range of ids ends in ', round(years_left::numeric, 1), ' years') END;
     RETURN NEXT;
 END $$;
 COMMENT ON FUNCTION @extschema@.idgen_status() IS
 'Returns the row of the view idgen_status, without the settings. Errors: none. Portable edition.';
+
+    -- Constraints that let no new row in are found by what the catalog says that they depend on. Nothing of them is
+    -- evaluated or printed. The bytes of an integer are stored as numbers, which are negative on some processors.
+    WITH RECURSIVE changed AS (
+        SELECT a.attrelid, a.attnum, a.atttypid
+        FROM unnest(relations, columns) AS c (relation, name)
+             JOIN pg_attribute AS a ON a.attrelid = c.relation AND a.attname = c.name
+    ), types (type) AS (
+        SELECT atttypid FROM changed
+        UNION SELECT t.typbasetype FROM types JOIN pg_type AS t ON t.oid = types.type AND t.typtype = 'd'
+    ), checks AS (
+        SELECT k.oid, k.conname, k.conbin, k.conrelid::regclass::text AS place
+        FROM changed JOIN pg_constraint AS k ON k.conrelid = attrelid AND k.contype = 'c' AND attnum = ANY (k.conkey)
+        UNION ALL
+        SELECT k.oid, k.conname, k.conbin, k.contypid::regtype::text
+        FROM types JOIN pg_constraint AS k ON k.contypid = types.type
+    )
+    SELECT string_agg(DISTINCT concat(quote_ident(conname), ' of ', checks.place) COLLATE "C", ', ') INTO list
+    FROM checks
+    WHERE EXISTS (SELECT FROM pg_depend AS use
+                  WHERE use.classid = 'pg_constraint'::regclass AND use.objid = checks.oid
+                    AND use.refclassid = 'pg_proc'::regclass
+                    AND use.refobjid = '@extschema@.shard_of(bigint)'::regprocedure)
+      AND NOT EXISTS (SELECT FROM (VALUES (0), (256)) AS sign (less)
+                      WHERE strpos(conbin::text, concat('constvalue 4 [ ', (new_shard & 255) - less, ' ', new_shard >> 8,
+                                                        ' 0 0 ')) > 0);
+    IF list IS NOT NULL THEN
+        RAISE WARNING USING MESSAGE = concat('constraints may refuse ids of shard ', new_shard),
+            DETAIL = concat('These call shard_of, and do not name the shard: ', list, '.'),
+            HINT = 'If they do, assign the previous shard again, and change them first, as docs/shards.md says.';
+    END IF;
 
 CREATE OR REPLACE VIEW @extschema@.idgen_status AS
     SELECT s.*,

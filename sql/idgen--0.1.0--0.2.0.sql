@@ -302,6 +302,8 @@ DECLARE
     target_name CONSTANT name := (SELECT nspname FROM pg_namespace WHERE oid = target);
     tables oid[];
     list text;
+    relations oid[] := '{}';
+    columns text[] := '{}';
     item record;
 BEGIN
     IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
@@ -436,16 +438,47 @@ BEGIN
                       DETAIL = format('snowflake_assign_shard did not give column %I.%I its default.', item.table, item.column),
                       HINT = 'Try again.';
         END IF;
+        relations := relations || item.relation;
+        columns := columns || item.column;
         "table" := item.table;
         "column" := item.column;
         old_default := item.expression;
         new_default := item.new_expression;
         RETURN NEXT;
     END LOOP;
+
+    -- Constraints that let no new row in are found by what the catalog says that they depend on. Nothing of them is
+    -- evaluated or printed.
+    WITH RECURSIVE changed AS (
+        SELECT a.attrelid, a.attnum, a.atttypid
+        FROM unnest(relations, columns) AS c (relation, name)
+             JOIN pg_attribute AS a ON a.attrelid = c.relation AND a.attname = c.name
+    ), types (type) AS (
+        SELECT atttypid FROM changed
+        UNION SELECT t.typbasetype FROM types JOIN pg_type AS t ON t.oid = types.type AND t.typtype = 'd'
+    ), checks AS (
+        SELECT k.oid, k.conname, k.conbin, k.conrelid::regclass::text AS place
+        FROM changed JOIN pg_constraint AS k ON k.conrelid = attrelid AND k.contype = 'c' AND attnum = ANY (k.conkey)
+        UNION ALL
+        SELECT k.oid, k.conname, k.conbin, k.contypid::regtype::text
+        FROM types JOIN pg_constraint AS k ON k.contypid = types.type
+    )
+    SELECT string_agg(DISTINCT format('%I of %s', conname, place) COLLATE "C", ', ') INTO list
+    FROM checks
+    WHERE EXISTS (SELECT FROM pg_depend AS use
+                  WHERE use.classid = 'pg_constraint'::regclass AND use.objid = checks.oid
+                    AND use.refclassid = 'pg_proc'::regclass
+                    AND use.refobjid = '@extschema@.shard_of(bigint)'::regprocedure)
+      AND NOT @extschema@.idgen_has_integer(conbin, new_shard);
+    IF list IS NOT NULL THEN
+        RAISE WARNING 'constraints may refuse ids of shard %', new_shard
+            USING DETAIL = format('These call shard_of, and do not name the shard: %s.', list),
+                  HINT = 'If they do, assign the previous shard again, and change them first, as docs/shards.md says.';
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a default that is more than a call with a number, 40001 a table or schema renamed meanwhile, 42501 not the owner, 55000 schema of the extension renamed.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Warns of constraints that call shard_of and do not name the shard. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a default that is more than a call with a number, 40001 a table or schema renamed meanwhile, 42501 not the owner, 55000 schema of the extension renamed.';
 
 -- Watching --------------------------------------------------------------------------------------
 

@@ -117,6 +117,7 @@ SET ROLE regress_idgen_mallory;
 CREATE FUNCTION mallory.constant() RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN mallory.trap(); END $$;
 CREATE TABLE mallory.indexed (
     id bigint DEFAULT public.snowflake_next_id(7007), CHECK (mallory.trap() OR id > 0), deep bigint,
+    CONSTRAINT "%s "" of 7007" CHECK (mallory.trap() AND public.shard_of(id) = 7007),
     generated bigint GENERATED ALWAYS AS (id + mallory.constant()::integer) STORED
 );
 DO $$ BEGIN
