@@ -115,6 +115,17 @@ COMMENT ON SCHEMA idgen_portable IS
 'Helpers and registers of idgen''s portable edition. Do not call or change anything in it by hand, except to drop the sequences shard_N and js_N so that no ids are minted for shard N here.';
 -- Everybody runs the function bodies; only the owner touches a sequence.
 GRANT USAGE ON SCHEMA idgen_portable TO PUBLIC;
+-- The functions that mint and are there already.
+DO $$
+BEGIN
+    PERFORM set_config('idgen_portable.minting', concat_ws(
+        ',', to_regprocedure('@extschema@.snowflake_next_id(integer)')::oid,
+        to_regprocedure('@extschema@.snowflake_next_id()')::oid,
+        to_regprocedure('@extschema@.snowflake_next_ids(integer, integer)')::oid,
+        to_regprocedure('@extschema@.snowflake_next_id_js(integer)')::oid,
+        to_regprocedure('idgen_portable.mint(integer, bigint, bigint, boolean)')::oid,
+        to_regprocedure('idgen_portable.mint_many(integer, integer)')::oid), true);
+END $$;
 
 -- Settings ----------------------------------------------------------------------------------------
 
@@ -626,6 +637,39 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETUR
     RETURN idgen_portable.mint(shard, 1, js => true);
 COMMENT ON FUNCTION @extschema@.snowflake_next_id_js(integer) IS
 'Mints an id below 2^53, which JavaScript represents exactly: 32 bits of seconds since the epoch, 8 bits of logical shard (0 to 255) and 12 bits of sequence, hence at most 4096 ids per second for each shard. It is greater than every id of this function and the shard that this database has minted before. Keep these ids in columns of their own: they are all smaller than those of snowflake_next_id. Decode them with snowflake_decode(id, ''js53''). Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard). Portable edition.';
+
+-- Where there was an older version of this script, a function that mints and is new gets the privileges of
+-- snowflake_next_id(integer). Otherwise roles from which the right to mint was revoked would get it back.
+DO $$
+DECLARE
+    had CONSTANT oid[] := string_to_array(current_setting('idgen_portable.minting'), ',')::oid[];
+    statement text;
+BEGIN
+    FOR statement IN
+        WITH added AS (
+            SELECT p.oid::regprocedure AS name, model.proacl, model.proowner
+            FROM pg_proc AS p
+                 JOIN pg_proc AS model ON model.oid = '@extschema@.snowflake_next_id(integer)'::regprocedure
+                                          AND model.oid = ANY (had) AND model.proacl IS NOT NULL
+            WHERE p.oid IN ('@extschema@.snowflake_next_id()'::regprocedure,
+                            '@extschema@.snowflake_next_ids(integer, integer)'::regprocedure,
+                            '@extschema@.snowflake_next_id_js(integer)'::regprocedure,
+                            'idgen_portable.mint(integer, bigint, bigint, boolean)'::regprocedure,
+                            'idgen_portable.mint_many(integer, integer)'::regprocedure)
+              AND p.oid <> ALL (had)
+        )
+        SELECT sql
+        FROM (SELECT concat('REVOKE ALL ON FUNCTION ', name, ' FROM PUBLIC') FROM added
+              UNION ALL
+              SELECT concat('GRANT EXECUTE ON FUNCTION ', name, ' TO ',
+                            CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END,
+                            CASE WHEN is_grantable THEN ' WITH GRANT OPTION' END)
+              FROM added, aclexplode(proacl) WHERE grantee <> proowner) AS statements (sql)
+        ORDER BY sql COLLATE "C" DESC    -- REVOKE first
+    LOOP
+        EXECUTE statement;
+    END LOOP;
+END $$;
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_last_id() RETURNS bigint
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1178,6 +1222,8 @@ DECLARE
     found_columns bigint;
     list text;
     place text;
+    relations oid[] := '{}';
+    columns text[] := '{}';
     item record;
 BEGIN
     IF target IS NULL OR new_shard IS NULL OR share IS NULL THEN
@@ -1222,8 +1268,6 @@ BEGIN
     -- are usually younger, and an INSERT locks them first. Views and foreign tables cannot be locked, and need not
     -- be.
     FOR item IN
-    relations oid[] := '{}';
-    columns text[] := '{}';
         SELECT DISTINCT c.relation, c.table
         FROM idgen_portable.columns() AS c JOIN pg_class AS k ON k.oid = c.relation
         WHERE c.namespace = target AND c.shard IS DISTINCT FROM new_shard AND k.relkind IN ('r', 'p')
@@ -1275,12 +1319,45 @@ BEGIN
     LOOP
         EXECUTE concat('ALTER TABLE ONLY ', quote_ident(target_name), '.', quote_ident(item.table),
                        ' ALTER COLUMN ', quote_ident(item.column), ' SET DEFAULT ', item.new_expression);
+        relations := relations || item.relation;
+        columns := columns || item.column;
         "table" := item.table;
         "column" := item.column;
         old_default := item.expression;
         new_default := item.new_expression;
         RETURN NEXT;
     END LOOP;
+
+    -- Constraints that let no new row in are found by what the catalog says that they depend on. Nothing of them is
+    -- evaluated or printed. The bytes of an integer are stored as numbers, which are negative on some processors.
+    WITH RECURSIVE changed AS (
+        SELECT a.attrelid, a.attnum, a.atttypid
+        FROM unnest(relations, columns) AS c (relation, name)
+             JOIN pg_attribute AS a ON a.attrelid = c.relation AND a.attname = c.name
+    ), types (type) AS (
+        SELECT atttypid FROM changed
+        UNION SELECT t.typbasetype FROM types JOIN pg_type AS t ON t.oid = types.type AND t.typtype = 'd'
+    ), checks AS (
+        SELECT k.oid, k.conname, k.conbin, k.conrelid::regclass::text AS place
+        FROM changed JOIN pg_constraint AS k ON k.conrelid = attrelid AND k.contype = 'c' AND attnum = ANY (k.conkey)
+        UNION ALL
+        SELECT k.oid, k.conname, k.conbin, k.contypid::regtype::text
+        FROM types JOIN pg_constraint AS k ON k.contypid = types.type
+    )
+    SELECT string_agg(DISTINCT concat(quote_ident(conname), ' of ', checks.place) COLLATE "C", ', ') INTO list
+    FROM checks
+    WHERE EXISTS (SELECT FROM pg_depend AS use
+                  WHERE use.classid = 'pg_constraint'::regclass AND use.objid = checks.oid
+                    AND use.refclassid = 'pg_proc'::regclass
+                    AND use.refobjid = '@extschema@.shard_of(bigint)'::regprocedure)
+      AND NOT EXISTS (SELECT FROM (VALUES (0), (256)) AS sign (less)
+                      WHERE strpos(conbin::text, concat('constvalue 4 [ ', (new_shard & 255) - less, ' ', new_shard >> 8,
+                                                        ' 0 0 ')) > 0);
+    IF list IS NOT NULL THEN
+        RAISE WARNING USING MESSAGE = concat('constraints may refuse ids of shard ', new_shard),
+            DETAIL = concat('These call shard_of, and do not name the shard: ', list, '.'),
+            HINT = 'If they do, assign the previous shard again, and change them first, as docs/shards.md says.';
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
@@ -1319,45 +1396,12 @@ BEGIN
                     WHEN tick > 1099511627775 THEN 'the range of ids is used up'
                     WHEN ahead_ms > idgen_portable.max_ahead_ms()
                          THEN 'the system clock is behind the ids already minted'
-        relations := relations || item.relation;
-        columns := columns || item.column;
                     WHEN years_left < 5
                          THEN concat('the range of ids ends in ', round(years_left::numeric, 1), ' years') END;
     RETURN NEXT;
 END $$;
 COMMENT ON FUNCTION @extschema@.idgen_status() IS
 'Returns the row of the view idgen_status, without the settings. Errors: none. Portable edition.';
-
-    -- Constraints that let no new row in are found by what the catalog says that they depend on. Nothing of them is
-    -- evaluated or printed. The bytes of an integer are stored as numbers, which are negative on some processors.
-    WITH RECURSIVE changed AS (
-        SELECT a.attrelid, a.attnum, a.atttypid
-        FROM unnest(relations, columns) AS c (relation, name)
-             JOIN pg_attribute AS a ON a.attrelid = c.relation AND a.attname = c.name
-    ), types (type) AS (
-        SELECT atttypid FROM changed
-        UNION SELECT t.typbasetype FROM types JOIN pg_type AS t ON t.oid = types.type AND t.typtype = 'd'
-    ), checks AS (
-        SELECT k.oid, k.conname, k.conbin, k.conrelid::regclass::text AS place
-        FROM changed JOIN pg_constraint AS k ON k.conrelid = attrelid AND k.contype = 'c' AND attnum = ANY (k.conkey)
-        UNION ALL
-        SELECT k.oid, k.conname, k.conbin, k.contypid::regtype::text
-        FROM types JOIN pg_constraint AS k ON k.contypid = types.type
-    )
-    SELECT string_agg(DISTINCT concat(quote_ident(conname), ' of ', checks.place) COLLATE "C", ', ') INTO list
-    FROM checks
-    WHERE EXISTS (SELECT FROM pg_depend AS use
-                  WHERE use.classid = 'pg_constraint'::regclass AND use.objid = checks.oid
-                    AND use.refclassid = 'pg_proc'::regclass
-                    AND use.refobjid = '@extschema@.shard_of(bigint)'::regprocedure)
-      AND NOT EXISTS (SELECT FROM (VALUES (0), (256)) AS sign (less)
-                      WHERE strpos(conbin::text, concat('constvalue 4 [ ', (new_shard & 255) - less, ' ', new_shard >> 8,
-                                                        ' 0 0 ')) > 0);
-    IF list IS NOT NULL THEN
-        RAISE WARNING USING MESSAGE = concat('constraints may refuse ids of shard ', new_shard),
-            DETAIL = concat('These call shard_of, and do not name the shard: ', list, '.'),
-            HINT = 'If they do, assign the previous shard again, and change them first, as docs/shards.md says.';
-    END IF;
 
 CREATE OR REPLACE VIEW @extschema@.idgen_status AS
     SELECT s.*,

@@ -503,20 +503,66 @@ COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allo
 COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Number of shards for which ids were minted or snowflake_advance was called since the server started: the rows of idgen_shard_stats whose last_id is not null. A shard with ids of both layouts counts twice.';
 
 -- Their columns have changed. If something depends on the view, the update fails and names it.
-DROP VIEW @extschema@.idgen_shard_stats;
-DROP FUNCTION @extschema@.idgen_shard_stats();
-
-CREATE FUNCTION @extschema@.idgen_shard_stats(
+CREATE FUNCTION @extschema@.idgen_shard_stats_0_2(
         OUT shard integer, OUT layout text, OUT ids bigint, OUT leases bigint, OUT waits bigint,
         OUT waited_ms double precision,
         OUT last_id bigint, OUT ids_per_second double precision, OUT stats_reset timestamptz)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME', 'idgen_shard_stats_0_2_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
+CREATE VIEW @extschema@.idgen_shard_stats_0_2 AS
+    SELECT * FROM @extschema@.idgen_shard_stats_0_2() AS idgen_shard_stats;
+REVOKE ALL ON FUNCTION @extschema@.idgen_shard_stats_0_2() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION @extschema@.idgen_shard_stats_0_2() TO pg_monitor;
+GRANT SELECT ON @extschema@.idgen_shard_stats_0_2 TO pg_monitor;
+
+-- What was revoked stays revoked: the new function that mints gets the privileges of snowflake_next_id(integer), and
+-- what takes the place of another object gets those of that object, including who granted what. They are copied,
+-- because GRANT would make them initial privileges of the extension, which a dump leaves out. To copy them under the
+-- owner of the other object lets PostgreSQL put the new owner in its place.
+DO $$
+DECLARE
+    item record;
+    rights aclitem[];
+    owner text;
+BEGIN
+    FOR item IN
+        SELECT 'FUNCTION' AS kind, 'pg_proc'::regclass AS catalog, new::text AS name, new::oid AS oid, model::oid AS model
+        FROM (VALUES
+            ('@extschema@.snowflake_next_id_js(integer)'::regprocedure,
+             '@extschema@.snowflake_next_id(integer)'::regprocedure),
+            ('@extschema@.idgen_shard_stats_0_2()', '@extschema@.idgen_shard_stats()')) AS functions (new, model)
+        UNION ALL
+        SELECT 'VIEW', 'pg_class', new::text, new, model
+        FROM (VALUES ('@extschema@.idgen_shard_stats_0_2'::regclass, '@extschema@.idgen_shard_stats'::regclass))
+             AS views (new, model)
+    LOOP
+        IF item.kind = 'FUNCTION' THEN
+            SELECT proacl, proowner::regrole INTO rights, owner FROM pg_proc WHERE oid = item.model FOR UPDATE;
+        ELSE
+            SELECT relacl, relowner::regrole INTO rights, owner FROM pg_class WHERE oid = item.model FOR UPDATE;
+        END IF;
+        EXECUTE format('ALTER %s %s OWNER TO %s', item.kind, item.name, owner);
+        UPDATE pg_proc SET proacl = rights WHERE oid = item.oid AND item.kind = 'FUNCTION';
+        UPDATE pg_class SET relacl = rights WHERE oid = item.oid AND item.kind = 'VIEW';
+        DELETE FROM pg_shdepend
+        WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND classid = item.catalog AND objid = item.oid AND deptype = 'a';
+        INSERT INTO pg_shdepend
+        SELECT dbid, classid, item.oid, objsubid, refclassid, refobjid, deptype FROM pg_shdepend
+        WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND classid = item.catalog AND objid = item.model AND objsubid = 0 AND deptype = 'a';
+        EXECUTE format('ALTER %s %s OWNER TO CURRENT_USER', item.kind, item.name);
+    END LOOP;
+END $$;
+
+DROP VIEW @extschema@.idgen_shard_stats;
+DROP FUNCTION @extschema@.idgen_shard_stats();
+ALTER FUNCTION @extschema@.idgen_shard_stats_0_2() RENAME TO idgen_shard_stats;
+ALTER VIEW @extschema@.idgen_shard_stats_0_2 RENAME TO idgen_shard_stats;
 COMMENT ON FUNCTION @extschema@.idgen_shard_stats() IS
 'Returns the rows of the view idgen_shard_stats. Error: 55000 if the library has to be preloaded.';
 
-CREATE VIEW @extschema@.idgen_shard_stats AS SELECT * FROM @extschema@.idgen_shard_stats();
 COMMENT ON VIEW @extschema@.idgen_shard_stats IS 'One row for each shard used since the server started, in each layout in which it was used, with counters that snowflake_stats_reset() resets. For members of pg_monitor.';
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.shard IS 'The logical shard.';
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.layout IS 'Layout of the ids: idgen, or js53 for those of snowflake_next_id_js, which have slots of their own.';
@@ -527,10 +573,6 @@ COMMENT ON COLUMN @extschema@.idgen_shard_stats.waited_ms IS 'Total time that th
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.last_id IS 'No id after this one has been handed to a backend since the server started: the end of the last lease, used or not, or what snowflake_advance went past. Null if calls have only waited so far. Not changed by a reset.';
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.ids_per_second IS 'The column ids divided by the seconds since stats_reset. Null if the clock has been set back to before that.';
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.stats_reset IS 'Time from which the counters count: the start of the server, also after a crash, or the last snowflake_stats_reset().';
-
-REVOKE ALL ON FUNCTION @extschema@.idgen_shard_stats() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION @extschema@.idgen_shard_stats() TO pg_monitor;
-GRANT SELECT ON @extschema@.idgen_shard_stats TO pg_monitor;
 
 CREATE FUNCTION @extschema@.idgen_refusals(
         OUT reason text, OUT sqlstate text, OUT refused bigint, OUT stats_reset timestamptz)

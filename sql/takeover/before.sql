@@ -204,6 +204,14 @@ BEGIN
         UNION ALL
         SELECT 'FUNCTION', oid::regprocedure::text, '', proacl FROM pg_proc WHERE oid = ANY (functions)
     ), statements AS (
+        UNION ALL
+        -- A function that mints and was not in this version of the portable edition gets the privileges of one that
+        -- was: a role from which the right to mint was revoked does not get it back.
+        SELECT 'FUNCTION', lacking.name, '', proacl
+        FROM pg_proc, (VALUES ('@extschema@.snowflake_next_id()'), ('@extschema@.snowflake_next_ids(integer, integer)'),
+                              ('@extschema@.snowflake_next_id_js(integer)')) AS lacking (name)
+        WHERE oid = to_regprocedure('@extschema@.snowflake_next_id(integer)')
+          AND to_regprocedure(lacking.name) IS NULL
         SELECT format('REVOKE ALL ON %s %s FROM PUBLIC', kind, name) AS statement
         FROM taken WHERE acl IS NOT NULL AND columns = ''
         UNION ALL

@@ -174,6 +174,67 @@ fn an_update_leaves_what_is_the_users() {
     client.run("ALTER EXTENSION idgen UPDATE");
 }
 
+/// An update gives nobody a right that was taken away. A new function that mints has the privileges of
+/// `snowflake_next_id`, what is created anew keeps its own, and a dump brings both along.
+#[test]
+fn an_update_gives_no_right_back() {
+    const RIGHTS: &str = "
+        SELECT concat_ws(' ', name, acl) FROM (
+            SELECT oid::regprocedure::text, replace(proacl::text, 'other', 'postgres') FROM pg_proc
+            WHERE proname IN ('snowflake_next_id_js', 'idgen_shard_stats')
+            UNION ALL SELECT relname, replace(relacl::text, 'other', 'postgres') FROM pg_class
+            WHERE relname = 'idgen_shard_stats') AS objects (name, acl)
+        ORDER BY name";
+    let given = [
+        "idgen_shard_stats {postgres=arwdDxt/postgres,lends=r*/postgres,borrows=r/lends}",
+        "idgen_shard_stats() {postgres=X/postgres,borrows=X/postgres}",
+        "snowflake_next_id_js(integer) {postgres=X/postgres,lends=X*/postgres,borrows=X/lends}",
+    ];
+    let server = start_version(Build::Release, "0.1.0");
+    let mut client = server.connect();
+    client.run("CREATE ROLE lends; CREATE ROLE borrows; CREATE ROLE other SUPERUSER");
+    let revoked = "
+        REVOKE ALL ON idgen_shard_stats FROM pg_monitor;
+        REVOKE ALL ON FUNCTION idgen_shard_stats() FROM pg_monitor;
+        GRANT EXECUTE ON FUNCTION idgen_shard_stats() TO borrows;
+        REVOKE ALL ON FUNCTION snowflake_next_id(integer) FROM PUBLIC;
+        GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO lends WITH GRANT OPTION;
+        GRANT SELECT ON idgen_shard_stats TO lends WITH GRANT OPTION;
+        SET ROLE lends;
+        GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO borrows;
+        GRANT SELECT ON idgen_shard_stats TO borrows;
+        RESET ROLE;";
+    for updater in ["postgres", "other"] {
+        client.run(revoked);
+        client.run(&format!("SET ROLE {updater}; ALTER EXTENSION idgen UPDATE; RESET ROLE"));
+        let got = client.column::<String>(RIGHTS);
+        // PostgreSQL 17 has one more privilege on tables.
+        let got: Vec<_> = got.iter().map(|entry| entry.replace("arwdDxtm", "arwdDxt")).collect();
+        assert_eq!(got, given, "{updater}");
+        client.run("SET ROLE borrows");
+        client.run("SELECT snowflake_next_id_js(1); RESET ROLE");
+
+        // A dump keeps them, although it leaves out the initial privileges of an extension.
+        let copy = format!("copy_of_{updater}");
+        client.run(&format!("CREATE DATABASE {copy}"));
+        run(server.shell(&format!("pg_dump postgres | psql -X -q -v ON_ERROR_STOP=1 -d {copy}")));
+        let there = server.connect_to(&copy).column::<String>(RIGHTS);
+        let there: Vec<_> = there.iter().map(|entry| entry.replace("arwdDxtm", "arwdDxt")).collect();
+        assert_eq!(there, given, "{updater}");
+        client.run(&format!("DROP DATABASE {copy}"));
+
+        // PostgreSQL knows that the roles are still needed, and the rights can be taken away again.
+        assert_eq!(client.code("DROP ROLE borrows"), "2BP01");
+        client.run(
+            "SET ROLE lends; REVOKE ALL ON FUNCTION snowflake_next_id_js FROM borrows; RESET ROLE;
+             REVOKE ALL ON FUNCTION snowflake_next_id_js FROM lends; SET ROLE lends",
+        );
+        assert_eq!(client.code("SELECT snowflake_next_id_js(1)"), "42501");
+        client.run("RESET ROLE; DROP EXTENSION idgen; CREATE EXTENSION idgen VERSION '0.1.0'");
+    }
+    client.run("DROP EXTENSION idgen; DROP ROLE lends, borrows, other");
+}
+
 /// The owner of the schema cannot replace it with another schema while a script runs; the script would revoke
 /// privileges on functions in that one, and leave them on its own.
 #[test]

@@ -36,6 +36,24 @@ SELECT epoch, allowed_shards, max_ahead FROM idgen_status;
 SELECT allowed_shards, max_ahead FROM idgen_status;
 \! ./install plain
 SELECT allowed_shards, max_ahead FROM idgen_status;
+-- It gives nobody back the right to mint: what an older version lacked gets the privileges of snowflake_next_id.
+CREATE ROLE regress_idgen_lends;
+CREATE ROLE regress_idgen_borrows;
+DROP FUNCTION snowflake_next_ids, idgen_portable.mint_many;
+\! ./install plain
+SELECT oid::regprocedure AS function, proacl FROM pg_proc WHERE proname IN ('snowflake_next_ids', 'mint_many')
+ORDER BY 1;
+DROP FUNCTION snowflake_next_ids, idgen_portable.mint_many;
+REVOKE ALL ON FUNCTION snowflake_next_id(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO regress_idgen_lends WITH GRANT OPTION;
+GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO regress_idgen_borrows;
+\! ./install plain
+SELECT oid::regprocedure AS function, proacl FROM pg_proc WHERE proname IN ('snowflake_next_ids', 'mint_many')
+ORDER BY 1;
+REVOKE ALL ON FUNCTION snowflake_next_id(integer), snowflake_next_ids, idgen_portable.mint_many
+FROM regress_idgen_lends, regress_idgen_borrows;
+GRANT EXECUTE ON FUNCTION snowflake_next_id(integer), snowflake_next_ids, idgen_portable.mint_many TO PUBLIC;
+DROP ROLE regress_idgen_lends, regress_idgen_borrows;
 -- The epoch cannot change; the same value may be given again.
 \! ./install plain idgen.epoch=1735689600000
 \! ./install plain idgen.epoch=2020-01-01T00:00:00Z

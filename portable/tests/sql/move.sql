@@ -197,6 +197,12 @@ SELECT :next > :id AS greater;
 
 -- The one statement. The next second of ids for JavaScript is used up already.
 SELECT setval('idgen_portable.js_7', (now_tick / 1000 + 1) << 12 | 4095) AS js_ahead FROM idgen_status \gset
+-- An older version of the portable edition lacks a function that mints, and somebody may not mint.
+DROP FUNCTION snowflake_next_ids;
+REVOKE ALL ON FUNCTION snowflake_next_id(integer) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO regress_idgen_user WITH GRANT OPTION;
+DROP TABLE rights_before;
+CREATE TABLE rights_before AS SELECT * FROM rights;
 CREATE EXTENSION idgen;
 
 -- No id and no default has changed, and the stored form of each default is the same to the byte.
@@ -243,6 +249,9 @@ RESET ROLE;
 -- Privileges are as they were, and the initial privileges, which a dump leaves out, are those of a new extension.
 TABLE rights_before EXCEPT TABLE rights;
 SELECT * FROM rights WHERE object IN (SELECT object FROM rights_before) EXCEPT TABLE rights_before;
+-- What was lacking has those of snowflake_next_id(integer).
+SELECT * FROM rights WHERE object IN ('snowflake_next_id(integer)', 'snowflake_next_ids(integer,integer)')
+ORDER BY object;
 TABLE first_rights EXCEPT TABLE first_rights_anew;
 TABLE first_rights_anew EXCEPT TABLE first_rights;
 
@@ -264,6 +273,7 @@ CREATE DATABASE copy;
 \c copy
 TABLE rights_before EXCEPT TABLE rights;
 SELECT * FROM rights WHERE object IN (SELECT object FROM rights_before) EXCEPT TABLE rights_before;
+SELECT * FROM rights WHERE object = 'snowflake_next_ids(integer,integer)';
 \c regression
 SET client_min_messages = warning;
 DROP DATABASE copy;
