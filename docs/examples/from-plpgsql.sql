@@ -14,14 +14,33 @@
 -- on. The column defaults are then changed one by one, which makes them faster. If that is interrupted, run the script
 -- again.
 --
--- Before the script changes anything, it calls the function once and checks that the call moved the sequence, that the
--- id has the shard and the epoch, and that every role that inserts has the privileges to mint with idgen. All other
--- properties of the function stay: its owner and grants, SECURITY DEFINER, SET, PARALLEL and the like.
+-- Before the script changes anything, it calls the function and checks that the call moved the sequence, that ids have
+-- idgen's layout, the shard and the epoch, and that every role that inserts has the privileges to mint with idgen. All
+-- other properties of the function stay: its owner and grants, SECURITY DEFINER, SET, PARALLEL and the like.
 --
 -- The script calls the function with the rights of your session. So it refuses one that belongs to a role with fewer
--- rights, or is in the schema of one: connect as that role, after GRANT EXECUTE ON FUNCTION snowflake_advance. For the
--- same reason it does not read the tables of such roles. If any has the function as default, read the greatest id in each
--- as its owner, and pass the greatest of all with -v past=ID; it counts if the clock was set back.
+-- rights, or is in the schema of one: connect as that role, after GRANT EXECUTE ON FUNCTION snowflake_advance, in
+-- idgen's schema, to it. For the same reason it does not read the tables of such roles. If any has the function as
+-- default, read the greatest id in each as its owner, and pass the greatest of all with -v past=ID; it counts if the
+-- clock was set back.
+--
+-- A function with arguments, such as next_id(table_name): create one without arguments for each table, make it the
+-- default of the key, and take that over with the sequence of the table. Calls of the old function for that table then
+-- fail with 2200H:
+--
+--     CREATE FUNCTION insta5.users_next_id() RETURNS bigint LANGUAGE plpgsql AS
+--         $$ BEGIN RETURN insta5.next_id('users'); END $$;
+--
+-- A function with another layout, such as 22 bits below the time, 12 of them for the sequence, or nextval() % 2048:
+-- idgen cannot continue it, but can mint greater ids. Old ids then stay as they are, and mean nothing to shard_of,
+-- snowflake_time and all that is built on these (docs/coming-from.md). Replace such a function, and one without a
+-- sequence, by hand:
+--
+--   1. Choose an idgen.epoch with which snowflake_min_id(now()) is greater than every old id.
+--   2. Stop the clients.
+--   3. SELECT idgen.snowflake_advance(5, 4242);    -- with the greatest old id; fails if new ones would not be greater
+--   4. ALTER TABLE insta5.users ALTER id SET DEFAULT idgen.snowflake_next_id(5);    -- each table
+--   5. Start the clients again. None may call the function any more, so drop it.
 
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
@@ -50,14 +69,23 @@ DECLARE
     their_schemas CONSTANT oid[] := ARRAY(
         SELECT n.oid FROM pg_namespace AS n JOIN pg_database ON datname = current_database()
         WHERE CASE nspowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE nspowner END = ANY (strangers));
+    -- Two numbers that differ in the bits above the ten that the sequence has in an id of idgen.
+    numbers CONSTANT bigint[] := (
+        SELECT ARRAY[start, least(start + (8191::bigint << 10), seqmax)]
+        FROM pg_sequence CROSS JOIN LATERAL (SELECT least(greatest(seqmin, 0), seqmax) AS start) AS s
+        WHERE seqrelid = sequence);
     old record;
+    others text;
     used regclass[];
     lacking text;
     unread text;
     definition text;
     id bigint;
     id_shard integer;
+    shards integer[] := '{}';
     id_time timestamptz;
+    epoch timestamptz;
+    shift integer;
     last bigint;
     past bigint;
     item record;
@@ -65,7 +93,15 @@ BEGIN
     -- Functions of idgen are qualified with their schema, which is not in the search_path: a role that may create
     -- objects in it could otherwise have its own operators called here.
     IF function IS NULL THEN
-        RAISE 'function %() does not exist', current_setting('migrate.function');
+        SELECT string_agg(p.oid::regprocedure::text, ', ') INTO others
+        FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = pronamespace
+        WHERE ARRAY[nspname, proname]::text[] = parse_ident(current_setting('migrate.function'), false);
+        IF others IS NULL THEN
+            RAISE 'function %() does not exist', current_setting('migrate.function');
+        END IF;
+        RAISE 'function % takes arguments', current_setting('migrate.function')
+            USING DETAIL = format('The script can take over a function without arguments. There is %s.', others),
+                  HINT = 'Take over a function without arguments that calls it, as the head of from-plpgsql.sql says.';
     END IF;
     SELECT * INTO old FROM pg_proc WHERE oid = function;
     IF old.prorettype <> 'bigint'::regtype OR old.proretset OR old.prokind <> 'f' OR old.prosqlbody IS NOT NULL THEN
@@ -74,19 +110,35 @@ BEGIN
     IF old.prosrc ~ 'snowflake_next_id' THEN
         RAISE NOTICE 'function % already mints ids with idgen', function;
         RETURN;
-    ELSIF old.proowner = ANY (strangers) OR old.pronamespace = ANY (their_schemas)
-          OR (SELECT relowner = ANY (strangers) OR relnamespace = ANY (their_schemas) FROM pg_class WHERE oid = sequence) THEN
+    END IF;
+    SELECT string_agg(what, ', ') INTO others
+    FROM (SELECT format('function %s of %s', function, old.proowner::regrole)
+          WHERE old.proowner = ANY (strangers)
+          UNION ALL
+          SELECT format('sequence %s of %s', sequence, relowner::regrole)
+          FROM pg_class WHERE oid = sequence AND relowner = ANY (strangers)
+          UNION ALL
+          SELECT format('schema %s of %s', oid::regnamespace, nspowner::regrole) FROM pg_namespace
+          WHERE oid = ANY (their_schemas)
+            AND oid IN (old.pronamespace, (SELECT relnamespace FROM pg_class WHERE oid = sequence))) AS found (what);
+    IF others IS NOT NULL THEN
         RAISE 'function %, sequence % or their schemas belong to a role that may not do all that you may',
                 function, sequence
-            USING HINT = 'Connect as that role, after GRANT EXECUTE ON FUNCTION snowflake_advance.';
+            USING DETAIL = format('The script would run with your rights what that role has written: %s.', others),
+                  HINT = format('Connect as that role, after GRANT EXECUTE ON FUNCTION %s.snowflake_advance to it. '
+                                'Revoke that afterwards.', idgen);
     END IF;
     -- Or they could put objects of their own in the place of those that are called below.
-    IF EXISTS (SELECT FROM pg_roles AS r, pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
-               WHERE extname = 'idgen' AND r.oid = ANY (strangers) AND r.oid <> 'pg_database_owner'::regrole
-                 AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER')
-                      OR pg_has_role(r.oid, extowner, 'MEMBER'))) THEN
+    SELECT string_agg(quote_ident(rolname), ', ') INTO others
+    FROM pg_roles AS r, pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+    WHERE extname = 'idgen' AND r.oid = ANY (strangers) AND r.oid <> 'pg_database_owner'::regrole
+      AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER')
+           OR pg_has_role(r.oid, extowner, 'MEMBER'));
+    IF others IS NOT NULL THEN
         RAISE 'roles that may not do all that you may can change schema % of idgen, or the extension', idgen
-            USING HINT = 'Have a superuser own both (REASSIGN OWNED), and revoke CREATE on the schema.';
+            USING DETAIL = format('The script could call what they have put in the place of idgen: %s.', others),
+                  HINT = 'Run the script as one of them, if that owns the function too. Otherwise it needs idgen in a '
+                         'schema in which only superusers may create objects: see docs/security.md.';
     END IF;
     SELECT string_agg(DISTINCT d.adrelid::regclass::text, ', ') INTO unread
     FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
@@ -128,15 +180,10 @@ BEGIN
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
     IF used IS NULL THEN
         RAISE '% uses no sequence, so ending % would not keep it from making ids', function, sequence
-            USING HINT = 'Replace such a function by hand, while nobody calls it.';
+            USING HINT = 'Replace the function by hand, as the head of from-plpgsql.sql says.';
     ELSIF sequence <> ALL (used) THEN
         RAISE '% does not use sequence %', function, sequence
             USING HINT = format('It uses %s.', array_to_string(used, ', '));
-    END IF;
-    EXECUTE format('SELECT %1$s.shard_of($1), %1$s.snowflake_time($1)', idgen) INTO id_shard, id_time USING id;
-    IF id_shard <> shard OR abs(extract(epoch FROM clock_timestamp() - id_time)) > 60 THEN
-        RAISE 'an id of % has shard % and time %', function, id_shard, id_time
-            USING HINT = 'Set idgen.epoch to the epoch of the function, restart, and pass its shard.';
     END IF;
 
     -- The function cannot make an id without its sequence, on which nextval keeps a lock until the end of the
@@ -153,6 +200,41 @@ BEGIN
             PERFORM pg_sleep(0.5);
         END;
     END LOOP;
+    -- While nobody else can use the sequence, see what the function makes of these numbers. A rollback restores it.
+    FOR place IN 1..2 LOOP
+        BEGIN
+            EXECUTE format('ALTER SEQUENCE %s RESTART WITH %s', sequence, numbers[place]);
+            EXECUTE format('SELECT %s()', function) INTO id;
+            RAISE SQLSTATE 'IDGEN';
+        EXCEPTION WHEN SQLSTATE 'IDGEN' THEN
+        END;
+        EXECUTE format('SELECT %1$s.shard_of($1), %1$s.snowflake_time($1), %1$s.snowflake_time(0)', idgen)
+        INTO id_shard, id_time, epoch USING id;
+        shards := shards || id_shard;
+    END LOOP;
+    IF abs(extract(epoch FROM clock_timestamp() - id_time)) > 60 THEN
+        SELECT bits INTO shift FROM generate_series(8, 40) AS bits
+        WHERE bits <> 23 AND abs(extract(epoch FROM clock_timestamp() - epoch) * 1000 - (id >> bits)) <= 60000;
+    END IF;
+    IF shift IS NOT NULL OR shards[1] <> shards[2] THEN
+        RAISE 'ids of % are not laid out as those of idgen', function
+            USING DETAIL = concat(
+                      'An id of idgen has a sequence number in its lowest 10 bits, a shard in 13, and then the time. ',
+                      CASE WHEN shift IS NOT NULL THEN format('The function has %s bits below the time.', shift)
+                           ELSE format('Of the function, number %s of the sequence gives shard %s, and %s gives %s.',
+                                       numbers[1], shards[1], numbers[2], shards[2]) END),
+                  HINT = 'No epoch and no shard changes that. Replace it by hand: see the head of from-plpgsql.sql.';
+    ELSIF abs(extract(epoch FROM clock_timestamp() - id_time)) > 60 THEN
+        RAISE 'an id of % has time %', function, id_time
+            USING DETAIL = format('It counts from another time than idgen.epoch, %s, or not in milliseconds.', epoch),
+                  HINT = 'Set idgen.epoch to the epoch of the function, and restart. If it has that already, replace '
+                         'the function by hand, as the head of from-plpgsql.sql says.';
+    ELSIF id_shard <> shard THEN
+        RAISE 'an id of % has shard %', function, id_shard
+            USING DETAIL = format('The script was told to take over shard %s.', shard),
+                  HINT = 'Pass the function of that shard, or the shard of this function.';
+    END IF;
+
     -- A call that waits in nextval would continue in the old function: make it fail.
     PERFORM nextval(sequence);
     EXECUTE format('SELECT last_value FROM %s', sequence) INTO last;

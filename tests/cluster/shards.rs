@@ -449,6 +449,116 @@ fn a_function_that_does_not_fit_is_left_alone() {
     client.query_one("SELECT insta5.next_id()", &[]).unwrap();
 }
 
+/// A function of Instagram's kind, by the expression of an id from `time` and `n`, the number of the sequence.
+fn function_of(name: &str, id: &str) -> String {
+    format!(
+        "CREATE FUNCTION insta5.{name}() RETURNS bigint LANGUAGE plpgsql AS $$
+         DECLARE
+             n bigint := nextval('insta5.table_id_seq');
+             time bigint := floor(extract(epoch FROM clock_timestamp()) * 1000) - 1314220021721;
+         BEGIN
+             RETURN {id};
+         END $$"
+    )
+}
+
+/// A function whose ids are laid out differently is refused for that reason, whatever the epoch, the shard and the
+/// number of its sequence at the moment, and goes on. No advice sends anybody in a circle.
+#[test]
+fn a_function_of_another_layout_is_left_alone() {
+    let functions = [
+        ("bits_22", "(time << 22) | (5 << 12) | n % 4096"),
+        ("bits_21", "(time << 21) | (5 << 11) | n % 2048"),
+        ("shard_last", "(time << 23) | (n % 8192 << 10) | 5"),
+        ("into_the_shard", "(time << 23) | (4 << 10) | n % 2048"),
+        ("added_to_the_shard", "(time << 23) + (5 << 10) + n % 2048"),
+    ];
+    let layout = "are not laid out as those of idgen";
+    let by_hand = "Replace it by hand";
+    let take_over = |server: &Server, name: &str, shard: &str| {
+        let name = format!("insta5.{name}");
+        let variables = [("function", name.as_str()), ("shard", shard), ("sequence", "insta5.table_id_seq")];
+        server.psql("from-plpgsql.sql", &variables)
+    };
+    for epoch in ["1314220021721", "2025-01-01T00:00:00Z"] {
+        let server = Server::start(&[&format!("idgen.epoch = '{epoch}'")]);
+        let mut client = server.connect();
+        client.run(OLD_FUNCTION);
+        // Neither number reaches into the shard.
+        client.run("SELECT setval('insta5.table_id_seq', 2048)");
+        for (name, id) in functions {
+            client.run(&function_of(name, id));
+            let before: i64 = client.value("SELECT last_value FROM insta5.table_id_seq");
+            for shard in ["4", "5"] {
+                refused(
+                    take_over(&server, name, shard),
+                    &[&format!("ids of insta5.{name} {layout}"), by_hand],
+                );
+            }
+            let state = "SELECT seqmax = 9223372036854775807, last_value - $1 BETWEEN 0 AND 12
+                         FROM insta5.table_id_seq, pg_sequence WHERE seqrelid = 'insta5.table_id_seq'::regclass";
+            let row = client.query_one(state, &[&before]).unwrap();
+            assert_eq!((row.get(0), row.get(1)), (true, true), "{name}: the sequence is as before");
+        }
+        // Without time bits in their place, the epoch shows in which bits the time is.
+        client.run(&function_of("ten_bits", "(time << 22) | (5 << 10) | n % 1024"));
+        let advice = if epoch.starts_with('1') { "has 22 bits below the time" } else { "Set idgen.epoch" };
+        refused(take_over(&server, "ten_bits", "5"), &[advice, "by hand"]);
+    }
+
+    let server = Server::start(&["idgen.epoch = 1314220021721"]);
+    let mut client = server.connect();
+    client.run(OLD_FUNCTION);
+    refused(
+        take_over(&server, "next_id", "6"),
+        &["an id of insta5.next_id has shard 5", "to take over shard 6"],
+    );
+    // The number may set a bit of the shard that is set anyway, or end before it reaches the shard.
+    client.run(&function_of("odd", "(time << 23) | (5 << 10) | n % 2048"));
+    run(take_over(&server, "odd", "5"));
+    client.run("CREATE SEQUENCE insta5.short MAXVALUE 1023 CYCLE");
+    client.run(&function_of("short", "(time << 23) | (4 << 10) | n").replace("table_id_seq", "short"));
+    let short = [("function", "insta5.short"), ("shard", "4"), ("sequence", "insta5.short")];
+    run(server.psql("from-plpgsql.sql", &short));
+    let shards = "SELECT shard_of(insta5.odd()), shard_of(insta5.short())";
+    assert_eq!(client.row::<(i32, i32)>(shards), (5, 4));
+}
+
+/// A function with arguments, each of which has a sequence, is taken over table by table, as the head of the file says.
+#[test]
+fn a_function_with_arguments_is_taken_over_by_one_without() {
+    let server = Server::start(&["idgen.epoch = 1314220021721"]);
+    let mut client = server.connect();
+    client.run(
+        "CREATE SCHEMA insta5; CREATE SEQUENCE insta5.users_id_seq; CREATE SEQUENCE insta5.notes_id_seq;
+         CREATE FUNCTION insta5.next_id(table_name text) RETURNS bigint LANGUAGE plpgsql AS $$
+         BEGIN
+             RETURN (floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1314220021721 << 23) | (5 << 10)
+                    | nextval(format('insta5.%s_id_seq', table_name)) % 1024;
+         END $$;
+         CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT insta5.next_id('users'));
+         CREATE TABLE insta5.notes (id bigint PRIMARY KEY DEFAULT insta5.next_id('notes'))",
+    );
+    let take_over = |function: &str| {
+        let variables = [("function", function), ("shard", "5"), ("sequence", "insta5.users_id_seq")];
+        server.psql("from-plpgsql.sql", &variables)
+    };
+    let takes_arguments = ["function insta5.next_id takes arguments", "There is insta5.next_id(text)."];
+    refused(take_over("insta5.next_id"), &takes_arguments);
+
+    let head = include_str!("../../docs/examples/from-plpgsql.sql");
+    let (_, wrapper) = head.split_once("--     CREATE FUNCTION").expect("the statement");
+    let (wrapper, _) = wrapper.split_once("END $$;").expect("its end");
+    client.run(&format!("CREATE FUNCTION{}END $$", wrapper.replace("\n--", "\n")));
+    client.run("ALTER TABLE insta5.users ALTER id SET DEFAULT insta5.users_next_id()");
+    let old: i64 = client.value("INSERT INTO insta5.users DEFAULT VALUES RETURNING id");
+    run(take_over("insta5.users_next_id"));
+    let new: i64 = client.value("INSERT INTO insta5.users DEFAULT VALUES RETURNING id");
+    assert!(new > old && new >> 10 & 8191 == 5);
+    assert_eq!(client.code("SELECT insta5.next_id('users')"), "2200H");
+    client.run("INSERT INTO insta5.notes DEFAULT VALUES");
+}
+
 /// The script, which a superuser runs, refuses a schema of the extension in which others may create objects. Nor does
 /// it call operators that they have left there: an exact match of the types would take precedence over PostgreSQL's
 /// own.
@@ -479,7 +589,7 @@ fn a_function_is_replaced_beside_hostile_operators() {
             ));
     }
     client.run("RESET ROLE");
-    refused(take_over(&server), &["can change schema public of idgen"]);
+    refused(take_over(&server), &["can change schema public of idgen", "in the place of idgen: mallory."]);
     client.run("REVOKE CREATE ON SCHEMA public FROM mallory");
     run(take_over(&server));
 }
@@ -542,7 +652,9 @@ fn a_replaced_function_keeps_what_it_is() {
     let what = "SELECT (to_jsonb(p) - 'prosrc')::text FROM pg_proc AS p WHERE oid = 'insta5.next_id()'::regprocedure";
     let before: String = client.value(what);
     // The script calls the function, so a superuser does not run it.
-    assert!(refusal(take_over(&server)).contains("belong to a role that may not do all that you may"));
+    let foreign =
+        "function insta5.next_id of app, sequence insta5.table_id_seq of app, schema insta5 of app.";
+    refused(take_over(&server), &["belong to a role that may not do all that you may", foreign]);
     client.run("GRANT EXECUTE ON FUNCTION snowflake_advance TO app");
     let mut as_owner = take_over(&server);
     as_owner.args(["-d", &server.target_as("app")]);
