@@ -116,7 +116,8 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = '42501',
             MESSAGE = format('the portable edition of idgen belongs to role "%s"', stranger),
             DETAIL = 'It can be taken over only if its schema, all objects in the schema, and its functions and views belong to superusers.',
-            HINT = 'Have a superuser run take.sql of the portable edition.';
+            HINT = format('If you would trust role "%s" with the rights of a superuser, run take.sql of the portable '
+                          'edition. Otherwise restore its tables into a database that has the extension.', stranger);
     END IF;
     views := ARRAY(
         SELECT c.oid FROM pg_class AS c
@@ -203,7 +204,6 @@ BEGIN
         FROM pg_attribute WHERE attrelid = ANY (views)
         UNION ALL
         SELECT 'FUNCTION', oid::regprocedure::text, '', proacl FROM pg_proc WHERE oid = ANY (functions)
-    ), statements AS (
         UNION ALL
         -- A function that mints and was not in this version of the portable edition gets the privileges of one that
         -- was: a role from which the right to mint was revoked does not get it back.
@@ -212,6 +212,7 @@ BEGIN
                               ('@extschema@.snowflake_next_id_js(integer)')) AS lacking (name)
         WHERE oid = to_regprocedure('@extschema@.snowflake_next_id(integer)')
           AND to_regprocedure(lacking.name) IS NULL
+    ), statements AS (
         SELECT format('REVOKE ALL ON %s %s FROM PUBLIC', kind, name) AS statement
         FROM taken WHERE acl IS NOT NULL AND columns = ''
         UNION ALL

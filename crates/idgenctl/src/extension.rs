@@ -74,8 +74,8 @@ impl Extension {
                 self.schema,
                 self.others.join(", ")
             ),
-            "A superuser who calls idgen there could call a function of theirs. Have a superuser own both (REASSIGN OWNED), \
-             revoke CREATE on the schema, or connect to another database.",
+            "A superuser who calls idgen there could call a function of theirs. Connect to a database that has idgen in a \
+             schema of a superuser, in which nobody else may create objects.",
         ))
     }
 
@@ -103,8 +103,8 @@ pub fn schema_is_trusted(session: &Session, schema: &str) -> Result<bool> {
         None => Ok(true),
         Some(others) => Err(Error::refused(
             format!("roles that are not superusers may change schema \"{schema}\": {others}"),
-            "Nothing was changed. A superuser who calls idgen there could call a function of theirs. Have a superuser own \
-             the schema, and revoke CREATE on it; or drop it.",
+            "Nothing was changed. A superuser who calls idgen there could call a function of theirs. Rename the schema, or \
+             drop it if nobody needs it.",
         )),
     }
 }

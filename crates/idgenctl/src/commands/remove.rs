@@ -131,8 +131,8 @@ fn installations(primary: &Member) -> Result<Vec<Installation>> {
         extension.trust(name, database).map_err(|error| {
             Error::refused(
                 error.to_string(),
-                "Nothing was changed. A superuser who calls idgen there could call a function of theirs. Have a superuser \
-                 own both (REASSIGN OWNED) and revoke CREATE on the schema, or have its owner drop the extension.",
+                "Nothing was changed. A superuser who calls idgen there could call a function of theirs. Have its owner \
+                 drop the extension there.",
             )
         })?;
         if extension.available.as_ref() != Some(&extension.version) {

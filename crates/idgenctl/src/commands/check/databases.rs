@@ -92,8 +92,7 @@ fn in_database(look: &mut Look, server: &Server, database: &str, status_is_known
                 extension.schema,
                 extension.others.join(", ")
             ),
-            "Have a superuser own both, and revoke CREATE on the schema. Until then idgenctl calls nothing there, and no \
-             superuser should.",
+            "idgenctl calls nothing there, and no superuser should. See docs/security.md for a schema that can be trusted.",
         ));
     }
     if !look.is_standby {

@@ -54,7 +54,7 @@ impl Move<'_> {
             }
             Err(Error::refused(
                 format!("a superuser must not restore what others may have written: {strangers}"),
-                "If the schema belongs to one of them, give --owner. Otherwise, give all that it uses to superusers.",
+                "To restore it with the rights of its owner, give --owner. If several roles own parts, name a member of all.",
             ))
         })
     }
@@ -108,7 +108,7 @@ impl Move<'_> {
         }
         Err(Error::refused(
             format!("a superuser must not restore what may use objects of others on the target: {others}"),
-            "Give them to superusers, and REVOKE CREATE ON SCHEMA. Or give the schema to an ordinary role, and use --owner.",
+            "Have these roles drop them, and REVOKE CREATE ON SCHEMA. Or give the schema to an ordinary role, and use --owner.",
         ))
     }
 
