@@ -52,6 +52,15 @@ FROM (SELECT heading, section,
 WHERE NOT EXISTS (SELECT FROM unnest(ARRAY[E'\n', ' Since ', ' Not for ', ' For ']) AS next
                   WHERE strpos(section, should_be || next) > 0)
 ORDER BY 1, 2;
+-- The page names those that are leakproof, in an item of a list.
+WITH named AS (
+    SELECT found[1] AS proname
+    FROM regexp_matches(substring(pg_read_file(:'reference') FROM '\n- ([^\n]* leakproof (\n  |[^\n])*)\. '),
+                        '`(\w+)`', 'g') AS found)
+SELECT proname AS leakproof_or_not, named.proname IS NOT NULL AS named
+FROM named FULL JOIN (SELECT proname::text FROM functions JOIN pg_proc USING (oid, proname) WHERE proleakproof) AS p
+     USING (proname)
+WHERE named.proname IS NULL OR p.proname IS NULL;
 -- Everything later than 0.1.0 says since which version it exists. A function behind a view is described there.
 SELECT heading AS since_another_version
 FROM functions AS f JOIN entries AS e ON e.name IN (f.name, proname)
