@@ -180,19 +180,19 @@ CREATE DOMAIN checked.base AS bigint CHECK (shard_of(value) = 30);
 CREATE DOMAIN checked.key AS checked.base DEFAULT snowflake_next_id(30);
 CREATE TABLE checked.users (
     id bigint DEFAULT snowflake_next_id(30) CONSTRAINT "of ""30""" CHECK (shard_of(id) = 30)
-        CONSTRAINT wide CHECK (shard_of(id) IN (30, 200)),
+        CONSTRAINT wide CHECK (shard_of(id) IN (30, 230)),
     key checked.key,
     other bigint CHECK (shard_of(other) = 30),
     n integer CHECK (n > 0)
 );
-SELECT "column", new_default FROM snowflake_assign_shard('checked', 200) ORDER BY "column" COLLATE "C";
+SELECT "column", new_default FROM snowflake_assign_shard('checked', 230) ORDER BY "column" COLLATE "C";
 SELECT * FROM refused('INSERT INTO checked.users (n) VALUES (1)');
 -- The shard before is named by them, and both shards may be.
 SELECT "column", new_default FROM snowflake_assign_shard('checked', 30) ORDER BY "column" COLLATE "C";
 ALTER TABLE checked.users DROP CONSTRAINT "of ""30""",
-    ADD CONSTRAINT "of ""30""" CHECK (shard_of(id) IN (30, 200)) NOT VALID;
+    ADD CONSTRAINT "of ""30""" CHECK (shard_of(id) IN (30, 230)) NOT VALID;
 ALTER DOMAIN checked.base DROP CONSTRAINT base_check;
-SELECT "column", new_default FROM snowflake_assign_shard('checked', 200) ORDER BY "column" COLLATE "C";
+SELECT "column", new_default FROM snowflake_assign_shard('checked', 230) ORDER BY "column" COLLATE "C";
 INSERT INTO checked.users (n) VALUES (1) RETURNING shard_of(id), shard_of(key);
 DROP SCHEMA checked CASCADE;
 
