@@ -448,7 +448,8 @@ BEGIN
     END LOOP;
 
     -- Constraints that let no new row in are found by what the catalog says that they depend on. Nothing of them is
-    -- evaluated or printed.
+    -- evaluated or printed. Those of domains are looked up by their dependency: as most constraints are of no domain, the
+    -- planner would read all of them.
     WITH RECURSIVE changed AS (
         SELECT a.attrelid, a.attnum, a.atttypid
         FROM unnest(relations, columns) AS c (relation, name)
@@ -461,14 +462,17 @@ BEGIN
         FROM changed JOIN pg_constraint AS k ON k.conrelid = attrelid AND k.contype = 'c' AND attnum = ANY (k.conkey)
         UNION ALL
         SELECT k.oid, k.conname, k.conbin, k.contypid::regtype::text
-        FROM types JOIN pg_constraint AS k ON k.contypid = types.type
+        FROM types JOIN pg_depend AS part ON part.refclassid = 'pg_type'::regclass AND part.refobjid = types.type
+                                             AND part.classid = 'pg_constraint'::regclass
+             JOIN pg_constraint AS k ON k.oid = part.objid AND k.contypid = types.type
     )
     SELECT string_agg(DISTINCT format('%I of %s', conname, place) COLLATE "C", ', ') INTO list
     FROM checks
-    WHERE EXISTS (SELECT FROM pg_depend AS use
-                  WHERE use.classid = 'pg_constraint'::regclass AND use.objid = checks.oid
-                    AND use.refclassid = 'pg_proc'::regclass
-                    AND use.refobjid = '@extschema@.shard_of(bigint)'::regprocedure)
+    WHERE (SELECT true FROM pg_depend AS use
+           WHERE use.classid = 'pg_constraint'::regclass AND use.objid = checks.oid
+             AND use.refclassid = 'pg_proc'::regclass
+             AND use.refobjid = '@extschema@.shard_of(bigint)'::regprocedure
+           LIMIT 1)
       AND NOT @extschema@.idgen_has_integer(conbin, new_shard);
     IF list IS NOT NULL THEN
         RAISE WARNING 'constraints may refuse ids of shard %', new_shard
