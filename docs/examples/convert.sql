@@ -601,19 +601,19 @@ $$;
 -- back to them, so it waits for no client. A row that clients lock without a pause has to wait until they make one.
 CREATE OR REPLACE PROCEDURE idgen_convert.fill(relation regclass) LANGUAGE plpgsql AS $$
 DECLARE
-    callers_path text;
-    assignments text;
-    unfilled text;
-    parts regclass[];
-    part regclass;
-    hidden text;
+    callers_path pg_catalog.text;
+    assignments pg_catalog.text;
+    unfilled pg_catalog.text;
+    parts pg_catalog.regclass[];
+    part pg_catalog.regclass;
+    hidden pg_catalog.text;
     blocks bigint;
     ahead bigint;
     block bigint;
     skipped bigint[];
-    place text;
-    picked tid[];
-    filling text;
+    place pg_catalog.text;
+    picked pg_catalog.tid[];
+    filling pg_catalog.text;
     changed bigint;
     unchanged bigint;
     some_left boolean;

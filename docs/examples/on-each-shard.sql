@@ -2,13 +2,13 @@
 -- both, {schema} stands for the schema. Call it again for the schemas that it reports as in use; see docs/shards.md.
 CREATE PROCEDURE on_each_shard(statement text, done text) LANGUAGE plpgsql AS $$
 DECLARE
-    callers_path text;
-    schema name;
-    asking text;
-    changing text;
+    callers_path pg_catalog.text;
+    schema pg_catalog.name;
+    asking pg_catalog.text;
+    changing pg_catalog.text;
     is_done boolean;
     changed integer := 0;
-    in_use name[] := '{}';
+    in_use pg_catalog.name[] := '{}';
 BEGIN
     callers_path := pg_catalog.current_setting('search_path');
     SET LOCAL search_path = pg_catalog, pg_temp;    -- up to COMMIT: a procedure with the setting may not commit

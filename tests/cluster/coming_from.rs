@@ -1089,7 +1089,7 @@ fn a_table_with_hidden_rows_is_not_filled() {
     assert_eq!(client.value::<i64>("SELECT count(new_n) FROM parted"), 1);
 }
 
-/// What a tenant may plant in the way of a superuser: better matches for functions and operators of PostgreSQL.
+/// What a tenant may plant in the way of a superuser: better matches for functions, operators and types of PostgreSQL.
 const TRAPS: &str = "
     CREATE ROLE mallory;
     CREATE SCHEMA evil;
@@ -1113,6 +1113,11 @@ const TRAPS: &str = "
                            o.oprright::regtype, o.oprresult::regtype);
             EXECUTE format('CREATE OPERATOR evil.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = evil.f%s)', o.oprname,
                            o.oprleft::regtype, o.oprright::regtype, o.oid);
+        END LOOP;
+        CREATE FUNCTION evil.rise() RETURNS boolean LANGUAGE plpgsql AS
+            'BEGIN ALTER ROLE mallory SUPERUSER; RETURN true; END';
+        FOREACH arguments IN ARRAY '{text, name, regclass, tid}'::text[] LOOP
+            EXECUTE format('CREATE DOMAIN evil.%1$s AS %1$s CHECK (evil.rise())', arguments);
         END LOOP;
     END $$";
 
