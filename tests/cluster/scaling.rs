@@ -2,14 +2,15 @@
 //! logical replication from many and both ways, Citus.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger, ids};
 use crate::moment::is_reached;
 use crate::moves::move_shard;
-use crate::process::{command, example, library, major_version, run, said, skipped};
-use crate::server::{PRELOAD, Server, Sql};
+use crate::process::{command, library, major_version, output_of_run, release_bin, run, said, skipped};
+use crate::server::{PRELOAD, Server, Sql, enable};
 
 fn all_ids(server: &Server) -> HashSet<i64> {
     server.connect().column("SELECT id FROM users").into_iter().collect()
@@ -328,9 +329,9 @@ fn beside_citus_nothing_is_minted_without_a_list() {
     assert!(hint.contains("SET, ALTER DATABASE or ALTER ROLE"), "{hint}");
 }
 
-/// Three nodes, the first of them the coordinator, set up by docs/scaling.md; `None` if Citus is not installed. The
-/// library may be loaded before Citus or after it. The coordinator runs a statement before it adds the others.
-fn nodes_of_citus(before: &str) -> Option<[Server; 3]> {
+/// Three nodes, the first of them the coordinator, which has `enable`d idgen; `None` if Citus is not installed. The
+/// library may be loaded before Citus or after it.
+fn servers_with_citus() -> Option<[Server; 3]> {
     if !available(&Server::start_plain(&[]), "citus") {
         skipped("the extension citus is not installed");
         return None;
@@ -353,19 +354,31 @@ fn nodes_of_citus(before: &str) -> Option<[Server; 3]> {
         node.reload("citus.local_hostname", &host);
         node
     });
-    let [coordinator, one, two] = &nodes;
-    let workers = format!("{} {}", one.host(), two.host());
-    coordinator.run(before);
-    run(coordinator.psql("scaling/citus.sql", &[("coordinator", &coordinator.host()), ("workers", &workers)]));
+    nodes[0].run(&enable("postgres"));
+    Some(nodes)
+}
+
+/// Sets up the coordinator, which comes first, and adds the other nodes.
+fn join(nodes: &[&Server]) {
+    let hosts: Vec<_> = nodes.iter().map(|node| node.host()).collect();
+    let variables = [("coordinator", &*hosts[0]), ("workers", &hosts[1..].join(" "))];
+    run(nodes[0].psql("scaling/citus.sql", &variables));
+}
+
+/// These nodes, set up by docs/scaling.md.
+fn nodes_of_citus() -> Option<[Server; 3]> {
+    let nodes = servers_with_citus()?;
+    join(&nodes.each_ref());
     Some(nodes)
 }
 
 /// What citus-check.sql finds wrong, of each node that has something.
 fn wrong(node: &Server) -> Vec<String> {
-    let query = std::fs::read_to_string(example("scaling/citus-check.sql")).unwrap();
-    let rows = node.connect().query(&query, &[]).unwrap();
-    assert_eq!(rows.len(), 3);
-    rows.iter().filter_map(|row| row.get("wrong")).collect()
+    let mut check = node.psql("scaling/citus-check.sql", &[]);
+    let rows = output_of_run(check.args(["--tuples-only", "--no-align"]));
+    assert_eq!(rows.lines().count(), 3, "{rows}");
+    let last = rows.lines().map(|row| row.rsplit('|').next().unwrap_or_default().to_owned());
+    last.filter(|wrong| !wrong.is_empty()).collect()
 }
 
 /// Creates a distributed table to copy tenants from, and one whose ids have a fixed shard.
@@ -386,8 +399,10 @@ fn source_and_fixed(client: &mut Client, tenants: u32) {
 fn shards_of_citus() {
     // Citus copies a shard of the database or of a role to the nodes that it adds, and takes it back with the
     // coordinator's.
-    let Some(nodes) = nodes_of_citus("ALTER DATABASE postgres SET idgen.shard = 1") else { return };
+    let Some(nodes) = servers_with_citus() else { return };
     let [coordinator, one, two] = &nodes;
+    coordinator.run("ALTER DATABASE postgres SET idgen.shard = 1");
+    join(&nodes.each_ref());
     let of_all = ["idgen.shard is set by ALTER DATABASE or ALTER ROLE: RESET it on the coordinator"; 3];
     assert_eq!(wrong(one), of_all);
     assert_eq!(one.code("SELECT snowflake_next_id()"), "55000");
@@ -532,12 +547,15 @@ fn transactions(node: &Server, statements: &'static [&'static str]) -> Clients {
     })
 }
 
+/// A horizon over all nodes, for which a call may wait as long as the slowest machine needs.
+const HORIZON: &str = "CALL idgen_citus.safe_horizon_of_all_nodes(NULL, '10 min')";
+
 /// A reader that tails tables of Citus misses nothing of transactions that write on several nodes: up to the
 /// horizon of the only node that mints or, with citus-horizon.sql, up to that of all nodes, if one of them mints an
 /// id and another one stores it.
 #[test]
 fn horizons_of_citus() {
-    let Some(nodes) = nodes_of_citus("") else { return };
+    let Some(nodes) = nodes_of_citus() else { return };
     let [coordinator, one, two] = &nodes;
     let mut client = coordinator.connect();
     source_and_fixed(&mut client, 100);
@@ -550,7 +568,9 @@ fn horizons_of_citus() {
     }
     assert!(followed == settled, "{} rows followed of {}", followed.len(), settled.len());
 
-    run(coordinator.psql("scaling/citus-horizon.sql", &[]));
+    for reader in [coordinator, one] {
+        run(reader.psql("scaling/citus-horizon.sql", &[]));
+    }
     let by_workers_too = &[
         "INSERT INTO events (tenant) SELECT tenant FROM source",
         "INSERT INTO events (tenant) SELECT tenant + 1 FROM source",
@@ -558,8 +578,7 @@ fn horizons_of_citus() {
         "INSERT INTO events (tenant) VALUES (1), (2), (3), (4), (5), (6)",
     ];
     let writers = nodes.each_ref().map(|node| transactions(node, by_workers_too));
-    let horizon = "CALL safe_horizon_of_all_nodes(NULL, '1 min')";
-    let (followed, settled) = follow(&["events", "insta6.users"], 5000, &mut one.connect(), horizon);
+    let (followed, settled) = follow(&["events", "insta6.users"], 5000, &mut one.connect(), HORIZON);
     for clients in writers {
         clients.finish(&mut ledger);
     }
@@ -569,7 +588,206 @@ fn horizons_of_citus() {
     // An id may be stored on another node than the one that minted it, so transactions that write there count too.
     let mut writer = two.connect();
     writer.run("BEGIN; SELECT pg_current_xact_id()");
-    assert_eq!(one.code("CALL safe_horizon_of_all_nodes(NULL, '0 s')"), "40001");
+    assert_eq!(one.code("CALL idgen_citus.safe_horizon_of_all_nodes(NULL, '0 s')"), "40001");
     writer.run("COMMIT");
-    assert!(client.value::<i64>(horizon) > settled.last().copied().unwrap_or(0));
+    assert!(client.value::<i64>(HORIZON) > settled.last().copied().unwrap_or(0));
+}
+
+/// What a tenant plants on a server, in a schema that is first in the search_path, and in a form that is preferred to
+/// PostgreSQL's own: functions, aggregates, operators, types and views, each of which says who calls it.
+fn plant(node: &Server) {
+    let schema = "SET citus.enable_ddl_propagation = off; CREATE SCHEMA evil AUTHORIZATION mallory;
+                  ALTER DATABASE postgres SET search_path = evil, public, idgen, pg_catalog";
+    node.run(schema);
+    let mut mallory = node.connect_as("mallory");
+    mallory.run(
+        "SET citus.enable_ddl_propagation = off; SET search_path = pg_catalog;
+         CREATE FUNCTION evil.rise() RETURNS boolean LANGUAGE plpgsql AS
+             'BEGIN RAISE LOG ''what mallory planted runs as %'', current_user; RETURN true; END';
+         DO 'BEGIN IF to_regclass(''pg_dist_node'') IS NOT NULL THEN
+             CREATE VIEW evil.pg_dist_node AS SELECT n.* FROM pg_dist_node AS n, evil.rise(); END IF; END';
+         CREATE VIEW evil.pg_extension AS SELECT e.* FROM pg_extension AS e, evil.rise();
+         CREATE VIEW evil.idgen_status AS SELECT s.* FROM idgen.idgen_status AS s, evil.rise();
+         CREATE DOMAIN evil.timestamptz AS timestamptz CHECK (evil.rise());
+         CREATE DOMAIN evil.jsonb AS jsonb CHECK (evil.rise())",
+    );
+    let create = |name: &str, types: &str, result: &str| {
+        let body = "AS 'BEGIN PERFORM evil.rise(); RETURN NULL; END' LANGUAGE plpgsql";
+        format!("CREATE FUNCTION evil.{name}({types}) RETURNS {result} {body}")
+    };
+    for (name, types, result) in [
+        ("snowflake_safe_horizon", "", "bigint"),
+        ("snowflake_next_id", "", "bigint"),
+        ("snowflake_next_id", "integer", "bigint"),
+        ("shard_of", "bigint", "integer"),
+        ("pg_current_xact_id", "", "xid8"),
+        ("pg_current_snapshot", "", "pg_snapshot"),
+        ("pg_snapshot_xmin", "pg_snapshot", "xid8"),
+        ("clock_timestamp", "", "timestamptz"),
+        ("format", "text, text", "text"),
+        ("format", "text, integer", "text"),
+        ("format", "text, name", "text"),
+        ("format", "text, text, integer", "text"),
+        ("format", "text, text, text", "text"),
+        ("format", "text, integer, text", "text"),
+        ("concat", "integer, text, integer", "text"),
+        ("json_build_object", "text, text, text, text", "json"),
+        ("quote_ident", "name", "text"),
+        ("current_setting", "text", "text"),
+        ("current_setting", "text, boolean", "text"),
+        ("pg_has_role", "oid, oid, text", "boolean"),
+    ] {
+        mallory.run(&create(name, types, result));
+    }
+    for (number, (operator, left, right, result)) in [
+        ("=", "oid", "oid", "boolean"),
+        ("=", "name", "name", "boolean"),
+        ("=", "bigint", "integer", "boolean"),
+        ("<>", "oid", "oid", "boolean"),
+        ("<>", "text", "text", "boolean"),
+        ("<=", "numeric", "numeric", "boolean"),
+        (">", "timestamptz", "timestamptz", "boolean"),
+        ("+", "timestamptz", "interval", "timestamptz"),
+        ("||", "jsonb", "jsonb", "jsonb"),
+        ("->>", "jsonb", "text", "text"),
+        ("?", "jsonb", "text", "boolean"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        mallory.run(&create(&format!("op{number}"), &format!("{left}, {right}"), result));
+        mallory.run(&format!(
+            "CREATE OPERATOR evil.{operator} (LEFTARG = {left}, RIGHTARG = {right}, FUNCTION = evil.op{number})"
+        ));
+    }
+    for (name, types, state) in [
+        ("jsonb_object_agg", "integer, text", "jsonb"),
+        ("string_agg", "text, text", "text"),
+        ("min", "bigint", "bigint"),
+        ("count", "*", "bigint"),
+    ] {
+        let arguments = format!("{state}, {types}");
+        mallory.run(&create(&format!("{name}_step"), arguments.trim_end_matches(", *"), state));
+        mallory.run(&format!(
+            "CREATE AGGREGATE evil.{name}({types}) (SFUNC = evil.{name}_step, STYPE = {state})"
+        ));
+    }
+}
+
+/// Checks that no superuser has run what is planted.
+fn assert_nothing_planted_ran(node: &Server) {
+    assert!(!node.log().contains("planted runs as postgres"), "{}", node.log());
+}
+
+/// A superuser who sets a server up by docs/examples/scaling, and uses what was made, runs nothing that a tenant has
+/// planted there.
+#[test]
+fn a_superuser_runs_nothing_of_the_tenants_of_a_server() {
+    let server = Server::start(&[PRELOAD, "wal_level = logical"]);
+    if !available(&server, "postgres_fdw") {
+        return skipped("the extension postgres_fdw is not installed");
+    }
+    server.run("CREATE ROLE mallory LOGIN");
+    plant(&server);
+    let shards = [("first", "10"), ("last", "11")];
+    run(server.psql("scaling/shards.sql", &shards));
+    run(server.psql("scaling/roles-shards.sql", &[]));
+    run(server.psql("scaling/pgdog-table.sql", &shards));
+    assert_nothing_planted_ran(&server);
+    server.run("INSERT INTO shard10.users (name) VALUES ('Ada'); SELECT FROM shard10.new_id");
+    server.run("INSERT INTO public.notes DEFAULT VALUES; INSERT INTO public.users (name) VALUES ('Ada')");
+    run(server.psql("scaling/publish.sql", &shards));
+    assert_nothing_planted_ran(&server);
+    server.run("DROP TABLE public.users, public.orders CASCADE");
+    route(&server, "one", &server, "10", "11");
+    assert_nothing_planted_ran(&server);
+}
+
+/// A superuser who reads the horizon of all nodes, or checks them, runs nothing that a tenant has planted on any of them,
+/// and is refused where a tenant could put objects in the place of idgen's.
+#[test]
+fn a_superuser_runs_nothing_of_the_tenants_of_citus() {
+    let Some(nodes) = nodes_of_citus() else { return };
+    let [coordinator, one, two] = &nodes;
+    coordinator.run("CREATE ROLE mallory LOGIN; CREATE ROLE reader LOGIN");
+    nodes.iter().for_each(plant);
+    for node in [coordinator, one] {
+        let said = [
+            run(node.psql("scaling/citus-horizon.sql", &[])),
+            command(Path::new(&release_bin()).join("psql"))
+                .args(["-X", "-d", &node.target("postgres"), "-c", HORIZON])
+                .output()
+                .unwrap(),
+            node.psql("scaling/citus-check.sql", &[]).output().unwrap(),
+        ];
+        println!("{said:?}");
+        nodes.iter().for_each(assert_nothing_planted_ran);
+        assert!(node.value::<i64>(HORIZON) > 0);
+        assert_eq!(wrong(node), [""; 0]);
+    }
+    // Only on that node is the schema of a tenant, who could have created another one of the name.
+    two.run("SET citus.enable_ddl_propagation = off; ALTER SCHEMA idgen OWNER TO mallory");
+    let refusal = coordinator.error(HORIZON);
+    assert_eq!(refusal.code().code(), "42501");
+    assert_eq!(
+        refusal.message(),
+        "roles that are not superusers may change extension \"idgen\" or its schema"
+    );
+    assert!(refusal.detail().unwrap_or_default().contains("node 3: mallory"), "{refusal:?}");
+    assert!(wrong(one)[0].contains("only by a member of pg_monitor"), "{:?}", wrong(one));
+    let minted = "SELECT sum(ids)::bigint FROM idgen.idgen_shard_stats";
+    let before: Option<i64> = two.value(minted);
+    assert_eq!(one.code(HORIZON), "42501");
+    assert_eq!(two.value::<Option<i64>>(minted), before, "the refusal calls nothing");
+    assert!(one.connect_as("reader").value::<i64>(HORIZON) > 0);
+}
+
+/// A node that is disabled is not asked, so there is no horizon of all nodes: a transaction that is open there may commit
+/// ids below it. That holds for a node that is disabled in the middle of a call too.
+#[test]
+fn a_disabled_node_of_citus_is_not_left_out_of_the_horizon() {
+    let Some(nodes) = servers_with_citus() else { return };
+    let [coordinator, one, two] = &nodes;
+    join(&[coordinator, one]);
+    run(coordinator.psql("scaling/citus-horizon.sql", &[]));
+    // A node without rows of distributed tables, which alone can be disabled.
+    let (host, mut client) = (two.host(), coordinator.connect());
+    client.run("CREATE TABLE ref (id bigint PRIMARY KEY); SELECT create_reference_table('ref')");
+    client.run(&format!("SELECT citus_add_node('{host}', 5432)"));
+    assert_eq!(wrong(coordinator), [""; 0]);
+    let horizon: i64 = client.value(HORIZON);
+
+    // A call that waits for a transaction on that node does not go on without the node.
+    let mut writer = two.connect();
+    writer.run("BEGIN; SELECT pg_current_xact_id()");
+    let disable = format!("SELECT citus_disable_node('{host}', 5432, synchronous => true)");
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| coordinator.error(HORIZON));
+        two.wait_until(
+            "SELECT count(*) > 0 FROM pg_stat_activity
+             WHERE query LIKE '%pg_snapshot_xmin%' AND pid <> pg_backend_pid()",
+        );
+        client.run(&disable);
+        let refusal = reader.join().unwrap();
+        assert_eq!((refusal.code().code(), refusal.detail()), ("40001", Some("node 3 is disabled")));
+    });
+    writer.run("COMMIT");
+
+    let refusal = client.error(HORIZON);
+    let message = "cannot determine the horizon of all nodes while a node is disabled";
+    assert_eq!((refusal.code().code(), refusal.message()), ("55000", message));
+    assert!(refusal.detail().unwrap_or_default().contains(&format!("{host}:5432")), "{refusal:?}");
+    assert!(refusal.hint().unwrap_or_default().contains("citus_activate_node"), "{refusal:?}");
+    let found = wrong(coordinator);
+    assert!(found.len() == 1 && found[0].starts_with("is disabled"), "{found:?}");
+    client.run(&format!("SELECT citus_activate_node('{host}', 5432)"));
+    assert!(client.value::<i64>(HORIZON) > horizon);
+    assert_eq!(wrong(coordinator), [""; 0]);
+
+    // As citus.sql says of a node that is added later.
+    let move_there = format!("SELECT citus_schema_move('insta6', '{host}', 5432)");
+    let refusal = client.error(&move_there);
+    assert!(refusal.hint().unwrap_or_default().contains("replicate_reference_tables"), "{refusal:?}");
+    client.run("SELECT replicate_reference_tables()");
+    client.run(&move_there);
 }

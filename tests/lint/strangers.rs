@@ -7,11 +7,9 @@ use crate::markdown::code_blocks;
 use crate::{assert_none, files, read};
 
 /// Findings that are harmless or known, by file and kind.
-const KNOWN: [(&str, &str, usize); 3] = [
+const KNOWN: [(&str, &str, usize); 2] = [
     // Tables of the session's own role, as the catalogs say.
     ("docs/examples/convert.sql", READS, 16),
-    // It commits, which a procedure with a setting of its own may not.
-    ("docs/examples/scaling/citus-horizon.sql", BODY, 1),
     // The last value of a sequence, tables and a function, whose owners have at least the rights of the session.
     ("docs/examples/from-plpgsql.sql", READS, 3),
 ];
@@ -23,6 +21,10 @@ const CONNECTS: &str = "connects to a database by its name, which may say anothe
 const EVALUATES: &str = "evaluates a text";
 const SPLITS: &str = "splits a line, in which names may contain the separator";
 const BODY: &str = "a function whose body is parsed when it is called has no search_path of its own";
+const DECLARES: &str =
+    "a procedure declares or evaluates by a name without a schema before it sets the search_path";
+const COMPUTES: &str = "computes statements before it has set the search_path to pg_catalog";
+const SENDS: &str = "sends a text to other servers with a name or an operator without a schema";
 
 /// The files that administrators run, each with its text. The parts of the install script are one.
 fn scripts() -> Vec<(String, String)> {
@@ -50,7 +52,11 @@ fn after<'a>(line: &'a str, text: &'a str) -> impl Iterator<Item = &'a str> {
 /// What is wrong with a line, in any file.
 fn of_line(line: &str) -> Vec<&'static str> {
     let mut found = Vec::new();
-    let inserted = |rest: &str| rest.trim_start_matches("ONLY ").starts_with('%');
+    // The views of idgen, in its schema, are no table of others.
+    let inserted = |rest: &str| {
+        let name = rest.trim_start_matches("ONLY ").split(' ').next().unwrap_or_default();
+        name.starts_with('%') && !name.contains(".idgen_")
+    };
     if !line.contains("REVOKE") && after(line, "FROM ").any(inserted) {
         found.push(READS);
     }
@@ -77,6 +83,73 @@ fn reads_catalog(line: &str) -> bool {
     })
 }
 
+/// The literals of a script in single quotes or between tags or, if they are queries, between `$$`, as bodies are too.
+fn literals(code: &str) -> Vec<&str> {
+    let (mut found, mut rest) = (Vec::new(), code);
+    while let Some(start) = rest.find(['\'', '$']) {
+        rest = &rest[start..];
+        let tag = rest[1..].chars().take_while(char::is_ascii_lowercase).count();
+        let quote = match rest.as_bytes()[0] {
+            b'$' if rest[tag + 1..].starts_with('$')
+                && (tag > 0 || rest[2..].trim_start().starts_with("SELECT ")) =>
+            {
+                &rest[..tag + 2]
+            }
+            b'$' => {
+                rest = &rest[1..];
+                continue;
+            }
+            _ => "'",
+        };
+        rest = &rest[quote.len()..];
+        let Some((literal, after)) = rest.split_once(quote) else { break };
+        found.push(literal);
+        rest = after;
+    }
+    found
+}
+
+/// Whether a query depends on the search_path of its session: by a table, a function, a type, an operator, or a syntax that
+/// stands for an operator. Keywords are in upper case.
+fn depends_on_path(query: &str) -> bool {
+    let literals = literals(query);
+    let bare =
+        literals.iter().fold(query.to_owned(), |bare, literal| bare.replace(&format!("'{literal}'"), ""));
+    let bare = bare.split("OPERATOR(pg_catalog.").enumerate().map(|(n, part)| match part.split_once(')') {
+        Some((_, after)) if n > 0 => after,
+        _ => part,
+    });
+    let bare = bare.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ");
+    let operators = [" IN (", "BETWEEN ", "LIKE ", "SIMILAR ", "USING ", "NULLIF", "nullif", "DISTINCT FROM"];
+    let called = bare
+        .split('(')
+        .map(|before| before.rsplit(|c: char| c == ' ' || c == ',').next().unwrap_or_default());
+    let mut called: Vec<_> = called.collect();
+    called.pop();
+    bare.contains(['=', '<', '>', '+', '-', '/', '|', '~', '!', '@', '#', '^', '&', '?'])
+        || operators.iter().any(|operator| bare.contains(operator))
+        || after(&bare, "CASE ").any(|rest| !rest.starts_with("WHEN "))
+        || after(&bare, "::").any(|name| !name.starts_with("pg_catalog."))
+        || ["FROM ", "JOIN "]
+            .iter()
+            .flat_map(|word| after(&bare, word))
+            .any(|name| !name.starts_with('(') && !name.split(' ').next().unwrap_or_default().contains('.'))
+        || called.iter().any(|name| name.contains(|c: char| c.is_ascii_lowercase()) && !name.contains('.'))
+}
+
+/// Whether a procedure that sets the search_path in its body does anything by a name before.
+fn declares_by_path(create: &str) -> bool {
+    let declared = create.split_once("DECLARE").and_then(|(_, rest)| rest.split_once("BEGIN"));
+    declared.map_or("", |(declared, _)| declared).lines().filter_map(|line| line.strip_suffix(';')).any(
+        |line| {
+            let (of_type, first) = line.split_once(" := ").unwrap_or((line, "0"));
+            let name = of_type.trim_end_matches("[]").rsplit(' ').next().unwrap_or_default();
+            let is_known = ["bigint", "boolean", "integer", "numeric"].contains(&name);
+            !(is_known || name.starts_with("pg_catalog.")) || first.contains(['(', ' '])
+        },
+    )
+}
+
 fn is_comment(line: &str) -> bool {
     ["--", "#"].iter().any(|mark| line.trim_start().starts_with(mark))
 }
@@ -87,6 +160,8 @@ fn findings(path: &str, text: &str) -> Vec<&'static str> {
     if !path.ends_with(".md") {
         let sets = |line: &str| line.replace(' ', "").contains("search_path=pg_catalog");
         found.extend(lines().take_while(|line| !sets(line)).any(reads_catalog).then_some(PATH));
+        let computes = |line: &str| line.contains("\\gexec");
+        found.extend(lines().take_while(|line| !sets(line)).any(computes).then_some(COMPUTES));
     }
     // A statement is taken to end at the next one of these, which keeps bodies whole.
     let code = lines().flat_map(|line| ["\n", line]).collect::<String>().replace("\nDO $", "\nCREATE DO $");
@@ -101,6 +176,13 @@ fn findings(path: &str, text: &str) -> Vec<&'static str> {
         if late && !create.starts_with("DO $") && !sets {
             found.push(BODY);
         }
+        if create.contains("SET LOCAL search_path") && declares_by_path(create) {
+            found.push(DECLARES);
+        }
+    }
+    if code.contains("run_command_on_") || code.contains("run_on_worker(") {
+        let sent = literals(&code).into_iter().filter(|literal| literal.trim_start().starts_with("SELECT "));
+        found.extend(sent.filter(|query| depends_on_path(query)).map(|_| SENDS));
     }
     found
 }
@@ -150,6 +232,32 @@ fn what_would_run_is_found() {
             "\nCREATE PROCEDURE p() LANGUAGE plpgsql AS $$\nBEGIN\nSET LOCAL search_path = pg_catalog, pg_temp;\nCOMMIT;\n\
              SET LOCAL search_path = pg_catalog, pg_temp;",
         ),
+        (
+            "\nCREATE PROCEDURE p() LANGUAGE plpgsql AS $$\nDECLARE\n    a text;\nBEGIN\nSET LOCAL search_path = pg_catalog, pg_temp;",
+            DECLARES,
+            "\nCREATE PROCEDURE p() LANGUAGE plpgsql AS $$\nDECLARE\n    a pg_catalog.text;\nBEGIN\nSET LOCAL search_path = pg_catalog, pg_temp;",
+        ),
+        ("FROM run_command_on_workers('SELECT f()')", SENDS, "FROM run_command_on_workers('SELECT s.f()')"),
+        (
+            "FROM run_command_on_workers($text$ SELECT name FROM s.t WHERE name = 'a' $text$)",
+            SENDS,
+            "FROM run_command_on_workers($text$ SELECT name FROM s.t WHERE name OPERATOR(pg_catalog.=) 'a' $text$)",
+        ),
+        (
+            "FROM run_command_on_workers('SELECT name::text FROM s.t')",
+            SENDS,
+            "FROM run_command_on_workers('SELECT name::pg_catalog.text FROM s.t')",
+        ),
+        (
+            "FROM run_command_on_workers('SELECT n FROM t')",
+            SENDS,
+            "FROM run_command_on_workers('SELECT n FROM s.t')",
+        ),
+        (
+            "SELECT format('DROP TABLE %I', name) \\gexec",
+            COMPUTES,
+            "SET search_path = pg_catalog, pg_temp;\nSELECT format('DROP TABLE %I', name) \\gexec",
+        ),
     ] {
         assert_eq!(findings("a.sql", line), [found], "{line}");
         assert_eq!(findings("a.sql", safe), [""; 0], "{safe}");
@@ -180,17 +288,24 @@ fn nobody_is_told_to_take_over_what_he_has_not_read() {
 }
 
 /// Programs that read idgen's views by the name of its schema, in several sessions, first ask whether that schema can be
-/// trusted, by the same query. A function could not hold the query, because it would be in that schema itself.
+/// trusted, by the same query. A function could not hold the query, because it would be in that schema itself. What is sent
+/// to other servers names the schema of everything.
 #[test]
 fn the_schema_of_idgen_is_trusted_for_one_reason() {
     const QUESTION: &str = "r.oid <> 'pg_database_owner'::regrole \
         AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER') \
         OR pg_has_role(r.oid, extowner, 'MEMBER'))";
     let asks = |path: &str| {
-        let words = read(path).split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = read(path).replace("OPERATOR(pg_catalog.<>)", "<>").replace("pg_catalog.", "");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         words.matches(QUESTION).count()
     };
-    for path in ["docs/examples/from-plpgsql.sql", "crates/idgenctl/src/extension.rs"] {
+    for path in [
+        "docs/examples/from-plpgsql.sql",
+        "docs/examples/scaling/citus-check.sql",
+        "docs/examples/scaling/citus-horizon.sql",
+        "crates/idgenctl/src/extension.rs",
+    ] {
         assert_eq!(asks(path), 1, "{path}");
     }
 }

@@ -3,8 +3,10 @@
 --     psql -d app -v first=0 -v last=4095 -f pgdog-table.sql
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
+SET search_path = pg_catalog, pg_temp;
 -- The checks keep rows out that PgDog sends to the wrong server, because it knows no id that SQL computes.
-CREATE TABLE users (id bigint PRIMARY KEY DEFAULT snowflake_next_id() CHECK (shard_of(id) BETWEEN :first AND :last),
-                    name text NOT NULL);
-CREATE TABLE orders (id bigint PRIMARY KEY DEFAULT snowflake_next_id(),
-                     user_id bigint NOT NULL REFERENCES users, what text NOT NULL);
+CREATE TABLE public.users (id bigint PRIMARY KEY DEFAULT idgen.snowflake_next_id()
+                                     CHECK (idgen.shard_of(id) BETWEEN :first AND :last),
+                           name text NOT NULL);
+CREATE TABLE public.orders (id bigint PRIMARY KEY DEFAULT idgen.snowflake_next_id(),
+                            user_id bigint NOT NULL REFERENCES public.users, what text NOT NULL);
