@@ -11,7 +11,7 @@ use std::thread;
 use postgres::{Client, NoTls, SimpleQueryMessage};
 
 use crate::clients::{Clients, Ledger, ids};
-use crate::moment::within_seconds;
+use crate::moment::{is_reached, within_seconds};
 use crate::process::{Service, client_program, example, installed, run, said, servers_folder, skipped};
 use crate::server::{PRELOAD, Server, Sql, enable};
 
@@ -117,7 +117,7 @@ fn a_schema_for_each_shard_through_pgdog() {
     let Some(program) = installed("pgdog") else {
         return skipped("pgdog is not installed");
     };
-    let servers = two_servers([&[], &[]]);
+    let servers = two_servers([&["max_prepared_transactions = 10"], &["max_prepared_transactions = 10"]]);
     for (server, (first, last)) in servers.iter().zip([("1", "2"), ("3", "4")]) {
         run(server.psql_in("app", "scaling/shards.sql", &[("first", first), ("last", last)]));
     }
@@ -188,6 +188,42 @@ fn a_schema_for_each_shard_through_pgdog() {
         (0..100).find_map(|_| client.batch_execute(next).err()).unwrap().code().unwrap().code(),
         "55000"
     );
+
+    // The horizon is that of one server, whichever PgDog asks.
+    let mut open = servers[0].connect_to("app");
+    open.run("BEGIN");
+    let id: i64 = open.value("SELECT snowflake_next_id(1)");
+    servers[1].connect_to("app").run("SELECT snowflake_next_id(3)");
+    for is_passed in [true, false] {
+        // In one message: PgDog takes the servers by turns.
+        let ask = format!("SELECT 1 / (snowflake_safe_horizon() > {id})::integer");
+        assert!(is_reached(60, || client.batch_execute(&ask).is_ok() == is_passed), "{id}: {is_passed}");
+    }
+    open.run("COMMIT");
+
+    // A transaction that writes on both servers, of which one refuses at its end, is whole with two-phase commit alone.
+    servers[1].connect_to("app").run(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN IF NEW.name = ''half'' THEN RAISE ''refused at the end''; END IF; RETURN NULL; END';
+         CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON shard3.users DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION refuse()",
+    );
+    let halves = |pgdog: &PgDog| {
+        for _ in 0..4 {
+            let mut client = pgdog.connect("app");
+            client.run("BEGIN");
+            client.run("INSERT INTO shard1.users (name) VALUES ('half')");
+            client.run("INSERT INTO shard3.users (name) VALUES ('half')");
+            assert!(client.batch_execute("COMMIT").is_err());
+        }
+        servers[0].connect_to("app").value::<i64>("SELECT count(*) FROM shard1.users WHERE name = 'half'")
+    };
+    assert_eq!(halves(&pgdog), 0);
+    for server in &servers {
+        server.wait_until("SELECT count(*) = 0 FROM pg_prepared_xacts");
+    }
+    let one_phase = [("two_phase_commit = true", "two_phase_commit = false")];
+    assert!(halves(&PgDog::start(&program, &servers, file, &one_phase)) > 0);
 
     // Without the setting, both servers have the table, and one of them the row, which its client believes refused.
     let off = [("cross_shard_disabled = true", "cross_shard_disabled = false")];
