@@ -109,8 +109,8 @@ fn literals(code: &str) -> Vec<&str> {
     found
 }
 
-/// Whether a query depends on the search_path of its session: by a table, a function, a type, an operator, or a syntax that
-/// stands for an operator. Keywords are in upper case.
+/// Whether a query depends on the search_path of its session: by a table, a function, a type, an operator, or a syntax
+/// that stands for an operator. Keywords are in upper case.
 fn depends_on_path(query: &str) -> bool {
     let literals = literals(query);
     let bare =
@@ -121,9 +121,7 @@ fn depends_on_path(query: &str) -> bool {
     });
     let bare = bare.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" ");
     let operators = [" IN (", "BETWEEN ", "LIKE ", "SIMILAR ", "USING ", "NULLIF", "nullif", "DISTINCT FROM"];
-    let called = bare
-        .split('(')
-        .map(|before| before.rsplit(|c: char| c == ' ' || c == ',').next().unwrap_or_default());
+    let called = bare.split('(').map(|before| before.rsplit([' ', ',']).next().unwrap_or_default());
     let mut called: Vec<_> = called.collect();
     called.pop();
     bare.contains(['=', '<', '>', '+', '-', '/', '|', '~', '!', '@', '#', '^', '&', '?'])
@@ -233,9 +231,11 @@ fn what_would_run_is_found() {
              SET LOCAL search_path = pg_catalog, pg_temp;",
         ),
         (
-            "\nCREATE PROCEDURE p() LANGUAGE plpgsql AS $$\nDECLARE\n    a text;\nBEGIN\nSET LOCAL search_path = pg_catalog, pg_temp;",
+            "\nCREATE PROCEDURE p() LANGUAGE plpgsql AS $$\nDECLARE\n    a text;\nBEGIN\n\
+             SET LOCAL search_path = pg_catalog, pg_temp;",
             DECLARES,
-            "\nCREATE PROCEDURE p() LANGUAGE plpgsql AS $$\nDECLARE\n    a pg_catalog.text;\nBEGIN\nSET LOCAL search_path = pg_catalog, pg_temp;",
+            "\nCREATE PROCEDURE p() LANGUAGE plpgsql AS $$\nDECLARE\n    a pg_catalog.text;\nBEGIN\n\
+             SET LOCAL search_path = pg_catalog, pg_temp;",
         ),
         ("FROM run_command_on_workers('SELECT f()')", SENDS, "FROM run_command_on_workers('SELECT s.f()')"),
         (
@@ -288,8 +288,8 @@ fn nobody_is_told_to_take_over_what_he_has_not_read() {
 }
 
 /// Programs that read idgen's views by the name of its schema, in several sessions, first ask whether that schema can be
-/// trusted, by the same query. A function could not hold the query, because it would be in that schema itself. What is sent
-/// to other servers names the schema of everything.
+/// trusted, by the same query. A function could not hold the query, because it would be in that schema itself. What is
+/// sent to other servers names the schema of everything.
 #[test]
 fn the_schema_of_idgen_is_trusted_for_one_reason() {
     const QUESTION: &str = "r.oid <> 'pg_database_owner'::regrole \

@@ -8,7 +8,8 @@ WITH members AS (
     FROM pg_dist_node WHERE noderole = 'primary'
 ), places AS (
     -- Where idgen is on each node, and who could put objects of their own in the place of idgen's, if this is a
-    -- superuser. On the nodes the search_path is that of the database, so all names in what is sent there are qualified.
+    -- superuser. On the nodes the search_path is that of the database, so all names in what is sent there are
+    -- qualified.
     SELECT nodeid, success, result, place.*
     FROM run_command_on_all_nodes($text$
         SELECT pg_catalog.json_build_object('schema', pg_catalog.quote_ident(nspname), 'others', (
@@ -29,7 +30,8 @@ WITH members AS (
             'preloaded', preloaded,
             'epoch', CASE WHEN preloaded THEN (SELECT epoch FROM %1$s.idgen_status) END,
             'warning', CASE WHEN preloaded THEN (SELECT warning FROM %1$s.idgen_status) END,
-            'in_use', CASE WHEN preloaded THEN (SELECT pg_catalog.json_agg(DISTINCT shard) FROM %1$s.idgen_shard_stats) END,
+            'in_use', CASE WHEN preloaded
+                           THEN (SELECT pg_catalog.json_agg(DISTINCT shard) FROM %1$s.idgen_shard_stats) END,
             'allowed_shards', pg_catalog.current_setting('idgen.allowed_shards', true),
             'shard', pg_catalog.current_setting('idgen.shard', true),
             'source', (SELECT source FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'idgen.shard'))
@@ -62,10 +64,11 @@ WITH members AS (
     FROM taken AS one JOIN taken AS two ON one.n = two.n AND one.node <> two.node GROUP BY one.node
 )
 SELECT node, preloaded, epoch, allowed_shards, shard, source, in_use,
-       CASE WHEN NOT isactive THEN 'is disabled, so Citus does not ask it; there is no horizon of all nodes until it is activated'
+       CASE WHEN NOT isactive
+                THEN 'is disabled: Citus does not ask it, and there is no horizon of all nodes until it is activated'
             WHEN nodes.others IS NOT NULL
-                THEN 'may not be asked by a superuser, only by a member of pg_monitor: roles that are not superusers may change '
-                     || 'extension "idgen" or its schema: ' || nodes.others
+                THEN 'has roles that are not superusers and may change extension "idgen" or its schema: '
+                     || nodes.others || '; run this as a member of pg_monitor who is no superuser'
             WHEN result = '' THEN 'has no extension "idgen"'
             WHEN preloaded IS NULL THEN result
             WHEN NOT preloaded THEN 'idgen is not preloaded'

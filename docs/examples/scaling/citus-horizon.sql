@@ -2,8 +2,8 @@
 --     CALL idgen_citus.safe_horizon_of_all_nodes();
 -- returns is visible to statements that begin afterwards. Call it outside of a transaction, and read in the
 -- next statement. Each node needs idgen.shard, for each mints an id. It refuses while a node is disabled, because Citus
--- does not ask that one. The clock of a node that you add must not be behind the last horizon. On the coordinator, and on
--- each other node on which you call it, as a superuser:
+-- does not ask that one. The clock of a node that you add must not be behind the last horizon. On the coordinator, and
+-- on each other node on which you call it, as a superuser:
 --     psql -d app -f citus-horizon.sql
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
@@ -16,8 +16,8 @@ CREATE PROCEDURE idgen_citus.safe_horizon_of_all_nodes(INOUT horizon bigint DEFA
                                                        patience interval DEFAULT '10 s')
 LANGUAGE plpgsql AS $$
 DECLARE
-    -- The caller's search_path holds until BEGIN, and that of the database in what is sent to the nodes. Others may have
-    -- put objects there, so all names are qualified.
+    -- The caller's search_path holds until BEGIN, and that of the database in what is sent to the nodes. Others may
+    -- have put objects there, so all names are qualified.
     until pg_catalog.timestamptz;
     places pg_catalog.jsonb;
     idgen pg_catalog.text;
@@ -31,8 +31,8 @@ BEGIN
     SET LOCAL search_path = pg_catalog, pg_temp;
     until := clock_timestamp() + patience;
     horizons := '{}';
-    -- Each node says where idgen is in there, and who could put objects of their own in the place of idgen's. To a superuser
-    -- that matters: only other superusers can change the answer.
+    -- Each node says where idgen is, and who could put objects of their own in the place of idgen's, if this is a
+    -- superuser. If nobody could, only superusers can change that, so the calls below find idgen.
     SELECT jsonb_object_agg(nodeid, CASE WHEN success AND result <> '' THEN result::json END),
            string_agg(result, '; ') FILTER (WHERE NOT success)
     INTO places, missing
@@ -58,7 +58,8 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'cannot determine the horizon of all nodes while a node is disabled',
             DETAIL = format('Citus sends nothing to %s, where open transactions may have minted ids.', missing),
-            HINT = 'Activate the node with citus_activate_node(). If it is gone for good, stop its server and remove it with citus_remove_node().';
+            HINT = 'Activate the node with citus_activate_node(). '
+                   'If it is gone for good, stop its server and remove it with citus_remove_node().';
     END IF;
     SELECT string_agg(format('node %s: %s', key, value ->> 'others'), '; ') FILTER (WHERE value ->> 'others' <> ''),
            string_agg(format('node %s: %s', key, coalesce(value ->> 'schema', 'none')), '; '),

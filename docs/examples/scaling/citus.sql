@@ -4,11 +4,12 @@
 --     idgen.shard = 100
 --     citus.local_hostname = '10.0.0.2'
 -- and CREATE EXTENSION citus in the database. All nodes have one idgen.epoch, and listen on one port. By
--- citus.local_hostname a node reaches itself, which moves need: "localhost" fails where PostgreSQL does not listen on it.
+-- citus.local_hostname a node reaches itself, which moves need: "localhost" fails where PostgreSQL does not listen
+-- on it.
 -- Then run idgenctl enable on the coordinator, this file, and citus-check.sql after it:
 --     psql -d app -v coordinator=10.0.0.1 -v workers='10.0.0.2 10.0.0.3' -f citus.sql
--- When you add a node later, run SELECT replicate_reference_tables() after citus_add_node, and citus-check.sql: a schema
--- cannot move to a node without the reference tables.
+-- When you add a node later, run SELECT replicate_reference_tables() after citus_add_node, and citus-check.sql. A
+-- schema cannot move to a node without the reference tables.
 -- Citus 13.2.2 and the headers of PostgreSQL 15.20 both define have_createdb_privilege: to build it, delete that in
 -- Citus's pg_version_compat.h.
 -- To add a column of ids to a reference table ref with the key k, whose copies must be equal, add it without a default.
