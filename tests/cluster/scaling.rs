@@ -609,7 +609,8 @@ fn plant(node: &Server) {
          CREATE VIEW evil.pg_extension AS SELECT e.* FROM pg_extension AS e, evil.rise();
          CREATE VIEW evil.idgen_status AS SELECT s.* FROM idgen.idgen_status AS s, evil.rise();
          CREATE DOMAIN evil.timestamptz AS timestamptz CHECK (evil.rise());
-         CREATE DOMAIN evil.jsonb AS jsonb CHECK (evil.rise())",
+         CREATE DOMAIN evil.jsonb AS jsonb CHECK (evil.rise());
+         CREATE DOMAIN evil.text AS text CHECK (evil.rise())",
     );
     let create = |name: &str, types: &str, result: &str| {
         let body = "AS 'BEGIN PERFORM evil.rise(); RETURN NULL; END' LANGUAGE plpgsql";
@@ -788,6 +789,14 @@ fn a_disabled_node_of_citus_is_not_left_out_of_the_horizon() {
     let move_there = format!("SELECT citus_schema_move('insta6', '{host}', 5432)");
     let refusal = client.error(&move_there);
     assert!(refusal.hint().unwrap_or_default().contains("replicate_reference_tables"), "{refusal:?}");
-    client.run("SELECT replicate_reference_tables()");
-    client.run(&move_there);
+    // A node that cannot reach itself copies and moves nothing.
+    coordinator.set("citus.local_hostname", "/nowhere");
+    let copy = "SELECT replicate_reference_tables()";
+    assert!(coordinator.error(copy).message().contains("could not open a connection to localhost"));
+    coordinator.set("citus.local_hostname", &coordinator.host());
+    coordinator.run(copy);
+    coordinator.set("citus.local_hostname", "/nowhere");
+    assert_eq!(coordinator.code(&move_there), "08006");
+    coordinator.set("citus.local_hostname", &coordinator.host());
+    coordinator.run(&move_there);
 }
