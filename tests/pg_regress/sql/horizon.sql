@@ -2,7 +2,7 @@
 CREATE EXTENSION idgen;
 CREATE TABLE events (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), note text);
 -- Before the first id of a cluster, there is no horizon.
-SELECT snowflake_safe_horizon() AS at_the_start;
+SELECT snowflake_safe_horizon() >> 23 <= 1 AS at_the_start;
 
 -- The clock passes an id that is committed, and so does the horizon.
 INSERT INTO events (note) VALUES ('committed');
