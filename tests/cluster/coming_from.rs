@@ -1146,7 +1146,7 @@ fn procedures_run_nothing_of_a_hostile_path() {
         "CALL idgen_convert.fill('mine')",
         "CALL on_each_shard('CREATE TABLE {schema}.twin (LIKE log)', 'SELECT WHERE false')",
         "SELECT idgen_convert.find_columns('public')",
-        "UPDATE idgen_convert.id_columns SET is_id = \"table\" OPERATOR(pg_catalog.=) 'counts'::regclass",
+        "UPDATE idgen_convert.id_columns SET is_id = \"table\" OPERATOR(pg_catalog.=) 'counts'::pg_catalog.regclass",
         "SELECT idgen_convert.set_defaults(9)",
         "ALTER TABLE counts ALTER n SET DEFAULT idgen.snowflake_next_id(9)",
         "SELECT idgen_convert.check_id_columns()",

@@ -251,9 +251,10 @@ const ANOTHER_ORIGIN: &str = "SELECT pg_replication_origin_create('other');
 #[test]
 fn no_room_for_the_mark() {
     let room = |origins: usize| format!("{} = {origins}", limit_of_origins());
-    let primary = Server::start(&[]);
+    // Without a preload, CREATE EXTENSION would write the mark.
+    let primary = Server::start(&[PRELOAD]);
     let standby = primary.standby("two");
-    let small = Server::start(&[&room(1)]);
+    let small = Server::start(&[PRELOAD, &room(1)]);
     let servers = [("the primary", &primary), ("the standby", &standby)];
     let mut book = Runbook::of("There is no room for the mark", &servers);
     standby.restart_with(&[&room(0)]);

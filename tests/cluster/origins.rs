@@ -78,7 +78,8 @@ fn a_standby_without_room_goes_down_at_the_first_id() {
 /// A standby counts the origins that it has replayed, including that of the mark, even if it is still to come.
 #[test]
 fn a_standby_warns_before_the_mark_comes() {
-    let primary = Server::start(&[]);
+    // Without a preload, CREATE EXTENSION would write the mark.
+    let primary = Server::start(&[PRELOAD]);
     let standby = primary.standby("twin");
     restart_with_origins(&standby, 1);
     assert_eq!(standby.warning(), None);
