@@ -2,4 +2,4 @@
 
 from settings import *
 
-INSTALLED_APPS += ["wide"]
+DATABASES["default"]["ENGINE"] = "idgen_backend"

@@ -2,15 +2,21 @@ import os
 
 DATABASES = {
     "default": {
-        "ENGINE": "django.db.backends.postgresql",
         "NAME": os.environ["PGDATABASE"],
         "USER": os.environ["PGUSER"],
         "PASSWORD": os.environ["PGPASSWORD"],
         "HOST": os.environ["PGHOST"],
         "PORT": os.environ["PGPORT"],
-        "OPTIONS": {"options": "-c search_path=public,idgen -c idgen.shard=5"},
+        "ENGINE": "idgen_backend",
+        "OPTIONS": {"options": "-c idgen.shard=5"},
         "TEST": {"TEMPLATE": "idgen_template"},
     }
+}
+# Numbers then go to the server apart from the statement, with a type.
+DATABASES["binding"] = {
+    **DATABASES["default"],
+    "OPTIONS": {"options": "-c idgen.shard=5", "server_side_binding": True},
+    "TEST": {"MIRROR": "default"},
 }
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -21,7 +27,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "gallery",
 ]
-DEFAULT_AUTO_FIELD = "gallery.fields.SnowflakeField"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REST_FRAMEWORK = {"COERCE_BIGINT_TO_STRING": True}
 
 SECRET_KEY = "of a test"

@@ -2,6 +2,7 @@
 # Django writes migrations beside the models.
 rm -rf "$IDGEN_CLIENT_DIR/work"
 cp -R ../django5 "$IDGEN_CLIENT_DIR/work"
+cp -R ../../../docs/examples/django/idgen_backend "$IDGEN_CLIENT_DIR/work"
 cd "$IDGEN_CLIENT_DIR/work"
 python -m django --version
 python manage.py makemigrations -v 0 gallery

@@ -6,8 +6,6 @@ db = PostgresqlDatabase(os.environ["PGDATABASE"], options="-c idgen.shard=7")
 
 
 class SnowflakeField(BigAutoField):
-    """A key whose default is minted by idgen, instead of a sequence."""
-
     field_type = "BIGINT DEFAULT snowflake_next_id()"
 
 

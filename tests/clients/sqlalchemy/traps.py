@@ -3,8 +3,9 @@
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
-from sqlalchemy import BigInteger, Column, MetaData, Table, create_engine, event, func, select, text
+from sqlalchemy import BigInteger, Column, MetaData, Table, create_engine, event, func, inspect, select, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm.exc import FlushError
 
 from models import Base, Photo, User, url
 
@@ -35,6 +36,36 @@ def a_default_that_is_not_said_to_be_monotonic_takes_a_statement_for_each_row():
         session.flush()
         assert len(statements) == 3000, len(statements)
     OtherBase.metadata.drop_all(engine)
+
+
+def a_table_that_returns_nothing_takes_no_rows():
+    class OtherBase(DeclarativeBase):
+        pass
+
+    class Label(OtherBase):
+        __tablename__ = "labels"
+        __table_args__ = {"implicit_returning": False}
+        id: Mapped[int] = mapped_column(
+            BigInteger, primary_key=True, server_default=func.snowflake_next_id(monotonic=True)
+        )
+
+    OtherBase.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add(Label())
+        try:
+            session.flush()
+            raise RuntimeError("the row should have no id")
+        except FlushError:
+            pass
+    OtherBase.metadata.drop_all(engine)
+
+
+def the_views_of_idgen_are_shown_because_they_are_on_the_path():
+    views = inspect(engine).get_view_names()
+    reflected = MetaData()
+    reflected.reflect(engine, views=True)
+    assert "idgen_columns" in views and {"idgen_columns", "users"} <= set(reflected.tables), views
+    assert inspect(engine).get_view_names(schema="public") == []
 
 
 def differences(connection, metadata):
@@ -139,6 +170,8 @@ def a_test_database_comes_from_a_template():
 
 for trap in (
     a_default_that_is_not_said_to_be_monotonic_takes_a_statement_for_each_row,
+    a_table_that_returns_nothing_takes_no_rows,
+    the_views_of_idgen_are_shown_because_they_are_on_the_path,
     alembic_takes_another_spelling_for_a_change_and_mints_to_find_out,
     alembic_changes_a_serial_and_fails_on_an_identity,
     a_setting_leaks_to_whoever_has_the_connection_next,

@@ -3,8 +3,6 @@ from tortoise.models import Model
 
 
 class SnowflakeField(fields.BigIntField):
-    """A key whose default is minted by idgen, instead of a sequence."""
-
     class _db_postgres:
         GENERATED_SQL = "BIGINT NOT NULL PRIMARY KEY DEFAULT snowflake_next_id()"
 

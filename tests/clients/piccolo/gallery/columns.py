@@ -2,8 +2,6 @@ from piccolo.columns import BigSerial
 
 
 class Snowflake(BigSerial):
-    """A key whose default is minted by idgen, instead of a sequence."""
-
     @property
     def column_type(self):
         return "BIGINT"
