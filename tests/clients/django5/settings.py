@@ -8,14 +8,14 @@ DATABASES = {
         "HOST": os.environ["PGHOST"],
         "PORT": os.environ["PGPORT"],
         "ENGINE": "idgen_backend",
-        "OPTIONS": {"options": "-c idgen.shard=5"},
+        "OPTIONS": {"options": "-c search_path=public,idgen -c idgen.shard=5"},
         "TEST": {"TEMPLATE": "idgen_template"},
     }
 }
 # Numbers then go to the server apart from the statement, with a type.
 DATABASES["binding"] = {
     **DATABASES["default"],
-    "OPTIONS": {"options": "-c idgen.shard=5", "server_side_binding": True},
+    "OPTIONS": {"options": "-c search_path=public,idgen -c idgen.shard=5", "server_side_binding": True},
     "TEST": {"MIRROR": "default"},
 }
 INSTALLED_APPS = [

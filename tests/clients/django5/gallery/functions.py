@@ -2,5 +2,5 @@ from django.db.models import BooleanField, Func
 
 
 class SnowflakeBetween(Func):
-    function = "idgen.snowflake_between"
+    function = "snowflake_between"
     output_field = BooleanField()
