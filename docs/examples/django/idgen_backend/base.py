@@ -4,7 +4,7 @@ Copy this folder into your project, and set "ENGINE": "idgen_backend" in DATABAS
 `idgenctl enable` puts it. Tables that exist stay as they are until a migration gives a field another type.
 
 New columns of all integer fields but PositiveSmallIntegerField have 8 bytes. Functions of SQL that take an integer,
-such as substr(), take such a column as Cast("column", PositiveSmallIntegerField()).
+such as substr(), take such a column as Cast("column", IntegerField()).
 """
 
 from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
@@ -30,14 +30,21 @@ def widen(of_fields):
 
 
 class Operations(PostgreSQL.ops_class):
-    cast_data_types = dict.fromkeys(AUTOMATIC, "bigint")
+    # A cast of another field is to the type that it names: there is none of boolean to bigint.
+    cast_data_types = {
+        **dict.fromkeys(AUTOMATIC, "bigint"),
+        "IntegerField": "integer",
+        "SmallIntegerField": "smallint",
+    }
     # For a number beyond the range, a filter finds nothing without a query.
     integer_field_ranges = widen(PostgreSQL.ops_class.integer_field_ranges)
 
     def adapt_integerfield_value(self, value, internal_type):
-        # Django would declare 4 bytes, and then psycopg cuts an id to them with server_side_binding. By itself, it
-        # declares what the number needs.
-        return value if internal_type in WIDE else super().adapt_integerfield_value(value, internal_type)
+        # Django would declare 4 bytes, and psycopg then cuts an id to them. With server_side_binding it declares what
+        # a number needs, as functions such as substr() want; otherwise only the type of a list counts.
+        if internal_type in WIDE and self.connection.features.uses_server_side_binding:
+            return value
+        return super().adapt_integerfield_value(value, WIDE.get(internal_type, internal_type))
 
 
 class SchemaEditor(PostgreSQL.SchemaEditorClass):
