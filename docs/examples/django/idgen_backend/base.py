@@ -3,8 +3,10 @@
 Copy this folder into your project, and set "ENGINE": "idgen_backend" in DATABASES. idgen is in the schema idgen, where
 `idgenctl enable` puts it. Tables that exist stay as they are until a migration gives a field another type.
 
-New columns of all integer fields but PositiveSmallIntegerField have 8 bytes. Functions of SQL that take an integer,
-such as substr(), take such a column as Cast("column", IntegerField()).
+All integer fields but PositiveSmallIntegerField are a bigint. What PostgreSQL has for integer alone fails, and needs
+another expression: Substr("name", Cast("start", PositiveSmallIntegerField())) instead of Substr("name", F("start")),
+Case(When(condition, then=1), default=0) instead of Cast(condition, IntegerField()), and a BigIntegerRangeField
+instead of an IntegerRangeField that contains an F().
 """
 
 from django.db.backends.postgresql.base import DatabaseWrapper as PostgreSQL
@@ -30,18 +32,13 @@ def widen(of_fields):
 
 
 class Operations(PostgreSQL.ops_class):
-    # A cast of another field is to the type that it names: there is none of boolean to bigint.
-    cast_data_types = {
-        **dict.fromkeys(AUTOMATIC, "bigint"),
-        "IntegerField": "integer",
-        "SmallIntegerField": "smallint",
-    }
+    cast_data_types = dict.fromkeys(AUTOMATIC, "bigint")
     # For a number beyond the range, a filter finds nothing without a query.
     integer_field_ranges = widen(PostgreSQL.ops_class.integer_field_ranges)
 
     def adapt_integerfield_value(self, value, internal_type):
-        # Django would declare 4 bytes, and psycopg then cuts an id to them. With server_side_binding it declares what
-        # a number needs, as functions such as substr() want; otherwise only the type of a list counts.
+        # By the narrower type, a list with ids fails, and with server_side_binding psycopg cuts an id to 4 bytes. There,
+        # psycopg picks the type that a number needs, because functions such as substr() take no bigint.
         if internal_type in WIDE and self.connection.features.uses_server_side_binding:
             return value
         return super().adapt_integerfield_value(value, WIDE.get(internal_type, internal_type))
@@ -61,18 +58,20 @@ class SchemaEditor(PostgreSQL.SchemaEditorClass):
 
 
 class Introspection(PostgreSQL.introspection_class):
+    ignored_tables = [
+        *PostgreSQL.introspection_class.ignored_tables,
+        "idgen_columns",
+        "idgen_dependents",
+        "idgen_refusals",
+        "idgen_shard_stats",
+        "idgen_status",
+        "snowflake_layouts",
+    ]
+
     def get_field_type(self, data_type, description):
         if "snowflake_next_id" in (description.default or ""):
             description = description._replace(is_autofield=True)
         return super().get_field_type(data_type, description)
-
-    def get_table_list(self, cursor):
-        cursor.execute(
-            "SELECT objid::regclass::text FROM pg_depend JOIN pg_extension AS extension ON refobjid = extension.oid "
-            "WHERE classid = 'pg_class'::regclass AND refclassid = 'pg_extension'::regclass AND extname = 'idgen'"
-        )
-        of_idgen = {name for name, in cursor.fetchall()}
-        return [table for table in super().get_table_list(cursor) if table.name not in of_idgen]
 
 
 class DatabaseWrapper(PostgreSQL):
