@@ -37,8 +37,8 @@ class Operations(PostgreSQL.ops_class):
     integer_field_ranges = widen(PostgreSQL.ops_class.integer_field_ranges)
 
     def adapt_integerfield_value(self, value, internal_type):
-        # By the narrower type, a list with ids fails, and with server_side_binding psycopg cuts an id to 4 bytes. There,
-        # psycopg picks the type that a number needs, because functions such as substr() take no bigint.
+        # By the narrower type, a list with ids fails, and with server_side_binding psycopg cuts an id to 4 bytes. With
+        # that, psycopg picks the type that a number needs, because functions such as substr() take no bigint.
         if internal_type in WIDE and self.connection.features.uses_server_side_binding:
             return value
         return super().adapt_integerfield_value(value, WIDE.get(internal_type, internal_type))
