@@ -206,13 +206,18 @@ pub fn superuser() -> bool {
     unsafe { pg_sys::superuser() }
 }
 
-/// Whether a superuser acts, or a role that the session of one has assumed. The current role does not tell: the script of
-/// a trusted extension and SECURITY DEFINER functions run as superusers in sessions of others. Nor does the session's
-/// alone: autovacuum and a superuser's ANALYZE call the functions of others in index expressions, and these could create
-/// the extension.
+/// Whether the session of a superuser acts, in his own role or one that he has assumed, and not what somebody else has it
+/// run. The current role does not tell: the script of a trusted extension and SECURITY DEFINER functions run as superusers
+/// in sessions of others. Nor does the session's alone: a foreign key's action runs as the owner of the other table,
+/// and autovacuum calls the functions of index expressions. All of these change the role in one of three ways.
 pub fn superuser_acts() -> bool {
     // SAFETY: reads the catalog, and variables of this process.
-    unsafe { pg_sys::superuser_arg(pg_sys::GetSessionUserId()) && !pg_sys::InSecurityRestrictedOperation() }
+    unsafe {
+        pg_sys::superuser_arg(pg_sys::GetSessionUserId())
+            && pg_sys::GetUserId() == pg_sys::GetOuterUserId()
+            && !pg_sys::InLocalUserIdChange()
+            && !pg_sys::InSecurityRestrictedOperation()
+    }
 }
 
 /// Raises 25006 in a read-only transaction, for a command with this name.

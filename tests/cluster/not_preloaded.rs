@@ -147,7 +147,13 @@ fn only_a_superuser_begins() {
          CREATE INDEX ON rows (indexed(i))",
     );
     superuser.run("ANALYZE rows");
-    assert_eq!(owner.value::<i64>("SELECT count(*) FROM tried"), 1);
+    // A foreign key's action, on the superuser's own table.
+    superuser.run("CREATE TABLE parent (i int PRIMARY KEY); INSERT INTO parent VALUES (1), (2)");
+    superuser.run("GRANT REFERENCES, SELECT ON parent TO owner");
+    owner.run("CREATE TABLE child (i int DEFAULT tries(2) REFERENCES parent ON DELETE SET DEFAULT)");
+    owner.run("INSERT INTO child VALUES (1)");
+    superuser.run("DELETE FROM parent WHERE i = 1");
+    assert_eq!(owner.value::<i64>("SELECT count(*) FROM tried"), 2);
 
     superuser.run("SET SESSION AUTHORIZATION owner");
     assert_eq!(superuser.error(MINT).message(), message);
