@@ -10,7 +10,7 @@ use std::thread;
 use postgres::{Client, Error, IsolationLevel};
 
 use crate::moment::{is_reached, within_seconds};
-use crate::process::{client_program, run, said, skipped, top};
+use crate::process::{client_program, feed, run, said, skipped, top};
 use crate::server::{PRELOAD, Server, Sql};
 use crate::shards::at_work;
 
@@ -1339,6 +1339,40 @@ fn a_foreign_table_mints_there_or_here() {
     client.run("ALTER FOREIGN TABLE db9.notes ALTER id SET DEFAULT snowflake_next_id(5)");
     let shard = "INSERT INTO db9.notes (body) VALUES ('of here') RETURNING shard_of(id)";
     assert_eq!(client.value::<i32>(shard), 5);
+}
+
+/// psql goes on after an error. If a function of the file's name is there, which may be another role's, no trigger calls
+/// it; and each table has its own shard.
+#[test]
+fn the_trigger_calls_no_function_that_was_there() {
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    client.run(
+        "CREATE TABLE photos (id bigint PRIMARY KEY); CREATE TABLE notes (id bigint PRIMARY KEY);
+         CREATE ROLE other; GRANT CREATE ON SCHEMA public TO other; SET ROLE other;
+         CREATE FUNCTION public.fill_id() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.id := 1; RETURN NEW; END';
+         RESET ROLE",
+    );
+    let given = |sql: &str| {
+        let mut psql = client_program("psql");
+        psql.args(["-X", "-d", &server.target("postgres")]);
+        psql.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        feed(psql, sql);
+    };
+    let triggers = "SELECT count(*) FROM pg_trigger WHERE tgname = 'fill_id'";
+    given(FILL_ID);
+    assert_eq!(client.value::<i64>(triggers), 0);
+    client.run("DROP FUNCTION fill_id");
+    given(FILL_ID);
+    let for_notes = FILL_ID.replace("photos", "notes").replace("_id(5)", "_id(9)");
+    given(&for_notes);
+    assert_eq!(client.value::<i64>(triggers), 1);
+    // What the file says of other tables.
+    client.run(for_notes.lines().find(|line| line.starts_with("CREATE TRIGGER ")).unwrap());
+    for (table, shard) in [("photos", 5), ("notes", 9)] {
+        let insert = format!("INSERT INTO {table} VALUES (NULL) RETURNING shard_of(id)");
+        assert_eq!(client.value::<i32>(&insert), shard, "{table}");
+    }
 }
 
 /// A table that is partitioned by the id cannot have the trigger: a row's partition is chosen before.
