@@ -438,7 +438,7 @@ fn a_dump_goes_into_another_schema() {
     let (section, _) = section.split_once("\n## ").expect("its end");
     let blocks: Vec<_> =
         section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
-    let [dump, convert] = blocks[..] else { panic!("{} blocks", blocks.len()) };
+    let [dump, part, all, convert] = blocks[..] else { panic!("{} blocks", blocks.len()) };
 
     let server = Server::start_preloaded();
     let mut admin = server.connect();
@@ -500,7 +500,9 @@ fn a_dump_goes_into_another_schema() {
     );
 
     // Into an empty database; a schema alone; and by an ordinary role into a database of its own.
-    run(server.shell(dump));
+    for block in [dump, part, all] {
+        run(server.shell(block));
+    }
     let rows = "SELECT concat_ws(' ', id, other, at, name) FROM insta5.users ORDER BY id";
     assert_eq!(server.connect_to("copy").column::<String>(rows), client.column::<String>(rows));
     run(server.shell("psql -X -q -d part -c 'CREATE SCHEMA idgen; CREATE EXTENSION idgen SCHEMA idgen'"));
@@ -509,9 +511,8 @@ fn a_dump_goes_into_another_schema() {
     // A full dump makes the schema itself, so only one without it goes where the extension is already.
     run(idgenctl(&["enable", "enabled", "--yes", "--server", &server.target("postgres")]));
     let refused = server.shell("pg_restore -d enabled --exit-on-error app.dump").output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stdout);
     let why = "schema \"idgen\" already exists";
-    assert!(said.contains(why) && section.contains(why), "{said}");
+    assert!(said(&refused).contains(why) && section.contains(why), "{}", said(&refused));
     run(server.shell("psql -X -q -v ON_ERROR_STOP=1 -d enabled -f all.sql"));
     assert_eq!(server.connect_to("enabled").column::<String>(rows), client.column::<String>(rows));
     for database in ["copy", "part", "owned"] {
@@ -529,10 +530,40 @@ fn a_dump_goes_into_another_schema() {
 
     // With another schema, the dump is refused for the name of the schema, and succeeds once the names are changed.
     let refused = server.shell("pg_dump old | psql -X -q -v ON_ERROR_STOP=1 -d app").output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stdout);
-    assert!(said.contains("function public.snowflake_next_id(integer) does not exist"), "{said}");
+    let why = "function public.snowflake_next_id(integer) does not exist";
+    assert!(said(&refused).contains(why) && section.replace('\n', " ").contains(why), "{}", said(&refused));
     client.run("DROP SCHEMA insta6 CASCADE");
-    run(server.shell(convert));
+    let convert = convert.replace("docs/", &format!("{}/docs/", top().display()));
+    let refused = || {
+        let refused = server.shell(&convert).output().unwrap();
+        assert!(!refused.status.success(), "{}", said(&refused));
+        said(&refused)
+    };
+    let mut old = server.connect_to("old");
+    // What others have in public does not go into the schema of idgen.
+    for (create, kind) in [
+        ("FUNCTION public.snowflake_min_id(text) RETURNS text LANGUAGE sql AS 'SELECT $1'", "FUNCTION"),
+        ("TABLE public.idgen_notes (note text)", "TABLE"),
+        ("VIEW public.shard_of_user AS SELECT 1", "VIEW"),
+    ] {
+        old.run(&format!(
+            "GRANT CREATE ON SCHEMA public TO owner; SET ROLE owner; CREATE {create}; RESET ROLE"
+        ));
+        let (name, text) = (create.split(['.', '(', ' ']).nth(2).unwrap(), refused());
+        assert!(
+            text.contains(&format!("{kind} public {name}")) && text.contains("Nothing has been"),
+            "{text}"
+        );
+        assert!(!client.value::<bool>("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'insta6')"));
+        old.run("DROP OWNED BY owner");
+    }
+    old.run("CREATE SCHEMA republic; CREATE VIEW republic.snowflake_view AS SELECT public.snowflake_min_id(now()) AS id");
+    run(server.shell(&convert));
+    // Nothing runs after the first step that fails, so that no row is there twice.
+    let text = refused();
+    assert!(text.contains("already exists") && !text.contains("duplicate key"), "{text}");
+    assert_eq!(client.column::<i64>("SELECT count(*) FROM insta6.parts"), [1]);
+    assert!(client.value::<bool>("SELECT id > 0 FROM republic.snowflake_view"));
     let rows = "SELECT concat_ws(' ', id, other, at, name) FROM insta6.users ORDER BY id";
     assert_eq!(client.column::<String>(rows), server.connect_to("old").column::<String>(rows));
     assert_eq!(client.column::<String>("SELECT name FROM insta6.recent"), ["public.snowflake_next_id(1)"]);
