@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, NoTls};
 
 use crate::clients::{Clients, Ledger, SHARDS, ids};
-use crate::process::{command, run, top};
+use crate::process::{command, run, said, top};
 use crate::server::{Build, PRELOAD, Server, Sql, enable};
 
 /// Runs one statement of a changing kind, each in a transaction that commits. If a transaction does not commit, its ids
@@ -299,8 +299,8 @@ fn a_register_that_is_rolled_back_repeats_nothing() {
 fn a_dump_of_the_extension_goes_into_the_portable_edition() {
     let page = include_str!("../../portable/README.md");
     let (_, section) = page.split_once("\n## Leaving the extension\n").expect("the section");
-    let block = section.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
-    let (dump, restore) = block.split_once('\n').unwrap();
+    let mut blocks = section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let (dump, restore) = (blocks.next().unwrap(), blocks.next().unwrap());
 
     let old = Server::start(&[]);
     old.run("CREATE DATABASE app");
@@ -327,7 +327,28 @@ fn a_dump_of_the_extension_goes_into_the_portable_edition() {
     let new = Server::start_empty(Build::Bare, &[]);
     run(command("cp").arg(Path::new(&old.host()).join("app.dump")).arg(new.host()));
     let script = top().join("portable/idgen.sql").display().to_string();
-    run(new.shell(&restore.replace("portable/idgen.sql", &script)));
+    let restore = restore.replace("portable/idgen.sql", &script);
+    // Pasted into a shell that goes on after an error. Each step fails once, and then none runs.
+    let pasted = |failing: usize| {
+        let steps = ["createdb", "pg_restore", "psql"].map(|step| {
+            format!(
+                "{step}() {{ echo >>steps; [ $(wc -l <steps) != {failing} ] && command {step} \"$@\"; }}\n"
+            )
+        });
+        let kept = "[ -z \"${PGOPTIONS-}\" ] || echo PGOPTIONS stays >&2\nexit $done\n";
+        let script = format!("set +eu +o pipefail\n>steps\n{}\n{restore}\ndone=$?\n{kept}", steps.concat());
+        let output = new.shell(&script).output().unwrap();
+        assert!(!said(&output).contains("PGOPTIONS stays"), "{}", said(&output));
+        let steps = std::fs::read_to_string(Path::new(&new.host()).join("steps")).unwrap();
+        (output.status.success(), steps.len(), said(&output))
+    };
+    for failing in 1..=5 {
+        let (done, steps, said) = pasted(failing);
+        assert_eq!((done, steps), (false, failing), "{said}");
+        new.run("DROP DATABASE IF EXISTS app");
+    }
+    let (done, steps, said) = pasted(0);
+    assert_eq!((done, steps), (true, 5), "{said}");
     assert!(section.contains("`idgen_status.mark_at`"));
     let mark: String = client.value("SELECT (mark_at + interval '1 s')::text FROM idgen_status");
     new.wait_until(&format!("SELECT clock_timestamp() > '{mark}'"));
