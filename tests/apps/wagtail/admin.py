@@ -58,11 +58,18 @@ class Editor:
         self.until(f"{selector} {text}", attempt)
 
     def type(self, selector, text):
-        field = self.see(selector)
-        # Clearing an empty field would begin another search, which may end later.
-        if field.get_attribute("value"):
-            field.clear()
-        field.send_keys(text)
+        """Types into a field until it has the text: a dialog takes the focus, and with it the keys, once it is open."""
+
+        def attempt():
+            for field in self.shown(selector)[:1]:
+                # Clearing an empty field would begin another search, which may end later.
+                if (found := field.get_attribute("value")) and found != text:
+                    field.clear()
+                if found != text:
+                    field.send_keys(text)
+                return field.get_attribute("value") == text
+
+        self.until(f"{text} in {selector}", attempt)
 
     def upload(self, selector, path):
         """Gives a file to a field, which is hidden."""
