@@ -478,30 +478,10 @@ fn one_program_changes_what_a_server_preloads() {
 const RUNBOOKS: [&str; 5] =
     ["docs/operations.md", "README.md", "docs/install.md", "docs/kubernetes.md", "docs/scaling.md"];
 
-/// Whether a block of the shell, pasted into a prompt, would go on after a command that fails. It does not if it is a
-/// subshell that ends then, the definition of a function, a single command, or several with `&&` between them.
-fn goes_on(block: &[&str]) -> bool {
-    let block: Vec<&str> = block.iter().filter(|line| !line.starts_with('#')).copied().collect();
-    let [first, inner @ .., last] = &block[..] else {
-        // Outside of quotes.
-        return block.iter().any(|line| line.split('"').step_by(2).any(|part| part.contains(';')));
-    };
-    let of_one = |line: &&str| {
-        let code = line.split("    #").next().unwrap_or_default().trim_end();
-        code.ends_with("&&") || code.ends_with('\\') || code.ends_with('|')
-    };
-    let is_subshell = *last == ")" && (first.starts_with("(set -eu") || *first == "sql() (");
-    let is_text = *last == "END" && first.ends_with("<<'END'") && !inner.contains(&"END");
-    !is_subshell && !is_text && !block[..block.len() - 1].iter().all(of_one)
-}
-
 /// What is wrong with the blocks of a page that are for an administrator.
 fn blocks_that_do_harm(path: &str, page: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     for (number, language, block) in code_blocks(page) {
-        if language == "sh" && goes_on(&block) {
-            complaints.push(format!("{path}:{number}: the block goes on after an error"));
-        }
         let text = block.join("\n");
         if path != RUNBOOKS[0] {
             let given = text.matches("options=-csearch_path=pg_catalog").count();
@@ -574,12 +554,6 @@ psql -X -f docs/examples/a.sql
 "#;
     assert_eq!(blocks_that_do_harm(RUNBOOKS[0], harmless), [""; 0]);
     for (block, complaint) in [
-        ("pg_rewind\npg_ctl start", "goes on"),
-        ("pg_rewind; pg_ctl start", "goes on"),
-        ("(set -eu\npg_rewind\n)\npg_ctl start", "goes on"),
-        // The shell ignores set -e before `&&`.
-        ("(set -eu\npg_rewind\npg_ctl start\n) && unset one", "goes on"),
-        ("sql <<'END'\nSELECT 1\nEND\nsql <<'END'\nSELECT 2\nEND", "goes on"),
         ("psql -c 'SELECT 1'", "search_path"),
         ("pg_isready -d \"$one\"", "unset"),
         ("sql <<<'SELECT public.snowflake_check()'", "for idgenctl"),

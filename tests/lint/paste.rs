@@ -1,13 +1,13 @@
-//! The blocks of the shell that install idgen, pasted into a shell that goes on after an error, as an interactive one does.
-//! Each command of a block fails once, and then none runs after it.
+//! The blocks of the shell on the pages, pasted into a shell that goes on after an error, as an interactive one does.
+//! After a command that fails, none runs. In the blocks that install idgen, each command fails once.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use crate::markdown::code_blocks;
-use crate::read;
+use crate::{assert_none, files, read};
 
-/// The pages whose blocks are pasted. In their blocks, `&&` or the end of a line comes after each command.
+/// The pages whose blocks are run. In their blocks, `&&` or the end of a line comes after each command.
 const PAGES: [&str; 2] = ["README.md", "docs/install.md"];
 
 /// The names of the commands of a block, in their order.
@@ -75,4 +75,82 @@ fn a_block_that_goes_on_is_found() {
     assert_eq!(paste(harmless, 3), (false, 3));
     assert_eq!(paste("a &&\nb\nc", 1), (true, 2));
     assert_eq!(paste("a\nb", 1), (true, 2));
+}
+
+/// What is wrong with a block that is pasted. It is a subshell that ends at an error, the definition of a function, a
+/// single command, or several with `&&` between them.
+fn complaint(block: &[&str]) -> Option<&'static str> {
+    let block: Vec<&str> = block.iter().filter(|line| !line.starts_with('#')).copied().collect();
+    let [first, inner @ .., last] = &block[..] else {
+        // Outside of quotes.
+        let several = block.iter().any(|line| line.split('"').step_by(2).any(|part| part.contains(';')));
+        return several.then_some("goes on after an error");
+    };
+    if *last == ")" && (first.starts_with("(set -eu") || *first == "sql() (") {
+        let pipes = inner.iter().any(|line| line.replace("||", "").contains('|'));
+        return (pipes && !first.contains("pipefail")).then_some("goes on after an error before a pipe");
+    }
+    if block.iter().any(|line| line.trim_start().starts_with("export ")) {
+        return Some("leaves a variable in the person's shell");
+    }
+    let of_one = |line: &&str| {
+        let code = line.split("    #").next().unwrap_or_default().trim_end();
+        code.ends_with("&&") || code.ends_with('\\') || code.ends_with('|')
+    };
+    let is_text = *last == "END" && first.ends_with("<<'END'") && !inner.contains(&"END");
+    // A command for each schema, in a transaction: another schema may go on.
+    let is_each = first.starts_with("for ") && *last == "done" && inner[0].contains(" -1 ");
+    let is_one =
+        if is_each { &inner[..inner.len() - 1] } else { &block[..block.len() - 1] }.iter().all(of_one);
+    (!is_text && !is_one).then_some("goes on after an error")
+}
+
+#[test]
+fn no_block_goes_on_after_an_error() {
+    let pages = ["README.md", "CONTRIBUTING.md"].map(String::from).into_iter();
+    let pages =
+        pages.chain(["docs", "portable", "crates"].into_iter().flat_map(|folder| files(folder, ".md")));
+    let complaints = pages.flat_map(|page| {
+        let text = read(&page);
+        let blocks = code_blocks(&text).into_iter().filter(|(_, language, _)| *language == "sh");
+        let wrong = blocks.filter_map(|(line, _, block)| Some((line, complaint(&block)?)));
+        wrong.map(|(line, what)| format!("{page}:{line}: the block {what}")).collect::<Vec<_>>()
+    });
+    // A plain text, whose blocks are indented.
+    let text = read("packaging/debian/README.Debian");
+    let blocks = text.split("\n\n").filter(|paragraph| paragraph.contains("    sudo "));
+    let blocks: Vec<Vec<&str>> = blocks.map(|block| block.lines().map(str::trim).collect()).collect();
+    let wrong =
+        blocks.iter().filter_map(|block| Some(format!("README.Debian: {}: {}", block[0], complaint(block)?)));
+    assert!(!blocks.is_empty());
+    assert_none(&complaints.chain(wrong).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_block_that_would_go_on_is_found() {
+    for block in [
+        "(set -eu\npg_rewind || exit\npg_ctl start\n)",
+        "(set -euo pipefail\na | b\nexport A=b\nc\n)",
+        "sql <<'END'\nSELECT 1;\nSELECT 2;\nEND",
+        "pg_ctl stop &&    # so\n    mv a \\\n        b",
+        "psql <<<\"SELECT 1; SELECT 2\"",
+        "for shard in 1 2; do\n    psql -1 -f a.sql \\\n        -f b.sql\ndone",
+    ] {
+        assert_eq!(complaint(&block.lines().collect::<Vec<_>>()), None, "{block}");
+    }
+    for (block, what) in [
+        ("pg_rewind\npg_ctl start", "after an error"),
+        ("pg_rewind; pg_ctl start", "after an error"),
+        ("(set -eu\npg_rewind\n)\npg_ctl start", "after an error"),
+        // The shell ignores set -e before `&&`.
+        ("(set -eu\npg_rewind\npg_ctl start\n) && unset one", "after an error"),
+        ("(set -eu\na | b\nc\n)", "before a pipe"),
+        ("sql <<'END'\nSELECT 1\nEND\nsql <<'END'\nSELECT 2\nEND", "after an error"),
+        ("for part in a b; do\n    psql -f $part\ndone", "after an error"),
+        ("for part in a b; do\n    psql -1 -f a\n    psql -1 -f b\ndone", "after an error"),
+        ("export A=b &&\npsql", "leaves a variable"),
+    ] {
+        let found = complaint(&block.lines().collect::<Vec<_>>());
+        assert!(found.is_some_and(|found| found.contains(what)), "{block}: {found:?}");
+    }
 }
