@@ -1,7 +1,7 @@
 -- Gives the portable edition to the superuser who runs this, so that CREATE EXTENSION idgen can take it over. Its
 -- functions and views are first compared with those of another database, in which the superuser has just run
 -- idgen.sql:
---     createdb fresh && psql -d fresh -f portable/idgen.sql
+--     createdb fresh && psql -d fresh -v ON_ERROR_STOP=1 -f portable/idgen.sql &&
 --     psql -d app -v fresh=fresh -f portable/take.sql
 -- This matters because some functions run as their owner, and the previous owner may have changed them or added
 -- more. Use it only for a role that you trust: it does not protect against a role that attacks while it runs.
