@@ -47,19 +47,21 @@
 \set QUIET on
 SET search_path = pg_catalog;
 SET client_min_messages = notice;
+SET quote_all_identifiers = off;
 SELECT nspname AS idgen FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
 WHERE extname = 'idgen' \gset
 \if :{?past} \else \set past '' \endif
-SELECT set_config('migrate.function', :'function', false), set_config('migrate.sequence', :'sequence', false),
-       set_config('migrate.shard', :'shard', false), set_config('migrate.past', :'past', false),
-       set_config('migrate.idgen', :'idgen', false) \g /dev/null
+SELECT set_config('migrate.function', regexp_replace(:'function', ' *[(] *[)] *$', ''), false),
+       set_config('migrate.sequence', :'sequence', false), set_config('migrate.shard', :'shard', false),
+       set_config('migrate.past', :'past', false), set_config('migrate.idgen', :'idgen', false) \g /dev/null
 
 -- 1. The change, in one transaction.
 BEGIN ISOLATION LEVEL READ COMMITTED;
 DO $$
 DECLARE
     -- Other functions of its name take arguments.
-    function CONSTANT regproc := to_regprocedure(current_setting('migrate.function') || '()')::oid::regproc;
+    function CONSTANT regproc := CASE WHEN current_setting('migrate.function') !~ '[)]$'
+        THEN to_regprocedure(current_setting('migrate.function') || '()')::oid::regproc END;
     sequence CONSTANT regclass := current_setting('migrate.sequence');
     shard CONSTANT integer := current_setting('migrate.shard');
     idgen CONSTANT regnamespace := quote_ident(current_setting('migrate.idgen'));
@@ -78,6 +80,8 @@ DECLARE
     others text;
     used regclass[];
     lacking text;
+    minting text;
+    body text;
     unread text;
     definition text;
     id bigint;
@@ -107,28 +111,7 @@ BEGIN
     IF old.prorettype <> 'bigint'::regtype OR old.proretset OR old.prokind <> 'f' OR old.prosqlbody IS NOT NULL THEN
         RAISE 'function %() must have a body in quotes and return a single bigint', function;
     END IF;
-    IF old.prosrc ~ 'snowflake_next_id' THEN
-        RAISE NOTICE 'function % already mints ids with idgen', function;
-        RETURN;
-    END IF;
-    SELECT string_agg(what, ', ') INTO others
-    FROM (SELECT format('function %s of %s', function, old.proowner::regrole)
-          WHERE old.proowner = ANY (strangers)
-          UNION ALL
-          SELECT format('sequence %s of %s', sequence, relowner::regrole)
-          FROM pg_class WHERE oid = sequence AND relowner = ANY (strangers)
-          UNION ALL
-          SELECT format('schema %s of %s', oid::regnamespace, nspowner::regrole) FROM pg_namespace
-          WHERE oid = ANY (their_schemas)
-            AND oid IN (old.pronamespace, (SELECT relnamespace FROM pg_class WHERE oid = sequence))) AS found (what);
-    IF others IS NOT NULL THEN
-        RAISE 'function %, sequence % or their schemas belong to a role that may not do all that you may',
-                function, sequence
-            USING DETAIL = format('The script would run with your rights what that role has written: %s.', others),
-                  HINT = format('Connect as that role, after GRANT EXECUTE ON FUNCTION %s.snowflake_advance to it. '
-                                'Revoke that afterwards.', idgen);
-    END IF;
-    -- Or they could put objects of their own in the place of those that are called below.
+    -- Others could put objects of their own in the place of those of idgen that are called below.
     SELECT string_agg(quote_ident(rolname), ', ') INTO others
     FROM pg_roles AS r, pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
     WHERE extname = 'idgen' AND r.oid = ANY (strangers) AND r.oid <> 'pg_database_owner'::regrole
@@ -139,16 +122,6 @@ BEGIN
             USING DETAIL = format('The script could call what they have put in the place of idgen: %s.', others),
                   HINT = 'Run the script as one of them, if that owns the function too. Otherwise it needs idgen in a '
                          'schema in which only superusers may create objects: see docs/security.md.';
-    END IF;
-    SELECT string_agg(DISTINCT d.adrelid::regclass::text, ', ') INTO unread
-    FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
-         JOIN pg_class AS c ON c.oid = d.adrelid
-    WHERE refclassid = 'pg_proc'::regclass AND refobjid = function AND relkind IN ('r', 'f') AND relpersistence <> 't'
-      AND (relowner = ANY (strangers) OR relnamespace = ANY (their_schemas));
-    IF unread IS NOT NULL AND current_setting('migrate.past') = '' THEN
-        RAISE 'these tables belong to roles that may not do all that you may: %', unread
-            USING DETAIL = 'To read them could run code of these roles with your rights, by an index for example.',
-                  HINT = 'Read the greatest id in each as its owner, and pass the greatest of all with -v past=ID.';
     END IF;
 
     -- A SECURITY DEFINER function calls idgen as its owner; the new defaults call it as the role that inserts.
@@ -169,6 +142,47 @@ BEGIN
         RAISE 'roles that call %, or insert rows with it as default, may not mint with idgen: %', function, lacking
             USING HINT = format('Grant them USAGE ON SCHEMA %1$s and EXECUTE ON FUNCTION %1$s.snowflake_next_id(integer), '
                                 'or revoke the privileges that they do not need.', idgen);
+    END IF;
+
+    -- A second run only changes the defaults.
+    body := format('BEGIN %s %s.snowflake_next_id(%s); END',
+                   CASE WHEN old.proargmodes IS NULL THEN 'RETURN' ELSE '$1 :=' END, idgen, shard);
+    minting := substring(old.prosrc FROM '[(]([0-9]+)[)]; END$');
+    IF old.prosrc = body THEN
+        RAISE NOTICE 'function % already mints ids with idgen', function;
+        RETURN;
+    ELSIF old.prosrc = replace(body, format('(%s);', shard), format('(%s);', minting)) THEN
+        RAISE 'function % already mints ids with idgen, for shard %', function, minting
+            USING DETAIL = format('The script was told to take over shard %s.', shard),
+                  HINT = format('Pass -v shard=%s to change the defaults that still call the function.', minting);
+    END IF;
+
+    SELECT string_agg(what, ', ') INTO others
+    FROM (SELECT format('function %s of %s', function, old.proowner::regrole)
+          WHERE old.proowner = ANY (strangers)
+          UNION ALL
+          SELECT format('sequence %s of %s', sequence, relowner::regrole)
+          FROM pg_class WHERE oid = sequence AND relowner = ANY (strangers)
+          UNION ALL
+          SELECT format('schema %s of %s', oid::regnamespace, nspowner::regrole) FROM pg_namespace
+          WHERE oid = ANY (their_schemas)
+            AND oid IN (old.pronamespace, (SELECT relnamespace FROM pg_class WHERE oid = sequence))) AS found (what);
+    IF others IS NOT NULL THEN
+        RAISE 'function %, sequence % or their schemas belong to a role that may not do all that you may',
+                function, sequence
+            USING DETAIL = format('The script would run with your rights what that role has written: %s.', others),
+                  HINT = format('Connect as that role, after GRANT EXECUTE ON FUNCTION %s.snowflake_advance to it. '
+                                'Revoke that afterwards.', idgen);
+    END IF;
+    SELECT string_agg(DISTINCT d.adrelid::regclass::text, ', ') INTO unread
+    FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
+         JOIN pg_class AS c ON c.oid = d.adrelid
+    WHERE refclassid = 'pg_proc'::regclass AND refobjid = function AND relkind IN ('r', 'f') AND relpersistence <> 't'
+      AND (relowner = ANY (strangers) OR relnamespace = ANY (their_schemas));
+    IF unread IS NOT NULL AND current_setting('migrate.past') = '' THEN
+        RAISE 'these tables belong to roles that may not do all that you may: %', unread
+            USING DETAIL = 'To read them could run code of these roles with your rights, by an index for example.',
+                  HINT = 'Read the greatest id in each as its owner, and pass the greatest of all with -v past=ID.';
     END IF;
 
     -- nextval keeps a lock on its sequence until the end of the transaction, so the locks of this session show which
@@ -263,9 +277,7 @@ BEGIN
     -- the body changes. If the result is an OUT argument, $1 is its name too.
     definition := pg_get_functiondef(function);
     definition := left(definition, strpos(definition, chr(10) || 'AS $'));
-    EXECUTE replace(definition, ' LANGUAGE sql', ' LANGUAGE plpgsql') || format(
-        'AS %L', format(CASE WHEN old.proargmodes IS NULL THEN 'BEGIN RETURN %s.snowflake_next_id(%s); END'
-                             ELSE 'BEGIN $1 := %s.snowflake_next_id(%s); END' END, idgen, shard));
+    EXECUTE replace(definition, ' LANGUAGE sql', ' LANGUAGE plpgsql') || format('AS %L', body);
     EXECUTE format('SELECT id, %s.shard_of(id) FROM %s() AS id', idgen, function) INTO id, id_shard;
     IF id_shard <> shard OR id <= past THEN
         RAISE 'id % does not continue after %', id, past;
@@ -280,7 +292,7 @@ DO $$
 DECLARE
     function CONSTANT regproc := to_regprocedure(current_setting('migrate.function') || '()')::oid::regproc;
     mint CONSTANT text := format('%I.snowflake_next_id(%s)', current_setting('migrate.idgen'),
-                                 current_setting('migrate.shard'));
+                                 current_setting('migrate.shard')::integer);
     item record;
 BEGIN
     FOR item IN
