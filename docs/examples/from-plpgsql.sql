@@ -15,8 +15,9 @@
 -- again.
 --
 -- Before the script changes anything, it calls the function and checks that the call moved the sequence, that ids have
--- idgen's layout, the shard and the epoch, and that every role that inserts has the privileges to mint with idgen. All
--- other properties of the function stay: its owner and grants, SECURITY DEFINER, SET, PARALLEL and the like.
+-- idgen's layout, the shard and the epoch, that nothing else needs the sequence, and that every role that inserts has
+-- the privileges to mint with idgen. All other properties of the function stay: its owner and grants, SECURITY DEFINER,
+-- SET, PARALLEL and the like.
 --
 -- The script calls the function with the rights of your session. So it refuses one that belongs to a role with fewer
 -- rights, or is in the schema of one: connect as that role, after GRANT EXECUTE ON FUNCTION snowflake_advance, in
@@ -71,9 +72,10 @@ DECLARE
     their_schemas CONSTANT oid[] := ARRAY(
         SELECT n.oid FROM pg_namespace AS n JOIN pg_database ON datname = current_database()
         WHERE CASE nspowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE nspowner END = ANY (strangers));
-    -- Two numbers that differ in the bits above the ten that the sequence has in an id of idgen.
+    -- The second number differs from the first in the bits above the ten that the sequence has in an id of idgen, the
+    -- third in those ten.
     numbers CONSTANT bigint[] := (
-        SELECT ARRAY[start, least(start + (8191::bigint << 10), seqmax)]
+        SELECT ARRAY[start, least(start + (8191::bigint << 10), seqmax), least(start + 1, seqmax)]
         FROM pg_sequence CROSS JOIN LATERAL (SELECT least(greatest(seqmin, 0), seqmax) AS start) AS s
         WHERE seqrelid = sequence);
     old record;
@@ -87,10 +89,13 @@ DECLARE
     id bigint;
     id_shard integer;
     shards integer[] := '{}';
+    before timestamptz;
+    after timestamptz;
     id_time timestamptz;
+    is_of_now boolean;
+    ahead interval;
     epoch timestamptz;
     shift integer;
-    last bigint;
     past bigint;
     item record;
 BEGIN
@@ -174,6 +179,18 @@ BEGIN
                   HINT = format('Connect as that role, after GRANT EXECUTE ON FUNCTION %s.snowflake_advance to it. '
                                 'Revoke that afterwards.', idgen);
     END IF;
+    -- Of an identity column, the sequence depends on the column, and not the other way round.
+    SELECT string_agg(CASE deptype WHEN 'i' THEN pg_describe_object(refclassid, refobjid, refobjsubid)
+                                   ELSE pg_describe_object(classid, objid, objsubid) END, ', ') INTO others
+    FROM pg_depend
+    WHERE refclassid = 'pg_class'::regclass AND refobjid = sequence
+          AND classid IN ('pg_attrdef'::regclass, 'pg_type'::regclass)
+       OR classid = 'pg_class'::regclass AND objid = sequence AND deptype = 'i';
+    IF others IS NOT NULL THEN
+        RAISE 'not only % uses sequence %', function, sequence
+            USING DETAIL = format('The script ends the sequence, and so would break: %s.', others),
+                  HINT = 'Give each of them a sequence of its own first.';
+    END IF;
     SELECT string_agg(DISTINCT d.adrelid::regclass::text, ', ') INTO unread
     FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
          JOIN pg_class AS c ON c.oid = d.adrelid
@@ -186,11 +203,11 @@ BEGIN
     END IF;
 
     -- nextval keeps a lock on its sequence until the end of the transaction, so the locks of this session show which
-    -- sequence the call used, whatever others do in the meantime.
+    -- sequence the call used, whatever others do in the meantime. To read a sequence takes another lock.
     EXECUTE format('SELECT %s()', function) INTO id;
     SELECT array_agg(DISTINCT relation::regclass) INTO used
     FROM pg_locks JOIN pg_class AS c ON c.oid = relation
-    WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relkind = 'S'
+    WHERE pid = pg_backend_pid() AND locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted AND relkind = 'S'
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
     IF used IS NULL THEN
         RAISE '% uses no sequence, so ending % would not keep it from making ids', function, sequence
@@ -215,10 +232,12 @@ BEGIN
         END;
     END LOOP;
     -- While nobody else can use the sequence, see what the function makes of these numbers. A rollback restores it.
-    FOR place IN 1..2 LOOP
+    FOR place IN 1..3 LOOP
         BEGIN
             EXECUTE format('ALTER SEQUENCE %s RESTART WITH %s', sequence, numbers[place]);
+            before := clock_timestamp();
             EXECUTE format('SELECT %s()', function) INTO id;
+            after := clock_timestamp();
             RAISE SQLSTATE 'IDGEN';
         EXCEPTION WHEN SQLSTATE 'IDGEN' THEN
         END;
@@ -226,38 +245,45 @@ BEGIN
         INTO id_shard, id_time, epoch USING id;
         shards := shards || id_shard;
     END LOOP;
-    IF abs(extract(epoch FROM clock_timestamp() - id_time)) > 60 THEN
+    -- The time may be that of the call or of the transaction, rounded to a millisecond.
+    is_of_now := id_time BETWEEN transaction_timestamp() - interval '1 ms' AND after + interval '1 ms';
+    IF is_of_now IS NOT TRUE THEN
         SELECT bits INTO shift FROM generate_series(8, 40) AS bits
-        WHERE bits <> 23 AND abs(extract(epoch FROM clock_timestamp() - epoch) * 1000 - (id >> bits)) <= 60000;
+        WHERE bits <> 23 AND abs(extract(epoch FROM after - epoch) * 1000 - (id >> bits)) <= 60000;
     END IF;
-    IF shift IS NOT NULL OR shards[1] <> shards[2] THEN
+    IF shift IS NOT NULL OR shards[1] <> shards[2] OR shards[1] <> shards[3] OR id & 1023 <> numbers[3] & 1023 THEN
         RAISE 'ids of % are not laid out as those of idgen', function
             USING DETAIL = concat(
                       'An id of idgen has a sequence number in its lowest 10 bits, a shard in 13, and then the time. ',
                       CASE WHEN shift IS NOT NULL THEN format('The function has %s bits below the time.', shift)
-                           ELSE format('Of the function, number %s of the sequence gives shard %s, and %s gives %s.',
-                                       numbers[1], shards[1], numbers[2], shards[2]) END),
+                           ELSE format('In ids of the function, the numbers %s of the sequence give the shards %s, '
+                                       'and the last of them gives %s in the lowest 10 bits.',
+                                       array_to_string(numbers, ', '), array_to_string(shards, ', '), id & 1023) END),
                   HINT = 'No epoch and no shard changes that. Replace it by hand: see the head of from-plpgsql.sql.';
-    ELSIF abs(extract(epoch FROM clock_timestamp() - id_time)) > 60 THEN
-        RAISE 'an id of % has time %', function, id_time
-            USING DETAIL = format('It counts from another time than idgen.epoch, %s, or not in milliseconds.', epoch),
-                  HINT = 'Set idgen.epoch to the epoch of the function, and restart. If it has that already, replace '
-                         'the function by hand, as the head of from-plpgsql.sql says.';
+    ELSIF is_of_now IS NOT TRUE THEN
+        RAISE 'an id of % has time %, at %', function, id_time, after
+            USING DETAIL = format('It counts from another time than idgen.epoch, %s, or not in milliseconds, or the '
+                                  'clock was set back at this moment.', epoch),
+                  HINT = 'Set idgen.epoch to the epoch of the function, and restart. If it has that already, run the '
+                         'script again, or replace the function by hand, as the head of from-plpgsql.sql says.';
     ELSIF id_shard <> shard THEN
         RAISE 'an id of % has shard %', function, id_shard
             USING DETAIL = format('The script was told to take over shard %s.', shard),
                   HINT = 'Pass the function of that shard, or the shard of this function.';
     END IF;
 
-    -- A call that waits in nextval would continue in the old function: make it fail.
-    PERFORM nextval(sequence);
-    EXECUTE format('SELECT last_value FROM %s', sequence) INTO last;
-    EXECUTE format('ALTER SEQUENCE %s MAXVALUE %s', sequence, last);
+    -- A call that waits in nextval would continue in the old function: make it fail. ALTER SEQUENCE writes the sequence
+    -- into a new file. So a rollback restores the number before setval, and after a crash, even an unlogged sequence
+    -- starts with the number after it.
+    PERFORM setval(sequence, CASE WHEN seqincrement > 0 THEN seqmax ELSE seqmin END)
+    FROM pg_sequence WHERE seqrelid = sequence;
+    EXECUTE format('ALTER SEQUENCE %s NO CYCLE', sequence);
 
-    -- A client may have got an id that is in no table yet. It is of this millisecond at the latest, so ids continue
-    -- after this millisecond, and after the greatest id in a table, in case the clock has been set back. A view would
-    -- run what its owner likes, and so would a child or partition of another owner.
-    EXECUTE format('SELECT %s.snowflake_max_id(clock_timestamp())', idgen) INTO past;
+    -- A client may have got an id that is in no table yet. Its time is ahead of the clock by as much at most as that of
+    -- the call above may have been. So ids continue after that, and after the greatest id in a table, in case the clock
+    -- has been set back. A view would run what its owner likes, and so would a child or partition of another owner.
+    ahead := greatest(id_time - before, interval '0') + interval '1 ms';
+    EXECUTE format('SELECT %s.snowflake_max_id(clock_timestamp() + $1)', idgen) INTO past USING ahead;
     past := greatest(past, nullif(current_setting('migrate.past'), '')::bigint);
     FOR item IN
         SELECT DISTINCT d.adrelid::regclass AS relation, a.attname
@@ -270,7 +296,7 @@ BEGIN
     LOOP
         EXECUTE format('SELECT greatest(max(%I), %s) FROM ONLY %s', item.attname, past, item.relation) INTO past;
     END LOOP;
-    PERFORM pg_sleep(0.002);
+    PERFORM pg_sleep_for(ahead + interval '1 ms');
     EXECUTE format('SELECT %s.snowflake_advance($1, $2)', idgen) USING shard, past;
 
     -- The function stays in PL/pgSQL, so that a statement that has begun with the old one can continue with it. Only

@@ -11,7 +11,7 @@ use postgres::{Client, Error, NoTls, Row};
 
 use crate::clients::Ledger;
 use crate::moment::is_reached;
-use crate::process::{run, said};
+use crate::process::{major_version, run, said};
 use crate::server::{Server, Sql};
 
 pub const TABLES: &str = "
@@ -419,10 +419,15 @@ fn a_function_that_does_not_fit_is_left_alone() {
     client.run("CREATE SEQUENCE insta5.other;
              CREATE FUNCTION insta5.clock() RETURNS bigint LANGUAGE sql AS
                  'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1314220021721 << 23 | 5 << 10'");
+    client.run(
+        &function_of("reader", "(time << 23) | (5 << 10) | n % 1024")
+            .replace("nextval('insta5.table_id_seq')", "last_value FROM insta5.other"),
+    );
     let with = |function: &str, sequence: &str| take_over_of(&server, function, sequence, "5");
     let its_own = "insta5.next_id does not use sequence insta5.other";
     refused(with("insta5.next_id", "insta5.other"), &[its_own, "It uses insta5.table_id_seq."]);
     refused(with("insta5.clock", "insta5.other"), &["insta5.clock uses no sequence"]);
+    refused(with("insta5.reader", "insta5.other"), &["insta5.reader uses no sequence"]);
     refused(with("insta5.nothing", "insta5.other"), &["function insta5.nothing() does not exist"]);
     for sequence in ["insta5.other", "insta5.table_id_seq"] {
         client.query_one(&format!("SELECT nextval('{sequence}')"), &[]).unwrap();
@@ -473,6 +478,10 @@ fn a_function_of_another_layout_is_left_alone() {
         ("shard_last", "(time << 23) | (n % 8192 << 10) | 5", ["4", "5"]),
         ("into_the_shard", "(time << 23) | (4 << 10) | n % 2048", ["4", "5"]),
         ("added_to_the_shard", "(time << 23) + (5 << 10) + n % 2048", ["4", "5"]),
+        // Number 1 gives shard 8, and so does every number that is the same modulo 1024.
+        ("shard_lowest", "(time << 23) | (n % 1024 << 13) | 5", ["8", "5"]),
+        ("shard_of_the_number", "(time << 23) | (n % 4 << 10) | n % 1024", ["1", "2"]),
+        ("number_nowhere", "(time << 23) | (5 << 10) | n % 1024 / 2", ["4", "5"]),
     ];
     let layout = "are not laid out as those of idgen";
     let by_hand = "Replace it by hand";
@@ -554,6 +563,120 @@ fn only_a_function_of_idgen_is_taken_for_one() {
     client.run("GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO app");
     run(take_over("insta5.next_id", "5"));
     assert_eq!(client.value::<String>(default), "snowflake_next_id(5)");
+}
+
+/// A function whose epoch is a minute off is refused. One that takes the time of the transaction is not, however long
+/// the script has waited for a lock, unless the clock was set back meanwhile.
+#[test]
+fn the_time_of_a_function_is_that_of_the_call_or_the_transaction() {
+    let server = Server::start(&["idgen.epoch = 1314220021721"]);
+    let mut client = server.connect();
+    client.run(OLD_FUNCTION);
+    let another_time = "counts from another time than idgen.epoch";
+    client.run(&function_of("ahead", "(time + 59000 << 23) | (5 << 10) | n % 1024"));
+    refused(take_over_of(&server, "insta5.ahead", "insta5.table_id_seq", "5"), &[another_time]);
+    client.query_one("SELECT insta5.ahead()", &[]).unwrap();
+
+    let clock_timestamp = function_of("id", "(time << 23) | (5 << 10) | n % 1024");
+    let now = clock_timestamp.replace("clock_timestamp", "now");
+    let after_wait = |function: &str, seconds: f64| {
+        server.run(function);
+        let mut holder = server.connect();
+        let mut holder = holder.transaction().unwrap();
+        holder.query_one("SELECT insta5.id()", &[]).unwrap();
+        thread::scope(|scope| {
+            let script = scope
+                .spawn(|| take_over_of(&server, "insta5.id", "insta5.table_id_seq", "5").output().unwrap());
+            server.wait_until("SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'relation'");
+            server.set_clock(seconds);
+            holder.commit().unwrap();
+            script.join().unwrap()
+        })
+    };
+    let output = after_wait(&clock_timestamp, -30.0);
+    assert!(said(&output).contains("the clock was set back"), "{}", said(&output));
+    let old: i64 = client.value("SELECT insta5.id()");
+    let output = after_wait(&now, 90.0);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(client.value::<i64>("SELECT insta5.id()") > old);
+}
+
+/// The end of a sequence is final, whatever its direction and limits, and over a crash. If the change fails after it,
+/// the sequence goes on as before.
+#[test]
+fn every_kind_of_sequence_is_ended() {
+    let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.allowed_shards = '6'"]);
+    let mut client = server.connect();
+    client.run("CREATE SCHEMA insta5");
+    let mut kinds = vec![
+        "CREATE SEQUENCE % INCREMENT -1 MINVALUE 1 MAXVALUE 1000000 START 1; ALTER SEQUENCE % RESTART 1000",
+        "CREATE SEQUENCE % INCREMENT -1 MINVALUE 0 MAXVALUE 1023 CYCLE CACHE 3",
+        "CREATE SEQUENCE % START 500; ALTER SEQUENCE % RESTART 100",
+        "CREATE SEQUENCE % MINVALUE 0 MAXVALUE 1023 CYCLE START 1022",
+        "CREATE SEQUENCE % AS smallint CYCLE CACHE 3",
+    ];
+    if major_version() >= 15 {
+        kinds.push("CREATE UNLOGGED SEQUENCE % CACHE 3");
+    }
+    let copies: Vec<String> =
+        (0..kinds.len()).map(|number| format!("SELECT insta5.copy_{number}()")).collect();
+    for (number, kind) in kinds.iter().enumerate() {
+        let sequence = format!("insta5.sequence_{number}");
+        client.run(&kind.replace('%', &sequence));
+        for name in ["id", "copy"] {
+            let function = function_of(&format!("{name}_{number}"), "(time << 23) | (5 << 10) | n % 1024");
+            client.run(&function.replace("insta5.table_id_seq", &sequence));
+        }
+        let what =
+            format!("SELECT to_jsonb(s)::text FROM pg_sequence AS s WHERE seqrelid = '{sequence}'::regclass");
+        let before: String = client.value(&what);
+        let first: i64 = client.value(&format!("SELECT nextval('{sequence}')"));
+        let take_over = || take_over_of(&server, &format!("insta5.id_{number}"), &sequence, "5");
+        refused(take_over(), &["may not mint ids for shard 5"]);
+        assert_eq!(client.value::<String>(&what), before);
+        let next: i64 = server.value(&format!("SELECT nextval('{sequence}')"));
+        assert!((1..=1022).contains(&first.abs_diff(next)), "{kind}: {next} after {first}");
+    }
+    server.set("idgen.allowed_shards", "5");
+    for (number, copy) in copies.iter().enumerate() {
+        let (function, sequence) = (format!("insta5.id_{number}"), format!("insta5.sequence_{number}"));
+        let old: i64 = client.value(copy);
+        run(take_over_of(&server, &function, &sequence, "5"));
+        assert!(client.value::<i64>(&format!("SELECT {function}()")) > old);
+        assert_eq!(client.code(copy), "2200H", "{:?}", kinds[number]);
+    }
+    server.crash();
+    for (copy, kind) in copies.iter().zip(kinds) {
+        assert_eq!(server.code(copy), "2200H", "{kind:?}");
+    }
+}
+
+/// A sequence that columns use, or a domain, is not ended.
+#[test]
+fn a_sequence_that_others_need_goes_on() {
+    let server = Server::start(&["idgen.epoch = 1314220021721"]);
+    let mut client = server.connect();
+    client.run(OLD_FUNCTION);
+    client.run(
+        "CREATE TABLE insta5.notes (id bigint DEFAULT insta5.next_id(),
+                                    number integer DEFAULT nextval('insta5.table_id_seq'));
+         CREATE DOMAIN insta5.number AS bigint DEFAULT nextval('insta5.table_id_seq');
+         CREATE TABLE insta5.lists (id bigint GENERATED ALWAYS AS IDENTITY)",
+    );
+    client.run(
+        &function_of("of_lists", "(time << 23) | (5 << 10) | n % 1024")
+            .replace("table_id_seq", "lists_id_seq"),
+    );
+    let so_would_break =
+        ["would break: ", "default value for column number of table insta5.notes", "type insta5.number"];
+    refused(take_over(&server), &so_would_break);
+    let lists = take_over_of(&server, "insta5.of_lists", "insta5.lists_id_seq", "5");
+    refused(lists, &["would break: column id of table insta5.lists."]);
+    client.run("INSERT INTO insta5.notes DEFAULT VALUES; INSERT INTO insta5.lists DEFAULT VALUES");
+    client.run("ALTER TABLE insta5.notes ALTER number DROP DEFAULT; DROP DOMAIN insta5.number");
+    // The sequence of a serial column belongs to the column, which no longer needs it.
+    client.run("ALTER SEQUENCE insta5.table_id_seq OWNED BY insta5.notes.id");
+    run(take_over(&server));
 }
 
 /// A function with arguments, each of which has a sequence, is taken over table by table, as the head of the file says.
