@@ -14,6 +14,9 @@
 -- on. The column defaults are then changed one by one, which makes them faster. If that is interrupted, run the script
 -- again.
 --
+-- While calls wait, the script reads the greatest id in each table that has the function as default. Without an index
+-- on the column, that takes as long as reading the table.
+--
 -- Before the script changes anything, it calls the function and checks that the call moved the sequence, that ids have
 -- idgen's layout, the shard and the epoch, that nothing else needs the sequence, and that every role that inserts has
 -- the privileges to mint with idgen. All other properties of the function stay: its owner and grants, SECURITY DEFINER,
@@ -21,9 +24,11 @@
 --
 -- The script calls the function with the rights of your session. So it refuses one that belongs to a role with fewer
 -- rights, or is in the schema of one: connect as that role, after GRANT EXECUTE ON FUNCTION snowflake_advance, in
--- idgen's schema, to it. For the same reason it does not read the tables of such roles. If any has the function as
--- default, read the greatest id in each as its owner, and pass the greatest of all with -v past=ID; it counts if the
--- clock was set back.
+-- idgen's schema, to it. For the same reason it does not read the tables of such roles, nor tables of which row-level
+-- security could hide rows. If any has the function as default, read the greatest id in each as its owner, and pass the
+-- greatest of all with -v past=ID; it counts if the clock was set back. No policy hides a row from the owner in
+--
+--     BEGIN; ALTER TABLE insta5.users NO FORCE ROW LEVEL SECURITY; SELECT max(id) FROM insta5.users; ROLLBACK;
 --
 -- A function with arguments, such as next_id(table_name): create one without arguments for each table, make it the
 -- default of the key, and take that over with the sequence of the table. Calls of the old function for that table then
@@ -49,6 +54,7 @@
 SET search_path = pg_catalog;
 SET client_min_messages = notice;
 SET quote_all_identifiers = off;
+SET row_security = off;
 SELECT nspname AS idgen FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
 WHERE extname = 'idgen' \gset
 \if :{?past} \else \set past '' \endif
@@ -195,11 +201,13 @@ BEGIN
     FROM pg_depend JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND objid = d.oid
          JOIN pg_class AS c ON c.oid = d.adrelid
     WHERE refclassid = 'pg_proc'::regclass AND refobjid = function AND relkind IN ('r', 'f') AND relpersistence <> 't'
-      AND (relowner = ANY (strangers) OR relnamespace = ANY (their_schemas));
+      AND (relowner = ANY (strangers) OR relnamespace = ANY (their_schemas) OR row_security_active(c.oid));
     IF unread IS NOT NULL AND current_setting('migrate.past') = '' THEN
-        RAISE 'these tables belong to roles that may not do all that you may: %', unread
-            USING DETAIL = 'To read them could run code of these roles with your rights, by an index for example.',
-                  HINT = 'Read the greatest id in each as its owner, and pass the greatest of all with -v past=ID.';
+        RAISE 'these tables belong to roles that may not do all that you may, or have row-level security: %', unread
+            USING DETAIL = 'To read them could run code of these roles with your rights, by an index for example, or '
+                           'could miss rows.',
+                  HINT = 'Read the greatest id in each as its owner, as the head of from-plpgsql.sql says, and pass '
+                         'the greatest of all with -v past=ID.';
     END IF;
 
     -- nextval keeps a lock on its sequence until the end of the transaction, so the locks of this session show which
@@ -292,7 +300,7 @@ BEGIN
              JOIN pg_class AS c ON c.oid = d.adrelid
         WHERE refclassid = 'pg_proc'::regclass AND refobjid = function AND atttypid = 'bigint'::regtype
           AND relkind IN ('r', 'f') AND relpersistence <> 't'
-          AND relowner <> ALL (strangers) AND relnamespace <> ALL (their_schemas)
+          AND relowner <> ALL (strangers) AND relnamespace <> ALL (their_schemas) AND NOT row_security_active(c.oid)
     LOOP
         EXECUTE format('SELECT greatest(max(%I), %s) FROM ONLY %s', item.attname, past, item.relation) INTO past;
     END LOOP;

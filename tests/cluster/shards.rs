@@ -679,6 +679,43 @@ fn a_sequence_that_others_need_goes_on() {
     run(take_over(&server));
 }
 
+/// Ids in rows that row-level security hides from the owner of a table count, too.
+#[test]
+fn a_function_is_replaced_beside_hidden_rows() {
+    let server = Server::start(&["idgen.epoch = 1314220021721", "idgen.max_ahead = 1h"]);
+    let mut client = server.connect();
+    client.run(OLD_FUNCTION);
+    client.run(
+        "CREATE ROLE app LOGIN; GRANT EXECUTE ON FUNCTION snowflake_advance TO app;
+             CREATE TABLE insta5.users (id bigint PRIMARY KEY DEFAULT insta5.next_id());
+             INSERT INTO insta5.users SELECT insta5.next_id() + (60000::bigint << 23);
+             ALTER TABLE insta5.users ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
+             ALTER SCHEMA insta5 OWNER TO app; ALTER SEQUENCE insta5.table_id_seq OWNER TO app;
+             ALTER FUNCTION insta5.next_id() OWNER TO app; ALTER TABLE insta5.users OWNER TO app",
+    );
+    let greatest: i64 = client.value("SELECT max(id) FROM insta5.users");
+    let take_over = |options: &[&str]| {
+        let mut as_app = take_over(&server);
+        as_app.args(["-d", &server.target_as("app")]).args(options);
+        as_app
+    };
+    refused(take_over(&[]), &["or have row-level security: insta5.users", "-v past=ID"]);
+
+    // As the head of the file says.
+    let head = include_str!("../../docs/examples/from-plpgsql.sql");
+    let line =
+        head.lines().find(|line| line.contains("NO FORCE ROW LEVEL SECURITY")).expect("the statements");
+    let (begin, rest) = line.split_once("SELECT").expect("a query");
+    let (query, rollback) = rest.split_once(';').expect("its end");
+    let mut app = server.connect_as("app");
+    app.run(begin.trim_start_matches("--"));
+    let past: i64 = app.value(&format!("SELECT {query}"));
+    app.run(rollback);
+    assert_eq!(past, greatest);
+    run(take_over(&["-v", &format!("past={past}")]));
+    assert!(client.value::<i64>("SELECT insta5.next_id()") > greatest);
+}
+
 /// A function with arguments, each of which has a sequence, is taken over table by table, as the head of the file says.
 #[test]
 fn a_function_with_arguments_is_taken_over_by_one_without() {
@@ -772,7 +809,7 @@ fn a_function_is_replaced_beside_hostile_tables() {
                                         repeat('abs(', 1000), repeat(')', 1000)); END $$;
              RESET ROLE;
              CREATE TABLE mallory.of_superuser (id bigint DEFAULT insta5.next_id());");
-    let unread = "all that you may: mallory.indexed, mallory.nested, mallory.of_superuser";
+    let unread = "row-level security: mallory.indexed, mallory.nested, mallory.of_superuser";
     refused(take_over(&server), &[unread]);
     let past = client.value::<i64>("SELECT insta5.next_id() + (60000::bigint << 23)");
     let mut informed = take_over(&server);
