@@ -280,7 +280,7 @@ table! {
         NotSuperuser(action: &'static str = "act") => Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
             "must be superuser to {action}",
             "The high-water mark of idgen protects the ids of all databases of the cluster.",
-            "Privileges on the function are not sufficient: have a superuser call it.";
+            "Only a superuser may do this, whatever is granted on the function.";
         InRecovery(action: &'static str = "act") => Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
             "cannot {action} during recovery",
             "The high-water mark of idgen can only be changed on a primary.",
