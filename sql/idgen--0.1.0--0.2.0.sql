@@ -59,7 +59,11 @@ COMMENT ON FUNCTION @extschema@.snowflake_advance(integer, bigint) IS
 COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint) IS
 'Decodes an id into the millisecond in which it was minted, its logical shard (0 to 8191) and its sequence number within that millisecond (0 to 1023). Accepts every bigint, read as unsigned. Depends on idgen.epoch.';
 
-ALTER FUNCTION @extschema@.shard_of(bigint) LEAKPROOF;
+-- Replaced, because another owner may have given it another body, which ALTER FUNCTION would make LEAKPROOF. PostgreSQL
+-- takes the property away again if an ordinary role replaces the function.
+CREATE OR REPLACE FUNCTION @extschema@.shard_of(id bigint) RETURNS integer
+    AS 'MODULE_PATHNAME', 'shard_of_wrapper'
+    LANGUAGE C IMMUTABLE STRICT LEAKPROOF PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.shard_of(bigint) IS
 'Returns the logical shard of an id, 0 to 8191: (id >> 10) & 8191. For routers, indexes, CHECK constraints and partition keys.';
 

@@ -235,6 +235,31 @@ fn an_update_gives_no_right_back() {
     client.run("DROP EXTENSION idgen; DROP ROLE lends, borrows, other");
 }
 
+/// An update makes no code of others LEAKPROOF, which would show them rows that row-level security hides, and neither
+/// can they afterwards.
+#[test]
+fn an_update_makes_no_code_of_others_leakproof() {
+    const LEAKPROOF: &str = "SELECT prosrc FROM pg_proc WHERE proname = 'shard_of' AND proleakproof";
+    let server = start_version(Build::Release, "0.1.0");
+    let mut client = server.connect();
+    client.run("CREATE ROLE tenant; GRANT CREATE ON SCHEMA public TO tenant");
+    client.run("ALTER FUNCTION shard_of(bigint) OWNER TO tenant");
+    let replace = |property: &str| {
+        format!(
+            "SET ROLE tenant;
+             CREATE OR REPLACE FUNCTION shard_of(id bigint) RETURNS integer LANGUAGE plpgsql {property}
+             AS $$ BEGIN RAISE NOTICE '%', id; RETURN 1; END $$; RESET ROLE"
+        )
+    };
+    client.run(&replace(""));
+    client.run("ALTER EXTENSION idgen UPDATE");
+    assert_eq!(client.column::<String>(LEAKPROOF), ["shard_of_wrapper"]);
+    assert_eq!(client.code(&replace("LEAKPROOF")), "42501");
+    client.run("RESET ROLE");
+    client.run(&replace(""));
+    assert_eq!(client.column::<String>(LEAKPROOF), [""; 0]);
+}
+
 /// The owner of the schema cannot replace it with another schema while a script runs; the script would revoke
 /// privileges on functions in that one, and leave them on its own.
 #[test]
