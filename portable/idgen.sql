@@ -115,7 +115,7 @@ COMMENT ON SCHEMA idgen_portable IS
 'Helpers and registers of idgen''s portable edition. Do not call or change anything in it by hand, except to drop the sequences shard_N and js_N so that no ids are minted for shard N here.';
 -- Everybody runs the function bodies; only the owner touches a sequence.
 GRANT USAGE ON SCHEMA idgen_portable TO PUBLIC;
--- The functions that mint and are there already.
+-- The functions that mint and are there already. The first of them is the model for those that are missing.
 DO $$
 BEGIN
     PERFORM set_config('idgen_portable.minting', concat_ws(
@@ -638,8 +638,8 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETUR
 COMMENT ON FUNCTION @extschema@.snowflake_next_id_js(integer) IS
 'Mints an id below 2^53, which JavaScript represents exactly: 32 bits of seconds since the epoch, 8 bits of logical shard (0 to 255) and 12 bits of sequence, hence at most 4096 ids per second for each shard. It is greater than every id of this function and the shard that this database has minted before. Keep these ids in columns of their own: they are all smaller than those of snowflake_next_id. Decode them with snowflake_decode(id, ''js53''). Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard). Portable edition.';
 
--- Where there was an older version of this script, a function that mints and is new gets the privileges of
--- snowflake_next_id(integer). Otherwise roles from which the right to mint was revoked would get it back.
+-- Where there was an older version of this script, or a function was dropped, one that mints and is new gets the
+-- privileges of one that was there. Otherwise roles from which the right to mint was revoked would get it back.
 DO $$
 DECLARE
     had CONSTANT oid[] := string_to_array(current_setting('idgen_portable.minting'), ',')::oid[];
@@ -649,9 +649,9 @@ BEGIN
         WITH added AS (
             SELECT p.oid::regprocedure AS name, model.proacl, model.proowner
             FROM pg_proc AS p
-                 JOIN pg_proc AS model ON model.oid = '@extschema@.snowflake_next_id(integer)'::regprocedure
-                                          AND model.oid = ANY (had) AND model.proacl IS NOT NULL
-            WHERE p.oid IN ('@extschema@.snowflake_next_id()'::regprocedure,
+                 JOIN pg_proc AS model ON model.oid = had[1] AND model.proacl IS NOT NULL
+            WHERE p.oid IN ('@extschema@.snowflake_next_id(integer)'::regprocedure,
+                            '@extschema@.snowflake_next_id()'::regprocedure,
                             '@extschema@.snowflake_next_ids(integer, integer)'::regprocedure,
                             '@extschema@.snowflake_next_id_js(integer)'::regprocedure,
                             'idgen_portable.mint(integer, bigint, bigint, boolean)'::regprocedure,

@@ -60,6 +60,9 @@ DECLARE
         snowflake_make_id, snowflake_max_id, snowflake_min_id, snowflake_next_id, snowflake_next_id_js,
         snowflake_next_ids, snowflake_scatter, snowflake_shortcode, snowflake_text, snowflake_time,
         snowflake_unscatter}';
+    minting CONSTANT text[] := ARRAY[
+        '@extschema@.snowflake_next_id(integer)', '@extschema@.snowflake_next_id()',
+        '@extschema@.snowflake_next_ids(integer, integer)', '@extschema@.snowflake_next_id_js(integer)'];
     portable oid;
     owner oid;
     stranger name;
@@ -205,12 +208,14 @@ BEGIN
         UNION ALL
         SELECT 'FUNCTION', oid::regprocedure::text, '', proacl FROM pg_proc WHERE oid = ANY (functions)
         UNION ALL
-        -- A function that mints and was not in this version of the portable edition gets the privileges of one that
-        -- was: a role from which the right to mint was revoked does not get it back.
+        -- A function that mints and is not there, as in an older version of the portable edition, gets the privileges
+        -- of one that is: a role from which the right to mint was revoked does not get it back.
         SELECT 'FUNCTION', lacking.name, '', proacl
-        FROM pg_proc, (VALUES ('@extschema@.snowflake_next_id()'), ('@extschema@.snowflake_next_ids(integer, integer)'),
-                              ('@extschema@.snowflake_next_id_js(integer)')) AS lacking (name)
-        WHERE oid = to_regprocedure('@extschema@.snowflake_next_id(integer)')
+        FROM pg_proc, unnest(minting) AS lacking (name)
+        WHERE oid = (SELECT to_regprocedure(there.name)
+                     FROM unnest(minting || 'idgen_portable.mint(integer, bigint, bigint, boolean)'::text)
+                          WITH ORDINALITY AS there (name, place)
+                     WHERE to_regprocedure(there.name) IS NOT NULL ORDER BY place LIMIT 1)
           AND to_regprocedure(lacking.name) IS NULL
     ), statements AS (
         SELECT format('REVOKE ALL ON %s %s FROM PUBLIC', kind, name) AS statement

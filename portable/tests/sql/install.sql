@@ -36,7 +36,7 @@ SELECT epoch, allowed_shards, max_ahead FROM idgen_status;
 SELECT allowed_shards, max_ahead FROM idgen_status;
 \! ./install plain
 SELECT allowed_shards, max_ahead FROM idgen_status;
--- It gives nobody back the right to mint: what an older version lacked gets the privileges of snowflake_next_id.
+-- It gives nobody back the right to mint: what is missing gets the privileges of a function that is there.
 CREATE ROLE regress_idgen_lends;
 CREATE ROLE regress_idgen_borrows;
 DROP FUNCTION snowflake_next_ids, idgen_portable.mint_many;
@@ -50,6 +50,13 @@ GRANT EXECUTE ON FUNCTION snowflake_next_id(integer) TO regress_idgen_borrows;
 \! ./install plain
 SELECT oid::regprocedure AS function, proacl FROM pg_proc WHERE proname IN ('snowflake_next_ids', 'mint_many')
 ORDER BY 1;
+SET client_min_messages = warning;
+DROP FUNCTION snowflake_next_id(integer) CASCADE;
+RESET client_min_messages;
+REVOKE ALL ON FUNCTION snowflake_next_id() FROM PUBLIC;
+\! ./install plain
+SELECT proacl FROM pg_proc WHERE oid = 'snowflake_next_id(integer)'::regprocedure;
+GRANT EXECUTE ON FUNCTION snowflake_next_id() TO PUBLIC;
 REVOKE ALL ON FUNCTION snowflake_next_id(integer), snowflake_next_ids, idgen_portable.mint_many
 FROM regress_idgen_lends, regress_idgen_borrows;
 GRANT EXECUTE ON FUNCTION snowflake_next_id(integer), snowflake_next_ids, idgen_portable.mint_many TO PUBLIC;

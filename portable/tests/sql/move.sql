@@ -276,7 +276,21 @@ SELECT * FROM rights WHERE object IN (SELECT object FROM rights_before) EXCEPT T
 SELECT * FROM rights WHERE object = 'snowflake_next_ids(integer,integer)';
 \c regression
 SET client_min_messages = warning;
+-- Nor does a right to mint come back with snowflake_next_id(integer), if that itself is missing.
+CREATE DATABASE lacking;
+\! ./install lacking
+\c lacking
+SET client_min_messages = warning;
+DROP FUNCTION snowflake_next_id(integer) CASCADE;
+DROP FUNCTION snowflake_next_ids(integer, integer);
+REVOKE ALL ON FUNCTION snowflake_next_id() FROM PUBLIC;
+CREATE EXTENSION idgen;
+SELECT oid::regprocedure AS function, proacl FROM pg_proc
+WHERE pronamespace = 'public'::regnamespace AND proname ~ '^snowflake_next_id' ORDER BY 1;
+\c regression
+SET client_min_messages = warning;
 DROP DATABASE copy;
+DROP DATABASE lacking;
 DROP VIEW rights;
 DROP TABLE rights_before, users_before, posts_before, defaults_before;
 ALTER DATABASE regression OWNER TO postgres;
