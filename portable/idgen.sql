@@ -1329,19 +1329,22 @@ BEGIN
     END LOOP;
 
     -- Constraints that let no new row in are found by what the catalog says that they depend on. Nothing of them is
-    -- evaluated or printed. Those of domains are looked up by their dependency: as most constraints are of no domain, the
-    -- planner would read all of them. The bytes of an integer are stored as numbers, which some processors take as
-    -- negative.
-    WITH RECURSIVE changed AS (
+    -- evaluated or printed. Those that a partition or child inherits are named once, with the parent. Those of domains
+    -- are looked up by their dependency: as most constraints are of no domain, the planner would read all of them. The
+    -- bytes of an integer are stored as numbers, which some processors take as negative.
+    WITH RECURSIVE heirs (relation, name) AS (
+        SELECT c.relation, c.name FROM unnest(relations, columns) AS c (relation, name)
+        UNION SELECT i.inhrelid, heirs.name FROM heirs JOIN pg_inherits AS i ON i.inhparent = heirs.relation
+    ), changed AS (
         SELECT a.attrelid, a.attnum, a.atttypid
-        FROM unnest(relations, columns) AS c (relation, name)
-             JOIN pg_attribute AS a ON a.attrelid = c.relation AND a.attname = c.name
+        FROM heirs JOIN pg_attribute AS a ON a.attrelid = heirs.relation AND a.attname = heirs.name
     ), types (type) AS (
         SELECT atttypid FROM changed
         UNION SELECT t.typbasetype FROM types JOIN pg_type AS t ON t.oid = types.type AND t.typtype = 'd'
     ), checks AS (
         SELECT k.oid, k.conname, k.conbin, k.conrelid::regclass::text AS place
         FROM changed JOIN pg_constraint AS k ON k.conrelid = attrelid AND k.contype = 'c' AND attnum = ANY (k.conkey)
+        WHERE k.coninhcount = 0 OR attrelid = ANY (relations)
         UNION ALL
         SELECT k.oid, k.conname, k.conbin, k.contypid::regtype::text
         FROM types JOIN pg_depend AS part ON part.refclassid = 'pg_type'::regclass AND part.refobjid = types.type
@@ -1366,7 +1369,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION @extschema@.snowflake_assign_shard(regnamespace, integer, boolean) IS
-'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Warns of constraints that call shard_of and do not name the shard. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a default that is more than a call with a number, 42501 not the owner. Portable edition.';
+'Makes every default in a schema that calls snowflake_next_id or snowflake_next_id_js mint for a shard (0 to 8191; 0 to 255 if one calls the latter), all in the caller''s transaction, and returns the columns that it changed. The rest of such a default stays as it is; a column that takes its default from a domain gets one of its own. The caller must own the tables. Takes an ACCESS EXCLUSIVE lock on each table that it changes until the end of the transaction, so set lock_timeout. Warns of constraints, also of partitions and children, that call shard_of and do not name the shard, but not of partition keys or views. Errors: 22004 null argument, 22023 shard out of range, 25001 in REPEATABLE READ or SERIALIZABLE, 3F000 schema does not exist, 55006 shard in use by another schema of this database and share not given, 0A000 a default that is more than a call with a number, 42501 not the owner. Portable edition.';
 
 -- Watching --------------------------------------------------------------------------------------
 

@@ -194,7 +194,19 @@ ALTER TABLE checked.users DROP CONSTRAINT "of ""30""",
 ALTER DOMAIN checked.base DROP CONSTRAINT base_check;
 SELECT "column", new_default FROM snowflake_assign_shard('checked', 230) ORDER BY "column" COLLATE "C";
 INSERT INTO checked.users (n) VALUES (1) RETURNING shard_of(id), shard_of(key);
-DROP SCHEMA checked CASCADE;
+-- So may those of partitions and children, wherever they are, whose columns have no default of their own.
+CREATE SCHEMA elsewhere;
+CREATE TABLE checked.events (id bigint DEFAULT snowflake_next_id(30), n integer,
+    CONSTRAINT inherited CHECK (shard_of(id) = 30)) PARTITION BY RANGE (n);
+CREATE TABLE elsewhere.events_1 (n integer, id bigint, CONSTRAINT own CHECK (shard_of(id) < 100));
+ALTER TABLE elsewhere.events_1 ADD CONSTRAINT inherited CHECK (shard_of(id) = 30);
+ALTER TABLE checked.events ATTACH PARTITION elsewhere.events_1 DEFAULT;
+CREATE TABLE checked.logs (id bigint DEFAULT snowflake_next_id(30), n integer);
+CREATE TABLE elsewhere.logs_1 (CONSTRAINT of_child CHECK (shard_of(id) = 30 AND n > 0)) INHERITS (checked.logs);
+ALTER TABLE elsewhere.logs_1 ALTER COLUMN id DROP DEFAULT;
+CREATE TABLE elsewhere.logs_2 (CONSTRAINT of_grandchild CHECK (shard_of(id) = 30)) INHERITS (elsewhere.logs_1);
+SELECT "table", "column" FROM snowflake_assign_shard('checked', 230) ORDER BY "table" COLLATE "C";
+DROP SCHEMA checked, elsewhere CASCADE;
 
 -- Bad input.
 \x
