@@ -8,6 +8,7 @@
 -- Leaves the schema idgen_convert, and changes no table. If it fails, it leaves nothing. It can be repeated, and keeps
 -- the lists of a former run.
 
+\set ON_ERROR_STOP on
 BEGIN;
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL client_min_messages = warning;    -- what exists is skipped
@@ -16,7 +17,8 @@ DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_namespace
                WHERE nspname = 'idgen_convert' AND pg_get_userbyid(nspowner) <> current_user) THEN
-        RAISE 'the schema idgen_convert belongs to another role';
+        RAISE 'the schema idgen_convert belongs to another role'
+            USING HINT = 'When that role needs its lists no more, let it DROP SCHEMA idgen_convert CASCADE.';
     END IF;
 END
 $$;
@@ -30,13 +32,33 @@ CREATE UNLOGGED TABLE IF NOT EXISTS idgen_convert.id_columns (
     found_by text,
     is_id    boolean,    -- null until somebody decides
     PRIMARY KEY ("table", "column"));
-ALTER TABLE idgen_convert.id_columns ALTER is_id DROP NOT NULL;    -- of a former version
 
 -- A table with its partitions and children.
 CREATE OR REPLACE FUNCTION idgen_convert.tree(relation oid) RETURNS SETOF oid LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE tree AS (SELECT $1 AS relid UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = relid)
     SELECT relid FROM tree
+$$;
+
+CREATE OR REPLACE FUNCTION idgen_convert.refuse_others(relation regclass) RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    other regclass;
+BEGIN
+    SELECT relid INTO other FROM idgen_convert.tree(relation) AS relid JOIN pg_class ON oid = relid
+    WHERE pg_get_userbyid(relowner) <> current_user LIMIT 1;
+    IF FOUND THEN RAISE '% belongs to another role', other; END IF;
+END
+$$;
+
+-- A query of a column in a table and in the partitions and children of this role. To plan one that reads those of
+-- others would run their functions.
+CREATE OR REPLACE FUNCTION idgen_convert.values_of("table" regclass, "column" name) RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(string_agg(format('SELECT %I FROM ONLY %s', $2, oid::regclass), ' UNION ALL '),
+                    format('SELECT NULL::bigint AS %I WHERE false', $2))
+    FROM idgen_convert.tree($1) AS relid JOIN pg_class ON oid = relid
+    WHERE relkind = 'r' AND pg_get_userbyid(relowner) = current_user
 $$;
 
 -- The columns of this role's tables. If the default, which may be that of the domain, takes numbers from a sequence or
@@ -62,7 +84,8 @@ SELECT namespace, attrelid::regclass AS "table", attname AS "column",
                      SELECT FROM pg_constraint WHERE confrelid = attrelid AND attnum = ANY (confkey))) THEN 'key'
             WHEN is_reference THEN 'foreign key' WHEN is_key THEN 'key'
             WHEN attname ~ '(^|_)(id|ID)s?$|[a-z]I[dD]s?$' THEN 'name'
-            WHEN numbers IS NOT NULL THEN 'sequence' END AS found_by,
+            WHEN numbers IS NOT NULL THEN 'sequence'
+            WHEN attname ~* 'ids?$' THEN 'name' END AS found_by,    -- and some others, to which bigint does no harm
        numbers, type = 'bigint' AS fits, is_inherited
 FROM idgen_convert.columns JOIN pg_type ON pg_type.oid = atttypid,
      format_type(CASE typbasetype WHEN 'bigint'::regtype THEN typbasetype ELSE atttypid END, NULL) AS type,
@@ -87,7 +110,8 @@ SELECT DISTINCT relnamespace AS namespace FROM idgen_convert.id_columns JOIN pg_
 CREATE OR REPLACE FUNCTION idgen_convert.holds_keys("table" regclass, "column" name) RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET row_security = off AS $$
 DECLARE
-    given text := format('%s AS t, unnest(ARRAY[t.%I]::bigint[]) AS given (n) WHERE given.n <> 0', "table", "column");
+    given text := format('(%s) AS t, unnest(ARRAY[t.%I]::bigint[]) AS given (n) WHERE given.n <> 0',
+                         idgen_convert.values_of("table", "column"), "column");
     key record;
     found boolean;
 BEGIN
@@ -95,8 +119,8 @@ BEGIN
     IF NOT found THEN RETURN 'no value'; END IF;
     FOR key IN SELECT i.* FROM idgen_convert.integer_columns AS i JOIN idgen_convert.namespaces USING (namespace)
                WHERE i.found_by = 'key' ORDER BY i."table"::text LOOP
-        EXECUTE format('SELECT EXISTS (SELECT FROM %s AND NOT EXISTS (SELECT FROM %s AS k WHERE k.%I = given.n))',
-                       given, key."table", key."column") INTO found;
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s AND NOT EXISTS (SELECT FROM (%s) AS k WHERE k.%I = given.n))',
+                       given, idgen_convert.values_of(key."table", key."column"), key."column") INTO found;
         IF NOT found THEN RETURN 'keys of ' || key."table"; END IF;
     END LOOP;
     RETURN NULL;
@@ -145,8 +169,8 @@ DECLARE
     is_key text;
     col record;
 BEGIN
-    SELECT string_agg(format('EXISTS (SELECT FROM %s AS k WHERE k.%I = given.n)', i."table", i."column"), ' OR ')
-    INTO is_key
+    SELECT string_agg(format('EXISTS (SELECT FROM (%s) AS k WHERE k.%I = given.n)',
+                             idgen_convert.values_of(i."table", i."column"), i."column"), ' OR ') INTO is_key
     FROM idgen_convert.integer_columns AS i JOIN idgen_convert.namespaces USING (namespace) WHERE i.found_by = 'key';
     IF is_key IS NULL THEN RAISE 'no key is known: call find_columns first'; END IF;
     FOR col IN
@@ -159,13 +183,14 @@ BEGIN
         ORDER BY attrelid::regclass::text, attnum
     LOOP
         RETURN QUERY EXECUTE format(
-            'SELECT %L::regclass, %L::name, %L, count(*), min(left(t.%I::text, 60)) FROM %s AS t
+            'SELECT %L::regclass, %L::name, %L, count(*), min(left(t.%I::text, 60)) FROM (%s) AS t
              WHERE EXISTS (SELECT FROM regexp_split_to_table(t.%I::text, ''[^0-9]+'') AS digits,
                                        CAST(CASE WHEN length(digits) BETWEEN 1 AND 10 THEN digits END AS bigint)
                                            AS given (n)
                            WHERE %s)
              HAVING count(*) > 0',
-            col."table", col.attname, col.type, col.attname, col."table", col.attname, is_key);
+            col."table", col.attname, col.type, col.attname, idgen_convert.values_of(col."table", col.attname),
+            col.attname, is_key);
     END LOOP;
 END
 $$;
@@ -181,12 +206,26 @@ SELECT DISTINCT attrelid::regclass AS "table", attname AS "column",
 FROM pg_depend JOIN pg_attribute ON attrelid = refobjid AND attnum IN (refobjsubid, objsubid)
 WHERE refclassid = 'pg_class'::regclass AND objid >= 16384;
 
+-- Tables of other roles whose functions a change of type would run, because it reads partitions and children again, and
+-- also the tables that foreign keys of the column connect.
+CREATE OR REPLACE VIEW idgen_convert.tied_to_others AS
+SELECT DISTINCT "table", "column", pg_describe_object('pg_class'::regclass, other, 0) || ', of another role' AS object
+FROM idgen_convert.id_columns CROSS JOIN idgen_convert.tree("table") AS part
+         JOIN pg_attribute ON attrelid = part AND attname = "column",
+     LATERAL (SELECT part AS tied
+              UNION SELECT unnest(ARRAY[conrelid, confrelid]) FROM pg_constraint
+              WHERE contype = 'f' AND (conrelid = part AND attnum = ANY (conkey)
+                                       OR confrelid = part AND attnum = ANY (confkey))) AS ties,
+     idgen_convert.tree(tied) AS other JOIN pg_class ON pg_class.oid = other
+WHERE pg_get_userbyid(relowner) <> current_user;
+
 -- Step 2.
 CREATE OR REPLACE VIEW idgen_convert.in_the_way AS
 SELECT "table", "column", object
-FROM idgen_convert.built_on JOIN idgen_convert.id_columns USING ("table", "column")
+FROM (SELECT "table", "column", object FROM idgen_convert.built_on WHERE in_the_way
+      UNION ALL TABLE idgen_convert.tied_to_others) AS found JOIN idgen_convert.id_columns USING ("table", "column")
      JOIN idgen_convert.integer_columns USING ("table", "column")
-WHERE in_the_way AND is_id AND becomes IS NOT NULL;
+WHERE is_id AND becomes IS NOT NULL;
 
 -- Statements on a table as one query, and so as one transaction. Its lock_timeout, times the number of tables that it
 -- may lock, is below the server's deadlock_timeout. Expressions of the table that are parsed again find no operator
@@ -205,13 +244,15 @@ SET search_path = pg_catalog, pg_temp AS $$
     FROM pg_settings WHERE name = 'deadlock_timeout'
 $$;
 
--- Step 3. A change of type deletes statistics.
+-- Step 3, without the tables that are tied to those of others. A change of type deletes statistics.
 CREATE OR REPLACE FUNCTION idgen_convert.change_types() RETURNS SETOF text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $$
     SELECT idgen_convert.patiently("table", format('ALTER TABLE %s %s; ANALYZE %1$s', "table",
                                                    string_agg(format('ALTER %I TYPE %s', "column", becomes), ', ')))
     FROM idgen_convert.id_columns JOIN idgen_convert.integer_columns USING ("table", "column")
-    WHERE is_id AND becomes IS NOT NULL AND NOT is_inherited GROUP BY "table" ORDER BY "table"::text
+    WHERE is_id AND becomes IS NOT NULL AND NOT is_inherited
+          AND "table" NOT IN (SELECT "table" FROM idgen_convert.tied_to_others)
+    GROUP BY "table" ORDER BY "table"::text
 $$;
 
 -- The schema of idgen.
@@ -227,10 +268,19 @@ BEGIN
 END
 $$;
 
--- A default that mints, by a function of idgen in whichever schema this is.
-CREATE OR REPLACE FUNCTION idgen_convert.minting(shard integer, minter name) RETURNS text LANGUAGE sql STABLE
+-- A default that mints, by a function of idgen in whichever schema this is, after a trial.
+CREATE OR REPLACE FUNCTION idgen_convert.minting(shard integer, minter name) RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('%I.%I(%s)', idgen_convert.schema_of_idgen(), $2, $1)
+DECLARE
+    call text := format('%I.%I(%s)', idgen_convert.schema_of_idgen(), minter, shard);
+BEGIN
+    IF shard IS NULL AND coalesce(current_setting('idgen.shard', true), '-1') = '-1' THEN
+        RAISE WARNING 'idgen.shard is not set in this session: set it for all roles that insert';
+    ELSE
+        EXECUTE 'SELECT ' || call;
+    END IF;
+    RETURN call;
+END
 $$;
 
 -- Parts of steps 5 and 6. Fails if a column is too narrow for the keys that it holds, or if it has numbers that are not
@@ -246,9 +296,10 @@ DECLARE
     too_great text[] := '{}';
     unread text[] := '{}';
 BEGIN
-    IF NOT EXISTS (SELECT FROM idgen_convert.id_columns) THEN
-        RAISE 'id_columns is empty'
-            USING HINT = 'A crash of the server empties an unlogged table. Begin with step 1 again.';
+    IF NOT EXISTS (SELECT FROM idgen_convert.namespaces) THEN
+        RAISE 'id_columns is empty, or its tables are gone'
+            USING HINT = 'A crash of the server empties an unlogged table: begin with step 1 again. If the tables '
+                         'belong to another role, SET ROLE to it first.';
     END IF;
     SELECT string_agg(format('%s.%I', "table", "column"), ', ') INTO list
     FROM idgen_convert.integer_columns AS i JOIN idgen_convert.namespaces USING (namespace)
@@ -268,6 +319,16 @@ BEGIN
     IF list IS NOT NULL THEN
         RAISE 'these columns hold keys, and new ids do not fit into them: %', list
             USING HINT = 'Change their types to bigint, or set is_id to false in id_columns.';
+    END IF;
+    SELECT string_agg(DISTINCT format('%s.%I', conrelid::regclass, own.attname), ', ') INTO list
+    FROM pg_constraint, unnest(conkey, confkey) AS k (own_number, its_number),
+         pg_attribute AS own JOIN pg_type ON pg_type.oid = own.atttypid,
+         pg_attribute AS its JOIN idgen_convert.id_columns ON "table" = its.attrelid AND "column" = its.attname
+    WHERE contype = 'f' AND own.attrelid = conrelid AND own.attnum = own_number AND its.attrelid = confrelid
+          AND its.attnum = its_number AND is_id AND typlen IN (2, 4);
+    IF list IS NOT NULL THEN
+        RAISE 'these columns refer to ids, which do not fit into them: %', list
+            USING HINT = 'Let their owners change their types to bigint, or drop the foreign keys.';
     END IF;
     FOR col IN
         SELECT "table", "column", minter, numbers <> 'sequence' AS mints
@@ -330,91 +391,68 @@ BEGIN
 END
 $$;
 
--- A regular expression for the name of a sequence in the text of a default.
-CREATE OR REPLACE FUNCTION idgen_convert.naming(sequence regclass) RETURNS text LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp AS $$
-    SELECT format('(^|[^[:alnum:]_$])%s($|[^[:alnum:]_$])',
-                  regexp_replace(btrim(quote_literal(quote_ident(relname)), '''"'), '[^[:alnum:]_]',
-                                 repeat(chr(92), 3) || '&', 'g'))    -- a backslash before each other character
-    FROM pg_class WHERE oid = $1
-$$;
-
--- What needs the sequences that columns own, besides their defaults: objects that depend on them, and defaults with
--- their names in a text. Functions, rules and programs cannot be searched. pgEdge's convert_sequence_to_snowflake takes
--- away the mark of an identity; the column then needs the sequence, and pg_dump writes what PostgreSQL refuses. A
--- superuser can end this before step 5:
+-- The sequences that columns own, and what needs them: objects that depend on them, and defaults with their names in a
+-- text, which PostgreSQL does not notice. Functions, rules and programs cannot be searched. pgEdge's
+-- convert_sequence_to_snowflake takes away the mark of an identity; the sequence is still a part of the column, and
+-- pg_dump writes what PostgreSQL refuses. A superuser can end this:
 --
 --     UPDATE pg_depend SET deptype = 'a'
 --     WHERE classid = 'pg_class'::regclass AND objid = 'orders_id_seq'::regclass AND deptype = 'i';
-CREATE OR REPLACE VIEW idgen_convert.needs AS
-WITH owned AS MATERIALIZED (
-    SELECT objid::regclass AS sequence, attrelid, attnum, attname, deptype = 'i' AND attidentity = '' AS is_bound,
-           idgen_convert.naming(objid) AS naming
-    FROM idgen_convert.columns JOIN pg_depend ON refobjid = attrelid AND refobjsubid = attnum
-         JOIN pg_class ON pg_class.oid = objid
-    WHERE classid = 'pg_class'::regclass AND refclassid = 'pg_class'::regclass AND deptype IN ('a', 'i')
-          AND relkind = 'S'
-), default_values (classid, objid, expression) AS (    -- without those that would be gigabytes of text
-    SELECT pg_attrdef.tableoid, pg_attrdef.oid,
-           CASE WHEN attgenerated = '' AND octet_length(adbin::text) <= 10000 THEN pg_get_expr(adbin, 0) END
-    FROM pg_attrdef JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum
-    UNION ALL
-    SELECT tableoid, oid, CASE WHEN octet_length(typdefaultbin::text) <= 10000 THEN pg_get_expr(typdefaultbin, 0) END
-    FROM pg_type
-), texts AS MATERIALIZED (
-    SELECT classid, objid, text
-    FROM default_values, regexp_replace(expression, '''([^'']|'''')*''::regclass', '', 'g') AS text
-    WHERE text ~ '[(].*'''
-), users AS (
-    SELECT sequence, attrelid, attname, classid, objid, objsubid
-    FROM owned JOIN pg_depend ON refobjid = sequence AND refclassid = 'pg_class'::regclass AND deptype <> 'i'
-    UNION
-    SELECT sequence, attrelid, attname, classid, objid, 0 FROM owned JOIN texts ON text ~* naming
-    UNION
-    SELECT sequence, NULL, NULL, 'pg_class'::regclass, attrelid, attnum FROM owned WHERE is_bound
+CREATE OR REPLACE VIEW idgen_convert.owned_sequences AS
+WITH default_values (classid, objid, owner, value) AS (
+    SELECT pg_attrdef.tableoid, pg_attrdef.oid, relowner, adbin
+    FROM pg_attrdef JOIN pg_attribute ON attrelid = adrelid AND attnum = adnum JOIN pg_class ON pg_class.oid = adrelid
+    WHERE attgenerated = ''
+    UNION ALL SELECT tableoid, oid, typowner, typdefaultbin FROM pg_type WHERE typdefaultbin IS NOT NULL
+), texts AS MATERIALIZED (    -- of other roles, without those that would be gigabytes
+    SELECT classid, objid, translate(lower(text), '"''' || chr(92), '') AS text
+    FROM default_values, CAST(CASE WHEN octet_length(value::text) <= 10000 OR pg_get_userbyid(owner) = current_user
+                                   THEN pg_get_expr(value, 0) END AS text) AS expression,
+         regexp_replace(expression, '''([^'']|'''')*''::regclass', '', 'g') AS text
+    WHERE text LIKE '%''%'
 )
-SELECT sequence, string_agg(pg_describe_object(classid, objid, objsubid), ', ') AS needed_by
-FROM users LEFT JOIN pg_attrdef ON classid = pg_attrdef.tableoid AND objid = pg_attrdef.oid
-     LEFT JOIN pg_attribute AS a ON a.attrelid = adrelid AND a.attnum = adnum
-WHERE NOT coalesce(a.attname = users.attname AND adrelid IN (SELECT idgen_convert.tree(users.attrelid)), false)
-GROUP BY sequence;
+SELECT attrelid::regclass AS "table", attname AS "column", numbers, objid::regclass AS sequence,
+       deptype = 'i' AS is_part,
+       (SELECT string_agg(pg_describe_object(users.classid, users.objid, users.objsubid), ', ')
+        FROM (SELECT d.classid, d.objid, d.objsubid FROM pg_depend AS d
+              WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = pg_class.oid AND d.deptype = 'n'
+              UNION SELECT t.classid, t.objid, 0 FROM texts AS t
+              WHERE strpos(t.text, translate(lower(relname), '"''' || chr(92), '')) > 0) AS users) AS needed_by
+FROM idgen_convert.columns JOIN pg_depend ON refobjid = attrelid AND refobjsubid = attnum
+     JOIN pg_class ON pg_class.oid = objid
+WHERE classid = 'pg_class'::regclass AND refclassid = 'pg_class'::regclass AND deptype IN ('a', 'i') AND relkind = 'S';
 
--- Step 5. Without a shard, the default mints for idgen.shard. A sequence that only its column needs is dropped.
+-- Step 5. Without a shard, the default mints for idgen.shard. The sequence of an identity ends with it; others stay.
 CREATE OR REPLACE FUNCTION idgen_convert.set_defaults(shard integer DEFAULT NULL,
                                                       minter name DEFAULT 'snowflake_next_id')
 RETURNS SETOF text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     col record;
-    kept text[] := '{}';
     needed text[] := '{}';
     called text[] := '{}';
+    new_default text;
 BEGIN
     PERFORM idgen_convert.check_columns(minter);
+    new_default := idgen_convert.minting(shard, minter);
     FOR col IN
-        WITH needs AS MATERIALIZED (TABLE idgen_convert.needs)
-        SELECT "table", "column", owned, numbers, needed_by, attidentity <> '' AS is_identity,
-               pg_get_expr(adbin, adrelid) ~* idgen_convert.naming(owned) AS is_used
-        FROM idgen_convert.id_columns JOIN idgen_convert.integer_columns USING ("table", "column")
-             JOIN pg_attribute ON attrelid = "table" AND attname = "column"
-             LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
-             CROSS JOIN CAST(pg_get_serial_sequence("table"::text, "column"::text) AS regclass) AS owned
-             LEFT JOIN needs ON sequence = owned
-        WHERE is_id AND (numbers = 'sequence' OR numbers IS NULL AND adbin IS NULL AND owned IS NOT NULL)
-        ORDER BY "table"::text
+        WITH owned AS MATERIALIZED (TABLE idgen_convert.owned_sequences)
+        SELECT i."table", i."column", i.numbers, o.sequence, o.needed_by, attidentity <> '' AS is_identity
+        FROM idgen_convert.id_columns AS c JOIN idgen_convert.integer_columns AS i USING ("table", "column")
+             JOIN pg_attribute ON attrelid = c."table" AND attname = c."column"
+             LEFT JOIN owned AS o
+                 ON o.sequence = pg_get_serial_sequence(c."table"::text, c."column"::text)::regclass
+        WHERE is_id AND (i.numbers = 'sequence' OR i.numbers IS NULL AND NOT atthasdef AND o.sequence IS NOT NULL)
+        ORDER BY c."table"::text
     LOOP
         IF col.numbers IS NULL THEN
-            called := called || format('%s.%I (%s)', col."table", col."column", col.owned);
+            called := called || format('%s.%I (%s)', col."table", col."column", col.sequence);
         ELSIF col.is_identity AND col.needed_by IS NOT NULL THEN
             needed := needed || format('%s.%I (needed by %s)', col."table", col."column", col.needed_by);
         ELSE
-            IF col.needed_by IS NOT NULL THEN
-                kept := kept || format('%s (needed by %s)', col.owned, col.needed_by);
-            END IF;
-            RETURN NEXT idgen_convert.patiently(col."table",
-                format('ALTER TABLE %s %s ALTER %I SET DEFAULT %s', col."table",
-                       CASE WHEN col.is_identity THEN format('ALTER %I DROP IDENTITY,', col."column") END, col."column",
-                       idgen_convert.minting(shard, minter)) ||
-                CASE WHEN col.is_used AND col.needed_by IS NULL THEN '; DROP SEQUENCE ' || col.owned ELSE '' END);
+            RETURN NEXT idgen_convert.patiently(col."table", format(
+                'ALTER TABLE %s %s ALTER %I SET DEFAULT %s', col."table",
+                CASE WHEN col.is_identity THEN format('ALTER %I DROP IDENTITY,', col."column") END, col."column",
+                new_default));
         END IF;
     END LOOP;
     IF needed <> '{}' THEN
@@ -422,13 +460,28 @@ BEGIN
             array_to_string(needed, ', ')
             USING HINT = 'Let these do without the sequence first.';
     END IF;
-    IF kept <> '{}' THEN
-        RAISE WARNING 'these sequences are not dropped: %', array_to_string(kept, ', ');
-    END IF;
     IF called <> '{}' THEN
         RAISE WARNING 'left as they are, because they have no default, and programs may call their sequences: %',
             array_to_string(called, ', ');
     END IF;
+END
+$$;
+
+-- The end of step 6: drops the sequences that columns own which mint now.
+CREATE OR REPLACE FUNCTION idgen_convert.drop_sequences() RETURNS SETOF text LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    owned record;
+BEGIN
+    FOR owned IN SELECT o.* FROM idgen_convert.owned_sequences AS o
+                              JOIN idgen_convert.id_columns USING ("table", "column")
+                 WHERE is_id AND numbers <> 'sequence' AND NOT is_part LOOP
+        IF owned.needed_by IS NULL THEN
+            RETURN NEXT idgen_convert.patiently(owned."table", format('DROP SEQUENCE %s', owned.sequence));
+        ELSE
+            RAISE WARNING '% is not dropped (needed by %)', owned.sequence, owned.needed_by;
+        END IF;
+    END LOOP;
 END
 $$;
 
@@ -455,9 +508,9 @@ DECLARE
     body text;
     definer text;
 BEGIN
-    IF (SELECT pg_get_userbyid(relowner) <> current_user FROM pg_class WHERE oid = added."table") THEN
-        RAISE '% belongs to another role', added."table";
-    END IF;
+    PERFORM idgen_convert.refuse_others(added."table");
+    DELETE FROM idgen_convert.new_columns AS n WHERE NOT EXISTS (    -- given up
+        SELECT FROM pg_attribute WHERE attrelid = n."table" AND attname = n.new_column);
     -- A column comes with its row, for its own table or one that this inherits from. Others are the application's.
     IF EXISTS (SELECT FROM pg_attribute WHERE attrelid = added."table" AND attname = added.new_column)
        AND NOT EXISTS (
@@ -624,6 +677,7 @@ BEGIN
            string_agg(format('t.%I IS NOT NULL AND t.%I IS NULL', "column", new_column), ' OR ')
     INTO assignments, unfilled FROM idgen_convert.new_columns WHERE "table" = relation;
     IF unfilled IS NULL THEN RAISE '% has no new columns', relation; END IF;
+    PERFORM idgen_convert.refuse_others(relation);
     LOOP
         SELECT coalesce(array_agg(relid) FILTER (WHERE isleaf), ARRAY[relation]) INTO parts
         FROM pg_partition_tree(relation);
@@ -664,6 +718,7 @@ BEGIN
                         part, assignments, unfilled);
                     PERFORM set_config('search_path', callers_path, true);    -- which triggers may need
                     EXECUTE filling INTO changed, unchanged USING picked;
+                    SET CONSTRAINTS ALL IMMEDIATE;
                     SET LOCAL search_path = pg_catalog, pg_temp;
                     IF unchanged > 0 THEN
                         RAISE '% rows of % are not filled by: %', unchanged, part, assignments;
@@ -718,11 +773,14 @@ $$;
 -- old key that ids replace. What an interruption has left is dropped.
 CREATE OR REPLACE FUNCTION idgen_convert.indexes(VARIADIC relations regclass[]) RETURNS SETOF text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH wanted (relation, name, columns) AS (
-        SELECT r, ('new_' || conname)::name, idgen_convert.new_names(r, conkey)
-        FROM unnest($1) AS r, idgen_convert.replaced(r, '{p,u}')
+    WITH wanted (relation, name, columns, more) AS (
+        SELECT r, ('new_' || conname)::name, idgen_convert.new_names(r, conkey),
+               concat(' INCLUDE (' || idgen_convert.listed(idgen_convert.new_names(
+                                          r, (indkey::smallint[])[indnkeyatts:])) || ')',
+                      CASE WHEN indnullsnotdistinct THEN ' NULLS NOT DISTINCT' END)
+        FROM unnest($1) AS r, idgen_convert.replaced(r, '{p,u}') JOIN pg_index ON indexrelid = conindid
         UNION ALL
-        SELECT "table", (relname || '_old_' || "column")::name, ARRAY["column"]
+        SELECT "table", (relname || '_old_' || "column")::name, ARRAY["column"], ''
         FROM idgen_convert.new_columns JOIN pg_class ON oid = "table" WHERE "table" = ANY ($1) AND shard IS NOT NULL
     ), found AS (
         SELECT wanted.*, indisvalid, indexrelid::regclass AS index
@@ -730,8 +788,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     )
     SELECT statement
     FROM found, LATERAL (VALUES (1, 'DROP INDEX CONCURRENTLY ' || index),
-                                (2, format('CREATE UNIQUE INDEX CONCURRENTLY %I ON %s (%s)', name, relation,
-                                           idgen_convert.listed(columns)))) AS s (place, statement)
+                                (2, format('CREATE UNIQUE INDEX CONCURRENTLY %I ON %s (%s)%s', name, relation,
+                                           idgen_convert.listed(columns), more))) AS s (place, statement)
     WHERE indisvalid IS NOT TRUE AND statement IS NOT NULL
     ORDER BY array_position($1, relation), name, place
 $$;
@@ -824,12 +882,16 @@ BEGIN
                 after := after ||
                     format('ALTER TABLE %s RENAME CONSTRAINT %I TO %I', relation, con.new_name, con.conname);
             ELSE
-                SELECT relname INTO index FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
-                WHERE indrelid = relation AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL
-                      AND idgen_convert.new_names(relation, con.conkey) = ARRAY(
-                          SELECT attname FROM unnest(indkey::smallint[]) WITH ORDINALITY AS k (number, place)
+                SELECT relname INTO index
+                FROM pg_index AS i JOIN pg_class ON pg_class.oid = i.indexrelid
+                         JOIN pg_index AS o ON o.indexrelid = con.conindid
+                WHERE i.indrelid = relation AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+                      AND i.indexprs IS NULL AND i.indnkeyatts = o.indnkeyatts
+                      AND i.indnullsnotdistinct = o.indnullsnotdistinct
+                      AND idgen_convert.new_names(relation, o.indkey::smallint[]) = ARRAY(
+                          SELECT attname FROM unnest(i.indkey::smallint[]) WITH ORDINALITY AS k (number, place)
                                    JOIN pg_attribute ON attrelid = relation AND attnum = number
-                          WHERE place <= indnkeyatts ORDER BY place);
+                          ORDER BY place);
                 IF NOT FOUND THEN
                     RAISE 'there is no unique index on % (%)', relation,
                         idgen_convert.listed(idgen_convert.new_names(relation, con.conkey));
@@ -861,16 +923,24 @@ BEGIN
             IF col.shard IS NOT NULL THEN
                 before := before
                     || format('ALTER TABLE %s RENAME %I TO %I', relation, col."column", 'old_' || col."column");
+                IF col.value IS NULL AND col.attidentity = '' THEN    -- programs fill it no more
+                    before := before
+                        || format('ALTER TABLE %s ALTER %I DROP NOT NULL', relation, 'old_' || col."column");
+                END IF;
             ELSE
                 IF col.attidentity <> '' THEN
-                    SELECT needed_by INTO others FROM idgen_convert.needs AS n
-                    WHERE n.sequence = pg_get_serial_sequence(relation::text, col."column"::text)::regclass;
-                    IF FOUND THEN
+                    SELECT needed_by INTO others
+                    FROM idgen_convert.owned_sequences AS o
+                    WHERE o.sequence = pg_get_serial_sequence(relation::text, col."column"::text)::regclass;
+                    IF others IS NOT NULL THEN
                         RAISE 'the sequence % ends with its column, but others need it: %', sequence, others
                             USING HINT = 'Let these do without the sequence first.';
                     END IF;
-                    EXECUTE format('ALTER TABLE %s ALTER %I ADD GENERATED BY DEFAULT AS IDENTITY', relation,
-                                   col.new_column);
+                    SELECT format('ALTER TABLE %s ALTER %I ADD GENERATED BY DEFAULT AS IDENTITY (
+                                       INCREMENT %s START %s CACHE %s %s)', relation, col.new_column, seqincrement,
+                                  seqstart, seqcache, CASE WHEN seqcycle THEN 'CYCLE' END) INTO command
+                    FROM pg_sequence WHERE seqrelid = sequence::regclass;
+                    EXECUTE command;
                     EXECUTE format('SELECT setval(%L, last_value, is_called) FROM %s',
                                    pg_get_serial_sequence(relation::text, col.new_column::text), sequence);
                 ELSIF col.value IS NOT NULL THEN
