@@ -310,25 +310,24 @@ BEGIN
             USING HINT = 'Call find_columns. Then set is_id in id_columns: to true if idgen should mint for them, '
                          'or to false if they should stay as they are.';
     END IF;
-    SELECT string_agg(format('%s.%I', "table", "column"), ', ') INTO list
-    FROM (SELECT i.* FROM idgen_convert.integer_columns AS i JOIN idgen_convert.namespaces USING (namespace)
-          OFFSET 0) AS i    -- or holds_keys might be asked about any column
-         LEFT JOIN idgen_convert.id_columns AS c USING ("table", "column")
-    WHERE NOT fits
-          AND coalesce(is_id, i.found_by IS NOT NULL OR idgen_convert.holds_keys("table", "column") LIKE 'keys of %');
+    SELECT string_agg(format('%s.%I', "table", "column"), ', ' ORDER BY "table"::text, "column") INTO list
+    FROM (SELECT "table", "column"
+          FROM (SELECT i.* FROM idgen_convert.integer_columns AS i JOIN idgen_convert.namespaces USING (namespace)
+                OFFSET 0) AS i    -- or holds_keys might be asked about any column
+               LEFT JOIN idgen_convert.id_columns AS c USING ("table", "column")
+          WHERE NOT fits AND coalesce(is_id, i.found_by IS NOT NULL
+                                             OR idgen_convert.holds_keys("table", "column") LIKE 'keys of %')
+          UNION    -- foreign keys, also of domains, other roles or schemas that were not named
+          SELECT conrelid, own.attname
+          FROM pg_constraint, unnest(conkey, confkey) AS k (own_number, its_number),
+               pg_attribute AS own JOIN pg_type ON pg_type.oid = own.atttypid,
+               pg_attribute AS its JOIN idgen_convert.id_columns ON "table" = its.attrelid AND "column" = its.attname
+          WHERE contype = 'f' AND own.attrelid = conrelid AND own.attnum = own_number AND its.attrelid = confrelid
+                AND its.attnum = its_number AND is_id AND typlen IN (2, 4)) AS narrow;
     IF list IS NOT NULL THEN
         RAISE 'these columns hold keys, and new ids do not fit into them: %', list
-            USING HINT = 'Change their types to bigint, or set is_id to false in id_columns.';
-    END IF;
-    SELECT string_agg(DISTINCT format('%s.%I', conrelid::regclass, own.attname), ', ') INTO list
-    FROM pg_constraint, unnest(conkey, confkey) AS k (own_number, its_number),
-         pg_attribute AS own JOIN pg_type ON pg_type.oid = own.atttypid,
-         pg_attribute AS its JOIN idgen_convert.id_columns ON "table" = its.attrelid AND "column" = its.attname
-    WHERE contype = 'f' AND own.attrelid = conrelid AND own.attnum = own_number AND its.attrelid = confrelid
-          AND its.attnum = its_number AND is_id AND typlen IN (2, 4);
-    IF list IS NOT NULL THEN
-        RAISE 'these columns refer to ids, which do not fit into them: %', list
-            USING HINT = 'Let their owners change their types to bigint, or drop the foreign keys.';
+            USING HINT = 'Change their types to bigint. For one that is no foreign key and holds no ids, set is_id to '
+                         'false in id_columns.';
     END IF;
     FOR col IN
         SELECT "table", "column", minter, numbers <> 'sequence' AS mints

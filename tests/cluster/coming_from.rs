@@ -1364,7 +1364,7 @@ fn narrow_references_to_ids_are_refused() {
         let error = client.error(call);
         assert!(
             error.message().ends_with(
-                "which do not fit into them: elsewhere.refers.key, public.domains.small, public.theirs.key"
+                "new ids do not fit into them: elsewhere.refers.key, public.domains.small, public.theirs.key"
             ),
             "{error:?}"
         );
