@@ -40,6 +40,7 @@ SET search_path = pg_catalog, pg_temp AS $$
     SELECT relid FROM tree
 $$;
 
+-- Fails if a table, or a partition or child, is another role's, whose functions would run.
 CREATE OR REPLACE FUNCTION idgen_convert.refuse_others(relation regclass) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -804,6 +805,7 @@ DECLARE
 BEGIN
     -- Clients, too, begin with the table to which others refer.
     FOR other IN SELECT DISTINCT confrelid FROM idgen_convert.replaced(relation, '{f}') WHERE confrelid <> relation LOOP
+        PERFORM idgen_convert.refuse_others(other);    -- the validation reads it
         EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', other);
     END LOOP;
     FOR col IN

@@ -1321,9 +1321,10 @@ fn tables_of_other_roles_run_nothing() {
     assert!(client.value::<bool>(CHECK));
 }
 
-/// A row below the filling of a table whose partition another role has got meanwhile runs no trigger of that role.
+/// The way in batches, too, runs nothing of another role that has got a partition meanwhile, or has the table to which a
+/// foreign key refers.
 #[test]
-fn no_trigger_of_another_role_is_fired() {
+fn batches_run_nothing_of_other_roles() {
     let server = prepared();
     let mut client = server.connect();
     client.run(EVIL);
@@ -1340,6 +1341,20 @@ fn no_trigger_of_another_role_is_fired() {
     );
     let error = client.error("CALL idgen_convert.fill('logs')");
     assert_eq!(error.message(), "evil.log belongs to another role");
+    client.run(
+        "CREATE TABLE evil.keys (id integer PRIMARY KEY); INSERT INTO evil.keys VALUES (1);
+         CREATE TABLE mine (k integer REFERENCES evil.keys); INSERT INTO mine VALUES (1);
+         ALTER TABLE evil.keys OWNER TO evil;
+         SET ROLE evil; CREATE INDEX ON evil.keys (evil.f(1)); RESET ROLE;
+         SELECT idgen_convert.copy_column('mine', 'k')",
+    );
+    let output = said(&psql(
+        &server,
+        "CALL idgen_convert.fill('mine');
+         SELECT idgen_convert.add_constraints('mine');
+         SELECT idgen_convert.validations('mine') \\gexec",
+    ));
+    assert!(output.contains("evil.keys belongs to another role"), "{output}");
     assert!(!server.answer::<bool>("SELECT rolsuper FROM pg_roles WHERE rolname = 'evil'"));
 }
 
