@@ -8,6 +8,7 @@
 -- Leaves the schema idgen_convert, and changes no table. If it fails, it leaves nothing. It can be repeated, and keeps
 -- the lists of a former run.
 
+\set idgen_convert_stop :ON_ERROR_STOP
 \set ON_ERROR_STOP on
 BEGIN;
 SET LOCAL search_path = pg_catalog, pg_temp;
@@ -18,7 +19,7 @@ BEGIN
     IF EXISTS (SELECT FROM pg_namespace
                WHERE nspname = 'idgen_convert' AND pg_get_userbyid(nspowner) <> current_user) THEN
         RAISE 'the schema idgen_convert belongs to another role'
-            USING HINT = 'When that role needs its lists no more, let it DROP SCHEMA idgen_convert CASCADE.';
+            USING HINT = 'If that role no longer needs its lists, let it run DROP SCHEMA idgen_convert CASCADE.';
     END IF;
 END
 $$;
@@ -924,7 +925,7 @@ BEGIN
             IF col.shard IS NOT NULL THEN
                 before := before
                     || format('ALTER TABLE %s RENAME %I TO %I', relation, col."column", 'old_' || col."column");
-                IF col.value IS NULL AND col.attidentity = '' THEN    -- programs fill it no more
+                IF col.value IS NULL AND col.attidentity = '' THEN    -- no program fills it any longer
                     before := before
                         || format('ALTER TABLE %s ALTER %I DROP NOT NULL', relation, 'old_' || col."column");
                 END IF;
@@ -980,5 +981,6 @@ END
 $$;
 
 COMMIT;
+\set ON_ERROR_STOP :idgen_convert_stop
 
 -- To remove all of this: DROP SCHEMA idgen_convert CASCADE;
