@@ -41,14 +41,14 @@ SET search_path = pg_catalog, pg_temp AS $$
     SELECT relid FROM tree
 $$;
 
--- Fails if a table, or a partition or child, is another role's, whose functions would run.
+-- Fails if a table, or a partition or child, is of a role without the rights of this one, whose functions would run.
 CREATE OR REPLACE FUNCTION idgen_convert.refuse_others(relation regclass) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     other regclass;
 BEGIN
     SELECT relid INTO other FROM idgen_convert.tree(relation) AS relid JOIN pg_class ON oid = relid
-    WHERE pg_get_userbyid(relowner) <> current_user LIMIT 1;
+    WHERE NOT pg_has_role(relowner, current_user, 'MEMBER') LIMIT 1;
     IF FOUND THEN RAISE '% belongs to another role', other; END IF;
 END
 $$;
@@ -219,7 +219,7 @@ FROM idgen_convert.id_columns CROSS JOIN idgen_convert.tree("table") AS part
               WHERE contype = 'f' AND (conrelid = part AND attnum = ANY (conkey)
                                        OR confrelid = part AND attnum = ANY (confkey))) AS ties,
      idgen_convert.tree(tied) AS other JOIN pg_class ON pg_class.oid = other
-WHERE pg_get_userbyid(relowner) <> current_user;
+WHERE NOT pg_has_role(relowner, current_user, 'MEMBER');
 
 -- Step 2.
 CREATE OR REPLACE VIEW idgen_convert.in_the_way AS

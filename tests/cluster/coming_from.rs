@@ -1358,6 +1358,28 @@ fn batches_run_nothing_of_other_roles() {
     assert!(!server.answer::<bool>("SELECT rolsuper FROM pg_roles WHERE rolname = 'evil'"));
 }
 
+/// A table of a role that has the rights of this one anyway, as a superuser has, is in nobody's way.
+#[test]
+fn tables_of_superusers_are_not_in_the_way() {
+    let server = server();
+    server.run(
+        "CREATE ROLE app; GRANT CREATE ON DATABASE postgres TO app; CREATE SCHEMA app AUTHORIZATION app;
+         CREATE TABLE countries (id bigint PRIMARY KEY); GRANT REFERENCES ON countries TO app",
+    );
+    let output = done(
+        &server,
+        "SET ROLE app;
+         \\i docs/examples/convert.sql
+         CREATE TABLE app.people (id serial PRIMARY KEY, country_id integer REFERENCES countries);
+         SELECT FROM idgen_convert.find_columns('app');
+         SELECT * FROM idgen_convert.in_the_way;
+         SELECT idgen_convert.change_types() \\gexec
+         SELECT idgen_convert.set_defaults(5) \\gexec
+         SELECT idgen_convert.check_id_columns()",
+    );
+    assert!(output.contains("(0 rows)") && output.contains("\n t\n"), "{output}");
+}
+
 /// Nothing mints for a key to which a column refers that is too narrow, even if that is in no list.
 #[test]
 fn narrow_references_to_ids_are_refused() {
