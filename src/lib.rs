@@ -7,7 +7,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `functions` | the SQL entry points, a few lines each; `sql/idgen.sql` declares them |
-//! | `origin_slots` | whether PostgreSQL has a slot for the mark's origin, and the first mark and its removal |
+//! | `origin_slots` | whether PostgreSQL has a slot for the mark's origin; the first mark, and its removal |
 //! | `minting` | the host in which ids are minted: `host`, or in tests `mutant` |
 //! | `mutant` | a host that is wrong in a known way |
 //! | `host` | the host of the core, implemented on PostgreSQL |

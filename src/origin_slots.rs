@@ -53,9 +53,9 @@ pub fn check(origins: Origins) -> Result<(), Error> {
     if needed > room { Err(Error::NoRoom { setting, room, needed }) } else { Ok(()) }
 }
 
-/// Writes the least mark, which counts from any epoch, if the cluster has none and without a preload only a superuser's
-/// session may write one, as this one does: from then on every session may mint. Returns whether it has. Does nothing
-/// where there is no room for the mark. Raises PostgreSQL's errors.
+/// Lets all sessions mint on a server without a preload: writes the least mark, which counts from any epoch, if the
+/// cluster has none, this session may write the first one, and there is room for it. Returns whether it was written.
+/// Raises PostgreSQL's errors.
 ///
 /// # Errors
 /// 55000 if this session has no shared memory.

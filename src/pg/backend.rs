@@ -206,10 +206,10 @@ pub fn superuser() -> bool {
     unsafe { pg_sys::superuser() }
 }
 
-/// Whether the session of a superuser acts, in his own role or one that he has assumed, and not what somebody else has it
-/// run. The current role does not tell: the script of a trusted extension and SECURITY DEFINER functions run as superusers
-/// in sessions of others. Nor does the session's alone: a foreign key's action runs as the owner of the other table,
-/// and autovacuum calls the functions of index expressions. All of these change the role in one of three ways.
+/// Whether this is the session of a superuser, in its own role or one set by SET ROLE, and does not run code of another
+/// role. The current role is not enough: the script of a trusted extension and SECURITY DEFINER functions run as a
+/// superuser in sessions of others. Nor is that of the session: autovacuum calls the functions of index expressions as
+/// the owner of the table, and so does the action of a foreign key. PostgreSQL marks both by the last two.
 pub fn superuser_acts() -> bool {
     // SAFETY: reads the catalog, and variables of this process.
     unsafe {
