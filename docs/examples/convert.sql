@@ -24,6 +24,18 @@ BEGIN
 END
 $$;
 
+-- After SET ROLE, the functions of the tables' owner could go back to the role of the session.
+CREATE OR REPLACE FUNCTION idgen_convert.refuse_assumed_role() RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NOT pg_has_role(current_user, session_user, 'MEMBER') THEN
+        RAISE 'role "%" may not do all that the role of the session may', current_user
+            USING HINT = 'Connect as that role, instead of SET ROLE.';
+    END IF;
+END
+$$;
+SELECT idgen_convert.refuse_assumed_role() \g /dev/null
+
 -- Whole applications ----------------------------------------------------------------------------
 
 -- The result of step 1. It is unlogged because FOR ALL TABLES would publish a logged table.
@@ -47,6 +59,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     other regclass;
 BEGIN
+    PERFORM idgen_convert.refuse_assumed_role();
     SELECT relid INTO other FROM idgen_convert.tree(relation) AS relid JOIN pg_class ON oid = relid
     WHERE NOT pg_has_role(relowner, current_user, 'MEMBER') LIMIT 1;
     IF FOUND THEN RAISE '% belongs to another role', other; END IF;
@@ -136,6 +149,7 @@ DECLARE
     spaces oid[] := ARRAY(SELECT oid FROM pg_namespace WHERE nspname = ANY (schemas));
     others text;
 BEGIN
+    PERFORM idgen_convert.refuse_assumed_role();
     IF cardinality(spaces) < cardinality(schemas) THEN
         RAISE 'of these schemas there are only: %', spaces::regnamespace[];
     END IF;
@@ -171,6 +185,7 @@ DECLARE
     is_key text;
     col record;
 BEGIN
+    PERFORM idgen_convert.refuse_assumed_role();
     SELECT string_agg(format('EXISTS (SELECT FROM (%s) AS k WHERE k.%I = given.n)',
                              idgen_convert.values_of(i."table", i."column"), i."column"), ' OR ') INTO is_key
     FROM idgen_convert.integer_columns AS i JOIN idgen_convert.namespaces USING (namespace) WHERE i.found_by = 'key';
@@ -298,10 +313,11 @@ DECLARE
     too_great text[] := '{}';
     unread text[] := '{}';
 BEGIN
+    PERFORM idgen_convert.refuse_assumed_role();
     IF NOT EXISTS (SELECT FROM idgen_convert.namespaces) THEN
         RAISE 'id_columns is empty, or its tables are gone'
             USING HINT = 'A crash of the server empties an unlogged table: begin with step 1 again. If the tables '
-                         'belong to another role, SET ROLE to it first.';
+                         'belong to another role, connect as that role.';
     END IF;
     SELECT string_agg(format('%s.%I', "table", "column"), ', ') INTO list
     FROM idgen_convert.integer_columns AS i JOIN idgen_convert.namespaces USING (namespace)
@@ -584,6 +600,7 @@ DECLARE
     kind regtype;
     taken boolean;
 BEGIN
+    PERFORM idgen_convert.refuse_assumed_role();
     SELECT n.*, 'ids_' || n."table"::oid AS ids INTO key
     FROM idgen_convert.new_columns AS n WHERE n."table" = make_ids."table" AND n.shard IS NOT NULL;
     IF NOT FOUND THEN RAISE '% has no new key: call add_key first', "table"; END IF;
@@ -973,6 +990,7 @@ DECLARE
     condition text;
     wrong bigint;
 BEGIN
+    PERFORM idgen_convert.refuse_assumed_role();
     SELECT string_agg(format('t.%I IS DISTINCT FROM %s', new_column, source), ' OR ') INTO condition
     FROM idgen_convert.new_columns WHERE "table" = relation AND triggered IS NOT NULL;
     EXECUTE format('SELECT count(*) FROM %s AS t WHERE %s', relation, coalesce(condition, 'false')) INTO wrong;

@@ -12,7 +12,7 @@ use postgres::{Client, Error, IsolationLevel};
 use crate::moment::{is_reached, within_seconds};
 use crate::process::{client_program, feed, run, said, skipped, top};
 use crate::server::{PRELOAD, Server, Sql};
-use crate::shards::at_work;
+use crate::shards::{at_work, refusal};
 
 const FILL_ID: &str = include_str!("../../docs/examples/fill-id.sql");
 
@@ -260,7 +260,7 @@ const APPLICATION: &str = "A whole application, old numbers kept";
 const TABLES: &str = r#"
     CREATE ROLE app;
     CREATE SCHEMA app AUTHORIZATION app;
-    SET ROLE app;
+    SET SESSION AUTHORIZATION app;
     SET search_path = app, public, idgen;
     CREATE TABLE "Odd ""name"", t" ("Id" serial PRIMARY KEY, "parentId" integer, "BossID" integer, k integer, "table" integer);
     CREATE TABLE key (n integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, value integer, given integer);
@@ -292,11 +292,11 @@ fn an_application_without_foreign_keys_is_converted() {
     admin.run("CREATE TABLE elsewhere (id serial PRIMARY KEY, tiny integer)");
     admin.run("CREATE PUBLICATION everything FOR ALL TABLES");
     admin.run(TABLES);
-    admin.run("RESET ROLE; GRANT CREATE ON DATABASE postgres TO app");
+    admin.run("RESET SESSION AUTHORIZATION; GRANT CREATE ON DATABASE postgres TO app");
     let blocks: Vec<String> = blocks(APPLICATION)
         .into_iter()
         .map(|block| block.replace("find_columns('public')", "find_columns('app')"))
-        .map(|block| format!("SET ROLE app; SET search_path = app, public, idgen;\n{block}"))
+        .map(|block| format!("SET SESSION AUTHORIZATION app; SET search_path = app, public, idgen;\n{block}"))
         .collect();
     let block = |part: &str| blocks.iter().find(|block| block.contains(part)).unwrap();
     let (types, defaults) = (block("change_types()"), block("set_defaults(5)"));
@@ -310,9 +310,9 @@ fn an_application_without_foreign_keys_is_converted() {
     // A table of another role, whose index would run a function of that role, is named and not read.
     admin.run(
         "CREATE ROLE stranger; GRANT USAGE, CREATE ON SCHEMA app TO stranger;
-             SET ROLE stranger;
+             SET SESSION AUTHORIZATION stranger;
              CREATE TABLE app.strange (id serial PRIMARY KEY, customer_id integer);
-             RESET ROLE",
+             RESET SESSION AUTHORIZATION",
     );
     let listed = done(&server, find);
     assert!(
@@ -322,7 +322,7 @@ fn an_application_without_foreign_keys_is_converted() {
     admin.run("DROP TABLE app.strange");
     done(&server, block("SET is_id = false"));
     // A repetition finds what has come meanwhile, and keeps what the reader has decided.
-    admin.run("SET ROLE app; CREATE TABLE app.recent (id serial PRIMARY KEY, key_id integer); RESET ROLE");
+    admin.run("SET SESSION AUTHORIZATION app; CREATE TABLE app.recent (id serial PRIMARY KEY, key_id integer); RESET SESSION AUTHORIZATION");
     let listed = done(&server, find);
     let is_id = |table: &str, column: &str| {
         let cells = listed.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
@@ -376,7 +376,7 @@ fn an_application_without_foreign_keys_is_converted() {
     assert!(server.value::<bool>("SELECT nextval('app.customers_id_seq') = 2"), "programs may still use it");
     done(&server, block("drop_sequences"));
     let mut app = server.connect();
-    app.run("SET ROLE app; SET search_path = app, public, idgen");
+    app.run("SET SESSION AUTHORIZATION app; SET search_path = app, public, idgen");
     for insert in [
         r#""Odd ""name"", t" DEFAULT VALUES RETURNING "Id""#,
         "key DEFAULT VALUES RETURNING n",
@@ -471,7 +471,7 @@ fn keys_that_cannot_be_read_are_named() {
         "CREATE ROLE app; CREATE ROLE other; GRANT CREATE ON DATABASE postgres TO app;
          CREATE SCHEMA app AUTHORIZATION app",
     );
-    let app = |sql: &str| psql(&server, &format!("SET ROLE app;\n{sql}"));
+    let app = |sql: &str| psql(&server, &format!("SET SESSION AUTHORIZATION app;\n{sql}"));
     let tables = app("\\i docs/examples/convert.sql
          CREATE TABLE app.mine (id bigserial PRIMARY KEY);
          CREATE TABLE app.theirs () INHERITS (app.mine);
@@ -837,7 +837,7 @@ fn uuid_keys_become_ids_under_load() {
     );
     let uploaded_to: String = server.value("SELECT id::text FROM accounts WHERE name = 'new'");
     // A client that may not read the table to which its rows refer, and does not find it by an unqualified name.
-    uploader.run("SET ROLE uploader; SET search_path = ''");
+    uploader.run("SET SESSION AUTHORIZATION uploader; SET search_path = ''");
     let (mut uploads, mut switched) = (0, false);
     let old = |key: &str| {
         format!(
@@ -1090,7 +1090,7 @@ fn a_table_with_hidden_rows_is_not_filled() {
         "DROP FOREIGN TABLE part_2; CREATE ROLE keeper; GRANT USAGE ON SCHEMA idgen_convert TO keeper;
          GRANT SELECT ON idgen_convert.new_columns TO keeper; ALTER TABLE parted OWNER TO keeper;
          ALTER TABLE part_1 OWNER TO keeper; ALTER TABLE part_1 ENABLE ROW LEVEL SECURITY;
-         ALTER TABLE part_1 FORCE ROW LEVEL SECURITY; SET ROLE keeper",
+         ALTER TABLE part_1 FORCE ROW LEVEL SECURITY; SET SESSION AUTHORIZATION keeper",
     );
     refused(&mut client, "part_1");
     server.run("ALTER ROLE keeper BYPASSRLS");
@@ -1169,6 +1169,23 @@ fn procedures_run_nothing_of_a_hostile_path() {
     assert!(server.answer::<bool>(done));
 }
 
+/// After SET ROLE, code of the tables' owner could go back to the role of the session, a superuser for example.
+#[test]
+fn a_role_that_was_only_set_converts_nothing() {
+    let server = Server::start(&[]);
+    server.run(
+        "CREATE ROLE app; GRANT CREATE ON DATABASE postgres TO app; CREATE SCHEMA app AUTHORIZATION app",
+    );
+    let mut app = server.connect();
+    app.run("SET SESSION AUTHORIZATION app; CREATE TABLE app.t (id serial PRIMARY KEY)");
+    let mut psql = server.psql("convert.sql", &[]);
+    psql.env("PGOPTIONS", "-c role=app");
+    let said = refusal(psql);
+    assert!(said.contains("Connect as that role"), "{said}");
+    assert!(server.answer::<bool>("SELECT to_regnamespace('idgen_convert') IS NULL"));
+    run(server.psql("convert.sql", &[]));
+}
+
 /// A client that changes a row between the moment that the filling of a block sees and the lock of the row is no trigger
 /// that keeps the row from being filled.
 #[test]
@@ -1245,12 +1262,12 @@ fn ids_for_old_rows_are_made_in_order() {
 const EVIL: &str = "
     CREATE ROLE evil;
     CREATE SCHEMA evil AUTHORIZATION evil;
-    SET ROLE evil;
+    SET SESSION AUTHORIZATION evil;
     CREATE FUNCTION evil.v() RETURNS integer LANGUAGE plpgsql AS
         $$BEGIN IF current_user <> 'evil' THEN ALTER ROLE evil SUPERUSER; END IF; RETURN 1; END$$;
     CREATE FUNCTION evil.f(integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS
         'BEGIN RETURN evil.v(); END';
-    RESET ROLE";
+    RESET SESSION AUTHORIZATION";
 
 /// Neither partitions and children of other roles nor their foreign keys let their functions run. What they are in the
 /// way of is named and left as it is, until they are gone.
@@ -1272,13 +1289,13 @@ fn tables_of_other_roles_run_nothing() {
          INSERT INTO customers (body) VALUES ('1');
          CREATE TABLE orders (id serial PRIMARY KEY, customer_id integer REFERENCES customers);
          GRANT REFERENCES ON customers TO evil;
-         SET ROLE evil;
+         SET SESSION AUTHORIZATION evil;
          CREATE TABLE evil.owned (customer_id integer REFERENCES customers);
          INSERT INTO evil.owned VALUES (1);
          CREATE INDEX ON evil.owned (evil.f(1));
          CREATE INDEX ON evil.log (evil.f(1));
          CREATE INDEX ON evil.heir (evil.f(1));
-         RESET ROLE",
+         RESET SESSION AUTHORIZATION",
     );
     let mut ran = Vec::new();
     let mut said_by = BTreeMap::new();
@@ -1334,10 +1351,10 @@ fn batches_run_nothing_of_other_roles() {
          INSERT INTO logs VALUES (1);
          SELECT idgen_convert.copy_column('logs', 'n');
          ALTER TABLE evil.log OWNER TO evil;
-         SET ROLE evil;
+         SET SESSION AUTHORIZATION evil;
          CREATE FUNCTION evil.fires() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM evil.v(); RETURN NEW; END';
          CREATE TRIGGER fires BEFORE UPDATE ON evil.log FOR EACH ROW EXECUTE FUNCTION evil.fires();
-         RESET ROLE",
+         RESET SESSION AUTHORIZATION",
     );
     let error = client.error("CALL idgen_convert.fill('logs')");
     assert_eq!(error.message(), "evil.log belongs to another role");
@@ -1345,7 +1362,7 @@ fn batches_run_nothing_of_other_roles() {
         "CREATE TABLE evil.keys (id integer PRIMARY KEY); INSERT INTO evil.keys VALUES (1);
          CREATE TABLE mine (k integer REFERENCES evil.keys); INSERT INTO mine VALUES (1);
          ALTER TABLE evil.keys OWNER TO evil;
-         SET ROLE evil; CREATE INDEX ON evil.keys (evil.f(1)); RESET ROLE;
+         SET SESSION AUTHORIZATION evil; CREATE INDEX ON evil.keys (evil.f(1)); RESET SESSION AUTHORIZATION;
          SELECT idgen_convert.copy_column('mine', 'k')",
     );
     let output = said(&psql(
@@ -1368,7 +1385,7 @@ fn tables_of_superusers_are_not_in_the_way() {
     );
     let output = done(
         &server,
-        "SET ROLE app;
+        "SET SESSION AUTHORIZATION app;
          \\i docs/examples/convert.sql
          CREATE TABLE app.people (id serial PRIMARY KEY, country_id integer REFERENCES countries);
          SELECT FROM idgen_convert.find_columns('app');
@@ -1417,7 +1434,7 @@ fn narrow_references_to_ids_are_refused() {
 fn nothing_runs_after_a_refusal() {
     let server = server();
     server.run(
-        "CREATE ROLE other; CREATE SCHEMA idgen_convert AUTHORIZATION other; SET ROLE other;
+        "CREATE ROLE other; CREATE SCHEMA idgen_convert AUTHORIZATION other; SET SESSION AUTHORIZATION other;
          CREATE FUNCTION idgen_convert.find_columns(VARIADIC name[]) RETURNS integer LANGUAGE plpgsql AS
              $$BEGIN RAISE 'run of another role'; END$$",
     );
@@ -1471,7 +1488,9 @@ fn the_check_of_no_table_fails() {
     client.run("DROP TABLE keys; CREATE TABLE keys (id serial PRIMARY KEY)");
     let error = client.error(CHECK);
     assert!(
-        error.hint().is_some_and(|hint| hint.contains("begin with step 1") && hint.contains("SET ROLE")),
+        error
+            .hint()
+            .is_some_and(|hint| hint.contains("begin with step 1") && hint.contains("connect as that role")),
         "{error:?}"
     );
 }
@@ -1689,9 +1708,9 @@ fn the_trigger_calls_no_function_that_was_there() {
     let mut client = server.connect();
     client.run(
         "CREATE TABLE photos (id bigint PRIMARY KEY); CREATE TABLE notes (id bigint PRIMARY KEY);
-         CREATE ROLE other; GRANT CREATE ON SCHEMA public TO other; SET ROLE other;
+         CREATE ROLE other; GRANT CREATE ON SCHEMA public TO other; SET SESSION AUTHORIZATION other;
          CREATE FUNCTION public.fill_id() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.id := 1; RETURN NEW; END';
-         RESET ROLE",
+         RESET SESSION AUTHORIZATION",
     );
     let given = |sql: &str| {
         let mut psql = client_program("psql");
