@@ -5,7 +5,6 @@
 mod administration;
 mod alerts;
 mod campaign;
-mod carry;
 mod check;
 mod clients;
 mod clocks;

@@ -30,7 +30,7 @@ Exit codes:
 /// What the help says above the options that every command has.
 const GLOBAL: &str = "Options of every command";
 
-/// Checks, enables, moves and repairs idgen on PostgreSQL servers.
+/// Enables and checks idgen, and moves shards, on PostgreSQL servers.
 #[derive(Debug, Parser)]
 #[command(version, after_help = SERVERS_AND_EXIT_CODES, max_term_width = 110)]
 pub struct Cli {
@@ -65,10 +65,6 @@ pub struct Servers {
         help_heading = GLOBAL
     )]
     pub fleet: Option<PathBuf>,
-    /// Patroni's REST interface, such as http://10.0.0.1:8008, to find the members of its cluster. Repeat it for more
-    /// clusters
-    #[arg(long, global = true, value_name = "URL", help_heading = GLOBAL)]
-    pub patroni: Vec<String>,
 }
 
 /// What to do.
@@ -108,15 +104,6 @@ pub enum Command {
     ///
     /// Example: idgenctl --server 'host=10.0.0.1 user=postgres' enable app
     Enable(Enable),
-    /// Shows who mints what, how fast, and what is refused
-    ///
-    /// For each server: the shards that it may mint for; how far its mark is ahead of its clock, where less than zero says
-    /// for how long nothing has been minted; ids a second and since the server started, with those that were reserved and
-    /// not used; refused calls, waiting sessions and the warning. For the busiest shards: their layout, schemas and ids.
-    /// It changes nothing.
-    ///
-    /// Example: idgenctl --fleet fleet.toml status --watch
-    Status(Status),
     /// Moves a schema with its shard to another server while clients keep working
     ///
     /// It first checks whatever could stop the move, on both servers and their standbys, and asks. Then it renames the
@@ -134,52 +121,6 @@ pub enum Command {
     ///
     /// Example: idgenctl --fleet fleet.toml move insta5 --to two
     Move(Move),
-    /// Takes the high-water mark of a cluster to another, for a dump, pg_upgrade or logical replication
-    ///
-    /// These leave the mark behind, and without it ids can repeat if the clock of the new server is behind. Run it when
-    /// the data is in the new server, the clients of the old one have gone, and those of the new one have not come. Both
-    /// servers need the same idgen.epoch: set it and idgen.allowed_shards on the new server, preload idgen and restart it
-    /// first. It reads the ids in the tables of the new server, in every database, asks, and
-    /// raises the mark of the new server past that of the old one and past these ids. At the end it proves that no id of
-    /// before can come again; or it says to restart the server, and to run the same command again.
-    ///
-    /// Without an old server, it raises the mark past the ids in the tables, as after a restore.
-    ///
-    /// Example: idgenctl --fleet fleet.toml carry --from one --to two
-    ///
-    /// If both cannot run at once: idgenctl --fleet fleet.toml carry --from one --save mark, and later
-    /// idgenctl --fleet fleet.toml carry --load mark --to two
-    Carry(Carry),
-    /// Accepts a clock that was corrected, after the error that the system clock jumped forward
-    ///
-    /// Use it only if the clock is right now, and was behind before, as after a pause of the machine: compare it with a clock
-    /// that you trust. If it is wrong, correct it instead, and minting resumes at once. It shows the clocks of all
-    /// servers, refuses if that of the primary is ahead of another by more than idgen.max_clock_jump, asks, accepts the
-    /// clock as it is, and checks that the server mints.
-    ///
-    /// Example: idgenctl --fleet fleet.toml accept-clock
-    AcceptClock(On),
-    /// Accepts an epoch that was changed on purpose
-    ///
-    /// First set idgen.epoch, such as '2025-01-01T00:00:00Z', on the primary and its standbys, and restart them, the
-    /// standbys first. Old ids decode to
-    /// other times from then on. If the change was not intended, set it back instead. It compares the servers, says
-    /// what changes, asks, accepts the epoch that is set, and checks that the server mints.
-    ///
-    /// Example: idgenctl --fleet fleet.toml accept-epoch
-    AcceptEpoch(On),
-    /// Removes idgen from a cluster, step by step, without loss of rows
-    ///
-    /// It shows what depends on idgen in every database, refuses if you have to change or drop some of it first, such as
-    /// a view, and asks. Then it makes shard_of a function of its own, so that
-    /// whatever is partitioned or indexed by it stays, drops the defaults that mint, turns generated columns into plain
-    /// ones, and takes idgen out of shared_preload_libraries, or says in which file you have to. Restart the servers when
-    /// it says so, and run the same command again, which removes the mark and the extension. Ids and rows stay, but an
-    /// INSERT must supply its id from the first step on. At the end it lists what is left, such as settings. Remove the
-    /// files of idgen last.
-    ///
-    /// Example: idgenctl --fleet fleet.toml remove
-    Remove(On),
 }
 
 /// Which server, if there are several clusters.
@@ -198,14 +139,6 @@ pub struct Enable {
     /// Which server
     #[command(flatten)]
     pub on: On,
-}
-
-/// The arguments of `idgenctl status`.
-#[derive(Debug, Args)]
-pub struct Status {
-    /// Shows it again every so many seconds, 2 if the number is left out, until Ctrl-C
-    #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2")]
-    pub watch: Option<f64>,
 }
 
 /// The arguments of `idgenctl move`.
@@ -235,22 +168,4 @@ pub struct Move {
     /// Continues a move that broke off
     #[arg(long)]
     pub finish: bool,
-}
-
-/// The arguments of `idgenctl carry`.
-#[derive(Debug, Args)]
-pub struct Carry {
-    /// The old server: its name in the file, or a connection string. Without it and --load, only the ids in the tables of
-    /// the new server count, as after a restore
-    #[arg(long, value_name = "SERVER", conflicts_with = "load")]
-    pub from: Option<String>,
-    /// The new server; otherwise the only other primary that is given
-    #[arg(long, value_name = "SERVER", conflicts_with = "save")]
-    pub to: Option<String>,
-    /// Writes the mark of the old server into a file, if both cannot run at once
-    #[arg(long, value_name = "FILE", conflicts_with = "load")]
-    pub save: Option<PathBuf>,
-    /// Reads the mark of the old server from that file
-    #[arg(long, value_name = "FILE")]
-    pub load: Option<PathBuf>,
 }

@@ -1,26 +1,19 @@
-//! idgenctl, the program for whoever runs several servers with idgen.
+//! idgenctl, the program for administrators of several servers with idgen.
 //!
 //! It only uses SQL that a person could run in psql. It connects as libpq does, changes nothing without consent, and
-//! evaluates nothing that others than superusers have written.
+//! evaluates nothing that others than superusers have written. Each module uses only those above it.
 #![forbid(unsafe_code)]
 
 mod cli;
-mod clock;
-mod cluster;
+mod terminal;
+
+mod connection;
+
+mod topology;
+
+mod idgen;
+
 mod commands;
-mod error;
-mod extension;
-mod fleet;
-mod lists;
-mod output;
-mod preload;
-mod releases;
-mod server;
-mod session;
-mod status;
-mod steps;
-mod synchronous_names;
-mod waiting;
 
 use std::process::ExitCode;
 
@@ -31,7 +24,7 @@ fn main() -> ExitCode {
     match commands::run(&cli) {
         Ok(code) => code.into(),
         Err(error) => {
-            output::error(&cli, &error);
+            terminal::output::error(&cli, &error);
             error.exit_code().into()
         }
     }

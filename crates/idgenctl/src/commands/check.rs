@@ -10,11 +10,11 @@ use std::collections::HashSet;
 use serde::Serialize;
 
 use crate::cli::Cli;
-use crate::clock::Base;
-use crate::cluster;
-use crate::error::{Error, Result};
-use crate::fleet::Fleet;
-use crate::output::{self, plain};
+use crate::terminal::error::{Error, Result};
+use crate::terminal::output::{self, plain};
+use crate::topology::clock::Base;
+use crate::topology::cluster;
+use crate::topology::fleet::Fleet;
 
 use look::Look;
 
@@ -120,16 +120,6 @@ pub fn run(cli: &Cli) -> Result<u8> {
     }
     let all_answer = findings.is_empty();
     findings.extend(without_twins(&mut looks));
-    if cli.servers.patroni.is_empty()
-        && let Some(look) = looks.iter().find(|look| look.has_patroni)
-    {
-        findings.push(Finding::note(
-            "patroni",
-            &look.name,
-            "Patroni manages the server",
-            "With --patroni and the address of its REST interface, such as http://10.0.0.1:8008, all members are found.",
-        ));
-    }
     findings.extend(fleet_rules::judge(&looks, all_answer));
     // With the list of its primary, a standby has the same columns, and nothing new to say of them.
     let lists: Vec<_> =

@@ -5,18 +5,19 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::cli::{Cli, Enable};
-use crate::cluster::Cluster;
-use crate::error::{Error, Result};
-use crate::extension::{self, Extension};
-use crate::fleet::{Fleet, Member};
-use crate::lists::{self, Of};
-use crate::output::{self, note};
-use crate::preload::{self, Keeper, Preload};
-use crate::releases::{limit_of_origins, mints_without_preload};
-use crate::server::Server;
-use crate::session::{self, Session};
-use crate::status::{self, Status};
-use crate::steps::{self, Step};
+use crate::connection::server::Server;
+use crate::connection::session::Session;
+use crate::idgen::extension::{self, Extension};
+use crate::idgen::lists::{self, Of};
+use crate::idgen::preload::{self, Keeper, Preload};
+use crate::idgen::releases::{limit_of_origins, mints_without_preload};
+use crate::idgen::status::{self, Status};
+use crate::terminal::error::{Error, Result};
+use crate::terminal::output::{self, note};
+use crate::terminal::signals;
+use crate::terminal::steps::{self, Step};
+use crate::topology::cluster::Cluster;
+use crate::topology::fleet::{Fleet, Member};
 
 /// The schema that the extension gets.
 pub const SCHEMA: &str = "idgen";
@@ -179,7 +180,7 @@ fn once_connected(member: &Member, database: &str) -> Result<Status> {
                 state.server
             ));
         }
-        session::pause(Duration::from_millis(200))?;
+        signals::pause(Duration::from_millis(200))?;
     }
 }
 

@@ -1,12 +1,8 @@
 //! The commands.
 
-mod accept;
-mod carry;
 mod check;
 mod enable;
 mod move_shard;
-mod remove;
-mod status;
 mod words;
 
 use std::process;
@@ -14,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::cli::{Cli, Command};
-use crate::error::Result;
-use crate::session::{interrupted, notice_signals};
+use crate::terminal::error::Result;
+use crate::terminal::signals::{interrupted, notice_signals};
 
 /// Runs the command, and gives the exit code.
 ///
@@ -25,12 +21,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     match &cli.command {
         Command::Check => check::run(cli),
         Command::Enable(arguments) => enable::run(cli, arguments),
-        Command::Status(arguments) => status::run(cli, arguments),
         Command::Move(arguments) => move_shard::run(cli, arguments),
-        Command::Carry(arguments) => carry::run(cli, arguments),
-        Command::AcceptClock(arguments) => accept::clock(cli, arguments),
-        Command::AcceptEpoch(arguments) => accept::epoch(cli, arguments),
-        Command::Remove(arguments) => remove::run(cli, arguments),
     }
 }
 

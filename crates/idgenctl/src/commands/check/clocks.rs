@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Finding, Severity};
-use crate::clock::Ahead;
+use crate::topology::clock::Ahead;
 
 /// Differences up to this are no finding: an ordinary time daemon may be at work. Ids may run ahead by as much.
 const LIMIT_S: f64 = 1.0;

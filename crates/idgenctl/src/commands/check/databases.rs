@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use super::look::{self, Look, PATIENCE_WITH_ALL, Remnant, connect};
 use super::{Finding, Severity};
-use crate::error::{Error, Result};
-use crate::extension::{self, Extension};
-use crate::releases::mints_without_preload;
-use crate::server::Server;
-use crate::session::{Row, Session};
+use crate::connection::server::Server;
+use crate::connection::session::{Row, Session};
+use crate::idgen::extension::{self, Extension};
+use crate::idgen::releases::mints_without_preload;
+use crate::terminal::error::{Error, Result};
 
 /// Looks into each database, one after the other: there may be more of them than connections.
 pub fn look_into(look: &mut Look, server: &Server, session: &Session, began: Instant) -> Result {
@@ -255,7 +255,7 @@ fn epoch_that_passes(epoch: i64, ahead: f64) -> Option<String> {
     }
     // Whole seconds are easier to compare, and to type.
     let value = (epoch - (ahead * 1000.0) as i64 - 60_000).div_euclid(1000) * 1000;
-    let text = crate::status::epoch_text(value);
+    let text = crate::idgen::status::epoch_text(value);
     idgen_ids::Epoch::parse(&text).is_ok().then_some(text)
 }
 

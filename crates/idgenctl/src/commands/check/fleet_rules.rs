@@ -7,11 +7,11 @@ use idgen_ids::shard_set::ShardSet;
 
 use super::look::{Look, MUCH_WAL, Remnant};
 use super::{Finding, clocks};
-use crate::cluster::{self, Unclear};
 use crate::commands::words::{of_copy, of_source, shell};
-use crate::releases;
-use crate::status::epoch_text;
-use crate::synchronous_names::Names;
+use crate::connection::synchronous_names::Names;
+use crate::idgen::releases;
+use crate::idgen::status::epoch_text;
+use crate::topology::cluster::{self, Unclear};
 
 /// How many ranges of shards, or names, a message has.
 const MOST_SHOWN: usize = 5;

@@ -8,15 +8,15 @@ use idgen_ids::shard_set::ShardSet;
 use libpq::connection::Info;
 
 use super::{Finding, Severity, databases};
-use crate::clock::{self, Ahead, Base};
-use crate::cluster::{Lineage, RECEIVES_AS};
-use crate::error::Result;
-use crate::fleet::Member;
-use crate::lists::{self, Of};
-use crate::preload;
-use crate::releases::limit_of_origins;
-use crate::server::Server;
-use crate::session::{Row, Session};
+use crate::connection::server::Server;
+use crate::connection::session::{Row, Session};
+use crate::idgen::lists::{self, Of};
+use crate::idgen::preload;
+use crate::idgen::releases::limit_of_origins;
+use crate::terminal::error::Result;
+use crate::topology::clock::{self, Ahead, Base};
+use crate::topology::cluster::{Lineage, RECEIVES_AS};
+use crate::topology::fleet::Member;
 
 /// How long a connection or a statement may take, and a third of how long one in a database may.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -4,12 +4,12 @@ use idgen_ids::Shard;
 
 use super::sides::{Place, Side};
 use super::{How, Move, lists, say};
-use crate::cluster::STANDBYS;
 use crate::commands::words::of_copy;
-use crate::error::{Error, Result};
-use crate::extension::Extension;
-use crate::preload::HAS_PATRONI;
-use crate::session::Session;
+use crate::connection::session::Session;
+use crate::idgen::extension::Extension;
+use crate::terminal::error::{Error, Result};
+use crate::topology::cluster::STANDBYS;
+use crate::topology::fleet::HAS_PATRONI;
 
 fn refused<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T> {
     Err(Error::refused(what, hint))

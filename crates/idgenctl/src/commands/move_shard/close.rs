@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use super::checks::PREPARED;
 use super::sides::PATIENCE;
 use super::{Move, own_comment, rename, say, set_comment};
-use crate::error::{Error, Result};
-use crate::extension;
-use crate::session::{self, Session};
+use crate::connection::session::Session;
+use crate::idgen::extension;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::signals;
 
 /// A time limit, which tests shorten.
 fn limit(variable: &str, seconds: u64) -> Duration {
@@ -91,7 +92,7 @@ impl Move<'_> {
                 said = began.elapsed();
                 say(format!("waiting for transactions in the schema: {who}"));
             }
-            session::pause(Duration::from_millis(200 + 100 * (tries * 3 % 5)))?;
+            signals::pause(Duration::from_millis(200 + 100 * (tries * 3 % 5)))?;
         }
     }
 
@@ -199,7 +200,7 @@ impl Move<'_> {
                 said = start.elapsed();
                 say(format!("waiting for {pids}"));
             }
-            session::pause(Duration::from_millis(100))?;
+            signals::pause(Duration::from_millis(100))?;
         }
     }
 }

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use super::sides::{Place, Role};
 use super::turn::BY_SUPERUSER;
 use super::{Move, say, set_comment};
-use crate::error::{Error, Result};
-use crate::output;
-use crate::session::{self, Session};
-use crate::waiting;
+use crate::connection::session::Session;
+use crate::connection::waiting;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::output;
+use crate::terminal::signals;
 
 /// Refuses a pg_dump that is too old: it lets a name with a line break, or a hostile server, run commands of psql.
 pub fn check_programs() -> Result {
@@ -229,7 +230,7 @@ impl<'a> Move<'a> {
                 shown = Instant::now();
                 self.show_progress();
             }
-            session::pause(Duration::from_millis(20))?;
+            signals::pause(Duration::from_millis(20))?;
         }
     }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::sides::{PATIENCE, Place};
 use super::{Move, say};
-use crate::error::{Error, Result};
-use crate::session::{self, Session};
+use crate::connection::session::Session;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::signals;
 
 /// Clients wait for a clock that is behind for no longer than this while the schema is closed, in seconds.
 const CLIENTS_WAIT: f64 = 6.0;
@@ -147,7 +148,7 @@ impl Move<'_> {
                     "waiting {left:.1} s until the clock of the target has passed the ids of the source"
                 ));
             }
-            session::pause(Duration::from_secs_f64(left.min(1.0)))?;
+            signals::pause(Duration::from_secs_f64(left.min(1.0)))?;
         }
     }
 
@@ -166,7 +167,7 @@ impl Move<'_> {
                     if attempt == 1 {
                         say(format!("waiting for the clock of the target: {error}"));
                     }
-                    session::pause(Duration::from_secs(1))?;
+                    signals::pause(Duration::from_secs(1))?;
                 }
                 Err(error) => return Err(error),
             }
@@ -183,7 +184,7 @@ impl Move<'_> {
             if left <= 0.0 {
                 return Ok(());
             }
-            session::pause(Duration::from_secs_f64(left.min(1.0)))?;
+            signals::pause(Duration::from_secs_f64(left.min(1.0)))?;
         }
     }
 

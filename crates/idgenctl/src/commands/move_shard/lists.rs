@@ -10,8 +10,9 @@ use idgen_ids::shard_set::ShardSet;
 
 use super::say;
 use super::sides::{Place, Side};
-use crate::error::{Error, Result};
-use crate::session::{self, Session};
+use crate::connection::session::Session;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::signals;
 
 /// The list of a server, as it is set.
 pub fn text(place: &Place<'_>) -> Result<String> {
@@ -88,7 +89,7 @@ impl Lists<'_> {
                 said = Instant::now();
                 say(format!("waiting for {shown}"));
             }
-            if let Err(error) = session::pause(Duration::from_millis(50)) {
+            if let Err(error) = signals::pause(Duration::from_millis(50)) {
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(error);
@@ -153,7 +154,7 @@ impl Lists<'_> {
                 said = began.elapsed();
                 say(format!("waiting until idgen.allowed_shards is \"{list}\" on {}", place.role));
             }
-            session::pause(Duration::from_millis(100))?;
+            signals::pause(Duration::from_millis(100))?;
         }
         Ok(())
     }

@@ -31,12 +31,13 @@ use idgen_ids::shard_set::ShardSet;
 use self::lists::Lists;
 use self::sides::{Place, Role, Servers, Side};
 use crate::cli::{Cli, Move as Arguments};
-use crate::error::{Error, Result};
-use crate::extension::Extension;
-use crate::fleet;
-use crate::output;
-use crate::server::Server;
-use crate::session::{self, Session};
+use crate::connection::server::Server;
+use crate::connection::session::Session;
+use crate::idgen::extension::Extension;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::output;
+use crate::terminal::signals;
+use crate::topology::fleet;
 
 /// Shows what the program does, with the time.
 fn say(text: impl AsRef<str>) {
@@ -123,7 +124,7 @@ struct Move<'a> {
 /// # Errors
 /// Whatever is in the way. The message says what was changed, and how to go on.
 pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
-    session::notice_signals();
+    signals::notice_signals();
     let how = match (arguments.undo, arguments.finish) {
         (true, _) => How::Undo,
         (_, true) => How::Finish,
@@ -379,7 +380,7 @@ impl Move<'_> {
         self.withdraw()?;
         // No command that begins from now on mints for the shard. The second is for a backend that already has a command
         // and does not show it yet.
-        session::pause(Duration::from_secs(1))?;
+        signals::pause(Duration::from_secs(1))?;
         self.wait_for_commands(&without_idgen, "the shard was withdrawn")?;
         // Read before the copy, during which other shards move it on, and the target's clock comes nearer to it.
         let mark = self.mark()?;

@@ -2,7 +2,7 @@
 //! call a function of its owner. So a superuser restores only what belongs to superusers.
 
 use super::Move;
-use crate::error::{Error, Result};
+use crate::terminal::error::{Error, Result};
 
 /// Begins a query with the objects that the schema `$1` consists of, or uses.
 const USED: &str = "

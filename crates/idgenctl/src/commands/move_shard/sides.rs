@@ -8,12 +8,12 @@ use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
 use crate::cli::{Cli, Move as Arguments};
-use crate::cluster;
 use crate::commands::words::{self, of_copy, of_source};
-use crate::error::{Error, Result};
-use crate::fleet::{Fleet, Member};
-use crate::server::Server;
-use crate::session::{Rows, Session};
+use crate::connection::server::Server;
+use crate::connection::session::{Rows, Session};
+use crate::terminal::error::{Error, Result};
+use crate::topology::cluster;
+use crate::topology::fleet::{Fleet, Member};
 
 /// For so long a server may be at work on what is usually quick, before it is taken for one that does not answer.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -125,7 +125,7 @@ pub struct Servers {
 impl Servers {
     pub fn load(cli: &Cli, arguments: &Arguments) -> Result<Servers> {
         let given = &cli.servers;
-        let any = given.fleet.is_some() || !given.connections.is_empty() || !given.patroni.is_empty();
+        let any = given.fleet.is_some() || !given.connections.is_empty();
         // Without any, the server is that of the environment, which is the source if --from does not say another.
         let mut fleet =
             if any || arguments.from.is_none() { Fleet::load(given)? } else { Fleet { servers: Vec::new() } };
@@ -158,7 +158,7 @@ impl Servers {
                     seen.extend(is_new.then_some((number, found)));
                 }
                 Some(Err(error)) if is_undo && !self.from.contains(&number) => {
-                    crate::output::note(format!("{error}"));
+                    crate::terminal::output::note(format!("{error}"));
                     away.push(number);
                 }
                 Some(Err(error)) if self.to.contains(&number) || self.from.contains(&number) => {

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::sides::{Place, Role, Side};
 use super::{Move, say};
-use crate::error::{Error, Result};
-use crate::session::{self, Session};
+use crate::connection::session::Session;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::signals;
 
 /// Anybody may give a session the name of ours. Ours are those of superusers, except a restore by the owner.
 pub const BY_SUPERUSER: &str = "usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)";
@@ -133,7 +134,7 @@ impl Move<'_> {
             place.session()?.run(&format!(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid IN ({pids})"
             ))?;
-            session::pause(Duration::from_millis(100))?;
+            signals::pause(Duration::from_millis(100))?;
         }
         Err(Error::refused(
             format!("sessions of this move on {} do not end", place.role),
@@ -150,7 +151,7 @@ pub fn commit(place: &Place<'_>) -> Result {
         Ok(_) => Ok(()),
         Err(Error::NoAnswer { .. }) => {
             let other = place.session()?;
-            let cause = crate::waiting::cause(&other, session.pid())?;
+            let cause = crate::connection::waiting::cause(&other, session.pid())?;
             other.query("SELECT pg_terminate_backend($1::integer)", &[&session.pid().to_string()])?;
             Err(Error::refused(
                 format!(

@@ -3,15 +3,16 @@
 use super::sides::{PATIENCE, Role};
 use super::{Move, Stage, lists, own_comment, rename, say, set_comment};
 use crate::commands::words;
-use crate::error::{Error, Result};
-use crate::output;
-use crate::session::{self, Session};
+use crate::connection::session::Session;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::output;
+use crate::terminal::signals;
 
 impl Move<'_> {
     /// What the end of a run does that failed. Gives the error that the program ends with.
     pub fn end(&self, error: Error) -> Error {
         // What follows must be done to the end, even if nobody reads its output any more.
-        session::ignore_signals();
+        signals::ignore_signals();
         for place in self.source.places.iter().chain(&self.target.places) {
             place.forget();
         }
@@ -290,7 +291,7 @@ impl Move<'_> {
             ))?;
             *self.withdrawn.borrow_mut() = Some(allowed);
             let connected = self.senders(source)?.len();
-            session::ignore_signals();
+            signals::ignore_signals();
             self.undo()?;
             if connected > self.source.standbys().len() {
                 return Err(Error::Broken {

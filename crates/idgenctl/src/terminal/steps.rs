@@ -1,9 +1,9 @@
 //! Changes that are shown, consented to, and made one after the other.
 
 use crate::cli::Cli;
-use crate::error::{Error, Result};
-use crate::output::{self, note};
-use crate::session;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::output::{self, note};
+use crate::terminal::signals;
 
 /// A change.
 pub struct Step<'a> {
@@ -31,7 +31,7 @@ pub fn make(cli: &Cli, steps: &[Step], question: &str) -> Result<Vec<String>> {
     steps.iter().for_each(|step| note(format!("  - {}", step.what)));
     output::consent(cli, question)?;
     // Not before the question: it ends by Ctrl-C as usual.
-    session::notice_signals();
+    signals::notice_signals();
     let mut done: Vec<String> = Vec::new();
     for step in steps {
         if let Err(error) = (step.work)() {

@@ -2,8 +2,8 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::error::{Error, Result};
-use crate::session::Session;
+use crate::connection::session::Session;
+use crate::terminal::error::{Error, Result};
 
 /// How often each clock is asked. The answer that took least time counts.
 const TRIES: usize = 5;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::output::plain;
+use crate::terminal::output::plain;
 
 /// A result of this program.
 pub type Result<T = ()> = std::result::Result<T, Error>;

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use comfy_table::Table;
 use serde_json::{Value, json};
 
-use crate::error::{Error, Result};
-use crate::extension::Extension;
-use crate::fleet::Member;
-use crate::output::{plain, table};
-use crate::session::{self, Session};
+use crate::connection::session::Session;
+use crate::idgen::extension::Extension;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::output::{plain, table};
+use crate::terminal::signals;
+use crate::topology::fleet::Member;
 
 /// The beginnings of the warnings with which a server mints all the same.
 const HARMLESS: [&str; 5] = [
@@ -93,7 +94,7 @@ impl Status {
                 Err(Error::Refused { .. } | Error::Unreachable { .. })
                     if member.is_standby && began.elapsed() < REPLAY =>
                 {
-                    session::pause(Duration::from_millis(100))?;
+                    signals::pause(Duration::from_millis(100))?;
                 }
                 found => return found,
             }

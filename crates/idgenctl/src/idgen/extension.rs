@@ -1,8 +1,8 @@
 //! The extension in a database, and the databases that have it.
 
-use crate::error::{Error, Result};
-use crate::server::Server;
-use crate::session::Session;
+use crate::connection::server::Server;
+use crate::connection::session::Session;
+use crate::terminal::error::{Error, Result};
 
 /// The extension in a database.
 #[derive(Debug, Clone)]

@@ -4,18 +4,15 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::thread;
-use std::time::Duration;
 
 use libpq::connection::Info;
 use serde::Deserialize;
 
 use crate::cli::Servers;
-use crate::cluster::Lineage;
-use crate::error::{Error, Result};
-use crate::output::note;
-use crate::preload::HAS_PATRONI;
-use crate::server::Server;
-use crate::session::Session;
+use crate::connection::server::Server;
+use crate::connection::session::Session;
+use crate::terminal::error::{Error, Result};
+use crate::topology::cluster::Lineage;
 
 /// The file of servers.
 #[derive(Deserialize)]
@@ -54,29 +51,16 @@ impl Fleet {
                 servers.extend(of_connection(Some(name), connection)?);
             }
         } else if given.connections.is_empty() {
-            // With --patroni, what the environment says is how to connect to the members.
-            let environment = of_connection(None, "")?;
-            if given.patroni.is_empty() {
-                servers.extend(environment);
-            } else {
-                add_members(&mut servers, environment, &given.patroni)?;
-            }
+            servers.extend(of_connection(None, "")?);
         } else {
             for connection in &given.connections {
                 servers.extend(of_connection(None, connection)?);
             }
         }
-        add_members(&mut servers, Vec::new(), &given.patroni)?;
         for (number, server) in servers.iter().enumerate() {
             if servers[..number].iter().any(|other| other.name == server.name) {
                 return Err(Error::Usage(format!("{} is given twice", server.name)));
             }
-        }
-        if servers.is_empty() {
-            return Err(Error::refused(
-                "Patroni names no server that has an address",
-                "Name the servers without --patroni.",
-            ));
         }
         Ok(Fleet { servers })
     }
@@ -140,103 +124,6 @@ fn without_secrets(text: String, other: impl FnOnce() -> String) -> String {
     if lower.contains("pass") || lower.contains("://") { other() } else { text }
 }
 
-/// What Patroni says of its cluster.
-#[derive(Deserialize)]
-struct Cluster {
-    members: Vec<ClusterMember>,
-}
-
-/// What Patroni says of a server. One that has never started has no host yet.
-#[derive(Deserialize)]
-struct ClusterMember {
-    name: String,
-    host: Option<String>,
-    port: Option<u16>,
-}
-
-/// Adds the members of Patroni's clusters that are not among the servers. They are connected to as the server that is
-/// among the members or, if none is, as the first of the servers, or of the others given.
-///
-/// # Errors
-/// That an address is none, or that Patroni does not answer there.
-fn add_members(servers: &mut Vec<Server>, others: Vec<Server>, addresses: &[String]) -> Result {
-    for address in addresses {
-        let members = members_of(address)?;
-        let place = |member: &ClusterMember| Some((member.host.clone()?, member.port?.to_string()));
-        let places: Vec<_> = members.iter().filter_map(place).collect();
-        let near = |server: &&Server| places.contains(&place_of(server));
-        let Some(model) = servers.iter().find(near).or(servers.first()).or(others.first()) else { break };
-        let mut new = Vec::new();
-        for member in &members {
-            let Some((host, port)) = place(member) else {
-                note(format!("{address}: member {} has no address yet", member.name));
-                continue;
-            };
-            let known = |server: &Server| place_of(server) == (host.clone(), port.clone());
-            if servers.iter().chain(&new).any(known) {
-                continue;
-            }
-            let taken = servers.iter().chain(&new).any(|server| server.name == member.name);
-            let name = if taken { format!("{} ({host}:{port})", member.name) } else { member.name.clone() };
-            new.push(model.at(name, &host, &port));
-        }
-        servers.extend(new);
-    }
-    Ok(())
-}
-
-/// The members that Patroni's REST interface shows.
-fn members_of(address: &str) -> Result<Vec<ClusterMember>> {
-    if !address.starts_with("http://") {
-        return Err(Error::Usage(format!(
-            "\"{address}\" does not begin with http://; https is not built in: name the servers instead"
-        )));
-    }
-    let fail = |why: String| {
-        Error::refused(
-            format!("Patroni does not tell its members at {address}: {why}"),
-            "Give the address of the REST interface of a node that runs, such as http://10.0.0.1:8008, or name the \
-             servers without --patroni.",
-        )
-    };
-    let agent: ureq::Agent =
-        ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(10))).build().into();
-    let mut answer = agent
-        .get(format!("{}/cluster", address.trim_end_matches('/')))
-        .call()
-        .map_err(|error| fail(error.to_string()))?;
-    let text = answer.body_mut().read_to_string().map_err(|error| fail(error.to_string()))?;
-    let cluster: Cluster = serde_json::from_str(&text).map_err(|error| fail(error.to_string()))?;
-    Ok(cluster.members)
-}
-
-/// The host and the port of a server.
-fn place_of(server: &Server) -> (String, String) {
-    let value = |name: &str, variable: &str| {
-        server
-            .parameter(name)
-            .map(str::to_owned)
-            .or_else(|| env::var(variable).ok())
-            .filter(|v| !v.is_empty())
-    };
-    let host = value("host", "PGHOST").or_else(|| value("hostaddr", "PGHOSTADDR")).unwrap_or_default();
-    (host, value("port", "PGPORT").unwrap_or_else(|| "5432".into()))
-}
-
-/// Says that Patroni can be asked for members, if it manages one of the servers and was not asked.
-pub fn mention_patroni<'a>(given: &Servers, members: impl IntoIterator<Item = &'a Member<'a>>) {
-    if !given.patroni.is_empty() {
-        return;
-    }
-    if let Some(member) = members.into_iter().find(|member| member.has_patroni) {
-        note(format!(
-            "Patroni manages {}: with --patroni and the address of its REST interface, such as http://10.0.0.1:8008, \
-             all members are found",
-            member.server.name
-        ));
-    }
-}
-
 /// The servers of a connection string: one for each host in it.
 ///
 /// # Errors
@@ -298,6 +185,10 @@ pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Vec<Server>
         })
         .collect())
 }
+
+/// SQL that is true if Patroni is connected as a superuser: everybody may give a session that name.
+pub const HAS_PATRONI: &str = "EXISTS (SELECT FROM pg_stat_activity JOIN pg_roles AS r ON r.oid = usesysid
+                                       WHERE rolsuper AND starts_with(application_name, 'Patroni'))";
 
 /// A server to which there is a session.
 pub struct Member<'a> {

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::error::Result;
-use crate::output;
-use crate::session::Session;
-use crate::synchronous_names::Names;
+use crate::connection::session::Session;
+use crate::connection::synchronous_names::Names;
+use crate::terminal::error::Result;
+use crate::terminal::output;
 
 thread_local! {
     /// The session that finds out must not say why it waits itself.

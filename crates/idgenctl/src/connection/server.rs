@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::sync::Mutex;
 
-use crate::error::{Error, Result};
-use crate::session::Session;
+use crate::connection::session::Session;
+use crate::terminal::error::{Error, Result};
 
 /// Options that lift the time limits that the owner of a database may have set there. They could end a session before its
 /// first statement, and what the connection asks for counts more.

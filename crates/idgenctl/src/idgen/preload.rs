@@ -1,8 +1,9 @@
 //! Which libraries a server preloads, now and at its next start.
 
-use crate::error::{Error, Result};
-use crate::lists::{self, Of};
-use crate::session::Session;
+use crate::connection::session::Session;
+use crate::idgen::lists::{self, Of};
+use crate::terminal::error::{Error, Result};
+use crate::topology::fleet::HAS_PATRONI;
 
 /// Which libraries a server preloads.
 pub struct Preload {
@@ -38,10 +39,6 @@ pub enum Keeper {
     /// Whatever has switched ALTER SYSTEM off, such as an operator of Kubernetes.
     Operator,
 }
-
-/// SQL that is true if Patroni is connected as a superuser: everybody may give a session that name.
-pub const HAS_PATRONI: &str = "EXISTS (SELECT FROM pg_stat_activity JOIN pg_roles AS r ON r.oid = usesysid
-                                       WHERE rolsuper AND starts_with(application_name, 'Patroni'))";
 
 /// The name of a library without its path and end.
 pub fn name(library: &str) -> &str {

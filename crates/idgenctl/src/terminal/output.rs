@@ -10,8 +10,8 @@ use comfy_table::{Table, presets};
 use nix::sys::termios::{FlushArg, tcflush};
 
 use crate::cli::Cli;
-use crate::error::{Error, Result};
-use crate::session;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::signals;
 
 /// A text without control characters: names that others chose could control the terminal, or forge a line.
 pub fn plain(text: &str) -> String {
@@ -106,7 +106,7 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
     let answer = loop {
         match told.recv_timeout(Duration::from_millis(50)) {
             Ok(answer) => break answer,
-            Err(RecvTimeoutError::Timeout) => session::go_on()?,
+            Err(RecvTimeoutError::Timeout) => signals::go_on()?,
             Err(RecvTimeoutError::Disconnected) => break String::new(),
         }
     };

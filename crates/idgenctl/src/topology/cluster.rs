@@ -1,9 +1,9 @@
 //! Which servers are a cluster, and the one that a command is for.
 
-use crate::error::{Error, Result};
-use crate::fleet::{Fleet, Member};
-use crate::output::note;
-use crate::server::Server;
+use crate::connection::server::Server;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::output::note;
+use crate::topology::fleet::{Fleet, Member};
 
 /// WAL senders to standbys, in SQL. Subscriptions receive no marks, and pg_receivewal replays nothing, whatever its
 /// application_name.

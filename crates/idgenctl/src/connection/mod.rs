@@ -1,0 +1,6 @@
+//! Sessions of servers.
+
+pub mod server;
+pub mod session;
+pub mod synchronous_names;
+pub mod waiting;

@@ -1,0 +1,6 @@
+//! What a person sees: texts, errors, questions and signals.
+
+pub mod error;
+pub mod output;
+pub mod signals;
+pub mod steps;
