@@ -34,5 +34,6 @@ mod settings;
 mod shards;
 mod soak;
 mod standbys;
+mod state;
 mod upgrades;
 mod waiting;
