@@ -13,7 +13,7 @@ use idgen_core::position::LayoutShard;
 use idgen_core::settings::Settings;
 use idgen_core::shared::{Backend, Guarded, Shared, SingleThread, Slotted};
 use idgen_core::slot::Slot;
-use idgen_core::{check, horizon};
+use idgen_core::{check, handover, horizon};
 use idgen_ids::Tick;
 
 use crate::{epoch_at, js_shard, shard};
@@ -284,7 +284,7 @@ impl Scripted {
 
     /// Advances a shard past an id.
     pub fn advance(&self, backend: usize, of: i32, past: i64) -> Answer<i64> {
-        self.run_as(backend, |session| mint::advance(self, self.settings(), session, shard(of), past))
+        self.run_as(backend, |session| handover::advance(self, self.settings(), session, shard(of), past))
     }
 
     /// The horizon.
