@@ -52,7 +52,6 @@ fn idgen_status() -> Result<
             name!(ends_at, Option<Timestamptz>),
             name!(years_left, Option<f64>),
             name!(warning, Option<String>),
-            name!(closed_shards, String),
         ),
     >,
     ErrorReport,
@@ -117,7 +116,6 @@ fn idgen_status() -> Result<
         epoch.map(|epoch| epoch.timestamp_of(MAX_TICK)),
         years_left,
         warning.map(|warning| warning.message()),
-        host.segment.closed_shards().to_string(),
     )))
 }
 

@@ -13,7 +13,6 @@ use idgen_core::slot::Slot;
 use idgen_ids::Shard;
 use idgen_ids::epoch::Timestamptz;
 use idgen_ids::js::JsShard;
-use idgen_ids::shard_set::ShardSet;
 use pgrx::pg_sys;
 
 use super::backend::{self, Local};
@@ -366,12 +365,6 @@ impl Segment {
     /// When the counters began: at the start of the server, or the last reset.
     pub fn counted_since(&self) -> Timestamptz {
         self.counted_since.load(Ordering::Relaxed)
-    }
-
-    /// The closed shards. A shard is closed in both layouts or in none.
-    pub fn closed_shards(&self) -> ShardSet {
-        let closed = Shard::all().filter(|shard| shard.slot(&self.shared).copy().closed);
-        closed.fold(ShardSet::NONE, ShardSet::with)
     }
 
     /// Counts a refused call.
