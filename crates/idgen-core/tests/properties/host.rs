@@ -287,6 +287,22 @@ impl Scripted {
         self.run_as(backend, |session| handover::advance(self, self.settings(), session, shard(of), past))
     }
 
+    /// Closes a shard.
+    pub fn close(&self, backend: usize, of: i32) -> Answer<i64> {
+        self.run_as(backend, |session| handover::close(self, self.settings(), session, shard(of)))
+    }
+
+    /// Reopens a shard.
+    pub fn reopen(&self, of: i32) -> bool {
+        handover::reopen(self, shard(of))
+    }
+
+    /// Raises the mark so that ids begin at a tick.
+    pub fn raise_mark(&self, first: Tick) -> Answer<Tick> {
+        self.asked.set(0);
+        handover::raise_mark(self, self.settings(), first)
+    }
+
     /// The horizon.
     pub fn horizon(&self) -> Answer<i64> {
         horizon::safe_horizon(self, self.settings())
