@@ -250,7 +250,7 @@ fn ids_of_a_shard_that_is_elsewhere_are_found() {
          4999-5010 1@1 js4.10 | moved 4999.0 2 there
          4999-5010 1@1 js5.10 | moved 4999.0 2 there => Moved: of a shard that is elsewhere
          4999-6010 2@2 js5.10 | moved 4999.0 2 there | moved 6000.0 2 back
-         4999-6010 2@2 js6.10 | moved 4999.0 2 there | moved 6000.0 2 back => Moved: of a shard that is elsewhere",
+         4999-6010 2@2 js6.10 | moved 4999.0 2 there | moved 5999.0 2 back => Moved: of a shard that is elsewhere",
     );
 }
 
