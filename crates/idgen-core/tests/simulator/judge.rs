@@ -304,7 +304,11 @@ impl World {
             Error::Prepared { .. } => self.plan.prepares,
             // The caller knows.
             Error::AdvanceTooFar { .. } | Error::RaiseTooFar { .. } => true,
-            Error::ShardClosed { .. } => self.is_away(host, shard, call.by.begun_us * US),
+            // A backend that was stopped may close it long after the move.
+            Error::ShardClosed { .. } => {
+                backend.shared.slot(shard_of(shard)).closed
+                    || self.is_away(host, shard, call.by.begun_us * US)
+            }
             Error::ClockBehindIds { .. } => false,
             Error::Exhausted | Error::OtherEpoch => false,
         }
