@@ -306,8 +306,11 @@ impl World {
             Error::AdvanceTooFar { .. } | Error::RaiseTooFar { .. } => true,
             // A backend that was stopped may close it long after the move.
             Error::ShardClosed { .. } => {
-                backend.shared.slot(shard_of(shard)).closed
-                    || self.is_away(host, shard, call.by.begun_us * US)
+                let closed = [
+                    backend.shared.slot(shard_of(shard)).closed,
+                    backend.shared.slot(js_shard_of(shard)).closed,
+                ];
+                closed.contains(&true) || self.is_away(host, shard, call.by.begun_us * US)
             }
             Error::ClockBehindIds { .. } => false,
             Error::Exhausted | Error::OtherEpoch => false,
