@@ -52,7 +52,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_next_id() IS
 'Mints an id for the shard in the setting idgen.shard. Errors: 55000 if no shard is set, and those of snowflake_next_id(shard).';
 
 COMMENT ON FUNCTION @extschema@.snowflake_advance(integer, bigint) IS
-'Makes the next id of a shard (0 to 8191) greater than the given id, durably before it returns. For use after a shard has been moved to this server, or after a migration from another function. Returns the smallest id that can be minted next. The shard need not be in idgen.allowed_shards yet. Not executable by PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further ahead of the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) except for shards that are not allowed.';
+'Makes the next id of a shard (0 to 8191) greater than the given id, and that of snowflake_next_id_js of a later second, durably before it returns. For use after a shard has been moved to this server, or after a migration from another function. Returns the smallest id that can be minted next. The shard need not be in idgen.allowed_shards yet, and may be closed. Not executable by PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further ahead of the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) except for shards that are not allowed.';
 
 -- Taking ids apart and building them --------------------------------------------------------------
 
@@ -511,7 +511,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this
 COMMENT ON COLUMN @extschema@.idgen_status.max_clock_jump IS 'Setting idgen.max_clock_jump; -1 disables the check.';
 COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'Milliseconds by which the furthest shard has run ahead of the system clock; 0 if none has. For ids of snowflake_next_id_js the beginning of their second counts.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty means all shards, or none on a server that preloads Citus.';
-COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Number of shards for which ids were minted or snowflake_advance was called since the server started: the rows of idgen_shard_stats whose last_id is not null. A shard with ids of both layouts counts twice.';
+COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Number of shards for which ids were minted or snowflake_advance was called since the server started: the rows of idgen_shard_stats whose last_id is not null. A shard counts twice if both layouts are, as they are for shards up to 255 after snowflake_advance.';
 
 -- Their columns have changed. If something depends on the view, the update fails and names it.
 CREATE FUNCTION @extschema@.idgen_shard_stats_0_2(
