@@ -93,6 +93,8 @@ pub struct Move {
     back: bool,
     /// The bound, once the shard is closed.
     pub bound: Option<i64>,
+    /// A backend is about to open the shard, and no other may, which could come after the next move.
+    opening: bool,
 }
 
 type Life = Coroutine<(), Time, ()>;
@@ -254,7 +256,7 @@ impl World {
     /// Whether this step of a move is still to be done, by this backend or another one.
     fn may_step(&self, moving: Move, backend: &Backend) -> bool {
         let server = self.host(if moving.back == moving.bound.is_none() { OTHER } else { 0 });
-        let there = backend.host == server.index && server.state.get() == State::Primary;
+        let there = backend.host == server.index && server.state.get() == State::Primary && !moving.opening;
         there && self.lost.get() == 0 && self.moving.get() == Some(moving)
     }
 
@@ -278,6 +280,7 @@ impl World {
             self.trace(|| format!("{backend} takes shard {} over", moving.shard));
             let (shard, other) = (moving.shard as u16, self.plan.hosts);
             self.judged(|judge| judge.moved(shard, bound, other, !moving.back));
+            self.moving.set(Some(Move { opening: true, ..moving }));
         }
         counts
     }
@@ -830,7 +833,7 @@ impl Living {
             return false;
         }
         let back = world.moved.borrow()[shard];
-        world.moving.set(Some(Move { shard, back, bound: None }));
+        world.moving.set(Some(Move { shard, back, bound: None, opening: false }));
         world.moved_at.set(world.now.get());
         world.list(back, |allowed| allowed & !(1 << shard));
         true
