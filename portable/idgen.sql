@@ -1379,7 +1379,8 @@ CREATE OR REPLACE FUNCTION @extschema@.idgen_status(
         OUT renewals bigint, OUT flush_ms double precision,
         OUT clock_steps_back bigint, OUT clock_steps_forward bigint,
         OUT ends_at timestamptz, OUT years_left double precision,
-        OUT warning text, OUT warning_code text, OUT warning_hint text, OUT mints boolean)
+        OUT warning text, OUT warning_code text, OUT warning_hint text, OUT mints boolean,
+        OUT closed_shards text)
     RETURNS SETOF record
     LANGUAGE plpgsql VOLATILE PARALLEL SAFE ROWS 1 SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
@@ -1415,6 +1416,7 @@ BEGIN
         ('range-ends', concat('the range of ids ends in ', round(years_left::numeric, 1), ' years'),
          'Plan for a later epoch and new keys.')) AS texts (code, text, hint)
     WHERE texts.code = warning_code;
+    closed_shards := '';
     mints := tick BETWEEN 0 AND 1099511627775 AND NOT pg_is_in_recovery();
     RETURN NEXT;
 END $$;
@@ -1451,6 +1453,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'A clock before the epoch 
 COMMENT ON COLUMN @extschema@.idgen_status.warning_code IS 'A short word for the warning, for programs. It does not change when the text does.';
 COMMENT ON COLUMN @extschema@.idgen_status.warning_hint IS 'What to do about the warning.';
 COMMENT ON COLUMN @extschema@.idgen_status.mints IS 'Whether a call for an id would be served now, perhaps after waiting. False during recovery. A single shard may still have run out of ids, or be ahead of a clock that was set back.';
+COMMENT ON COLUMN @extschema@.idgen_status.closed_shards IS 'Always empty: the portable edition closes no shards.';
 COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 means unset.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'The shards that have a register here.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'Value of idgen.max_ahead when the script was run.';
