@@ -16,6 +16,9 @@ use crate::terminal::signals::go_on;
 const SAY_AFTER: Duration = Duration::from_secs(3);
 const SAY_AGAIN: Duration = Duration::from_secs(10);
 
+/// For so long a session waits for an answer, unless it was told otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
 /// What each session sets before anything else. A role, a database or a connection string may have other values.
 /// Nothing that a tenant has planted in a schema is found, and no statement hangs for ever on a session's own settings.
 const SETTINGS: &str = "
@@ -47,7 +50,7 @@ impl Session {
         let connection = Connection::with_params(parameters, false)
             .map_err(|error| Error::Unreachable { server: server.into(), why: error.to_string() })?;
         let parameters = parameters.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let patience = Cell::new(Some(Duration::from_secs(30)));
+        let patience = Cell::new(Some(PATIENCE));
         let session = Session { connection, server: server.into(), patience, parameters };
         session.run(SETTINGS)?;
         Ok(session)
