@@ -7,8 +7,9 @@ use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
 
 /// What the read-only setting `idgen.state` shows: on standbys too, and in databases without the extension. Times are in
-/// milliseconds since 1970.
-#[derive(Debug, Clone, Deserialize)]
+/// milliseconds since 1970. What cannot be told is none.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub struct State {
     pub version: String,
     pub preloaded: bool,
@@ -27,19 +28,22 @@ pub struct State {
     pub ids: Option<i64>,
     pub refused: Option<i64>,
     pub since_ms: Option<i64>,
-    /// Whether the server mints, or would if it were promoted.
-    pub mints: Option<bool>,
+    /// Whether the server mints. A standby never does.
+    pub mints: bool,
     pub warning: Option<Warning>,
+    /// Why something cannot be told.
     pub error: Option<Failure>,
 }
 
 /// The worst problem of a server, as its view `idgen_status` has it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Warning {
+    /// A word that never changes.
     pub code: String,
+    /// `error` or `warning`.
     pub severity: String,
     pub message: String,
-    pub hint: Option<String>,
+    pub hint: String,
 }
 
 /// Why the library cannot tell its state.
