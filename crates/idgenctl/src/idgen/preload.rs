@@ -133,20 +133,15 @@ impl Preload {
     }
 }
 
-/// The statement that sets the list. PostgreSQL quotes each element where it has to.
-pub fn alter_system(libraries: &[String]) -> String {
-    let list = libraries.iter().map(|library| Session::literal(library)).collect::<Vec<_>>().join(", ");
-    format!("ALTER SYSTEM SET shared_preload_libraries = {list}")
-}
-
-/// Checks that ALTER SYSTEM has had the effect that it was for.
+/// Sets the list by ALTER SYSTEM, which quotes each element where it has to, and checks that this has had an effect.
 ///
 /// # Errors
-/// That it has not, although it has changed a file.
-pub fn prove(session: &Session, has_idgen: bool) -> Result {
+/// Those of the session, and that another line counts.
+pub fn add(session: &Session, libraries: &[String]) -> Result {
+    let list = libraries.iter().map(|library| Session::literal(library)).collect::<Vec<_>>().join(", ");
+    session.run(&format!("ALTER SYSTEM SET shared_preload_libraries = {list}"))?;
     let broken = |what: String| Error::Broken { what, hint: "Look at the view pg_file_settings.".into() };
-    let preload = Preload::of(session).map_err(|error| broken(error.to_string()))?;
-    if preload.will_have_idgen() == has_idgen {
+    if Preload::of(session).map_err(|error| broken(error.to_string()))?.will_have_idgen() {
         return Ok(());
     }
     Err(broken("another line of the configuration files is in effect".into()))
