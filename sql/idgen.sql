@@ -518,9 +518,10 @@ CREATE OR REPLACE FUNCTION @extschema@.idgen_status(
         OUT mark bigint, OUT mark_at timestamptz, OUT mark_kept_in text, OUT window_left_ms bigint,
         OUT renewals bigint, OUT flush_ms double precision,
         OUT clock_steps_back bigint, OUT clock_steps_forward bigint,
-        OUT ends_at timestamptz, OUT years_left double precision, OUT warning text)
+        OUT ends_at timestamptz, OUT years_left double precision,
+        OUT warning text, OUT warning_code text, OUT warning_hint text, OUT mints boolean)
     RETURNS SETOF record
-    AS 'MODULE_PATHNAME', 'idgen_status_wrapper'
+    AS 'MODULE_PATHNAME', 'idgen_status_0_2_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION @extschema@.idgen_status() IS
 'Returns the row of the view idgen_status, without the settings. Error: 55000 if the library has to be preloaded.';
@@ -551,6 +552,9 @@ COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Number of for
 COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond in which ids can be minted: 2^40 - 1 milliseconds after the epoch. The next one would make them negative. Ids of snowflake_next_id_js can be minted until its second ends.';
 COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until ends_at.';
 COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'The worst problem that may take the server down or keep ids from being minted, in this order: too few replication origins for the mark, a mark that has been removed since the server started, a configured value that was not accepted, no list of shards on a server that preloads Citus, a clock before the epoch, a mark that counts from another epoch or is too far ahead of the clock (on a standby, one that would keep it from minting after a promotion), a forward jump of the clock, standbys that do not acknowledge the mark, a clock behind the ids, a value in the configuration files that is not in effect, the end of the range within 5 years, or idgen.max_clock_jump left at -1. Null if there is none.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning_code IS 'A short word for the warning, for programs. It does not change when the text does.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning_hint IS 'What to do about the warning.';
+COMMENT ON COLUMN @extschema@.idgen_status.mints IS 'Whether a call for an id, of a shard that this server may mint for, would be served now, perhaps after waiting. False during recovery. A single shard may still have run out of ids, or be ahead of a clock that was set back.';
 COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 means unset.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty means all shards, or none on a server that preloads Citus.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'Setting idgen.max_ahead.';
@@ -780,12 +784,12 @@ REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_clock() FROM PUBLIC;
 DO $$
 DECLARE
     problem text;
+    advice text;
 BEGIN
     PERFORM @extschema@.idgen_begin();
-    SELECT warning INTO problem FROM @extschema@.idgen_status;
+    SELECT warning, warning_hint INTO problem, advice FROM @extschema@.idgen_status;
     IF problem IS NOT NULL THEN
-        RAISE WARNING 'idgen: %', problem USING
-            HINT = 'Run idgenctl check, which says what to do.';
+        RAISE WARNING 'idgen: %', problem USING HINT = advice;
     END IF;
 EXCEPTION WHEN object_not_in_prerequisite_state THEN
     NULL;
