@@ -23,8 +23,9 @@ Exit codes:
     0  done, or nothing found
     1  failed or refused, or something is left for you to do; the message says what
     2  wrong usage
-    3  the check found something, or a database could not be looked at
+    3  the check found errors, such as a server that does not answer
     4  broken off in the middle; the message says how to go on
+    5  the check found warnings, and no errors
   130  ended by Ctrl-C, with nothing changed or everything undone";
 
 /// What the help says above the options that every command has.
@@ -70,22 +71,23 @@ pub struct Servers {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Looks for whatever could stop minting or repeat ids, on all servers at once. Changes nothing
+    /// Shows each server, and looks for whatever could stop minting or repeat ids. Changes nothing
     ///
     /// It compares the servers with each other: versions, the preload, idgen.epoch, the lists of shards of clusters and
     /// of standbys, the clocks, and the marks. On each server it looks for warnings, for columns whose shard the server
-    /// may not mint for, for room for the mark, and for what a failover and the way back need. List all servers, or it
-    /// cannot see what they have in common.
+    /// may not mint for, for privileges that their owners lack, and for room for the mark. List all servers, or it cannot
+    /// see what they have in common.
     ///
-    /// Each finding is a line: how bad it is, where, what is wrong, its kind in brackets, and what to do. The exit code is
-    /// 0 if nothing but notes is found, and otherwise 3, so that it can run as a job. Run it before production, after
-    /// each change of settings, before a failover and after it.
+    /// Each finding is a line: how bad it is, where, what is wrong, its kind in brackets, and what to do.
+    /// docs/checks.md lists the kinds. The exit code is 0 if nothing but notes is found, 5 for warnings, and 3 for errors.
+    /// Run it as a job, before production, after each change of settings, before a failover and after it.
     ///
-    /// --json prints an array of objects with severity (error, warning or note), id, server, database, message and hint.
-    /// If the check itself fails, as every other command with --json, it prints an object with error and hint instead.
+    /// --json prints an object with an array of servers, and one of findings with id, severity (error, warning or note),
+    /// server, database, message and hint. If the check itself fails, as every other command with --json, it prints an
+    /// object with error and hint instead.
     ///
-    /// Example: idgenctl --fleet fleet.toml check
-    Check,
+    /// Example: idgenctl --fleet fleet.toml check --ignore asynchronous:two
+    Check(Check),
     /// Prepares a database and its server for idgen, whose files must be installed there
     ///
     /// Install the files on the primary and its standbys first, and give all of them. It checks that each server can load
@@ -121,6 +123,15 @@ pub enum Command {
     ///
     /// Example: idgenctl --fleet fleet.toml move insta5 --to two
     Move(Move),
+}
+
+/// The arguments of `idgenctl check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// A kind of finding to pass over, on one server or on all. Repeat it for more kinds. The file of servers can have a
+    /// list of them, ignore = ["ID", "ID:SERVER"], in its first line
+    #[arg(long, value_name = "ID[:SERVER]")]
+    pub ignore: Vec<String>,
 }
 
 /// Which server, if there are several clusters.

@@ -11,6 +11,7 @@ use crate::terminal::error::{Error, Result};
 #[derive(Debug, Clone, Deserialize)]
 pub struct State {
     pub version: String,
+    #[serde(default)]
     pub preloaded: bool,
     pub epoch_ms: Option<i64>,
     pub mark_ms: Option<i64>,

@@ -18,13 +18,19 @@ use crate::topology::cluster::Lineage;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    /// Kinds of findings that the check passes over.
+    #[serde(default)]
+    ignore: Vec<String>,
     servers: BTreeMap<String, String>,
 }
 
 /// The servers that the command line names.
+#[derive(Default)]
 pub struct Fleet {
     /// Them, in the order of their names or of the command line.
     pub servers: Vec<Server>,
+    /// Kinds of findings that the check passes over, as the file has them.
+    pub ignore: Vec<String>,
 }
 
 impl Fleet {
@@ -33,7 +39,7 @@ impl Fleet {
     /// # Errors
     /// That the file cannot be read, or that a connection string is none.
     pub fn load(given: &Servers) -> Result<Fleet> {
-        let mut servers = Vec::new();
+        let (mut servers, mut ignore) = (Vec::new(), Vec::new());
         if let Some(path) = &given.fleet {
             let fail = |why: String| Error::Usage(format!("{}: {why}", path.display()));
             let text = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
@@ -47,6 +53,7 @@ impl Fleet {
             if file.servers.is_empty() {
                 return Err(fail("there is no server in it".into()));
             }
+            ignore = file.ignore;
             for (name, connection) in &file.servers {
                 servers.extend(of_connection(Some(name), connection)?);
             }
@@ -62,7 +69,7 @@ impl Fleet {
                 return Err(Error::Usage(format!("{} is given twice", server.name)));
             }
         }
-        Ok(Fleet { servers })
+        Ok(Fleet { servers, ignore })
     }
 
     /// The server of that name, if there is one.
