@@ -43,6 +43,7 @@ reasons! {
     RangeUsedUp "range_used_up" ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED;
     SettingNotTaken "setting_not_taken" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
     ShardNotAllowed "shard_not_allowed" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
+    ShardClosed "shard_closed" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
     ShardUnset "shard_unset" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
     Recovery "recovery" ERRCODE_READ_ONLY_SQL_TRANSACTION;
     PreparedTransactions "prepared_transactions" ERRCODE_T_R_SERIALIZATION_FAILURE;
@@ -357,6 +358,13 @@ table! {
             "They still have to take {ahead} ids, after which {count} more would take longer than \"idgen.max_wait\" \
              allows. No id was minted.",
             "Try again, ask for fewer ids at once, use several shards, or raise \"idgen.max_wait\".";
+        ShardClosed { shard = 1.try_into().expect("a shard") }
+            where shard = i32::from(*shard)
+            => Reason::ShardClosed,
+            "shard {shard} is closed on this server",
+            "snowflake_close_shard({shard}) has been called here, so that another server can mint for the shard.",
+            "Connect to the server that holds the shard. Reopen it here with snowflake_reopen_shard({shard}) only if no \
+             other server has minted for it since.";
         ShardFull { shard = 1.try_into().expect("a shard"), max_ahead_ms = 1, waited_ms = 1 }
             where shard = i32::from(*shard)
             => Reason::ShardFull,
@@ -433,6 +441,12 @@ table! {
             "the id to advance past lies in the future",
             "It is {by_ms} ms ahead of the system clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms.",
             "Check the system clock, and that the id has this layout and epoch.";
+        RaiseTooFar { by_ms = 1, max_ahead_ms = 1 } => Code::ERRCODE_INVALID_PARAMETER_VALUE,
+            "the time to raise the high-water mark past lies in the future",
+            "It is {by_ms} ms ahead of the system clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. No id is minted \
+             later than that.",
+            "Check the time, and the clocks of this server and of the one that it comes from. If they are right, wait until \
+             this clock has come closer to it.";
         Exhausted => Reason::RangeUsedUp,
             error "range-used-up",
             "the range of ids is used up",

@@ -143,6 +143,7 @@ fn idgen_shard_stats_0_2() -> Result<
             name!(last_id, Option<i64>),
             name!(ids_per_second, Option<f64>),
             name!(stats_reset, Timestamptz),
+            name!(closed, bool),
         ),
     >,
     ErrorReport,
@@ -152,8 +153,9 @@ fn idgen_shard_stats_0_2() -> Result<
     // There is no rate if the clock has been set back since.
     let seconds = Some(backend::timestamp() - since).filter(|us| *us > 0).map(|us| us as f64 / 1e6);
     let all = counters(host, "idgen", Shard::all()).chain(counters(host, "js53", JsShard::all()));
-    let used = all.filter(|(.., counters, last_id)| last_id.is_some() || counters.waits > 0);
-    Ok(TableIterator::new(used.map(move |(layout, shard, counters, last_id)| {
+    let shown =
+        all.filter(|(.., counters, last_id, closed)| last_id.is_some() || counters.waits > 0 || *closed);
+    Ok(TableIterator::new(shown.map(move |(layout, shard, counters, last_id, closed)| {
         (
             shard.into(),
             layout,
@@ -164,19 +166,20 @@ fn idgen_shard_stats_0_2() -> Result<
             last_id,
             seconds.map(|seconds| counters.ids as f64 / seconds),
             since,
+            closed,
         )
     })))
 }
 
-/// The counters of shards, and their last ids.
+/// The counters of shards, their last ids, and whether they are closed.
 fn counters<S: Slotted>(
     host: Postgres,
     layout: &'static str,
     shards: impl Iterator<Item = S>,
-) -> impl Iterator<Item = (&'static str, Shard, Counters, Option<i64>)> {
+) -> impl Iterator<Item = (&'static str, Shard, Counters, Option<i64>, bool)> {
     shards.map(move |shard| {
         let slot = shard.slot(&host.segment.shared).copy();
-        (layout, shard.into(), slot.counters, slot.last().map(|last| shard.id(last)))
+        (layout, shard.into(), slot.counters, slot.last().map(|last| shard.id(last)), slot.closed)
     })
 }
 

@@ -19,11 +19,10 @@ pub fn say_why(server: &str, pid: u32, parameters: &HashMap<String, String>) {
     if ASKS.replace(true) {
         return;
     }
-    let mut parameters: HashMap<&str, &str> =
-        parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    parameters.insert("connect_timeout", "3");
-    parameters.insert("application_name", "idgenctl looks");
-    let why = Session::connect(server, &parameters).and_then(|other| {
+    let mut parameters = parameters.clone();
+    parameters.insert("connect_timeout".into(), "3".into());
+    parameters.insert("application_name".into(), "idgenctl looks".into());
+    let why = Session::connect(server, parameters).and_then(|other| {
         other.set_patience(Some(Duration::from_secs(3)));
         cause(&other, pid)
     });
