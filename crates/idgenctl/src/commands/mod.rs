@@ -19,7 +19,7 @@ use crate::terminal::signals::{interrupted, notice_signals};
 /// Those of the command.
 pub fn run(cli: &Cli) -> Result<u8> {
     match &cli.command {
-        Command::Check(_) => check::run(cli),
+        Command::Check(arguments) => check::run(cli, arguments),
         Command::Enable(arguments) => enable::run(cli, arguments),
         Command::Move(arguments) => move_shard::run(cli, arguments),
     }

@@ -12,6 +12,7 @@ use crate::terminal::error::{Error, Result};
 #[serde(default)]
 pub struct State {
     pub version: String,
+    #[serde(default)]
     pub preloaded: bool,
     pub epoch_ms: Option<i64>,
     pub mark_ms: Option<i64>,
@@ -43,7 +44,7 @@ pub struct Warning {
     /// `error` or `warning`.
     pub severity: String,
     pub message: String,
-    pub hint: String,
+    pub hint: Option<String>,
 }
 
 /// Why the library cannot tell its state.
