@@ -49,7 +49,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     }
     room(&cluster)?;
 
-    let target = match cluster.known_primary() {
+    let target = match &cluster.primary {
         Some(primary) => Some(Target::of(primary, database)?),
         None => {
             note("no primary is given: only what is set on each standby is done here");
@@ -64,7 +64,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
         path_roles.clone_from(&target.path_roles);
     }
     for (member, preload) in preloads.iter().filter(|(_, preload)| !preload.will_have_idgen()) {
-        let libraries = [preload.next(), vec!["idgen".to_owned()]].concat();
+        let libraries = [preload.next.clone(), vec!["idgen".to_owned()]].concat();
         let (name, list) = (&member.server.name, lists::text(&libraries));
         match preload.keeper {
             Keeper::Patroni => by_hand.push(format!(
@@ -226,8 +226,6 @@ fn loads(session: &Session) -> Result {
 /// Checks that the libraries are there that somebody has added since the server started, or it would not start again. They
 /// are not loaded: one that is not preloaded may take the server down.
 fn others_load(session: &Session, preload: &Preload) -> Result {
-    let mut added = preload.next();
-    added.retain(|library| !preload.running.contains(library));
     let missing = session.query(
         "SELECT library FROM json_array_elements_text($1::json) AS library
          WHERE NOT EXISTS (
@@ -237,7 +235,7 @@ fn others_load(session: &Session, preload: &Preload) -> Result {
                   pg_config, unnest('{\"\",.so,.dylib,.dll}'::text[]) AS suffix,
                   pg_stat_file(replace(path, '$libdir', setting) || suffix, true)
              WHERE name = 'PKGLIBDIR' AND NOT isdir)",
-        &[&serde_json::Value::from(added).to_string()],
+        &[&json!(preload.added()).to_string()],
     )?;
     let Some(row) = missing.iter().next() else { return Ok(()) };
     Err(Error::refused(
@@ -252,7 +250,7 @@ fn others_load(session: &Session, preload: &Preload) -> Result {
 
 /// Checks that each server has room for the mark, before the first one takes a standby down.
 fn room(cluster: &Cluster) -> Result {
-    let Some(primary) = cluster.known_primary() else { return Ok(()) };
+    let Some(primary) = &cluster.primary else { return Ok(()) };
     let rows = primary.session.run(
         "SELECT count(*) FILTER (WHERE local_id <> 65534) + 1, coalesce(bool_or(local_id = 65534), false)
          FROM pg_replication_origin_status",

@@ -54,15 +54,12 @@ pub struct Failure {
     pub message: String,
 }
 
-/// The state of a server. None without the library, and with one of an older version.
+/// The state of a server. None if its library is of an older version.
 ///
 /// # Errors
-/// Those of the session; also that the library cannot be loaded although it is there.
+/// Those of the session; also that it cannot load the library.
 pub fn state(session: &Session) -> Result<Option<State>> {
-    match session.run("LOAD 'idgen'") {
-        Err(error) if error.code() == "58P01" => return Ok(None),
-        result => result?,
-    };
+    session.run("LOAD 'idgen'")?;
     // A library of any version reserves its prefix: nobody else has defined a setting of this name.
     let rows = session.run("SELECT current_setting('idgen.state', true)")?;
     let Some(text) = rows.row(0).text(0) else { return Ok(None) };
@@ -81,12 +78,12 @@ impl Library<'_> {
     /// The library, by a session that is in no transaction.
     ///
     /// # Errors
-    /// That there is none on the server, or one of an older version.
+    /// That it cannot be loaded, or is of an older version.
     pub fn of(session: &Session) -> Result<Library<'_>> {
         match state(session)? {
             Some(_) => Ok(Library(session)),
             None => Err(Error::refused(
-                format!("{} has no library of idgen, or one older than 0.2", session.server()),
+                format!("{} has a library of idgen that is older than 0.2", session.server()),
                 "Install the files of this version there, and restart the server.",
             )),
         }
@@ -115,14 +112,6 @@ impl Library<'_> {
     /// Those of the function, such as 22023 if the clock is too far behind the id.
     pub fn advance(&self, shard: Shard, past: i64) -> Result<i64> {
         self.id("snowflake_advance", "integer, bigint", &format!("{}, {past}", number(shard)))
-    }
-
-    /// Checks that the server mints.
-    ///
-    /// # Errors
-    /// The one with which it would refuse to.
-    pub fn check(&self) -> Result {
-        self.call("snowflake_check", "", "timestamptz", "").map(drop)
     }
 
     fn id(&self, function: &str, types: &str, arguments: &str) -> Result<i64> {
