@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use idgen_ids::epoch;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli::{Cli, Enable};
 use crate::connection::server::Server;
 use crate::connection::session::Session;
 use crate::connection::waiting;
-use crate::idgen::library::{self, State};
+use crate::idgen::library::{self, State, Warning};
 use crate::idgen::lists::{self, Of};
 use crate::idgen::preload::{self, Keeper, Preload};
 use crate::idgen::releases::{limit_of_origins, mints_without_preload};
@@ -33,7 +32,7 @@ const CONNECTING: Duration = Duration::from_secs(60);
 pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let database = &arguments.database;
     let fleet = Fleet::load(&cli.servers)?;
-    let cluster = Cluster::of(&fleet, arguments.on.on.as_deref(), |server| reach(server, database))?;
+    let cluster = Cluster::of(&fleet, arguments.on.as_deref(), |server| reach(server, database))?;
     let mut preloads = Vec::new();
     for member in cluster.members() {
         loads(&member.session)?;
@@ -85,45 +84,30 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     }
     let changed = steps::make(cli, &steps, &format!("Enable idgen in database \"{database}\"?"))?;
 
-    let (mut restart, mut waiting, mut states) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut restart, mut states) = (Vec::new(), Vec::new());
     for member in cluster.members() {
         let preload = Preload::of(&member.session)?;
         if preload.has_idgen() {
             states.push((member, once_connected(member)?));
         } else if preload.will_have_idgen() {
-            restart.push(member.server.name.as_str());
-            waiting.push(member);
+            restart.push(member);
         }
     }
+    let names: Vec<&str> = restart.iter().map(|member| member.server.name.as_str()).collect();
     if cli.json {
+        let as_json = |(member, state): &(&Member, State)| json!({ "server": member.server.name, "standby": member.is_standby, "state": state });
         output::print(text::json(&json!({
             "database": database,
             "schema": target.as_ref().map(|target| &target.schema),
             "changed": changed,
             "by_hand": by_hand,
-            "restart": restart,
-            "servers": states.iter().map(|(member, state)| as_json(member, state)).collect::<Vec<_>>(),
+            "restart": names,
+            "servers": states.iter().map(as_json).collect::<Vec<_>>(),
             "roles_with_a_search_path": path_roles,
         })))?;
     }
     path_roles.iter().for_each(note);
-    let is_stuck = |(member, state): &(&Member, State)| {
-        let problem = state.error.as_ref().map(|error| &error.message);
-        let warning = state.warning.as_ref().filter(|warning| warning.severity == "error" || !state.mints);
-        let problem = problem.or(warning.map(|warning| &warning.message));
-        let name = &member.server.name;
-        let mints = if member.is_standby { problem.is_none() } else { state.mints };
-        let what = match (mints, member.is_standby) {
-            (true, true) => "can mint ids once it is promoted",
-            (true, false) => "mints ids",
-            (false, true) => "could not mint ids if it were promoted",
-            (false, false) => "mints no ids",
-        };
-        let why = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
-        note(format!("{}{name} {what}{why}", if mints { "" } else { "error: " }));
-        !mints
-    };
-    let stuck = states.iter().filter(|state| is_stuck(state)).count();
+    let stuck = states.iter().filter(|(member, state)| !say_whether_it_mints(member, state)).count();
     if stuck > 0 {
         note("hint: Run idgenctl check, do what it says, and run the same command again.");
     }
@@ -134,11 +118,11 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     if !restart.is_empty() {
         note(format!(
             "Now restart {}{}, and run the same command again.",
-            restart.join(", then "),
-            if restart.len() > 1 { ", in this order" } else { "" }
+            names.join(", then "),
+            if names.len() > 1 { ", in this order" } else { "" }
         ));
     }
-    if let Some(primary) = waiting.iter().find(|member| !member.is_standby) {
+    if let Some(primary) = restart.iter().find(|member| !member.is_standby) {
         note(if mints_without_preload(primary.session.version()) {
             "Until then, ids are minted as long as idgen has its default settings. Production needs the restart."
         } else {
@@ -157,6 +141,23 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     Ok(u8::from(stuck > 0 || !by_hand.is_empty()))
 }
 
+/// Says whether a server mints, or could if it were promoted; and why not. Gives whether it does.
+fn say_whether_it_mints(member: &Member, state: &State) -> bool {
+    let severe = |warning: &&Warning| warning.severity == "error" || !state.mints;
+    let problem = state.error.as_ref().map(|error| &error.message);
+    let problem = problem.or(state.warning.as_ref().filter(severe).map(|warning| &warning.message));
+    let mints = if member.is_standby { problem.is_none() } else { state.mints };
+    let what = match (mints, member.is_standby) {
+        (true, true) => "can mint ids once it is promoted",
+        (true, false) => "mints ids",
+        (false, true) => "could not mint ids if it were promoted",
+        (false, false) => "mints no ids",
+    };
+    let why = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+    note(format!("{}{} {what}{why}", if mints { "" } else { "error: " }, member.server.name));
+    mints
+}
+
 /// The state of a server, once a synchronous standby that was restarted has had time to connect again.
 fn once_connected(member: &Member) -> Result<State> {
     let name = &member.server.name;
@@ -173,21 +174,6 @@ fn once_connected(member: &Member) -> Result<State> {
             format!("{name} runs a library of idgen that is older than 0.2"),
             "Install the files of this version there, restart the server, and try again.",
         )
-    })
-}
-
-/// What a server shows, for programs.
-fn as_json(member: &Member, state: &State) -> Value {
-    json!({
-        "server": member.server.name,
-        "standby": member.is_standby,
-        "mints": state.mints,
-        "epoch": state.epoch_ms.and_then(epoch::utc),
-        "mark_at": state.mark_ms.and_then(epoch::utc),
-        "allowed_shards": state.allowed_shards,
-        "warning": state.warning.as_ref().map(|warning| &warning.message),
-        "warning_code": state.warning.as_ref().map(|warning| &warning.code),
-        "error": state.error.as_ref().map(|error| &error.message),
     })
 }
 

@@ -1,14 +1,14 @@
 //! The library of idgen on a server. It is asked itself: what the objects of a database say, their owners may have written.
 
 use idgen_ids::id::Shard;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
 
 /// What the read-only setting `idgen.state` shows: on standbys too, and in databases without the extension. Times are in
 /// milliseconds since 1970. What cannot be told is none.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
     pub version: String,
@@ -37,7 +37,7 @@ pub struct State {
 }
 
 /// The worst problem of a server, as its view `idgen_status` has it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Warning {
     /// A word that never changes.
     pub code: String,
@@ -48,7 +48,7 @@ pub struct Warning {
 }
 
 /// Why the library cannot tell its state.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Failure {
     pub sqlstate: String,
     pub message: String,

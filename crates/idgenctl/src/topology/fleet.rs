@@ -8,7 +8,7 @@ use std::thread;
 use libpq::connection::Info;
 use serde::Deserialize;
 
-use crate::cli::Servers;
+use crate::cli::Given;
 use crate::connection::server::Server;
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
@@ -38,7 +38,7 @@ impl Fleet {
     ///
     /// # Errors
     /// That the file cannot be read, or that a connection string is none.
-    pub fn load(given: &Servers) -> Result<Fleet> {
+    pub fn load(given: &Given) -> Result<Fleet> {
         let (mut servers, mut ignore) = (Vec::new(), Vec::new());
         if let Some(path) = &given.fleet {
             let fail = |why: String| Error::Usage(format!("{}: {why}", path.display()));
