@@ -95,7 +95,7 @@ fn some(texts: &[String]) -> String {
 /// # Errors
 /// That the fleet makes no sense; and Ctrl-C.
 pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
-    super::end_by_signals(130);
+    crate::terminal::signals::notice_signals();
     let fleet = Fleet::load(&cli.servers)?;
     let names: Vec<&str> = fleet.servers.iter().map(|server| server.name.as_str()).collect();
     let base = Base::now();

@@ -12,8 +12,7 @@ use crate::connection::{connecting, waiting};
 use crate::terminal::error::{Error, Result};
 use crate::terminal::signals::go_on;
 
-/// After so long, a person wants to know why nothing happens; and again after each [`SAY_AGAIN`].
-const SAY_AFTER: Duration = Duration::from_secs(3);
+/// After so long, the program says again why nothing happens.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
 
 /// For so long a session waits for an answer, unless it was told otherwise.
@@ -240,7 +239,7 @@ struct Wait {
 
 impl Wait {
     fn begin() -> Wait {
-        Wait { began: Instant::now(), say_at: SAY_AFTER, pause: Duration::from_micros(100) }
+        Wait { began: Instant::now(), say_at: waiting::SAY_AFTER, pause: Duration::from_micros(100) }
     }
 }
 
