@@ -16,9 +16,10 @@ pub struct Preload {
 }
 
 /// What sets the list of a server.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Keeper {
     /// The configuration files, and ALTER SYSTEM.
+    #[default]
     Files,
     /// The command line.
     CommandLine,
