@@ -368,9 +368,7 @@ impl Run<'_> {
                 plan.names.schema,
                 i32::from(plan.shard)
             ));
-            self.stage = Stage::Begun;
-            self.begin()?;
-            close::close(plan, &self.turn)?
+            close::close(self)?
         } else {
             say(format!("continuing the move of {}", plan.names.schema));
             self.turn.end_others(source)?;
@@ -393,8 +391,9 @@ impl Run<'_> {
     }
 
     /// Creates the marker, which outlives this run.
-    fn begin(&self) -> Result {
+    fn begin(&mut self) -> Result {
         let plan = self.plan;
+        self.stage = Stage::Begun;
         if plan.begun.is_some() {
             return Ok(());
         }
