@@ -147,7 +147,7 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
         None => None,
     };
     let plan = Plan::of(cli, arguments, &servers, owner.as_ref())?;
-    let turn = Turn::take([&plan.source, &plan.target])?;
+    let turn = Turn::take(&plan.source, &plan.target)?;
     let mut run = Run { plan: &plan, turn, stage: Stage::Unchanged };
     run.go().map_err(|error| run.end(error))?;
     Ok(0)
@@ -253,7 +253,7 @@ fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Op
         (None, None, []) => {
             return refused(
                 format!("no default in schema {} names a shard", names.schema),
-                "Look at the name of the schema, or name the shard with --shard.",
+                "Look at the name of the schema, check that source and target are not swapped, or name the shard with --shard.",
             );
         }
         (None, None, several) => {
