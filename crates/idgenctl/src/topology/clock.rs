@@ -38,11 +38,6 @@ impl Ahead {
     /// Of this machine itself.
     pub const ZERO: Ahead = Ahead { least: 0.0, most: 0.0 };
 
-    /// The most likely value.
-    pub fn middle(self) -> f64 {
-        self.least.midpoint(self.most)
-    }
-
     /// By how much that may be wrong.
     pub fn error(self) -> f64 {
         (self.most - self.least) / 2.0

@@ -143,7 +143,7 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     copy::check_programs()?;
     let servers = Servers::load(cli, arguments)?;
     let owner = match &arguments.owner {
-        Some(connection) => Some(fleet::of_connection(Some("the owner"), connection)?.remove(0)),
+        Some(connection) => Some(fleet::of_connection(Some("the owner"), connection)?),
         None => None,
     };
     let plan = Plan::of(cli, arguments, &servers, owner.as_ref())?;

@@ -118,10 +118,12 @@ impl Servers {
         let given = &cli.servers;
         let any = given.fleet.is_some() || !given.connections.is_empty();
         // Without any, the server is that of the environment, which is the source if --from does not say another.
-        let mut fleet =
-            if any || arguments.from.is_none() { Fleet::load(given)? } else { Fleet { servers: Vec::new() } };
-        let to = fleet.add(&arguments.to)?;
-        let from = arguments.from.as_deref().map_or(Ok(Vec::new()), |from| fleet.add(from))?;
+        let mut fleet = if any || arguments.from.is_none() { Fleet::load(given)? } else { Fleet::default() };
+        let to = vec![fleet.add(&arguments.to)?];
+        let from = arguments
+            .from
+            .as_deref()
+            .map_or(Ok(Vec::new()), |from| fleet.add(from).map(|from| vec![from]))?;
         if to.iter().any(|number| from.contains(number)) {
             return Err(Error::Usage("--to and --from are the same server".into()));
         }
