@@ -26,9 +26,6 @@ const SCHEMA: &str = "idgen";
 const CONNECTING: Duration = Duration::from_secs(60);
 
 /// Prepares a database and its servers for idgen; or proves that they are prepared.
-///
-/// # Errors
-/// What keeps it from that.
 pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let database = &arguments.database;
     let fleet = Fleet::load(&cli.servers)?;
