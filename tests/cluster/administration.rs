@@ -104,7 +104,7 @@ fn a_database_of_any_name_is_enabled() {
         let answer = run_yes(&[&server], &["enable", name]).is(1, &["has no database", "CREATE DATABASE"]);
         assert!(!answer.err.contains(['\u{1b}', '\u{202e}']), "the name controls the terminal");
     }
-    run_yes(&[&server], &["enable", "template0"]).is(1, &["accepts no connections"]);
+    run_yes(&[&server], &["enable", "template0"]).is(1, &["not currently accepting connections"]);
     let answer = run_yes(&[&server], &["enable", "\u{9b}2J\u{7f}", "--json"]).is(1, &[]);
     assert!(!answer.out.trim_end().chars().any(char::is_control), "the name controls the terminal");
     assert!(answer.json()["error"].as_str().unwrap().contains("has no database"));
