@@ -145,7 +145,8 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
     })?;
     let ahead = state.and_then(|state| state.max_ahead_ms).unwrap_or(0);
     let now = session.value("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint", &[])?;
-    let tick = now.parse().unwrap_or(0) - epoch + ahead.max(0) + FAR;
+    let now: i64 = now.parse().unwrap_or(0);
+    let tick = now.saturating_sub(epoch).saturating_add(ahead.max(0)).saturating_add(FAR);
     let far = id::max_id(u64::try_from(tick).unwrap_or(0).min(id::MAX_TICK));
     let mut greatest = None;
     session.set_patience(None);
