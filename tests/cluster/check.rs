@@ -480,8 +480,7 @@ fn hints_are_those_of_patroni_where_it_rules() {
     }
 }
 
-/// Promise: what keeps WAL without replaying it is found if it may acknowledge in the place of the standby. A connection
-/// string that names all servers and looks for the primary stands for all of them.
+/// Promise: what keeps WAL without replaying it is found if it may acknowledge in the place of the standby.
 #[test]
 fn others_than_standbys_may_acknowledge() {
     let (one, one_b) = cluster("one", "0-4095");
@@ -504,13 +503,9 @@ fn others_than_standbys_may_acknowledge() {
     keeper.kill().unwrap();
     keeper.wait().unwrap();
 
-    let all = format!(
-        "host={},{} user=postgres dbname=postgres target_session_attrs=primary",
-        one.host(),
-        one_b.host()
-    );
     fleet.until_found(&[]);
-    let output = idgenctl(&["--server", &all, "check"]).output().unwrap();
+    let [first, second] = [&one, &one_b].map(|server| server.target("postgres"));
+    let output = idgenctl(&["--server", &first, "--server", &second, "check"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
 }
 

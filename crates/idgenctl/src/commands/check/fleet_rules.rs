@@ -175,7 +175,7 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
         if others < own {
             found.push(standby.found(LESS_ROOM, &[&setting, &own, &of_primary, name]));
         } else if own_others < own {
-            found.push(standby.found(NO_ROOM, &[&setting, &(others + 1), &own]));
+            found.push(standby.found(NO_ROOM, &[&setting, &others.saturating_add(1), &own]));
         }
     }
     found

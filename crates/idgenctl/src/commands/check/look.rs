@@ -109,7 +109,7 @@ fn facts(server: &Server, base: Base) -> Result<Facts> {
     if let Some(before) = facts.state.clone().filter(|_| !facts.is_standby) {
         thread::sleep(RATE.saturating_sub(counted.elapsed()));
         let after = library::state(&session)?.filter(|after| after.since_ms == before.since_ms);
-        let ids = after.and_then(|after| Some(after.ids? - before.ids?));
+        let ids = after.and_then(|after| Some(after.ids?.saturating_sub(before.ids?)));
         facts.ids_per_second = ids.map(|ids| ids as f64 / counted.elapsed().as_secs_f64());
     }
     Ok(facts)

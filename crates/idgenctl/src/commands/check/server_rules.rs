@@ -28,7 +28,9 @@ const OF_CLOCKS: [&str; 4] = ["clock-jumped", "clock-behind", "clock-before-epoc
 pub fn judge(facts: &Facts, needs_idgen: bool, all: &[Facts]) -> Vec<Finding> {
     let mut found = Vec::from_iter(facts.fsync_off.then(|| facts.found(FSYNC_OFF, &[])));
     if let Some((limit, others)) = facts.origins.filter(|(limit, others)| limit <= others) {
-        found.push(facts.found(NO_ROOM, &[&limit_of_origins(facts.version), &(others + 1), &limit]));
+        found.push(
+            facts.found(NO_ROOM, &[&limit_of_origins(facts.version), &others.saturating_add(1), &limit]),
+        );
     }
     let prepared = facts.prepared.map(|(count, age_s)| (count, span(age_s)));
     found.extend(prepared.map(|(count, age)| facts.found(PREPARED_TRANSACTIONS, &[&count, &age])));
