@@ -42,34 +42,22 @@ impl Server {
     }
 
     /// Connects to the database of the connection string.
-    ///
-    /// # Errors
-    /// That the server cannot be reached, or that there is no password.
     pub fn connect(&self) -> Result<Session> {
         self.connect_with(&[])
     }
 
     /// Connects to another database.
-    ///
-    /// # Errors
-    /// As [`Server::connect`].
     pub fn connect_to(&self, database: &str) -> Result<Session> {
         self.connect_with(&[("dbname", database)])
     }
 
     /// Connects with other parameters than those of the connection string.
-    ///
-    /// # Errors
-    /// As [`Server::connect`].
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
         self.connect_unless(others, None)
     }
 
     /// The search_path on the command line of the server; empty if there is none. A session shows it only if it has none of
     /// its own. Such a session runs nothing but this statement, in which every name says where it is.
-    ///
-    /// # Errors
-    /// As [`Server::connect`].
     pub fn path_of_command_line(&self, database: &str) -> Result<String> {
         let session = self.connect_unless(&[("dbname", database)], Some("search_path"))?;
         let rows = session.run(
