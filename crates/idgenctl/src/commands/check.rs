@@ -97,7 +97,7 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     for look in fleet.each(|server| look::at(server, base)) {
         match look {
             Ok(facts) => all.push(facts),
-            Err(finding) => findings.push(finding),
+            Err(finding) => findings.push(*finding),
         }
     }
     signals::go_on()?;

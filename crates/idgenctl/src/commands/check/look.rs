@@ -29,7 +29,7 @@ const PATIENCE_WITH_ALL: Duration = Duration::from_secs(120);
 const RATE: Duration = Duration::from_secs(1);
 
 /// What a server shows, or why it shows nothing.
-pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Finding> {
+pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Box<Finding>> {
     let began = Instant::now();
     facts(server, base).map_err(|error| {
         let kind = match error {
@@ -39,7 +39,7 @@ pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Finding> {
             _ => UNREACHABLE,
         };
         let unknown = Facts { name: server.name.clone(), ..Facts::default() };
-        unknown.found(kind, &[&why(&server.name, &error)])
+        Box::new(unknown.found(kind, &[&why(&server.name, &error)]))
     })
 }
 
