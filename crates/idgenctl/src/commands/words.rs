@@ -43,6 +43,14 @@ impl Begun {
         Ok(begun.collect())
     }
 
+    /// The move of a schema from there.
+    ///
+    /// # Errors
+    /// Those of the session.
+    pub fn of(session: &Session, schema: &str) -> Result<Option<Begun>> {
+        Ok(Begun::all(session)?.into_iter().find(|begun| begun.schema == schema))
+    }
+
     /// The name of the marker, as SQL writes it.
     pub fn marker(&self) -> String {
         format!("{MARKER}{}", self.shard)
@@ -53,16 +61,6 @@ impl Begun {
         let text = serde_json::to_string(self).unwrap_or_default();
         format!("COMMENT ON SCHEMA {} IS {}", self.marker(), Session::literal(&text))
     }
-}
-
-/// Whether this is the comment of the schema that moves, on the source.
-pub fn of_source(comment: &str) -> bool {
-    comment.starts_with("moves with shard ")
-}
-
-/// Whether this is the comment of the copy on the target.
-pub fn of_copy(comment: &str) -> bool {
-    comment.starts_with("idgenctl move ")
 }
 
 /// A name as one word of a shell: others may have chosen it.
