@@ -431,40 +431,56 @@ fn a_table_of_any_bytes_is_looked_at() {
     assert_eq!(findings.count(), encodings.len(), "{json}");
 }
 
-/// What a server says controls no terminal and forges no line: no notice is shown, and no error as it is.
-#[test]
-fn nothing_that_a_server_says_controls_a_terminal() {
+/// A message as a server of PostgreSQL sends it.
+fn message(kind: &str, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
+    [kind.as_bytes(), &length, body].concat()
+}
+
+/// What idgenctl says of a server that lets everybody in, says something, and answers to everything with the same.
+fn said_of(greeting: Vec<u8>, answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = format!(
-        "host=127.0.0.1 port={} user=a dbname=a sslmode=disable gssencmode=disable",
-        listener.local_addr().unwrap().port()
-    );
+    let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
-        let message = |kind: &[u8], body: &[u8]| {
-            let length = u32::try_from(body.len() + 4).unwrap().to_be_bytes();
-            [kind, &length, body].concat()
-        };
-        let said = |kind: &str, severity: &str| {
-            let text = format!("S{severity}\0C28000\0M{severity}\u{1b}[2J\r\u{202e}\u{2028}\nforged\0\0");
-            message(kind.as_bytes(), text.as_bytes())
-        };
         for stream in listener.incoming() {
             let (mut stream, mut length) = (stream.unwrap(), [0; 4]);
             stream.read_exact(&mut length).unwrap();
             stream.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize - 4]).unwrap();
-            let ok = message(b"R", &0_u32.to_be_bytes());
-            stream.write_all(&[ok, said("N", "NOTICE"), said("E", "FATAL")].concat()).unwrap();
+            let _ = stream.write_all(&[message("R", &[0; 4]), greeting.clone()].concat());
+            while matches!(stream.read(&mut [0; 8192]), Ok(1..)) && stream.write_all(&answer).is_ok() {}
         }
     });
+    let target = format!("host=127.0.0.1 port={port} user=a dbname=a sslmode=disable gssencmode=disable");
     let output = idgenctl(&["enable", "app", "--server", &target]).output().unwrap();
-    let text = said(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    said(&output)
+}
+
+/// What a server says controls no terminal and forges no line: no notice is shown, and no error as it is. Nothing that it
+/// sends crashes the program or keeps it for ever.
+#[test]
+fn a_hostile_server_harms_nobody_who_looks_at_it() {
+    let says = |kind: &str, severity: &str| {
+        let text = format!("S{severity}\0C28000\0M{severity}\u{1b}[2J\r\u{202e}\u{2028}\nforged\0\0");
+        message(kind, text.as_bytes())
+    };
+    let ready = message("Z", b"I");
+    let text = said_of([says("N", "NOTICE"), says("E", "FATAL")].concat(), Vec::new());
     assert!(text.contains("FATAL: FATAL") && !text.contains("NOTICE"), "{text}");
     assert!(
         !text.chars().any(|c| c.is_control() && c != '\n' || ('\u{2028}'..='\u{202e}').contains(&c)),
         "{text:?}"
     );
     assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
+    for copy in ["G", "H", "W"] {
+        let answer = [says("N", "NOTICE"), message(copy, &[0; 3])].concat();
+        let text = said_of(ready.clone(), answer);
+        assert!(text.contains("copies without being asked") && !text.contains("NOTICE"), "{text}");
+    }
+    // A row without a column.
+    let answer =
+        [message("T", &[0; 2]), message("D", &[0; 2]), message("C", b"SHOW\0"), ready.clone()].concat();
+    said_of(ready, answer);
 }
 
 /// The schemas that clients find stay in the path, wherever it is set. That of the command line counts more than a file.

@@ -122,7 +122,7 @@ impl Server {
                     (shared.version, shared.is_superuser) = (version, known.is_superuser);
                     drop(shared);
                     // Names may be of any encoding, and the server would not send those that are not UTF-8.
-                    if is_complete && encoding == "UTF8" && session.is_of_no_encoding() {
+                    if is_complete && encoding == "UTF8" && session.is_of_no_encoding()? {
                         encoding = "SQL_ASCII";
                     } else if is_complete {
                         return Ok(session);

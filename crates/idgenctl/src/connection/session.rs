@@ -45,11 +45,9 @@ impl Session {
     }
 
     /// Whether the names in the database are of no encoding that can be converted.
-    pub fn is_of_no_encoding(&self) -> bool {
-        matches!(
-            self.connection.parameter_status("server_encoding").as_deref(),
-            Ok("SQL_ASCII" | "MULE_INTERNAL")
-        )
+    pub fn is_of_no_encoding(&self) -> Result<bool> {
+        let encoding = self.value("SHOW server_encoding", &[])?;
+        Ok(matches!(encoding.as_str(), "SQL_ASCII" | "MULE_INTERNAL"))
     }
 
     /// The process of the server that this session has.
@@ -105,7 +103,7 @@ impl Session {
             Some(result) if result.status() == Status::CopyOut => {}
             Some(result) => {
                 let rows = self.checked(result);
-                while self.connection.result().is_some() {}
+                let _ = self.last_result();
                 return rows.map(drop);
             }
             None => return Err(self.lost("no answer")),
@@ -145,6 +143,10 @@ impl Session {
         loop {
             self.wait()?;
             let Some(result) = self.connection.result() else { break };
+            // There would be no end of them.
+            if matches!(result.status(), Status::CopyOut | Status::CopyIn | Status::CopyBoth) {
+                return Err(self.lost("it copies without being asked to"));
+            }
             match self.checked(result) {
                 Ok(rows) => last = Some(rows),
                 Err(error) => failure = failure.or(Some(error)),
