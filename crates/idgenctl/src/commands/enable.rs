@@ -113,9 +113,11 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
         note("Then run the same command again.");
     }
     if !restart.is_empty() {
+        let by_patroni = |member: &&Member| if member.has_patroni { " by patronictl restart" } else { "" };
+        let each = restart.iter().map(|member| format!("{}{}", member.server.name, by_patroni(member)));
         note(format!(
             "Now restart {}{}, and run the same command again.",
-            names.join(", then "),
+            each.collect::<Vec<_>>().join(", then "),
             if names.len() > 1 { ", in this order" } else { "" }
         ));
     }
@@ -250,9 +252,14 @@ fn room(cluster: &Cluster) -> Result {
                     member.server.name
                 ),
                 format!(
-                    "Nothing was changed. Without room, a standby shuts down when it replays the first mark. Set {name} = {} there, on \
-                     standbys first, restart the server, and try again.",
-                    needed.max(10)
+                    "Nothing was changed. Without room, a standby shuts down when it replays the first mark. Set {name} = {}{}, \
+                     and try again.",
+                    needed.max(10),
+                    if member.has_patroni {
+                        " with patronictl edit-config, then patronictl restart"
+                    } else {
+                        " there, on standbys first, restart the server"
+                    }
                 ),
             ));
         }
