@@ -5,7 +5,7 @@ use idgen_ids::Shard;
 use super::rights::USED;
 use super::sides::{Place, Side};
 use super::undo::no_move;
-use super::{How, Names, Plan, lists, say};
+use super::{How, Names, Plan, close, lists, say};
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
@@ -268,6 +268,14 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
         return refused(
             format!("the schema is tied to what is outside it: {ties}"),
             "Drop, detach or disable these, or move them into the schema. Foreign keys may stay with NO ACTION.",
+        );
+    }
+    // Prepared ones hold their locks until somebody ends them, even across restarts.
+    let old = close::blockers(plan, 60_000)?;
+    if !old.is_empty() {
+        return refused(
+            format!("transactions have been using the schema for more than a minute: {old}"),
+            "End them, the prepared ones by COMMIT PREPARED or ROLLBACK PREPARED.",
         );
     }
     for (query, what) in NOT_MOVED {

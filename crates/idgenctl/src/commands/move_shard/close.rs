@@ -69,7 +69,7 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
 /// The transactions, older than so many milliseconds, that use the schema's tables or change the schema itself. An
 /// autovacuum gives way, unless it prevents a wraparound, and so is shown only with those of any age; so are sessions that
 /// have written anything: before PostgreSQL 18, GRANT takes no lock that others see.
-fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
+pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
     plan.source.primary().value(
         "WITH used AS (
              SELECT l.pid, l.virtualtransaction FROM pg_locks AS l

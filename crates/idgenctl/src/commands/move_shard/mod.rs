@@ -299,13 +299,11 @@ impl Run<'_> {
             rights::check_names_on_target(plan)?;
             copy::rehearse(plan, &snapshot)?;
         }
-        sides.into_iter().try_for_each(turn::commit)?;
         self.show()?;
         let (verb, shard) =
             (if plan.how == How::Finish { "Finish moving" } else { "Move" }, i32::from(plan.shard));
         output::consent(plan.cli, &format!("{verb} schema {} with shard {shard}?", plan.names.schema))?;
-        // A person may have thought for long before consenting. Nothing ends the wait of a commit for a synchronous standby
-        // that is down.
+        // Nothing ends the wait of a commit for a synchronous standby that is down.
         sides.into_iter().try_for_each(turn::commit)?;
         self.carry_out(at)?;
         self.finished()
