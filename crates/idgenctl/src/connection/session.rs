@@ -8,26 +8,15 @@ use std::time::{Duration, Instant};
 use libpq::result::ErrorField;
 use libpq::{Connection, Format, PQResult, Status};
 
-use crate::connection::waiting;
+use crate::connection::{connecting, waiting};
 use crate::terminal::error::{Error, Result};
 use crate::terminal::signals::go_on;
 
-/// After so long, a person wants to know why nothing happens; and again after each [`SAY_AGAIN`].
-const SAY_AFTER: Duration = Duration::from_secs(3);
+/// After so long, the program says again why nothing happens.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
 
-/// What each session sets before anything else. A role, a database or a connection string may have other values.
-/// Nothing that a tenant has planted in a schema is found, and no statement hangs for ever on a session's own settings.
-const SETTINGS: &str = "
-    SET SESSION AUTHORIZATION DEFAULT; SET ROLE NONE;
-    SET search_path = pg_catalog; SET client_min_messages = error; SET synchronous_commit = on;
-    SET datestyle = 'ISO'; SET timezone = 'UTC'; SET intervalstyle = 'postgres'; SET extra_float_digits = 1;
-    SET bytea_output = 'hex'; SET standard_conforming_strings = on;
-    SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0; SET lock_timeout = 0;
-    SET default_transaction_read_only = off; SET default_transaction_isolation = 'read committed';
-    SET row_security = off;
-    SELECT set_config(name, '0', false) FROM pg_settings
-    WHERE name IN ('idle_session_timeout', 'transaction_timeout')";
+/// For so long a session waits for an answer, unless it was told otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A session of a server.
 pub struct Session {
@@ -40,17 +29,9 @@ pub struct Session {
 
 impl Session {
     /// Connects with these parameters of libpq.
-    ///
-    /// # Errors
-    /// That the server cannot be reached, or needs a password.
-    pub fn connect(server: &str, parameters: &HashMap<&str, &str>) -> Result<Session> {
-        let connection = Connection::with_params(parameters, false)
-            .map_err(|error| Error::Unreachable { server: server.into(), why: error.to_string() })?;
-        let parameters = parameters.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let patience = Cell::new(Some(Duration::from_secs(30)));
-        let session = Session { connection, server: server.into(), patience, parameters };
-        session.run(SETTINGS)?;
-        Ok(session)
+    pub fn connect(server: &str, parameters: HashMap<String, String>) -> Result<Session> {
+        let connection = connecting::connect(server, &parameters)?;
+        Ok(Session { connection, server: server.into(), patience: Cell::new(Some(PATIENCE)), parameters })
     }
 
     /// The server's name.
@@ -61,6 +42,12 @@ impl Session {
     /// The version of the server, such as 150020.
     pub fn version(&self) -> i32 {
         self.connection.server_version()
+    }
+
+    /// Whether the names in the database are of no encoding that can be converted.
+    pub fn is_of_no_encoding(&self) -> Result<bool> {
+        let encoding = self.value("SHOW server_encoding", &[])?;
+        Ok(matches!(encoding.as_str(), "SQL_ASCII" | "MULE_INTERNAL"))
     }
 
     /// The process of the server that this session has.
@@ -80,9 +67,6 @@ impl Session {
     }
 
     /// Runs one statement with parameters `$1` and so on.
-    ///
-    /// # Errors
-    /// Those of the statement and of the connection.
     pub fn query(&self, sql: &str, parameters: &[&str]) -> Result<Rows> {
         if parameters.iter().any(|text| text.contains('\0')) || sql.contains('\0') {
             return Err(Error::Usage("a text contains a zero byte".into()));
@@ -94,18 +78,12 @@ impl Session {
     }
 
     /// Runs statements without parameters, in one transaction unless they say otherwise. Gives the rows of the last.
-    ///
-    /// # Errors
-    /// Those of the statements and of the connection.
     pub fn run(&self, sql: &str) -> Result<Rows> {
         self.connection.send_query(sql).map_err(|error| self.lost(&error))?;
         self.last_result()
     }
 
     /// The one value of a statement, as text; an empty text if it is null.
-    ///
-    /// # Errors
-    /// Those of the statement; and that it has not exactly one row.
     pub fn value(&self, sql: &str, parameters: &[&str]) -> Result<String> {
         let rows = self.query(sql, parameters)?;
         match rows.len() {
@@ -118,9 +96,6 @@ impl Session {
     }
 
     /// Reads the rows that a COPY ... TO STDOUT sends, one line at a time, without the line break.
-    ///
-    /// # Errors
-    /// Those of the statement and of the connection.
     pub fn copy_out(&self, sql: &str, mut each: impl FnMut(&[u8])) -> Result {
         self.connection.send_query(sql).map_err(|error| self.lost(&error))?;
         self.wait()?;
@@ -128,7 +103,7 @@ impl Session {
             Some(result) if result.status() == Status::CopyOut => {}
             Some(result) => {
                 let rows = self.checked(result);
-                while self.connection.result().is_some() {}
+                let _ = self.last_result();
                 return rows.map(drop);
             }
             None => return Err(self.lost("no answer")),
@@ -168,6 +143,10 @@ impl Session {
         loop {
             self.wait()?;
             let Some(result) = self.connection.result() else { break };
+            // There would be no end of them.
+            if matches!(result.status(), Status::CopyOut | Status::CopyIn | Status::CopyBoth) {
+                return Err(self.lost("it copies without being asked to"));
+            }
             match self.checked(result) {
                 Ok(rows) => last = Some(rows),
                 Err(error) => failure = failure.or(Some(error)),
@@ -234,7 +213,7 @@ impl Session {
     }
 
     fn lost(&self, why: impl ToString) -> Error {
-        Error::Unreachable { server: self.server.clone(), why: why.to_string() }
+        Error::Unreachable { server: self.server.clone(), code: String::new(), why: why.to_string() }
     }
 }
 
@@ -247,7 +226,7 @@ struct Wait {
 
 impl Wait {
     fn begin() -> Wait {
-        Wait { began: Instant::now(), say_at: SAY_AFTER, pause: Duration::from_micros(100) }
+        Wait { began: Instant::now(), say_at: waiting::SAY_AFTER, pause: Duration::from_micros(100) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::terminal::output::plain;
+use crate::terminal::text::plain;
 
 /// A result of this program.
 pub type Result<T = ()> = std::result::Result<T, Error>;
@@ -12,50 +12,21 @@ pub type Result<T = ()> = std::result::Result<T, Error>;
 pub enum Error {
     /// The server cannot be reached, or the connection was lost.
     Unreachable {
-        /// The server's name.
         server: String,
-        /// What libpq says.
+        /// The SQLSTATE with which the server has refused; otherwise an empty text.
+        code: String,
         why: String,
     },
     /// The server needs a password that has not been found.
-    NoPassword {
-        /// The server's name.
-        server: String,
-    },
+    NoPassword { server: String },
     /// The server did not answer in time, although it accepted the connection.
-    NoAnswer {
-        /// The server's name.
-        server: String,
-        /// For how long, in seconds.
-        seconds: u64,
-    },
+    NoAnswer { server: String, seconds: u64 },
     /// The server refused a statement.
-    Sql {
-        /// The server's name.
-        server: String,
-        /// The SQLSTATE.
-        code: String,
-        /// The primary message.
-        message: String,
-        /// The DETAIL.
-        detail: Option<String>,
-        /// The HINT.
-        hint: Option<String>,
-    },
+    Sql { server: String, code: String, message: String, detail: Option<String>, hint: Option<String> },
     /// Something is not as it must be, and nothing was changed.
-    Refused {
-        /// What is wrong.
-        what: String,
-        /// What to do.
-        hint: String,
-    },
+    Refused { what: String, hint: String },
     /// The command stopped in the middle.
-    Broken {
-        /// What happened.
-        what: String,
-        /// How to go on.
-        hint: String,
-    },
+    Broken { what: String, hint: String },
     /// The person has pressed Ctrl-C, or the program was told to end.
     Interrupted,
     /// The arguments or the file of servers make no sense.
@@ -68,10 +39,10 @@ impl Error {
         Error::Refused { what: what.into(), hint: hint.into() }
     }
 
-    /// The SQLSTATE of an error of SQL; otherwise an empty text.
+    /// The SQLSTATE; an empty text if there is none.
     pub fn code(&self) -> &str {
         match self {
-            Error::Sql { code, .. } => code,
+            Error::Sql { code, .. } | Error::Unreachable { code, .. } => code,
             _ => "",
         }
     }
@@ -99,7 +70,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Unreachable { server, why } => {
+            Error::Unreachable { server, why, .. } => {
                 // What libpq says may have several lines.
                 let lines: Vec<&str> = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
                 write!(f, "{server} cannot be reached: {}", plain(&lines.join(". ")))
