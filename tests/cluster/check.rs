@@ -646,7 +646,7 @@ fn hostile_names_and_objects_are_data() {
                  LANGUAGE internal AS 'text_concat_ws';
              SET ROLE {role};
              CREATE FUNCTION public.trap() RETURNS boolean LANGUAGE plpgsql AS
-                 'BEGIN EXECUTE format(''ALTER ROLE %I SUPERUSER'', {literal}); RETURN true; END';
+                 'BEGIN EXECUTE format(''ALTER ROLE %I SUPERUSER'', ''{literal}''); RETURN true; END';
              CREATE FUNCTION idgen.idgen_allows(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT public.trap()';
              CREATE FUNCTION idgen.idgen_allows(text) RETURNS boolean LANGUAGE sql AS 'SELECT public.trap()';
              CREATE FUNCTION idgen.snowflake_check(integer DEFAULT 0) RETURNS boolean LANGUAGE sql AS
@@ -656,8 +656,11 @@ fn hostile_names_and_objects_are_data() {
              CREATE VIEW public.pg_settings AS SELECT public.trap() AS name;
              CREATE VIEW public.pg_extension AS SELECT public.trap() AS extname;
              RESET ROLE",
-            literal = format!("''{}''", database.replace('\'', "''''")),
+            literal = database.replace('\'', "''''"),
         ));
+        client.run("SELECT * FROM idgen.idgen_status");
+        let reset = "UPDATE pg_authid SET rolsuper = false WHERE rolname = $1 AND rolsuper";
+        assert_eq!(client.execute(reset, &[database]).unwrap(), 1, "the trap works");
         for name in &hostile {
             let name = quoted(name);
             client.run(&format!(
