@@ -161,10 +161,16 @@ impl<'a> Runbook<'a> {
         }
     }
 
-    /// The page has this setting.
-    pub fn says_to_write(&self, setting: &str) {
+    /// The page has this setting or statement.
+    pub fn says_to_write(&self, text: &str) {
         let said = self.section.text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains(&format!("`{setting}`")), "{}: not said: {setting}", self.section.title);
+        assert!(said.contains(&format!("`{text}`")), "{}: not said: {text}", self.section.title);
+    }
+
+    /// Runs a statement of the page, as it stands there.
+    pub fn runs(&self, server: &Server, statement: &str) {
+        self.says_to_write(statement);
+        server.run(statement);
     }
 
     /// The server has said this: the page must quote it.
