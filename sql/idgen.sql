@@ -518,9 +518,10 @@ CREATE OR REPLACE FUNCTION @extschema@.idgen_status(
         OUT mark bigint, OUT mark_at timestamptz, OUT mark_kept_in text, OUT window_left_ms bigint,
         OUT renewals bigint, OUT flush_ms double precision,
         OUT clock_steps_back bigint, OUT clock_steps_forward bigint,
-        OUT ends_at timestamptz, OUT years_left double precision, OUT warning text)
+        OUT ends_at timestamptz, OUT years_left double precision,
+        OUT warning text, OUT warning_code text, OUT warning_hint text, OUT mints boolean)
     RETURNS SETOF record
-    AS 'MODULE_PATHNAME', 'idgen_status_wrapper'
+    AS 'MODULE_PATHNAME', 'idgen_status_0_2_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
 COMMENT ON FUNCTION @extschema@.idgen_status() IS
 'Returns the row of the view idgen_status, without the settings. Error: 55000 if the library has to be preloaded.';
@@ -551,6 +552,9 @@ COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Number of for
 COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond in which ids can be minted: 2^40 - 1 milliseconds after the epoch. The next one would make them negative. Ids of snowflake_next_id_js can be minted until its second ends.';
 COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until ends_at.';
 COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'The worst problem that may take the server down or keep ids from being minted, in this order: too few replication origins for the mark, a mark that has been removed since the server started, a configured value that was not accepted, no list of shards on a server that preloads Citus, a clock before the epoch, a mark that counts from another epoch or is too far ahead of the clock (on a standby, one that would keep it from minting after a promotion), a forward jump of the clock, standbys that do not acknowledge the mark, a clock behind the ids, a value in the configuration files that is not in effect, the end of the range within 5 years, or idgen.max_clock_jump left at -1. Null if there is none.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning_code IS 'A short word for the warning, for programs. It does not change when the text does.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning_hint IS 'What to do about the warning.';
+COMMENT ON COLUMN @extschema@.idgen_status.mints IS 'Whether a call for an id, of a shard that this server may mint for, would be served now, perhaps after waiting. False during recovery. A single shard may still have run out of ids, or be ahead of a clock that was set back.';
 COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 means unset.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty means all shards, or none on a server that preloads Citus.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'Setting idgen.max_ahead.';
@@ -563,7 +567,8 @@ GRANT SELECT ON @extschema@.idgen_status TO PUBLIC;
 CREATE OR REPLACE FUNCTION @extschema@.idgen_shard_stats(
         OUT shard integer, OUT layout text, OUT ids bigint, OUT leases bigint, OUT waits bigint,
         OUT waited_ms double precision,
-        OUT last_id bigint, OUT ids_per_second double precision, OUT stats_reset timestamptz)
+        OUT last_id bigint, OUT ids_per_second double precision, OUT stats_reset timestamptz,
+        OUT closed boolean)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME', 'idgen_shard_stats_0_2_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
@@ -571,7 +576,7 @@ COMMENT ON FUNCTION @extschema@.idgen_shard_stats() IS
 'Returns the rows of the view idgen_shard_stats. Error: 55000 if the library has to be preloaded.';
 
 CREATE VIEW @extschema@.idgen_shard_stats AS SELECT * FROM @extschema@.idgen_shard_stats();
-COMMENT ON VIEW @extschema@.idgen_shard_stats IS 'One row for each shard used since the server started, in each layout in which it was used, with counters that snowflake_stats_reset() resets. For members of pg_monitor.';
+COMMENT ON VIEW @extschema@.idgen_shard_stats IS 'One row for each shard used or closed since the server started, in each layout, with counters that snowflake_stats_reset() resets. For members of pg_monitor.';
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.shard IS 'The logical shard.';
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.layout IS 'Layout of the ids: idgen, or js53 for those of snowflake_next_id_js, which have slots of their own.';
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.ids IS 'Ids handed to backends, including those of leases that were not used up in their millisecond.';
@@ -581,6 +586,7 @@ COMMENT ON COLUMN @extschema@.idgen_shard_stats.waited_ms IS 'Total time that th
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.last_id IS 'No id after this one has been handed to a backend since the server started: the end of the last lease, used or not, or what snowflake_advance went past. Null if calls have only waited so far. Not changed by a reset.';
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.ids_per_second IS 'The column ids divided by the seconds since stats_reset. Null if the clock has been set back to before that.';
 COMMENT ON COLUMN @extschema@.idgen_shard_stats.stats_reset IS 'Time from which the counters count: the start of the server, also after a crash, or the last snowflake_stats_reset().';
+COMMENT ON COLUMN @extschema@.idgen_shard_stats.closed IS 'Whether snowflake_close_shard has closed the shard on this server.';
 
 REVOKE ALL ON FUNCTION @extschema@.idgen_shard_stats() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION @extschema@.idgen_shard_stats() TO pg_monitor;
@@ -590,7 +596,7 @@ CREATE OR REPLACE FUNCTION @extschema@.idgen_refusals(
         OUT reason text, OUT sqlstate text, OUT refused bigint, OUT stats_reset timestamptz)
     RETURNS SETOF record
     AS 'MODULE_PATHNAME', 'idgen_refusals_wrapper'
-    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 18;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 19;
 COMMENT ON FUNCTION @extschema@.idgen_refusals() IS
 'Returns the rows of the view idgen_refusals. Error: 55000 if the library has to be preloaded.';
 
@@ -776,16 +782,37 @@ COMMENT ON FUNCTION @extschema@.snowflake_accept_clock() IS
 'Accepts the system clock of this server as it is now, after a jump forward for which idgen mints nothing. Returns how far it had jumped, or zero if it had not. The next jump is measured from here. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded, configured idgen.epoch not accepted, or clock before it, 2200H clock past the range of ids.';
 REVOKE ALL ON FUNCTION @extschema@.snowflake_accept_clock() FROM PUBLIC;
 
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_close_shard(shard integer) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_close_shard_wrapper'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_close_shard(integer) IS
+'Closes a shard (0 to 8191) on this server, in both layouts: every call for it that visits shared memory from now on fails, whatever idgen.allowed_shards says, until snowflake_reopen_shard(shard) or a restart. Returns the first id that this server will never mint for the shard: every id that any session has got or can still get is less. A server on which snowflake_advance has gone past that id repeats none of them, and none of snowflake_next_id_js. Waits for no session. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 22004 null shard, 22023 shard out of range, 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded, configured idgen.epoch not accepted, or mark of another epoch, 2200H no id left for another server.';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_close_shard(integer) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_reopen_shard(shard integer) RETURNS boolean
+    AS 'MODULE_PATHNAME', 'snowflake_reopen_shard_wrapper'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_reopen_shard(integer) IS
+'Lets a shard mint on this server again that snowflake_close_shard has closed, and returns whether it was closed. If another server has minted for the shard meanwhile, close it there and call snowflake_advance here first. Takes effect at once, even if the transaction is rolled back. For superusers only. Errors: 22004 null shard, 22023 shard out of range, 42501 not a superuser, 25006 during recovery, 55000 library that has to be preloaded.';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_reopen_shard(integer) FROM PUBLIC;
+
+CREATE OR REPLACE FUNCTION @extschema@.snowflake_raise_mark(past timestamptz) RETURNS timestamptz
+    AS 'MODULE_PATHNAME', 'snowflake_raise_mark_wrapper'
+    LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.snowflake_raise_mark(timestamptz) IS
+'Makes all ids of calls that begin afterwards later than the given time, for all shards of both layouts, durably before it returns: also after a restart, and on a synchronous standby that is promoted. For a server that takes the place of another one: pass idgen_status.mark_at of that server. Returns the first time that an id can have now. Takes effect even if the transaction is rolled back. For superusers only. Errors: 22004 null time, 22023 time further ahead of the system clock than idgen.max_ahead, 42501 not a superuser, and those of snowflake_check().';
+REVOKE ALL ON FUNCTION @extschema@.snowflake_raise_mark(timestamptz) FROM PUBLIC;
+
 -- Before the first id, not with it. A server that lacks the preload that it needs says so at the first call.
 DO $$
 DECLARE
     problem text;
+    advice text;
 BEGIN
     PERFORM @extschema@.idgen_begin();
-    SELECT warning INTO problem FROM @extschema@.idgen_status;
+    SELECT warning, warning_hint INTO problem, advice FROM @extschema@.idgen_status;
     IF problem IS NOT NULL THEN
-        RAISE WARNING 'idgen: %', problem USING
-            HINT = 'Run idgenctl check, which says what to do.';
+        RAISE WARNING 'idgen: %', problem USING HINT = advice;
     END IF;
 EXCEPTION WHEN object_not_in_prerequisite_state THEN
     NULL;

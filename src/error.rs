@@ -43,6 +43,7 @@ reasons! {
     RangeUsedUp "range_used_up" ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED;
     SettingNotTaken "setting_not_taken" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
     ShardNotAllowed "shard_not_allowed" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
+    ShardClosed "shard_closed" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
     ShardUnset "shard_unset" ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE;
     Recovery "recovery" ERRCODE_READ_ONLY_SQL_TRANSACTION;
     PreparedTransactions "prepared_transactions" ERRCODE_T_R_SERIALIZATION_FAILURE;
@@ -70,16 +71,26 @@ impl From<Reason> for Class {
 /// for readers of a log who do not know that it is installed.
 pub struct Row {
     pub class: Class,
+    /// What the view `idgen_status` shows of it besides the texts, if it may be the warning there.
+    pub known: Option<Known>,
     pub message: String,
-    detail: Option<String>,
-    hint: Option<String>,
+    detail: String,
+    pub hint: String,
+}
+
+/// What programs tell a warning by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// A short word that never changes.
+    pub code: &'static str,
+    /// `error` if it keeps ids from being minted, now or after the next restart, or may take the server down or let ids be
+    /// repeated; otherwise `warning`.
+    pub severity: &'static str,
 }
 
 impl From<Row> for ErrorReport {
-    fn from(Row { class: Class(code, _), message, detail, hint }: Row) -> ErrorReport {
-        let report = ErrorReport::new(code, message, function_name!());
-        let report = detail.into_iter().fold(report, ErrorReport::set_detail);
-        hint.into_iter().fold(report, ErrorReport::set_hint)
+    fn from(Row { class: Class(code, _), message, detail, hint, .. }: Row) -> ErrorReport {
+        ErrorReport::new(code, message, function_name!()).set_detail(detail).set_hint(hint)
     }
 }
 
@@ -94,7 +105,8 @@ pub trait Table: Sized {
 }
 
 /// Defines a table. Each row has the variant and its fields, with a sample of each for the tests; what its texts need
-/// besides the fields; and the class, the message, the DETAIL and the HINT. `enum Name: Variant(Other)` declares the enum
+/// besides the fields; and the class, the severity and the code if `idgen_status` may show it, the message, the DETAIL
+/// and the HINT. `enum Name: Variant(Other)` declares the enum
 /// as well, with a variant for the rows of another table. `impl Name` is for an enum of the core.
 macro_rules! table {
     ($(#[$doc:meta])* enum $name:ident: $inner:ident($other:ty) { $(
@@ -102,7 +114,7 @@ macro_rules! table {
         $(($($field:ident: $type:ty = $sample:expr),+))?
         $({ $($member:ident: $member_type:ty = $member_sample:expr),+ })?
         $(where $($local:pat_param = $value:expr),+)?
-        => $class:expr, $($text:literal),+;
+        => $class:expr, $($severity:ident $code:literal,)? $($text:literal),+;
     )+ }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq)]
@@ -120,7 +132,7 @@ macro_rules! table {
         table! { impl $name: $inner($other) { $(
             $variant $(($($field = $sample),+))? $({ $($member = $member_sample),+ })?
             $(where $($local = $value),+)?
-            => $class, $($text),+;
+            => $class, $($severity $code,)? $($text),+;
         )+ } }
     };
     (impl $name:ident $(: $inner:ident($other:ty))? { $(
@@ -128,7 +140,7 @@ macro_rules! table {
         $(($($field:ident = $sample:expr),+))?
         $({ $($member:ident = $member_sample:expr),+ })?
         $(where $($local:pat_param = $value:expr),+)?
-        => $class:expr, $message:literal $(, $detail:literal, $hint:literal)?;
+        => $class:expr, $($severity:ident $code:literal,)? $message:literal, $detail:literal, $hint:literal;
     )+ }) => {
         impl Table for $name {
             fn row(&self) -> Row {
@@ -138,9 +150,10 @@ macro_rules! table {
                         $($(let $local = $value;)+)?
                         Row {
                             class: $class.into(),
+                            known: [$(Known { code: $code, severity: stringify!($severity) })?].first().copied(),
                             message: format!($message),
-                            detail: [$(format!($detail))?].into_iter().next(),
-                            hint: [$(format!($hint))?].into_iter().next(),
+                            detail: format!($detail),
+                            hint: format!($hint),
                         }
                     })+
                 }
@@ -203,6 +216,7 @@ table! {
             "Connect to the server that holds the shard, or add the shard to the setting and reload the configuration \
              once no other server mints for it.";
         NoShardsBesideCitus => Reason::ShardNotAllowed,
+            error "citus-without-list",
             "\"idgen.allowed_shards\" must be set on a server that preloads Citus",
             "Citus runs defaults and functions on any of its nodes, and two nodes that mint for the same shard would \
              produce the same ids. An empty list therefore allows no shard on this server.",
@@ -212,6 +226,10 @@ table! {
             "\"idgen\" must be loaded via \"shared_preload_libraries\"",
             "Minting and watching need shared memory, which idgen can allocate only when the server starts.",
             "Add idgen to shared_preload_libraries in postgresql.conf and restart the server.";
+        NotInDatabase => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            "\"idgen.state\" can be read only in a session of a database",
+            "To tell the state, idgen reads the catalogs.",
+            "Connect to any database.";
         OldRelease => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "\"idgen\" must be loaded via \"shared_preload_libraries\" on this release of PostgreSQL",
             "Without that, idgen allocates shared memory when a session first needs it. Before PostgreSQL 17.8 and 18.2, \
@@ -223,8 +241,8 @@ table! {
             "\"idgen\" must be loaded via \"shared_preload_libraries\" because \"{setting}\" is set",
             "It is set {source}, or was when this session loaded the library. Only a preload gives the setting the same \
              value in all sessions, so without one idgen works with the defaults only.",
-            "Add idgen to shared_preload_libraries in postgresql.conf and restart the server. Or remove the setting, \
-             reload the configuration and connect again.";
+            "Add idgen to shared_preload_libraries in postgresql.conf and restart the server. Or, unless it keeps this \
+             server from minting for shards of another one, remove the setting, reload the configuration and connect again.";
         LeaderNotJoined => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "a parallel worker cannot use idgen before its session does",
             "The session has not been checked yet: \"idgen\" is not in \"shared_preload_libraries\".",
@@ -237,10 +255,13 @@ table! {
              use it.",
             "Restart the server.";
         MarkRemoved => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            error "mark-removed",
             "the high-water mark has been removed since the server started",
             "To mint an id, idgen would have to write the mark again, after snowflake_remove_mark() was called.",
-            "Restart the server if it is to mint ids again.";
+            "If the server is to mint ids again, make sure that its clock is right, and restart it. Nothing else then keeps \
+             it from repeating ids.";
         FirstMark => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+            error "no-mark",
             "this cluster has no high-water mark of ids yet",
             "Where \"idgen\" is not loaded via \"shared_preload_libraries\", only the session of a superuser may write the \
              first one, because a standby without a free replication origin shuts down when it replays it.",
@@ -250,12 +271,16 @@ table! {
             "no id has been minted in this session yet",
             "snowflake_last_id() returns the last id that this session itself has minted.",
             "Call snowflake_next_id first.";
-        BadSetting(name: &'static str = "idgen.epoch") => Reason::SettingNotTaken,
+        BadSetting(name: &'static str = "idgen.epoch")
+            where act = if *name == "idgen.epoch" { "restart the server" } else { "reload the configuration" }
+            => Reason::SettingNotTaken,
+            error "setting-not-accepted",
             "the value configured for \"{name}\" was not accepted",
             "PostgreSQL logged a warning and fell back to the default, which idgen refuses to use.",
-            "Correct the setting in the configuration file and restart the server. It cannot be set for a database, a \
-             role or a session.";
+            "Correct the setting in the configuration file and {act}. It cannot be set for a database, a role or a \
+             session.";
         ClockBeforeEpoch { by_ms: u64 = 1 } => Reason::ClockBeforeEpoch,
+            error "clock-before-epoch",
             "the system clock is before \"idgen.epoch\"",
             "The clock is {by_ms} ms before the epoch.",
             "Check the system clock and the setting.";
@@ -272,6 +297,7 @@ table! {
              origin shuts down when it replays the first mark.";
         NoRoom { setting: &'static str = "max_replication_slots", room: usize = 0, needed: usize = 1 }
             => Code::ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+            error "no-room",
             "\"{setting}\" must be at least {needed} for idgen (now {room})",
             "The high-water mark takes one replication origin, in addition to all others in use. Without room for all of \
              them, the server mints no id, shuts down in recovery when it replays one too many, and does not start once \
@@ -332,6 +358,13 @@ table! {
             "They still have to take {ahead} ids, after which {count} more would take longer than \"idgen.max_wait\" \
              allows. No id was minted.",
             "Try again, ask for fewer ids at once, use several shards, or raise \"idgen.max_wait\".";
+        ShardClosed { shard = 1.try_into().expect("a shard") }
+            where shard = i32::from(*shard)
+            => Reason::ShardClosed,
+            "shard {shard} is closed on this server",
+            "snowflake_close_shard({shard}) has been called here, so that another server can mint for the shard.",
+            "Connect to the server that holds the shard. Reopen it here with snowflake_reopen_shard({shard}) only if no \
+             other server has minted for it since.";
         ShardFull { shard = 1.try_into().expect("a shard"), max_ahead_ms = 1, waited_ms = 1 }
             where shard = i32::from(*shard)
             => Reason::ShardFull,
@@ -376,6 +409,7 @@ table! {
              took before. The call waited {waited_ms} ms.",
             "Check the clock, then call the function again.";
         ClockJumped { by_ms = 1 } where span = duration(*by_ms) => Reason::ClockJumped,
+            error "clock-jumped",
             "the system clock jumped forward",
             "It moved {by_ms} ms ({span}) further than the time since boot, which is more than \
              \"idgen.max_clock_jump\" allows. No id was minted and nothing was written, because ids from the future \
@@ -392,6 +426,7 @@ table! {
             "idgen mints on a primary only, because a server in recovery cannot write the high-water mark.",
             "Connect to the primary.";
         OtherEpoch => Reason::OtherEpoch,
+            error "epoch-of-mark",
             "the epoch of the high-water mark of ids differs from \"idgen.epoch\"",
             "The ids that this cluster already has count from the epoch of the mark. With another epoch they decode to \
              wrong times, and new ids may lie years away from them. No id was minted.",
@@ -406,7 +441,14 @@ table! {
             "the id to advance past lies in the future",
             "It is {by_ms} ms ahead of the system clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms.",
             "Check the system clock, and that the id has this layout and epoch.";
+        RaiseTooFar { by_ms = 1, max_ahead_ms = 1 } => Code::ERRCODE_INVALID_PARAMETER_VALUE,
+            "the time to raise the high-water mark past lies in the future",
+            "It is {by_ms} ms ahead of the system clock; \"idgen.max_ahead\" allows {max_ahead_ms} ms. No id is minted \
+             later than that.",
+            "Check the time, and the clocks of this server and of the one that it comes from. If they are right, wait until \
+             this clock has come closer to it.";
         Exhausted => Reason::RangeUsedUp,
+            error "range-used-up",
             "the range of ids is used up",
             "Ids of all {SHARDS} shards cover the 2^40 milliseconds (34.8 years) that begin at \"idgen.epoch\".",
             "Check the system clock and \"idgen.epoch\". At the true end, only a later epoch with new keys helps.";
@@ -414,33 +456,60 @@ table! {
 }
 
 table! {
-    /// What the server log or the view `idgen_status` warns of. The view shows only the message. No call raises a
-    /// warning, except for an error that the next call would raise.
+    /// What the server log or the view `idgen_status` warns of. No call raises a warning, except for an error that the
+    /// next call would raise.
     enum Warning: Error(Error) {
-        MarkInFuture { by_ms: u64 = 1 } where span = duration(*by_ms) => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        MarkInFuture { by_ms: u64 = 1 }
+            where span = duration(*by_ms), hint = if *by_ms > HOUR_MS {
+                "Correct the clock if it is wrong. If it is right, wait until it has passed the mark. A restart does not \
+                 help. Only if that takes too long, move \"idgen.epoch\" back: docs/operations.md says how."
+            } else {
+                "Correct the clock if it is wrong. If it is right, wait until it has passed the mark, or set \
+                 \"idgen.max_ahead\" to as much until then and reload the configuration. A restart does not help."
+            }
+            => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, error "mark-in-future",
             "the high-water mark of ids lies in the future",
             "It is {span} ahead of the system clock. No id is minted until it is within \"idgen.max_ahead\".",
-            "Check the system clock. Restarting the server does not help.";
+            "{hint}";
         FirstMark { connected: usize = 1 } => Code::ERRCODE_WARNING,
             "the high-water mark of ids is about to be written for the first time, with {connected} receivers of WAL \
              connected",
             "Every standby needs a free replication origin for it. A standby without one shuts down when it replays the \
              mark.",
             "Query idgen_status.warning on each standby.";
-        TooFewStandbys { streaming: usize = 0, needed: usize = 1 } => Code::ERRCODE_WARNING,
-            "too few synchronous standbys are streaming: {streaming} of {needed}";
-        NotAcknowledged => Code::ERRCODE_WARNING,
-            "synchronous standbys have not acknowledged the high-water mark of ids for over a second";
-        ClockBehind => Code::ERRCODE_WARNING,
-            "the system clock is behind the ids already minted";
-        MarkHasName { origin: u16 = 65534 } => Code::ERRCODE_WARNING,
-            "replication origin {origin}, which holds the high-water mark of ids, has a name";
-        NotInEffect(name: String = "idgen.epoch".into()) => Code::ERRCODE_WARNING,
-            "the configuration files contain a value for \"{name}\" that is not in effect";
-        RangeEnds { years: f64 = 1.0 } => Code::ERRCODE_WARNING,
-            "the range of ids ends in {years:.1} years";
-        AnyJump => Code::ERRCODE_WARNING,
-            "\"idgen.max_clock_jump\" is -1: the check for clock jumps is disabled";
+        TooFewStandbys { streaming: usize = 0, needed: usize = 1 } => Code::ERRCODE_WARNING, error "sync-too-few",
+            "too few synchronous standbys are streaming: {streaming} of {needed}",
+            "Calls for ids wait and then fail, as commits wait, until enough of them are.",
+            "Start the missing standbys. Before you take one out of \"synchronous_standby_names\", make sure that it has \
+             not been promoted: two primaries would produce the same ids.";
+        NotAcknowledged => Code::ERRCODE_WARNING, error "mark-not-durable",
+            "synchronous standbys have not acknowledged the high-water mark of ids for over a second",
+            "Calls for ids wait and then fail, as commits wait, until they have.",
+            "See in pg_stat_replication what delays them. Before you take one out of \"synchronous_standby_names\", make \
+             sure that it has not been promoted: two primaries would produce the same ids.";
+        ClockBehind => Code::ERRCODE_WARNING, error "clock-behind",
+            "the system clock is behind the ids already minted",
+            "Calls for the shards that are ahead of it by more than \"idgen.max_ahead\" wait and then fail.",
+            "If the clock was set back, check its synchronization. Do not restart the server: after that, all shards \
+             would have to wait for the clock, not only those in use.";
+        MarkHasName { origin: u16 = 65534 } => Code::ERRCODE_WARNING, error "origin-named",
+            "replication origin {origin}, which holds the high-water mark of ids, has a name",
+            "Under its name the mark can be moved back or dropped, after which ids would be repeated.",
+            "Do not drop the origin. As a superuser with \"allow_system_table_mods\" on, run DELETE FROM \
+             pg_catalog.pg_replication_origin WHERE roident = {origin}; this only takes the name away.";
+        NotInEffect(name: String = "idgen.epoch".into()) => Code::ERRCODE_WARNING, error "setting-refused",
+            "the configuration files contain a value for \"{name}\" that is not in effect",
+            "It was refused, or it waits for a restart of the server.",
+            "Read the column error of pg_file_settings, correct the line, and reload the configuration. Do not restart the \
+             server for another \"idgen.epoch\": it would mint no ids until that was accepted.";
+        RangeEnds { years: f64 = 1.0 } => Code::ERRCODE_WARNING, warning "range-ends",
+            "the range of ids ends in {years:.1} years",
+            "Ids cover the 2^40 milliseconds (34.8 years) that begin at \"idgen.epoch\".",
+            "Plan for a later epoch and new keys.";
+        AnyJump => Code::ERRCODE_WARNING, warning "clock-jumps-unchecked",
+            "\"idgen.max_clock_jump\" is -1: the check for clock jumps is disabled",
+            "Ids of a clock that is far ahead cannot be taken back.",
+            "Set a limit, such as the default of one hour. snowflake_accept_clock() accepts a single jump.";
     }
 }
 
@@ -518,10 +587,5 @@ impl Warning {
     pub fn log(&self, in_session: bool) {
         let level = if in_session { PgLogLevel::LOG_SERVER_ONLY } else { PgLogLevel::WARNING };
         ErrorReport::from(self.row()).report(level);
-    }
-
-    /// Only the message, for the view `idgen_status`.
-    pub fn message(&self) -> String {
-        self.row().message
     }
 }

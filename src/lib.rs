@@ -7,6 +7,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `functions` | the SQL entry points, a few lines each; `sql/idgen.sql` declares them |
+//! | `state` | what is wrong with this server, and whether it mints; the setting `idgen.state` |
 //! | `origin_slots` | whether PostgreSQL has a slot for the mark's origin; the first mark, and its removal |
 //! | `minting` | the host in which ids are minted: `host`, or in tests `mutant` |
 //! | `mutant` | a host that is wrong in a known way |
@@ -23,6 +24,7 @@
 //! Only `pg` contains `unsafe`; the compiler denies it elsewhere.
 
 mod functions;
+mod state;
 mod origin_slots;
 mod minting;
 #[cfg(feature = "pg_test")]
@@ -51,7 +53,11 @@ pgrx::extension_sql_file!("../sql/takeover/after.sql", name = "after", finalize)
 /// It must not raise an error: PostgreSQL would call it again at the next try, and refuse to define settings twice.
 #[pgrx::pg_guard]
 pub extern "C-unwind" fn _PG_init() {
-    pg::setting::without_errors(settings::define);
+    pg::setting::without_errors(|| {
+        settings::define();
+        state::define();
+        pg::setting::reserve_prefix();
+    });
     pg::standbys::look_up_release();
     pg::backend::watch_transactions(session::transaction_ended);
     if !pg::backend::preloading() {

@@ -2,6 +2,8 @@
 
 #[pgrx::pg_schema]
 mod tests {
+    use std::collections::BTreeSet;
+
     use idgen_core::host::Host;
     use pgrx::pg_sys::panic::ErrorReport;
     use pgrx::prelude::*;
@@ -110,8 +112,26 @@ mod tests {
         for warning in Warning::samples().into_iter().filter(|warning| !matches!(warning, Warning::Error(_)))
         {
             let listed = warnings.lines().filter_map(|line| line.strip_prefix("- **")?.split("**").next());
-            assert!(listed.into_iter().any(|text| is_text_of(text, &warning.message())), "{warning:?}");
+            let message = warning.row().message;
+            assert!(listed.into_iter().any(|text| is_text_of(text, &message)), "{warning:?}");
         }
+    }
+
+    /// Programs tell warnings by their codes, and do not need to know any text. Only the log has the warning that comes
+    /// before the first mark.
+    #[pg_test]
+    fn every_warning_has_a_code_of_its_own() {
+        let page = include_str!("../docs/reference.md");
+        let rows = Warning::samples().into_iter().map(|warning| (warning.row(), warning));
+        let (shown, other): (Vec<_>, Vec<_>) = rows.partition(|(row, _)| row.known.is_some());
+        let other = other
+            .into_iter()
+            .find(|(_, warning)| !matches!(warning, Warning::Error(_) | Warning::FirstMark { .. }));
+        assert!(other.is_none(), "{:?}", other.map(|(_, warning)| warning));
+        let codes: Vec<_> = shown.iter().filter_map(|(row, _)| Some(row.known?.code)).collect();
+        assert_eq!(codes.iter().collect::<BTreeSet<_>>().len(), codes.len(), "{codes:?}");
+        let missing: Vec<_> = codes.iter().filter(|code| !page.contains(&format!("(`{code}`)"))).collect();
+        assert!(missing.is_empty(), "{missing:?}");
     }
 
     /// A backend that waits for the mark is woken, even between its last look at the mark and its sleep. Otherwise it would

@@ -155,7 +155,7 @@ fn server_changed() {
     shmem::leave();
 }
 
-/// Defines the settings. Called once in each process that loads the library itself.
+/// Defines the settings. Called once in each process that loads the library itself, before the prefix is reserved.
 pub fn define() {
     // PostgreSQL reads the configuration before it loads the library. If it then rejects a value, because the check
     // refuses it or because it comes from a database, a role or a session, it falls back to the default with only a
@@ -281,7 +281,6 @@ pub fn define() {
     );
     #[cfg(feature = "pg_test")]
     mutation::define();
-    setting::reserve_prefix();
 
     if epoch.is_some_and(|text| Epoch::parse(&text).map(Epoch::unix_ms) != Ok(EPOCH_UNIX_MS.get())) {
         EPOCH_UNIX_MS.set(NO_EPOCH);
@@ -372,8 +371,17 @@ fn check_allowed(shard: Shard) -> Result<(), Error> {
         return Ok(());
     }
     check_allowed_shards()?;
-    let allowed = ALLOWED_SHARDS_TEXT.get().unwrap_or_default().to_string_lossy().into_owned();
-    Err(Error::ShardNotAllowed { shard: shard.into(), allowed })
+    Err(Error::ShardNotAllowed { shard: shard.into(), allowed: allowed_shards() })
+}
+
+/// The value of `idgen.allowed_shards`.
+pub fn allowed_shards() -> String {
+    ALLOWED_SHARDS_TEXT.get().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The values of `idgen.max_ahead`, `idgen.reserve_ahead` and `idgen.max_clock_jump`, in milliseconds.
+pub fn limits_ms() -> [i32; 3] {
+    [&MAX_AHEAD_MS, &RESERVE_AHEAD_MS, &MAX_CLOCK_JUMP_MS].map(|setting| setting.get())
 }
 
 /// Checks that the values of idgen's settings in the configuration files are in effect.

@@ -17,7 +17,8 @@ use crate::pg::call::{Call, hot_entry};
 use crate::session::SESSION;
 use crate::settings;
 
-fn shard_argument<S: TryFrom<i32, Error = OutOfRange>>(shard: Option<i32>) -> Result<S, Error> {
+/// The shard that a call names.
+pub fn shard_argument<S: TryFrom<i32, Error = OutOfRange>>(shard: Option<i32>) -> Result<S, Error> {
     Ok(S::try_from(shard.ok_or(Error::Null("shard"))?)?)
 }
 
@@ -108,14 +109,4 @@ fn next_id_js(shard: JsShard) -> Result<i64, Error> {
 #[pg_extern(sql = false)]
 fn snowflake_last_id() -> Result<i64, ErrorReport> {
     Ok(SESSION.last_id().ok_or(Error::NoLastId)?)
-}
-
-#[pg_extern(sql = false)]
-fn snowflake_advance(shard: Option<i32>, past: Option<i64>) -> Result<i64, ErrorReport> {
-    let advance = |shard| {
-        let (host, past) = (host()?, past.ok_or(Error::Null("past"))?);
-        settings::check_allowed_shards()?;
-        mint::advance(&host, &settings::current()?, &SESSION, shard, past)
-    };
-    Ok(shard_argument(shard).and_then(advance).map_err(count_refusal)?)
 }

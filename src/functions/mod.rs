@@ -7,6 +7,7 @@
 mod decode;
 mod forms;
 mod generate;
+mod handover;
 mod layouts;
 mod shards;
 mod status;

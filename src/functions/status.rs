@@ -1,12 +1,9 @@
 //! The functions behind the views `idgen_status`, `idgen_shard_stats` and `idgen_refusals`, the safe horizon, the
 //! reset of the counters, the removal of the mark, the acceptance of another epoch or of the clock, and the check.
 
-use idgen_core::host::Host;
-use idgen_core::mark::{Clocks, MarkState, Progress, renewal};
-use idgen_core::settings::{QUEUE_MS, Settings};
 use idgen_core::shared::{Guarded, Slotted};
 use idgen_core::slot::Counters;
-use idgen_core::{check, error, horizon};
+use idgen_core::{check, horizon};
 use idgen_ids::epoch::Timestamptz;
 use idgen_ids::id::MAX_TICK;
 use idgen_ids::js::JsShard;
@@ -16,21 +13,18 @@ use pgrx::iter::TableIterator;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::{name, pg_extern};
 
-use crate::error::{Error, Reason, Warning, sqlstate};
-use crate::host::{Postgres, accept_clock, accept_epoch, check_minting, count_refusal, host, uncounted};
+use crate::error::{Error, Reason, Table, sqlstate};
+use crate::host::{Postgres, accept_clock, accept_epoch, count_refusal, host, uncounted};
 use crate::memory;
 use crate::minting;
 use crate::origin_slots;
-use crate::pg::origin::{self, MARK_ORIGIN};
-use crate::pg::{backend, shmem, standbys};
+use crate::pg::backend;
+use crate::pg::origin::MARK_ORIGIN;
 use crate::settings;
+use crate::state::{State, Used};
 
-/// A Julian year, 365.25 days, in milliseconds.
-const YEAR_MS: f64 = 31_557_600_000.0;
-
-/// How many years before the end the status view begins to warn: enough time to plan new keys.
-const WARN_YEARS: f64 = 5.0;
-
+/// The function that a database has until `ALTER EXTENSION idgen UPDATE` from 0.1.0, with the columns of that
+/// version.
 #[pg_extern(sql = false)]
 #[allow(clippy::type_complexity)]
 fn idgen_status() -> Result<
@@ -56,96 +50,65 @@ fn idgen_status() -> Result<
     >,
     ErrorReport,
 > {
-    let host = host()?;
-    let settings = settings::current().ok();
-    let (in_use, furthest) =
-        all_last_ticks(host).fold((0, 0), |(in_use, furthest), tick| (in_use + 1, furthest.max(tick)));
-    let clocks = renewal::clocks(&host).ok();
-    let now = clocks.map(|clocks| clocks.now);
-    let state = host.with_mark(|mark| {
-        clocks.inspect(|clocks| mark.observe(*clocks));
-        *mark
-    });
-    let limit = host.limit();
-    let stored = origin::load_mark();
-    let kept = stored.filter(|mark| *mark != Progress::FIRST);
-    let mark = kept.map(Progress::mark);
-    let epoch = settings.map(|settings| settings.epoch);
-    let years_left = now.map(|now| MAX_TICK.saturating_sub(now) as f64 / YEAR_MS);
-    // What takes the server down comes before what keeps it from minting. A server that has loaded the mark goes by
-    // the ids that it has minted since.
-    let begun = stored.is_some() || host.in_recovery() || shmem::preloaded();
-    let unused = kept.filter(|_| !state.loaded());
-    let refused = || check_minting(unused).err().or_else(|| (!begun).then(|| Error::FirstMark.into()));
-    let unrenewed = || unrenewed(host, &state, clocks?, &settings?);
-    let no_slot = origin_slots::check(origin_slots::origins()).err().map(Warning::from);
-    let removed = || host.segment.mark_removed().then(|| Error::MarkRemoved.into());
-    let warning = no_slot.or_else(removed).or_else(refused).or_else(unrenewed).or_else(|| {
-        let behind = |(now, settings): (Tick, Settings)| {
-            state.floor().max(furthest) > now + settings.max_ahead_ms + QUEUE_MS
-        };
-        if now.zip(settings).is_some_and(behind) {
-            return Some(Warning::ClockBehind);
-        }
-        if origin::mark_has_name() {
-            return Some(Warning::MarkHasName { origin: MARK_ORIGIN });
-        }
-        if let Err(warning) = settings::check_files() {
-            return Some(warning);
-        }
-        let years = years_left.filter(|years| *years < WARN_YEARS);
-        let ends = years.map(|years| Warning::RangeEnds { years });
-        ends.or_else(|| settings?.max_clock_jump_ms.is_none().then_some(Warning::AnyJump))
-    });
+    let all = idgen_status_0_2()?;
+    Ok(TableIterator::new(all.map(|(a, b, c, d, e, f, g, h, i, j, k, l, m, n, warning, ..)| {
+        (a, b, c, d, e, f, g, h, i, j, k, l, m, n, warning)
+    })))
+}
+
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity)]
+fn idgen_status_0_2() -> Result<
+    TableIterator<
+        'static,
+        (
+            name!(epoch, Option<Timestamptz>),
+            name!(now_tick, Option<i64>),
+            name!(ahead_ms, Option<i64>),
+            name!(shards_in_use, i32),
+            name!(mark, Option<i64>),
+            name!(mark_at, Option<Timestamptz>),
+            name!(mark_kept_in, String),
+            name!(window_left_ms, Option<i64>),
+            name!(renewals, i64),
+            name!(flush_ms, f64),
+            name!(clock_steps_back, i64),
+            name!(clock_steps_forward, i64),
+            name!(ends_at, Option<Timestamptz>),
+            name!(years_left, Option<f64>),
+            name!(warning, Option<String>),
+            name!(warning_code, Option<&'static str>),
+            name!(warning_hint, Option<String>),
+            name!(mints, bool),
+        ),
+    >,
+    ErrorReport,
+> {
+    let state = State::read();
+    let mark_at = state.mark_of_epoch().map(|(epoch, mark)| epoch.timestamp_of(mark));
+    let Used { renewals, limit, shards, furthest, .. } = state.memory?;
+    let (now, epoch) = (state.now, state.epoch);
+    let warning = state.warning.map(|warning| warning.row());
     Ok(TableIterator::once((
         epoch.map(Epoch::timestamp),
         now.map(Tick::cast_signed),
         now.map(|now| furthest.saturating_sub(now).cast_signed()),
-        in_use,
-        mark.map(Tick::cast_signed),
-        epoch
-            .zip(kept)
-            .filter(|(epoch, kept)| kept.is_of(*epoch))
-            .map(|(epoch, kept)| epoch.timestamp_of(kept.mark())),
+        shards,
+        state.mark.map(|mark| mark.mark().cast_signed()),
+        mark_at,
         format!("replication origin {}", MARK_ORIGIN),
         now.map(|now| limit.saturating_sub(now).cast_signed()),
-        state.renewals.cast_signed(),
-        state.flush_us as f64 / 1000.0,
-        state.steps_back.cast_signed(),
-        state.steps_forward.cast_signed(),
+        renewals.renewals.cast_signed(),
+        renewals.flush_us as f64 / 1000.0,
+        renewals.steps_back.cast_signed(),
+        renewals.steps_forward.cast_signed(),
         epoch.map(|epoch| epoch.timestamp_of(MAX_TICK)),
-        years_left,
-        warning.map(|warning| warning.message()),
+        state.years_left,
+        warning.as_ref().map(|row| row.message.clone()),
+        warning.as_ref().and_then(|row| Some(row.known?.code)),
+        warning.map(|row| row.hint),
+        state.mints,
     )))
-}
-
-/// How long standbys may take to acknowledge a mark before the view warns, in milliseconds.
-const AWAITED_MS: u64 = 1000;
-
-/// A warning of what keeps the mark from being renewed: a jump of the clock, too few standbys, or standbys that do
-/// not acknowledge the last mark written.
-fn unrenewed(host: Postgres, state: &MarkState, clocks: Clocks, settings: &Settings) -> Option<Warning> {
-    if let Some(by_ms) = state.jump(clocks, settings.max_clock_jump_ms) {
-        return Some(error::Error::ClockJumped { by_ms }.into());
-    }
-    // A standby's own list of standbys counts once it is promoted, and the runbooks empty it first.
-    let counts = host.standbys_must_acknowledge() && !host.in_recovery();
-    if let Some((streaming, needed)) = standbys::too_few().filter(|_| counts) {
-        return Some(Warning::TooFewStandbys { streaming, needed });
-    }
-    let awaited = renewal::awaited_ms(&host, state).filter(|ms| *ms > AWAITED_MS);
-    awaited.map(|_| Warning::NotAcknowledged)
-}
-
-/// The ticks of the last positions of the shards in use, in both layouts.
-fn all_last_ticks(host: Postgres) -> impl Iterator<Item = Tick> {
-    last_ticks(host, Shard::all()).chain(last_ticks(host, JsShard::all()))
-}
-
-/// Those of one layout.
-fn last_ticks<S: Slotted>(host: Postgres, shards: impl Iterator<Item = S>) -> impl Iterator<Item = Tick> {
-    let slot = move |shard: S| shard.slot(&host.segment.shared).copy();
-    shards.filter_map(move |shard| slot(shard).last()).map(|last| last.tick())
 }
 
 /// The function that a database has until `ALTER EXTENSION idgen UPDATE` from 0.1.0, with the columns of that
@@ -180,6 +143,7 @@ fn idgen_shard_stats_0_2() -> Result<
             name!(last_id, Option<i64>),
             name!(ids_per_second, Option<f64>),
             name!(stats_reset, Timestamptz),
+            name!(closed, bool),
         ),
     >,
     ErrorReport,
@@ -189,8 +153,9 @@ fn idgen_shard_stats_0_2() -> Result<
     // There is no rate if the clock has been set back since.
     let seconds = Some(backend::timestamp() - since).filter(|us| *us > 0).map(|us| us as f64 / 1e6);
     let all = counters(host, "idgen", Shard::all()).chain(counters(host, "js53", JsShard::all()));
-    let used = all.filter(|(.., counters, last_id)| last_id.is_some() || counters.waits > 0);
-    Ok(TableIterator::new(used.map(move |(layout, shard, counters, last_id)| {
+    let shown =
+        all.filter(|(.., counters, last_id, closed)| last_id.is_some() || counters.waits > 0 || *closed);
+    Ok(TableIterator::new(shown.map(move |(layout, shard, counters, last_id, closed)| {
         (
             shard.into(),
             layout,
@@ -201,19 +166,20 @@ fn idgen_shard_stats_0_2() -> Result<
             last_id,
             seconds.map(|seconds| counters.ids as f64 / seconds),
             since,
+            closed,
         )
     })))
 }
 
-/// The counters of shards, and their last ids.
+/// The counters of shards, their last ids, and whether they are closed.
 fn counters<S: Slotted>(
     host: Postgres,
     layout: &'static str,
     shards: impl Iterator<Item = S>,
-) -> impl Iterator<Item = (&'static str, Shard, Counters, Option<i64>)> {
+) -> impl Iterator<Item = (&'static str, Shard, Counters, Option<i64>, bool)> {
     shards.map(move |shard| {
         let slot = shard.slot(&host.segment.shared).copy();
-        (layout, shard.into(), slot.counters, slot.last().map(|last| shard.id(last)))
+        (layout, shard.into(), slot.counters, slot.last().map(|last| shard.id(last)), slot.closed)
     })
 }
 
@@ -271,7 +237,7 @@ fn snowflake_check() -> Result<Timestamptz, ErrorReport> {
     let host = uncounted()?;
     let settings = settings::current()?;
     settings::check_allowed_shards()?;
-    let limit = check::check(&host, &settings, all_last_ticks(host).max().unwrap_or(0))?;
+    let limit = check::check(&host, &settings, Used::read(host, None).furthest)?;
     Ok(settings.epoch.timestamp_of(limit))
 }
 

@@ -3,12 +3,14 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
 use std::ptr;
 
 use idgen_core::host::Wait;
 use idgen_ids::epoch::Timestamptz;
 use nix::libc;
-use pgrx::pg_sys;
+use pgrx::pg_sys::panic::CaughtError;
+use pgrx::{PgMemoryContexts, PgSqlErrorCode, PgTryBuilder, pg_sys};
 
 use super::compat::wait_event;
 
@@ -162,6 +164,50 @@ unsafe extern "C-unwind" fn resources_released(
     let of_transaction = unsafe { pg_sys::CurrentResourceOwner == pg_sys::TopTransactionResourceOwner };
     if phase == RESOURCE_RELEASE_AFTER_LOCKS && is_top_level && of_transaction {
         TRANSACTION_ENDED.get()();
+    }
+}
+
+/// Whether this is a session of a database with an open transaction that has not failed, so that catalogs can be read.
+pub fn reads_catalogs() -> bool {
+    // SAFETY: plain variables of this process.
+    unsafe { pg_sys::IsTransactionState() && pg_sys::MyDatabaseId != pg_sys::InvalidOid }
+}
+
+/// Runs `f` in a subtransaction and in memory of its own, so that nothing is left of an error. Call it only where
+/// [`reads_catalogs`].
+///
+/// # Errors
+/// The SQLSTATE and the message of any error of PostgreSQL, or panic, except for a cancel, which is raised.
+pub fn attempt<T>(f: impl FnOnce() -> T) -> Result<T, (PgSqlErrorCode, String)> {
+    // SAFETY: plain variables of this process, and functions that PostgreSQL's own procedural languages use like this.
+    unsafe {
+        let (context, owner) = (pg_sys::CurrentMemoryContext, pg_sys::CurrentResourceOwner);
+        let level = pg_sys::GetCurrentTransactionNestLevel();
+        let result = PgTryBuilder::new(AssertUnwindSafe(|| {
+            // In parallel mode some versions refuse to begin it.
+            pg_sys::BeginInternalSubTransaction(ptr::null());
+            let result = PgMemoryContexts::new("idgen").switch_to(|_| f());
+            pg_sys::ReleaseCurrentSubTransaction();
+            Ok(result)
+        }))
+        .catch_others(Err)
+        .execute();
+        pg_sys::CurrentMemoryContext = context;
+        if result.is_err() && pg_sys::GetCurrentTransactionNestLevel() > level {
+            pg_sys::RollbackAndReleaseCurrentSubTransaction();
+        }
+        pg_sys::CurrentMemoryContext = context;
+        pg_sys::CurrentResourceOwner = owner;
+        let (CaughtError::PostgresError(report)
+        | CaughtError::ErrorReport(report)
+        | CaughtError::RustPanic { ereport: report, .. }) = match result {
+            Ok(result) => return Ok(result),
+            Err(error) => error,
+        };
+        if report.sql_error_code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED {
+            CaughtError::ErrorReport(report).rethrow();
+        }
+        Err((report.sql_error_code(), report.message().into()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Settings, by PostgreSQL's GUC mechanism.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
@@ -175,6 +175,50 @@ pub fn define_int(setting: IntSetting) {
             None,
             setting.changed,
             None,
+        );
+    }
+}
+
+/// What a setting shows that nobody can set. It is a type, because PostgreSQL passes nothing to a hook.
+pub trait Shown {
+    /// The text, whatever the state of the session.
+    fn shown() -> String;
+}
+
+unsafe extern "C-unwind" fn show<S: Shown>() -> *const c_char {
+    // The caller copies the text at once.
+    static TEXT: Local<RefCell<Option<CString>>> = Local::new(RefCell::new(None));
+    // SAFETY: called by PostgreSQL at the top of an extern "C-unwind" function.
+    unsafe {
+        pgrx_extern_c_guard(|| {
+            let text = CString::new(S::shown()).unwrap_or_default();
+            TEXT.borrow_mut().insert(text).as_ptr()
+        })
+    }
+}
+
+/// Defines a setting that nobody can set, and that only members of `pg_read_all_settings` can read. A value that somebody
+/// gave it before is refused. It is not among those of `pg_settings`, although PostgreSQL 15 asks for it there, and throws
+/// the answer away.
+pub fn define_shown<S: Shown>(name: &'static CStr, short: &'static CStr, long: &'static CStr) {
+    static VALUE: Local<Cell<*mut c_char>> = Local::new(Cell::new(ptr::null_mut()));
+    let flags = pg_sys::GUC_SUPERUSER_ONLY
+        | pg_sys::GUC_NO_SHOW_ALL
+        | pg_sys::GUC_NOT_IN_SAMPLE
+        | pg_sys::GUC_DISALLOW_IN_FILE;
+    // SAFETY: the strings and the variable live as long as the process, and the hook turns panics into PostgreSQL errors.
+    unsafe {
+        pg_sys::DefineCustomStringVariable(
+            name.as_ptr(),
+            short.as_ptr(),
+            long.as_ptr(),
+            VALUE.as_ptr(),
+            ptr::null(),
+            pg_sys::GucContext::PGC_INTERNAL,
+            flags as i32,
+            None,
+            None,
+            Some(show::<S>),
         );
     }
 }

@@ -21,6 +21,11 @@ pub enum Error {
         /// How many ids the batches before have still to take.
         ahead: u64,
     },
+    /// The shard is closed on this server.
+    ShardClosed {
+        /// The shard asked for.
+        shard: Shard,
+    },
     /// The shard is as far ahead of the system clock as it may be, because of demand for more ids than it has.
     ShardFull {
         /// The shard asked for.
@@ -87,6 +92,13 @@ pub enum Error {
     /// The id to advance past lies in the future.
     AdvanceTooFar {
         /// How far the id is ahead of the clock, in milliseconds.
+        by_ms: u64,
+        /// What `idgen.max_ahead` allows, in milliseconds.
+        max_ahead_ms: u64,
+    },
+    /// The time to raise the mark past lies in the future.
+    RaiseTooFar {
+        /// How far the time is ahead of the clock, in milliseconds.
         by_ms: u64,
         /// What `idgen.max_ahead` allows, in milliseconds.
         max_ahead_ms: u64,

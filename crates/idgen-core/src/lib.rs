@@ -12,13 +12,15 @@
 //! | [`host`] | the effects that the protocol needs: clock, WAL, standbys, sleep, interrupts |
 //! | [`deadline`] | how long a call may still wait |
 //! | [`mark::renewal`] | the steps that keep the mark ahead of the ids |
-//! | [`mint`], [`horizon`], [`check`] | the path to an id, the safe horizon, a probe |
+//! | [`mint`], [`handover`] | the path to an id; how a shard, or all of them, go from one server to another |
+//! | [`horizon`], [`check`] | the safe horizon, a probe |
 #![forbid(unsafe_code)]
 
 pub mod batch;
 pub mod check;
 pub mod deadline;
 pub mod error;
+pub mod handover;
 pub mod horizon;
 pub mod host;
 pub mod lease;

@@ -200,55 +200,6 @@ pub fn next_id_js<H: Host>(
     Ok(session.minted(run.start, shard))
 }
 
-/// Makes the shard's next id greater than `past`, durably, and returns the smallest id that can come next.
-///
-/// # Errors
-/// [`Error::AdvanceTooFar`], [`Error::Exhausted`] for an id at the end of the range, and those of [`next_id`].
-pub fn advance<H: Host>(
-    host: &H,
-    settings: &Settings,
-    session: &Session,
-    shard: Shard,
-    past: i64,
-) -> Result<i64, H::Error> {
-    let position = Position::after(past, shard).ok_or(Error::Exhausted)?;
-    let tick = position.tick();
-    session.drop_lease();
-    let mut deadline = Deadline::new(settings);
-    // A server begins at the mark when it restarts, so a mark above the position makes the advance durable. Below
-    // the recovered mark, there is nothing to do.
-    loop {
-        let (now, max_ahead_ms) = (host.now()?, settings.max_ahead_ms);
-        if tick > now.saturating_add(max_ahead_ms) {
-            return Err(Error::AdvanceTooFar { by_ms: tick - now, max_ahead_ms }.into());
-        }
-        if host.limit() > tick {
-            break;
-        }
-        if host.recovered() > tick {
-            // The mark may be durable on this server only, and a standby that is promoted would begin below it.
-            renewal::share_settled(host, settings, &mut deadline)?;
-            break;
-        }
-        renewal::reserve(host, settings, tick, tick, &mut deadline)?;
-    }
-    let next = host.with_slot(shard, |slot| {
-        slot.next = slot.next.max(position);
-        slot.next
-    });
-    // Leases granted earlier may hold lower positions, and live until the end of their millisecond.
-    let (granted, since) = (host.now()?, host.monotonic_us());
-    while host.now()? == granted {
-        // The rest of the millisecond is part of any call.
-        let stands = host.monotonic_us().saturating_sub(since) > 2000;
-        if stands && deadline.left_us(host).is_none() {
-            return Err(Error::ClockStands { waited_ms: deadline.waited_ms(host) }.into());
-        }
-        host.sleep(100, Wait::Clock);
-    }
-    Ok(shard.id(next))
-}
-
 /// One call's turn at a shard. However it ends, by a cancel for example, the time waited is added to the shard's
 /// counters.
 struct Turn<'a, S: Slotted, H: Host> {
@@ -297,6 +248,10 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
                     while now < run.due(max_ahead) {
                         self.wait(tick, max_ahead)?;
                         now = self.host.now()?;
+                        // The run may be due in a long time, if the clock has been set back.
+                        if now < run.due(max_ahead) && self.host.with_slot(self.shard, |slot| slot.closed) {
+                            return Err(self.closed().into());
+                        }
                     }
                     // Both may have moved in the meantime; the limit is lower if synchronous replication has begun.
                     let limit = self.host.limit();
@@ -328,6 +283,7 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
                     self.host.check_for_interrupts();
                 }
                 Err(Refusal::Exhausted) => return Err(Error::Exhausted.into()),
+                Err(Refusal::Closed) => return Err(self.closed().into()),
             }
             now = self.host.now()?;
         }
@@ -377,6 +333,10 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
         Ok(())
     }
 
+    fn closed(&self) -> Error {
+        Error::ShardClosed { shard: self.shard.into() }
+    }
+
     /// The reason why `tick`, the next one of the shard, cannot be issued at `now`.
     fn too_far_ahead(&self, tick: Tick, now: Tick, max_ahead_ms: u64) -> Error {
         let (shard, waited_ms) = (self.shard.into(), self.deadline.waited_ms(self.host));
@@ -412,6 +372,9 @@ impl<'a, H: Host> Turn<'a, Shard, H> {
         let batch = host.own().map(|own| &own.batch).filter(|_| count > IDS_PER_TICK);
         let boot_ms = batch.map_or(0, |_| host.boot_ms());
         let (batch, ahead) = host.with_slot(shard, |slot| {
+            if slot.closed {
+                return Err(Error::ShardClosed { shard });
+            }
             let ahead = batch.map_or(0, |_| batch::left(host.batches(), shard, boot_ms));
             // Leave an eighth of the wait for single calls and for sleeps that take longer than requested, unless the
             // shard has nothing before that.
@@ -447,10 +410,13 @@ impl<'a, H: Host> Turn<'a, Shard, H> {
         loop {
             let bounds = bounds::<Shard>(host, self.settings, host.now()?, 0);
             let boot_ms = host.boot_ms();
-            let (ahead, room) = host.with_slot(self.shard, |slot| {
+            let (ahead, room, closed) = host.with_slot(self.shard, |slot| {
                 batch.looks(boot_ms);
-                (batch.ahead(host.batches(), self.shard), slot.room(&bounds, 0))
+                (batch.ahead(host.batches(), self.shard), slot.room(&bounds, 0), slot.closed)
             });
+            if closed {
+                return Err(self.closed().into());
+            }
             let now_us = host.monotonic_us();
             let lies = room > 0 && !renewal::is_awaited(host);
             lie = lies.then(|| lie.filter(|(left, _)| *left == ahead).unwrap_or((ahead, now_us)));

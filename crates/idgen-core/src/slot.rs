@@ -14,6 +14,8 @@ pub struct Slot<S> {
     pub next: Position<S>,
     /// The counters of the shard.
     pub counters: Counters,
+    /// Whether the shard is closed: see [`crate::handover::close`].
+    pub closed: bool,
 }
 
 /// The counters of a shard, since the start of the server or the last reset.
@@ -61,11 +63,13 @@ pub enum Refusal {
     },
     /// The 2^40 ms since the epoch are used up.
     Exhausted,
+    /// The shard is closed.
+    Closed,
 }
 
 impl<S: LayoutShard> Default for Slot<S> {
     fn default() -> Slot<S> {
-        Slot { next: Position::FIRST, counters: Counters::default() }
+        Slot { next: Position::FIRST, counters: Counters::default(), closed: false }
     }
 }
 
@@ -83,6 +87,9 @@ impl<S: LayoutShard> Slot<S> {
     /// A [`Refusal`], with the slot unchanged.
     #[inline]
     pub fn take(&mut self, want: u64, bounds: &Bounds) -> Result<Run<S>, Refusal> {
+        if self.closed {
+            return Err(Refusal::Closed);
+        }
         let start = self.start(bounds).ok_or(Refusal::Exhausted)?;
         let last = bounds.now + bounds.max_ahead;
         let tick = start.tick();

@@ -2,7 +2,6 @@
 //!
 //! It only uses SQL that a person could run in psql. It connects as libpq does, changes nothing without consent, and
 //! evaluates nothing that others than superusers have written. Each module uses only those above it.
-#![forbid(unsafe_code)]
 
 mod cli;
 mod terminal;

@@ -66,9 +66,10 @@ pub fn load<H: Host>(host: &H, settings: &Settings) -> Result<bool, H::Error> {
     Ok(true)
 }
 
-/// Waits until synchronous standbys, if there are any, have the mark on which the horizon rests. When the server has
-/// just started, the mark may be on this server's disk only, and so may a mark that was published before the standbys
-/// were configured. A standby that is promoted would then begin below it.
+/// Waits until synchronous standbys, if there are any, have the marks on which the horizon rests: what it has reached,
+/// and how far it may go without a limit that they have acknowledged. When the server has just started, the mark may be
+/// on this server's disk only, and so may a mark that was published before the standbys were configured. A standby that
+/// is promoted would then begin below it.
 ///
 /// # Errors
 /// [`Error::Recovery`], and [`Error::MarkNotRenewed`] if the standbys do not acknowledge it in time.
@@ -82,7 +83,7 @@ pub fn share_settled<H: Host>(
         return Ok(());
     }
     let (settled, acknowledged, mut written) =
-        host.with_mark(|mark| (mark.settled(), mark.limit(true), mark.written(true)));
+        host.with_mark(|mark| (mark.settled().max(mark.recovered()), mark.limit(true), mark.written(true)));
     if settled <= acknowledged {
         return Ok(());
     }

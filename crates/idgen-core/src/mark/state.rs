@@ -54,7 +54,7 @@ pub struct MarkState {
     renewed: bool,
     /// Whether standbys had to acknowledge marks when `written` was written.
     written_for_standbys: bool,
-    /// The mark left by earlier incarnations of the server.
+    /// The mark left by earlier incarnations of the server, or what it has been raised to since.
     recovered: Tick,
     limit: Tick,
     acknowledged: Tick,
@@ -109,7 +109,8 @@ impl MarkState {
         self.loaded
     }
 
-    /// No tick before this one may be issued, because earlier incarnations of the server may have issued it.
+    /// No tick before this one may be issued, because earlier incarnations of the server, or another server, may have
+    /// issued it.
     pub fn recovered(&self) -> Tick {
         self.recovered
     }
@@ -137,6 +138,12 @@ impl MarkState {
             // for.
             self.settled = stored;
         }
+    }
+
+    /// Forbids all ticks before `tick`, which must be durable as a mark, as if an earlier incarnation had issued them.
+    pub fn raise(&mut self, tick: Tick) {
+        debug_assert!(self.loaded && tick <= self.limit.max(self.recovered), "{tick} is not durable");
+        self.recovered = self.recovered.max(tick);
     }
 
     /// Forbids all ticks before the clock, and returns the tick below which none will be issued. It goes no further
@@ -285,15 +292,13 @@ impl MarkState {
             self.furthest = clocks;
         }
         self.renewed = true;
-        debug_assert!(
-            self.loaded && mark >= self.recovered,
-            "a limit below the mark of earlier incarnations"
-        );
+        debug_assert!(self.loaded, "a limit without the mark of earlier incarnations");
         self.limit = self.limit.max(mark);
         if acknowledged {
             self.acknowledged = self.acknowledged.max(mark);
         }
-        debug_assert!(self.recovered <= self.limit && self.acknowledged <= self.limit);
+        debug_assert!(self.recovered <= self.limit, "a limit below the mark of earlier incarnations");
+        debug_assert!(self.acknowledged <= self.limit);
         self.renewals += 1;
         self.flush_us += flush_us;
     }

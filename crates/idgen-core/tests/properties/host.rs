@@ -13,7 +13,7 @@ use idgen_core::position::LayoutShard;
 use idgen_core::settings::Settings;
 use idgen_core::shared::{Backend, Guarded, Shared, SingleThread, Slotted};
 use idgen_core::slot::Slot;
-use idgen_core::{check, horizon};
+use idgen_core::{check, handover, horizon};
 use idgen_ids::Tick;
 
 use crate::{epoch_at, js_shard, shard};
@@ -284,7 +284,23 @@ impl Scripted {
 
     /// Advances a shard past an id.
     pub fn advance(&self, backend: usize, of: i32, past: i64) -> Answer<i64> {
-        self.run_as(backend, |session| mint::advance(self, self.settings(), session, shard(of), past))
+        self.run_as(backend, |session| handover::advance(self, self.settings(), session, shard(of), past))
+    }
+
+    /// Closes a shard.
+    pub fn close(&self, backend: usize, of: i32) -> Answer<i64> {
+        self.run_as(backend, |session| handover::close(self, self.settings(), session, shard(of)))
+    }
+
+    /// Reopens a shard.
+    pub fn reopen(&self, of: i32) -> bool {
+        handover::reopen(self, shard(of))
+    }
+
+    /// Raises the mark so that ids begin at a tick.
+    pub fn raise_mark(&self, first: Tick) -> Answer<Tick> {
+        self.asked.set(0);
+        handover::raise_mark(self, self.settings(), first)
     }
 
     /// The horizon.

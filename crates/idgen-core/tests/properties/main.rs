@@ -4,6 +4,7 @@
 
 mod batch;
 mod check;
+mod handover;
 mod horizon;
 mod host;
 mod lease;
@@ -40,6 +41,11 @@ const fn epoch_at(unix_ms: i64) -> Epoch {
 /// The first id of shard 5 in a millisecond.
 fn first_id(tick: Tick) -> i64 {
     min_id(tick) | 5 << 10
+}
+
+/// The first millisecond of a JavaScript-safe id's second.
+fn js_tick(id: i64) -> Tick {
+    (id >> 20) as Tick * 1000
 }
 
 fn tick_of(id: i64) -> Tick {

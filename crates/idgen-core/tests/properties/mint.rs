@@ -14,15 +14,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::host::{Answer, NOW, SETTINGS, Scripted, not_renewed, refused};
-use crate::{epoch_at, first_id, js_shard, shard, tick_of};
+use crate::{epoch_at, first_id, js_shard, js_tick, shard, tick_of};
 
 /// The tick that the clock of [`Scripted::running`] shows.
 const THEN: Tick = NOW + 1;
-
-/// The first millisecond of a JavaScript-safe id's second.
-fn js_tick(id: i64) -> Tick {
-    (id >> 20) as Tick * 1000
-}
 
 /// The time that calls have slept for the clock, in microseconds, one by one.
 fn slept(server: &Scripted) -> Vec<u64> {
@@ -783,87 +778,6 @@ fn js_ids_fill_their_second() {
     assert_eq!(ids[..4096], (first..first + 4096).collect::<Vec<i64>>());
     assert_eq!((js_tick(ids[4096]), server.tick()), (second + 1000, second + 1000));
     assert_eq!(server.counters(js_shard(5)), [4097, 4097, 1, 899_000]);
-}
-
-/// `snowflake_advance` makes the next id of every backend greater, at once and over a crash.
-#[test]
-fn a_shard_is_advanced_past_an_id() {
-    let server = Scripted::running().with(|settings| (settings.max_ahead_ms, settings.max_lease) = (50, 4));
-    let lease: Vec<i64> = (0..2).map(|_| server.id(1, 5).unwrap()).collect();
-    let past = min_id(THEN + 20) | 7 << 10 | 3;
-    let next = first_id(THEN + 21);
-    assert_eq!(server.advance(0, 5, past), Ok(next));
-    assert_eq!(server.tick(), THEN + 1, "leases of the old millisecond have ended");
-    assert_eq!(server.id(1, 5), Ok(next), "a lease that held {lease:?}");
-    assert_eq!(server.written(), [NOW + 1000], "the mark lies above it already");
-    let crashed = server.crashed(THEN).with(|settings| settings.max_wait_ms = 2000);
-    assert!(crashed.id(0, 5).unwrap() > past);
-
-    // Advancing to less than the current position changes nothing, and returns the next id.
-    assert_eq!(server.advance(0, 5, lease[0]), Ok(next + 1));
-    assert_eq!(server.advance(0, 5, -1), Ok(next + 1));
-    assert_eq!(server.counters(shard(5))[0], 4);
-
-    // The lease of the own backend is not used up.
-    let server = Scripted::running().with(|settings| settings.max_ahead_ms = 50);
-    for _ in 0..2 {
-        server.id(0, 5).unwrap();
-    }
-    let next = server.advance(0, 5, min_id(THEN)).unwrap();
-    server.step_clock(-1);
-    assert!(server.id(0, 5).unwrap() >= next);
-}
-
-/// If the mark is not above the id yet, it is written before the shard is advanced: the limit itself is no tick to
-/// issue. Below the mark of earlier incarnations nothing has to be written.
-#[test]
-fn an_advance_is_durable() {
-    let ahead = |server: Scripted| server.with(|settings| settings.max_ahead_ms = 5000);
-    let server = ahead(Scripted::running());
-    server.advance(0, 5, min_id(NOW + 1000) - 1).unwrap();
-    assert_eq!(server.written(), [NOW + 1000, NOW + 2000]);
-    let next = server.advance(0, 5, min_id(NOW + 4000)).unwrap();
-    assert!(server.on_disk().unwrap().mark() > tick_of(next));
-
-    let server = ahead(Scripted::new(NOW + 1000));
-    server.id(3, 9).unwrap();
-    server.advance(0, 5, min_id(NOW + 999)).unwrap();
-    assert_eq!(server.written().len(), 1);
-    // At the very start too.
-    let server = Scripted::new(NOW);
-    assert_eq!(server.advance(0, 5, min_id(NOW - 1)), Ok(first_id(NOW - 1)));
-    assert_eq!(server.written(), []);
-    assert_eq!(server.id(0, 5).map(tick_of), Ok(server.tick()), "the mark rules all the same");
-    let server = Scripted::new(NOW);
-    server.advance(0, 5, min_id(NOW)).unwrap();
-    assert_eq!(server.written(), [NOW + 1000]);
-}
-
-/// A shard cannot be advanced past an id that is further in the future than ids may be.
-#[test]
-fn an_advance_too_far_is_refused() {
-    let server = Scripted::running().with(|settings| settings.max_ahead_ms = 50);
-    let past = |tick| first_id(tick);
-    assert_eq!(server.advance(0, 5, past(THEN + 50)), Ok(past(THEN + 50) + 1));
-    server.set_clock(THEN);
-    let too_far = refused(AdvanceTooFar { by_ms: 51, max_ahead_ms: 50 });
-    assert_eq!(server.advance(0, 5, past(THEN + 51)), too_far);
-}
-
-/// Promise 4: if the clock stands still, an advance waits for as long as a call may, and no longer. What it has done
-/// stays. The rest of a millisecond is no wait.
-#[test]
-fn an_advance_does_not_wait_without_end() {
-    let server = Scripted::running().with(|settings| settings.max_ahead_ms = 50);
-    server.stands.set(true);
-    let past = min_id(THEN + 20);
-    let start = server.us();
-    assert_eq!(server.advance(0, 5, past), refused(ClockStands { waited_ms: 80 }));
-    assert_eq!(server.us() - start, 2100 + 80_000);
-    server.after(50_000, |server| server.stands.set(false));
-    assert_eq!(server.advance(0, 5, past), Ok(first_id(THEN + 20)));
-    let server = server.with(|settings| settings.max_wait_ms = 0);
-    assert!(server.advance(0, 5, past).is_ok());
 }
 
 /// Promise 4: a process that was suspended after it had read the clock is not refused because of that reading.

@@ -49,6 +49,7 @@ fn runs_increase_and_stay_in_bounds<S: LayoutShard>(calls: Vec<(u64, Bounds)>) -
                         let least = bounds.now.max(bounds.floor).max(before.next.tick());
                         prop_assert!(least + S::UNIT_MS > MAX_TICK + 1);
                     }
+                    Refusal::Closed => prop_assert!(false, "nobody has closed it"),
                 }
             }
         }
@@ -93,6 +94,27 @@ proptest! {
         a_shard_gives_what_it_has_room_for::<JsShard>(&before, bounds, wait)?;
     }
 
+    /// Promise 1: nothing is taken from a closed slot, whatever the bounds, so that its next position bounds all that it
+    /// has given. Once it is reopened, it goes on from there.
+    #[test]
+    fn a_closed_slot_gives_nothing(
+        before in vec(any_bounds(1), 0..50), closed in vec(any_bounds(1), 0..50), after in vec(any_bounds(1), 0..50),
+    ) {
+        let mut slot = Slot::<Shard>::default();
+        let given = before.iter().filter_map(|(want, bounds)| slot.take(*want, bounds).ok()).last();
+        slot.closed = true;
+        let bound = slot.next;
+        prop_assert!(given.is_none_or(|run| run.end == bound));
+        for (want, bounds) in &closed {
+            prop_assert_eq!(slot.take(*want, bounds), Err(Refusal::Closed));
+        }
+        prop_assert_eq!(slot.next, bound);
+        slot.closed = false;
+        for run in after.iter().filter_map(|(want, bounds)| slot.take(*want, bounds).ok()) {
+            prop_assert!(run.start >= bound);
+        }
+    }
+
     /// A bound cuts a run, it does not refuse it: nothing below a bound is wasted.
     #[test]
     fn a_run_is_as_long_as_its_bounds_allow(want in 1..5000u64, now in 100..200u64, max_ahead in 0..5u64) {
@@ -111,7 +133,7 @@ fn a_busy_slot_goes_on_where_it_stopped() {
     for (now, start) in
         [(6, Position::first_of(7)), (7, Position::first_of(7)), (8, Position::first_of(8).plus(5))]
     {
-        let mut slot = Slot::<Shard> { next: Position::first_of(7), counters };
+        let mut slot = Slot::<Shard> { next: Position::first_of(7), counters, closed: false };
         let bounds = Bounds { now, floor: 0, max_ahead: 3, queue: 0, limit: 100 };
         assert_eq!(slot.take(1, &bounds).unwrap().start, start);
     }
@@ -123,7 +145,7 @@ fn a_busy_slot_goes_on_where_it_stopped() {
 fn an_idle_slot_that_may_not_run_ahead_has_most_of_its_millisecond() {
     for ids in 0..2048 {
         let counters = Counters { ids, ..Counters::default() };
-        let mut slot = Slot::<Shard> { next: Position::first_of(7), counters };
+        let mut slot = Slot::<Shard> { next: Position::first_of(7), counters, closed: false };
         let bounds = Bounds { now: 9, floor: 0, max_ahead: 0, queue: 0, limit: 100 };
         assert!(slot.room(&bounds, 0) >= 769, "{ids}");
         assert_eq!(slot.take(769, &bounds).unwrap().count(), 769, "{ids}");

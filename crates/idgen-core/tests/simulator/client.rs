@@ -6,8 +6,8 @@ use corosensei::Yielder;
 use idgen_core::error::Error;
 use idgen_core::horizon;
 use idgen_core::host::Host as _;
-use idgen_core::mint;
 use idgen_core::position::LayoutShard;
+use idgen_core::{handover, mint};
 use idgen_ids::Shard;
 use idgen_ids::js::JsShard;
 
@@ -181,7 +181,7 @@ fn run(process: &Process, statement: Statement) -> bool {
             let tick = backend.host().clocks.tick(world.now.get()).saturating_add_signed(by_ms);
             let sequence = backend.draw(|rng| rng.i64(0..1024));
             let past = tick.cast_signed() << 23 | (shard as i64) << 10 | sequence;
-            let result = mint::advance(process, &settings, &backend.session, shard_of(shard), past);
+            let result = handover::advance(process, &settings, &backend.session, shard_of(shard), past);
             judged(backend, result, |next| world.advanced(backend, past, next))
         }
         Statement::Horizon => {

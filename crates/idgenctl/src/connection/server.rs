@@ -2,15 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::env;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::connection::session::Session;
+use crate::connection::settings;
 use crate::terminal::error::{Error, Result};
-
-/// Options that lift the time limits that the owner of a database may have set there. They could end a session before its
-/// first statement, and what the connection asks for counts more.
-const NO_LIMITS: &str = "-c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0 \
-                         -c idle_in_transaction_session_timeout=0";
 
 /// A server of the fleet.
 #[derive(Debug)]
@@ -19,23 +15,25 @@ pub struct Server {
     pub name: String,
     /// Parameters of libpq.
     parameters: BTreeMap<String, String>,
+    known: Mutex<Known>,
+}
+
+/// What is known of a server since it was first connected to.
+#[derive(Debug, Clone)]
+struct Known {
     /// What the person has typed.
-    password: Mutex<Option<String>>,
+    password: Option<String>,
+    /// The release, such as 150020.
+    version: i32,
+    /// Whether the role may set what only superusers may.
+    is_superuser: bool,
 }
 
 impl Server {
     /// A server with these parameters of libpq.
     pub fn new(name: String, parameters: BTreeMap<String, String>) -> Server {
-        Server { name, parameters, password: Mutex::new(None) }
-    }
-
-    /// The same server under another name, at another host.
-    pub fn at(&self, name: String, host: &str, port: &str) -> Server {
-        let mut parameters = self.parameters.clone();
-        parameters.remove("hostaddr");
-        parameters.insert("host".into(), host.into());
-        parameters.insert("port".into(), port.into());
-        Server::new(name, parameters)
+        let known = Known { password: None, version: 0, is_superuser: true };
+        Server { name, parameters, known: Mutex::new(known) }
     }
 
     /// A parameter of libpq, if the connection string has it.
@@ -64,64 +62,88 @@ impl Server {
     /// # Errors
     /// As [`Server::connect`].
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
-        let password = self.password();
-        match self.try_connect(others, password.as_deref()) {
-            Err(Error::Unreachable { why, .. }) if why.contains("no password supplied") => {
+        match self.try_connect(others) {
+            Err(Error::NoPassword { .. }) => {
                 // Servers are asked at once, and a terminal shows one question at a time.
                 static TERMINAL: Mutex<()> = Mutex::new(());
-                let _turn = TERMINAL.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                let password = rpassword::prompt_password(format!("Password for {}: ", self.name))
-                    .map_err(|_| Error::NoPassword { server: self.name.clone() })?;
-                *self.lock() = Some(password.clone());
-                self.try_connect(others, Some(&password))
+                let _turn = TERMINAL.lock().unwrap_or_else(PoisonError::into_inner);
+                if self.known().password.is_none() {
+                    let password = rpassword::prompt_password(format!("Password for {}: ", self.name))
+                        .map_err(|_| Error::NoPassword { server: self.name.clone() })?;
+                    self.known().password = Some(password);
+                }
+                self.try_connect(others)
             }
             result => result,
         }
     }
 
-    /// The environment in which a program of PostgreSQL connects as this program does, for its option `--dbname`: the
-    /// connection string, and the variables. Arguments can be seen by every user of the machine, variables cannot.
+    /// How a program of PostgreSQL connects as this program does: the connection string for its option `--dbname`, and the
+    /// environment. Arguments can be seen by every user of the machine, variables cannot.
     pub fn for_program(&self) -> (String, Vec<(&'static str, String)>) {
-        let quote = |value: &String| value.replace('\\', "\\\\").replace('\'', "\\'");
-        let secret = |name: &str| matches!(name, "password" | "sslpassword");
-        let string = self
-            .parameters
-            .iter()
-            .filter(|(name, _)| !secret(name))
-            .map(|(name, value)| format!("{name}='{}'", quote(value)))
-            .collect::<Vec<_>>()
-            .join(" ");
-        let password = self.password().or_else(|| self.parameters.get("password").cloned());
+        let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
+        let of_own = |name: &str| matches!(name, "password" | "sslpassword" | "options");
+        let mut string = String::new();
+        for (name, value) in self.parameters.iter().filter(|(name, _)| !of_own(name)) {
+            string += &format!("{name}='{}' ", quote(value));
+        }
+        let known = self.known().clone();
+        let options = self.options(&known);
+        string += &format!("options='{}'", quote(&options));
+        let password = known.password.or_else(|| self.parameters.get("password").cloned());
         (string, password.map(|password| ("PGPASSWORD", password)).into_iter().collect())
     }
 
-    fn try_connect(&self, others: &[(&str, &str)], password: Option<&str>) -> Result<Session> {
-        let mut parameters: HashMap<&str, &str> =
-            [("connect_timeout", "10"), ("fallback_application_name", "idgenctl")].into();
-        parameters.extend(self.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-        parameters.extend(password.map(|password| ("password", password)));
-        parameters.extend(others.iter().copied());
-        parameters.insert("client_encoding", "UTF8");
-        let given = parameters.get("options").map(|text| (*text).to_owned());
-        let given = given.or_else(|| env::var("PGOPTIONS").ok()).unwrap_or_default();
-        let options = format!("{given} {NO_LIMITS}");
-        parameters.insert("options", &options);
-        match Session::connect(&self.name, &parameters) {
-            // Releases before 17 do not know this limit, and would refuse the option.
-            Err(error) if error.code() == "25P04" => {
-                let options = format!("{options} -c transaction_timeout=0");
-                parameters.insert("options", &options);
-                Session::connect(&self.name, &parameters)
+    /// Connects with all settings that the server takes. The first attempt of a run may have to find out which.
+    fn try_connect(&self, others: &[(&str, &str)]) -> Result<Session> {
+        let mut encoding = "UTF8";
+        loop {
+            let known = self.known().clone();
+            let mut parameters: HashMap<String, String> =
+                [("connect_timeout", "10"), ("fallback_application_name", "idgenctl")].map(owned).into();
+            parameters.extend(self.parameters.clone());
+            parameters.extend(known.password.as_deref().map(|password| owned(("password", password))));
+            parameters.extend(others.iter().copied().map(owned));
+            let options = self.options(&known);
+            parameters.extend([("client_encoding", encoding), ("options", &options)].map(owned));
+            match Session::connect(&self.name, parameters) {
+                // A limit of transactions that only these releases have has ended it.
+                Err(error) if error.code() == "25P04" && known.version == 0 => {
+                    self.known().version = 170_000;
+                }
+                Err(error) if error.code() == "42501" && known.is_superuser => {
+                    self.known().is_superuser = false;
+                }
+                // There is no conversion.
+                Err(error) if error.code() == "0A000" && encoding == "UTF8" => encoding = "SQL_ASCII",
+                Ok(session) => {
+                    let version = session.version();
+                    self.known().version = version;
+                    if settings::options(version, true) != settings::options(known.version, true) {
+                        continue;
+                    }
+                    if encoding != "UTF8" || !session.is_of_no_encoding() {
+                        return Ok(session);
+                    }
+                    // Names may be of any encoding, and the server would not send those that are not UTF-8.
+                    encoding = "SQL_ASCII";
+                }
+                result => return result,
             }
-            result => result,
         }
     }
 
-    fn password(&self) -> Option<String> {
-        self.lock().clone()
+    /// The options of libpq: those that the person has given, and then ours, which count more.
+    fn options(&self, known: &Known) -> String {
+        let given = self.parameter("options").map(str::to_owned).or_else(|| env::var("PGOPTIONS").ok());
+        given.unwrap_or_default() + &settings::options(known.version, known.is_superuser)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.password.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn owned((name, value): (&str, &str)) -> (String, String) {
+    (name.into(), value.into())
 }

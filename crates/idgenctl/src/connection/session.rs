@@ -8,26 +8,15 @@ use std::time::{Duration, Instant};
 use libpq::result::ErrorField;
 use libpq::{Connection, Format, PQResult, Status};
 
-use crate::connection::waiting;
+use crate::connection::{connecting, waiting};
 use crate::terminal::error::{Error, Result};
 use crate::terminal::signals::go_on;
 
-/// After so long, a person wants to know why nothing happens; and again after each [`SAY_AGAIN`].
-const SAY_AFTER: Duration = Duration::from_secs(3);
+/// After so long, the program says again why nothing happens.
 const SAY_AGAIN: Duration = Duration::from_secs(10);
 
-/// What each session sets before anything else. A role, a database or a connection string may have other values.
-/// Nothing that a tenant has planted in a schema is found, and no statement hangs for ever on a session's own settings.
-const SETTINGS: &str = "
-    SET SESSION AUTHORIZATION DEFAULT; SET ROLE NONE;
-    SET search_path = pg_catalog; SET client_min_messages = error; SET synchronous_commit = on;
-    SET datestyle = 'ISO'; SET timezone = 'UTC'; SET intervalstyle = 'postgres'; SET extra_float_digits = 1;
-    SET bytea_output = 'hex'; SET standard_conforming_strings = on;
-    SET idle_in_transaction_session_timeout = 0; SET statement_timeout = 0; SET lock_timeout = 0;
-    SET default_transaction_read_only = off; SET default_transaction_isolation = 'read committed';
-    SET row_security = off;
-    SELECT set_config(name, '0', false) FROM pg_settings
-    WHERE name IN ('idle_session_timeout', 'transaction_timeout')";
+/// For so long a session waits for an answer, unless it was told otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A session of a server.
 pub struct Session {
@@ -43,14 +32,9 @@ impl Session {
     ///
     /// # Errors
     /// That the server cannot be reached, or needs a password.
-    pub fn connect(server: &str, parameters: &HashMap<&str, &str>) -> Result<Session> {
-        let connection = Connection::with_params(parameters, false)
-            .map_err(|error| Error::Unreachable { server: server.into(), why: error.to_string() })?;
-        let parameters = parameters.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let patience = Cell::new(Some(Duration::from_secs(30)));
-        let session = Session { connection, server: server.into(), patience, parameters };
-        session.run(SETTINGS)?;
-        Ok(session)
+    pub fn connect(server: &str, parameters: HashMap<String, String>) -> Result<Session> {
+        let connection = connecting::connect(server, &parameters)?;
+        Ok(Session { connection, server: server.into(), patience: Cell::new(Some(PATIENCE)), parameters })
     }
 
     /// The server's name.
@@ -61,6 +45,14 @@ impl Session {
     /// The version of the server, such as 150020.
     pub fn version(&self) -> i32 {
         self.connection.server_version()
+    }
+
+    /// Whether the names in the database are of no encoding that can be converted.
+    pub fn is_of_no_encoding(&self) -> bool {
+        matches!(
+            self.connection.parameter_status("server_encoding").as_deref(),
+            Ok("SQL_ASCII" | "MULE_INTERNAL")
+        )
     }
 
     /// The process of the server that this session has.
@@ -234,7 +226,7 @@ impl Session {
     }
 
     fn lost(&self, why: impl ToString) -> Error {
-        Error::Unreachable { server: self.server.clone(), why: why.to_string() }
+        Error::Unreachable { server: self.server.clone(), code: String::new(), why: why.to_string() }
     }
 }
 
@@ -247,7 +239,7 @@ struct Wait {
 
 impl Wait {
     fn begin() -> Wait {
-        Wait { began: Instant::now(), say_at: SAY_AFTER, pause: Duration::from_micros(100) }
+        Wait { began: Instant::now(), say_at: waiting::SAY_AFTER, pause: Duration::from_micros(100) }
     }
 }
 

@@ -1,13 +1,42 @@
-//! Why a session waits, for whoever watches the program.
+//! Waiting: for what the program wants to see, and why a session waits, for whoever watches the program.
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::connection::session::Session;
 use crate::connection::synchronous_names::Names;
 use crate::terminal::error::Result;
-use crate::terminal::output;
+use crate::terminal::{output, signals};
+
+/// After so long, a person wants to know why nothing happens.
+pub const SAY_AFTER: Duration = Duration::from_secs(3);
+
+/// Asks again and again until there is an answer, and says after a while what it waits for. None if there is no answer
+/// within the limit.
+///
+/// # Errors
+/// That of a question, and that the program was told to end.
+pub fn until<T>(
+    limit: Duration,
+    what: &str,
+    mut ask: impl FnMut() -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let began = Instant::now();
+    let mut has_said = false;
+    loop {
+        let waited = began.elapsed();
+        match ask()? {
+            None if waited < limit => {}
+            answer => return Ok(answer),
+        }
+        if waited > SAY_AFTER && !has_said {
+            has_said = true;
+            output::note(format!("waiting for {what}"));
+        }
+        signals::pause(Duration::from_millis(100))?;
+    }
+}
 
 thread_local! {
     /// The session that finds out must not say why it waits itself.
@@ -19,11 +48,10 @@ pub fn say_why(server: &str, pid: u32, parameters: &HashMap<String, String>) {
     if ASKS.replace(true) {
         return;
     }
-    let mut parameters: HashMap<&str, &str> =
-        parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    parameters.insert("connect_timeout", "3");
-    parameters.insert("application_name", "idgenctl looks");
-    let why = Session::connect(server, &parameters).and_then(|other| {
+    let mut parameters = parameters.clone();
+    parameters.insert("connect_timeout".into(), "3".into());
+    parameters.insert("application_name".into(), "idgenctl looks".into());
+    let why = Session::connect(server, parameters).and_then(|other| {
         other.set_patience(Some(Duration::from_secs(3)));
         cause(&other, pid)
     });

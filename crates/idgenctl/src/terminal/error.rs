@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::terminal::output::plain;
+use crate::terminal::text::plain;
 
 /// A result of this program.
 pub type Result<T = ()> = std::result::Result<T, Error>;
@@ -14,6 +14,8 @@ pub enum Error {
     Unreachable {
         /// The server's name.
         server: String,
+        /// The SQLSTATE with which the server has refused; otherwise an empty text.
+        code: String,
         /// What libpq says.
         why: String,
     },
@@ -68,10 +70,10 @@ impl Error {
         Error::Refused { what: what.into(), hint: hint.into() }
     }
 
-    /// The SQLSTATE of an error of SQL; otherwise an empty text.
+    /// The SQLSTATE; an empty text if there is none.
     pub fn code(&self) -> &str {
         match self {
-            Error::Sql { code, .. } => code,
+            Error::Sql { code, .. } | Error::Unreachable { code, .. } => code,
             _ => "",
         }
     }
@@ -99,7 +101,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Unreachable { server, why } => {
+            Error::Unreachable { server, why, .. } => {
                 // What libpq says may have several lines.
                 let lines: Vec<&str> = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
                 write!(f, "{server} cannot be reached: {}", plain(&lines.join(". ")))

@@ -1,6 +1,5 @@
 //! What the program shows: lines, tables and JSON; and the question before a change.
 
-use std::fmt::Write as _;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -12,24 +11,7 @@ use nix::sys::termios::{FlushArg, tcflush};
 use crate::cli::Cli;
 use crate::terminal::error::{Error, Result};
 use crate::terminal::signals;
-
-/// A text without control characters: names that others chose could control the terminal, or forge a line.
-pub fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// A document of JSON on one line, in which control characters are escaped, those beyond ASCII too.
-pub fn json(value: &serde_json::Value) -> String {
-    let mut text = String::new();
-    for c in value.to_string().chars() {
-        if c.is_control() {
-            let _ = write!(text, "\\u{:04x}", u32::from(c));
-        } else {
-            text.push(c);
-        }
-    }
-    text
-}
+pub use crate::terminal::text::{json, plain};
 
 /// Shows what the program does, on standard error: standard output is for results.
 pub fn note(text: impl AsRef<str>) {
@@ -114,17 +96,5 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
         Ok(())
     } else {
         Err(Error::refused("the answer was not y", "Nothing was changed."))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    /// Promise: no name controls a terminal by way of JSON either, and programs read it as it is.
-    #[test]
-    fn json_has_no_control_characters() {
-        let value = serde_json::json!(["a\u{1b}[2J\u{9b}31m\n\u{7f}é"]);
-        let text = super::json(&value);
-        assert!(!text.chars().any(char::is_control), "{text:?}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).ok(), Some(value));
     }
 }

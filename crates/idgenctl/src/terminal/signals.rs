@@ -1,23 +1,26 @@
 //! Signals that tell the program to end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::terminal::error::{Error, Result};
 
+/// Set by signals, once they are noticed.
+static INTERRUPTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+static IGNORE: AtomicBool = AtomicBool::new(false);
+
 /// Whether the person has pressed Ctrl-C, or the program was told to end.
 pub fn interrupted() -> bool {
-    flag().load(Ordering::Relaxed)
+    INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// From now on, signals no longer end the program: what it does must be done to the end.
 pub fn ignore_signals() {
     IGNORE.store(true, Ordering::Relaxed);
 }
-
-static IGNORE: AtomicBool = AtomicBool::new(false);
 
 /// Fails once the program was told to end, unless signals are ignored.
 ///
@@ -43,24 +46,14 @@ pub fn pause(time: Duration) -> Result {
     }
 }
 
-fn flag() -> &'static AtomicBool {
-    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-    FLAG.get_or_init(|| {
-        let flag = Arc::new(AtomicBool::new(false));
-        for signal in [
-            signal_hook::consts::SIGINT,
-            signal_hook::consts::SIGTERM,
-            signal_hook::consts::SIGHUP,
-            signal_hook::consts::SIGPIPE,
-        ] {
-            // Without it, the signal would end the program, as is usual.
-            let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
-        }
-        flag
-    })
-}
-
-/// Begins to notice signals instead of ending by them.
+/// Begins to notice signals instead of ending by them, as is usual.
 pub fn notice_signals() {
-    flag();
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGPIPE] {
+            // Without it, the signal would end the program.
+            let _ = signal_hook::flag::register(signal, Arc::clone(&INTERRUPTED));
+        }
+    });
 }

@@ -1,0 +1,100 @@
+//! How a connection is made through libpq: without blocking, so that Ctrl-C and a time limit end the wait.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_void};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use libpq::poll::Status;
+use libpq::{Connection, Verbosity};
+use nix::poll::{PollFd, PollFlags, poll};
+
+use crate::terminal::error::{Error, Result};
+use crate::terminal::signals::go_on;
+
+/// Connects with these parameters.
+///
+/// # Errors
+/// That the server cannot be reached, with the SQLSTATE if it has refused, or that there is no password for it.
+pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Connection> {
+    let unreachable = |why: &str| {
+        let (code, why) = parted(why);
+        Error::Unreachable { server: server.into(), code, why }
+    };
+    let connection =
+        Connection::start_params(parameters, false).map_err(|error| unreachable(&error.to_string()))?;
+    // It has the SQLSTATE.
+    connection.set_error_verbosity(Verbosity::Verbose);
+    ignore_notices(&connection);
+    let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse().ok());
+    let limit = limit.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    let began = Instant::now();
+    let mut next = Status::Writing;
+    loop {
+        while !is_ready(&connection, next) {
+            go_on()?;
+            if limit.is_some_and(|limit| began.elapsed() > limit) {
+                return Err(unreachable("the server does not answer in time"));
+            }
+        }
+        match connection.poll() {
+            Status::Ok => break,
+            Status::Failed if connection.needs_password() => {
+                return Err(Error::NoPassword { server: server.into() });
+            }
+            Status::Failed => return Err(unreachable(connection.error_message().unwrap_or("no message"))),
+            status => next = status,
+        }
+    }
+    connection.set_error_verbosity(Verbosity::Default);
+    Ok(connection)
+}
+
+/// The SQLSTATE in what libpq says in its verbose form, if there is one, and the text as it says it otherwise.
+fn parted(text: &str) -> (String, String) {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("LOCATION:")).collect();
+    let text = lines.join("\n");
+    if let Some((before, after)) = text.split_once(":  ")
+        && let Some((code, message)) = after.split_once(": ")
+        && code.len() == 5
+    {
+        return (code.into(), format!("{before}: {message}"));
+    }
+    (String::new(), text)
+}
+
+/// libpq would print notices on standard error as they are. Sessions ask for none, so that only a server would send one
+/// that is up to something.
+#[allow(unsafe_code)]
+fn ignore_notices(connection: &Connection) {
+    unsafe extern "C" fn ignore(_: *mut c_void, _: *const c_char) {}
+    // SAFETY: the function uses neither of its arguments.
+    unsafe { connection.set_notice_processor(Some(ignore), std::ptr::null_mut()) };
+}
+
+/// Waits a moment for the socket. Gives whether libpq can go on.
+#[allow(unsafe_code)]
+fn is_ready(connection: &Connection, next: Status) -> bool {
+    // Without a socket, the next step fails and says why.
+    let Ok(socket) = connection.socket() else { return true };
+    let event = if next == Status::Reading { PollFlags::POLLIN } else { PollFlags::POLLOUT };
+    // SAFETY: the socket is open as long as the connection, which is borrowed.
+    let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+    poll(&mut [PollFd::new(socket, event)], 50_u8).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    /// Promise: what a server refuses is known by its SQLSTATE, and shown as libpq usually shows it.
+    #[test]
+    fn the_sqlstate_is_read() {
+        let parted = |text: &str| super::parted(text);
+        assert_eq!(
+            parted(
+                "connection to server at \"h\" failed: FATAL:  3D000: no database: b\nLOCATION:  InitPostgres, a.c:1\n"
+            ),
+            ("3D000".into(), "connection to server at \"h\" failed: FATAL: no database: b".into())
+        );
+        assert_eq!(parted("refused:  it is"), (String::new(), "refused:  it is".into()));
+    }
+}

@@ -1,0 +1,200 @@
+//! The columns whose defaults mint ids, and the ids in them. They are found in the catalog by the C functions of the library,
+//! which only superusers can create. Nothing of a database is called, and no expression is evaluated or deparsed.
+
+use std::fmt;
+
+use idgen_ids::id;
+use idgen_ids::js;
+use pg_formats::tree::calls;
+
+use crate::connection::session::Session;
+use crate::idgen::library;
+use crate::terminal::error::{Error, Result};
+use crate::terminal::output::note;
+
+/// The C functions that can be in a default, with what they mint.
+const MINTING: [(&str, Mints); 3] = [
+    ("snowflake_next_id_wrapper", Mints::Idgen),
+    ("snowflake_next_id_js_wrapper", Mints::Js),
+    ("snowflake_next_id_of_session_wrapper", Mints::OfSession),
+];
+
+/// What the default of a column mints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mints {
+    /// Ids of idgen's layout, for the shard of the default.
+    Idgen,
+    /// Ids of 53 bits.
+    Js,
+    /// Ids of idgen's layout, for the shard of the session.
+    OfSession,
+}
+
+/// A column whose default mints, in a table, partition, foreign table or view that is not temporary.
+#[derive(Debug, Clone)]
+pub struct Column {
+    pub schema: String,
+    pub table: String,
+    pub column: String,
+    /// The OID of the table.
+    pub relation: u32,
+    /// The number of the column in it.
+    pub number: i16,
+    pub mints: Mints,
+    /// The shard, if the default has exactly one, as a constant.
+    pub shard: Option<i32>,
+    /// Whether the type is bigint or a domain over it.
+    pub is_bigint: bool,
+    pub type_name: String,
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.schema, self.table, self.column)
+    }
+}
+
+/// The minting columns of a session's database.
+///
+/// # Errors
+/// Those of the session.
+pub fn minting(session: &Session) -> Result<Vec<Column>> {
+    let symbols = MINTING.map(|(symbol, _)| Session::literal(symbol)).join(", ");
+    // A default that is larger than this was not made by hand, and is not read. Decompressed it could be a gigabyte. The
+    // OID of the language C is fixed.
+    let sql = format!(
+        "WITH uses AS MATERIALIZED (
+             SELECT classid, objid, string_agg(concat(p.oid, ' ', prosrc), ',') AS functions
+             FROM pg_proc AS p JOIN pg_depend ON refclassid = 'pg_proc'::regclass AND refobjid = p.oid
+             WHERE prolang = 13 AND prosrc IN ({symbols})
+               AND classid IN ('pg_attrdef'::regclass, 'pg_type'::regclass)
+             GROUP BY classid, objid
+         ), found AS (
+             SELECT adrelid AS relation, adnum AS number, adbin AS tree, functions
+             FROM uses JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND d.oid = objid
+             UNION ALL
+             SELECT attrelid, attnum, typdefaultbin, functions
+             FROM uses JOIN pg_type AS t ON classid = 'pg_type'::regclass AND t.oid = objid
+                  JOIN pg_attribute ON atttypid = t.oid AND NOT atthasdef AND NOT attisdropped
+         )
+         SELECT nspname, relname, attname, relation, number, functions,
+                CASE WHEN pg_column_size(tree) < 10000
+                     THEN CASE WHEN octet_length(tree::text) < 100000 THEN tree::text END END,
+                (WITH RECURSIVE bases AS (
+                     SELECT atttypid AS type UNION ALL
+                     SELECT typbasetype FROM bases JOIN pg_type ON oid = type AND typtype = 'd'
+                 ) SELECT bool_or(type = 'bigint'::regtype) FROM bases),
+                format_type(atttypid, NULL)
+         FROM found JOIN pg_class AS c ON c.oid = relation AND relpersistence <> 't' AND relkind IN ('r', 'p', 'f', 'v')
+              JOIN pg_namespace AS n ON n.oid = relnamespace
+              JOIN pg_attribute AS a ON attrelid = relation AND attnum = number
+         ORDER BY nspname, relname, number"
+    );
+    let rows = match session.run(&sql) {
+        // Names that cannot be converted are shown as far as they can be.
+        Err(error) if error.code() == "22P05" => {
+            session.run("SET client_encoding = SQL_ASCII")?;
+            let rows = session.run(&sql);
+            session.run("SET client_encoding = UTF8")?;
+            rows
+        }
+        rows => rows,
+    }?;
+    Ok(rows
+        .iter()
+        .map(|row| {
+            let functions = row.string(5);
+            let functions = functions.split(',').filter_map(|pair| {
+                let (oid, symbol) = pair.split_once(' ')?;
+                let mints = MINTING.iter().find(|(name, _)| *name == symbol)?.1;
+                Some((oid.parse().ok()?, mints))
+            });
+            let functions: Vec<(u32, Mints)> = functions.collect();
+            let oids: Vec<u32> = functions.iter().map(|(oid, _)| *oid).collect();
+            let calls = calls(row.string(6).as_bytes(), &oids);
+            let shard = calls.first().and_then(|(_, shard)| *shard);
+            Column {
+                schema: row.string(0),
+                table: row.string(1),
+                column: row.string(2),
+                relation: row.number(3).unwrap_or_default(),
+                number: row.number(4).unwrap_or_default(),
+                mints: functions.iter().map(|(_, mints)| *mints).max().unwrap_or(Mints::Idgen),
+                shard: shard.filter(|_| calls.iter().all(|(_, other)| *other == shard)),
+                is_bigint: row.is_true(7),
+                type_name: row.string(8),
+            }
+        })
+        .collect())
+}
+
+/// The ordinary tables with the rows of a table: itself, its partitions and its children.
+const LEAVES: &str = "
+    WITH RECURSIVE tree AS (
+        SELECT $1::oid AS relation UNION SELECT inhrelid FROM tree JOIN pg_inherits ON inhparent = relation
+    )
+    SELECT format('%I.%I', nspname, relname), relkind = 'r'
+    FROM tree JOIN pg_class AS c ON c.oid = relation JOIN pg_namespace AS n ON n.oid = relnamespace
+    WHERE relkind IN ('r', 'f')";
+
+/// By how much the clock may be behind an id, in milliseconds, for it to be one that a server may still have to pass.
+const FAR: i64 = 60_000;
+
+/// An id at least as great as each in these columns, of both layouts, but for ids that are so far ahead of the clock of the
+/// server that no server would go past them. These are named, as are tables and columns that cannot be read. Values are
+/// read by COPY of ordinary tables: it runs no view, and plans no query, which would evaluate constant expressions of
+/// indexes.
+///
+/// # Errors
+/// Those of the session, and that a table cannot be read.
+pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>> {
+    let state = library::state(session)?;
+    let epoch = state.as_ref().and_then(|state| state.epoch_ms).ok_or_else(|| {
+        Error::refused(format!("{} does not show its epoch", session.server()), "Run idgenctl check.")
+    })?;
+    let ahead = state.and_then(|state| state.max_ahead_ms).unwrap_or(0);
+    let now = session.value("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint", &[])?;
+    let tick = now.parse().unwrap_or(0) - epoch + ahead.max(0) + FAR;
+    let far = id::max_id(u64::try_from(tick).unwrap_or(0).min(id::MAX_TICK));
+    let mut greatest = None;
+    session.set_patience(None);
+    for column in columns {
+        if !column.is_bigint {
+            note(format!("warning: ids in {column} are not looked at: its type is {}", column.type_name));
+            continue;
+        }
+        for table in session.query(LEAVES, &[&column.relation.to_string()])?.iter() {
+            let name = table.string(0);
+            if !table.is_true(1) {
+                note(format!("warning: ids in {name} are not looked at: it is a foreign table"));
+                continue;
+            }
+            let copy = format!("COPY {name} ({}) TO STDOUT", Session::identifier(&column.column));
+            let (mut too_far, mut count) = (None, 0_u64);
+            session.copy_out(&copy, |line| {
+                let Some(id) = str::from_utf8(line).ok().and_then(|text| text.parse::<i64>().ok()) else {
+                    return;
+                };
+                let id = if column.mints == Mints::Js { last_of_second(id) } else { id };
+                if id > far {
+                    (too_far, count) = (too_far.max(Some(id)), count + 1);
+                } else {
+                    greatest = greatest.max(Some(id));
+                }
+            })?;
+            if let Some(id) = too_far {
+                note(format!(
+                    "warning: {count} ids in {name} are not counted, as they are far ahead of the clock: up to {id}"
+                ));
+            }
+        }
+    }
+    session.set_patience(Some(crate::connection::session::PATIENCE));
+    Ok(greatest)
+}
+
+/// The greatest id of idgen's layout in the second of an id of 53 bits.
+fn last_of_second(id: i64) -> i64 {
+    let second = u64::try_from(id).unwrap_or(0) >> (js::SHARD_BITS + js::SEQUENCE_BITS);
+    id::max_id((second * js::UNIT_MS + js::UNIT_MS - 1).min(id::MAX_TICK))
+}

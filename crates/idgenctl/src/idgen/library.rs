@@ -1,0 +1,156 @@
+//! The library of idgen on a server. It is asked itself: what the objects of a database say, their owners may have written.
+
+use idgen_ids::id::Shard;
+use serde::Deserialize;
+
+use crate::connection::session::Session;
+use crate::terminal::error::{Error, Result};
+
+/// What the read-only setting `idgen.state` shows: on standbys too, and in databases without the extension. Times are in
+/// milliseconds since 1970. What cannot be told is none.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct State {
+    pub version: String,
+    pub preloaded: bool,
+    pub epoch_ms: Option<i64>,
+    pub mark_ms: Option<i64>,
+    /// Whether the mark counts from that epoch.
+    pub mark_of_epoch: Option<bool>,
+    /// As the configuration in effect has it; empty for all shards.
+    pub allowed_shards: Option<String>,
+    pub closed_shards: Option<String>,
+    pub max_ahead_ms: Option<i64>,
+    pub reserve_ahead_ms: Option<i64>,
+    /// -1 if jumps are not looked for.
+    pub max_clock_jump_ms: Option<i64>,
+    /// Ids of both layouts since `since_ms`.
+    pub ids: Option<i64>,
+    pub refused: Option<i64>,
+    pub since_ms: Option<i64>,
+    /// Whether the server mints. A standby never does.
+    pub mints: bool,
+    pub warning: Option<Warning>,
+    /// Why something cannot be told.
+    pub error: Option<Failure>,
+}
+
+/// The worst problem of a server, as its view `idgen_status` has it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Warning {
+    /// A word that never changes.
+    pub code: String,
+    /// `error` or `warning`.
+    pub severity: String,
+    pub message: String,
+    pub hint: String,
+}
+
+/// Why the library cannot tell its state.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Failure {
+    pub sqlstate: String,
+    pub message: String,
+}
+
+/// The state of a server. None without the library, and with one of an older version.
+///
+/// # Errors
+/// Those of the session; also that the library cannot be loaded although it is there.
+pub fn state(session: &Session) -> Result<Option<State>> {
+    match session.run("LOAD 'idgen'") {
+        Err(error) if error.code() == "58P01" => return Ok(None),
+        result => result?,
+    };
+    // A library of any version reserves its prefix: nobody else has defined a setting of this name.
+    let rows = session.run("SELECT current_setting('idgen.state', true)")?;
+    let Some(text) = rows.row(0).text(0) else { return Ok(None) };
+    serde_json::from_str(&text).map(Some).map_err(|error| {
+        Error::refused(
+            format!("{} shows no valid idgen.state: {error}", session.server()),
+            "Use an idgenctl of the version that the server has.",
+        )
+    })
+}
+
+/// Functions of the library, which the session defines for itself. Only primaries can do that.
+pub struct Library<'a>(&'a Session);
+
+impl Library<'_> {
+    /// The library, by a session that is in no transaction.
+    ///
+    /// # Errors
+    /// That there is none on the server, or one of an older version.
+    pub fn of(session: &Session) -> Result<Library<'_>> {
+        match state(session)? {
+            Some(_) => Ok(Library(session)),
+            None => Err(Error::refused(
+                format!("{} has no library of idgen, or one older than 0.2", session.server()),
+                "Install the files of this version there, and restart the server.",
+            )),
+        }
+    }
+
+    /// Closes a shard: no session mints for it any more. Gives the first id that this server will not mint for it.
+    ///
+    /// # Errors
+    /// Those of the function.
+    pub fn close(&self, shard: Shard) -> Result<i64> {
+        self.id("snowflake_close_shard", "integer", &number(shard))
+    }
+
+    /// Opens a shard that was closed. Gives whether it was.
+    ///
+    /// # Errors
+    /// Those of the function.
+    pub fn reopen(&self, shard: Shard) -> Result<bool> {
+        let answer = self.call("snowflake_reopen_shard", "integer", "boolean", &number(shard))?;
+        Ok(answer == "t")
+    }
+
+    /// Makes all later ids of a shard greater than one.
+    ///
+    /// # Errors
+    /// Those of the function, such as 22023 if the clock is too far behind the id.
+    pub fn advance(&self, shard: Shard, past: i64) -> Result<i64> {
+        self.id("snowflake_advance", "integer, bigint", &format!("{}, {past}", number(shard)))
+    }
+
+    /// Checks that the server mints.
+    ///
+    /// # Errors
+    /// The one with which it would refuse to.
+    pub fn check(&self) -> Result {
+        self.call("snowflake_check", "", "timestamptz", "").map(drop)
+    }
+
+    fn id(&self, function: &str, types: &str, arguments: &str) -> Result<i64> {
+        let answer = self.call(function, types, "bigint", arguments)?;
+        answer.parse().map_err(|_| {
+            Error::refused(
+                format!("{} has given no id: \"{answer}\"", self.0.server()),
+                "Is that PostgreSQL?",
+            )
+        })
+    }
+
+    /// Calls a function. What it does to the library stays when the transaction is rolled back, as with a sequence, and
+    /// nothing is left of its definition. Others cannot create objects in this `pg_temp`. The setting of replicas keeps
+    /// event triggers from seeing the definition.
+    fn call(&self, function: &str, types: &str, returns: &str, arguments: &str) -> Result<String> {
+        let result = self.0.run(&format!(
+            "BEGIN; SET LOCAL session_replication_role = replica;
+             CREATE FUNCTION pg_temp.{function}({types}) RETURNS {returns} LANGUAGE c AS 'idgen', '{function}_wrapper';
+             SET LOCAL session_replication_role = origin;
+             SELECT pg_temp.{function}({arguments})"
+        ));
+        if result.is_ok() || !self.0.is_idle() {
+            self.0.run("ROLLBACK")?;
+        }
+        Ok(result?.row(0).string(0))
+    }
+}
+
+fn number(shard: Shard) -> String {
+    i32::from(shard).to_string()
+}

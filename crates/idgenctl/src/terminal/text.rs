@@ -1,0 +1,43 @@
+//! Texts that others chose, for a terminal, a log or a program.
+
+use std::fmt::Write as _;
+
+/// Whether a character could control a terminal, forge a line, or turn the order of the text around it.
+fn is_dangerous(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text without such characters.
+pub fn plain(text: &str) -> String {
+    text.chars().map(|c| if is_dangerous(c) { ' ' } else { c }).collect()
+}
+
+/// A document of JSON on one line, in which such characters are escaped.
+pub fn json(value: &serde_json::Value) -> String {
+    let mut text = String::new();
+    for c in value.to_string().chars() {
+        if is_dangerous(c) {
+            let _ = write!(text, "\\u{:04x}", u32::from(c));
+        } else {
+            text.push(c);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{json, plain};
+
+    /// Promise: no name controls a terminal or forges what a person reads, by way of JSON neither, and programs read it
+    /// as it is.
+    #[test]
+    fn no_name_controls_a_terminal() {
+        let name = "a\u{1b}[2J\u{9b}31m\n\u{7f}é\u{202e}b\u{2066}\u{2028}\u{2029}\u{2069}\u{202a}";
+        assert_eq!(plain(name), "a [2J 31m  é b     ");
+        let value = serde_json::json!([name]);
+        let text = json(&value);
+        assert_eq!(plain(&text), text);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).ok(), Some(value));
+    }
+}
