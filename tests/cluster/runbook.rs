@@ -181,6 +181,11 @@ impl<'a> Runbook<'a> {
         self.unseen.retain(|message| message != quoted);
     }
 
+    /// Whether the next block succeeds. It stays the next one.
+    pub fn succeeds(&self) -> bool {
+        self.run_first().0
+    }
+
     /// Runs the next block, and returns its output.
     pub fn run(&mut self) -> String {
         let (done, said) = self.run_first();
@@ -189,13 +194,8 @@ impl<'a> Runbook<'a> {
         said
     }
 
-    /// Runs the next block, which stays the next one.
-    pub fn again(&mut self) -> String {
-        self.run_first().1
-    }
-
     /// Runs the next block, which must fail because of the trouble. It stays the next one.
-    pub fn fails(&mut self) -> String {
+    pub fn fails(&self) -> String {
         let (done, said) = self.run_first();
         assert!(!done, "{}: a block does not fail\n{said}", self.section.title);
         said
