@@ -520,16 +520,19 @@ fn nothing_that_a_tenant_has_planted_is_run() {
 
     let removal = example("remove.sql").display().to_string();
     let run_all = |trap: &Trap| {
-        for (program, arguments) in [("idgenctl", vec!["check"]), ("psql", vec!["-X", "-f", &removal])] {
+        let programs = [("idgenctl", vec!["check"]), ("psql", vec!["-X", "-f", &removal])];
+        let said = programs.map(|(program, arguments)| {
             let mut command = client_program(format!("{}/{program}", release_bin()));
             command.args(arguments).envs([("PGHOST", server.host()), ("PGUSER", "postgres".into())]);
             let output = command.env("PGDATABASE", &trap.database).output().unwrap();
             assert!(output.status.code().is_some_and(|code| code < 100), "{program}: {}", said(&output));
-            println!("{program}: {}", said(&output));
             trap.was_not_sprung();
-        }
+            said(&output)
+        });
+        println!("{}", said.join("\n"));
+        said
     };
-    run_all(&trap);
+    assert_eq!(run_all(&trap)[1], "", "the extension is removed");
     let servers = [("one", &server)];
     let mut book = Runbook::of("Failover", &servers);
     book.set("two", &trap.target());
@@ -542,7 +545,7 @@ fn nothing_that_a_tenant_has_planted_is_run() {
     let swap = "SET ROLE mallory; CREATE SCHEMA other; ALTER SCHEMA ids RENAME TO away; ALTER SCHEMA other RENAME TO ids;
         CREATE VIEW ids.idgen_status AS SELECT 'none' AS warning WHERE den.trap()";
     owned.connect().run(swap);
-    run_all(&owned);
+    assert!(run_all(&owned)[1].contains("other roles may change the extension idgen or its schema"));
 }
 
 const DEFAULT_EPOCH: &str = "2025-01-01T00:00:00Z";
