@@ -8,23 +8,24 @@ use clap::{Args, Parser, Subcommand};
 const SERVERS_AND_EXIT_CODES: &str = "\
 Servers:
 Connect as a superuser, to the servers themselves and not to a pooler. Without --server and --fleet, the server is the \
-one that psql would connect to, by PGHOST, PGSERVICE and so on. A fleet is a file that names servers, each with a \
-connection string of libpq:
+one that psql would connect to. A fleet is a file that names servers, standbys too, each with a connection string of libpq:
+
+    ignore = [\"asynchronous:two\"]    # findings that the check passes over
 
     [servers]
     one = \"host=10.0.0.1 user=postgres dbname=app\"
     two = \"postgresql://postgres@10.0.0.2/app\"
 
-List standbys too. idgenctl sees for itself which servers are a cluster, and which of them is the primary. A connection \
-string with several hosts stands for a server each. Passwords are read from where libpq reads them, such as ~/.pgpass, \
-or asked for once.
+idgenctl sees for itself which servers are a cluster, and which of them is the primary. Passwords are read from where \
+libpq reads them, such as ~/.pgpass, or asked for once.
 
 Exit codes:
     0  done, or nothing found
     1  failed or refused, or something is left for you to do; the message says what
     2  wrong usage
-    3  the check found something, or a database could not be looked at
+    3  the check found errors, such as a server that does not answer
     4  broken off in the middle; the message says how to go on
+    5  the check found warnings, and no errors
   130  ended by Ctrl-C, with nothing changed or everything undone";
 
 /// What the help says above the options that every command has.
@@ -36,7 +37,7 @@ const GLOBAL: &str = "Options of every command";
 pub struct Cli {
     /// Where the servers are
     #[command(flatten)]
-    pub servers: Servers,
+    pub servers: Given,
     /// Prints JSON for programs
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub json: bool,
@@ -50,7 +51,7 @@ pub struct Cli {
 
 /// Where the servers are.
 #[derive(Debug, Args)]
-pub struct Servers {
+pub struct Given {
     /// A server: a connection string or URI of libpq. Repeat it for more servers
     #[arg(long = "server", short = 's', global = true, value_name = "CONNECTION", help_heading = GLOBAL)]
     pub connections: Vec<String>,
@@ -70,65 +71,51 @@ pub struct Servers {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Looks for whatever could stop minting or repeat ids, on all servers at once. Changes nothing
+    /// Shows each server, and looks for whatever could stop minting or repeat ids. Changes nothing
     ///
-    /// It compares the servers with each other: versions, the preload, idgen.epoch, the lists of shards of clusters and
-    /// of standbys, the clocks, and the marks. On each server it looks for warnings, for columns whose shard the server
-    /// may not mint for, for room for the mark, and for what a failover and the way back need. List all servers, or it
-    /// cannot see what they have in common.
+    /// Each finding is a line: how bad it is, where, what is wrong, its kind in brackets, and what to do. docs/checks.md
+    /// lists the kinds. List all servers, or it cannot see what they have in common. Run it as a job, before production,
+    /// after each change of settings, before a failover and after it.
     ///
-    /// Each finding is a line: how bad it is, where, what is wrong, its kind in brackets, and what to do. The exit code is
-    /// 0 if nothing but notes is found, and otherwise 3, so that it can run as a job. Run it before production, after
-    /// each change of settings, before a failover and after it.
+    /// --json prints an object with an array of servers, and one of findings with id, severity (error, warning or note),
+    /// server, database, message and hint. If a command with --json fails, it prints an object with error and hint.
     ///
-    /// --json prints an array of objects with severity (error, warning or note), id, server, database, message and hint.
-    /// If the check itself fails, as every other command with --json, it prints an object with error and hint instead.
+    /// Example: idgenctl --fleet fleet.toml check --ignore asynchronous:two
+    Check(Check),
+    /// Prepares a database and its server for idgen, whose files must be installed there and on the standbys
     ///
-    /// Example: idgenctl --fleet fleet.toml check
-    Check,
-    /// Prepares a database and its server for idgen, whose files must be installed there
-    ///
-    /// Install the files on the primary and its standbys first, and give all of them. It checks that each server can load
-    /// the library, and has room for the high-water mark. Then it shows what it will do, and asks: it creates the extension
-    /// in the schema idgen, lets everybody use that schema, appends it to the search_path of the database, and adds idgen
-    /// to shared_preload_libraries, after the libraries that are there. Where Patroni or an operator keeps that list, it
-    /// says what to set there.
-    ///
-    /// The library is loaded when a server starts: restart the servers in the order that it says, and run the same
-    /// command again, which then says whether they mint. Running it twice does no harm.
+    /// It checks that each server can load the library, and has room for the high-water mark. Then it shows what it will do,
+    /// and asks: it creates the extension in a schema idgen of its own, lets everybody use that schema, appends it to the
+    /// search_path of the database, and adds idgen to shared_preload_libraries. Restart the servers in the order that it
+    /// says, and run the same command again, which then says whether they mint. Running it twice does no harm.
     ///
     /// Two settings of postgresql.conf are decided before the first id, with the same value on the primary and its
     /// standbys: idgen.epoch, such as '2025-01-01T00:00:00Z' (the default), equal on all servers whose ids are compared;
-    /// and, with several clusters, the shards of each in idgen.allowed_shards, such as '0-99,200', out of 0 to 8191. An
-    /// empty list means all shards.
+    /// and, with several clusters, the shards of each in idgen.allowed_shards, such as '0-99,200', out of 0 to 8191.
     ///
     /// Example: idgenctl --server 'host=10.0.0.1 user=postgres' enable app
     Enable(Enable),
     /// Moves a schema with its shard to another server while clients keep working
     ///
     /// It first checks whatever could stop the move, on both servers and their standbys, and asks. Then it renames the
-    /// schema on the source, takes the shard out of idgen.allowed_shards there, waits until no session mints for it,
-    /// copies the schema with pg_dump, raises the mark of the target, and adds the shard to the list of the target.
-    /// Meanwhile, for a little more than a second plus the time of the copy, clients get 3F000, 42P01 or 55000, and must
-    /// try again on the target. The old rows stay in the schema SCHEMA_moved of the source, for you to drop; before that,
-    /// the schema cannot be moved back.
+    /// schema on the source, closes the shard there, copies the schema with pg_dump, and opens the shard on the target past
+    /// all ids of the source. Meanwhile clients get 3F000, 42P01 or 55000, and must try again on the target. The old rows
+    /// stay in the schema SCHEMA_moved of the source, for you to drop.
     ///
-    /// If a step fails, it undoes the move and says so. If it was killed, run it again: it says what there is. --undo
-    /// gives the shard back to the source, as long as the target cannot have minted for it, and --finish goes on.
+    /// If a step fails, it undoes the move and says so. If it was killed, run it again: it says what there is.
     ///
-    /// List all standbys of both servers: one that keeps the old list would repeat ids once it is promoted. A schema
-    /// that does not belong to superusers is restored by its owner: name a connection of that role with --owner.
+    /// List all standbys of both servers: one that keeps the old list would repeat ids once it is promoted.
     ///
     /// Example: idgenctl --fleet fleet.toml move insta5 --to two
     Move(Move),
 }
 
-/// Which server, if there are several clusters.
+/// The arguments of `idgenctl check`.
 #[derive(Debug, Args)]
-pub struct On {
-    /// The server, if the servers belong to several clusters: its name in the file
-    #[arg(long, value_name = "SERVER")]
-    pub on: Option<String>,
+pub struct Check {
+    /// A kind of finding to pass over, on one server or on all. Repeat it for more kinds
+    #[arg(long, value_name = "ID[:SERVER]")]
+    pub ignore: Vec<String>,
 }
 
 /// The arguments of `idgenctl enable`.
@@ -136,9 +123,9 @@ pub struct On {
 pub struct Enable {
     /// The database that gets the extension
     pub database: String,
-    /// Which server
-    #[command(flatten)]
-    pub on: On,
+    /// The server, if the servers belong to several clusters: its name in the file
+    #[arg(long, value_name = "SERVER")]
+    pub on: Option<String>,
 }
 
 /// The arguments of `idgenctl move`.

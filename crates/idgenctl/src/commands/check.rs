@@ -1,85 +1,67 @@
-//! `idgenctl check`.
+//! `idgenctl check`: a line for each server, and what could stop minting or repeat ids.
 
-mod clocks;
-mod databases;
+mod facts;
 mod fleet_rules;
 mod look;
+mod server_rules;
+mod table;
 
 use std::collections::HashSet;
+use std::fmt::Display;
 
+use idgen_ids::shard_set::ShardSet;
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::cli::Cli;
-use crate::terminal::error::{Error, Result};
-use crate::terminal::output::{self, plain};
+use crate::cli::{Check, Cli};
+use crate::idgen::preload::Keeper;
+use crate::terminal::error::Result;
+use crate::terminal::output::{self, plain, span};
+use crate::terminal::signals;
 use crate::topology::clock::Base;
-use crate::topology::cluster;
 use crate::topology::fleet::Fleet;
 
-use look::Look;
+use facts::Facts;
+use table::{Kind, Severity};
+
+/// How many names or ranges a message has.
+const MOST_SHOWN: usize = 5;
 
 /// What the check cannot know, however well all is.
-const NOT_SEEN: &str = "Not seen: servers that are not in the fleet, ids passed over since a backup, time daemons, \
-                        standbys fed from an archive only, and whether a disk keeps what it has flushed. Nothing was \
-                        minted: snowflake_check() on a primary tests that.";
-
-/// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Severity {
-    /// Ids are not minted, or may be repeated, or will be once the standby is promoted.
-    Error,
-    /// This may become an error.
-    Warning,
-    /// Something to know. It is no finding for the exit code.
-    Note,
-}
+const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fleet, ids passed over since a backup, time \
+                        daemons, and whether a disk keeps what it has flushed. Nothing was minted: snowflake_check() on \
+                        a primary tests that.";
 
 /// What was found.
 #[derive(Debug, Serialize)]
 struct Finding {
-    /// The kind, which stays the same in later versions.
-    id: &'static str,
+    /// The kind, or the code of a warning of the library.
+    id: String,
     severity: Severity,
     server: String,
     database: Option<String>,
     message: String,
     hint: String,
+    /// The system identifier of the server, if it has answered.
+    #[serde(skip)]
+    system: String,
+    /// Whether it is a warning of the library.
+    #[serde(skip)]
+    of_library: bool,
 }
 
 impl Finding {
-    fn new(
-        severity: Severity,
-        id: &'static str,
-        server: &str,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Finding {
+    fn new(kind: &Kind, server: &str, keeper: Keeper, parts: &[&dyn Display]) -> Finding {
         Finding {
-            id,
-            severity,
+            id: kind.id.into(),
+            severity: kind.severity,
             server: server.into(),
             database: None,
-            message: message.into(),
-            hint: hint.into(),
+            message: kind.message(parts),
+            hint: kind.hint_for(keeper),
+            system: String::new(),
+            of_library: false,
         }
-    }
-
-    fn error(id: &'static str, server: &str, message: impl Into<String>, hint: impl Into<String>) -> Finding {
-        Finding::new(Severity::Error, id, server, message, hint)
-    }
-
-    fn warning(
-        id: &'static str,
-        server: &str,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Finding {
-        Finding::new(Severity::Warning, id, server, message, hint)
-    }
-
-    fn note(id: &'static str, server: &str, message: impl Into<String>, hint: impl Into<String>) -> Finding {
-        Finding::new(Severity::Note, id, server, message, hint)
     }
 
     fn in_database(mut self, database: &str) -> Finding {
@@ -88,129 +70,121 @@ impl Finding {
     }
 
     fn line(&self) -> String {
-        let severity = match self.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-            Severity::Note => "note",
-        };
-        let database =
-            self.database.as_ref().map(|name| format!(", database \"{name}\"")).unwrap_or_default();
-        plain(&format!(
-            "{severity}: {}{database}: {} [{}]. {}",
-            self.server, self.message, self.id, self.hint
-        ))
+        let Finding { id, server, message, hint, .. } = self;
+        let severity = format!("{:?}", self.severity).to_lowercase();
+        let database = self.database.iter().map(|name| format!(", database \"{name}\"")).collect::<String>();
+        plain(format!("{severity}: {server}{database}: {message} [{id}]. {hint}").trim_end())
     }
+}
+
+impl Facts {
+    fn found(&self, kind: &Kind, parts: &[&dyn Display]) -> Finding {
+        let system = self.system.clone();
+        Finding { system, ..Finding::new(kind, &self.name, self.keeper, parts) }
+    }
+}
+
+/// The first of several texts.
+fn some(texts: &[String]) -> String {
+    let shown = texts.iter().take(MOST_SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    if texts.len() > MOST_SHOWN { format!("{shown}, … ({} in all)", texts.len()) } else { shown }
 }
 
 /// Looks at all servers.
 ///
 /// # Errors
 /// That the fleet makes no sense; and Ctrl-C.
-pub fn run(cli: &Cli) -> Result<u8> {
-    super::end_by_signals(130);
+pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
+    crate::terminal::signals::notice_signals();
     let fleet = Fleet::load(&cli.servers)?;
+    let names: Vec<&str> = fleet.servers.iter().map(|server| server.name.as_str()).collect();
     let base = Base::now();
-    let (mut looks, mut findings) = (Vec::new(), Vec::new());
-    for (server, look) in fleet.servers.iter().zip(fleet.each(|server| look::at(server, base))) {
+    let (mut all, mut findings) = (Vec::new(), Vec::new());
+    for look in fleet.each(|server| look::at(server, base)) {
         match look {
-            Ok(look) => looks.push(look),
-            Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) => findings.push(not_reached(&server.name, &error)),
+            Ok(facts) => all.push(facts),
+            Err(finding) => findings.push(finding),
         }
     }
+    signals::go_on()?;
     let all_answer = findings.is_empty();
-    findings.extend(without_twins(&mut looks));
-    findings.extend(fleet_rules::judge(&looks, all_answer));
-    // With the list of its primary, a standby has the same columns, and nothing new to say of them.
-    let lists: Vec<_> =
-        looks.iter().filter(|look| !look.is_standby).map(|look| (look.system.clone(), look.shards)).collect();
-    for look in &mut looks {
-        let is_said = look.is_standby && lists.contains(&(look.system.clone(), look.shards));
-        let new =
-            |finding: &Finding| !(is_said && matches!(finding.id, "shard-not-allowed" | "schema-moved"));
-        findings.extend(look.findings.drain(..).filter(new));
+    let lines: Vec<Value> = names.iter().map(|name| line(name, &all)).collect();
+    // One that is there by two names would look like two primaries.
+    let mut identities = HashSet::new();
+    all.retain(|facts| identities.insert(facts.identity.clone()));
+    // A standby has the databases of its primary, and nothing new to say of them.
+    let primaries: HashSet<_> =
+        all.iter().filter(|facts| !facts.is_standby).map(|f| f.system.clone()).collect();
+    for standby in all.iter_mut().filter(|facts| facts.is_standby && primaries.contains(&facts.system)) {
+        standby.databases.clear();
+        standby.shards_of_roles.clear();
     }
-    // On a standby, both say that its epoch is not that of the primary.
-    let differs: Vec<_> =
-        findings.iter().filter(|finding| finding.id == "epoch-differs").map(|f| f.server.clone()).collect();
-    let is_said = |finding: &Finding| {
-        finding.id == "epoch-of-mark"
-            && differs.contains(&finding.server)
-            && looks.iter().any(|look| look.name == finding.server && look.is_standby)
-    };
-    findings.retain(|finding| !is_said(finding));
-    let order = |name: &str| fleet.servers.iter().position(|server| server.name == name);
+    findings.extend(fleet_rules::judge(&all, &names, all_answer));
+    let count = findings.len();
+    let ignored: Vec<&String> = arguments.ignore.iter().chain(&fleet.ignore).collect();
+    findings.retain(|Finding { id, server, .. }| {
+        !ignored.iter().any(|text| *text == id || **text == format!("{id}:{server}"))
+    });
+    let number = count - findings.len();
+    let order = |name: &str| names.iter().position(|other| *other == name);
     findings.sort_by_key(|finding| (finding.severity, order(&finding.server)));
+    show(cli, &lines, &findings, number)?;
+    Ok(match findings.first().map(|finding| finding.severity) {
+        Some(Severity::Error) => 3,
+        Some(Severity::Warning) => 5,
+        Some(Severity::Note) | None => 0,
+    })
+}
 
-    let found = findings.iter().filter(|finding| finding.severity < Severity::Note).count();
+fn show(cli: &Cli, lines: &[Value], findings: &[Finding], ignored: usize) -> Result {
     if cli.json {
-        let value = serde_json::to_value(&findings)
-            .map_err(|error| Error::refused(error.to_string(), "Run the command without --json."))?;
-        output::print(output::json(&value))?;
-    } else {
-        for finding in &findings {
-            output::print(finding.line())?;
-        }
-        if found == 0 {
-            let nothing = if findings.is_empty() { "nothing" } else { "nothing but notes" };
-            output::print(format!("{nothing} {}. {NOT_SEEN}", looked_at(&looks)))?;
-        }
+        let value = json!({ "servers": lines, "findings": findings, "ignored": ignored });
+        return output::print(output::json(&value));
     }
-    Ok(if found == 0 { 0 } else { 3 })
+    let mut table = output::table(&["server", "role", "PostgreSQL", "idgen", "shards", "mark", "ids/s"]);
+    for line in lines {
+        let text = |key: &str| plain(line[key].as_str().unwrap_or_default());
+        let shards = match text("closed") {
+            closed if closed.is_empty() => text("shards"),
+            closed => format!("{} without {closed}", text("shards")),
+        };
+        let mark = match line["mark_ahead_s"].as_f64() {
+            Some(ahead) if ahead < 0.0 => format!("{} behind", span(-ahead)),
+            Some(ahead) => format!("{} ahead", span(ahead)),
+            None => String::new(),
+        };
+        let rate = line["ids_per_second"].as_f64().map(|rate| format!("{rate:.0}")).unwrap_or_default();
+        table.add_row([text("server"), text("role"), text("postgresql"), text("idgen"), shards, mark, rate]);
+    }
+    output::print(table.trim_fmt())?;
+    for finding in findings {
+        output::print(finding.line())?;
+    }
+    if ignored > 0 {
+        output::print(format!("{ignored} ignored"))?;
+    }
+    if findings.is_empty() { output::print(NOT_SEEN) } else { Ok(()) }
 }
 
-/// What an error says, without the name of the server, which the line about it has anyway.
-fn why(server: &str, error: &Error) -> String {
-    let text = error.to_string();
-    let rest = text.strip_prefix(server).map(|rest| rest.trim_start_matches([':', ' ']).to_owned());
-    rest.filter(|rest| !rest.is_empty()).unwrap_or(text)
-}
-
-fn not_reached(server: &str, error: &Error) -> Finding {
-    let (id, hint) = match error {
-        Error::Refused { hint, .. } => ("no-superuser", hint.as_str()),
-        Error::Sql { .. } => {
-            ("server-not-seen", "Find out why: until then, little is known about the server.")
-        }
-        // libpq has a limit of its own for making a connection.
-        error if matches!(error, Error::NoAnswer { .. }) || error.to_string().contains("timeout expired") => {
-            (
-                "no-answer",
-                "See whether the server hangs or is overloaded. Until it answers, nothing is known of it.",
-            )
-        }
-        _ => (
-            "unreachable",
-            "Start the server, or correct its connection string. Until then nothing is known of it.",
-        ),
+/// The line about a server.
+fn line(name: &str, all: &[Facts]) -> Value {
+    let Some(facts) = all.iter().find(|facts| facts.name == name) else {
+        return json!({ "server": name, "role": "not seen" });
     };
-    Finding::error(id, server, why(server, error), hint)
-}
-
-/// Takes out servers that are there by two names: they would look like two primaries of a cluster.
-fn without_twins(looks: &mut Vec<Look>) -> Vec<Finding> {
-    let mut seen = HashSet::new();
-    let (first, twins): (Vec<_>, Vec<_>) =
-        looks.drain(..).partition(|look| seen.insert(look.identity.clone()));
-    *looks = first;
-    let note = |twin: Look| {
-        let other = looks.iter().find(|look| look.identity == twin.identity).map(|look| look.name.as_str());
-        let message = format!("this is the same server as {}", other.unwrap_or_default());
-        Finding::note("same-server", &twin.name, message, "Name it once.")
-    };
-    twins.into_iter().map(note).collect()
-}
-
-fn looked_at(looks: &[Look]) -> String {
-    let (clusters, _) = cluster::groups(looks.iter().map(Look::lineage));
-    let primaries = looks.iter().filter(|look| !look.is_standby);
-    let databases: usize = primaries.clone().map(|look| look.databases).sum();
-    let with_idgen: usize = primaries.map(|look| look.with_idgen).sum();
-    let counted = |number, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
-    format!(
-        "found on {} of {}, with {}, of which {with_idgen} have idgen",
-        counted(looks.len(), "server"),
-        counted(clusters.len(), "cluster"),
-        counted(databases, "database"),
-    )
+    let state = facts.state.as_ref();
+    let shards = facts.shards().map(|shards| match shards {
+        ShardSet::ALL => "all".to_owned(),
+        ShardSet::NONE => "none".to_owned(),
+        some => some.to_string(),
+    });
+    json!({
+        "server": name,
+        "role": if facts.is_standby { "standby" } else { "primary" },
+        "postgresql": format!("{}.{}", facts.version / 10_000, facts.version % 10_000),
+        "idgen": state.map(|state| &state.version),
+        "shards": shards,
+        "closed": state.and_then(|state| state.closed_shards.as_ref()),
+        "mark_ahead_s": facts.mark_ahead_s,
+        "ids_per_second": facts.ids_per_second,
+    })
 }

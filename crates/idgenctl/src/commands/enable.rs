@@ -1,29 +1,26 @@
 //! `idgenctl enable`.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::cli::{Cli, Enable};
 use crate::connection::server::Server;
 use crate::connection::session::Session;
-use crate::idgen::extension::{self, Extension};
+use crate::connection::waiting;
+use crate::idgen::library::{self, State, Warning};
 use crate::idgen::lists::{self, Of};
 use crate::idgen::preload::{self, Keeper, Preload};
 use crate::idgen::releases::{limit_of_origins, mints_without_preload};
-use crate::idgen::status::{self, Status};
 use crate::terminal::error::{Error, Result};
 use crate::terminal::output::{self, note};
-use crate::terminal::signals;
 use crate::terminal::steps::{self, Step};
+use crate::terminal::text;
 use crate::topology::cluster::Cluster;
 use crate::topology::fleet::{Fleet, Member};
 
 /// The schema that the extension gets.
-pub const SCHEMA: &str = "idgen";
-
-/// The beginning of the warning of a primary whose commits wait.
-const TOO_FEW: &str = "too few synchronous standbys";
+const SCHEMA: &str = "idgen";
 
 /// For how long a standby that was restarted may take to connect.
 const CONNECTING: Duration = Duration::from_secs(60);
@@ -35,7 +32,7 @@ const CONNECTING: Duration = Duration::from_secs(60);
 pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let database = &arguments.database;
     let fleet = Fleet::load(&cli.servers)?;
-    let cluster = Cluster::of(&fleet, arguments.on.on.as_deref(), |server| reach(server, database))?;
+    let cluster = Cluster::of(&fleet, arguments.on.as_deref(), |server| reach(server, database))?;
     let mut preloads = Vec::new();
     for member in cluster.members() {
         loads(&member.session)?;
@@ -51,20 +48,22 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     }
     room(&cluster)?;
 
-    let place = match cluster.known_primary() {
-        Some(primary) => Some(Place::of(primary, database)?),
+    let target = match &cluster.primary {
+        Some(primary) => Some(Target::of(primary, database)?),
         None => {
             note("no primary is given: only what is set on each standby is done here");
             None
         }
     };
     let mut steps = Vec::new();
-    if let Some(place) = &place {
-        place.add_steps(&mut steps);
+    let (mut by_hand, mut path_roles) = (Vec::new(), Vec::new());
+    if let Some(target) = &target {
+        target.add_steps(&mut steps);
+        by_hand.extend(target.outdated.clone());
+        path_roles.clone_from(&target.path_roles);
     }
-    let mut by_hand = Vec::new();
     for (member, preload) in preloads.iter().filter(|(_, preload)| !preload.will_have_idgen()) {
-        let libraries = [preload.next(), vec!["idgen".to_owned()]].concat();
+        let libraries = [preload.next.clone(), vec!["idgen".to_owned()]].concat();
         let (name, list) = (&member.server.name, lists::text(&libraries));
         match preload.keeper {
             Keeper::Patroni => by_hand.push(format!(
@@ -79,55 +78,37 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
                 // Last, when all else has succeeded, and on the primary after its standbys.
                 let session = &member.session;
                 let what = format!("have {name} preload idgen: shared_preload_libraries = '{list}'");
-                steps.push(Step::new(what, move || {
-                    session.run(&preload::alter_system(&libraries))?;
-                    preload::prove(session, true)
-                }));
+                steps.push(Step::new(what, move || preload::add(session, &libraries)));
             }
         }
     }
-    let outdated = place.as_ref().and_then(|place| place.outdated.clone());
-    by_hand.extend(outdated.clone());
     let changed = steps::make(cli, &steps, &format!("Enable idgen in database \"{database}\"?"))?;
 
-    let mut waiting = Vec::new();
-    for (member, _) in &preloads {
+    let (mut restart, mut states) = (Vec::new(), Vec::new());
+    for member in cluster.members() {
         let preload = Preload::of(&member.session)?;
-        if !preload.has_idgen() && preload.will_have_idgen() {
-            waiting.push(member);
+        if preload.has_idgen() {
+            states.push((member, once_connected(member)?));
+        } else if preload.will_have_idgen() {
+            restart.push(member);
         }
     }
-    let restart: Vec<&str> = waiting.iter().map(|member| member.server.name.as_str()).collect();
-    let mut states = Vec::new();
-    for member in cluster.members() {
-        let is_well = Preload::of(&member.session)?.has_idgen() && place.is_some() && outdated.is_none();
-        states.extend(is_well.then(|| once_connected(member, database)).transpose()?);
-    }
-    let stuck: Vec<&Status> = states.iter().filter(|state| !state.mints()).collect();
-    let roles = place.as_ref().map(|place| place.roles.clone()).unwrap_or_default();
+    let names: Vec<&str> = restart.iter().map(|member| member.server.name.as_str()).collect();
     if cli.json {
-        output::print(output::json(&json!({
+        let as_json = |(member, state): &(&Member, State)| json!({ "server": member.server.name, "standby": member.is_standby, "state": state });
+        output::print(text::json(&json!({
             "database": database,
-            "schema": place.as_ref().map(|place| &place.schema),
+            "schema": target.as_ref().map(|target| &target.schema),
             "changed": changed,
             "by_hand": by_hand,
-            "restart": restart,
-            "servers": states.iter().map(Status::json).collect::<Vec<_>>(),
-            "roles_with_a_search_path": roles,
+            "restart": names,
+            "servers": states.iter().map(as_json).collect::<Vec<_>>(),
+            "roles_with_a_search_path": path_roles,
         })))?;
-    } else if !states.is_empty() {
-        output::print(status::table_of(&states).to_string())?;
     }
-    for role in &roles {
-        note(role);
-    }
-    for state in &stuck {
-        note(format!(
-            "error: {} {}: {}",
-            state.server,
-            if state.is_standby { "would mint no ids if it were promoted" } else { "mints no ids" },
-            state.warning.as_deref().unwrap_or_default()
-        ));
+    path_roles.iter().for_each(note);
+    let stuck = states.iter().filter(|(member, state)| !say_whether_it_mints(member, state)).count();
+    if stuck > 0 {
         note("hint: Run idgenctl check, do what it says, and run the same command again.");
     }
     if !by_hand.is_empty() {
@@ -137,51 +118,63 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     if !restart.is_empty() {
         note(format!(
             "Now restart {}{}, and run the same command again.",
-            restart.join(", then "),
-            if restart.len() > 1 { ", in this order" } else { "" }
+            names.join(", then "),
+            if names.len() > 1 { ", in this order" } else { "" }
         ));
     }
-    if let Some(primary) = waiting.iter().find(|member| !member.is_standby) {
+    if let Some(primary) = restart.iter().find(|member| !member.is_standby) {
         note(if mints_without_preload(primary.session.version()) {
             "Until then, ids are minted as long as idgen has its default settings. Production needs the restart."
         } else {
             "No ids are minted before that."
         });
     }
-    if restart.is_empty() && by_hand.is_empty() && stuck.is_empty() && !states.is_empty() {
+    if restart.is_empty() && by_hand.is_empty() && stuck == 0 && target.is_some() {
         note(format!("idgen is enabled in database \"{database}\"."));
-        if states.iter().any(|state| !state.is_standby && state.mark.is_none()) {
+        if states.iter().any(|(member, state)| !member.is_standby && state.mark_of_epoch.is_none()) {
             note(
                 "Before the first id, decide idgen.epoch and, with several clusters, the shards of each in \
                  idgen.allowed_shards, alike on the primary and its standbys: see idgenctl enable --help.",
             );
         }
     }
-    Ok(u8::from(!stuck.is_empty() || !by_hand.is_empty()))
+    Ok(u8::from(stuck > 0 || !by_hand.is_empty()))
 }
 
-/// What the extension says, once a synchronous standby that was restarted has had time to connect again.
-fn once_connected(member: &Member, database: &str) -> Result<Status> {
-    let began = Instant::now();
-    let mut said = false;
-    loop {
-        let state = Status::of_database(member, database)?;
-        let Some(warning) = state.warning.as_ref().filter(|warning| warning.starts_with(TOO_FEW)) else {
-            return Ok(state);
-        };
-        if began.elapsed() > CONNECTING {
-            return Ok(state);
-        }
-        if !said {
-            said = true;
-            note(format!(
-                "waiting for up to {} s, as a standby of {} may still be connecting: {warning}",
-                CONNECTING.as_secs(),
-                state.server
-            ));
-        }
-        signals::pause(Duration::from_millis(200))?;
-    }
+/// Says whether a server mints, or could if it were promoted; and why not. Gives whether it does.
+fn say_whether_it_mints(member: &Member, state: &State) -> bool {
+    let severe = |warning: &&Warning| warning.severity == "error" || !state.mints;
+    let problem = state.error.as_ref().map(|error| &error.message);
+    let problem = problem.or(state.warning.as_ref().filter(severe).map(|warning| &warning.message));
+    let mints = if member.is_standby { problem.is_none() } else { state.mints };
+    let what = match (mints, member.is_standby) {
+        (true, true) => "can mint ids once it is promoted",
+        (true, false) => "mints ids",
+        (false, true) => "could not mint ids if it were promoted",
+        (false, false) => "mints no ids",
+    };
+    let why = problem.map(|problem| format!(": {problem}")).unwrap_or_default();
+    note(format!("{}{} {what}{why}", if mints { "" } else { "error: " }, member.server.name));
+    mints
+}
+
+/// The state of a server, once a synchronous standby that was restarted has had time to connect again.
+fn once_connected(member: &Member) -> Result<State> {
+    let name = &member.server.name;
+    let mut last = None;
+    let what =
+        format!("a standby of {name}, which may still be connecting: there are too few synchronous ones");
+    waiting::until(CONNECTING, &what, || {
+        last = library::state(&member.session)?;
+        let code = last.as_ref().and_then(|state| Some(state.warning.as_ref()?.code.as_str()));
+        Ok((code != Some("sync-too-few")).then_some(()))
+    })?;
+    last.ok_or_else(|| {
+        Error::refused(
+            format!("{name} runs a library of idgen that is older than 0.2"),
+            "Install the files of this version there, restart the server, and try again.",
+        )
+    })
 }
 
 /// Connects to a server by the database of its connection string; or, if only that fails, by the one that is meant.
@@ -219,8 +212,6 @@ fn loads(session: &Session) -> Result {
 /// Checks that the libraries are there that somebody has added since the server started, or it would not start again. They
 /// are not loaded: one that is not preloaded may take the server down.
 fn others_load(session: &Session, preload: &Preload) -> Result {
-    let mut added = preload.next();
-    added.retain(|library| !preload.running.contains(library));
     let missing = session.query(
         "SELECT library FROM json_array_elements_text($1::json) AS library
          WHERE NOT EXISTS (
@@ -230,7 +221,7 @@ fn others_load(session: &Session, preload: &Preload) -> Result {
                   pg_config, unnest('{\"\",.so,.dylib,.dll}'::text[]) AS suffix,
                   pg_stat_file(replace(path, '$libdir', setting) || suffix, true)
              WHERE name = 'PKGLIBDIR' AND NOT isdir)",
-        &[&serde_json::Value::from(added).to_string()],
+        &[&json!(preload.added()).to_string()],
     )?;
     let Some(row) = missing.iter().next() else { return Ok(()) };
     Err(Error::refused(
@@ -245,7 +236,7 @@ fn others_load(session: &Session, preload: &Preload) -> Result {
 
 /// Checks that each server has room for the mark, before the first one takes a standby down.
 fn room(cluster: &Cluster) -> Result {
-    let Some(primary) = cluster.known_primary() else { return Ok(()) };
+    let Some(primary) = &cluster.primary else { return Ok(()) };
     let rows = primary.session.run(
         "SELECT count(*) FILTER (WHERE local_id <> 65534) + 1, coalesce(bool_or(local_id = 65534), false)
          FROM pg_replication_origin_status",
@@ -283,7 +274,7 @@ fn room(cluster: &Cluster) -> Result {
 }
 
 /// Where the extension is or will be.
-struct Place {
+struct Target {
     /// A session in the database.
     session: Session,
     database: String,
@@ -291,21 +282,20 @@ struct Place {
     schema: String,
     has_extension: bool,
     has_schema: bool,
-    /// The search_path of new sessions; none if it names the schema already.
+    /// The search_path of new sessions, if the schema is to be appended to it.
     path: Option<Vec<String>>,
     /// What is to be done if the SQL objects are older than the files.
     outdated: Option<String>,
     /// What is to be said about roles with a path of their own.
-    roles: Vec<String>,
+    path_roles: Vec<String>,
 }
 
-impl Place {
-    fn of(primary: &Member, database: &str) -> Result<Place> {
+impl Target {
+    fn of(primary: &Member, database: &str) -> Result<Target> {
         let name = &primary.server.name;
         let rows =
             primary.session.query("SELECT datallowconn FROM pg_database WHERE datname = $1", &[database])?;
-        let allows = rows.iter().next().map(|row| row.is_true(0));
-        match allows {
+        match rows.iter().next().map(|row| row.is_true(0)) {
             None => {
                 return Err(Error::refused(
                     format!("{name} has no database \"{database}\""),
@@ -324,39 +314,29 @@ impl Place {
             Some(true) => {}
         }
         let session = primary.server.connect_to(database)?;
-        let extension = Extension::of(&session)?;
-        if extension.is_some() {
-            Extension::trusted(&session)?;
-        }
-        let has_extension = extension.is_some();
-        let outdated = extension.as_ref().filter(|found| found.available.as_ref() != Some(&found.version)).map(|found| {
+        let rows = session.run(
+            "SELECT nspname, extversion, default_version
+             FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
+                  LEFT JOIN pg_available_extensions ON name = extname
+             WHERE extname = 'idgen'",
+        )?;
+        let found = rows.iter().next();
+        let outdated = found.as_ref().filter(|row| row.text(1) != row.text(2)).map(|row| {
+            let (version, files) = (row.string(1), row.text(2).unwrap_or("none".into()));
             format!(
-                "database \"{database}\" has version {} of idgen, and the files are of {}: run ALTER EXTENSION idgen UPDATE \
-                 there",
-                found.version,
-                found.available.as_deref().unwrap_or("none")
+                "database \"{database}\" has version {version} of idgen, and the files are of {files}: run ALTER EXTENSION \
+                 idgen UPDATE there"
             )
         });
-        let schema = extension.map_or_else(|| SCHEMA.to_owned(), |extension| extension.schema);
-        let has_schema = extension::schema_is_trusted(&session, &schema)?;
-        if has_schema && !has_extension {
-            // CREATE EXTENSION takes over the portable edition, which can mint.
-            let taken = session.value(
-                "SELECT count(*) FROM pg_proc WHERE pronamespace = $1::text::regnamespace AND proname = 'shard_of'
-                     AND prolang = (SELECT oid FROM pg_language WHERE lanname = 'sql')
-                     AND NOT EXISTS (SELECT FROM pg_proc WHERE pronamespace = $1::text::regnamespace
-                                         AND proname = 'snowflake_next_id')",
-                &[&Session::identifier(&schema)],
-            )?;
-            if taken != "0" {
-                return Err(Error::refused(
-                    format!("schema \"{schema}\" of database \"{database}\" still has the function shard_of"),
-                    "Nothing was changed. idgenctl remove leaves it for what depends on it. Drop it if nothing does, or \
-                     run CREATE EXTENSION idgen in another schema.",
-                ));
-            }
+        let has_extension = found.is_some();
+        let schema = found.map_or_else(|| SCHEMA.to_owned(), |row| row.string(0));
+        let others = others_in(&session, &schema)?;
+        let has_schema = others.is_some();
+        let others = others.unwrap_or_default();
+        if !has_extension && has_schema {
+            check_unused(&session, database, &others)?;
         }
-        let mut place = Place {
+        let mut target = Target {
             session,
             database: database.to_owned(),
             schema,
@@ -364,14 +344,23 @@ impl Place {
             has_schema,
             path: None,
             outdated,
-            roles: Vec::new(),
+            path_roles: Vec::new(),
         };
-        place.read_paths()?;
-        Ok(place)
+        if others.is_empty() {
+            target.read_paths(primary)?;
+        } else {
+            note(format!(
+                "warning: roles that are not superusers may change schema \"{}\", in which the extension is, or the \
+                 extension itself: {others}. A superuser who calls idgen there may call a function of theirs. This command does \
+                 not append the schema to a search_path.",
+                target.schema
+            ));
+        }
+        Ok(target)
     }
 
     /// Reads the path that new sessions have: that of the database, of all databases, or of the server.
-    fn read_paths(&mut self) -> Result {
+    fn read_paths(&mut self, primary: &Member) -> Result {
         let elements = |path: &str| {
             lists::elements(path, Of::Schemas).ok_or_else(|| {
                 Error::refused(
@@ -380,22 +369,16 @@ impl Place {
                 )
             })
         };
-        // The session has a path of its own. Until it is set again, names of others could be found.
-        let rows = self.session.run(
-            "SET LOCAL search_path TO DEFAULT;
-             SELECT s.source, s.setting FROM pg_catalog.pg_settings AS s
-             WHERE s.name OPERATOR(pg_catalog.=) 'search_path'",
-        )?;
-        let (source, setting) = (rows.row(0).string(0), rows.row(0).string(1));
+        let of_command_line = primary.server.path_of_command_line(&self.database)?;
         let path = self.session.value(
             "SELECT coalesce(
                 (SELECT substr(setting, 13) FROM pg_db_role_setting, unnest(setconfig) AS setting
                  WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
                      AND setrole = 0 AND starts_with(setting, 'search_path=') ORDER BY setdatabase DESC LIMIT 1),
-                CASE $1 WHEN 'command line' THEN $2 END,
+                nullif($1, ''),
                 (SELECT setting FROM pg_file_settings WHERE lower(name) = 'search_path' ORDER BY seqno DESC LIMIT 1),
                 (SELECT boot_val FROM pg_settings WHERE name = 'search_path'))",
-            &[&source, &setting],
+            &[&of_command_line],
         )?;
         let path = elements(&path)?;
         let rows = self.session.run(
@@ -406,7 +389,7 @@ impl Place {
         )?;
         for row in rows.iter() {
             if !elements(&row.string(1))?.contains(&self.schema) {
-                self.roles.push(format!(
+                self.path_roles.push(format!(
                     "The role {} has a search_path of its own, {}: append {} to it.",
                     row.string(0),
                     row.string(1),
@@ -421,6 +404,7 @@ impl Place {
     fn add_steps<'a>(&'a self, steps: &mut Vec<Step<'a>>) {
         let (session, schema) = (&self.session, Session::identifier(&self.schema));
         if !self.has_extension {
+            // If somebody else creates the schema meanwhile, the whole fails.
             let create = if self.has_schema { String::new() } else { format!("CREATE SCHEMA {schema};") };
             let all = format!(
                 "BEGIN; {create} GRANT USAGE ON SCHEMA {schema} TO PUBLIC; CREATE EXTENSION idgen SCHEMA {schema}; COMMIT"
@@ -444,4 +428,56 @@ impl Place {
             steps.push(Step::new(what, move || session.run(&alter).map(drop)));
         }
     }
+}
+
+/// The roles other than superusers that could put an object of theirs into a schema or into the extension in it. None if the
+/// schema is not there.
+fn others_in(session: &Session, schema: &str) -> Result<Option<String>> {
+    let rows = session.query(
+        "SELECT (SELECT string_agg(rolname, ', ') FROM (
+                     SELECT rolname FROM pg_roles AS r WHERE NOT rolsuper AND r.oid <> 'pg_database_owner'::regrole
+                         AND (has_schema_privilege(r.oid, n.oid, 'CREATE') OR pg_has_role(r.oid, nspowner, 'MEMBER')
+                              OR EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen' AND extnamespace = n.oid
+                                             AND pg_has_role(r.oid, extowner, 'MEMBER')))
+                     ORDER BY rolname LIMIT 5) AS o)
+         FROM pg_namespace AS n WHERE nspname = $1",
+        &[schema],
+    )?;
+    Ok(rows.iter().next().map(|row| row.string(0)))
+}
+
+/// Checks that the schema for the extension has nothing in it but members of extensions that superusers have created, and
+/// gets nothing else: a superuser who calls idgen there would call an overload of somebody else.
+fn check_unused(session: &Session, database: &str, others: &str) -> Result {
+    let rows = session.query(
+        "SELECT (pg_identify_object(classid, objid, objsubid)).identity, count(*) OVER (),
+                classid = 'pg_proc'::regclass AND EXISTS (
+                    SELECT FROM pg_proc WHERE oid = objid AND prolang <> 13 AND proname = 'snowflake_next_id')
+         FROM pg_depend AS d
+         WHERE refclassid = 'pg_namespace'::regclass AND refobjid = quote_ident($1)::regnamespace AND deptype = 'n'
+           AND NOT EXISTS (
+               SELECT FROM pg_extension AS e JOIN pg_roles AS r ON r.oid = extowner AND rolsuper
+                    LEFT JOIN pg_depend AS m ON m.refclassid = e.tableoid AND m.refobjid = e.oid AND m.deptype = 'e'
+               WHERE (d.classid, d.objid) IN ((e.tableoid, e.oid), (m.classid, m.objid)))
+         ORDER BY 3 DESC, 1 LIMIT 10",
+        &[SCHEMA],
+    )?;
+    let there: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
+    let what = match rows.iter().next() {
+        Some(row) => {
+            let more = row.number::<usize>(1).unwrap_or(0).saturating_sub(there.len());
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("contains other objects: {}{more}", there.join(", "))
+        }
+        None if others.is_empty() => return Ok(()),
+        None => format!("may be changed by roles that are not superusers: {others}"),
+    };
+    let hint = if rows.iter().next().is_some_and(|row| row.is_true(2)) {
+        "Nothing was changed. If this is the portable edition, see \"Moving to the extension\" in its README: the extension \
+         beside it would repeat its ids. Otherwise drop or rename the schema."
+    } else {
+        "Nothing was changed. Drop that schema if nobody needs it, or rename it. The extension gets a new one: in this one, a \
+         superuser who calls idgen could call a function of somebody else."
+    };
+    Err(Error::refused(format!("schema \"{SCHEMA}\" of database \"{database}\" {what}"), hint))
 }

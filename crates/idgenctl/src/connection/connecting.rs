@@ -26,15 +26,17 @@ pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Con
     // It has the SQLSTATE.
     connection.set_error_verbosity(Verbosity::Verbose);
     ignore_notices(&connection);
-    let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse().ok());
-    let limit = limit.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    let limit = parameters.get("connect_timeout").and_then(|text| text.trim().parse::<u64>().ok());
+    let limit = limit.filter(|seconds| *seconds > 0);
     let began = Instant::now();
     let mut next = Status::Writing;
     loop {
         while !is_ready(&connection, next) {
             go_on()?;
-            if limit.is_some_and(|limit| began.elapsed() > limit) {
-                return Err(unreachable("the server does not answer in time"));
+            if let Some(seconds) = limit
+                && began.elapsed() > Duration::from_secs(seconds)
+            {
+                return Err(Error::NoAnswer { server: server.into(), seconds });
             }
         }
         match connection.poll() {

@@ -62,7 +62,25 @@ impl Server {
     /// # Errors
     /// As [`Server::connect`].
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
-        match self.try_connect(others) {
+        self.connect_unless(others, None)
+    }
+
+    /// The search_path on the command line of the server; empty if there is none. A session shows it only if it has none of
+    /// its own. Such a session runs nothing but this statement, in which every name says where it is.
+    ///
+    /// # Errors
+    /// As [`Server::connect`].
+    pub fn path_of_command_line(&self, database: &str) -> Result<String> {
+        let session = self.connect_unless(&[("dbname", database)], Some("search_path"))?;
+        let rows = session.run(
+            "SELECT s.setting FROM pg_catalog.pg_settings AS s WHERE s.name OPERATOR(pg_catalog.=) 'search_path'
+                 AND s.source OPERATOR(pg_catalog.=) 'command line'",
+        )?;
+        Ok(rows.iter().next().map(|row| row.string(0)).unwrap_or_default())
+    }
+
+    fn connect_unless(&self, others: &[(&str, &str)], without: Option<&str>) -> Result<Session> {
+        match self.try_connect(others, without) {
             Err(Error::NoPassword { .. }) => {
                 // Servers are asked at once, and a terminal shows one question at a time.
                 static TERMINAL: Mutex<()> = Mutex::new(());
@@ -72,7 +90,7 @@ impl Server {
                         .map_err(|_| Error::NoPassword { server: self.name.clone() })?;
                     self.known().password = Some(password);
                 }
-                self.try_connect(others)
+                self.try_connect(others, without)
             }
             result => result,
         }
@@ -88,14 +106,14 @@ impl Server {
             string += &format!("{name}='{}' ", quote(value));
         }
         let known = self.known().clone();
-        let options = self.options(&known);
+        let options = self.options(&known, None);
         string += &format!("options='{}'", quote(&options));
         let password = known.password.or_else(|| self.parameters.get("password").cloned());
         (string, password.map(|password| ("PGPASSWORD", password)).into_iter().collect())
     }
 
     /// Connects with all settings that the server takes. The first attempt of a run may have to find out which.
-    fn try_connect(&self, others: &[(&str, &str)]) -> Result<Session> {
+    fn try_connect(&self, others: &[(&str, &str)], without: Option<&str>) -> Result<Session> {
         let mut encoding = "UTF8";
         loop {
             let known = self.known().clone();
@@ -104,7 +122,7 @@ impl Server {
             parameters.extend(self.parameters.clone());
             parameters.extend(known.password.as_deref().map(|password| owned(("password", password))));
             parameters.extend(others.iter().copied().map(owned));
-            let options = self.options(&known);
+            let options = self.options(&known, without);
             parameters.extend([("client_encoding", encoding), ("options", &options)].map(owned));
             match Session::connect(&self.name, parameters) {
                 // A limit of transactions that only these releases have has ended it.
@@ -119,7 +137,8 @@ impl Server {
                 Ok(session) => {
                     let version = session.version();
                     self.known().version = version;
-                    if settings::options(version, true) != settings::options(known.version, true) {
+                    if settings::options(version, true, None) != settings::options(known.version, true, None)
+                    {
                         continue;
                     }
                     if encoding != "UTF8" || !session.is_of_no_encoding() {
@@ -134,9 +153,9 @@ impl Server {
     }
 
     /// The options of libpq: those that the person has given, and then ours, which count more.
-    fn options(&self, known: &Known) -> String {
+    fn options(&self, known: &Known, without: Option<&str>) -> String {
         let given = self.parameter("options").map(str::to_owned).or_else(|| env::var("PGOPTIONS").ok());
-        given.unwrap_or_default() + &settings::options(known.version, known.is_superuser)
+        given.unwrap_or_default() + &settings::options(known.version, known.is_superuser, without)
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

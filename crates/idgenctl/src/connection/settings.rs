@@ -42,18 +42,19 @@ const EVERYWHERE: [&str; 31] = [
 const OF_SUPERUSERS: [&str; 4] =
     ["lc_messages=C", "session_preload_libraries=", "session_replication_role=origin", "track_activities=on"];
 
-/// The options of libpq with these settings, for a release of PostgreSQL such as 150020. Older ones refuse what they do not
-/// know.
-pub fn options(version: i32, is_superuser: bool) -> String {
-    let mut settings = EVERYWHERE.to_vec();
-    if version >= 170_000 {
-        settings.push("transaction_timeout=0");
-    }
-    if is_superuser {
-        settings.extend(OF_SUPERUSERS);
-        if version >= 170_000 {
-            settings.push("event_triggers=off");
-        }
-    }
-    settings.iter().map(|setting| format!(" -c {setting}")).collect()
+/// The options of libpq with these settings but one, for a release of PostgreSQL such as 150020. Older ones refuse what they
+/// do not know.
+pub fn options(version: i32, is_superuser: bool, without: Option<&str>) -> String {
+    let is_new = version >= 170_000;
+    let lists: [(&[&str], bool); 4] = [
+        (&EVERYWHERE, true),
+        (&["transaction_timeout=0"], is_new),
+        (&OF_SUPERUSERS, is_superuser),
+        (&["event_triggers=off"], is_superuser && is_new),
+    ];
+    let settings = lists.iter().filter(|(_, counts)| *counts).flat_map(|(settings, _)| *settings);
+    settings
+        .filter(|setting| setting.split_once('=').map(|(name, _)| name) != without)
+        .map(|setting| format!(" -c {setting}"))
+        .collect()
 }

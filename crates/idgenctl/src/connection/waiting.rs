@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::connection::session::Session;
-use crate::connection::synchronous_names::Names;
 use crate::terminal::error::Result;
 use crate::terminal::{output, signals};
 
@@ -68,47 +67,19 @@ pub fn say_why(server: &str, pid: u32, parameters: &HashMap<String, String>) {
 /// # Errors
 /// Those of the session that asks.
 pub fn cause(session: &Session, pid: u32) -> Result<Option<String>> {
+    // Before PostgreSQL 17, no extension has a name among the events.
     let rows = session.query(
-        "SELECT wait_event_type, wait_event,
-                (SELECT string_agg(CASE b WHEN 0 THEN 'a prepared transaction' ELSE
-                                   format('pid %s (%s, %s)', b, coalesce(nullif(o.application_name, ''), o.backend_type),
-                                          coalesce(o.state, 'no state')) END, ', ')
-                 FROM unnest(pg_blocking_pids(a.pid)) AS b LEFT JOIN pg_stat_activity AS o ON o.pid = b)
+        "SELECT coalesce(
+             (SELECT string_agg(CASE b WHEN 0 THEN 'a prepared transaction' ELSE
+                                format('pid %s (%s, %s)', b, coalesce(nullif(o.application_name, ''), o.backend_type),
+                                       coalesce(o.state, 'no state')) END, ', ')
+              FROM unnest(pg_blocking_pids(a.pid)) AS b LEFT JOIN pg_stat_activity AS o ON o.pid = b),
+             CASE WHEN wait_event = 'SyncRep' THEN format('synchronous standbys (synchronous_standby_names = %L)',
+                                                          current_setting('synchronous_standby_names'))
+                  WHEN wait_event = 'Extension' THEN 'idgen or another extension'
+                  WHEN wait_event_type <> 'Client' THEN format('%s (%s)', wait_event, wait_event_type) END)
          FROM pg_stat_activity AS a WHERE pid = $1::integer",
         &[&pid.to_string()],
     )?;
-    let Some(row) = rows.iter().next() else { return Ok(None) };
-    if let Some(blockers) = row.text(2) {
-        return Ok(Some(blockers));
-    }
-    match (row.text(0).as_deref(), row.text(1).as_deref()) {
-        (_, Some("SyncRep")) => synchronous(session).map(Some),
-        (Some("Client") | None, _) | (_, None) => Ok(None),
-        // Before PostgreSQL 17, no extension has a name there.
-        (Some("Extension"), Some("Extension")) => Ok(Some("idgen or another extension".into())),
-        (Some(kind), Some(event)) => Ok(Some(format!("{event} ({kind})"))),
-    }
-}
-
-/// Which synchronous standbys a commit may be waiting for.
-///
-/// # Errors
-/// Those of the session that asks.
-pub fn synchronous(session: &Session) -> Result<String> {
-    let setting = session.value("SHOW synchronous_standby_names", &[])?;
-    let rows = session.run(
-        "SELECT application_name FROM pg_stat_replication WHERE state = 'streaming' AND sync_state <> 'async'",
-    )?;
-    let here: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
-    let names = Names::parse(&setting).map(|names| names.names).unwrap_or_default();
-    let away: Vec<String> = names
-        .into_iter()
-        .filter(|name| name != "*" && !here.iter().any(|other| other.eq_ignore_ascii_case(name)))
-        .collect();
-    let of = match (away.is_empty(), here.is_empty()) {
-        (false, _) => format!("not connected: {}", away.join(", ")),
-        (true, true) => "none is connected".into(),
-        (true, false) => format!("connected: {}", here.join(", ")),
-    };
-    Ok(format!("synchronous standbys ({of}; synchronous_standby_names = '{setting}')"))
+    Ok(rows.iter().next().and_then(|row| row.text(0)))
 }

@@ -38,8 +38,6 @@ pub struct Column {
     pub column: String,
     /// The OID of the table.
     pub relation: u32,
-    /// The number of the column in it.
-    pub number: i16,
     pub mints: Mints,
     /// The shard, if the default has exactly one, as a constant.
     pub shard: Option<i32>,
@@ -118,7 +116,6 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
                 table: row.string(1),
                 column: row.string(2),
                 relation: row.number(3).unwrap_or_default(),
-                number: row.number(4).unwrap_or_default(),
                 mints: functions.iter().map(|(_, mints)| *mints).max().unwrap_or(Mints::Idgen),
                 shard: shard.filter(|_| calls.iter().all(|(_, other)| *other == shard)),
                 is_bigint: row.is_true(7),

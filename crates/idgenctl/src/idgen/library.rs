@@ -1,17 +1,18 @@
 //! The library of idgen on a server. It is asked itself: what the objects of a database say, their owners may have written.
 
 use idgen_ids::id::Shard;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
 
 /// What the read-only setting `idgen.state` shows: on standbys too, and in databases without the extension. Times are in
 /// milliseconds since 1970. What cannot be told is none.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
     pub version: String,
+    #[serde(default)]
     pub preloaded: bool,
     pub epoch_ms: Option<i64>,
     pub mark_ms: Option<i64>,
@@ -36,32 +37,29 @@ pub struct State {
 }
 
 /// The worst problem of a server, as its view `idgen_status` has it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Warning {
     /// A word that never changes.
     pub code: String,
     /// `error` or `warning`.
     pub severity: String,
     pub message: String,
-    pub hint: String,
+    pub hint: Option<String>,
 }
 
 /// Why the library cannot tell its state.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Failure {
     pub sqlstate: String,
     pub message: String,
 }
 
-/// The state of a server. None without the library, and with one of an older version.
+/// The state of a server. None if its library is of an older version.
 ///
 /// # Errors
-/// Those of the session; also that the library cannot be loaded although it is there.
+/// Those of the session; also that it cannot load the library.
 pub fn state(session: &Session) -> Result<Option<State>> {
-    match session.run("LOAD 'idgen'") {
-        Err(error) if error.code() == "58P01" => return Ok(None),
-        result => result?,
-    };
+    session.run("LOAD 'idgen'")?;
     // A library of any version reserves its prefix: nobody else has defined a setting of this name.
     let rows = session.run("SELECT current_setting('idgen.state', true)")?;
     let Some(text) = rows.row(0).text(0) else { return Ok(None) };
@@ -80,12 +78,12 @@ impl Library<'_> {
     /// The library, by a session that is in no transaction.
     ///
     /// # Errors
-    /// That there is none on the server, or one of an older version.
+    /// That it cannot be loaded, or is of an older version.
     pub fn of(session: &Session) -> Result<Library<'_>> {
         match state(session)? {
             Some(_) => Ok(Library(session)),
             None => Err(Error::refused(
-                format!("{} has no library of idgen, or one older than 0.2", session.server()),
+                format!("{} has a library of idgen that is older than 0.2", session.server()),
                 "Install the files of this version there, and restart the server.",
             )),
         }
@@ -114,14 +112,6 @@ impl Library<'_> {
     /// Those of the function, such as 22023 if the clock is too far behind the id.
     pub fn advance(&self, shard: Shard, past: i64) -> Result<i64> {
         self.id("snowflake_advance", "integer, bigint", &format!("{}, {past}", number(shard)))
-    }
-
-    /// Checks that the server mints.
-    ///
-    /// # Errors
-    /// The one with which it would refuse to.
-    pub fn check(&self) -> Result {
-        self.call("snowflake_check", "", "timestamptz", "").map(drop)
     }
 
     fn id(&self, function: &str, types: &str, arguments: &str) -> Result<i64> {

@@ -8,29 +8,18 @@ use crate::topology::fleet::HAS_PATRONI;
 /// Which libraries a server preloads.
 pub struct Preload {
     /// Those of the running server.
-    pub running: Vec<String>,
-    /// The lines of the configuration files that name a list. The last one counts.
-    pub lines: Vec<Line>,
+    running: Vec<String>,
+    /// Those that the next start loads.
+    pub next: Vec<String>,
     /// What sets the list.
     pub keeper: Keeper,
 }
 
-/// A line of a configuration file.
-pub struct Line {
-    /// The file.
-    pub file: String,
-    /// The number of the line.
-    pub number: String,
-    /// The libraries.
-    pub libraries: Vec<String>,
-    /// Whether ALTER SYSTEM writes the file.
-    pub is_auto: bool,
-}
-
 /// What sets the list of a server.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Keeper {
     /// The configuration files, and ALTER SYSTEM.
+    #[default]
     Files,
     /// The command line.
     CommandLine,
@@ -98,28 +87,20 @@ impl Preload {
             Keeper::Files
         };
         let running = libraries(row.string(0))?;
-        let rows = session.run(
-            "SELECT sourcefile, sourceline, setting,
-                    sourcefile = current_setting('data_directory') || '/postgresql.auto.conf'
-             FROM pg_file_settings WHERE lower(name) = 'shared_preload_libraries' ORDER BY seqno",
+        let last = session.run(
+            "SELECT setting FROM pg_file_settings WHERE lower(name) = 'shared_preload_libraries'
+             ORDER BY seqno DESC LIMIT 1",
         )?;
-        let lines = rows.iter().map(|row| {
-            Ok(Line {
-                file: row.string(0),
-                number: row.string(1),
-                libraries: libraries(row.string(2))?,
-                is_auto: row.is_true(3),
-            })
-        });
-        Ok(Preload { running, lines: lines.collect::<Result<_>>()?, keeper })
+        let next = match keeper {
+            Keeper::CommandLine => running.clone(),
+            _ => libraries(last.iter().next().map(|row| row.string(0)).unwrap_or_default())?,
+        };
+        Ok(Preload { running, next, keeper })
     }
 
-    /// The libraries that the next start loads.
-    pub fn next(&self) -> Vec<String> {
-        match self.keeper {
-            Keeper::CommandLine => self.running.clone(),
-            _ => self.lines.last().map(|line| line.libraries.clone()).unwrap_or_default(),
-        }
+    /// Those that the next start loads, and the running server has not loaded.
+    pub fn added(&self) -> Vec<&String> {
+        self.next.iter().filter(|library| !self.running.contains(library)).collect()
     }
 
     /// Whether the running server has loaded idgen.
@@ -129,24 +110,19 @@ impl Preload {
 
     /// Whether the next start loads idgen.
     pub fn will_have_idgen(&self) -> bool {
-        self.next().iter().any(|library| is_idgen(library))
+        self.next.iter().any(|library| is_idgen(library))
     }
 }
 
-/// The statement that sets the list. PostgreSQL quotes each element where it has to.
-pub fn alter_system(libraries: &[String]) -> String {
-    let list = libraries.iter().map(|library| Session::literal(library)).collect::<Vec<_>>().join(", ");
-    format!("ALTER SYSTEM SET shared_preload_libraries = {list}")
-}
-
-/// Checks that ALTER SYSTEM has had the effect that it was for.
+/// Sets the list by ALTER SYSTEM, which quotes each element where it has to, and checks that this has had an effect.
 ///
 /// # Errors
-/// That it has not, although it has changed a file.
-pub fn prove(session: &Session, has_idgen: bool) -> Result {
+/// Those of the session, and that another line counts.
+pub fn add(session: &Session, libraries: &[String]) -> Result {
+    let list = libraries.iter().map(|library| Session::literal(library)).collect::<Vec<_>>().join(", ");
+    session.run(&format!("ALTER SYSTEM SET shared_preload_libraries = {list}"))?;
     let broken = |what: String| Error::Broken { what, hint: "Look at the view pg_file_settings.".into() };
-    let preload = Preload::of(session).map_err(|error| broken(error.to_string()))?;
-    if preload.will_have_idgen() == has_idgen {
+    if Preload::of(session).map_err(|error| broken(error.to_string()))?.will_have_idgen() {
         return Ok(());
     }
     Err(broken("another line of the configuration files is in effect".into()))

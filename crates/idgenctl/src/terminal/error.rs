@@ -12,52 +12,21 @@ pub type Result<T = ()> = std::result::Result<T, Error>;
 pub enum Error {
     /// The server cannot be reached, or the connection was lost.
     Unreachable {
-        /// The server's name.
         server: String,
         /// The SQLSTATE with which the server has refused; otherwise an empty text.
         code: String,
-        /// What libpq says.
         why: String,
     },
     /// The server needs a password that has not been found.
-    NoPassword {
-        /// The server's name.
-        server: String,
-    },
+    NoPassword { server: String },
     /// The server did not answer in time, although it accepted the connection.
-    NoAnswer {
-        /// The server's name.
-        server: String,
-        /// For how long, in seconds.
-        seconds: u64,
-    },
+    NoAnswer { server: String, seconds: u64 },
     /// The server refused a statement.
-    Sql {
-        /// The server's name.
-        server: String,
-        /// The SQLSTATE.
-        code: String,
-        /// The primary message.
-        message: String,
-        /// The DETAIL.
-        detail: Option<String>,
-        /// The HINT.
-        hint: Option<String>,
-    },
+    Sql { server: String, code: String, message: String, detail: Option<String>, hint: Option<String> },
     /// Something is not as it must be, and nothing was changed.
-    Refused {
-        /// What is wrong.
-        what: String,
-        /// What to do.
-        hint: String,
-    },
+    Refused { what: String, hint: String },
     /// The command stopped in the middle.
-    Broken {
-        /// What happened.
-        what: String,
-        /// How to go on.
-        hint: String,
-    },
+    Broken { what: String, hint: String },
     /// The person has pressed Ctrl-C, or the program was told to end.
     Interrupted,
     /// The arguments or the file of servers make no sense.

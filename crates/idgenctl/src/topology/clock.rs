@@ -28,16 +28,13 @@ impl Base {
 }
 
 /// By how many seconds a clock is ahead of this machine's: no less, and no more.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Ahead {
     pub least: f64,
     pub most: f64,
 }
 
 impl Ahead {
-    /// Of this machine itself.
-    pub const ZERO: Ahead = Ahead { least: 0.0, most: 0.0 };
-
     /// The most likely value.
     pub fn middle(self) -> f64 {
         self.least.midpoint(self.most)

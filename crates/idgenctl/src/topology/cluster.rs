@@ -90,12 +90,9 @@ pub fn unclear(standby: &str, primaries: &str) -> Error {
 
 /// A cluster.
 pub struct Cluster<'a> {
-    /// The primary; none if only standbys of it are given.
-    primary: Option<Member<'a>>,
-    /// Its standbys.
+    /// None if only standbys of it are given.
+    pub primary: Option<Member<'a>>,
     pub standbys: Vec<Member<'a>>,
-    /// The servers of other clusters that are given too.
-    pub others: Vec<Member<'a>>,
 }
 
 impl<'a> Cluster<'a> {
@@ -109,30 +106,32 @@ impl<'a> Cluster<'a> {
         reach: impl Fn(&'a Server) -> Result<Member<'a>> + Sync,
     ) -> Result<Cluster<'a>> {
         if let Some(name) = on
-            && fleet.find(name).is_none()
+            && !fleet.servers.iter().any(|server| server.name == name)
         {
             return Err(Error::Usage(format!("no server is called {name}")));
         }
-        let (mut members, mut failures): (Vec<Member<'_>>, _) = (Vec::new(), Vec::new());
+        let mut members: Vec<Member<'_>> = Vec::new();
         for (server, reached) in fleet.servers.iter().zip(fleet.each(reach)) {
             match reached {
-                Ok(member) => members.push(member),
+                Ok(member) => {
+                    if let Some(other) = members.iter().find(|other| other.identity == member.identity) {
+                        let (one, two) = (&other.server.name, &server.name);
+                        return Err(Error::Usage(format!(
+                            "{one} and {two} are the same server: name it once"
+                        )));
+                    }
+                    members.push(member);
+                }
                 Err(error) if fleet.servers.len() == 1 || on == Some(&server.name) => return Err(error),
-                Err(error) => failures.push(error),
-            }
-        }
-        if on.is_none()
-            && let Some(error) = failures.first()
-        {
-            return Err(Error::refused(
-                error.to_string(),
-                "Nothing was changed. Repair that server, or name one of the cluster that is meant with --on.",
-            ));
-        }
-        for (number, member) in members.iter().enumerate() {
-            if let Some(other) = members[..number].iter().find(|other| other.identity == member.identity) {
-                let (one, two) = (&other.server.name, &member.server.name);
-                return Err(Error::Usage(format!("{one} and {two} are the same server: name it once")));
+                Err(error) if on.is_none() => {
+                    return Err(Error::refused(
+                        error.to_string(),
+                        "Nothing was changed. Repair that server, or name one of the cluster that is meant with --on.",
+                    ));
+                }
+                Err(error) => note(format!(
+                    "warning: {error}; if it belongs to this cluster, see to it, and run this command again"
+                )),
             }
         }
         let names = |numbers: &mut dyn Iterator<Item = usize>| {
@@ -155,43 +154,16 @@ impl<'a> Cluster<'a> {
             let primaries = names(&mut other.primaries.iter().copied());
             return Err(unclear(&members[other.standby].server.name, &primaries));
         }
-        let Some(group) = group else {
-            return Err(Error::Usage("there is no server".into()));
-        };
-        for error in failures {
-            note(format!(
-                "warning: {error}; if it belongs to this cluster, see to it, and run this command again"
-            ));
-        }
-        let mut cluster = Cluster { primary: None, standbys: Vec::new(), others: Vec::new() };
+        let mut cluster = Cluster { primary: None, standbys: Vec::new() };
+        let Some(group) = group else { return Ok(cluster) };
         for (number, member) in members.into_iter().enumerate() {
             if group.primary == Some(number) {
                 cluster.primary = Some(member);
             } else if group.has(number) {
                 cluster.standbys.push(member);
-            } else {
-                cluster.others.push(member);
             }
         }
         Ok(cluster)
-    }
-
-    /// The primary, if it is given.
-    pub fn known_primary(&self) -> Option<&Member<'a>> {
-        self.primary.as_ref()
-    }
-
-    /// The primary.
-    ///
-    /// # Errors
-    /// That it is not given.
-    pub fn primary(&self) -> Result<&Member<'a>> {
-        self.primary.as_ref().ok_or_else(|| {
-            Error::refused(
-                "only standbys are given",
-                "Nothing was changed. Give the primary too, or instead.",
-            )
-        })
     }
 
     /// The servers in the order in which they are to be restarted: standbys first.

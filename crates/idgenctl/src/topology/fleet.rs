@@ -8,7 +8,7 @@ use std::thread;
 use libpq::connection::Info;
 use serde::Deserialize;
 
-use crate::cli::Servers;
+use crate::cli::Given;
 use crate::connection::server::Server;
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
@@ -18,13 +18,19 @@ use crate::topology::cluster::Lineage;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    /// Kinds of findings that the check passes over.
+    #[serde(default)]
+    ignore: Vec<String>,
     servers: BTreeMap<String, String>,
 }
 
 /// The servers that the command line names.
+#[derive(Default)]
 pub struct Fleet {
     /// Them, in the order of their names or of the command line.
     pub servers: Vec<Server>,
+    /// Kinds of findings that the check passes over, as the file has them.
+    pub ignore: Vec<String>,
 }
 
 impl Fleet {
@@ -32,29 +38,32 @@ impl Fleet {
     ///
     /// # Errors
     /// That the file cannot be read, or that a connection string is none.
-    pub fn load(given: &Servers) -> Result<Fleet> {
-        let mut servers = Vec::new();
+    pub fn load(given: &Given) -> Result<Fleet> {
+        let (mut servers, mut ignore) = (Vec::new(), Vec::new());
         if let Some(path) = &given.fleet {
             let fail = |why: String| Error::Usage(format!("{}: {why}", path.display()));
             let text = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
-            // Its own text shows the line, which may have a password.
+            // What the reader says may have a part of a password.
             let file: File = toml::from_str(&text).map_err(|error| {
                 let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-                let why =
-                    without_secrets(error.message().to_owned(), || "what is there makes no sense".into());
-                fail(format!("line {}: {why}", before.matches('\n').count() + 1))
+                fail(format!(
+                    "line {} makes no sense: a file has a line [servers] and lines NAME = \"CONNECTION\" after it; before it, \
+                     it may have ignore = [\"ID\", \"ID:SERVER\"]",
+                    before.matches('\n').count() + 1
+                ))
             })?;
             if file.servers.is_empty() {
                 return Err(fail("there is no server in it".into()));
             }
+            ignore = file.ignore;
             for (name, connection) in &file.servers {
-                servers.extend(of_connection(Some(name), connection)?);
+                servers.push(of_connection(Some(name), connection)?);
             }
-        } else if given.connections.is_empty() {
-            servers.extend(of_connection(None, "")?);
         } else {
-            for connection in &given.connections {
-                servers.extend(of_connection(None, connection)?);
+            let of_environment = [String::new()];
+            let given = if given.connections.is_empty() { &of_environment[..] } else { &given.connections };
+            for connection in given {
+                servers.push(of_connection(None, connection)?);
             }
         }
         for (number, server) in servers.iter().enumerate() {
@@ -62,25 +71,17 @@ impl Fleet {
                 return Err(Error::Usage(format!("{} is given twice", server.name)));
             }
         }
-        Ok(Fleet { servers })
+        Ok(Fleet { servers, ignore })
     }
 
-    /// The server of that name, if there is one.
-    pub fn find(&self, name: &str) -> Option<&Server> {
-        self.servers.iter().find(|server| server.name == name)
-    }
-
-    /// The numbers of the servers of this name or connection string, which are added if they are not there. A connection
-    /// string with several hosts has a server for each.
+    /// The number of the server of this name or connection string, which is added if it is not there.
     ///
     /// # Errors
     /// That it is neither.
-    pub fn add(&mut self, text: &str) -> Result<Vec<usize>> {
-        let several = format!("{text} (");
-        let is_it = |server: &Server| server.name == text || server.name.starts_with(&several);
-        let there: Vec<usize> = (0..self.servers.len()).filter(|n| is_it(&self.servers[*n])).collect();
-        if !there.is_empty() {
-            return Ok(there);
+    pub fn add(&mut self, text: &str) -> Result<usize> {
+        let place = |fleet: &Fleet, name: &str| fleet.servers.iter().position(|server| server.name == name);
+        if let Some(number) = place(self, text) {
+            return Ok(number);
         }
         if !text.contains('=') && !text.contains("://") {
             let names: Vec<&str> = self.servers.iter().map(|server| server.name.as_str()).collect();
@@ -89,21 +90,14 @@ impl Fleet {
                 names.join(", ")
             )));
         }
-        let mut numbers = Vec::new();
-        for server in of_connection(None, text)? {
-            match self.servers.iter().position(|other| other.name == server.name) {
-                Some(number) => {
-                    // It says the database.
-                    self.servers[number] = server;
-                    numbers.push(number);
-                }
-                None => {
-                    numbers.push(self.servers.len());
-                    self.servers.push(server);
-                }
-            }
+        let server = of_connection(None, text)?;
+        if let Some(number) = place(self, &server.name) {
+            // It says the database.
+            self.servers[number] = server;
+            return Ok(number);
         }
-        Ok(numbers)
+        self.servers.push(server);
+        Ok(self.servers.len() - 1)
     }
 
     /// What a function gives for each server, all at once.
@@ -117,25 +111,18 @@ impl Fleet {
     }
 }
 
-/// A text, or another one if there may be a password in it.
-fn without_secrets(text: String, other: impl FnOnce() -> String) -> String {
-    let lower = text.to_lowercase();
-    // A URI has its password without a word before it.
-    if lower.contains("pass") || lower.contains("://") { other() } else { text }
-}
-
-/// The servers of a connection string: one for each host in it.
+/// The server of a connection string.
 ///
 /// # Errors
-/// That it is none.
-pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Vec<Server>> {
+/// That it is none, or names several hosts.
+pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Server> {
     // What libpq says may have a part of a password.
+    let what = match name {
+        Some(name) => format!("what the file has for {name}"),
+        None if connection.contains(['=', ':']) => "what is given".into(),
+        None => format!("\"{connection}\""),
+    };
     let options = Info::from(connection).map_err(|_| {
-        let what = match name {
-            Some(name) => format!("what the file has for {name}"),
-            None if connection.contains(['=', ':']) => "what is given".into(),
-            None => format!("\"{connection}\""),
-        };
         Error::Usage(format!(
             "{what} is no connection string of libpq: host=10.0.0.1 user=postgres, with a value that has spaces in \
              single quotes; or a URI"
@@ -143,47 +130,23 @@ pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Vec<Server>
     })?;
     let parameters: BTreeMap<String, String> =
         options.into_iter().filter_map(|option| Some((option.keyword, option.val?))).collect();
-    let list = |key: &str, variable: &str| -> Vec<String> {
-        let text = parameters.get(key).cloned().or_else(|| env::var(variable).ok()).unwrap_or_default();
-        text.split(',').map(str::to_owned).collect()
+    let of = |key: &str, variable: &str| -> String {
+        parameters.get(key).cloned().or_else(|| env::var(variable).ok()).unwrap_or_default()
     };
-    let (hosts, ports) = (list("host", "PGHOST"), list("port", "PGPORT"));
-    let addresses = list("hostaddr", "PGHOSTADDR");
-    let count = hosts.len().max(addresses.len());
-    let at = |list: &[String], number: usize| -> String {
-        list.get(number).or(list.last().filter(|_| list.len() == 1)).cloned().unwrap_or_default()
+    let (host, address, port) = (of("host", "PGHOST"), of("hostaddr", "PGHOSTADDR"), of("port", "PGPORT"));
+    if host.contains(',') || address.contains(',') {
+        return Err(Error::Usage(format!(
+            "{what} names several hosts; each server needs a connection string of its own"
+        )));
+    }
+    let place = if host.is_empty() { address } else { host };
+    let place = match (place.is_empty(), port.is_empty()) {
+        (true, true) => parameters.get("service").cloned().unwrap_or("the server".into()),
+        (true, false) => format!("port {port}"),
+        (false, true) => place,
+        (false, false) => format!("{place}:{port}"),
     };
-    Ok((0..count)
-        .map(|number| {
-            let (host, port) = (at(&hosts, number), at(&ports, number));
-            let place = if host.is_empty() { at(&addresses, number) } else { host.clone() };
-            let mut parameters = parameters.clone();
-            if count > 1 {
-                for (key, value) in [("host", &host), ("port", &port), ("hostaddr", &at(&addresses, number))]
-                {
-                    if value.is_empty() {
-                        parameters.remove(key);
-                    } else {
-                        parameters.insert(key.into(), value.clone());
-                    }
-                }
-                // It chooses among the hosts, and each of them is looked at.
-                parameters.insert("target_session_attrs".into(), "any".into());
-            }
-            let place = match (place.is_empty(), port.is_empty()) {
-                (true, true) => parameters.get("service").cloned().unwrap_or("the server".into()),
-                (true, false) => format!("port {port}"),
-                (false, true) => place,
-                (false, false) => format!("{place}:{port}"),
-            };
-            let name = match (name, count) {
-                (Some(name), 1) => name.into(),
-                (Some(name), _) => format!("{name} ({place})"),
-                (None, _) => place,
-            };
-            Server::new(name, parameters)
-        })
-        .collect())
+    Ok(Server::new(name.map_or(place, str::to_owned), parameters))
 }
 
 /// SQL that is true if Patroni is connected as a superuser: everybody may give a session that name.

@@ -1,6 +1,5 @@
 //! The copy: pg_dump of the source into psql on the target, in one transaction.
 
-use std::env;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, PipeWriter, Read, Write};
 use std::os::unix::ffi::OsStringExt;
@@ -9,9 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::sides::{Place, Role};
-use super::turn::BY_SUPERUSER;
-use super::{Move, say, set_comment};
+use super::sides::Place;
+use super::{Plan, rights, say, set_comment};
 use crate::connection::session::Session;
 use crate::connection::waiting;
 use crate::terminal::error::{Error, Result};
@@ -40,37 +38,12 @@ pub fn check_programs() -> Result {
 
 /// A program of PostgreSQL that connects as sessions of this one do. It is in a process group of its own, which Ctrl-C
 /// does not reach: this program ends it.
-fn program(name: &str, place: &Place<'_>, is_superuser: bool) -> Command {
+fn program(name: &str, place: &Place<'_>) -> Command {
     let (connection, variables) = place.server.for_program();
-    let mut options = place.server.parameter("options").map(str::to_owned);
-    options = options.or_else(|| env::var("PGOPTIONS").ok());
-    let mut options = options.unwrap_or_default();
-    // A role or a database may have other values.
-    for setting in [
-        "role=none",
-        "search_path=pg_catalog",
-        "client_min_messages=warning",
-        "synchronous_commit=on",
-        "datestyle=ISO",
-        "timezone=UTC",
-        "idle_session_timeout=0",
-        "idle_in_transaction_session_timeout=0",
-        "statement_timeout=0",
-        "lock_timeout=0",
-        "default_transaction_read_only=off",
-        "standard_conforming_strings=on",
-    ] {
-        options.push_str(&format!(" -c {setting}"));
-    }
-    if is_superuser {
-        options.push_str(" -c track_activities=on");
-    }
-    let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
-    let connection =
-        format!("{connection} application_name='{}' options='{}'", quote(&place.name()), quote(&options));
+    let application = place.name.replace('\\', "\\\\").replace('\'', "\\'");
     let mut command = Command::new(name);
-    command.args(["-w", "-d", &connection]).envs(variables).env("PGCONNECT_TIMEOUT", "10");
-    command.env_remove("PGCLIENTENCODING").process_group(0);
+    command.args(["-w", "-d", &format!("{connection} application_name='{application}'")]).envs(variables);
+    command.env("PGCONNECT_TIMEOUT", "10").env_remove("PGCLIENTENCODING").process_group(0);
     command
 }
 
@@ -102,163 +75,142 @@ fn show(name: &'static str, said: impl Read + Send + 'static) -> JoinHandle<()> 
     })
 }
 
-impl<'a> Move<'a> {
-    /// The place as whose user the schema is restored.
-    pub fn restorer(&self) -> &Place<'a> {
-        self.owner.as_ref().unwrap_or_else(|| self.target.primary())
+/// The definitions alone, in a transaction that is rolled back: this shows what the target lacks. Gives how long it took.
+pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result<Duration> {
+    say("rehearsing the definitions on the target");
+    let began = Instant::now();
+    let options = ["--schema-only", "--lock-wait-timeout=2s"];
+    let begin = "BEGIN; SET LOCAL lock_timeout = '2s';";
+    if dump_into(plan, &plan.names.schema, snapshot, &options, begin, "ROLLBACK;")? {
+        return Ok(began.elapsed());
     }
+    Err(Error::refused(
+        "the target does not accept the definitions: see above",
+        "Create there what it lacks. Nothing was changed.",
+    ))
+}
 
-    /// The definitions alone, in a transaction that is rolled back: this shows what the target lacks.
-    pub fn rehearse(&self, snapshot: &str) -> Result {
-        say("rehearsing the definitions on the target");
-        self.dump_into(
-            &self.schema,
-            snapshot,
-            &["--schema-only", "--lock-wait-timeout=2s"],
-            "BEGIN; SET LOCAL lock_timeout = '2s';",
-            "ROLLBACK;",
-        )?
-        .then_some(())
-        .ok_or_else(|| {
-            Error::refused(
-                "the target does not accept the definitions: see above",
-                "Create there what it lacks. Nothing was changed.",
-            )
-        })
+/// The rows with everything else. A comment marks the copy as one of this source's rows: no other schema is dropped.
+pub fn copy(plan: &Plan<'_>) -> Result {
+    let moving = &plan.names.moving;
+    let (_look, snapshot) = rights::look_at(plan, moving)?;
+    say("copying the rows");
+    let mark = set_comment(moving, Some(&plan.mark));
+    if dump_into(
+        plan,
+        moving,
+        &snapshot,
+        &[],
+        "BEGIN;",
+        &format!("SET client_encoding = 'UTF8'; {mark}; COMMIT;"),
+    )? {
+        return Ok(());
     }
+    Err(Error::refused("the rows were not copied: see above", "Correct that, and try again."))
+}
 
-    /// The rows with everything else. A comment marks the copy as one of this source's rows: no other schema is dropped.
-    pub fn copy(&self) -> Result {
-        let size = self.source.primary().value(
-            "SELECT pg_size_pretty(coalesce(sum(pg_total_relation_size(c.oid)), 0))
-             FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
-             WHERE nspname = $1 AND relkind IN ('r', 'm')",
-            &[&self.moving],
-        )?;
-        say(format!("copying the rows: {size}"));
-        let snapshot = self.look_at(&self.moving)?;
-        let mark = set_comment(&self.moving, Some(&self.name));
-        let end = format!("SET client_encoding = 'UTF8'; {mark}; COMMIT;");
-        if !self.dump_into(&self.moving, &snapshot, &[], "BEGIN;", &end)? {
-            return Err(Error::refused(
-                "the rows were not copied: see above",
-                "Correct that, and try again.",
-            ));
-        }
-        self.look_away()
-    }
-
-    /// Whether both programs succeeded.
-    fn dump_into(
-        &self,
-        schema: &str,
-        snapshot: &str,
-        options: &[&str],
-        begin: &str,
-        end: &str,
-    ) -> Result<bool> {
-        let source = self.source.primary();
-        // pg_dump takes names in the encoding of the database, and dumps in it.
-        let name = source.value(
-            "SELECT encode(convert_to($1, getdatabaseencoding()::name), 'hex')",
-            &[&Session::identifier(schema)],
-        )?;
-        let fail = |error: io::Error| Error::refused(format!("the copy cannot begin: {error}"), "Try again.");
-        let (reader, mut writer) = io::pipe().map_err(fail)?;
-        // Before there is a reader that could be gone.
-        writeln!(
-            writer,
-            "SET SESSION AUTHORIZATION DEFAULT; SET ROLE NONE;\n\
-             SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout';\n{begin}"
-        )
+/// Whether both programs succeeded.
+fn dump_into(
+    plan: &Plan<'_>,
+    schema: &str,
+    snapshot: &str,
+    options: &[&str],
+    begin: &str,
+    end: &str,
+) -> Result<bool> {
+    let source = plan.source.primary();
+    // pg_dump takes names in the encoding of the database, and dumps in it.
+    let name = source.value(
+        "SELECT encode(convert_to($1, getdatabaseencoding()::name), 'hex')",
+        &[&Session::identifier(schema)],
+    )?;
+    let fail = |error: io::Error| Error::refused(format!("the copy cannot begin: {error}"), "Try again.");
+    let (reader, mut writer) = io::pipe().map_err(fail)?;
+    // Before there is a reader that could be gone.
+    writeln!(
+        writer,
+        "SET SESSION AUTHORIZATION DEFAULT; SET ROLE NONE;\n\
+         SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout';\n{begin}"
+    )
+    .map_err(fail)?;
+    let restorer = plan.owner.as_ref().unwrap_or(plan.target.primary());
+    let mut psql = program("psql", restorer);
+    let mut restore = psql
+        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1"])
+        .stdin(reader)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
         .map_err(fail)?;
-        let restorer = self.restorer();
-        let mut psql = program("psql", restorer, self.owner.is_none());
-        let mut restore = psql
-            .args(["-X", "-q", "-v", "ON_ERROR_STOP=1"])
-            .stdin(reader)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(fail)?;
-        drop(psql);
-        let mut pattern = OsString::from("--schema=");
-        pattern.push(OsString::from_vec(bytes(&name)));
-        let mut pg_dump = program("pg_dump", source, true);
-        let dump = pg_dump
-            .arg(format!("--snapshot={snapshot}"))
-            .arg(pattern)
-            .args(options)
-            .stdin(Stdio::null())
-            .stdout(writer.try_clone().map_err(fail)?)
-            .stderr(Stdio::piped())
-            .spawn();
-        drop(pg_dump);
-        let mut dump = dump.map_err(|error| {
-            let _ = restore.kill();
-            let _ = restore.wait();
-            fail(error)
-        })?;
-        let mut shown = Vec::new();
-        shown.extend(dump.stderr.take().map(|said| show("pg_dump", said)));
-        shown.extend(restore.stderr.take().map(|said| show("psql", said)));
-        let mut copy = Copy { dump, restore, shown };
-        self.watch(&mut copy, writer, end)
-    }
+    drop(psql);
+    let mut pattern = OsString::from("--schema=");
+    pattern.push(OsString::from_vec(bytes(&name)));
+    let mut pg_dump = program("pg_dump", source);
+    let dump = pg_dump
+        .arg(format!("--snapshot={snapshot}"))
+        .arg(pattern)
+        .args(options)
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone().map_err(fail)?)
+        .stderr(Stdio::piped())
+        .spawn();
+    drop(pg_dump);
+    let mut dump = dump.map_err(|error| {
+        let _ = restore.kill();
+        let _ = restore.wait();
+        fail(error)
+    })?;
+    let mut shown = Vec::new();
+    shown.extend(dump.stderr.take().map(|said| show("pg_dump", said)));
+    shown.extend(restore.stderr.take().map(|said| show("psql", said)));
+    let mut copy = Copy { dump, restore, shown };
+    watch(plan, &mut copy, writer, end)
+}
 
-    fn watch(&self, copy: &mut Copy, writer: PipeWriter, end: &str) -> Result<bool> {
-        let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
-        let mut writer = Some(writer);
-        let mut shown = Instant::now();
-        loop {
-            if let Some(status) = copy.restore.try_wait().map_err(fail)? {
-                // Without the end, it has rolled back.
-                return Ok(status.success() && writer.is_none());
-            }
-            if writer.is_some()
-                && let Some(status) = copy.dump.try_wait().map_err(fail)?
-            {
-                // No COMMIT unless the dump is complete.
-                if !status.success() {
-                    return Ok(false);
-                }
-                if let Some(mut writer) = writer.take() {
-                    writeln!(writer, "{end}").map_err(fail)?;
-                }
-            }
-            if shown.elapsed() > Duration::from_secs(5) {
-                shown = Instant::now();
-                self.show_progress();
-            }
-            signals::pause(Duration::from_millis(20))?;
+fn watch(plan: &Plan<'_>, copy: &mut Copy, writer: PipeWriter, end: &str) -> Result<bool> {
+    let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
+    let mut writer = Some(writer);
+    let mut shown = Instant::now();
+    loop {
+        if let Some(status) = copy.restore.try_wait().map_err(fail)? {
+            // Without the end, it has rolled back.
+            return Ok(status.success() && writer.is_none());
         }
+        if writer.is_some()
+            && let Some(status) = copy.dump.try_wait().map_err(fail)?
+        {
+            // No COMMIT unless the dump is complete.
+            if !status.success() {
+                return Ok(false);
+            }
+            if let Some(mut writer) = writer.take() {
+                writeln!(writer, "{end}").map_err(fail)?;
+            }
+        }
+        if shown.elapsed() > Duration::from_secs(5) {
+            shown = Instant::now();
+            show_progress(plan);
+        }
+        signals::pause(Duration::from_millis(20))?;
     }
+}
 
-    /// Shows how far the copy has got, and what it waits for.
-    fn show_progress(&self) {
-        let at_work = |role: Role| -> Result<Option<String>> {
-            let place = self.side(role).primary();
-            let rows = place.query(
-                &format!(
-                    "SELECT pid, coalesce('copying ' || (SELECT format('%s: row %s', relid::regclass, tuples_processed)
-                                                  FROM pg_stat_progress_copy AS c WHERE c.pid = a.pid), left(query, 60))
-                     FROM pg_stat_activity AS a
-                     WHERE application_name = $1 AND state = 'active' AND ($2 = 'target' OR {BY_SUPERUSER})
-                       AND pid <> pg_backend_pid()"
-                ),
-                &[&place.name(), role.name()],
-            )?;
-            let Some(row) = rows.iter().next() else { return Ok(None) };
-            let cause = waiting::cause(&*place.session()?, row.number(0).unwrap_or(0))?;
-            let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
-            Ok(Some(format!("{}: {}{cause}", place.role, row.string(1))))
-        };
-        let lines: Vec<String> = [Role::Source, Role::Target]
-            .into_iter()
-            .filter_map(|role| at_work(role).ok().flatten())
-            .collect();
-        say(if lines.is_empty() { "copying".into() } else { lines.join("; ") });
-    }
+/// Shows how far the copy has got, and what it waits for.
+fn show_progress(plan: &Plan<'_>) {
+    let at_work = |place: &Place<'_>| -> Result<String> {
+        let rows = place.query(
+            "SELECT pid, coalesce('copying ' || (SELECT format('%s: row %s', relid::regclass, tuples_processed)
+                                                 FROM pg_stat_progress_copy AS c WHERE c.pid = a.pid), left(query, 60))
+             FROM pg_stat_activity AS a WHERE application_name = $1 AND state = 'active' AND pid <> pg_backend_pid()",
+            &[&place.name],
+        )?;
+        let Some(row) = rows.iter().next() else { return Ok(String::new()) };
+        let cause = waiting::cause(&*place.session()?, row.number(0).unwrap_or(0))?;
+        let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
+        Ok(format!("; {}: {}{cause}", place.role, row.string(1)))
+    };
+    let sides = [plan.source.primary(), plan.target.primary()];
+    say(format!("copying{}", sides.map(|place| at_work(place).unwrap_or_default()).concat()));
 }
 
 /// The bytes of a text in hexadecimal.

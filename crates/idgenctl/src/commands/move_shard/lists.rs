@@ -5,40 +5,34 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
 use super::say;
 use super::sides::{Place, Side};
 use crate::connection::session::Session;
+use crate::idgen::library;
 use crate::terminal::error::{Error, Result};
 use crate::terminal::signals;
 
-/// The list of a server, as it is set.
-pub fn text(place: &Place<'_>) -> Result<String> {
-    match place.value("SHOW idgen.allowed_shards", &[]) {
-        Err(error) if error.code() == "42704" => Err(Error::refused(
-            format!("{} has no list of shards, because it does not preload idgen", place.role),
-            "Run idgenctl enable for it, and restart it.",
-        )),
-        result => result,
-    }
-}
-
 /// The list of a server.
 pub fn of(place: &Place<'_>) -> Result<ShardSet> {
-    let text = text(place)?;
-    ShardSet::parse(&text).map_err(|why| {
+    in_session(place, &*place.session()?)
+}
+
+fn in_session(place: &Place<'_>, session: &Session) -> Result<ShardSet> {
+    let state = library::state(session)?.filter(|state| state.preloaded);
+    let Some(list) = state.and_then(|state| state.allowed_shards) else {
+        return Err(Error::refused(
+            format!("{} has no list of shards, because it does not preload idgen", place.role),
+            "Run idgenctl enable for it, and restart it.",
+        ));
+    };
+    ShardSet::parse(&list).map_err(|why| {
         Error::refused(
             format!("idgen.allowed_shards of {} is not a list of shards", place.role),
             format!("{why} Correct the setting."),
         )
     })
-}
-
-/// Whether a server may mint for a shard.
-pub fn may_mint(place: &Place<'_>, shard: Shard) -> Result<bool> {
-    Ok(of(place)?.contains(shard))
 }
 
 /// Where the lists are kept.
@@ -50,44 +44,37 @@ pub struct Lists<'a> {
 
 impl Lists<'_> {
     /// What a person does to set a list.
-    pub fn by_hand(&self, list: &str) -> String {
+    pub fn by_hand(&self, list: &ShardSet) -> String {
         match self.program {
             Some(_) => format!("set idgen.allowed_shards = '{list}' where its configuration is kept"),
-            None => {
-                format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'; SELECT pg_reload_conf();")
-            }
+            None => format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'; SELECT pg_reload_conf();"),
         }
     }
 
     /// Has the program set a list, if there is one.
-    pub fn tell_program(&self, side: &Side<'_>, list: &str) -> Result {
+    pub fn tell_program(&self, side: &Side<'_>, list: &ShardSet) -> Result {
         let Some(program) = self.program else { return Ok(()) };
         let shown = program.display();
         let fail = |why: String| {
             Error::refused(
-                format!("{shown} {} '{list}' {why}", side.role.name()),
+                format!("{shown} {} '{list}' {why}", side.role),
                 "It must set the list where the configuration of that side is kept, and exit with 0.",
             )
         };
         // Ctrl-C must not end it in the middle: it would reach every process of the terminal's group.
         let mut child = Command::new(program)
-            .args([side.role.name(), list])
+            .args([side.role, &list.to_string()])
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(std::io::stderr())
             .spawn()
             .map_err(|error| fail(format!("cannot be run: {error}")))?;
-        let mut said = Instant::now();
         loop {
             match child.try_wait() {
                 Ok(Some(status)) if status.success() => return Ok(()),
                 Ok(Some(status)) => return Err(fail(format!("failed: {status}"))),
                 Ok(None) => {}
                 Err(error) => return Err(fail(error.to_string())),
-            }
-            if said.elapsed() > Duration::from_secs(5) {
-                said = Instant::now();
-                say(format!("waiting for {shown}"));
             }
             if let Err(error) = signals::pause(Duration::from_millis(50)) {
                 let _ = child.kill();
@@ -120,16 +107,13 @@ impl Lists<'_> {
     }
 
     /// Changes the setting of a server, unless the program does, and waits until the postmaster has told every backend.
-    pub fn set(&self, place: &Place<'_>, list: &str) -> Result {
-        // Another program may take a while to reach the servers.
-        let limit = Duration::from_secs(if self.program.is_some() { 60 } else { 10 });
+    pub fn set(&self, place: &Place<'_>, list: &ShardSet) -> Result {
+        let write = || -> Result {
+            let session = place.session()?;
+            session.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'"))?;
+            session.run("SELECT pg_reload_conf()").map(drop)
+        };
         if self.program.is_none() {
-            let write = || -> Result {
-                let session = place.session()?;
-                session
-                    .run(&format!("ALTER SYSTEM SET idgen.allowed_shards = {}", Session::literal(list)))?;
-                session.run("SELECT pg_reload_conf()").map(drop)
-            };
             match write() {
                 // A server that was restarted since has ended the session.
                 Err(Error::Unreachable { .. }) => {
@@ -140,18 +124,18 @@ impl Lists<'_> {
             }
         }
         let began = Instant::now();
-        let mut said = Duration::ZERO;
-        // A new session has the postmaster's value, which reads its files and tells every backend before it makes
-        // another process.
-        while place.fresh()?.value("SHOW idgen.allowed_shards", &[])? != list {
-            if began.elapsed() > limit {
+        let mut say_at = Duration::from_secs(5);
+        // A new session has the postmaster's value, which reads its files and tells every backend before it makes another
+        // process. Patroni takes its time.
+        while in_session(place, &place.fresh()?)? != *list {
+            if began.elapsed() > Duration::from_secs(if self.program.is_some() { 60 } else { 10 }) {
                 return Err(Error::refused(
                     format!("idgen.allowed_shards did not become \"{list}\" on {}", place.role),
                     "Look for another line that sets it: SELECT * FROM pg_file_settings;",
                 ));
             }
-            if began.elapsed() > said + Duration::from_secs(5) {
-                said = began.elapsed();
+            if began.elapsed() > say_at {
+                say_at += Duration::from_secs(5);
                 say(format!("waiting until idgen.allowed_shards is \"{list}\" on {}", place.role));
             }
             signals::pause(Duration::from_millis(100))?;
@@ -159,19 +143,18 @@ impl Lists<'_> {
         Ok(())
     }
 
-    /// Changes the setting on a primary and its standbys. Says what is left to do where it fails.
-    pub fn set_all(&self, side: &Side<'_>, list: &str) -> Result {
-        self.tell_program(side, list)?;
-        let mut failure = None;
-        for place in &side.places {
+    /// Changes the setting of several servers. Says what is left to do where it fails, and gives the first failure.
+    pub fn set_each<'a>(&self, places: impl IntoIterator<Item = &'a Place<'a>>, list: &ShardSet) -> Result {
+        let mut failure = Ok(());
+        for place in places {
             if let Err(error) = self.set(place, list) {
                 if matches!(error, Error::Interrupted) {
                     return Err(error);
                 }
-                say(format!("still to be done on {}: {}", place.role, self.by_hand(list)));
-                failure = failure.or(Some(error));
+                say(format!("{error}. Still to be done on {}: {}", place.role, self.by_hand(list)));
+                failure = failure.and(Err(error));
             }
         }
-        failure.map_or(Ok(()), Err)
+        failure
     }
 }

@@ -7,48 +7,42 @@ use std::time::Duration;
 use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
+use super::Names;
 use crate::cli::{Cli, Move as Arguments};
-use crate::commands::words::{self, of_copy, of_source};
+use crate::commands::words::Begun;
 use crate::connection::server::Server;
 use crate::connection::session::{Rows, Session};
+use crate::idgen::library;
 use crate::terminal::error::{Error, Result};
+use crate::terminal::output::note;
 use crate::topology::cluster;
 use crate::topology::fleet::{Fleet, Member};
 
 /// For so long a server may be at work on what is usually quick, before it is taken for one that does not answer.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server that takes part.
 pub struct Place<'a> {
     /// What messages call it: "the source".
     pub role: String,
-    /// How to connect to it.
     pub server: &'a Server,
-    /// The application_name of its sessions.
-    name: RefCell<String>,
+    /// The application_name of its sessions, by which a later run finds those that this one leaves at work.
+    pub name: String,
+    /// Whether Patroni keeps its settings.
+    pub has_patroni: bool,
     session: RefCell<Option<Rc<Session>>>,
 }
 
 impl<'a> Place<'a> {
-    pub fn new(role: impl Into<String>, server: &'a Server) -> Place<'a> {
-        let name = RefCell::new("idgenctl".into());
-        Place { role: role.into(), server, name, session: RefCell::default() }
+    pub fn new(role: impl Into<String>, server: &'a Server, name: &str, has_patroni: bool) -> Place<'a> {
+        Place { role: role.into(), server, name: name.into(), has_patroni, session: RefCell::default() }
     }
 
-    /// Gives all later sessions this application_name.
-    pub fn set_name(&self, name: &str) {
-        *self.name.borrow_mut() = name.into();
-        self.forget();
-    }
-
-    /// The application_name of its sessions.
-    pub fn name(&self) -> String {
-        self.name.borrow().clone()
-    }
-
-    /// A session of its own.
+    /// A session of its own, which may be at work for as long as it takes.
     pub fn fresh(&self) -> Result<Session> {
-        self.server.connect_with(&[("application_name", self.name.borrow().as_str())])
+        let session = self.server.connect_with(&[("application_name", &self.name)])?;
+        session.set_patience(None);
+        Ok(session)
     }
 
     /// The session for whatever is quick. One that was lost, or is still at work for somebody who gave up, is replaced.
@@ -59,8 +53,6 @@ impl<'a> Place<'a> {
         }
         *kept = None;
         let session = Rc::new(self.fresh()?);
-        // An earlier run, or the end of this one, must see what a session of ours does.
-        session.run("SET track_activities = on")?;
         session.set_patience(Some(PATIENCE));
         Ok(kept.insert(session).clone())
     }
@@ -79,26 +71,10 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Which side.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    Source,
-    Target,
-}
-
-impl Role {
-    /// As `--set-list` calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Source => "source",
-            Role::Target => "target",
-        }
-    }
-}
-
 /// A primary with its standbys.
 pub struct Side<'a> {
-    pub role: Role,
+    /// As `--set-list` calls it: "source" or "target".
+    pub role: &'static str,
     /// The primary, and then its standbys.
     pub places: Vec<Place<'a>>,
     /// The system identifier; empty if the server cannot be reached, as the target of an undo.
@@ -113,6 +89,10 @@ impl<'a> Side<'a> {
     pub fn standbys(&self) -> &[Place<'a>] {
         &self.places[1..]
     }
+
+    pub fn is_reached(&self) -> bool {
+        !self.system.is_empty()
+    }
 }
 
 /// The servers of the command line, with those that `--to` and `--from` add to them.
@@ -122,72 +102,70 @@ pub struct Servers {
     from: Vec<usize>,
 }
 
+/// The servers of a move: each side has its primary first.
+pub struct Found<'a> {
+    pub source: Vec<Member<'a>>,
+    /// Nothing if it cannot be reached, as an undo allows.
+    pub target: Vec<Member<'a>>,
+    /// The server of `--to`.
+    pub to: &'a Server,
+    /// Other servers that an undo cannot reach.
+    pub away: Vec<&'a Server>,
+}
+
 impl Servers {
     pub fn load(cli: &Cli, arguments: &Arguments) -> Result<Servers> {
         let given = &cli.servers;
         let any = given.fleet.is_some() || !given.connections.is_empty();
         // Without any, the server is that of the environment, which is the source if --from does not say another.
-        let mut fleet =
-            if any || arguments.from.is_none() { Fleet::load(given)? } else { Fleet { servers: Vec::new() } };
-        let to = fleet.add(&arguments.to)?;
-        let from = arguments.from.as_deref().map_or(Ok(Vec::new()), |from| fleet.add(from))?;
+        let mut fleet = if any || arguments.from.is_none() { Fleet::load(given)? } else { Fleet::default() };
+        let to = vec![fleet.add(&arguments.to)?];
+        let from = arguments
+            .from
+            .as_deref()
+            .map_or(Ok(Vec::new()), |from| fleet.add(from).map(|from| vec![from]))?;
         if to.iter().any(|number| from.contains(number)) {
             return Err(Error::Usage("--to and --from are the same server".into()));
         }
         Ok(Servers { fleet, to, from })
     }
 
-    /// The source and the target. A schema of one of these names is on the source, or was. An undo needs no target that
-    /// runs; the servers that cannot be reached, and may be standbys, are then given too.
-    pub fn sides(&self, names: &[&str], is_undo: bool) -> Result<(Side<'_>, Side<'_>, Vec<&Server>)> {
-        let mut seen = Vec::new();
-        let mut away = Vec::new();
+    /// Looks at all servers, and finds the source and the target among them.
+    pub fn find(&self, names: &Names, is_undo: bool) -> Result<Found<'_>> {
+        let (mut seen, mut away): (Vec<Seen<'_>>, _) = (Vec::new(), Vec::new());
+        let mut looks: Vec<_> =
+            self.fleet.each(|server| look(server, names)).into_iter().enumerate().collect();
         // Those that were named come first, for their connection strings say the database.
-        let order: Vec<usize> = (self.to.iter().chain(&self.from))
-            .copied()
-            .chain((0..self.fleet.servers.len()).filter(|n| !self.to.contains(n) && !self.from.contains(n)))
-            .collect();
-        let mut looks: Vec<Option<Result<Seen<'_>>>> =
-            self.fleet.each(|server| look(server, names)).into_iter().map(Some).collect();
-        for number in order {
-            match looks[number].take() {
-                Some(Ok(found)) => {
-                    let is_same =
-                        |(_, other): &(usize, Seen<'_>)| other.member.identity == found.member.identity;
-                    let is_new = !seen.iter().any(is_same);
-                    seen.extend(is_new.then_some((number, found)));
-                }
-                Some(Err(error)) if is_undo && !self.from.contains(&number) => {
-                    crate::terminal::output::note(format!("{error}"));
+        let is_named = |number: usize| self.to.contains(&number) || self.from.contains(&number);
+        looks.sort_by_key(|(number, _)| !is_named(*number));
+        for (number, look) in looks {
+            match look {
+                Ok(look) if seen.iter().any(|other| other.member.identity == look.member.identity) => {}
+                Ok(look) => seen.push(Seen { number, ..look }),
+                Err(error) if is_undo && !self.from.contains(&number) => {
+                    note(format!("{error}"));
                     away.push(number);
                 }
-                Some(Err(error)) if self.to.contains(&number) || self.from.contains(&number) => {
-                    return Err(error);
-                }
-                Some(Err(error @ (Error::Unreachable { .. } | Error::NoAnswer { .. }))) => {
+                Err(error @ (Error::Unreachable { .. } | Error::NoAnswer { .. })) if !is_named(number) => {
                     return Err(Error::refused(
                         error.to_string(),
                         "It may be a standby of the source or the target, whose list must be changed too. Start it, or leave \
                          it out if it is none.",
                     ));
                 }
-                Some(Err(error)) => return Err(error),
-                None => {}
+                Err(error) => return Err(error),
             }
         }
 
-        // Where both are seen, that which has the copy is the target.
-        let remnants = || seen.iter().filter(|(_, server)| server.remnant.is_some());
-        let copy = remnants().find(|(_, server)| server.remnant.as_deref().is_some_and(of_copy));
-        if let Some((_, server)) = copy.or_else(|| remnants().next()) {
-            return Err(remnant(names[0], server, &self.fleet.servers[self.to[0]]));
-        }
-        let (groups, unclear) = cluster::groups(seen.iter().map(|(_, server)| server.member.lineage()));
-        let name = |place: usize| seen[place].1.member.server.name.as_str();
+        let (groups, unclear) = cluster::groups(seen.iter().map(|look| look.member.lineage()));
+        let name = |place: usize| seen[place].member.server.name.as_str();
         let names_of =
             |places: &[usize]| places.iter().map(|place| name(*place)).collect::<Vec<_>>().join(", ");
+        let primary_in = |numbers: &[usize]| {
+            seen.iter().position(|look| numbers.contains(&look.number) && !look.member.is_standby)
+        };
         let no_primary = |numbers: &[usize]| {
-            let place = seen.iter().position(|(number, _)| numbers.contains(number));
+            let place = seen.iter().position(|look| numbers.contains(&look.number));
             let group = groups.iter().find(|group| place.is_some_and(|place| group.has(place)));
             let hint = match group.and_then(|group| group.primary) {
                 Some(primary) => format!("Its primary is {}: name that one.", name(primary)),
@@ -196,110 +174,87 @@ impl Servers {
             let name = &self.fleet.servers[numbers[0]].name;
             Error::refused(format!("{name} is a standby, which cannot take part"), hint)
         };
-        let primary_in = |numbers: &[usize]| {
-            seen.iter().position(|(number, server)| numbers.contains(number) && !server.member.is_standby)
-        };
-
         let target = primary_in(&self.to);
         if target.is_none() && !self.to.iter().any(|number| away.contains(number)) {
             return Err(no_primary(&self.to));
         }
         let source = if self.from.is_empty() {
-            let of_target = |place: &usize| {
-                groups.iter().any(|group| target.is_some() && group.primary == target && group.has(*place))
-            };
+            let of_target = groups.iter().find(|group| target.is_some() && group.primary == target);
             let others: Vec<usize> = (0..seen.len())
-                .filter(|place| !self.to.contains(&seen[*place].0) && !of_target(place))
+                .filter(|place| !seen[*place].member.is_standby && !self.to.contains(&seen[*place].number))
+                .filter(|place| of_target.is_none_or(|group| !group.has(*place)))
                 .collect();
-            let primaries = || others.iter().copied().filter(|place| !seen[*place].1.member.is_standby);
-            // The old rows of an earlier move do not count beside the schema itself.
-            let mut candidates: Vec<usize> = primaries().filter(|place| seen[*place].1.has_schema).collect();
-            if candidates.is_empty() {
-                candidates = primaries().filter(|place| seen[*place].1.has_any).collect();
-            }
-            match candidates[..] {
+            // What an earlier move has left does not count beside the schema itself.
+            let most = others.iter().map(|place| seen[*place].has).max().filter(|has| *has > 0);
+            let found: Vec<usize> =
+                others.iter().copied().filter(|place| Some(seen[*place].has) == most).collect();
+            match found[..] {
                 [only] => only,
                 [] => {
-                    let seen_there: Vec<usize> = primaries().collect();
-                    let of_target = target.filter(|place| seen[*place].1.has_schema);
+                    let all = if others.is_empty() { "none".into() } else { names_of(&others) };
                     return Err(Error::refused(
                         format!(
-                            "no primary outside the target's cluster has a schema {} or {}. Those that were seen: {}{}",
-                            names[0],
-                            names[1],
-                            if seen_there.is_empty() { "none".into() } else { names_of(&seen_there) },
-                            of_target.map_or(String::new(), |place| format!(
-                                ". The target {} has one",
-                                name(place)
-                            )),
+                            "no primary outside the target's cluster has a schema {} or a move of it. Those that were seen: {all}",
+                            names.schema
                         ),
                         "Name the server that has it with --from or --server. Check that source and target are not swapped.",
                     ));
                 }
                 _ => {
                     return Err(Error::refused(
-                        format!("several servers have a schema {}: {}", names[0], names_of(&candidates)),
+                        format!("several servers have a schema {}: {}", names.schema, names_of(&found)),
                         "Name the source with --from.",
                     ));
                 }
             }
         } else {
-            if !seen.iter().any(|(number, _)| self.from.contains(number)) {
+            if !seen.iter().any(|look| self.from.contains(&look.number)) {
                 return Err(Error::Usage("--to and --from are the same server".into()));
             }
             primary_in(&self.from).ok_or_else(|| no_primary(&self.from))?
         };
 
-        let side = |role: Role, primary: usize| -> Result<Side<'_>> {
+        for (role, primary) in [("source", Some(source)), ("target", target)] {
+            let Some(primary) = primary else { continue };
             if let Some(other) = unclear.iter().find(|other| other.primaries.contains(&primary)) {
                 return Err(cluster::unclear(name(other.standby), &names_of(&other.primaries)));
             }
-            let own = &seen[primary].1;
             // A copy that clients use as well has shards of its own. This one would go on minting for the moved shard, or
             // is what clients use instead.
             let twin = (0..seen.len()).find(|place| {
-                let other = &seen[*place].1;
-                ![Some(primary), Some(source), target].contains(&Some(*place))
+                let other = &seen[*place];
+                ![Some(source), target].contains(&Some(*place))
                     && !other.member.is_standby
-                    && other.member.system == own.member.system
-                    && other.shares_shards_with(own)
+                    && other.member.system == seen[primary].member.system
+                    && other.shares_shards_with(&seen[primary])
             });
             if let Some(other) = twin {
                 return Err(Error::refused(
-                    format!("the {} has two primaries: {} and {}", role.name(), name(primary), name(other)),
+                    format!("the {role} has two primaries: {} and {}", name(primary), name(other)),
                     "Stop the one that was replaced, and leave it out. A copy that is meant to stay needs shards of its own in \
                      idgen.allowed_shards.",
                 ));
             }
-            let mut places = vec![Place::new(format!("the {}", role.name()), own.member.server)];
-            for group in groups.iter().filter(|group| group.primary == Some(primary)) {
-                let standbys = group.standbys.iter().map(|place| seen[*place].1.member.server);
-                places.extend(standbys.map(|server| Place::new(format!("standby {}", server.name), server)));
-            }
-            Ok(Side { role, places, system: own.member.system.clone() })
+        }
+        let mut members: Vec<Option<Member<'_>>> = seen.into_iter().map(|look| Some(look.member)).collect();
+        let mut side = |primary: Option<usize>| -> Vec<Member<'_>> {
+            let group = groups.iter().filter(|group| primary.is_some() && group.primary == primary);
+            let places = group.flat_map(|group| primary.into_iter().chain(group.standbys.iter().copied()));
+            places.filter_map(|place| members[place].take()).collect()
         };
-        let of_target = match target {
-            Some(target) => side(Role::Target, target)?,
-            None => Side {
-                role: Role::Target,
-                places: vec![Place::new("the target", &self.fleet.servers[self.to[0]])],
-                system: String::new(),
-            },
-        };
+        let (source, target) = (side(Some(source)), side(target));
         let away = away.into_iter().filter(|number| !self.to.contains(number));
-        Ok((side(Role::Source, source)?, of_target, away.map(|number| &self.fleet.servers[number]).collect()))
+        let away = away.map(|number| &self.fleet.servers[number]).collect();
+        Ok(Found { source, target, to: &self.fleet.servers[self.to[0]], away })
     }
 }
 
 /// What a first look at a server shows.
 struct Seen<'a> {
+    number: usize,
     member: Member<'a>,
-    /// Whether it has the schema, or is in the middle of its move.
-    has_schema: bool,
-    /// Or at least the old rows.
-    has_any: bool,
-    /// The comment of a move on the schema itself, if that is what an earlier move of another schema has left.
-    remnant: Option<String>,
+    /// How much it has of the schema: 2 if it has the schema or a move of it has begun, 1 if it has what a move leaves.
+    has: u8,
     /// The shards that it may mint for, if it preloads idgen.
     shards: Option<ShardSet>,
 }
@@ -311,48 +266,12 @@ impl Seen<'_> {
     }
 }
 
-fn look<'a>(server: &'a Server, names: &[&str]) -> Result<Seen<'a>> {
+fn look<'a>(server: &'a Server, names: &Names) -> Result<Seen<'a>> {
     let member = Member::of(server)?;
-    let rows = member.session.query(
-        "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2)),
-                EXISTS (SELECT FROM pg_namespace WHERE nspname IN ($1, $2, $3)),
-                (SELECT setting FROM pg_settings WHERE name = 'idgen.allowed_shards'),
-                (SELECT obj_description(oid, 'pg_namespace') FROM pg_namespace
-                 WHERE nspname = $1 AND nspname ~ '._(moving|moved)$')",
-        names,
-    )?;
-    let row = rows.row(0);
-    let (has_schema, has_any) = (row.is_true(0), row.is_true(1));
-    let shards = row.text(2).and_then(|list| ShardSet::parse(&list).ok());
-    let remnant = row.text(3).filter(|comment| of_source(comment) || of_copy(comment));
-    Ok(Seen { member, has_schema, has_any, remnant, shards })
-}
-
-/// What says that a person has named the schema that a move has left, and not the one that moves.
-fn remnant(schema: &str, seen: &Seen<'_>, target: &Server) -> Error {
-    let there = &seen.member.server.name;
-    if let Some(own) = schema.strip_suffix("_moved") {
-        return Error::refused(
-            format!("{schema} on {there} is what an earlier move of {own} has left, and cannot be moved"),
-            format!(
-                "Name schema {own}, which has the rows now. Once nobody needs the old ones, on {there}: DROP SCHEMA {} CASCADE;",
-                Session::identifier(schema)
-            ),
-        );
-    }
-    let own = schema.strip_suffix("_moving").unwrap_or(schema);
-    let is_copy = seen.remnant.as_deref().is_some_and(of_copy);
-    let to = match (is_copy, target.name == *there) {
-        (true, _) => words::shell(there),
-        (false, false) => words::shell(&target.name),
-        (false, true) => "SERVER".into(),
-    };
-    Error::refused(
-        format!("{schema} on {there} is of a move of {own}, which is under way or has broken off"),
-        format!(
-            "If nobody is moving it, give it back to its source with: idgenctl move {} --to {to} --undo. Or finish the move, \
-             with --finish in the place of --undo.",
-            words::shell(own)
-        ),
-    )
+    let there = names.on(&member.session)?;
+    let has_begun = Begun::all(&member.session)?.iter().any(|begun| begun.schema == names.schema);
+    let has = if has_begun || there.schema { 2 } else { u8::from(there.moving || there.moved) };
+    let state = library::state(&member.session)?;
+    let shards = state.and_then(|state| ShardSet::parse(state.allowed_shards.as_deref()?).ok());
+    Ok(Seen { number: 0, member, has, shards })
 }

@@ -1,127 +1,63 @@
-//! One run at a time: the lock, the sessions of a run, and those that an earlier run has left at work.
+//! One run at a time on a server, and the sessions that an earlier run has left at work.
 
 use std::time::Duration;
 
-use super::sides::{Place, Role, Side};
-use super::{Move, say};
+use super::say;
+use super::sides::{Place, Side};
 use crate::connection::session::Session;
+use crate::connection::waiting;
 use crate::terminal::error::{Error, Result};
 use crate::terminal::signals;
 
-/// Anybody may give a session the name of ours. Ours are those of superusers, except a restore by the owner.
-pub const BY_SUPERUSER: &str = "usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)";
+/// The catalog that a run locks, because all databases of a server share it: two moves at once would read the same list of
+/// shards, and each would write it without the change of the other. No tenant may take this lock, and it keeps nobody
+/// from anything but maintenance of that catalog.
+const LOCKED: &str = "pg_catalog.pg_shseclabel";
 
-/// What the lock of a schema is made of.
-const LOCK: &str = "hashtext('idgenctl move'), hashtext($1)";
+/// The sessions that hold the locks, as long as this program runs, however it ends.
+pub struct Turn {
+    sessions: Vec<Session>,
+}
 
-impl Move<'_> {
-    /// Takes the lock of the schema, in a session on the source that ends with this program, however that ends.
-    pub fn take_lock(&self) -> Result {
-        let source = self.source.primary();
-        // If a firewall has cut it off, its session on the server still holds the lock.
-        if let Some(lock) = self.lock.take() {
-            let _ = source.query(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                 WHERE pid = $1::integer AND application_name = $2",
-                &[&lock.pid().to_string(), &source.name()],
-            );
-        }
-        let lock = source.fresh()?;
-        lock.run("SET lock_timeout = '5s'")?;
-        if let Err(error) = lock.query(&format!("SELECT pg_advisory_lock({LOCK})"), &[&self.schema]) {
-            if error.code() != "55P03" {
-                return Err(error);
-            }
-            let holders = source.value(
-                "SELECT coalesce(string_agg(pid::text, ', '), 'none') FROM pg_locks
-                 WHERE locktype = 'advisory' AND granted AND objsubid = 2
-                   AND classid::bigint = hashtext('idgenctl move')::bigint & 4294967295",
-                &[],
-            )?;
-            return Err(Error::refused(
-                format!("another run is at work on {}", self.schema),
-                format!(
-                    "On the source, it is pid {holders}. Wait until it has ended, or end it if nobody watches it."
-                ),
-            ));
-        }
-        lock.run("SET lock_timeout = 0")?;
-        lock.set_patience(None);
-        *self.lock.borrow_mut() = Some(lock);
-        Ok(())
-    }
-
-    /// Keeps a session open on the target as long as the one with the lock, so that other moves see it.
-    pub fn hold_target(&self) -> Result {
-        *self.hold.borrow_mut() = Some(self.target.primary().fresh()?);
-        Ok(())
-    }
-
-    /// Runs something in the session that holds the lock, so that a run that has lost it changes no name.
-    pub fn in_lock<T>(&self, work: impl FnOnce(&Session) -> Result<T>) -> Result<T> {
-        match self.lock.borrow().as_ref() {
-            Some(lock) => work(lock).map_err(|error| match error {
-                Error::Unreachable { .. } => Error::refused(
-                    format!("the session that holds the lock of this move is gone: {error}"),
-                    "Run the same command again.",
-                ),
-                error => error,
-            }),
-            None => Err(Error::refused("the lock of the move is gone", "Run the same command again.")),
-        }
+impl Turn {
+    /// Waits for its turn on the primaries of both sides. An undo needs no target.
+    pub fn take(sides: [&Side<'_>; 2]) -> Result<Turn> {
+        let reached = sides.into_iter().filter(|side| side.is_reached());
+        Ok(Turn { sessions: reached.map(|side| lock(side.primary())).collect::<Result<_>>()? })
     }
 
     /// The process on the source that holds the lock.
-    pub fn lock_pid(&self) -> String {
-        self.lock.borrow().as_ref().map_or(0, Session::pid).to_string()
+    pub fn pid(&self) -> u32 {
+        self.sessions[0].pid()
     }
 
-    /// Refuses to work beside another move: both would read the same list, and each would write it without the change of
-    /// the other.
-    pub fn check_others(&self, sides: &[&Side<'_>]) -> Result {
-        for side in sides {
-            let place = side.primary();
-            let others = place.value(
-                &format!(
-                    "SELECT string_agg(DISTINCT format('%s, in %s', application_name, datname), '; ') FROM pg_stat_activity
-                     WHERE application_name LIKE 'idgenctl move %' AND application_name <> $1 AND {BY_SUPERUSER}"
-                ),
-                &[&place.name()],
-            )?;
-            if !others.is_empty() {
-                return Err(Error::refused(
-                    format!("another move is at work on {}: {others}", place.role),
-                    "Wait until it has ended.",
-                ));
-            }
+    /// In a transaction on the source: fails if the turn is over. The next run ends the sessions of this one before it does
+    /// anything, so the transaction is committed only if there is none.
+    pub fn prove(&self, session: &Session) -> Result {
+        let is_held = session.query(
+            "SELECT FROM pg_locks WHERE pid = $1::integer AND relation = 'pg_shseclabel'::regclass AND granted",
+            &[&self.pid().to_string()],
+        )?;
+        if is_held.len() > 0 {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// The processes of other sessions of this move; of ordinary roles, only those that began before a time.
-    pub fn others_since(&self, role: Role, began: &str) -> Result<String> {
-        let place = self.side(role).primary();
-        let kept = match role {
-            Role::Source => self.lock_pid(),
-            Role::Target => self.hold.borrow().as_ref().map_or(0, Session::pid).to_string(),
-        };
-        place.value(
-            &format!(
-                "SELECT string_agg(pid::text, ', ') FROM pg_stat_activity
-                 WHERE application_name = $1 AND ({BY_SUPERUSER} OR backend_start < $2::timestamptz)
-                   AND pid NOT IN (pg_backend_pid(), $3::integer)"
-            ),
-            &[&place.name(), began, &kept],
-        )
+        Err(Error::refused(
+            "the session that holds the lock of this move is gone",
+            "Run the same command again.",
+        ))
     }
 
     /// Ends sessions of an earlier run, or of a part of this one that was given up, such as a restore that could still
-    /// commit. It does not wait for sessions of ordinary roles that begin later: somebody could begin one after the other.
-    pub fn end_others(&self, role: Role) -> Result {
-        let place = self.side(role).primary();
-        let began = place.value("SELECT clock_timestamp()", &[])?;
+    /// commit. It does not wait for sessions of this name that begin later: anybody could begin one after the other.
+    pub fn end_others(&self, place: &Place<'_>) -> Result {
+        let session = place.session()?;
+        let began = session.value("SELECT clock_timestamp()", &[])?;
+        let own = self.sessions.iter().map(|session| session.pid().to_string()).collect::<Vec<_>>().join(",");
+        let found = "FROM pg_stat_activity WHERE application_name = $1 AND backend_start < $2::timestamptz
+                     AND pid <> ALL ($3::integer[] || pg_backend_pid())";
         for attempt in 0..300 {
-            let pids = self.others_since(role, &began)?;
+            let parameters = [place.name.as_str(), &began, &format!("{{{own}}}")];
+            let pids = session.value(&format!("SELECT string_agg(pid::text, ', ') {found}"), &parameters)?;
             if pids.is_empty() {
                 return Ok(());
             }
@@ -131,15 +67,34 @@ impl Move<'_> {
                     place.role
                 ));
             }
-            place.session()?.run(&format!(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid IN ({pids})"
-            ))?;
+            session.query(&format!("SELECT pg_terminate_backend(pid) {found}"), &parameters)?;
             signals::pause(Duration::from_millis(100))?;
         }
         Err(Error::refused(
             format!("sessions of this move on {} do not end", place.role),
             "Look at pg_stat_activity for their application_name.",
         ))
+    }
+}
+
+fn lock(place: &Place<'_>) -> Result<Session> {
+    let session = place.fresh()?;
+    session.run("BEGIN; SET LOCAL lock_timeout = '5s'")?;
+    match session.run(&format!("LOCK TABLE {LOCKED} IN SHARE UPDATE EXCLUSIVE MODE")) {
+        Ok(_) => Ok(session),
+        Err(error) if error.code() == "55P03" => {
+            let holders = place.value(
+                "SELECT string_agg(format('%s, pid %s, in %s', application_name, pid, datname), '; ')
+                 FROM pg_locks JOIN pg_stat_activity USING (pid)
+                 WHERE relation = 'pg_shseclabel'::regclass AND granted AND mode <> 'AccessShareLock'",
+                &[],
+            )?;
+            Err(Error::refused(
+                format!("another move is at work on {}: {holders}", place.role),
+                "Wait until it has ended, or end that session if nobody watches it.",
+            ))
+        }
+        Err(error) => Err(error),
     }
 }
 
@@ -151,7 +106,7 @@ pub fn commit(place: &Place<'_>) -> Result {
         Ok(_) => Ok(()),
         Err(Error::NoAnswer { .. }) => {
             let other = place.session()?;
-            let cause = crate::connection::waiting::cause(&other, session.pid())?;
+            let cause = waiting::cause(&other, session.pid())?;
             other.query("SELECT pg_terminate_backend($1::integer)", &[&session.pid().to_string()])?;
             Err(Error::refused(
                 format!(

@@ -1,0 +1,182 @@
+//! What the check can find. docs/checks.md has the same table, for people.
+
+use std::fmt::Display;
+
+use serde::Serialize;
+
+use crate::idgen::preload::Keeper;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Ids are not minted, or may be repeated, or will be once a standby is promoted.
+    Error,
+    /// This may become an error.
+    Warning,
+    /// Something to know. It does not count for the exit code.
+    Note,
+}
+
+/// What a hint asks for, which decides what becomes of it where Patroni or an operator keeps the configuration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// Nothing that depends on who keeps the configuration.
+    Any,
+    /// Another value of a setting, or a restart: they have a way of their own for it.
+    Set,
+    /// Something that is theirs alone to decide, so that only the fact is shown.
+    Own,
+}
+
+/// A kind of finding.
+pub struct Kind {
+    /// Its name, which stays the same in later versions.
+    pub id: &'static str,
+    pub severity: Severity,
+    /// What was seen; a `{}` stands for a part of it.
+    text: &'static str,
+    /// What to do. Somebody may follow it at night, so it makes nothing worse in any state in which the finding appears:
+    /// it promotes, starts and drops nothing, and restarts nothing whose clock may be wrong.
+    hint: &'static str,
+    asks: Asks,
+}
+
+impl Kind {
+    /// What was seen.
+    pub fn message(&self, parts: &[&dyn Display]) -> String {
+        let mut parts = parts.iter().map(ToString::to_string);
+        let mut texts = self.text.split("{}");
+        let first = texts.next().unwrap_or_default().to_owned();
+        texts.fold(first, |message, text| message + &parts.next().unwrap_or_default() + text)
+    }
+
+    /// What to do on a server.
+    pub fn hint_for(&self, keeper: Keeper) -> String {
+        match (self.asks, keeper) {
+            (Asks::Own, Keeper::Patroni | Keeper::Operator) => String::new(),
+            (Asks::Set, Keeper::Patroni) => format!("{} Use patronictl edit-config.", self.hint),
+            (Asks::Set, Keeper::Operator) => format!("{} Do that where the operator keeps it.", self.hint),
+            _ => self.hint.into(),
+        }
+    }
+}
+
+macro_rules! kinds {
+    ($($name:ident: $id:literal, $severity:ident, $asks:ident, $text:literal, $hint:literal;)*) => {
+        $(pub const $name: &Kind = &Kind {
+            id: $id, severity: Severity::$severity, asks: Asks::$asks, text: $text, hint: $hint
+        };)*
+
+        #[cfg(test)]
+        const ALL: &[&Kind] = &[$($name),*];
+    };
+}
+
+kinds! {
+    // Who is there.
+    UNREACHABLE: "unreachable", Error, Any, "the server cannot be reached: {}",
+        "Nothing is known of it. Do not start it while another server may have taken its place.";
+    NO_ANSWER: "no-answer", Error, Any, "the server does not answer: {}",
+        "Nothing is known of it. Restarting it would accept its clock, right or wrong.";
+    SERVER_NOT_SEEN: "server-not-seen", Error, Any, "the server cannot be looked at: {}",
+        "Nothing is known of it. The check needs a superuser.";
+    DATABASE_NOT_SEEN: "database-not-seen", Warning, Any, "the database cannot be looked at: {}",
+        "It may mint for shards of another server.";
+    NO_PRIMARY: "no-primary", Warning, Any, "the primary of this standby cannot be told, so they are not compared",
+        "If it has one that is not in the fleet, add it.";
+    STANDBY_NOT_IN_FLEET: "standby-not-in-fleet", Warning, Any, "its standby \"{}\" at {} is not in the fleet",
+        "Add it: nobody compares its shards and its clock.";
+    TWO_PRIMARIES: "two-primaries", Error, Any,
+        "{} and this server are primaries of one cluster, on timelines {} and {}, and mint the same ids",
+        "Find out which of them clients must use, and see that the other stops and stays stopped. A copy that is to \
+         remain needs shards of its own. Change nothing else before.";
+
+    // Shards and epochs.
+    LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters mint for its shards, and so the same ids: {}",
+        "Decide who keeps them, and take them out of idgen.allowed_shards of the others. An empty list means all.";
+    LISTS_DIFFER: "lists-differ", Error, Set,
+        "its idgen.allowed_shards is \"{}\", and that of its primary {} is \"{}\"",
+        "Unless a shard is moving, give the standby the list of its primary.";
+    SHARD_NOT_ALLOWED: "shard-not-allowed", Error, Any, "the server may not mint for {}",
+        "INSERTs there fail. Add a shard only if no other server mints for it.";
+    SHARD_CLOSED: "shard-closed", Error, Any, "shards of its list are closed: {}",
+        "A move may be under way. Reopen them only if no other server has minted for them since.";
+    SHARD_UNSET: "shard-unset", Note, Any, "no idgen.shard is set for the defaults of {}",
+        "Each session has to set it.";
+    EPOCH_DIFFERS: "epoch-differs", Error, Any, "idgen.epoch is {} here and {} on {}",
+        "Give a standby that of its primary. Otherwise leave it: a change stops minting once there are ids.";
+
+    // Columns.
+    COLUMN_TOO_SMALL: "column-too-small", Error, Any, "ids do not fit into {}",
+        "Make them bigint, which rewrites the tables under a lock.";
+    RIGHTS_MISSING: "rights-missing", Error, Any, "owners of columns that mint lack privileges: {}",
+        "Grant them, if these roles are to mint.";
+    PORTABLE_EDITION: "portable-edition", Error, Any,
+        "the portable edition is there too, and mints the same ids as the extension",
+        "Let clients use only one of them.";
+    MOVE_NOT_ENDED: "move-not-ended", Error, Any,
+        "a move of schema \"{}\" is under way or has broken off: clients cannot use it",
+        "If nobody is moving it, repeat the command of the move, which says how it can end.";
+
+    // The library.
+    LIBRARY_MISSING: "library-missing", Error, Any, "the library of idgen does not show its state: {}",
+        "Install the version that the rest of the cluster has.";
+    LIBRARY_FAILS: "library-fails", Error, Any, "nothing is minted here: {} ({})",
+        "Run idgenctl enable, once its clock is right. Leave a router that must not mint out of the fleet.";
+    VERSIONS_DIFFER: "versions-differ", Warning, Any,
+        "the library of idgen is of version {}, and that of its primary {} of {}",
+        "Finish the upgrade of idgen, standbys first.";
+    UPDATE_OUTSTANDING: "update-outstanding", Warning, Any, "the extension is of version {}, and the library of {}",
+        "Once the whole cluster runs the newer library, run ALTER EXTENSION idgen UPDATE there.";
+    NOT_PRELOADED: "not-preloaded", Warning, Any,
+        "idgen is not preloaded{}: it mints only with its default settings",
+        "Run idgenctl enable, once its clock is right.";
+    NO_ROOM: "no-room", Error, Set, "\"{}\" must be at least {} for idgen (now {}), or the server may shut down",
+        "Raise it, and restart the server once its clock is right, standbys first.";
+    LESS_ROOM: "less-room", Warning, Set, "\"{}\" is {} here, and {} on its primary {}",
+        "Raise it here, before the primary uses more origins.";
+    SETTINGS_DIFFER: "settings-differ", Warning, Set, "idgen.max_ahead, reserve_ahead or max_clock_jump is not as on its primary {}",
+        "Give the standby those of its primary.";
+
+    // What makes ids lasting, and their times right.
+    FSYNC_OFF: "fsync-off", Error, Set, "fsync is off: after a crash of the machine, ids may be repeated",
+        "Set fsync = on.";
+    ASYNCHRONOUS: "asynchronous", Note, Own, "no standby is synchronous: a failover may repeat ids",
+        "If it must not, name one that streams in synchronous_standby_names.";
+    SYNC_TOO_FEW: "sync-too-few", Error, Own, "too few synchronous standbys are streaming: {} of {}",
+        "Bring them back, as standbys. Go on without one only if nobody can have promoted it.";
+    SYNC_NAME_UNKNOWN: "sync-name-unknown", Warning, Own, "synchronous_standby_names names no known server by {}",
+        "Add the server to the fleet, or correct the name.";
+    SYNC_NOT_A_STANDBY: "sync-not-a-standby", Warning, Own,
+        "\"{}\" may acknowledge in the place of a standby, and cannot be promoted",
+        "Once the standbys stream, name only them in synchronous_standby_names.";
+    CLOCK_DIFFERS: "clock-differs", Error, Any, "the clock is at least {} {} the others",
+        "Compare all with a clock that you trust, and correct the wrong one. Restart and promote nothing before.";
+    MARK_IN_FUTURE: "mark-in-future", Error, Set, "the high-water mark of ids is {} ahead of the clock",
+        "If the clock is wrong, correct it. If it is right, wait, or set idgen.max_ahead, up to 1h, until it has passed \
+         the mark.";
+    MAX_AHEAD_WIDE: "max-ahead-wide", Warning, Set, "idgen.max_ahead is {}: ids may be as far in the future",
+        "Set it back to 1s.";
+    PREPARED_TRANSACTIONS: "prepared-transactions", Warning, Any,
+        "{} prepared transactions, up to {} old, stop snowflake_safe_horizon()",
+        "Have the program that prepared them end them: by hand, half of one may be lost.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    /// Promise: docs/checks.md lists each kind with how bad it is, what was seen and what to do.
+    #[test]
+    fn the_page_has_the_table() {
+        let page = include_str!("../../../../../docs/checks.md");
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let listed: Vec<String> = page.split("\n- ").skip(1).map(words).collect();
+        let line = |kind: &&super::Kind| {
+            let severity = format!("{:?}", kind.severity).to_lowercase();
+            format!("**{}** ({severity}): {}. {}", kind.id, kind.text.replace("{}", "…"), kind.hint)
+        };
+        assert_eq!(listed, ALL.iter().map(line).collect::<Vec<_>>());
+    }
+}
