@@ -474,7 +474,7 @@ const NOT_MOVED: [(&str, &str); 3] = [
                              WHERE attrelid = c.oid AND attgenerated <> ''
                              UNION ALL SELECT pg_describe_object('pg_class'::regclass, c.oid, 0) WHERE relkind = 'm'
                             ) AS found (what)
-               WHERE nspname = $1 AND NOT rolsuper LIMIT 8) AS some (what)",
+               WHERE nspname = $1 AND NOT rolsuper LIMIT 8) AS evaluated (what)",
         "for how long the schema stays closed is also up to these, which the restore evaluates, perhaps for each row",
     ),
 ];

@@ -14,15 +14,16 @@
 use std::env;
 use std::time::{Duration, Instant};
 
-use super::{Plan, lists, rename, say};
-use crate::commands::move_shard::turn::Turn;
+use super::turn::Turn;
+use super::{Plan, Run, lists, rename, say};
 use crate::idgen::library::Library;
 use crate::terminal::error::{Error, Result};
 use crate::terminal::signals;
 
 /// Closes both, and gives the first id that the source will never mint. Clients queue behind a lock request that has to
 /// wait, so no lock is requested while there is a transaction that will not end soon, and each try is short.
-pub fn close(plan: &Plan<'_>, turn: &Turn) -> Result<i64> {
+pub fn close(run: &mut Run<'_>) -> Result<i64> {
+    let plan = run.plan;
     // Tests shorten it.
     let limit = env::var("IDGENCTL_CLOSE_TIMEOUT").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let began = Instant::now();
@@ -31,6 +32,7 @@ pub fn close(plan: &Plan<'_>, turn: &Turn) -> Result<i64> {
         let mut who = blockers(plan, 1000)?;
         if who.is_empty() {
             if tries == 0 {
+                run.begin()?;
                 // The standbys mint nothing meanwhile. A program may take long to set the list of the primary, and others
                 // would queue behind the locks for so long.
                 let without = plan.without(&lists::of(plan.source.primary())?)?;
@@ -40,7 +42,7 @@ pub fn close(plan: &Plan<'_>, turn: &Turn) -> Result<i64> {
             }
             // One order suits clients that insert a row into a table that refers to others, whose key is checked
             // afterwards; the other one suits clients that insert both.
-            match try_to_close(plan, turn, if tries % 2 == 0 { "DESC" } else { "ASC" }) {
+            match try_to_close(plan, &run.turn, if tries % 2 == 0 { "DESC" } else { "ASC" }) {
                 // lock_not_available, or a deadlock, which then fails here and not at the client.
                 Err(error) if matches!(error.code(), "55P03" | "40P01") => {}
                 result => return result,

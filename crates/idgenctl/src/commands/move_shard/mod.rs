@@ -147,7 +147,7 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
         None => None,
     };
     let plan = Plan::of(cli, arguments, &servers, owner.as_ref())?;
-    let turn = Turn::take([&plan.source, &plan.target])?;
+    let turn = Turn::take(&plan.source, &plan.target)?;
     let mut run = Run { plan: &plan, turn, stage: Stage::Unchanged };
     run.go().map_err(|error| run.end(error))?;
     Ok(0)
@@ -253,7 +253,7 @@ fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Op
         (None, None, []) => {
             return refused(
                 format!("no default in schema {} names a shard", names.schema),
-                "Look at the name of the schema, or name the shard with --shard.",
+                "Look at the name of the schema, check that source and target are not swapped, or name the shard with --shard.",
             );
         }
         (None, None, several) => {
@@ -368,9 +368,7 @@ impl Run<'_> {
                 plan.names.schema,
                 i32::from(plan.shard)
             ));
-            self.stage = Stage::Begun;
-            self.begin()?;
-            close::close(plan, &self.turn)?
+            close::close(self)?
         } else {
             say(format!("continuing the move of {}", plan.names.schema));
             self.turn.end_others(source)?;
@@ -393,8 +391,9 @@ impl Run<'_> {
     }
 
     /// Creates the marker, which outlives this run.
-    fn begin(&self) -> Result {
+    fn begin(&mut self) -> Result {
         let plan = self.plan;
+        self.stage = Stage::Begun;
         if plan.begun.is_some() {
             return Ok(());
         }

@@ -21,9 +21,21 @@ pub struct Turn {
 
 impl Turn {
     /// Waits for its turn on the primaries of both sides. An undo needs no target.
-    pub fn take(sides: [&Side<'_>; 2]) -> Result<Turn> {
-        let reached = sides.into_iter().filter(|side| side.is_reached());
-        Ok(Turn { sessions: reached.map(|side| lock(side.primary())).collect::<Result<_>>()? })
+    pub fn take(source: &Side<'_>, target: &Side<'_>) -> Result<Turn> {
+        let mut sessions = vec![lock(source.primary())?];
+        if target.is_reached() {
+            sessions.push(lock(target.primary())?);
+        }
+        Ok(Turn { sessions })
+    }
+
+    /// Takes the lock on the source again if the session that held it is gone.
+    pub fn keep(&mut self, place: &Place<'_>) -> Result {
+        if self.prove(&*place.session()?).is_ok() {
+            return Ok(());
+        }
+        self.sessions[0] = lock(place)?;
+        Ok(())
     }
 
     /// The process on the source that holds the lock.

@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::sides::Place;
-use super::turn::Turn;
 use super::{Plan, Run, Stage, checks, lists, rename, say};
 use crate::commands::words;
 use crate::connection::session::Session;
@@ -62,9 +61,7 @@ impl Run<'_> {
         let plan = self.plan;
         let (names, source) = (&plan.names, plan.source.primary());
         let session = source.session()?;
-        if self.turn.prove(&session).is_err() {
-            self.turn = Turn::take([&plan.source, &plan.target])?;
-        }
+        self.turn.keep(source)?;
         // A COMMIT that waits for standbys could still happen.
         self.turn.end_others(source)?;
         let Some(begun) = plan.begun_now()? else { return Ok(()) };
