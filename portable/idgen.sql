@@ -1378,7 +1378,8 @@ CREATE OR REPLACE FUNCTION @extschema@.idgen_status(
         OUT mark bigint, OUT mark_at timestamptz, OUT mark_kept_in text, OUT window_left_ms bigint,
         OUT renewals bigint, OUT flush_ms double precision,
         OUT clock_steps_back bigint, OUT clock_steps_forward bigint,
-        OUT ends_at timestamptz, OUT years_left double precision, OUT warning text)
+        OUT ends_at timestamptz, OUT years_left double precision,
+        OUT warning text, OUT warning_code text, OUT warning_hint text, OUT mints boolean)
     RETURNS SETOF record
     LANGUAGE plpgsql VOLATILE PARALLEL SAFE ROWS 1 SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp AS $$
@@ -1400,12 +1401,21 @@ BEGIN
         ahead_ms := greatest(mark - 1 - tick, 0);
         years_left := greatest(1099511627775 - tick, 0) / 31557600000.0;
     END IF;
-    warning := CASE WHEN tick < 0 THEN 'the system clock is before "idgen.epoch"'
-                    WHEN tick > 1099511627775 THEN 'the range of ids is used up'
-                    WHEN ahead_ms > idgen_portable.max_ahead_ms()
-                         THEN 'the system clock is behind the ids already minted'
-                    WHEN years_left < 5
-                         THEN concat('the range of ids ends in ', round(years_left::numeric, 1), ' years') END;
+    warning_code := CASE WHEN tick < 0 THEN 'clock-before-epoch'
+                         WHEN tick > 1099511627775 THEN 'range-used-up'
+                         WHEN ahead_ms > idgen_portable.max_ahead_ms() THEN 'clock-behind'
+                         WHEN years_left < 5 THEN 'range-ends' END;
+    SELECT texts.text, texts.hint INTO warning, warning_hint
+    FROM (VALUES
+        ('clock-before-epoch', 'the system clock is before "idgen.epoch"', 'Check the system clock.'),
+        ('range-used-up', 'the range of ids is used up',
+         'Check the system clock. At the true end, only a later epoch with new keys helps.'),
+        ('clock-behind', 'the system clock is behind the ids already minted',
+         'If the clock was set back, check its synchronization.'),
+        ('range-ends', concat('the range of ids ends in ', round(years_left::numeric, 1), ' years'),
+         'Plan for a later epoch and new keys.')) AS texts (code, text, hint)
+    WHERE texts.code = warning_code;
+    mints := tick BETWEEN 0 AND 1099511627775 AND NOT pg_is_in_recovery();
     RETURN NEXT;
 END $$;
 COMMENT ON FUNCTION @extschema@.idgen_status() IS
@@ -1438,6 +1448,9 @@ COMMENT ON COLUMN @extschema@.idgen_status.clock_steps_forward IS 'Null: the por
 COMMENT ON COLUMN @extschema@.idgen_status.ends_at IS 'The last millisecond in which ids can be minted: 2^40 - 1 milliseconds after the epoch. The next one would make them negative.';
 COMMENT ON COLUMN @extschema@.idgen_status.years_left IS 'Years of 365.25 days until ends_at.';
 COMMENT ON COLUMN @extschema@.idgen_status.warning IS 'A clock before the epoch or too far behind the ids, or the end of the range within 5 years; null otherwise.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning_code IS 'A short word for the warning, for programs. It does not change when the text does.';
+COMMENT ON COLUMN @extschema@.idgen_status.warning_hint IS 'What to do about the warning.';
+COMMENT ON COLUMN @extschema@.idgen_status.mints IS 'Whether a call for an id would be served now, perhaps after waiting. False during recovery. A single shard may still have run out of ids, or be ahead of a clock that was set back.';
 COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this session; -1 means unset.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'The shards that have a register here.';
 COMMENT ON COLUMN @extschema@.idgen_status.max_ahead IS 'Value of idgen.max_ahead when the script was run.';

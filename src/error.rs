@@ -8,9 +8,9 @@ use idgen_ids::epoch::utc;
 use idgen_ids::foreign::LAYOUTS;
 use idgen_ids::id::SHARDS;
 use idgen_ids::text::{BadText, excerpt};
+use pgrx::PgLogLevel;
 use pgrx::PgSqlErrorCode as Code;
 use pgrx::pg_sys::panic::ErrorReport;
-use pgrx::{PgLogLevel, function_name};
 
 macro_rules! reasons {
     ($($reason:ident $name:literal $code:ident;)+) => {
@@ -71,6 +71,8 @@ impl From<Reason> for Class {
 /// for readers of a log who do not know that it is installed.
 pub struct Row {
     pub class: Class,
+    /// The name of the variant.
+    variant: &'static str,
     /// What the view `idgen_status` shows of it besides the texts, if it may be the warning there.
     pub known: Option<Known>,
     pub message: String,
@@ -89,8 +91,11 @@ pub struct Known {
 }
 
 impl From<Row> for ErrorReport {
-    fn from(Row { class: Class(code, _), message, detail, hint, .. }: Row) -> ErrorReport {
-        ErrorReport::new(code, message, function_name!()).set_detail(detail).set_hint(hint)
+    /// Programs that have to tell errors of one SQLSTATE apart go by the routine, which is the reason of a refusal.
+    fn from(Row { class: Class(code, reason), variant, known, message, detail, hint }: Row) -> ErrorReport {
+        let reason = reason.map(|reason| Reason::ALL[reason as usize].1);
+        let routine = reason.or(known.map(|known| known.code)).unwrap_or(variant);
+        ErrorReport::new(code, message, routine).set_detail(detail).set_hint(hint)
     }
 }
 
@@ -150,6 +155,7 @@ macro_rules! table {
                         $($(let $local = $value;)+)?
                         Row {
                             class: $class.into(),
+                            variant: stringify!($variant),
                             known: [$(Known { code: $code, severity: stringify!($severity) })?].first().copied(),
                             message: format!($message),
                             detail: format!($detail),

@@ -10,7 +10,7 @@ use idgen_core::host::Wait;
 use idgen_ids::epoch::Timestamptz;
 use nix::libc;
 use pgrx::pg_sys::panic::CaughtError;
-use pgrx::{PgMemoryContexts, PgSqlErrorCode, PgTryBuilder, pg_sys};
+use pgrx::{PgSqlErrorCode, PgTryBuilder, pg_sys};
 
 use super::compat::wait_event;
 
@@ -173,8 +173,8 @@ pub fn reads_catalogs() -> bool {
     unsafe { pg_sys::IsTransactionState() && pg_sys::MyDatabaseId != pg_sys::InvalidOid }
 }
 
-/// Runs `f` in a subtransaction and in memory of its own, so that nothing is left of an error. Call it only where
-/// [`reads_catalogs`].
+/// Runs `f`, which only reads, in a subtransaction that is rolled back, so that neither an error nor memory is left of it.
+/// It waits for no lock that somebody has on a table. Call it only where [`reads_catalogs`].
 ///
 /// # Errors
 /// The SQLSTATE and the message of any error of PostgreSQL, or panic, except for a cancel, which is raised.
@@ -186,14 +186,22 @@ pub fn attempt<T>(f: impl FnOnce() -> T) -> Result<T, (PgSqlErrorCode, String)> 
         let result = PgTryBuilder::new(AssertUnwindSafe(|| {
             // In parallel mode some versions refuse to begin it.
             pg_sys::BeginInternalSubTransaction(ptr::null());
-            let result = PgMemoryContexts::new("idgen").switch_to(|_| f());
-            pg_sys::ReleaseCurrentSubTransaction();
-            Ok(result)
+            pg_sys::set_config_option(
+                c"lock_timeout".as_ptr(),
+                c"10ms".as_ptr(),
+                pg_sys::GucContext::PGC_USERSET,
+                pg_sys::GucSource::PGC_S_SESSION,
+                pg_sys::GucAction::GUC_ACTION_LOCAL,
+                true,
+                0,
+                false,
+            );
+            Ok(f())
         }))
         .catch_others(Err)
         .execute();
         pg_sys::CurrentMemoryContext = context;
-        if result.is_err() && pg_sys::GetCurrentTransactionNestLevel() > level {
+        if pg_sys::GetCurrentTransactionNestLevel() > level {
             pg_sys::RollbackAndReleaseCurrentSubTransaction();
         }
         pg_sys::CurrentMemoryContext = context;

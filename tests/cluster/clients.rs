@@ -14,7 +14,7 @@ use promises::{Caller, Judge, Kind};
 
 use crate::moment::is_reached;
 use crate::process::servers_folder;
-use crate::server::{Server, Sql};
+use crate::server::{Server, Sql, reason};
 
 /// Shards that the clients mint for.
 pub const SHARDS: i64 = 4;
@@ -28,7 +28,7 @@ pub const ROWS: &str = "CREATE TABLE rows (
 pub struct Ledger {
     judge: Judge,
     sessions: u64,
-    /// Errors by SQLSTATE and the beginning of the message; "lost" if the connection broke.
+    /// Errors by SQLSTATE and reason; "lost" if the connection broke.
     pub errors: BTreeMap<String, usize>,
 }
 
@@ -54,7 +54,7 @@ impl Ledger {
 
     /// How often calls failed because the clock was behind, or had jumped.
     pub fn refused_for_the_clock(&self) -> usize {
-        let of_clock = |(text, _): &(&String, &usize)| text.contains(" the system clock ");
+        let of_clock = |(error, _): &(&String, &usize)| error.contains(" clock_");
         self.errors.iter().filter(of_clock).map(|(_, count)| count).sum()
     }
 
@@ -263,11 +263,7 @@ fn mint(client: &mut Client, round: usize) -> Result<Session, postgres::Error> {
     Ok(ids)
 }
 
-/// An error without what differs from call to call.
+/// What programs tell an error by; "lost" if the connection broke.
 pub fn brief(error: &postgres::Error) -> String {
-    error.as_db_error().map_or("lost".into(), |error| {
-        let message =
-            error.message().split(|c: char| c == '"' || c.is_ascii_digit()).next().unwrap_or_default();
-        format!("{} {}", error.code().code(), message.trim())
-    })
+    error.as_db_error().map_or("lost".into(), reason)
 }

@@ -8,10 +8,12 @@ use postgres::error::DbError;
 
 use crate::clients::{Clients, Ledger};
 use crate::moment::is_reached;
-use crate::server::{PRELOAD, Server, Sql, if_preloaded};
+use crate::server::{PRELOAD, Server, Sql, if_preloaded, reason};
 
 const HOUR: f64 = 3600.0;
 const YEAR: f64 = 365.25 * 24.0 * HOUR;
+
+const JUMPED: &str = "55000 clock_jumped";
 
 /// Mints one id, which must fail.
 fn refused(client: &mut Client) -> DbError {
@@ -73,8 +75,8 @@ fn the_clock_steps_under_minting_clients() {
     server.set_clock(0.0);
     let behind = ms_in(refused(&mut client).detail());
     assert!((3_590_000..3_602_000).contains(&behind), "{behind}");
-    let check = client.error("SELECT snowflake_check()");
-    assert_eq!(Some(check.message()), client.warning().as_deref());
+    assert_eq!(client.refusal("SELECT snowflake_check()"), "40001 clock_behind");
+    assert_eq!(client.warning_code().as_deref(), Some("clock-behind"));
     let refusal = |error: &String| error.starts_with("40001 ") || error.starts_with("55000 ");
     assert!(ledger.errors.keys().all(refusal), "{:?}", ledger.errors);
 }
@@ -85,9 +87,9 @@ fn the_end_of_the_range_is_told_in_time() {
     let server = Server::start(&[]);
     let left: f64 = server
         .value("SELECT extract(epoch FROM ends_at - clock_timestamp())::double precision FROM idgen_status");
-    for (years, warning) in [(5.01, None), (4.99, Some("the range of ids ends in 5.0 years"))] {
+    for (years, warning) in [(5.01, None), (4.99, Some("range-ends"))] {
         server.set_clock(left - years * YEAR);
-        assert_eq!(server.warning().as_deref(), warning, "{years} years before");
+        assert_eq!(server.warning_code().as_deref(), warning, "{years} years before");
     }
     server.set_clock(0.0);
 }
@@ -104,17 +106,16 @@ fn a_jump_forward_is_refused_and_can_be_accepted() {
 
     server.set_clock(10.0 * YEAR);
     let error = refused(&mut client);
-    assert_eq!((error.code().code(), error.message()), ("55000", "the system clock jumped forward"));
+    assert_eq!(reason(&error), JUMPED);
     assert!((ms_in(error.detail()) as f64 / 1000.0 - 10.0 * YEAR).abs() < 60.0, "{error:?}");
     assert!(error.hint().unwrap().contains("snowflake_accept_clock"));
     let counted = "SELECT refused FROM idgen_refusals WHERE reason = 'clock_jumped'";
     let counted = |client: &mut Client| client.value::<i64>(counted);
     let refusals = counted(&mut client);
-    let check = client.error("SELECT snowflake_check()");
-    assert_eq!(check.message(), error.message());
+    assert_eq!(client.refusal("SELECT snowflake_check()"), JUMPED);
     assert_eq!(counted(&mut client), refusals, "a check is no refused call");
     assert_eq!(mark(&mut client), before, "nothing is written");
-    assert_eq!(client.warning().as_deref(), Some("the system clock jumped forward"));
+    assert_eq!(client.warning_code().as_deref(), Some("clock-jumped"));
 
     server.set_clock(0.0);
     assert_eq!(client.warning(), None);
@@ -128,7 +129,7 @@ fn a_jump_forward_is_refused_and_can_be_accepted() {
     assert_eq!((accept(&mut client), client.warning()), (0.0, None), "it has been");
     let id = ledger.mint(&mut client);
     server.set_clock(10.0 * YEAR + 2.0 * HOUR);
-    assert_eq!(refused(&mut client).message(), "the system clock jumped forward", "the next one");
+    assert_eq!(reason(&refused(&mut client)), JUMPED, "the next one");
     server.set_clock(10.0 * YEAR);
     assert!(ledger.mint(&mut server.connect()) > id, "accepted once, accepted for good");
     client.query_one("SELECT snowflake_check()", &[]).unwrap();
@@ -147,15 +148,13 @@ fn the_clock_is_set_back_across_a_restart() {
         let mut client = server.reconnect();
         for _ in 0..3 {
             let error = refused(&mut client);
-            assert_eq!(error.code().code(), "40001");
-            let message = "the system clock is behind ids minted before the last restart";
-            assert_eq!(error.message(), message, "neither this run's ids nor the load");
+            assert_eq!(reason(&error), "40001 clock_behind_mark", "neither this run's ids nor the load");
             assert!((86_300_000..86_403_000).contains(&ms_in(error.detail())), "{error:?}");
         }
         // Without a preload, the session that allocates the memory logs it, a moment after others can use it.
         let logged = || server.log().contains(IN_FUTURE);
         assert!(how != "fast" || is_reached(10, logged), "the checkpoint has saved it");
-        assert_eq!(client.warning().as_deref(), Some("the system clock is behind the ids already minted"));
+        assert_eq!(client.warning_code().as_deref(), Some("clock-behind"));
         let counted = "SELECT refused >= 3 FROM idgen_refusals WHERE reason = 'clock_behind_mark'";
         assert!(client.value::<bool>(counted));
         server.set_clock(0.0);
@@ -188,11 +187,11 @@ fn ids_begin_within_the_wait_after_a_restart() {
     let mut client = server.reconnect();
     client.run("SET idgen.max_wait = 0");
     for call in ["snowflake_next_id(1)", "snowflake_next_id_js(1)"] {
-        let cause = "the system clock is behind ids minted before the last restart";
-        assert_eq!(client.error(&format!("SELECT {call}")).message(), cause, "{call}");
+        assert_eq!(client.refusal(&format!("SELECT {call}")), "40001 clock_behind_mark", "{call}");
     }
 }
 
+/// What the log says.
 const IN_FUTURE: &str = "the high-water mark of ids lies in the future";
 const OTHER_EPOCH: &str = "the epoch of the high-water mark of ids differs from \"idgen.epoch\"";
 
@@ -201,10 +200,10 @@ const OTHER_EPOCH: &str = "the epoch of the high-water mark of ids differs from 
 #[test]
 fn a_mark_that_calls_can_wait_for_is_not_in_the_future() {
     let server = Server::start(&[]);
-    for (back, expected) in [(2.5, None), (3600.0, Some(IN_FUTURE))] {
+    for (back, expected) in [(2.5, None), (3600.0, Some("mark-in-future"))] {
         server.connect().query_one("SELECT snowflake_next_id(1)", &[]).unwrap();
         server.restart_at("immediate", -back);
-        assert_eq!(server.reconnect().warning().as_deref(), expected, "set back by {back} s");
+        assert_eq!(server.reconnect().warning_code().as_deref(), expected, "set back by {back} s");
     }
 }
 
@@ -223,14 +222,13 @@ fn another_epoch_is_refused() {
     for epoch in ["2024-12-31T00:00:00Z", "2025-01-01T00:00:00.001Z", "1735776000000"] {
         change_epoch(&server, epoch);
         let mut client = server.connect();
-        let error = refused(&mut client);
-        assert_eq!((error.code().code(), error.message()), ("55000", OTHER_EPOCH));
+        assert_eq!(reason(&refused(&mut client)), "55000 other_epoch");
         for call in ["advance(1, snowflake_max_id(now()))", "safe_horizon()", "check()"] {
-            assert_eq!(client.error(&format!("SELECT snowflake_{call}")).message(), OTHER_EPOCH, "{call}");
+            assert_eq!(client.refusal(&format!("SELECT snowflake_{call}")), "55000 other_epoch", "{call}");
         }
         let row: (Option<String>, bool, bool) =
-            client.row("SELECT warning, mark > 0, mark_at IS NULL FROM idgen_status");
-        assert_eq!(row, (Some(OTHER_EPOCH.to_owned()), true, true));
+            client.row("SELECT warning_code, mark > 0, mark_at IS NULL FROM idgen_status");
+        assert_eq!(row, (Some("epoch-of-mark".to_owned()), true, true));
         assert!(server.log().contains(OTHER_EPOCH), "at start, from what the checkpoint saved");
     }
     change_epoch(&server, "2025-01-01T00:00:00Z");
@@ -260,7 +258,7 @@ fn another_epoch_is_accepted() {
     change_epoch(&server, "2025-01-02T00:00:00Z");
     assert_eq!(accept(&server, "2025-01-02 00:00 UTC"), Ok(true));
     let mut client = server.connect();
-    assert_eq!(client.warning().as_deref(), Some(IN_FUTURE), "before anybody mints");
+    assert_eq!(client.warning_code().as_deref(), Some("mark-in-future"), "before anybody mints");
     let error = refused(&mut client);
     assert!((2 * 86_300_000..2 * 86_403_000).contains(&ms_in(error.detail())), "{error:?}");
     assert!(error.detail().unwrap().contains("minting resumes in "), "{error:?}");

@@ -33,5 +33,6 @@ mod settings;
 mod shards;
 mod soak;
 mod standbys;
+mod state;
 mod upgrades;
 mod waiting;

@@ -118,7 +118,6 @@ fn only_a_superuser_begins() {
          GRANT pg_monitor TO owner;
          GRANT EXECUTE ON FUNCTION public.snowflake_advance, public.idgen_begin TO owner",
     );
-    let message = "this cluster has no high-water mark of ids yet";
     let mut owner = connect();
     for call in [
         MINT,
@@ -128,8 +127,7 @@ fn only_a_superuser_begins() {
         "SELECT snowflake_check()",
         "SELECT defined()",
     ] {
-        let error = owner.error(call);
-        assert_eq!((error.code().code(), error.message()), ("55000", message), "{call}");
+        assert_eq!(owner.refusal(call), "55000 no-mark", "{call}");
     }
     assert!(!owner.value::<bool>("SELECT idgen_begin()"));
     // What a superuser's session, such as autovacuum, runs for others.
@@ -156,10 +154,9 @@ fn only_a_superuser_begins() {
     assert_eq!(owner.value::<i64>("SELECT count(*) FROM tried"), 2);
 
     superuser.run("SET SESSION AUTHORIZATION owner");
-    assert_eq!(superuser.error(MINT).message(), message);
+    assert_eq!(superuser.refusal(MINT), "55000 no-mark");
     owner.run("SELECT FROM idgen_refusals, idgen_shard_stats; SELECT snowflake_safe_horizon()");
-    let warning: Option<String> = owner.value("SELECT warning FROM idgen_status");
-    assert_eq!(warning.as_deref(), Some(message));
+    assert_eq!(owner.warning_code().as_deref(), Some("no-mark"));
     let marks = "SELECT count(*) FROM pg_replication_origin_status";
     assert_eq!(server.value::<i64>(marks), 0);
 
@@ -307,8 +304,7 @@ fn a_worker_mints_only_for_a_session_that_may() {
     let parallel =
         "SET debug_parallel_query = on; SET parallel_setup_cost = 0; SET parallel_leader_participation = off";
     let refused = |client: &mut Client| {
-        let error = client.error("SELECT wrapped(1)");
-        assert_eq!(error.message(), "a parallel worker cannot use idgen before its session does");
+        assert_eq!(client.refusal("SELECT wrapped(1)"), "55000 LeaderNotJoined");
     };
     let mut client = server.connect();
     client.run(parallel);
@@ -392,9 +388,7 @@ fn two_layouts_do_not_meet() {
         with(&server, first).run(MINT);
         let mut client = with(&server, second);
         for call in [MINT, "SELECT * FROM idgen_status", "SELECT snowflake_remove_mark()"] {
-            let error = client.error(call);
-            assert_eq!(error.code().code(), "55000");
-            assert_eq!(error.message(), "another version of the \"idgen\" library is in use on this server");
+            assert_eq!(client.refusal(call), "55000 OtherLibrary");
         }
         assert_eq!(client.value::<i32>("SELECT shard_of(5120)"), 5);
         with(&server, first).run(MINT);
@@ -508,15 +502,9 @@ fn the_mark_is_removed_before_the_first_id_or_not() {
         let marks = "SELECT count(*) FROM pg_replication_origin_status WHERE local_id = 65534";
         if gone.is_ok() {
             for call in [MINT, "SELECT snowflake_check()"] {
-                assert_eq!(
-                    server.error(call).message(),
-                    "the high-water mark has been removed since the server started"
-                );
+                assert_eq!(server.refusal(call), "55000 mark-removed");
             }
-            assert_eq!(
-                server.warning().as_deref(),
-                Some("the high-water mark has been removed since the server started")
-            );
+            assert_eq!(server.warning_code().as_deref(), Some("mark-removed"));
             assert_eq!(server.value::<i64>(marks), 0);
             server.run("SELECT snowflake_remove_mark()");
             server.restart();

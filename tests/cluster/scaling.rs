@@ -10,7 +10,7 @@ use crate::clients::{Clients, Ledger, ids};
 use crate::moment::is_reached;
 use crate::moves::move_shard;
 use crate::process::{command, library, major_version, output_of_run, release_bin, run, said, skipped};
-use crate::server::{PRELOAD, Server, Sql, enable};
+use crate::server::{PRELOAD, Server, Sql, enable, reason};
 
 fn all_ids(server: &Server) -> HashSet<i64> {
     server.connect().column("SELECT id FROM users").into_iter().collect()
@@ -259,11 +259,12 @@ fn assert_nothing_is_minted(client: &mut Client) {
     ];
     for sql in sqls {
         let error = client.error(sql);
-        assert_eq!((error.code().code(), error.message()), ("55000", NO_LIST), "{sql}");
+        assert_eq!(reason(&error), "55000 shard_not_allowed", "{sql}");
         assert!(error.hint().unwrap_or_default().contains("\"0-8191\" if there is only one"), "{error:?}");
     }
     // What keeps every shard from minting comes first.
-    assert_eq!(client.error("SET idgen.shard = -1; SELECT snowflake_next_id()").message(), NO_LIST);
+    let of_no_shard = client.refusal("SET idgen.shard = -1; SELECT snowflake_next_id()");
+    assert_eq!(of_no_shard, "55000 shard_not_allowed");
     assert_eq!(client.value::<i32>("SELECT shard_of(5 << 10)"), 5, "ids are taken apart");
     assert_eq!(client.value::<i32>("SELECT shard FROM snowflake_decode(499440859704464384)"), 5);
 }
@@ -271,7 +272,7 @@ fn assert_nothing_is_minted(client: &mut Client) {
 /// What is said to do where no shard is set.
 fn hint_of_no_shard(server: &Server) -> String {
     let error = server.error("SET idgen.shard = -1; SELECT snowflake_next_id()");
-    assert_eq!((error.code().code(), error.message()), ("55000", "no shard is set for this session"));
+    assert_eq!(reason(&error), "55000 shard_unset");
     error.hint().unwrap_or_default().to_owned()
 }
 
@@ -302,7 +303,7 @@ fn beside_citus_nothing_is_minted_without_a_list() {
     ] {
         let mut client = restart(form);
         assert_nothing_is_minted(&mut client);
-        assert_eq!(client.warning().as_deref(), Some(NO_LIST), "{form}");
+        assert_eq!(client.warning_code().as_deref(), Some("citus-without-list"), "{form}");
     }
     assert_eq!(server.log().matches(&format!("WARNING:  {NO_LIST}")).count(), 5, "{}", server.log());
 
@@ -313,7 +314,7 @@ fn beside_citus_nothing_is_minted_without_a_list() {
     assert!(client.value::<i64>("SELECT max(snowflake_next_id(5)) FROM generate_series(1, 1000)") > 0);
     server.set("idgen.allowed_shards", "");
     assert_nothing_is_minted(&mut client);
-    assert_eq!(client.warning().as_deref(), Some(NO_LIST));
+    assert_eq!(client.warning_code().as_deref(), Some("citus-without-list"));
     server.set("idgen.allowed_shards", "5");
     client.run("SELECT snowflake_next_id(), snowflake_advance(6, 1)");
     assert_eq!(server.code("SELECT snowflake_next_id(6)"), "55000");

@@ -68,8 +68,7 @@ fn a_value_that_is_not_in_force_is_told() {
 
     std::fs::write(&file, "IDGEN.Allowed_Shards = '9-0'\n").unwrap();
     let standby = server.standby("other");
-    let refused = "the value configured for \"idgen.allowed_shards\" was not accepted";
-    assert_eq!(standby.warning().as_deref(), Some(refused));
+    assert_eq!(standby.warning_code().as_deref(), Some("setting-not-accepted"));
     standby.configure(&["idgen.allowed_shards = '0-9'"]);
     reload(&standby);
     assert_eq!(standby.warning(), None);

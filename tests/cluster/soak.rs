@@ -445,12 +445,10 @@ impl Session {
             format!("SELECT count(snowflake_next_id({FULL})) FROM numbers AS a, numbers AS b, numbers AS c");
         let error = self.client.batch_execute(&sql).expect_err("a shard has an end");
         // A third renewal of the mark counts as waiting.
-        let reason = match error.as_db_error().map_or("", DbError::message) {
-            "idgen could not make its high-water mark durable within \"idgen.max_wait\"" => {
-                "mark_not_durable"
-            }
+        let reason = match error.as_db_error().and_then(DbError::routine) {
+            Some("mark_not_durable") => "mark_not_durable",
             // A backend that was suspended after it had read the clock finds the ids of others in the future.
-            message if message.starts_with("the system clock is behind the ids of shard") => "clock_behind",
+            Some("clock_behind") => "clock_behind",
             _ => "shard_full",
         };
         self.note(&error);

@@ -17,12 +17,7 @@ const SKEW_MS: i64 = 1;
 /// The beginnings of refusals that a client may hear of long after they came about.
 const HEARD_LATE: [&str; 2] = ["lost", "57P"];
 /// The beginnings of refusals because of the clock; whether they are due depends on the time that it shows.
-const FOR_THE_CLOCK: [&str; 4] = [
-    "40001 the system clock is behind",
-    "40001 shard",
-    "22023 count",
-    "55000 the high-water mark of ids lies in the future",
-];
+const FOR_THE_CLOCK: [&str; 3] = ["40001 clock_behind", "40001 shard_full", "22023 batch_too_large"];
 
 /// A moment, by a clock that nobody sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -57,7 +52,7 @@ pub enum Answer {
     InsertedAndCommitted(Vec<Run>),
     /// A horizon, and the rows from the one before up to it that were read afterwards.
     Horizon { from: i64, to: i64, rows: Vec<i64> },
-    /// SQLSTATE and message; "lost" if the connection broke.
+    /// SQLSTATE and reason; "lost" if the connection broke.
     Refused(String),
 }
 

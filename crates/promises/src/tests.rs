@@ -362,12 +362,12 @@ fn a_refusal_and_a_wait_without_need_are_found() {
          21-25 1@1 heard:19 refused lost | faults 10 20 lost
          21-25 1@1 heard:19 refused 55000 no | faults 10 20 55000 => Availability: a refusal that no promise allows
          # A clock that is behind explains the refusals that it brings about, as long as it is.
-         5000-6000 1@1 refused 40001 the system clock is behind | clock 0 1 0 => Availability: a refusal
-         150-160 1@1 refused 40001 the system clock is behind | clock 0 1 0 | clock 100 101 -3000 | clock 200 201 0
-         150-160 1@1 refused 40001 the high-water mark | clock 0 1 0 | clock 100 101 -3000 => Availability: a refusal
-         5000-6000 1@1 refused 40001 shard | clock 0 1 0 | clock 100 101 -3000 | clock 200 201 0 => Availability
-         300-400 1@1 refused 40001 the system clock is behind | clock 0 1 0 | clock 100 101 3000 | clock 200 201 0
-         6000-6100 1@1 refused 40001 shard | clock 0 1 0 | clock 100 101 3000 | clock 200 201 0 => Availability
+         5000-6000 1@1 refused 40001 clock_behind | clock 0 1 0 => Availability: a refusal
+         150-160 1@1 refused 40001 clock_behind | clock 0 1 0 | clock 100 101 -3000 | clock 200 201 0
+         150-160 1@1 refused 40001 mark_not_durable | clock 0 1 0 | clock 100 101 -3000 => Availability: a refusal
+         5000-6000 1@1 refused 40001 shard_full | clock 0 1 0 | clock 100 101 -3000 | clock 200 201 0 => Availability
+         300-400 1@1 refused 40001 clock_behind | clock 0 1 0 | clock 100 101 3000 | clock 200 201 0
+         6000-6100 1@1 refused 40001 shard_full | clock 0 1 0 | clock 100 101 3000 | clock 200 201 0 => Availability
          # A call waits no longer than it may unless something was wrong.
          waited 350 50 10000
          waited 351 50 10000 => Availability: a call that waits for too long

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 pub use disk::{Trouble, children};
 use promises::ClockSet;
-pub use sessions::{Sql, Values};
+pub use sessions::{Sql, Values, reason};
 
 use crate::moment::is_reached;
 use crate::process::{

@@ -29,6 +29,11 @@ pub trait Sql {
         self.error(statements).code().code().to_owned()
     }
 
+    /// The SQLSTATE of that error, and why idgen has raised it.
+    fn refusal(&mut self, statements: &str) -> String {
+        reason(&self.error(statements))
+    }
+
     /// The values of a query's first column.
     fn column<T: FromSqlOwned>(&mut self, query: &str) -> Vec<T>;
 
@@ -46,6 +51,16 @@ pub trait Sql {
     fn warning(&mut self) -> Option<String> {
         self.value("SELECT warning FROM idgen_status")
     }
+
+    /// The code of the warning.
+    fn warning_code(&mut self) -> Option<String> {
+        self.value("SELECT warning_code FROM idgen_status")
+    }
+}
+
+/// What programs tell an error by: its SQLSTATE and its routine, which is the reason if idgen has refused the call.
+pub fn reason(error: &DbError) -> String {
+    format!("{} {}", error.code().code(), error.routine().unwrap_or_default())
 }
 
 /// The values of a row.
@@ -123,9 +138,20 @@ impl Server {
         self.connect().code(statements)
     }
 
+    /// The SQLSTATE of that error, and why idgen has raised it.
+    #[track_caller]
+    pub fn refusal(&self, statements: &str) -> String {
+        self.connect().refusal(statements)
+    }
+
     /// The warning of idgen.
     pub fn warning(&self) -> Option<String> {
         self.connect().warning()
+    }
+
+    /// The code of the warning.
+    pub fn warning_code(&self) -> Option<String> {
+        self.connect().warning_code()
     }
 
     /// Changes a setting in the configuration, and waits until new sessions have it.

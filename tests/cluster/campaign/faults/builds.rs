@@ -17,9 +17,9 @@ pub const FAULTS: &[Fault] = &[
     fault("extension dropped and created", 1, alone, recreate, &[]),
 ];
 
-const OTHER_EPOCH: Refusals = &["55000 the epoch of the high-water mark of ids differs"];
+const OTHER_EPOCH: Refusals = &["55000 other_epoch"];
 /// The ids that were minted by the earlier epoch are ahead of the clock by the later one.
-const FOR_THE_CLOCK: Refusals = &["40001 the system clock is behind", "40001 shard", "22023 count"];
+const FOR_THE_CLOCK: Refusals = &["40001 clock_behind", "40001 shard_full", "22023 batch_too_large"];
 
 /// 2024-01-01, the epoch of fleets.
 const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;

@@ -35,19 +35,19 @@ pub enum Struck {
     Skipped(&'static str),
 }
 
-/// The beginnings of the errors with which calls may be refused: the SQLSTATE and the message, or "lost" if the
+/// The beginnings of the errors with which calls may be refused: the SQLSTATE and the reason, or "lost" if the
 /// connection broke.
 pub type Refusals = &'static [&'static str];
 
 /// The server, or the connection, went away.
 pub const CUT: Refusals = &["lost", "57P01", "57P02", "57P03"];
 /// The standbys of the primary, or its disk, do not respond.
-pub const NOT_DURABLE: Refusals = &["40001 idgen could not make its high-water mark durable within"];
+pub const NOT_DURABLE: Refusals = &["40001 mark_not_durable"];
 /// `idgen.allowed_shards` lacks the shard.
-pub const NOT_ALLOWED: Refusals = &["55000 this server may not mint ids for shard"];
+pub const NOT_ALLOWED: Refusals = &["55000 shard_not_allowed"];
 
 /// The disk with the WAL fails: the backend that notices reports it, and the server ends.
-pub const BAD_DISK: Refusals = &["58030 could not", "53100 could not"];
+pub const BAD_DISK: Refusals = &["58030", "53100"];
 
 /// A kind of fault.
 pub struct Fault {

@@ -16,7 +16,7 @@ fn has_list(_: &Fleet) -> bool {
 }
 
 /// The refusals of calls that may wait for less time than usual, and of batches that have less room.
-const IMPATIENT: Refusals = &["40001 ", "55000 the system clock jumped", "22023 count"];
+const IMPATIENT: Refusals = &["40001 ", "55000 clock_jumped", "22023 batch_too_large"];
 
 /// The settings with values that differ from the fleet's, in the form in which SHOW shows them: first those of sessions.
 const VALUES: &[(&str, &[&str])] = &[

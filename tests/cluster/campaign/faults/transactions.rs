@@ -17,7 +17,7 @@ pub const FAULTS: &[Fault] = &[
     fault("prepared transactions", 3, always, prepare, &[PREPARED]),
 ];
 
-const PREPARED: Refusals = &["40001 cannot determine the safe horizon"];
+const PREPARED: Refusals = &["40001 prepared_transactions"];
 
 /// How long another fault may delay this one.
 const PATIENCE: Duration = Duration::from_secs(5);
