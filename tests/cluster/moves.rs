@@ -1488,7 +1488,8 @@ fn a_person_learns_how_a_move_goes_on() {
     asked("--undo", "idgen.allowed_shards of the source and its standbys: 1-4,6-9 -> 1-9");
     let other = Server::start(&["idgen.allowed_shards = '20'"]);
     refused(move_with(&["--finish"], &source, &other), &["the move that broke off was to another server"]);
-    let text = refused(move_shard(&source, &target, "insta6"), &["no default in schema insta6 names a shard"]);
+    let text =
+        refused(move_shard(&source, &target, "insta6"), &["no default in schema insta6 names a shard"]);
     assert_eq!((place(&source), place(&target)), before, "{text}");
     run(move_with(&["--undo"], &source, &target));
 
