@@ -29,9 +29,6 @@ pub struct Session {
 
 impl Session {
     /// Connects with these parameters of libpq.
-    ///
-    /// # Errors
-    /// That the server cannot be reached, or needs a password.
     pub fn connect(server: &str, parameters: HashMap<String, String>) -> Result<Session> {
         let connection = connecting::connect(server, &parameters)?;
         Ok(Session { connection, server: server.into(), patience: Cell::new(Some(PATIENCE)), parameters })
@@ -72,9 +69,6 @@ impl Session {
     }
 
     /// Runs one statement with parameters `$1` and so on.
-    ///
-    /// # Errors
-    /// Those of the statement and of the connection.
     pub fn query(&self, sql: &str, parameters: &[&str]) -> Result<Rows> {
         if parameters.iter().any(|text| text.contains('\0')) || sql.contains('\0') {
             return Err(Error::Usage("a text contains a zero byte".into()));
@@ -86,18 +80,12 @@ impl Session {
     }
 
     /// Runs statements without parameters, in one transaction unless they say otherwise. Gives the rows of the last.
-    ///
-    /// # Errors
-    /// Those of the statements and of the connection.
     pub fn run(&self, sql: &str) -> Result<Rows> {
         self.connection.send_query(sql).map_err(|error| self.lost(&error))?;
         self.last_result()
     }
 
     /// The one value of a statement, as text; an empty text if it is null.
-    ///
-    /// # Errors
-    /// Those of the statement; and that it has not exactly one row.
     pub fn value(&self, sql: &str, parameters: &[&str]) -> Result<String> {
         let rows = self.query(sql, parameters)?;
         match rows.len() {
@@ -110,9 +98,6 @@ impl Session {
     }
 
     /// Reads the rows that a COPY ... TO STDOUT sends, one line at a time, without the line break.
-    ///
-    /// # Errors
-    /// Those of the statement and of the connection.
     pub fn copy_out(&self, sql: &str, mut each: impl FnMut(&[u8])) -> Result {
         self.connection.send_query(sql).map_err(|error| self.lost(&error))?;
         self.wait()?;

@@ -53,9 +53,6 @@ impl fmt::Display for Column {
 }
 
 /// The minting columns of a session's database.
-///
-/// # Errors
-/// Those of the session.
 pub fn minting(session: &Session) -> Result<Vec<Column>> {
     let symbols = MINTING.map(|(symbol, _)| Session::literal(symbol)).join(", ");
     // A default that is larger than this was not made by hand, and is not read. Decompressed it could be a gigabyte. The
@@ -141,9 +138,6 @@ const FAR: i64 = 60_000;
 /// server that no server would go past them. These are named, as are tables and columns that cannot be read. Values are
 /// read by COPY of ordinary tables: it runs no view, and plans no query, which would evaluate constant expressions of
 /// indexes.
-///
-/// # Errors
-/// Those of the session, and that a table cannot be read.
 pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>> {
     let state = library::state(session)?;
     let epoch = state.as_ref().and_then(|state| state.epoch_ms).ok_or_else(|| {
@@ -151,7 +145,8 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
     })?;
     let ahead = state.and_then(|state| state.max_ahead_ms).unwrap_or(0);
     let now = session.value("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint", &[])?;
-    let tick = now.parse().unwrap_or(0) - epoch + ahead.max(0) + FAR;
+    let now: i64 = now.parse().unwrap_or(0);
+    let tick = now.saturating_sub(epoch).saturating_add(ahead.max(0)).saturating_add(FAR);
     let far = id::max_id(u64::try_from(tick).unwrap_or(0).min(id::MAX_TICK));
     let mut greatest = None;
     session.set_patience(None);

@@ -42,9 +42,6 @@ pub fn is_idgen(library: &str) -> bool {
 
 impl Preload {
     /// What a server preloads.
-    ///
-    /// # Errors
-    /// Those of the session, and that the configuration files cannot be read.
     pub fn of(session: &Session) -> Result<Preload> {
         let server = session.server();
         // After such an error the server does not read on, and does not start. A setting that waits for a restart to be
@@ -115,9 +112,6 @@ impl Preload {
 }
 
 /// Sets the list by ALTER SYSTEM, which quotes each element where it has to, and checks that this has had an effect.
-///
-/// # Errors
-/// Those of the session, and that another line counts.
 pub fn add(session: &Session, libraries: &[String]) -> Result {
     let list = libraries.iter().map(|library| Session::literal(library)).collect::<Vec<_>>().join(", ");
     session.run(&format!("ALTER SYSTEM SET shared_preload_libraries = {list}"))?;

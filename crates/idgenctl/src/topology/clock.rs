@@ -47,9 +47,6 @@ impl Ahead {
 }
 
 /// Asks a server for its clock.
-///
-/// # Errors
-/// Those of the session.
 pub fn measure(session: &Session, base: Base) -> Result<Ahead> {
     let mut best = Ahead { least: f64::NEG_INFINITY, most: f64::INFINITY };
     for _ in 0..TRIES {
