@@ -144,7 +144,7 @@ impl State {
 /// ids that it has minted since.
 fn stops(memory: &Result<Used, Error>, stored: Option<Progress>, mark: Option<Progress>) -> Option<Warning> {
     let used = memory.as_ref().ok();
-    let begun = stored.is_some() || backend::in_recovery() || used.is_some_and(|used| used.preloaded);
+    let begun = stored.is_some() || backend::in_recovery() || used.is_none_or(|used| used.preloaded);
     let unused = mark.filter(|_| !used.is_some_and(|used| used.renewals.loaded()));
     let removed = || used.is_some_and(|used| used.removed).then(|| Error::MarkRemoved.into());
     let no_slot = origin_slots::check(origin_slots::origins()).err().map(Warning::from);

@@ -198,7 +198,7 @@ pub fn attempt<T>(f: impl FnOnce() -> T) -> Result<T, (PgSqlErrorCode, String)> 
             );
             Ok(f())
         }))
-        .catch_others(Err)
+        .catch_others(|error| Err(Box::new(error)))
         .execute();
         pg_sys::CurrentMemoryContext = context;
         if pg_sys::GetCurrentTransactionNestLevel() > level {
@@ -210,7 +210,7 @@ pub fn attempt<T>(f: impl FnOnce() -> T) -> Result<T, (PgSqlErrorCode, String)> 
         | CaughtError::ErrorReport(report)
         | CaughtError::RustPanic { ereport: report, .. }) = match result {
             Ok(result) => return Ok(result),
-            Err(error) => error,
+            Err(error) => *error,
         };
         if report.sql_error_code() == PgSqlErrorCode::ERRCODE_QUERY_CANCELED {
             CaughtError::ErrorReport(report).rethrow();

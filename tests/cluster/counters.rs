@@ -3,7 +3,7 @@
 use postgres::Client;
 
 use crate::clients::{Clients, Ledger};
-use crate::server::{Server, Sql};
+use crate::server::{PRELOAD, Server, Sql};
 
 /// When the counters began, in seconds since 1970, and the rate of shard 1.
 fn began(client: &mut Client) -> (f64, Option<f64>) {
@@ -42,4 +42,27 @@ fn the_counters_begin_anew() {
     assert_eq!(shards, 0, "no shard has been used since");
     ledger.mint(&mut client);
     assert!(began(&mut client).0 > last);
+}
+
+/// Promise 5: a program can tell from an error, without its text, for which reason the call was refused.
+#[test]
+fn an_error_names_the_reason_that_is_counted() {
+    let server = Server::start(&[PRELOAD, "idgen.allowed_shards = '1-9'"]);
+    let mut client = server.connect();
+    for call in [
+        "SELECT snowflake_next_id(8192)",
+        "SELECT snowflake_next_id(NULL)",
+        "SELECT snowflake_next_id(10)",
+        "SELECT snowflake_next_id()",
+        "SELECT snowflake_next_ids(1, 2147483647)",
+        "SET idgen.max_wait = 0; SELECT count(snowflake_next_id_js(1)) FROM generate_series(1, 100000)",
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT snowflake_safe_horizon()",
+    ] {
+        client.run("SELECT snowflake_stats_reset()");
+        let refusal = client.refusal(call);
+        client.run("ROLLBACK");
+        let counted: String =
+            client.value("SELECT concat(sqlstate, ' ', reason) FROM idgen_refusals WHERE refused > 0");
+        assert_eq!(refusal, counted, "{call}");
+    }
 }
