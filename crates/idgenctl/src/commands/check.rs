@@ -14,7 +14,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::{Check, Cli};
-use crate::idgen::preload::Keeper;
 use crate::terminal::error::Result;
 use crate::terminal::output::{self, plain, span};
 use crate::terminal::signals;
@@ -28,9 +27,9 @@ use table::{Kind, Severity};
 const MOST_SHOWN: usize = 5;
 
 /// What the check cannot know, however well all is.
-const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fleet, ids passed over since a backup, time \
-                        daemons, and whether a disk keeps what it has flushed. Nothing was minted: snowflake_check() on \
-                        a primary tests that.";
+const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fleet, ids passed over since a backup, \
+                        time daemons, and whether a disk keeps what it has flushed. Nothing was minted: \
+                        snowflake_check() on a primary tests that.";
 
 /// What was found.
 #[derive(Debug, Serialize)]
@@ -51,19 +50,6 @@ struct Finding {
 }
 
 impl Finding {
-    fn new(kind: &Kind, server: &str, keeper: Keeper, parts: &[&dyn Display]) -> Finding {
-        Finding {
-            id: kind.id.into(),
-            severity: kind.severity,
-            server: server.into(),
-            database: None,
-            message: kind.message(parts),
-            hint: kind.hint_for(keeper),
-            system: String::new(),
-            of_library: false,
-        }
-    }
-
     fn in_database(mut self, database: &str) -> Finding {
         self.database = Some(database.into());
         self
@@ -79,8 +65,16 @@ impl Finding {
 
 impl Facts {
     fn found(&self, kind: &Kind, parts: &[&dyn Display]) -> Finding {
-        let system = self.system.clone();
-        Finding { system, ..Finding::new(kind, &self.name, self.keeper, parts) }
+        Finding {
+            id: kind.id.into(),
+            severity: kind.severity,
+            server: self.name.clone(),
+            database: None,
+            message: kind.message(parts),
+            hint: kind.hint_for(self.keeper),
+            system: self.system.clone(),
+            of_library: false,
+        }
     }
 }
 
@@ -95,7 +89,7 @@ fn some(texts: &[String]) -> String {
 /// # Errors
 /// That the fleet makes no sense; and Ctrl-C.
 pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
-    crate::terminal::signals::notice_signals();
+    signals::notice_signals();
     let fleet = Fleet::load(&cli.servers)?;
     let names: Vec<&str> = fleet.servers.iter().map(|server| server.name.as_str()).collect();
     let base = Base::now();
@@ -103,7 +97,7 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     for look in fleet.each(|server| look::at(server, base)) {
         match look {
             Ok(facts) => all.push(facts),
-            Err(finding) => findings.push(finding),
+            Err(finding) => findings.push(*finding),
         }
     }
     signals::go_on()?;

@@ -55,16 +55,6 @@ impl Begun {
     }
 }
 
-/// Whether this is the comment of the schema that moves, on the source.
-pub fn of_source(comment: &str) -> bool {
-    comment.starts_with("moves with shard ")
-}
-
-/// Whether this is the comment of the copy on the target.
-pub fn of_copy(comment: &str) -> bool {
-    comment.starts_with("idgenctl move ")
-}
-
 /// A name as one word of a shell: others may have chosen it.
 pub fn shell(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');

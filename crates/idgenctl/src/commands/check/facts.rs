@@ -38,8 +38,8 @@ pub struct Facts {
     /// `synchronous_standby_names`.
     pub synchronous: String,
     pub receivers: Vec<Receiver>,
-    /// The name under which a standby receives WAL, and whether it does.
-    pub known_as: Option<String>,
+    /// The name under which the server receives WAL if it is a standby, and whether it does.
+    pub known_as: String,
     pub streams: bool,
     /// `idgen.shard` of the server, and of its roles and databases.
     pub shard: i32,
@@ -74,6 +74,8 @@ pub struct Database {
     /// Which privileges owners of such columns lack.
     pub missing_rights: Vec<String>,
     pub has_portable: bool,
+    /// The schemas whose move from here has begun and not ended.
+    pub moving: Vec<String>,
 }
 
 impl Facts {

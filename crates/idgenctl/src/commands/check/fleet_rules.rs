@@ -41,24 +41,21 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     found.extend(clocks(all));
     without_repetitions(&mut found);
     for finding in found.iter_mut().filter(|finding| finding.id != TWO_PRIMARIES.id) {
-        // Each of the other hints assumes that it is clear which server clients use. An overlap is that of several clusters.
-        let of_several = finding.id == LISTS_OVERLAP.id && !doubled.is_empty();
-        if of_several || doubled.contains(&finding.system) {
+        // Each of the other hints assumes that it is clear which server clients use. Lists overlap between clusters.
+        if finding.id == LISTS_OVERLAP.id && !doubled.is_empty() || doubled.contains(&finding.system) {
             finding.hint.clear();
         }
     }
     found
 }
 
-/// The clusters of a fleet, each with its primary first. A standby that may follow one of several primaries, or another one
-/// that is not seen, is one by itself: a copy of a server has the same system identifier.
+/// The clusters of a fleet, each with its primary first. A copy of a server has the same system identifier, so a standby
+/// that may follow another primary is a cluster by itself.
 fn clusters(all: &[Facts]) -> Vec<Vec<&Facts>> {
+    let sends = |facts: &Facts, name: &str| facts.receivers.iter().any(|receiver| receiver.name == name);
     let is_elsewhere = |standby: &Facts| {
-        let sends = |facts: &Facts| {
-            facts.system == standby.system
-                && facts.receivers.iter().any(|other| Some(&other.name) == standby.known_as.as_ref())
-        };
-        standby.streams && standby.known_as.is_some() && !all.iter().any(sends)
+        let mut of_system = all.iter().filter(|facts| facts.system == standby.system);
+        standby.streams && !of_system.any(|facts| sends(facts, &standby.known_as))
     };
     let (groups, unclear) = cluster::groups(all.iter().map(Facts::lineage));
     let mut clusters: Vec<_> = unclear.iter().map(|other| vec![&all[other.standby]]).collect();
@@ -101,11 +98,11 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
 /// Standbys that get WAL from a server, and are not in the fleet. Several may have the same name.
 fn strangers(all: &[Facts]) -> Vec<Finding> {
     let standbys = all.iter().filter(|facts| facts.is_standby);
-    let mut known: Vec<_> = standbys.map(|facts| (&facts.system, facts.known_as.as_ref())).collect();
+    let mut known: Vec<_> = standbys.map(|facts| (&facts.system, &facts.known_as)).collect();
     let mut found = Vec::new();
     for facts in all {
         for receiver in facts.receivers.iter().filter(|receiver| receiver.is_standby) {
-            if let Some(place) = known.iter().position(|it| *it == (&facts.system, Some(&receiver.name))) {
+            if let Some(place) = known.iter().position(|it| *it == (&facts.system, &receiver.name)) {
                 known.swap_remove(place);
                 continue;
             }
@@ -136,7 +133,7 @@ fn synchronous(
     // A name may be that of a server that is down or a primary now, as all servers of a cluster have the same value.
     let of_cluster = all.iter().filter(|facts| facts.system == primary.system);
     let known: Vec<&str> = (candidates.iter().map(|other| other.name.as_str()))
-        .chain(of_cluster.filter_map(|facts| facts.known_as.as_deref()))
+        .chain(of_cluster.map(|facts| facts.known_as.as_str()))
         .chain(fleet.iter().copied().chain(["*"]))
         .collect();
     let unknown =
@@ -178,7 +175,7 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
         if others < own {
             found.push(standby.found(LESS_ROOM, &[&setting, &own, &of_primary, name]));
         } else if own_others < own {
-            found.push(standby.found(NO_ROOM, &[&setting, &(others + 1), &own]));
+            found.push(standby.found(NO_ROOM, &[&setting, &others.saturating_add(1), &own]));
         }
     }
     found
@@ -249,8 +246,7 @@ mod tests {
         found.iter().map(|finding| format!("{} {}", finding.id, finding.server)).collect()
     }
 
-    /// Promise: a difference that a slow round trip may have made is no finding; most clocks are right, and this machine's
-    /// decides if there are two.
+    /// Promise: a difference that a slow round trip may have made is no finding, and most clocks are right.
     #[test]
     fn clocks_differ_only_if_it_is_certain() {
         let clocks = |clocks: &[f64]| {
@@ -273,10 +269,9 @@ mod tests {
     /// identifier because one is a copy of the other.
     #[test]
     fn a_standby_is_not_compared_with_the_primary_of_another_cluster() {
-        let name = Some("s".to_owned());
         let mut all = [
             Facts { origins: Some((10, 0)), ..server("a", false, 0.0) },
-            Facts { origins: Some((5, 0)), known_as: name, streams: true, ..server("s", true, 0.0) },
+            Facts { origins: Some((5, 0)), known_as: "s".into(), streams: true, ..server("s", true, 0.0) },
         ];
         assert_eq!(found(&all), ["no-primary s"]);
         let receiver = |name: &str| Receiver {

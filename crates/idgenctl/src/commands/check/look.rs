@@ -1,14 +1,12 @@
 //! What a server shows. Nothing in a database is called: all of it comes from the catalogs and from the library.
 
-use std::collections::HashMap;
 use std::thread;
 use std::time::{Duration, Instant};
-
-use libpq::connection::Info;
 
 use super::Finding;
 use super::facts::{Database, Facts, Receiver, ShardSetting};
 use super::table::{NO_ANSWER, SERVER_NOT_SEEN, UNREACHABLE};
+use crate::commands::words::Begun;
 use crate::connection::server::Server;
 use crate::connection::session::{PATIENCE, Row, Session};
 use crate::idgen::columns;
@@ -31,7 +29,7 @@ const PATIENCE_WITH_ALL: Duration = Duration::from_secs(120);
 const RATE: Duration = Duration::from_secs(1);
 
 /// What a server shows, or why it shows nothing.
-pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Finding> {
+pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Box<Finding>> {
     let began = Instant::now();
     facts(server, base).map_err(|error| {
         let kind = match error {
@@ -40,7 +38,8 @@ pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Finding> {
             Error::Sql { .. } | Error::Refused { .. } => SERVER_NOT_SEEN,
             _ => UNREACHABLE,
         };
-        Finding::new(kind, &server.name, Keeper::Files, &[&why(&server.name, &error)])
+        let unknown = Facts { name: server.name.clone(), ..Facts::default() };
+        Box::new(unknown.found(kind, &[&why(&server.name, &error)]))
     })
 }
 
@@ -56,26 +55,31 @@ fn facts(server: &Server, base: Base) -> Result<Facts> {
     let Member { session, system, timeline, is_standby, has_patroni, identity, .. } =
         Member::with(server, limited(server.connect()?)?)?;
     let clock = clock::measure(&session, base)?;
-    let settings = settings(&session)?;
-    let setting = |name: &str| settings.get(name).map_or("", String::as_str);
-    let running = lists::elements(setting("shared_preload_libraries"), Of::Libraries).unwrap_or_default();
-    let loads = |library: &str| running.iter().any(|entry| preload::name(entry) == library);
     // The configuration files may be broken.
     let preload = Preload::of(&session).ok();
     let by_files = if has_patroni { Keeper::Patroni } else { Keeper::Files };
     let (state, stateless) = state(&session)?;
-    let now = session.value("SELECT extract(epoch FROM clock_timestamp())", &[])?;
-    let mark_s = state.as_ref().and_then(|state| state.mark_ms).map(|ms| ms as f64 / 1000.0);
     let counted = Instant::now();
-    // Transactions that have been prepared for longer than a commit in two phases takes.
+    // This session may have idgen.shard from a role or a database. The two phases of a commit take less than a minute.
     let rows = session.run(&format!(
-        "WITH prepared AS (SELECT extract(epoch FROM clock_timestamp() - prepared) AS age FROM pg_prepared_xacts)
-         SELECT (SELECT count(*) FROM pg_replication_origin_status WHERE local_id <> 65534),
+        "WITH prepared AS (SELECT extract(epoch FROM clock_timestamp() - prepared) AS age FROM pg_prepared_xacts),
+              receiver AS (SELECT coalesce((SELECT conninfo FROM pg_stat_wal_receiver),
+                                           current_setting('primary_conninfo')) AS conninfo)
+         SELECT extract(epoch FROM clock_timestamp()), current_setting('shared_preload_libraries'),
+                current_setting('fsync') = 'off', current_setting('synchronous_standby_names'),
+                (SELECT setting FROM pg_file_settings
+                 WHERE lower(name) = 'idgen.shard' AND error IS NULL ORDER BY seqno DESC LIMIT 1),
+                current_setting('{}'), (SELECT count(*) FROM pg_replication_origin_status WHERE local_id <> 65534),
                 (SELECT count(*) FROM prepared WHERE age > 60), (SELECT max(age) FROM prepared WHERE age > 60),
-                (SELECT {RECEIVES_AS} FROM pg_stat_wal_receiver),
-                (SELECT status = 'streaming' FROM pg_stat_wal_receiver)"
+                coalesce(btrim({RECEIVES_AS}, ''''), nullif(current_setting('cluster_name'), ''), 'walreceiver'),
+                (SELECT status = 'streaming' FROM pg_stat_wal_receiver)
+         FROM receiver",
+        limit_of_origins(session.version())
     ))?;
     let row = rows.row(0);
+    let running = lists::elements(&row.string(1), Of::Libraries).unwrap_or_default();
+    let loads = |library: &str| running.iter().any(|entry| preload::name(entry) == library);
+    let mark_s = state.as_ref().and_then(|state| state.mark_ms).map(|ms| ms as f64 / 1000.0);
     let mut facts = Facts {
         name: server.name.clone(),
         system,
@@ -89,25 +93,23 @@ fn facts(server: &Server, base: Base) -> Result<Facts> {
         stateless,
         preloads: [loads("idgen"), preload.map_or(loads("idgen"), |preload| preload.will_have_idgen())],
         has_citus: loads("citus"),
-        fsync_off: setting("fsync") == "off",
-        mark_ahead_s: mark_s.zip(now.parse::<f64>().ok()).map(|(mark, now)| mark - now),
+        fsync_off: row.is_true(2),
+        mark_ahead_s: mark_s.zip(row.number::<f64>(0)).map(|(mark, now)| mark - now),
         ids_per_second: None,
-        origins: setting(limit_of_origins(session.version())).parse().ok().zip(row.number(0)),
-        prepared: row.number(1).zip(row.number(2)),
-        synchronous: setting("synchronous_standby_names").to_owned(),
+        origins: row.number(5).zip(row.number(6)),
+        prepared: row.number(7).zip(row.number(8)),
+        synchronous: row.string(3),
         receivers: receivers(&session)?,
-        known_as: row
-            .text(3)
-            .or_else(|| name_of_receiver(setting("primary_conninfo"), setting("cluster_name"))),
-        streams: row.is_true(4),
-        shard: setting("idgen.shard").parse().unwrap_or(-1),
+        known_as: row.string(9),
+        streams: row.is_true(10),
+        shard: row.number(4).unwrap_or(-1),
         shards_of_roles: shards_of_roles(&session)?,
         databases: databases(server, &session, began)?,
     };
     if let Some(before) = facts.state.clone().filter(|_| !facts.is_standby) {
         thread::sleep(RATE.saturating_sub(counted.elapsed()));
         let after = library::state(&session)?.filter(|after| after.since_ms == before.since_ms);
-        let ids = after.and_then(|after| Some(after.ids? - before.ids?));
+        let ids = after.and_then(|after| Some(after.ids?.saturating_sub(before.ids?)));
         facts.ids_per_second = ids.map(|ids| ids as f64 / counted.elapsed().as_secs_f64());
     }
     Ok(facts)
@@ -117,19 +119,6 @@ fn facts(server: &Server, base: Base) -> Result<Facts> {
 fn limited(session: Session) -> Result<Session> {
     session.run(&format!("SET statement_timeout = '{} s'", PATIENCE.as_secs() - 1))?;
     Ok(session)
-}
-
-/// Settings of the server. What a role or a database may set, such as idgen.shard, this session may have from there.
-fn settings(session: &Session) -> Result<HashMap<String, String>> {
-    let rows = session.run(
-        "SELECT name, setting FROM pg_settings
-         WHERE name IN ('shared_preload_libraries', 'max_replication_slots', 'max_active_replication_origins', 'fsync',
-                        'synchronous_standby_names', 'primary_conninfo', 'cluster_name')
-         UNION ALL
-         (SELECT lower(name), setting FROM pg_file_settings
-          WHERE lower(name) = 'idgen.shard' AND error IS NULL ORDER BY seqno DESC LIMIT 1)",
-    )?;
-    Ok(rows.iter().map(|row| (row.string(0), row.string(1))).collect())
 }
 
 /// What the library says, or why it says nothing.
@@ -158,15 +147,6 @@ fn receivers(session: &Session) -> Result<Vec<Receiver>> {
     Ok(receivers.collect())
 }
 
-/// The name under which a server would receive WAL as a standby, by its settings.
-fn name_of_receiver(conninfo: &str, cluster: &str) -> Option<String> {
-    let options = Info::from(conninfo).ok()?;
-    let name =
-        options.into_iter().find(|option| option.keyword == "application_name").and_then(|option| option.val);
-    let fallback = if cluster.is_empty() { "walreceiver" } else { cluster };
-    name.filter(|name| !name.is_empty()).or_else(|| (!conninfo.is_empty()).then(|| fallback.into()))
-}
-
 fn shards_of_roles(session: &Session) -> Result<Vec<ShardSetting>> {
     let rows = session.run(
         "SELECT coalesce(datname, ''), coalesce(rolname, ''), substr(entry, 13)
@@ -183,7 +163,8 @@ fn shards_of_roles(session: &Session) -> Result<Vec<ShardSetting>> {
 /// Looks into each database, one after the other: there may be more of them than connections.
 fn databases(server: &Server, session: &Session, began: Instant) -> Result<Vec<Database>> {
     // Clients cannot connect to template0, and everybody has it.
-    let rows = session.run("SELECT datname, datallowconn FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY datname",
+    let rows = session.run(
+        "SELECT datname, datallowconn FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1",
     )?;
     let mut databases = Vec::new();
     for row in rows.iter() {
@@ -236,5 +217,6 @@ fn inside(server: &Server, database: &str) -> Result<Database> {
     )?;
     let missing_rights = rights.iter().map(|row| row.string(0)).collect();
     let columns = columns::minting(&session)?;
-    Ok(Database { extension, columns, missing_rights, has_portable, ..Database::default() })
+    let moving = Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect();
+    Ok(Database { extension, columns, missing_rights, has_portable, moving, ..Database::default() })
 }

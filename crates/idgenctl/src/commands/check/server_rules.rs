@@ -1,7 +1,5 @@
 //! What is wrong with a server by itself, and in its databases.
 
-use std::collections::BTreeSet;
-
 use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
@@ -28,30 +26,27 @@ const OF_CLOCKS: [&str; 4] = ["clock-jumped", "clock-behind", "clock-before-epoc
 
 /// What is wrong with a server, some of whose databases need idgen or not. `all` are the servers of the fleet.
 pub fn judge(facts: &Facts, needs_idgen: bool, all: &[Facts]) -> Vec<Finding> {
-    let mut found = Vec::new();
-    if facts.fsync_off {
-        found.push(facts.found(FSYNC_OFF, &[]));
-    }
+    let mut found = Vec::from_iter(facts.fsync_off.then(|| facts.found(FSYNC_OFF, &[])));
     if let Some((limit, others)) = facts.origins.filter(|(limit, others)| limit <= others) {
-        found.push(facts.found(NO_ROOM, &[&limit_of_origins(facts.version), &(others + 1), &limit]));
+        found.push(
+            facts.found(NO_ROOM, &[&limit_of_origins(facts.version), &others.saturating_add(1), &limit]),
+        );
     }
-    if let Some((count, seconds)) = facts.prepared {
-        found.push(facts.found(PREPARED_TRANSACTIONS, &[&count, &span(seconds)]));
-    }
+    let prepared = facts.prepared.map(|(count, age_s)| (count, span(age_s)));
+    found.extend(prepared.map(|(count, age)| facts.found(PREPARED_TRANSACTIONS, &[&count, &age])));
     match &facts.state {
         // Nothing else counts before the preload.
-        Some(State { preloaded: false, error: Some(error), .. }) if needs_idgen => {
-            found.push(facts.found(LIBRARY_FAILS, &[&error.message, &error.sqlstate]));
+        Some(State { preloaded: false, error: Some(error), .. }) => {
+            let fails = needs_idgen.then(|| facts.found(LIBRARY_FAILS, &[&error.message, &error.sqlstate]));
+            found.extend(fails);
         }
-        Some(state) if state.preloaded || state.error.is_none() => {
+        Some(state) => {
             found.extend(of_state(facts, state));
-            if needs_idgen && facts.preloads != [true, true] {
-                let when = if facts.preloads[0] { " from the next start on" } else { "" };
-                found.push(facts.found(NOT_PRELOADED, &[&when]));
-            }
+            let when = if facts.preloads[0] { " from the next start on" } else { "" };
+            let is_it = needs_idgen && facts.preloads != [true, true];
+            found.extend(is_it.then(|| facts.found(NOT_PRELOADED, &[&when])));
         }
-        None if needs_idgen => found.push(facts.found(LIBRARY_MISSING, &[&facts.stateless])),
-        _ => {}
+        None => found.extend(needs_idgen.then(|| facts.found(LIBRARY_MISSING, &[&facts.stateless]))),
     }
     found.extend(roles(facts));
     for database in &facts.databases {
@@ -118,24 +113,15 @@ fn roles(facts: &Facts) -> Vec<Finding> {
 }
 
 fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding> {
-    let Database { not_seen, extension, columns, missing_rights, has_portable, .. } = database;
-    let mut found = Vec::new();
-    if let Some(why) = not_seen {
-        found.push(facts.found(DATABASE_NOT_SEEN, &[why]));
-    }
-    if let (Some(extension), Some(state)) = (extension, &facts.state)
-        && *extension != state.version
-    {
-        found.push(facts.found(UPDATE_OUTSTANDING, &[extension, &state.version]));
-    }
-    if *has_portable && (extension.is_some() || !columns.is_empty()) {
-        found.push(facts.found(PORTABLE_EDITION, &[]));
-    }
-    if !missing_rights.is_empty() {
-        found.push(facts.found(RIGHTS_MISSING, &[&some(missing_rights)]));
-    }
-    let moving: BTreeSet<&str> =
-        columns.iter().filter_map(|column| column.schema.strip_suffix("_moving")).collect();
+    let Database { not_seen, extension, columns, missing_rights, has_portable, moving, .. } = database;
+    let mut found = Vec::from_iter(not_seen.as_ref().map(|why| facts.found(DATABASE_NOT_SEEN, &[why])));
+    let versions = extension.as_ref().zip(facts.state.as_ref().map(|state| &state.version));
+    let differ = versions.filter(|(own, of_library)| own != of_library);
+    found.extend(differ.map(|(own, of_library)| facts.found(UPDATE_OUTSTANDING, &[own, of_library])));
+    let has_both = *has_portable && (extension.is_some() || !columns.is_empty());
+    found.extend(has_both.then(|| facts.found(PORTABLE_EDITION, &[])));
+    let rights = (!missing_rights.is_empty()).then(|| some(missing_rights));
+    found.extend(rights.map(|rights| facts.found(RIGHTS_MISSING, &[&rights])));
     found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[schema])));
 
     // A move leaves such schemas behind, and says so itself.

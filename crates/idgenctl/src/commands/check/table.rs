@@ -36,8 +36,8 @@ pub struct Kind {
     pub severity: Severity,
     /// What was seen; a `{}` stands for a part of it.
     text: &'static str,
-    /// What to do. Somebody may follow it at night, so it makes nothing worse in any state in which the finding appears:
-    /// it promotes, starts and drops nothing, and restarts nothing whose clock may be wrong.
+    /// What to do. Somebody may follow it at night, so it makes nothing worse in any state with this finding: it promotes,
+    /// starts and drops nothing, and restarts nothing whose clock may be wrong.
     hint: &'static str,
     asks: Asks,
 }
@@ -76,24 +76,24 @@ macro_rules! kinds {
 kinds! {
     // Who is there.
     UNREACHABLE: "unreachable", Error, Any, "the server cannot be reached: {}",
-        "Nothing is known of it. Do not start it while another server may have taken its place.";
+        "Do not start it while another server may have taken its place.";
     NO_ANSWER: "no-answer", Error, Any, "the server does not answer: {}",
-        "Nothing is known of it. Restarting it would accept its clock, right or wrong.";
+        "Restarting it would accept its clock, right or wrong.";
     SERVER_NOT_SEEN: "server-not-seen", Error, Any, "the server cannot be looked at: {}",
-        "Nothing is known of it. The check needs a superuser.";
+        "The check needs a superuser.";
     DATABASE_NOT_SEEN: "database-not-seen", Warning, Any, "the database cannot be looked at: {}",
         "It may mint for shards of another server.";
-    NO_PRIMARY: "no-primary", Warning, Any, "the primary of this standby cannot be told, so they are not compared",
-        "If it has one that is not in the fleet, add it.";
+    NO_PRIMARY: "no-primary", Warning, Any, "the primary of this standby cannot be told, and they are not compared",
+        "If it is not in the fleet, add it.";
     STANDBY_NOT_IN_FLEET: "standby-not-in-fleet", Warning, Any, "its standby \"{}\" at {} is not in the fleet",
-        "Add it: nobody compares its shards and its clock.";
+        "Add it, so that it is compared.";
     TWO_PRIMARIES: "two-primaries", Error, Any,
         "{} and this server are primaries of one cluster, on timelines {} and {}, and mint the same ids",
         "Find out which of them clients must use, and see that the other stops and stays stopped. A copy that is to \
          remain needs shards of its own. Change nothing else before.";
 
     // Shards and epochs.
-    LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters mint for its shards, and so the same ids: {}",
+    LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters mint for the same shards: {}",
         "Decide who keeps them, and take them out of idgen.allowed_shards of the others. An empty list means all.";
     LISTS_DIFFER: "lists-differ", Error, Set,
         "its idgen.allowed_shards is \"{}\", and that of its primary {} is \"{}\"",
@@ -113,11 +113,11 @@ kinds! {
     RIGHTS_MISSING: "rights-missing", Error, Any, "owners of columns that mint lack privileges: {}",
         "Grant them, if these roles are to mint.";
     PORTABLE_EDITION: "portable-edition", Error, Any,
-        "the portable edition is there too, and mints the same ids as the extension",
+        "the portable edition is there too, and mints the same ids",
         "Let clients use only one of them.";
     MOVE_NOT_ENDED: "move-not-ended", Error, Any,
-        "a move of schema \"{}\" is under way or has broken off: clients cannot use it",
-        "If nobody is moving it, repeat the command of the move, which says how it can end.";
+        "a move of schema \"{}\" is under way or has broken off",
+        "If nobody is moving it, run the same move again, which says what there is.";
 
     // The library.
     LIBRARY_MISSING: "library-missing", Error, Any, "the library of idgen does not show its state: {}",
@@ -125,8 +125,8 @@ kinds! {
     LIBRARY_FAILS: "library-fails", Error, Any, "nothing is minted here: {} ({})",
         "Run idgenctl enable, once its clock is right. Leave a router that must not mint out of the fleet.";
     VERSIONS_DIFFER: "versions-differ", Warning, Any,
-        "the library of idgen is of version {}, and that of its primary {} of {}",
-        "Finish the upgrade of idgen, standbys first.";
+        "its library is of version {}, and that of its primary {} of {}",
+        "Finish the upgrade, standbys first.";
     UPDATE_OUTSTANDING: "update-outstanding", Warning, Any, "the extension is of version {}, and the library of {}",
         "Once the whole cluster runs the newer library, run ALTER EXTENSION idgen UPDATE there.";
     NOT_PRELOADED: "not-preloaded", Warning, Any,
@@ -136,7 +136,8 @@ kinds! {
         "Raise it, and restart the server once its clock is right, standbys first.";
     LESS_ROOM: "less-room", Warning, Set, "\"{}\" is {} here, and {} on its primary {}",
         "Raise it here, before the primary uses more origins.";
-    SETTINGS_DIFFER: "settings-differ", Warning, Set, "idgen.max_ahead, reserve_ahead or max_clock_jump is not as on its primary {}",
+    SETTINGS_DIFFER: "settings-differ", Warning, Set,
+        "idgen.max_ahead, reserve_ahead or max_clock_jump is not as on its primary {}",
         "Give the standby those of its primary.";
 
     // What makes ids lasting, and their times right.
@@ -152,7 +153,7 @@ kinds! {
         "\"{}\" may acknowledge in the place of a standby, and cannot be promoted",
         "Once the standbys stream, name only them in synchronous_standby_names.";
     CLOCK_DIFFERS: "clock-differs", Error, Any, "the clock is at least {} {} the others",
-        "Compare all with a clock that you trust, and correct the wrong one. Restart and promote nothing before.";
+        "Compare them with one that you trust, and correct the wrong one. Restart and promote nothing before.";
     MARK_IN_FUTURE: "mark-in-future", Error, Set, "the high-water mark of ids is {} ahead of the clock",
         "If the clock is wrong, correct it. If it is right, wait, or set idgen.max_ahead, up to 1h, until it has passed \
          the mark.";
