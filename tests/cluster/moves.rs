@@ -408,10 +408,10 @@ fn a_move_is_checked_first() {
     source.set("idgen.allowed_shards", "");
 
     client.run("CREATE VIEW public.everybody AS SELECT * FROM insta5.users");
-    check(&target, "use objects in it: rule _RETURN on view public.everybody");
+    check(&target, "tied to what is outside it: rule _RETURN on view public.everybody");
     client.run("DROP VIEW public.everybody");
     client.run("CREATE TABLE public.likes (photo_id bigint REFERENCES insta5.photos)");
-    check(&target, "use objects in it: constraint likes_photo_id_fkey");
+    check(&target, "tied to what is outside it: constraint likes_photo_id_fkey");
     client.run("DROP TABLE public.likes");
     client.run("CREATE TABLE public.other (id bigint DEFAULT snowflake_next_id(5))");
     check(&target, "other schemas of the source mint for shard 5: public.other.id in database postgres");
@@ -427,13 +427,13 @@ fn a_move_is_checked_first() {
         "GRANT SELECT ON insta5.users TO a; CREATE POLICY p ON insta5.users TO b;
                 ALTER TABLE insta5.photos OWNER TO \"c d\"; GRANT USAGE, CREATE ON SCHEMA insta5 TO \"c d\"",
     );
-    check(&target, "the target lacks roles that the schema names: \"c d\", a, b\n");
+    check(&target, "the target lacks roles that the schema names: a, b, \"c d\"\n");
     client.run(
         "DROP OWNED BY a; DROP OWNED BY b; REASSIGN OWNED BY \"c d\" TO postgres; DROP OWNED BY \"c d\"",
     );
     client.run("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(6)");
-    check(&target, "mints for several shards: 5, 6");
-    refused_first(move_with(&["--shard", "5"], &source, &target), &["mints for other shards too: 6"]);
+    check(&target, "mints for other shards than one: 5, 6");
+    refused_first(move_with(&["--shard", "5"], &source, &target), &["mints for other shards than one: 5, 6"]);
     client.run("ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(5)");
     source.set("idgen.allowed_shards", "5");
     check(&target, "an empty list would mean all");
@@ -457,7 +457,6 @@ fn a_move_is_checked_first() {
     ));
     let mut at_target = target.connect();
     at_target.run(&format!("{countries}; INSERT INTO public.countries VALUES ('e', E'b\t')"));
-    check(&target, "foreign key Homes_region_code_fkey: the target lacks 1 of the rows that it references");
     at_target.run("INSERT INTO public.countries VALUES ('e', 'at')");
 
     // A prepared transaction would hold its locks for ever, and an idle one for long.
@@ -494,6 +493,7 @@ fn a_move_is_checked_first() {
     client.run(r#"ALTER SCHEMA insta5 RENAME TO "Insta's ""5"" $1""#);
     let said = said_by(move_shard(&source, &target, name));
     assert!(said.contains("publications are not moved: news"), "{said}");
+    assert!(said.contains("that these foreign keys reference: Homes_region_code_fkey on"), "{said}");
     let picture = r#"these columns may name: "Insta's ""5"" $1".users.picture"#;
     assert!(said.contains("large objects are not moved") && said.contains(picture), "{said}");
     let shards = format!("SELECT DISTINCT shard FROM idgen_columns WHERE schema = $${name}$$");
@@ -512,8 +512,7 @@ fn what_a_killed_move_has_left_at_work_is_ended() {
     let meddler = Meddler::between(&source, &target);
     meddler.kills(meddler.moves(&[]), (Before, Target, "CREATE SCHEMA insta5_moving"));
     target.wait_until("SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
-    let said = said_by(move_with(&["--undo"], &source, &target));
-    assert!(said.contains("still at work for this move on the target"), "{said}");
+    run(move_with(&["--undo"], &source, &target));
     holder.run("ROLLBACK");
     assert_eq!(state(&source, &target), before);
     run(the_move(&source, &target));
@@ -669,7 +668,7 @@ fn a_program_may_set_the_lists() {
     source.run("SET application_name = 'Patroni heartbeat'; SELECT 1");
     let mut patroni = source.connect();
     patroni.run("SET application_name = 'Patroni heartbeat'");
-    refused_first(the_move(&source, &target), &["the source is run by Patroni"]);
+    refused_first(the_move(&source, &target), &["of the source is set by Patroni"]);
 
     let dir = servers_folder().join(format!("set-list-{:x}", fastrand::u64(..)));
     fs::create_dir(&dir).unwrap();
@@ -767,16 +766,16 @@ fn what_would_write_into_a_closed_schema_is_refused() {
         "CREATE TABLE public.parts (id bigint) PARTITION BY RANGE (id);
              CREATE TABLE insta5.part PARTITION OF public.parts DEFAULT",
     );
-    check("the schema has partitions or children of tables outside it: insta5.part of public.parts");
+    check("public.parts, the parent of insta5.part");
     client.run("DROP TABLE public.parts");
     client.run(
         "CREATE TABLE public.tenants (id integer PRIMARY KEY);
              CREATE TABLE insta5.docs (tenant integer REFERENCES public.tenants ON DELETE CASCADE)",
     );
-    check("changing rows from outside the schema: docs_tenant_fkey on insta5.docs");
+    check("foreign key docs_tenant_fkey on insta5.docs");
     client.run("DROP TABLE insta5.docs");
     client.run("CREATE TABLE insta5.member (n integer); ALTER EXTENSION idgen ADD TABLE insta5.member");
-    check("the schema has members of an extension, which would not be moved: table insta5.member");
+    check("table insta5.member, a member of extension idgen");
     client.run("ALTER EXTENSION idgen DROP TABLE insta5.member; DROP TABLE insta5.member");
     client.run(&format!(
         "CREATE SUBSCRIPTION rows CONNECTION '{}' PUBLICATION rows WITH (connect = false)",
@@ -786,7 +785,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
         "INSERT INTO pg_subscription_rel SELECT oid, 'insta5.users'::regclass, 'r' FROM pg_subscription;
              ALTER SUBSCRIPTION rows ENABLE",
     );
-    check("subscriptions write into the schema: rows\nhint: ALTER SUBSCRIPTION rows DISABLE first.");
+    check("the schema is tied to what is outside it: subscription rows");
     client.run("ALTER SUBSCRIPTION rows DISABLE; ALTER SUBSCRIPTION rows SET (slot_name = NONE)");
     client.run("DROP SUBSCRIPTION rows");
     for outside in [
@@ -799,7 +798,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
         "CREATE STATISTICS public.o ON client, id FROM insta5.users",
     ] {
         client.run(outside);
-        check("objects outside the schema use objects in it");
+        check("the schema is tied to what is outside it: ");
         client.run(
             "DROP TABLE IF EXISTS public.o; DROP STATISTICS IF EXISTS public.o; DROP TYPE IF EXISTS insta5.mood;
                  DROP SEQUENCE IF EXISTS insta5.s; DROP FUNCTION IF EXISTS insta5.f()",
@@ -819,7 +818,7 @@ fn what_would_write_into_a_closed_schema_is_refused() {
         ),
     ] {
         client.run(lost);
-        check(&format!("objects outside the schema use objects in it: {what}"));
+        check(&format!("the schema is tied to what is outside it: {what}"));
         client.run("DROP FUNCTION insta5.f CASCADE; DROP TYPE IF EXISTS insta5.mood");
     }
 
@@ -928,7 +927,7 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     };
     let output = meddler.during(meddler.moves(&[]), COPYING, |_| creates(&source, Lost));
     let text = said(&output);
-    assert!(text.contains("NOT undone: the source has a new schema insta5 beside insta5_moving"), "{text}");
+    assert!(text.contains("NOT undone: the source has insta5 and insta5_moving, and only one"), "{text}");
     assert_eq!(output.status.code(), Some(4), "broken off in the middle");
     assert_eq!(source.code("SELECT snowflake_next_id(5)"), "55000");
     source.run("DROP SCHEMA insta5");
@@ -1161,11 +1160,6 @@ fn names_are_data() {
     assert!(!std::path::Path::new(&file).exists(), "a shell command was run");
     assert_ordinary("mallory", &[&source, &target]);
     assert_eq!(target.value::<i64>("SELECT count(*) FROM insta5.\"t\n\t'\"\"\\\""), 2);
-    // A row that is missing there is noticed, whatever the names.
-    target.run("DELETE FROM insta5.\"t\n\t'\"\"\\\"");
-    source.run("DROP SCHEMA insta5_moved CASCADE; DELETE FROM public.\"r\n\t'\"\"\\\"");
-    target.run("INSERT INTO insta5.\"t\n\t'\"\"\\\" VALUES (1, E'a\\tb\\n')");
-    refused(the_move(&target, &source), &["SUPERUSER --: the target lacks 1 of the rows that it references"]);
 }
 
 /// A move that would keep the schema closed for long is refused before it closes the schema: if commits on the target
@@ -1184,7 +1178,7 @@ fn a_target_that_would_keep_clients_waiting_is_refused() {
     target.make_synchronous("new");
     standby.stop("immediate");
     check(
-        "a commit on the target did not end in 10 s. It waited for synchronous standbys (not connected: new",
+        "a commit on the target did not end in 10 s. It waited for synchronous standbys (synchronous_standby_names = 'new')",
     );
     // Nothing of it is left.
     target.wait_until("SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name LIKE 'idgenctl %'");
@@ -1199,7 +1193,7 @@ fn a_target_that_would_keep_clients_waiting_is_refused() {
 fn an_undo_succeeds_only_if_everything_is_undone() {
     let (source, target) = two_servers();
     let standby = source.standby("old");
-    refused(the_move(&target, &source), &["Check that source and target are not swapped."]);
+    refused(the_move(&target, &source), &["check that source and target are not swapped"]);
 
     let option = ["--server", &standby.target("postgres")];
     let meddler = Meddler::between(&source, &target);
@@ -1406,7 +1400,7 @@ fn a_move_says_which_standby_it_waits_for() {
     let meddler = Meddler::between(&source, &target);
     let command = meddler.moves(&["--server", &standby.target("postgres")]);
     let (lines, mut child) = begun(command, &meddler, COPYING, || standby.stop("fast"));
-    lines.until(&mut child, "waits for synchronous standbys (not connected: new;");
+    lines.until(&mut child, "waits for synchronous standbys (synchronous_standby_names = 'new')");
     standby.up();
     let status = child.wait().unwrap();
     assert!(status.success(), "{}", lines.read());
@@ -1424,8 +1418,8 @@ fn a_move_waits_for_the_clock_before_it_closes_the_schema() {
     source.run(TABLES);
     source.run("INSERT INTO insta5.users (id) VALUES (snowflake_max_id(clock_timestamp() + interval '6 s'))");
     let said = said_by(the_move(&source, &target));
-    let waits = said.find("until the clock of the target has passed the ids of the source");
-    assert!(waits.is_some() && waits < said.find("closing schema insta5"), "{said}");
+    let waits = said.find("waiting for the clock of the target to pass the ids of the source");
+    assert!(waits.is_some() && waits < said.find("closing the schema"), "{said}");
     let greatest: i64 = target.value("SELECT max(id) FROM insta5.users");
     assert!(greatest < target.value("SELECT snowflake_next_id(5)"));
     // An id from another world stops nobody, and is named.
@@ -1452,14 +1446,12 @@ fn a_move_finds_its_servers_in_the_fleet() {
     let said = refused(moves(&["two"]), &["nothing is changed without consent"]);
     for line in [
         "schema insta5, shard 5, ",
-        "the source: one, database postgres, standbys: one-b",
-        "idgen.allowed_shards: 1-9 -> 1-4,6-9",
-        "the target: two, database postgres, no standbys",
-        "idgen.allowed_shards: 10-19 -> 5,10-19",
+        "the source: one, database postgres, standbys: one-b, idgen.allowed_shards: 1-9 -> 1-4,6-9",
+        "the target: two, database postgres, standbys: none, idgen.allowed_shards: 10-19 -> 5,10-19",
     ] {
         assert!(said.contains(line), "{line}: {said}");
     }
-    refused_first(moves(&["one-b", "--yes"]), &["one-b is a standby", "Its primary is one"]);
+    refused_first(moves(&["one-b", "--yes"]), &["one-b is a standby", "Name its primary"]);
     refused_first(moves(&["one", "--yes"]), &["no primary outside the target's cluster has a schema insta5"]);
     assert_eq!(moves(&["four", "--yes"]).output().unwrap().status.code(), Some(2));
     assert_eq!(state(&source, &target), before);
@@ -1483,11 +1475,11 @@ fn a_person_learns_how_a_move_goes_on() {
 
     meddler.kills(meddler.moves(&[]), ADVANCED);
     let before = (place(&source), place(&target));
-    asked("--undo", "insta5_moving becomes insta5 again");
+    asked("--undo", "the source has insta5_moving, and gets insta5");
     asked("--undo", "the copy insta5_moving is dropped");
     asked("--undo", "idgen.allowed_shards of the source and its standbys: 1-4,6-9 -> 1-9");
     let other = Server::start(&["idgen.allowed_shards = '20'"]);
-    refused(move_with(&["--finish"], &source, &other), &["the move that broke off was to another server"]);
+    refused(move_with(&["--finish"], &source, &other), &["the move was to another server"]);
     let text =
         refused(move_shard(&source, &target, "insta6"), &["no default in schema insta6 names a shard"]);
     assert_eq!((place(&source), place(&target)), before, "{text}");
@@ -1495,7 +1487,7 @@ fn a_person_learns_how_a_move_goes_on() {
 
     // What is left of a move is named before it is dropped, and nothing is asked if there is nothing.
     let said = said_by(ask("--undo"));
-    assert!(said.contains("has anything of a move that has broken off"), "{said}");
+    assert!(said.contains("neither the source nor the target has anything of a move"), "{said}");
     let oid: u32 = source.value("SELECT oid FROM pg_database WHERE datname = 'postgres'");
     let system: String = source.value("SELECT system_identifier::text FROM pg_control_system()");
     let mark = format!("COMMENT ON SCHEMA insta5_moving IS 'idgenctl move 5 of {system}/{oid}'");
@@ -1503,7 +1495,7 @@ fn a_person_learns_how_a_move_goes_on() {
     asked("--undo", "the copy insta5_moving is dropped");
     refused_first(
         the_move(&source, &target),
-        &["a copy left by a move that was undone", "Drop it with --undo."],
+        &["a move that was undone has left its copy", "Drop it with --undo."],
     );
     run(move_with(&["--undo"], &source, &target));
     assert_eq!(place(&target).0, "");
@@ -1515,7 +1507,7 @@ fn a_person_learns_how_a_move_goes_on() {
     refused(ask("--undo"), &["the move is complete", "idgenctl move insta5 --to "]);
     let said = said_by(ask("--finish"));
     assert!(said.contains("the move is complete, and nothing is left to finish"), "{said}");
-    refused_first(the_move(&source, &target), &["the schema has moved: the target has it"]);
+    refused_first(the_move(&source, &target), &["the source has insta5_moved, the target has insta5"]);
     assert_eq!(now(), before);
 }
 
@@ -1548,6 +1540,9 @@ fn a_list_that_cannot_be_set_is_noticed_first() {
     script.env("IDGENCTL_CLOSE_TIMEOUT", "1");
     let mut client = source.connect();
     client.run("BEGIN; TABLE insta5.users");
+    source.wait_until(
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE xact_start < clock_timestamp() - interval '2 s'",
+    );
     refused(script, &["the schema was in use"]);
     client.run("COMMIT");
     let set = "SELECT count(*) FROM pg_file_settings WHERE name = 'idgen.allowed_shards' AND sourcefile LIKE '%auto.conf'";

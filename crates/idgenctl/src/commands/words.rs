@@ -43,6 +43,14 @@ impl Begun {
         Ok(begun.collect())
     }
 
+    /// The move of a schema from there.
+    ///
+    /// # Errors
+    /// Those of the session.
+    pub fn of(session: &Session, schema: &str) -> Result<Option<Begun>> {
+        Ok(Begun::all(session)?.into_iter().find(|begun| begun.schema == schema))
+    }
+
     /// The name of the marker, as SQL writes it.
     pub fn marker(&self) -> String {
         format!("{MARKER}{}", self.shard)

@@ -111,10 +111,10 @@ impl Library<'_> {
 
     /// Calls a function. What it does to the library stays when the transaction is rolled back, as with a sequence, and
     /// nothing is left of its definition. Others cannot create objects in this `pg_temp`. The setting of replicas keeps
-    /// event triggers from seeing the definition.
+    /// event triggers from seeing the definition, and the owner of the database decides nothing about the wait.
     fn call(&self, function: &str, types: &str, returns: &str, arguments: &str) -> Result<String> {
         let result = self.0.run(&format!(
-            "BEGIN; SET LOCAL session_replication_role = replica;
+            "BEGIN; SET LOCAL session_replication_role = replica; SET LOCAL idgen.max_wait = 5000;
              CREATE FUNCTION pg_temp.{function}({types}) RETURNS {returns} LANGUAGE c AS 'idgen', '{function}_wrapper';
              SET LOCAL session_replication_role = origin;
              SELECT pg_temp.{function}({arguments})"

@@ -1,12 +1,11 @@
 //! What is checked while clients keep working. Nothing is changed.
 
-use std::collections::HashSet;
-
 use idgen_ids::Shard;
 
+use super::rights::USED;
 use super::sides::{Place, Side};
 use super::undo::no_move;
-use super::{How, Plan, lists, say};
+use super::{How, Names, Plan, lists, say};
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
@@ -32,84 +31,61 @@ pub enum At {
 
 /// How far an earlier run got, and whether that suits what is asked for.
 pub fn state(plan: &Plan<'_>) -> Result<At> {
-    let (names, source, target) = (&plan.names, plan.source.primary(), plan.target.primary());
-    let (here, there) = (names.on(&*source.session()?)?, names.on(&*target.session()?)?);
-    let (schema, moving, moved) = (&names.schema, &names.moving, &names.moved);
-    let drop =
-        |name: &str| format!("Once nobody needs it: DROP SCHEMA {} CASCADE;", Session::identifier(name));
-    let rename = "Drop or rename it.";
-    let copy = plan.comment_on(target, moving)?;
-    let is_copy = copy.as_ref() == Some(&plan.mark);
-    let Some(begun) = &plan.begun else {
-        if plan.how == How::Finish {
-            return if here.moved && there.schema { Ok(At::Complete) } else { Err(no_move(plan, false)?) };
-        }
-        return match (here.schema, here.moving, here.moved) {
-            (_, _, true) if there.schema => refused("the schema has moved: the target has it", drop(moved)),
-            (_, _, true) => {
-                refused(format!("the source also has {moved}, from an earlier move"), drop(moved))
-            }
-            (_, true, _) => refused(
-                format!("the source has {moving}, which is not of a move that has begun there"),
-                rename,
-            ),
-            _ if there.moved => refused(format!("the target has {moved}, from an earlier move"), drop(moved)),
-            _ if is_copy => refused(
-                format!("the target has {moving}, a copy left by a move that was undone"),
+    let (names, target) = (&plan.names, plan.target.primary());
+    let (here, there) = (names.on(&*plan.source.primary().session()?)?, names.on(&*target.session()?)?);
+    let is_copy = plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.mark);
+    let found = format!("the source has {}, the target has {}", names.shown(&here), names.shown(&there));
+    match (&plan.begun, plan.how) {
+        (None, How::Finish) if here.moved && there.schema => return Ok(At::Complete),
+        (None, How::Finish) => return Err(no_move(plan)?),
+        (None, _) if here == Names::ONLY_SCHEMA && there == Names::NOTHING => return Ok(At::Open),
+        (None, _) if here.schema && is_copy => {
+            return refused(
+                format!("a move that was undone has left its copy: {found}"),
                 "Drop it with --undo.",
-            ),
-            _ if there.moving => refused(format!("the target has a schema {moving}"), rename),
-            (false, ..) => refused(
-                format!("the source has no schema {schema}"),
-                "Look at the name. Check that source and target are not swapped.",
-            ),
-            _ if there.schema => refused(format!("the target already has a schema {schema}"), rename),
-            _ => Ok(At::Open),
-        };
-    };
-    if plan.how == How::Begin {
-        return if begun.opened {
-            refused(
+            );
+        }
+        (None, _) => {
+            return refused(
+                found,
+                format!(
+                    "Only the source may have {0}, and none of them the other names of a move. Once nobody needs the old rows \
+                     in {1}: DROP SCHEMA {2} CASCADE; Check that source and target are not swapped.",
+                    names.schema,
+                    names.moved,
+                    Session::identifier(&names.moved)
+                ),
+            );
+        }
+        (Some(begun), How::Begin) if begun.opened => {
+            return refused(
                 "an earlier move was interrupted when the target might already mint",
                 "Run the same command with --finish.",
-            )
-        } else {
-            refused(
+            );
+        }
+        (Some(_), How::Begin) => {
+            return refused(
                 "an earlier move was interrupted",
                 "Run the same command with --undo to give the schema back to the source, or with --finish.",
-            )
-        };
-    }
-    if begun.to != plan.target.system {
-        return refused(
-            format!("the move that broke off was to another server, with the system identifier {}", begun.to),
-            "Name that one with --to.",
-        );
-    }
-    if there.moving && !is_copy {
-        return refused(format!("{moving} on the target is not a copy from this source"), rename);
-    }
-    match (begun.opened, there.schema, there.moving) {
-        (true, true, true) => refused(
-            format!("the target has a new schema {schema} beside {moving}, which has the rows"),
-            rename,
-        ),
-        (true, false, false) => refused(
-            format!("the target has neither {schema} nor {moving}, which had the rows"),
-            format!("If it has lost them, {} on the source still has them.", moved),
-        ),
-        (true, true, false) => Ok(At::Complete),
-        (true, false, true) => Ok(At::Opened),
-        (false, true, _) => refused(format!("the target has a schema {schema}"), rename),
-        (false, false, _) => match (here.schema, here.moving) {
-            (true, true) => refused(format!("the source has a new schema {schema} beside {moving}"), rename),
-            (true, false) => Ok(At::Open),
-            (false, true) => Ok(At::Moving),
-            (false, false) => {
-                refused(format!("the source has neither {schema} nor {moving}"), "Look at its schemas.")
+            );
+        }
+        (Some(begun), _) if begun.to != plan.target.system => {
+            return refused(
+                format!("the move was to another server, with the system identifier {}", begun.to),
+                "Name that one with --to.",
+            );
+        }
+        (Some(begun), _) => {
+            match (begun.opened, here.schema, here.moving, there.schema, there.moving && is_copy) {
+                (true, _, _, true, _) if !there.moving => return Ok(At::Complete),
+                (true, _, _, false, true) => return Ok(At::Opened),
+                (false, true, false, false, false) if !there.moving => return Ok(At::Open),
+                (false, false, true, false, copy) if copy == there.moving => return Ok(At::Moving),
+                _ => {}
             }
-        },
+        }
     }
+    refused(found, "Drop or rename what is not of this move.")
 }
 
 /// WAL senders to standbys that are not in the fleet.
@@ -129,9 +105,8 @@ pub fn unknown_standbys(side: &Side<'_>) -> Result<Option<String>> {
 }
 
 /// Every standby must be in the fleet, and have the list of its primary, because it mints by its own list once it is
-/// promoted. After a move that was interrupted the lists may differ; they are set again. Gives the standbys that have a
-/// slot and are not connected.
-pub fn standbys(plan: &Plan<'_>, side: &Side<'_>) -> Result<Vec<String>> {
+/// promoted. After a move that was interrupted the lists may differ; they are set again.
+pub fn standbys(plan: &Plan<'_>, side: &Side<'_>) -> Result {
     let primary = side.primary();
     if let Some(unknown) = unknown_standbys(side)? {
         return refused(
@@ -140,15 +115,7 @@ pub fn standbys(plan: &Plan<'_>, side: &Side<'_>) -> Result<Vec<String>> {
         );
     }
     let list = lists::of(primary)?;
-    let mut away = Vec::new();
     for place in &side.places {
-        let slots = place.query(
-            "SELECT slot_name FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active AND NOT temporary",
-            &[],
-        )?;
-        away.extend(
-            slots.iter().map(|row| format!("the standby of slot {} of {}", row.string(0), place.role)),
-        );
         if plan.how == How::Begin && lists::of(place)? != list {
             return refused(
                 format!(
@@ -158,47 +125,48 @@ pub fn standbys(plan: &Plan<'_>, side: &Side<'_>) -> Result<Vec<String>> {
                 format!("There: {}", plan.lists.by_hand(&list)),
             );
         }
+        let away = place.value(
+            "SELECT string_agg(slot_name, ', ') FROM pg_replication_slots
+             WHERE slot_type = 'physical' AND NOT active AND NOT temporary",
+            &[],
+        )?;
+        if !away.is_empty() {
+            say(format!(
+                "not connected: the standbys of these slots of {}, which need its new list before they are promoted: {away}",
+                place.role
+            ));
+        }
     }
-    Ok(away)
+    Ok(())
 }
 
 /// A reload must read the lists, and ALTER SYSTEM must be what sets them.
 pub fn settings(plan: &Plan<'_>) -> Result {
     for place in plan.source.places.iter().chain(&plan.target.places) {
         // Some errors, as of syntax, keep a server from reading any change.
-        let errors = place.value(
-            "SELECT string_agg(format('%s, line %s: %s', sourcefile, sourceline, error), '; ') FROM pg_file_settings
-             WHERE error IS NOT NULL AND NOT EXISTS (SELECT FROM pg_file_settings WHERE applied)",
+        let rows = place.query(
+            "SELECT (SELECT string_agg(format('%s, line %s: %s', sourcefile, sourceline, error), '; ') FROM pg_file_settings
+                     WHERE error IS NOT NULL AND NOT EXISTS (SELECT FROM pg_file_settings WHERE applied)), source
+             FROM pg_settings WHERE name = 'idgen.allowed_shards'",
             &[],
         )?;
-        if !errors.is_empty() {
+        let row = rows.row(0);
+        if let Some(errors) = row.text(0) {
             return refused(
                 format!("{} cannot read its configuration, and so no new list: {errors}", place.role),
                 "Correct the file.",
             );
         }
-        if plan.lists.program.is_some() {
-            continue;
-        }
-        if place.has_patroni {
-            return refused(
-                format!(
-                    "{} is run by Patroni, whose configuration ALTER SYSTEM would permanently override",
-                    place.role
-                ),
-                "Give a program that sets the list there with --set-list.",
-            );
-        }
-        let source = "SELECT source FROM pg_settings WHERE name = 'idgen.allowed_shards'";
-        if place.value(source, &[])? == "command line" {
-            return refused(
-                format!(
-                    "idgen.allowed_shards of {} is set on its command line, where it cannot be changed",
-                    place.role
-                ),
-                "Set it in its configuration, and restart it.",
-            );
-        }
+        let keeper = match (place.has_patroni, row.string(1) == "command line") {
+            _ if plan.lists.program.is_some() => continue,
+            (true, _) => "Patroni, whose configuration ALTER SYSTEM would permanently override",
+            (_, true) => "its command line, where it cannot be changed",
+            _ => continue,
+        };
+        return refused(
+            format!("idgen.allowed_shards of {} is set by {keeper}", place.role),
+            "Give a program that sets the list where it is kept with --set-list.",
+        );
     }
     Ok(())
 }
@@ -295,11 +263,12 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
             "Give them another shard, or move them into the schema.",
         );
     }
-    for (query, what, hint) in SURROUNDINGS {
-        let found = source.value(query, &[schema])?;
-        if !found.is_empty() {
-            return refused(format!("{what}: {found}"), hint.replace("{found}", &found));
-        }
+    let ties = source.value(&format!("{USED} {TIES}"), &[schema, "f"])?;
+    if !ties.is_empty() {
+        return refused(
+            format!("the schema is tied to what is outside it: {ties}"),
+            "Drop, detach or disable these, or move them into the schema. Foreign keys may stay with NO ACTION.",
+        );
     }
     for (query, what) in NOT_MOVED {
         let found = source.value(query, &[schema])?;
@@ -310,144 +279,43 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
     Ok(())
 }
 
-/// Refuses a target without the rows outside the schema that its foreign keys reference.
-pub fn foreign_keys(plan: &Plan<'_>) -> Result {
-    let side = |relation: &str, key: &str| {
-        format!(
-            "(SELECT json_build_object('schema', nspname, 'table', relname, 'columns', columns)
-              FROM pg_class AS t JOIN pg_namespace AS n ON n.oid = t.relnamespace,
-                   (SELECT json_agg(attname ORDER BY n) FROM unnest({key}) WITH ORDINALITY AS key (attnum, n)
-                         JOIN pg_attribute AS a USING (attnum) WHERE attrelid = {relation}) AS c (columns)
-              WHERE t.oid = {relation})"
-        )
-    };
-    let keys = plan.source.primary().query(
-        &format!(
-            "SELECT {}, {}, conname
-             FROM pg_constraint AS k
-                  JOIN pg_class AS c ON c.oid = conrelid
-                  JOIN pg_class AS r ON r.oid = confrelid AND r.relnamespace <> c.relnamespace
-                  JOIN pg_namespace AS s ON s.oid = c.relnamespace
-             WHERE s.nspname = $1 AND contype = 'f' AND conparentid = 0 AND k.convalidated",
-            side("conrelid", "conkey"),
-            side("confrelid", "confkey")
-        ),
-        &[&plan.names.schema],
-    )?;
-    for key in keys.iter() {
-        let mut missing: HashSet<Vec<u8>> = HashSet::new();
-        rows_of(plan.source.primary(), &key.string(0), |row| {
-            if row.split(|byte| *byte == b'\t').all(|field| field != b"\\N") {
-                missing.insert(row.to_vec());
-            }
-        })?;
-        rows_of(plan.target.primary(), &key.string(1), |row| {
-            missing.remove(row);
-        })?;
-        if !missing.is_empty() {
-            return refused(
-                format!(
-                    "foreign key {}: the target lacks {} of the rows that it references",
-                    key.string(2),
-                    missing.len()
-                ),
-                "Copy them there first.",
-            );
-        }
-    }
-    Ok(())
-}
-
-/// The rows of a table's columns, which are given in JSON. They are read by COPY of ordinary tables, which runs no view and
-/// evaluates nothing.
-fn rows_of(place: &Place<'_>, wanted: &str, mut each: impl FnMut(&[u8])) -> Result {
-    let session = place.fresh()?;
-    let copies = session.query(
-        "SELECT format('COPY %s (%s) TO STDOUT', leaf::regclass,
-                       (SELECT string_agg(quote_ident(name), ', ' ORDER BY n)
-                        FROM json_array_elements_text(wanted->'columns') WITH ORDINALITY AS c (name, n)))
-         FROM (SELECT $1::json AS wanted) AS w
-              JOIN pg_namespace AS n ON nspname = wanted->>'schema'
-              JOIN pg_class AS t ON relnamespace = n.oid AND relname = wanted->>'table', LATERAL (
-             SELECT t.oid AS leaf WHERE t.relkind = 'r' UNION
-             SELECT relid FROM pg_partition_tree(t.oid) JOIN pg_class AS c ON c.oid = relid WHERE c.relkind = 'r') AS leaves",
-        &[wanted],
-    )?;
-    for copy in copies.iter() {
-        session.copy_out(&copy.string(0), &mut each)?;
-    }
-    Ok(())
-}
-
-/// What must not be there, with the message and the hint.
-const SURROUNDINGS: [(&str, &str, &str); 5] = [
-    (
-        // The members of the schema depend on it, except row types. What are the objects part of that depend on the
-        // members? Some are in no schema, and pg_dump of a schema leaves them out.
-        "SELECT string_agg(DISTINCT pg_describe_object(d.classid, d.objid, 0), ', ')
-         FROM pg_namespace AS n,
-              LATERAL (SELECT classid, objid FROM pg_depend
-                       WHERE refclassid = 'pg_namespace'::regclass AND refobjid = n.oid
-                       UNION SELECT 'pg_type'::regclass, oid FROM pg_type WHERE typnamespace = n.oid) AS m
-              JOIN pg_depend AS d ON d.refclassid = m.classid AND d.refobjid = m.objid AND d.deptype IN ('n', 'a')
-              LEFT JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
-              LEFT JOIN pg_rewrite AS r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
-              LEFT JOIN pg_trigger AS g ON d.classid = 'pg_trigger'::regclass AND g.oid = d.objid
-              LEFT JOIN pg_policy AS y ON d.classid = 'pg_policy'::regclass AND y.oid = d.objid
-              LEFT JOIN pg_class AS c
-                  ON c.oid = coalesce(f.adrelid, r.ev_class, g.tgrelid, y.polrelid,
-                                      CASE d.classid WHEN 'pg_class'::regclass THEN d.objid END)
-              LEFT JOIN pg_constraint AS k ON d.classid = 'pg_constraint'::regclass AND k.oid = d.objid
-              LEFT JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
-              LEFT JOIN pg_type AS t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid
-         WHERE n.nspname = $1
-           AND coalesce(coalesce(c.relnamespace, k.connamespace, p.pronamespace, t.typnamespace)
-                            NOT IN (n.oid, 'pg_toast'::regnamespace),
-                        d.classid IN ('pg_cast'::regclass, 'pg_event_trigger'::regclass, 'pg_transform'::regclass,
-                                      'pg_language'::regclass, 'pg_foreign_data_wrapper'::regclass, 'pg_am'::regclass)
-                        OR (pg_identify_object(d.classid, d.objid, 0)).schema <> quote_ident(n.nspname))",
-        "objects outside the schema use objects in it",
-        "Drop them, or move them into the schema. What can be in no schema is to be created on the target after the move.",
-    ),
-    (
-        // Through a parent, their rows would be found whatever the name of the schema.
-        "SELECT string_agg(DISTINCT format('%s of %s', i.inhrelid::regclass, i.inhparent::regclass), ', ')
-         FROM pg_inherits AS i JOIN pg_class AS c ON c.oid = i.inhrelid JOIN pg_class AS p ON p.oid = i.inhparent
-              JOIN pg_namespace AS n ON n.oid = c.relnamespace
-         WHERE n.nspname = $1 AND p.relnamespace <> n.oid AND c.relkind IN ('r', 'p', 'f')",
-        "the schema has partitions or children of tables outside it",
-        "Detach them.",
-    ),
-    (
-        "SELECT string_agg(DISTINCT format('%s on %s', conname, conrelid::regclass), ', ')
-         FROM pg_constraint AS k JOIN pg_class AS r ON r.oid = confrelid JOIN pg_namespace AS n ON n.oid = connamespace
-         WHERE n.nspname = $1 AND contype = 'f' AND r.relnamespace <> n.oid
-           AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))",
-        "foreign keys would keep changing rows from outside the schema",
-        "Set them to NO ACTION, at least for the move.",
-    ),
-    (
-        "SELECT string_agg(DISTINCT pg_describe_object(m.classid, m.objid, 0), ', ')
-         FROM pg_namespace AS n
-              JOIN pg_depend AS m ON m.refclassid = 'pg_namespace'::regclass AND m.refobjid = n.oid
-              JOIN pg_depend AS e ON e.classid = m.classid AND e.objid = m.objid AND e.deptype = 'e'
-         WHERE n.nspname = $1",
-        "the schema has members of an extension, which would not be moved",
-        "ALTER EXTENSION ... DROP takes them out of it.",
-    ),
-    (
-        // An apply worker does not look up the name again either.
-        "SELECT string_agg(DISTINCT quote_ident(subname), ', ')
-         FROM pg_subscription AS s JOIN pg_subscription_rel ON srsubid = s.oid
-              JOIN pg_class AS c ON c.oid = srrelid JOIN pg_namespace AS n ON n.oid = relnamespace
-         WHERE nspname = $1 AND subenabled",
-        "subscriptions write into the schema",
-        "ALTER SUBSCRIPTION {found} DISABLE first.",
-    ),
-];
+/// What ties the schema to what is outside it: objects that use its objects, or are in it and would not be moved; parents and
+/// children; foreign keys that change rows; members of an extension; subscriptions, whose workers do not look up the name.
+/// Others would miss the schema, or write into it by another way than its name.
+const TIES: &str = "
+    SELECT string_agg(DISTINCT what, ', ')
+    FROM (SELECT pg_describe_object(classid, objid, 0)
+          FROM (SELECT d.classid, d.objid FROM used JOIN pg_depend AS d ON refclassid = used.classid AND refobjid = used.objid
+                WHERE d.deptype = 'n' AND (d.classid, d.objid) NOT IN (SELECT * FROM used)
+                UNION
+                SELECT classid, objid FROM used, this JOIN pg_namespace AS n ON n.oid = schema
+                WHERE (pg_identify_object(classid, objid, 0)).schema NOT IN (quote_ident(nspname), 'pg_toast')) AS d
+          UNION ALL
+          SELECT format('%s, the parent of %s', inhparent::regclass, inhrelid::regclass)
+          FROM used JOIN pg_inherits ON classid = 'pg_class'::regclass AND inhrelid = objid
+          WHERE inhparent NOT IN (SELECT objid FROM used WHERE classid = 'pg_class'::regclass)
+          UNION ALL
+          SELECT format('foreign key %s on %s', conname, conrelid::regclass)
+          FROM used JOIN pg_constraint ON classid = 'pg_constraint'::regclass AND oid = objid
+          WHERE contype = 'f' AND confrelid NOT IN (SELECT objid FROM used WHERE classid = 'pg_class'::regclass)
+            AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))
+          UNION ALL
+          SELECT format('%s, a member of extension %I', pg_describe_object(classid, objid, 0), extname)
+          FROM used JOIN pg_depend AS d USING (classid, objid) JOIN pg_extension AS e ON e.oid = refobjid
+          WHERE d.deptype = 'e'
+          UNION ALL
+          SELECT format('subscription %I', subname)
+          FROM used JOIN pg_subscription_rel ON classid = 'pg_class'::regclass AND srrelid = objid
+               JOIN pg_subscription AS s ON s.oid = srsubid WHERE subenabled) AS found (what)";
 
 /// What is named and stays behind.
-const NOT_MOVED: [(&str, &str); 3] = [
+const NOT_MOVED: [(&str, &str); 4] = [
+    (
+        "SELECT string_agg(format('%s on %s', conname, conrelid::regclass), ', ')
+         FROM pg_constraint AS k JOIN pg_namespace AS n ON n.oid = connamespace JOIN pg_class AS r ON r.oid = confrelid
+         WHERE nspname = $1 AND contype = 'f' AND r.relnamespace <> n.oid",
+        "the target must have all rows outside the schema that these foreign keys reference",
+    ),
     (
         "SELECT string_agg(DISTINCT quote_ident(pubname), ', ') FROM pg_publication_tables WHERE schemaname = $1",
         "publications are not moved",

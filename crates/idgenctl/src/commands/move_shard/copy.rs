@@ -75,14 +75,18 @@ fn show(name: &'static str, said: impl Read + Send + 'static) -> JoinHandle<()> 
     })
 }
 
-/// The definitions alone, in a transaction that is rolled back: this shows what the target lacks. Gives how long it took.
-pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result<Duration> {
+/// The definitions alone, in a transaction that is rolled back: this shows what the target lacks.
+pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result {
     say("rehearsing the definitions on the target");
     let began = Instant::now();
     let options = ["--schema-only", "--lock-wait-timeout=2s"];
     let begin = "BEGIN; SET LOCAL lock_timeout = '2s';";
     if dump_into(plan, &plan.names.schema, snapshot, &options, begin, "ROLLBACK;")? {
-        return Ok(began.elapsed());
+        say(format!(
+            "the schema will be closed for {:.1} s, which the definitions have taken, and for as long as its rows take",
+            began.elapsed().as_secs_f64()
+        ));
+        return Ok(());
     }
     Err(Error::refused(
         "the target does not accept the definitions: see above",

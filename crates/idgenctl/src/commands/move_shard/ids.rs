@@ -1,21 +1,21 @@
 //! Advancing the target past the ids of the source.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use idgen_ids::id::min_id;
 
 use super::sides::Place;
 use super::{Plan, say};
 use crate::connection::session::Session;
+use crate::connection::waiting;
 use crate::idgen::columns::{self, Mints};
 use crate::idgen::library::{self, Library};
 use crate::terminal::error::{Error, Result};
-use crate::terminal::signals;
 
 /// For no longer than this, clients wait for a clock that is behind while the schema is closed, in milliseconds; and before
 /// that, the program.
 const CLIENTS_WAIT: i64 = 6_000;
-const WE_WAIT: i64 = 60_000;
+const WE_WAIT: Duration = Duration::from_secs(60);
 
 /// The greatest id in the rows of the schema: ids from elsewhere may be greater than all that the source has minted.
 fn greatest(plan: &Plan<'_>, place: &Place<'_>) -> Result<i64> {
@@ -64,26 +64,24 @@ pub fn rehearse(plan: &Plan<'_>) -> Result {
 pub fn pass(plan: &Plan<'_>, bound: i64) -> Result {
     let past = bound.max(greatest(plan, plan.target.primary())?);
     say(format!("advancing the shard on the target past {past}"));
-    advance(plan, past, CLIENTS_WAIT + WE_WAIT / 2)
+    advance(plan, past, WE_WAIT / 2)
 }
 
 /// A clock that is behind needs a moment to catch up.
-fn advance(plan: &Plan<'_>, past: i64, milliseconds: i64) -> Result {
+fn advance(plan: &Plan<'_>, past: i64, limit: Duration) -> Result {
     let session = plan.target.primary().fresh()?;
-    let began = Instant::now();
-    let mut has_said = false;
-    loop {
-        match Library::of(&session)?.advance(plan.shard, past) {
-            Err(error) if error.code() == "22023" && began.elapsed().as_millis() < milliseconds as u128 => {
-                if !has_said {
-                    has_said = true;
-                    say(format!(
-                        "waiting until the clock of the target has passed the ids of the source: {error}"
-                    ));
-                }
-                signals::pause(Duration::from_millis(100))?;
-            }
-            result => return result.map(drop),
+    let mut refusal = None;
+    let what = "the clock of the target to pass the ids of the source";
+    let ask = || match Library::of(&session)?.advance(plan.shard, past) {
+        Err(error) if error.code() == "22023" => {
+            refusal = Some(error);
+            Ok(None)
         }
+        result => result.map(Some),
+    };
+    let advanced = waiting::until(limit, what, ask)?;
+    match (advanced, refusal) {
+        (None, Some(error)) => Err(error),
+        _ => Ok(()),
     }
 }

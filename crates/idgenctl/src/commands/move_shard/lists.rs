@@ -3,16 +3,16 @@
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use idgen_ids::shard_set::ShardSet;
 
 use super::say;
 use super::sides::{Place, Side};
 use crate::connection::session::Session;
+use crate::connection::waiting;
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result};
-use crate::terminal::signals;
 
 /// The list of a server.
 pub fn of(place: &Place<'_>) -> Result<ShardSet> {
@@ -69,17 +69,14 @@ impl Lists<'_> {
             .stdout(std::io::stderr())
             .spawn()
             .map_err(|error| fail(format!("cannot be run: {error}")))?;
-        loop {
-            match child.try_wait() {
-                Ok(Some(status)) if status.success() => return Ok(()),
-                Ok(Some(status)) => return Err(fail(format!("failed: {status}"))),
-                Ok(None) => {}
-                Err(error) => return Err(fail(error.to_string())),
-            }
-            if let Err(error) = signals::pause(Duration::from_millis(50)) {
+        let ended = || child.try_wait().map_err(|error| fail(error.to_string()));
+        match waiting::until(Duration::MAX, &format!("{shown}"), ended) {
+            Ok(Some(status)) if status.success() => Ok(()),
+            Ok(status) => Err(fail(format!("failed: {}", status.unwrap_or_default()))),
+            Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(error);
+                Err(error)
             }
         }
     }
@@ -123,24 +120,17 @@ impl Lists<'_> {
                 result => result?,
             }
         }
-        let began = Instant::now();
-        let mut say_at = Duration::from_secs(5);
         // A new session has the postmaster's value, which reads its files and tells every backend before it makes another
         // process. Patroni takes its time.
-        while in_session(place, &place.fresh()?)? != *list {
-            if began.elapsed() > Duration::from_secs(if self.program.is_some() { 60 } else { 10 }) {
-                return Err(Error::refused(
-                    format!("idgen.allowed_shards did not become \"{list}\" on {}", place.role),
-                    "Look for another line that sets it: SELECT * FROM pg_file_settings;",
-                ));
-            }
-            if began.elapsed() > say_at {
-                say_at += Duration::from_secs(5);
-                say(format!("waiting until idgen.allowed_shards is \"{list}\" on {}", place.role));
-            }
-            signals::pause(Duration::from_millis(100))?;
-        }
-        Ok(())
+        let limit = Duration::from_secs(if self.program.is_some() { 60 } else { 10 });
+        let what = format!("{} to have idgen.allowed_shards = '{list}'", place.role);
+        let is_set = || Ok((in_session(place, &place.fresh()?)? == *list).then_some(()));
+        waiting::until(limit, &what, is_set)?.ok_or_else(|| {
+            Error::refused(
+                format!("idgen.allowed_shards did not become \"{list}\" on {}", place.role),
+                "Look for another line that sets it: SELECT * FROM pg_file_settings;",
+            )
+        })
     }
 
     /// Changes the setting of several servers. Says what is left to do where it fails, and gives the first failure.

@@ -74,6 +74,7 @@ struct Names {
 }
 
 /// Which of the names there are in a database.
+#[derive(PartialEq, Eq)]
 struct There {
     schema: bool,
     moving: bool,
@@ -81,6 +82,15 @@ struct There {
 }
 
 impl Names {
+    const NOTHING: There = There { schema: false, moving: false, moved: false };
+    const ONLY_SCHEMA: There = There { schema: true, moving: false, moved: false };
+
+    fn shown(&self, there: &There) -> String {
+        let names = [(there.schema, &self.schema), (there.moving, &self.moving), (there.moved, &self.moved)];
+        let names: Vec<&str> = names.iter().filter(|(is, _)| *is).map(|(_, name)| name.as_str()).collect();
+        if names.is_empty() { "none of the names".into() } else { names.join(" and ") }
+    }
+
     fn has(&self, schema: &str) -> bool {
         [&self.schema, &self.moving, &self.moved].into_iter().any(|name| name == schema)
     }
@@ -180,7 +190,7 @@ impl<'a> Plan<'a> {
                 "Rename the schema.",
             );
         }
-        let begun = Begun::all(&source.session)?.into_iter().find(|begun| begun.schema == names.schema);
+        let begun = Begun::of(&source.session, &names.schema)?;
         let shard = find_shard(&source.session, &names, begun.as_ref(), arguments.shard)?;
         let oid =
             source.session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
@@ -228,45 +238,36 @@ impl<'a> Plan<'a> {
 
     /// What the marker says now.
     fn begun_now(&self) -> Result<Option<Begun>> {
-        let all = Begun::all(&*self.source.primary().session()?)?;
-        Ok(all.into_iter().find(|begun| begun.schema == self.names.schema))
+        Begun::of(&*self.source.primary().session()?, &self.names.schema)
     }
 }
 
-/// The shard that the marker of a move names, or the defaults in the schema, or the command line.
+/// The shard that the marker of a move names, or the command line, or the defaults in the schema.
 fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Option<u16>) -> Result<Shard> {
     let minting = columns::minting(session)?;
     let own = minting.iter().filter(|column| names.has(&column.schema));
     let mut found: Vec<i32> = own.filter_map(|column| column.shard).collect();
     found.sort_unstable();
     found.dedup();
-    let shown = |shards: &[i32]| shards.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
-    let shard = match (begun.map(|begun| begun.shard), given, &found[..]) {
-        (Some(begun), Some(given), _) if given != begun => {
-            return refused(
-                format!("a different move was interrupted: it moves with shard {begun}"),
-                "Leave out --shard.",
-            );
-        }
-        (Some(shard), ..) | (None, Some(shard), _) => shard.into(),
-        (None, None, &[shard]) => shard,
-        (None, None, []) => {
-            return refused(
-                format!("no default in schema {} names a shard", names.schema),
-                "Look at the name of the schema, check that source and target are not swapped, or name the shard with --shard.",
-            );
-        }
-        (None, None, several) => {
-            return refused(
-                format!("the schema mints for several shards: {}", shown(several)),
-                "A schema moves with one shard: give all its defaults the same.",
-            );
-        }
-    };
-    found.retain(|other| *other != shard);
-    if begun.is_none() && !found.is_empty() {
+    let known = begun.map(|begun| begun.shard);
+    if let (Some(known), Some(given)) = (known, given)
+        && known != given
+    {
         return refused(
-            format!("the schema mints for other shards too: {}", shown(&found)),
+            format!("a different move was interrupted: it moves with shard {known}"),
+            "Leave out --shard.",
+        );
+    }
+    let Some(shard) = known.or(given).map(i32::from).or(found.first().copied()) else {
+        return refused(
+            format!("no default in schema {} names a shard", names.schema),
+            "Look at the name of the schema, check that source and target are not swapped, or name the shard with --shard.",
+        );
+    };
+    if known.is_none() && found.iter().any(|other| *other != shard) {
+        let all = found.iter().map(i32::to_string).collect::<Vec<_>>().join(", ");
+        return refused(
+            format!("the schema mints for other shards than one: {all}"),
             "A schema moves with one shard: give all its defaults the same.",
         );
     }
@@ -279,16 +280,16 @@ impl Run<'_> {
         if plan.how == How::Undo {
             return self.undo_earlier();
         }
-        let (source, target) = (plan.source.primary(), plan.target.primary());
+        let sides = [plan.source.primary(), plan.target.primary()];
         let at = checks::state(plan)?;
         if at == At::Complete && plan.begun.is_none() {
             say("the move is complete, and nothing is left to finish");
-            return self.finished(&[]);
+            return self.finished();
         }
         rights::check_owner(plan)?;
         checks::epochs(plan)?;
-        let mut away = checks::standbys(plan, &plan.source)?;
-        away.extend(checks::standbys(plan, &plan.target)?);
+        checks::standbys(plan, &plan.source)?;
+        checks::standbys(plan, &plan.target)?;
         checks::settings(plan)?;
         checks::lists(plan, at)?;
         if at == At::Open {
@@ -296,54 +297,44 @@ impl Run<'_> {
             rights::check_roles(plan)?;
             let (_look, snapshot) = rights::look_at(plan, &plan.names.schema)?;
             rights::check_names_on_target(plan)?;
-            let took = copy::rehearse(plan, &snapshot)?;
-            checks::foreign_keys(plan)?;
-            say(format!("the definitions took {:.1} s", took.as_secs_f64()));
+            copy::rehearse(plan, &snapshot)?;
         }
-        turn::commit(source)?;
-        turn::commit(target)?;
+        sides.into_iter().try_for_each(turn::commit)?;
         self.show()?;
-        output::consent(
-            plan.cli,
-            &match plan.how {
-                How::Finish => format!("Finish the move of schema {}?", plan.names.schema),
-                _ => format!("Move schema {} with shard {}?", plan.names.schema, i32::from(plan.shard)),
-            },
-        )?;
+        let (verb, shard) =
+            (if plan.how == How::Finish { "Finish moving" } else { "Move" }, i32::from(plan.shard));
+        output::consent(plan.cli, &format!("{verb} schema {} with shard {shard}?", plan.names.schema))?;
         // A person may have thought for long before consenting. Nothing ends the wait of a commit for a synchronous standby
         // that is down.
-        turn::commit(source)?;
-        turn::commit(target)?;
+        sides.into_iter().try_for_each(turn::commit)?;
         self.carry_out(at)?;
-        self.finished(&away)
+        self.finished()
     }
 
     /// Shows what will be done.
     fn show(&self) -> Result {
         let plan = self.plan;
-        let (source, target) = (plan.source.primary(), plan.target.primary());
-        let size = source.value(
+        let size = plan.source.primary().value(
             "SELECT pg_size_pretty(coalesce(sum(pg_total_relation_size(c.oid)), 0))
              FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
              WHERE nspname IN ($1, $2, $3) AND relkind IN ('r', 'm')",
             &[&plan.names.schema, &plan.names.moving, &plan.names.moved],
         )?;
         note(format!("schema {}, shard {}, {size}", plan.names.schema, i32::from(plan.shard)));
-        let (list, with) = (lists::of(source)?, lists::of(target)?.with(plan.shard));
-        for (side, after) in [(&plan.source, list.without(plan.shard)), (&plan.target, with)] {
+        for (side, is_source) in [(&plan.source, true), (&plan.target, false)] {
+            let (place, before) = (side.primary(), lists::of(side.primary())?);
+            let after = if is_source { before.without(plan.shard) } else { before.with(plan.shard) };
             let standbys: Vec<&str> =
                 side.standbys().iter().map(|place| place.server.name.as_str()).collect();
-            let standbys = match standbys.is_empty() {
-                true => "no standbys".into(),
-                false => format!("standbys: {}", standbys.join(", ")),
-            };
-            let (place, before) = (side.primary(), lists::of(side.primary())?);
+            let standbys = if standbys.is_empty() { "none".into() } else { standbys.join(", ") };
             let database = place.value("SELECT current_database()", &[])?;
-            note(format!("    {}: {}, database {database}, {standbys}", place.role, place.server.name));
-            note(format!("        idgen.allowed_shards: {before} -> {after}"));
+            note(format!(
+                "    {}: {}, database {database}, standbys: {standbys}, idgen.allowed_shards: {before} -> {after}",
+                place.role, place.server.name
+            ));
             if place.has_patroni {
                 note(
-                    "        Patroni applies a list at its next loop, and the schema stays closed for so long: up to loop_wait",
+                    "        Patroni applies a list at its next loop: the schema stays closed for up to loop_wait longer",
                 );
             }
         }
@@ -363,11 +354,7 @@ impl Run<'_> {
                 side.places.iter().try_for_each(|place| plan.lists.try_out(place))?;
             }
             ids::rehearse(plan)?;
-            say(format!(
-                "closing schema {} and shard {} on the source",
-                plan.names.schema,
-                i32::from(plan.shard)
-            ));
+            say("closing the schema and the shard on the source");
             close::close(self)?
         } else {
             say(format!("continuing the move of {}", plan.names.schema));
@@ -460,36 +447,29 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn finished(&self, away: &[String]) -> Result {
+    fn finished(&self) -> Result {
         let plan = self.plan;
-        let target = plan.target.primary();
-        // The move is done, whatever has happened to the source since.
-        let list = |place: &Place<'_>| lists::of(place).map(|list| list.to_string()).unwrap_or_default();
-        let (without, with) = (list(plan.source.primary()), list(target));
-        if plan.cli.json {
-            return output::print(output::json(&json!({
-                "schema": plan.names.schema,
-                "shard": i32::from(plan.shard),
-                "source": { "server": plan.source.primary().server.name, "allowed_shards": without },
-                "target": { "server": target.server.name, "allowed_shards": with },
-                "not_connected": away,
-            })));
-        }
+        let (source, target) = (plan.source.primary(), plan.target.primary());
         say(format!(
-            "done. ANALYZE the tables on the target. Once you no longer need the old rows, on the source: DROP SCHEMA {} CASCADE;",
+            "done. ANALYZE the tables on the target, and let the clients of schema {} connect to it. Once you no longer need \
+             the old rows, on the source: DROP SCHEMA {} CASCADE;",
+            plan.names.schema,
             Session::identifier(&plan.names.moved)
         ));
-        say(format!("idgen.allowed_shards is now \"{without}\" on the source, \"{with}\" on the target."));
-        if !away.is_empty() {
-            say(format!(
-                "These standbys were not connected, and need the list of their primary before they are promoted: {}",
-                away.join(", ")
-            ));
+        self.report(&[("source", source), ("target", target)])
+    }
+
+    /// Prints the lists at the end for programs. The move is done, whatever has happened to a server since.
+    fn report(&self, sides: &[(&str, &Place<'_>)]) -> Result {
+        let plan = self.plan;
+        if !plan.cli.json {
+            return Ok(());
         }
-        say(format!(
-            "Now let the clients of schema {} connect to the target, {}.",
-            plan.names.schema, target.server.name
-        ));
-        Ok(())
+        let mut report = json!({ "schema": plan.names.schema, "shard": i32::from(plan.shard) });
+        for (role, place) in sides {
+            let list = lists::of(place).ok().map(|list| list.to_string());
+            report[role] = json!({ "server": place.server.name, "allowed_shards": list });
+        }
+        output::print(output::json(&report))
     }
 }

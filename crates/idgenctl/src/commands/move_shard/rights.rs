@@ -7,7 +7,7 @@ use crate::connection::session::Session;
 use crate::terminal::error::Result;
 
 /// Begins a query with the objects that the schema `$1` consists of, with those that they use if `$2`.
-const USED: &str = "
+pub const USED: &str = "
     WITH RECURSIVE this AS (SELECT oid AS schema FROM pg_namespace WHERE nspname = $1),
     used (classid, objid) AS (
         SELECT 'pg_namespace'::regclass::oid, schema FROM this

@@ -98,8 +98,8 @@ impl<'a> Side<'a> {
 /// The servers of the command line, with those that `--to` and `--from` add to them.
 pub struct Servers {
     fleet: Fleet,
-    to: Vec<usize>,
-    from: Vec<usize>,
+    to: usize,
+    from: Option<usize>,
 }
 
 /// The servers of a move: each side has its primary first.
@@ -119,12 +119,9 @@ impl Servers {
         let any = given.fleet.is_some() || !given.connections.is_empty();
         // Without any, the server is that of the environment, which is the source if --from does not say another.
         let mut fleet = if any || arguments.from.is_none() { Fleet::load(given)? } else { Fleet::default() };
-        let to = vec![fleet.add(&arguments.to)?];
-        let from = arguments
-            .from
-            .as_deref()
-            .map_or(Ok(Vec::new()), |from| fleet.add(from).map(|from| vec![from]))?;
-        if to.iter().any(|number| from.contains(number)) {
+        let to = fleet.add(&arguments.to)?;
+        let from = arguments.from.as_deref().map(|from| fleet.add(from)).transpose()?;
+        if from == Some(to) {
             return Err(Error::Usage("--to and --from are the same server".into()));
         }
         Ok(Servers { fleet, to, from })
@@ -133,104 +130,93 @@ impl Servers {
     /// Looks at all servers, and finds the source and the target among them.
     pub fn find(&self, names: &Names, is_undo: bool) -> Result<Found<'_>> {
         let (mut seen, mut away): (Vec<Seen<'_>>, _) = (Vec::new(), Vec::new());
-        let mut looks: Vec<_> =
-            self.fleet.each(|server| look(server, names)).into_iter().enumerate().collect();
-        // Those that were named come first, for their connection strings say the database.
-        let is_named = |number: usize| self.to.contains(&number) || self.from.contains(&number);
-        looks.sort_by_key(|(number, _)| !is_named(*number));
-        for (number, look) in looks {
+        for (number, look) in self.fleet.each(|server| look(server, names)).into_iter().enumerate() {
+            let server = &self.fleet.servers[number];
             match look {
-                Ok(look) if seen.iter().any(|other| other.member.identity == look.member.identity) => {}
-                Ok(look) => seen.push(Seen { number, ..look }),
-                Err(error) if is_undo && !self.from.contains(&number) => {
-                    note(format!("{error}"));
-                    away.push(number);
+                Ok(look) => {
+                    if let Some(other) =
+                        seen.iter().find(|other| other.member.identity == look.member.identity)
+                    {
+                        let (one, two) = (&other.member.server.name, &server.name);
+                        return Err(Error::Usage(format!(
+                            "{one} and {two} are the same server: name it once"
+                        )));
+                    }
+                    seen.push(Seen { number, ..look });
                 }
-                Err(error @ (Error::Unreachable { .. } | Error::NoAnswer { .. })) if !is_named(number) => {
+                Err(error) if is_undo && self.from != Some(number) => {
+                    note(format!("{error}"));
+                    away.push(server);
+                }
+                Err(error) if number == self.to || self.from == Some(number) => return Err(error),
+                Err(error) => {
                     return Err(Error::refused(
                         error.to_string(),
                         "It may be a standby of the source or the target, whose list must be changed too. Start it, or leave \
                          it out if it is none.",
                     ));
                 }
-                Err(error) => return Err(error),
             }
         }
 
         let (groups, unclear) = cluster::groups(seen.iter().map(|look| look.member.lineage()));
-        let name = |place: usize| seen[place].member.server.name.as_str();
-        let names_of =
-            |places: &[usize]| places.iter().map(|place| name(*place)).collect::<Vec<_>>().join(", ");
-        let primary_in = |numbers: &[usize]| {
-            seen.iter().position(|look| numbers.contains(&look.number) && !look.member.is_standby)
+        let names_of = |places: &[usize]| {
+            let names = places.iter().map(|place| seen[*place].member.server.name.as_str());
+            names.collect::<Vec<_>>().join(", ")
         };
-        let no_primary = |numbers: &[usize]| {
-            let place = seen.iter().position(|look| numbers.contains(&look.number));
-            let group = groups.iter().find(|group| place.is_some_and(|place| group.has(place)));
-            let hint = match group.and_then(|group| group.primary) {
-                Some(primary) => format!("Its primary is {}: name that one.", name(primary)),
-                None => "Name its primary.".into(),
-            };
-            let name = &self.fleet.servers[numbers[0]].name;
-            Error::refused(format!("{name} is a standby, which cannot take part"), hint)
+        let place = |number: usize| match seen.iter().position(|look| look.number == number) {
+            Some(place) if seen[place].member.is_standby => Err(Error::refused(
+                format!("{} is a standby, which cannot take part", names_of(&[place])),
+                "Name its primary.",
+            )),
+            place => Ok(place),
         };
-        let target = primary_in(&self.to);
-        if target.is_none() && !self.to.iter().any(|number| away.contains(number)) {
-            return Err(no_primary(&self.to));
-        }
-        let source = if self.from.is_empty() {
-            let of_target = groups.iter().find(|group| target.is_some() && group.primary == target);
-            let others: Vec<usize> = (0..seen.len())
-                .filter(|place| !seen[*place].member.is_standby && !self.to.contains(&seen[*place].number))
-                .filter(|place| of_target.is_none_or(|group| !group.has(*place)))
-                .collect();
-            // What an earlier move has left does not count beside the schema itself.
-            let most = others.iter().map(|place| seen[*place].has).max().filter(|has| *has > 0);
-            let found: Vec<usize> =
-                others.iter().copied().filter(|place| Some(seen[*place].has) == most).collect();
-            match found[..] {
-                [only] => only,
-                [] => {
-                    let all = if others.is_empty() { "none".into() } else { names_of(&others) };
-                    return Err(Error::refused(
-                        format!(
-                            "no primary outside the target's cluster has a schema {} or a move of it. Those that were seen: {all}",
-                            names.schema
-                        ),
-                        "Name the server that has it with --from or --server. Check that source and target are not swapped.",
-                    ));
-                }
-                _ => {
-                    return Err(Error::refused(
-                        format!("several servers have a schema {}: {}", names.schema, names_of(&found)),
-                        "Name the source with --from.",
-                    ));
-                }
+        let target = place(self.to)?;
+        let named = self.from.map(place).transpose()?.flatten();
+        let of_target = groups.iter().find(|group| target.is_some() && group.primary == target);
+        let others: Vec<usize> = (0..seen.len())
+            .filter(|place| !seen[*place].member.is_standby && seen[*place].number != self.to)
+            .filter(|place| of_target.is_none_or(|group| !group.has(*place)))
+            .collect();
+        // What an earlier move has left does not count beside the schema itself.
+        let most = others.iter().map(|place| seen[*place].has).max().filter(|has| *has > 0);
+        let found: Vec<usize> =
+            others.iter().copied().filter(|place| Some(seen[*place].has) == most).collect();
+        let source = match (named, &found[..]) {
+            (Some(only), _) | (None, &[only]) => only,
+            (None, []) => {
+                return Err(Error::refused(
+                    format!(
+                        "no primary outside the target's cluster has a schema {} or a move of it. Those that were seen: {}",
+                        names.schema,
+                        names_of(&others)
+                    ),
+                    "Name the server that has it with --from or --server. Check that source and target are not swapped.",
+                ));
             }
-        } else {
-            if !seen.iter().any(|look| self.from.contains(&look.number)) {
-                return Err(Error::Usage("--to and --from are the same server".into()));
+            (None, several) => {
+                return Err(Error::refused(
+                    format!("several servers have a schema {}: {}", names.schema, names_of(several)),
+                    "Name the source with --from.",
+                ));
             }
-            primary_in(&self.from).ok_or_else(|| no_primary(&self.from))?
         };
-
-        for (role, primary) in [("source", Some(source)), ("target", target)] {
-            let Some(primary) = primary else { continue };
+        for primary in [Some(source), target].into_iter().flatten() {
             if let Some(other) = unclear.iter().find(|other| other.primaries.contains(&primary)) {
-                return Err(cluster::unclear(name(other.standby), &names_of(&other.primaries)));
+                return Err(cluster::unclear(&names_of(&[other.standby]), &names_of(&other.primaries)));
             }
             // A copy that clients use as well has shards of its own. This one would go on minting for the moved shard, or
             // is what clients use instead.
-            let twin = (0..seen.len()).find(|place| {
-                let other = &seen[*place];
-                ![Some(source), target].contains(&Some(*place))
-                    && !other.member.is_standby
-                    && other.member.system == seen[primary].member.system
-                    && other.shares_shards_with(&seen[primary])
+            let twin = others.iter().copied().find(|place| {
+                let (own, other) = (&seen[primary], &seen[*place]);
+                *place != source && other.member.system == own.member.system && other.shares_shards_with(own)
             });
-            if let Some(other) = twin {
+            if let Some(twin) = twin {
                 return Err(Error::refused(
-                    format!("the {role} has two primaries: {} and {}", name(primary), name(other)),
+                    format!(
+                        "there are two primaries of one system identifier: {}",
+                        names_of(&[primary, twin])
+                    ),
                     "Stop the one that was replaced, and leave it out. A copy that is meant to stay needs shards of its own in \
                      idgen.allowed_shards.",
                 ));
@@ -242,10 +228,9 @@ impl Servers {
             let places = group.flat_map(|group| primary.into_iter().chain(group.standbys.iter().copied()));
             places.filter_map(|place| members[place].take()).collect()
         };
-        let (source, target) = (side(Some(source)), side(target));
-        let away = away.into_iter().filter(|number| !self.to.contains(number));
-        let away = away.map(|number| &self.fleet.servers[number]).collect();
-        Ok(Found { source, target, to: &self.fleet.servers[self.to[0]], away })
+        let to = &self.fleet.servers[self.to];
+        away.retain(|server| server.name != to.name);
+        Ok(Found { source: side(Some(source)), target: side(target), to, away })
     }
 }
 
@@ -269,7 +254,7 @@ impl Seen<'_> {
 fn look<'a>(server: &'a Server, names: &Names) -> Result<Seen<'a>> {
     let member = Member::of(server)?;
     let there = names.on(&member.session)?;
-    let has_begun = Begun::all(&member.session)?.iter().any(|begun| begun.schema == names.schema);
+    let has_begun = Begun::of(&member.session, &names.schema)?.is_some();
     let has = if has_begun || there.schema { 2 } else { u8::from(there.moving || there.moved) };
     let state = library::state(&member.session)?;
     let shards = state.and_then(|state| ShardSet::parse(state.allowed_shards.as_deref()?).ok());

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use super::say;
 use super::sides::{Place, Side};
 use crate::connection::session::Session;
 use crate::connection::waiting;
 use crate::terminal::error::{Error, Result};
-use crate::terminal::signals;
 
 /// The catalog that a run locks, because all databases of a server share it: two moves at once would read the same list of
 /// shards, and each would write it without the change of the other. No tenant may take this lock, and it keeps nobody
@@ -67,25 +65,18 @@ impl Turn {
         let own = self.sessions.iter().map(|session| session.pid().to_string()).collect::<Vec<_>>().join(",");
         let found = "FROM pg_stat_activity WHERE application_name = $1 AND backend_start < $2::timestamptz
                      AND pid <> ALL ($3::integer[] || pg_backend_pid())";
-        for attempt in 0..300 {
-            let parameters = [place.name.as_str(), &began, &format!("{{{own}}}")];
-            let pids = session.value(&format!("SELECT string_agg(pid::text, ', ') {found}"), &parameters)?;
-            if pids.is_empty() {
-                return Ok(());
-            }
-            if attempt == 0 {
-                say(format!(
-                    "ending sessions that are still at work for this move on {}: pid {pids}",
-                    place.role
-                ));
-            }
-            session.query(&format!("SELECT pg_terminate_backend(pid) {found}"), &parameters)?;
-            signals::pause(Duration::from_millis(100))?;
-        }
-        Err(Error::refused(
-            format!("sessions of this move on {} do not end", place.role),
-            "Look at pg_stat_activity for their application_name.",
-        ))
+        let parameters = [place.name.as_str(), &began, &format!("{{{own}}}")];
+        let ask = || {
+            let ended = session.query(&format!("SELECT pg_terminate_backend(pid) {found}"), &parameters)?;
+            Ok((ended.len() == 0).then_some(()))
+        };
+        let what = format!("sessions that are still at work for this move on {} to end", place.role);
+        waiting::until(Duration::from_secs(30), &what, ask)?.ok_or_else(|| {
+            Error::refused(
+                format!("sessions of this move on {} do not end", place.role),
+                "Look at pg_stat_activity for their application_name.",
+            )
+        })
     }
 }
 

@@ -1,10 +1,8 @@
 //! Giving the shard back to the source.
 
-use serde_json::json;
-
 use super::sides::Place;
 use super::{Plan, Run, Stage, checks, lists, rename, say};
-use crate::commands::words;
+use crate::commands::words::{self, Begun};
 use crate::connection::session::Session;
 use crate::idgen::library::Library;
 use crate::terminal::error::{Error, Result};
@@ -60,7 +58,6 @@ impl Run<'_> {
     fn give_back_to_source(&mut self) -> Result {
         let plan = self.plan;
         let (names, source) = (&plan.names, plan.source.primary());
-        let session = source.session()?;
         self.turn.keep(source)?;
         // A COMMIT that waits for standbys could still happen.
         self.turn.end_others(source)?;
@@ -68,49 +65,42 @@ impl Run<'_> {
         if begun.opened {
             return Err(Error::refused("another run has continued, and the target may mint", FINISH));
         }
+        let session = source.session()?;
         let there = names.on(&session)?;
-        match (there.schema, there.moving) {
-            (true, true) => {
-                return Err(Error::refused(
-                    format!("the source has a new schema {} beside {}", names.schema, names.moving),
-                    "Drop or rename it, and run the same command with --undo.",
-                ));
-            }
-            (false, true) => {
-                session.run("BEGIN")?;
-                session.run(&rename(&names.moving, &names.schema))?;
-                self.turn.prove(&session)?;
-                // It may wait for a standby, which the person learns, and then has happened.
-                session.set_patience(None);
-                session.run("COMMIT")?;
-            }
-            (true, false) => {}
-            (false, false) => {
-                return Err(Error::refused(
-                    format!("the source has neither {} nor {}", names.moving, names.schema),
-                    format!(
-                        "Give the schema its name {} again, and run the same command with --undo.",
-                        names.schema
-                    ),
-                ));
-            }
+        if there.schema == there.moving {
+            return Err(Error::refused(
+                format!(
+                    "the source has {}, and only one of {} and {} can be right",
+                    names.shown(&there),
+                    names.schema,
+                    names.moving
+                ),
+                "Drop or rename what is not of this move, and run the same command with --undo.",
+            ));
+        }
+        if there.moving {
+            session.run("BEGIN")?;
+            session.run(&rename(&names.moving, &names.schema))?;
+            self.turn.prove(&session)?;
+            // It may wait for a standby, which the person learns, and then has happened.
+            session.set_patience(None);
+            session.run("COMMIT")?;
         }
         let list = lists::of(source)?.with(plan.shard);
         let told = plan.lists.tell_program(&plan.source, &list);
-        let lists = told.and(plan.lists.set_each(&plan.source.places, &list));
+        let set = told.and(plan.lists.set_each(&plan.source.places, &list));
         Library::of(&session)?.reopen(plan.shard)?;
-        let away: Vec<&str> = plan.away.iter().map(|server| server.name.as_str()).collect();
-        if checks::unknown_standbys(&plan.source)?.is_some() || !away.is_empty() || lists.is_err() {
-            let which = match (&lists, away.is_empty()) {
-                (Err(error), _) => format!("{error}"),
-                (_, true) => "the source has standbys that are not in the fleet".into(),
-                (_, false) => format!("these servers cannot be reached: {}", away.join(", ")),
-            };
+        let mut left: Vec<String> = plan.away.iter().map(|server| server.name.clone()).collect();
+        left.extend(
+            checks::unknown_standbys(&plan.source)?
+                .map(|_| "the source has standbys that are not in the fleet".into()),
+        );
+        left.extend(set.err().map(|error| error.to_string()));
+        if !left.is_empty() {
             return Err(Error::refused(
-                format!("the source mints again, but not all servers have its list. {which}"),
+                format!("the source mints again, but not all servers may have its list: {}", left.join(", ")),
                 format!(
-                    "If they are standbys of the source, still to be done there: {} Then run the same command with --undo, \
-                     with all servers that there are.",
+                    "On its standbys: {} Then run the same command with --undo, with all servers that there are.",
                     plan.lists.by_hand(&list)
                 ),
             ));
@@ -150,40 +140,35 @@ impl Run<'_> {
     /// `--undo`.
     pub fn undo_earlier(&mut self) -> Result {
         let plan = self.plan;
-        let (source, target) = (plan.source.primary(), plan.target.primary());
-        let (names, there) = (&plan.names, plan.names.on(&*source.session()?)?);
-        let has_copy = plan.target.is_reached()
-            && plan.comment_on(target, &names.moving)?.is_some_and(|comment| comment == plan.mark);
-        if let Some(begun) = &plan.begun {
-            if begun.opened {
+        let (names, source, target) = (&plan.names, plan.source.primary(), plan.target.primary());
+        let there = names.on(&*source.session()?)?;
+        let is_reached = plan.target.is_reached();
+        let has_copy = is_reached && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.mark);
+        match &plan.begun {
+            Some(begun) if begun.opened => {
                 return Err(Error::refused("the target may mint already: --finish is the only way", FINISH));
             }
             // Nobody but a person can have set that list.
-            if plan.target.is_reached() && lists::of(target)?.contains(plan.shard) {
+            Some(_) if is_reached && lists::of(target)?.contains(plan.shard) => {
                 return Err(Error::refused(
                     format!("the target may mint for shard {}", i32::from(plan.shard)),
                     "Take it out of its list first, if nobody has minted there.",
                 ));
             }
-            let list = lists::of(source)?;
-            if there.moving {
+            Some(_) => {
+                let list = lists::of(source)?;
+                note(format!("the source has {}, and gets {}", names.shown(&there), names.schema));
                 note(format!(
-                    "on the source {}, {} becomes {} again",
-                    source.server.name, names.moving, names.schema
+                    "idgen.allowed_shards of the source and its standbys: {list} -> {}",
+                    list.with(plan.shard)
                 ));
             }
-            note(format!(
-                "idgen.allowed_shards of the source and its standbys: {list} -> {}",
-                list.with(plan.shard)
-            ));
-        } else if !there.schema {
-            return Err(no_move(plan, there.moved)?);
-        } else if !has_copy {
-            say(format!(
-                "neither the source nor the target {} has anything of a move that has broken off",
-                target.server.name
-            ));
-            return self.undone();
+            None if !there.schema => return Err(no_move(plan)?),
+            None if !has_copy => {
+                say("neither the source nor the target has anything of a move that has broken off");
+                return self.report(&[("source", source)]);
+            }
+            None => {}
         }
         if has_copy {
             note(format!("on the target {}, the copy {} is dropped", target.server.name, names.moving));
@@ -191,26 +176,18 @@ impl Run<'_> {
         output::consent(plan.cli, &format!("Undo the move of schema {}?", names.schema))?;
         signals::ignore_signals();
         self.give_back()?;
-        self.undone()
-    }
-
-    fn undone(&self) -> Result {
-        let (plan, source) = (self.plan, self.plan.source.primary());
-        if !plan.cli.json {
-            return Ok(());
-        }
-        output::print(output::json(&json!({
-            "schema": plan.names.schema,
-            "shard": i32::from(plan.shard),
-            "source": { "server": source.server.name, "allowed_shards": lists::of(source)?.to_string() },
-        })))
+        self.report(&[("source", source)])
     }
 }
 
 /// The error of an undo or a finish without a move, and without the schema on the source.
-pub fn no_move(plan: &Plan<'_>, has_old_rows: bool) -> Result<Error> {
+pub fn no_move(plan: &Plan<'_>) -> Result<Error> {
     let (names, source) = (&plan.names, plan.source.primary());
-    if has_old_rows && plan.target.is_reached() && names.on(&*plan.target.primary().session()?)?.schema {
+    let session = source.session()?;
+    if names.on(&session)?.moved
+        && plan.target.is_reached()
+        && names.on(&*plan.target.primary().session()?)?.schema
+    {
         return Ok(Error::refused(
             format!("the move is complete: the target has schema {}", names.schema),
             format!(
@@ -222,13 +199,9 @@ pub fn no_move(plan: &Plan<'_>, has_old_rows: bool) -> Result<Error> {
             ),
         ));
     }
-    let others: Vec<String> =
-        words::Begun::all(&*source.session()?)?.into_iter().map(|begun| begun.schema).collect();
+    let others: Vec<String> = Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect();
     Ok(Error::refused(
         format!("no move of schema {} from {} has broken off", names.schema, source.server.name),
-        match others.is_empty() {
-            true => "Check that source and target are not swapped.".into(),
-            false => format!("There are moves of: {}.", others.join(", ")),
-        },
+        format!("Check that source and target are not swapped. Moves from there: {}.", others.join(", ")),
     ))
 }
