@@ -58,8 +58,8 @@ impl File {
         findings
     }
 
-    /// Waits until the check finds exactly these, by their kind and server. Settings reach the processes of a server one
-    /// after the other.
+    /// Waits until the check finds exactly these, by their kind and server: settings reach the processes of a server
+    /// one by one.
     #[track_caller]
     fn until_found(&self, expected: &[&str]) -> Vec<Value> {
         let expected: BTreeSet<String> = expected.iter().map(|text| (*text).to_owned()).collect();
@@ -456,7 +456,7 @@ fn the_hint_about_a_mark_in_the_future_lets_ids_be_minted() {
     fleet.until_found(&["clock-differs c", "max-ahead-wide c"]);
 }
 
-/// Promise: where Patroni keeps the configuration, a hint says its way, or only the fact. Only a superuser's session counts.
+/// Promise: where Patroni keeps the configuration, a hint says its way, or only the fact. No other can seem to be it.
 #[test]
 fn hints_are_those_of_patroni_where_it_rules() {
     let (one, one_b) = cluster("one", "0-4095");
@@ -619,8 +619,8 @@ const HOSTILE: &[&str] = &[
     "%s%n\\x41\\",
 ];
 
-/// Promise of docs/security.md: names are data. They change nothing in what is found, control no terminal, and run nothing.
-/// Nothing of a tenant that has a name of idgen's or PostgreSQL's is called, even in idgen's own schema.
+/// Promise of docs/security.md: names are data. They change nothing in what is found, control no terminal, and run
+/// nothing. Nothing of a tenant that has a name of idgen's or PostgreSQL's is called, even in idgen's own schema.
 #[test]
 fn hostile_names_and_objects_are_data() {
     let server = Server::start(&[PRELOAD, "idgen.allowed_shards = '0-9'"]);

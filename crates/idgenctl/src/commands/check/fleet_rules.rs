@@ -49,8 +49,8 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     found
 }
 
-/// The clusters of a fleet, each with its primary first. A copy of a server has the same system identifier, so a standby
-/// that may follow another primary is a cluster by itself.
+/// The clusters, each with its primary first. A copy of a server has the same system identifier, so a standby that may
+/// follow another primary is a cluster by itself.
 fn clusters(all: &[Facts]) -> Vec<Vec<&Facts>> {
     let sends = |facts: &Facts, name: &str| facts.receivers.iter().any(|receiver| receiver.name == name);
     let is_elsewhere = |standby: &Facts| {

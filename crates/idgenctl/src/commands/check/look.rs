@@ -39,15 +39,17 @@ pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Box<Finding
             _ => UNREACHABLE,
         };
         let unknown = Facts { name: server.name.clone(), ..Facts::default() };
-        Box::new(unknown.found(kind, &[&why(&server.name, &error)]))
+        Box::new(unknown.found(kind, &[&why(&error)]))
     })
 }
 
-/// What an error says, without the name of the server, which the line about it has anyway.
-fn why(server: &str, error: &Error) -> String {
-    let text = error.to_string();
-    let rest = text.strip_prefix(server).map(|rest| rest.trim_start_matches([':', ' ']).to_owned());
-    rest.filter(|rest| !rest.is_empty()).unwrap_or(text)
+/// What an error says besides its kind and the name of the server.
+fn why(error: &Error) -> String {
+    match error {
+        Error::Unreachable { why, .. } => why.split_whitespace().collect::<Vec<_>>().join(" "),
+        Error::Sql { message, code, .. } => format!("{message} ({code})"),
+        error => error.to_string(),
+    }
 }
 
 fn facts(server: &Server, base: Base) -> Result<Facts> {
@@ -163,9 +165,8 @@ fn shards_of_roles(session: &Session) -> Result<Vec<ShardSetting>> {
 /// Looks into each database, one after the other: there may be more of them than connections.
 fn databases(server: &Server, session: &Session, began: Instant) -> Result<Vec<Database>> {
     // Clients cannot connect to template0, and everybody has it.
-    let rows = session.run(
-        "SELECT datname, datallowconn FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1",
-    )?;
+    let all = "SELECT datname, datallowconn FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1";
+    let rows = session.run(all)?;
     let mut databases = Vec::new();
     for row in rows.iter() {
         let name = row.string(0);
@@ -182,7 +183,7 @@ fn databases(server: &Server, session: &Session, began: Instant) -> Result<Vec<D
         let inside = match seen {
             // The same would happen in each database.
             Err(error @ (Error::Interrupted | Error::NoAnswer { .. })) => return Err(error),
-            Err(error) => Database { not_seen: Some(why(&server.name, &error)), ..Database::default() },
+            Err(error) => Database { not_seen: Some(why(&error)), ..Database::default() },
             Ok(inside) => inside,
         };
         databases.push(Database { name, ..inside });

@@ -36,8 +36,8 @@ pub struct Kind {
     pub severity: Severity,
     /// What was seen; a `{}` stands for a part of it.
     text: &'static str,
-    /// What to do. Somebody may follow it at night, so it makes nothing worse in any state with this finding: it promotes,
-    /// starts and drops nothing, and restarts nothing whose clock may be wrong.
+    /// What to do. Somebody may follow it at night, so it makes nothing worse in any state with the finding: it starts,
+    /// promotes and drops nothing, and restarts nothing whose clock may be wrong.
     hint: &'static str,
     asks: Asks,
 }
@@ -107,7 +107,6 @@ kinds! {
     EPOCH_DIFFERS: "epoch-differs", Error, Any, "idgen.epoch is {} here and {} on {}",
         "Give a standby that of its primary. Otherwise leave it: a change stops minting once there are ids.";
 
-    // Columns.
     COLUMN_TOO_SMALL: "column-too-small", Error, Any, "ids do not fit into {}",
         "Make them bigint, which rewrites the tables under a lock.";
     RIGHTS_MISSING: "rights-missing", Error, Any, "owners of columns that mint lack privileges: {}",
@@ -155,8 +154,8 @@ kinds! {
     CLOCK_DIFFERS: "clock-differs", Error, Any, "the clock is at least {} {} the others",
         "Compare them with one that you trust, and correct the wrong one. Restart and promote nothing before.";
     MARK_IN_FUTURE: "mark-in-future", Error, Set, "the high-water mark of ids is {} ahead of the clock",
-        "If the clock is wrong, correct it. If it is right, wait, or set idgen.max_ahead, up to 1h, until it has passed \
-         the mark.";
+        "If the clock is wrong, correct it. If not, wait, or set idgen.max_ahead, up to 1h, until it has passed the \
+         mark.";
     MAX_AHEAD_WIDE: "max-ahead-wide", Warning, Set, "idgen.max_ahead is {}: ids may be as far in the future",
         "Set it back to 1s.";
     PREPARED_TRANSACTIONS: "prepared-transactions", Warning, Any,
