@@ -120,7 +120,7 @@ fn the_state_says_whether_calls_are_served() {
     assert_eq!((&read["mark_ms"], &read["mark_of_epoch"]), (&Value::Null, &Value::Bool(false)), "{read}");
 }
 
-/// Promise 10: nothing that somebody gave the setting before the library was loaded takes its place, in no transaction
+/// Promise 7: nothing that somebody gave the setting before the library was loaded takes its place, in no transaction
 /// and after none.
 #[test]
 fn nobody_can_shadow_the_state() {
