@@ -208,12 +208,14 @@ fn a_folder_of_its_own_is_enough() {
     clients.wait_for_ids(1500);
     clients.finish(&mut ledger);
 
-    // idgen is removed as the page says: first the preload, then the mark, the extension and the folder.
-    standby.restart_with(&["shared_preload_libraries = ''"]);
-    standby.run("SELECT snowflake_remove_mark()");
+    // idgen is removed as the page says: first the extension, then the preload, the mark and the folder.
     standby.connect_to("app").run("DROP TABLE own.users");
     for database in ["app", "owned", "postgres"] {
         standby.connect_to(database).run("DROP EXTENSION IF EXISTS \"idgen\"");
+    }
+    standby.restart_with(&["shared_preload_libraries = ''"]);
+    for step in ["CREATE EXTENSION idgen", "SELECT snowflake_remove_mark()", "DROP EXTENSION idgen"] {
+        standby.run(step);
     }
     drop(own);
     standby.restart();

@@ -6,10 +6,12 @@ use postgres::error::DbError;
 use crate::clients::{Clients, Ledger, ROWS};
 use crate::moment::is_reached;
 use crate::origins::limit_of_origins;
-use crate::process::{idgenctl, major_version, permitted, run, said, write_program};
+use crate::process::{
+    client_program, example, idgenctl, major_version, permitted, release_bin, run, said, write_program,
+};
 use crate::runbook::{Runbook, fleet_file, sections};
 use crate::server::link::{Direction, Flow, Link};
-use crate::server::{Build, PRELOAD, Server, Sql};
+use crate::server::{Build, PRELOAD, Server, Sql, enable};
 use crate::shards::TABLES;
 
 const HOUR: f64 = 3600.0;
@@ -40,6 +42,12 @@ fn mint(server: &Server, ledger: &mut Ledger) -> i64 {
     ledger.mint(&mut server.connect())
 }
 
+/// Whether the check says that it has found this on a server.
+fn found(said: &str, server: &str, id: &str) -> bool {
+    let is_it = |line: &str| line.contains(&format!(": {server}: ")) && line.contains(&format!("[{id}]"));
+    said.lines().any(is_it)
+}
+
 /// If the check finds nothing, an id can be minted; if it finds something, the page has it, on a standby too. The check
 /// sets off no alert.
 #[test]
@@ -50,23 +58,28 @@ fn it_is_seen_whether_ids_are_minted() {
     let mut well = Runbook::of("Is it minting?", &servers);
     mint(&primary, &mut Ledger::default());
     standby.wait_until("SELECT mark IS NOT NULL FROM idgen_status");
-    assert!(is_reached(30, || well.again().contains("nothing but notes found")));
+    assert!(is_reached(30, || well.succeeds()));
     well.run();
     well.says(refused(&standby).message());
 
-    let mut trouble = Runbook::of("Is it minting?", &servers);
+    let trouble = Runbook::of("Is it minting?", &servers);
     primary.set_clock(YEAR);
     refused(&primary);
     standby.set_clock(-HOUR);
     let said = trouble.fails();
-    assert!(said.contains("one: the system clock jumped forward"), "{said}");
-    assert!(said.contains("two: the high-water mark of ids lies in the future"), "{said}");
-    assert_eq!(said.matches("[clock-differs]").count(), 2, "{said}");
+    for (server, id) in [
+        ("one", "clock-jumped"),
+        ("two", "mark-in-future"),
+        ("one", "clock-differs"),
+        ("two", "clock-differs"),
+    ] {
+        assert!(found(&said, server, id), "{server}: {id}: {said}");
+    }
     // A standby cannot tell by itself that its clock is ahead.
     primary.set_clock(0.0);
     standby.set_clock(YEAR);
     assert_eq!(standby.warning(), None);
-    assert!(trouble.fails().contains("two: the clock is at least 365 days ahead"));
+    assert!(found(&trouble.fails(), "two", "clock-differs"));
     trouble.leave();
     assert_eq!(primary.answer::<i64>("SELECT sum(refused)::bigint FROM idgen_refusals"), 1);
 }
@@ -91,7 +104,7 @@ fn a_jump_forward() {
 
     server.set_clock(0.0);
     book.says(refused(&server).message());
-    book.run();
+    book.runs(&server, "SELECT idgen.snowflake_accept_clock()");
     assert!(mint(&server, &mut ledger) > before);
     assert_eq!(server.warning(), None);
     server.set_clock(YEAR);
@@ -176,8 +189,9 @@ fn a_mark_in_the_future() {
         server.run(&format!("ALTER SYSTEM SET idgen.epoch = '{epoch}'"));
         server.restart();
     }
-    let mut accept = Runbook::of("Another epoch", &servers);
-    accept.run();
+    let accept = Runbook::of("Another epoch", &servers);
+    accept.says_to_write(ACCEPT_EPOCH);
+    primary.run(&ACCEPT_EPOCH.replace(EARLIER_EPOCH, &epoch));
     accept.leave();
     let next = mint(&primary, &mut ledger);
     assert!(next > poisoned);
@@ -213,10 +227,10 @@ fn a_mark_that_is_not_made_durable() {
     let mut book = Runbook::of("The mark is not made durable", &servers);
     mint(&primary, &mut ledger);
     gone(&mut book);
-    let mut check = Runbook::of("Is it minting?", &servers);
+    let check = Runbook::of("Is it minting?", &servers);
     let said = check.fails();
     check.leave();
-    assert!(said.contains("two: cannot be reached"), "{said}");
+    assert!(found(&said, "one", "sync-too-few") && found(&said, "two", "unreachable"), "{said}");
     standby.up();
     until_synchronous(&primary);
     mint(&primary, &mut ledger);
@@ -320,11 +334,14 @@ fn a_function_is_taken_over() {
     assert_eq!(client.value::<String>("SHOW shared_preload_libraries"), "dict_snowball, idgen");
 }
 
-/// The mark is carried over to a new server whose clock is behind, or the program says that it was not. A restored backup
-/// that runs next to its original mints for shards of its own, and waits for no standby of the original.
+/// The mark of the old server is raised on a new one whose clock is behind, unless it is too far ahead for that, and on
+/// a server with rows whose ids are above its mark. A restored backup that runs next to its original mints for shards of
+/// its own, and waits for no standby of the original.
 #[test]
 fn a_backup_and_a_dump() {
     const INSERT: &str = "INSERT INTO rows VALUES (DEFAULT) RETURNING id";
+    const RAISE: &str = "SELECT idgen.snowflake_raise_mark('…')";
+    const MARK: &str = "SELECT mark_at FROM idgen.idgen_status";
     let old = Server::start(&["idgen.max_wait = 300ms", LIST_OF_THE_README]);
     old.run(
         "CREATE DOMAIN key AS bigint; CREATE TABLE rows (id key PRIMARY KEY DEFAULT snowflake_next_id(1))",
@@ -336,7 +353,7 @@ fn a_backup_and_a_dump() {
     restored.configure(&["synchronous_standby_names = 'two'"]);
     let new = Server::start_empty(Build::Release, &[PRELOAD, "idgen.max_wait = 300ms"]);
     let servers = [("one", &old), ("two", &new)];
-    let mut book = Runbook::of("Backup, recovery, dump and pg_upgrade", &servers);
+    let book = Runbook::of("Backup, recovery, dump and pg_upgrade", &servers);
     book.says_to_write("synchronous_standby_names = ''");
     restored.configure(&["synchronous_standby_names = ''", "idgen.allowed_shards = '5000-5001'"]);
     restored.up();
@@ -351,11 +368,12 @@ fn a_backup_and_a_dump() {
     old.dump_to(&new);
     // The clock of the new server is behind, by more than ids may run ahead.
     new.set_clock(-600.0);
-    book.fails();
+    [MARK, RAISE].iter().for_each(|statement| book.says_to_write(statement));
+    let mark: String = old.value(&format!("SELECT mark_at::text FROM ({MARK}) AS mark"));
+    let raise = RAISE.replace('…', &mark);
+    assert_eq!(new.code(&raise), "22023");
     new.set("idgen.max_ahead", "1h");
-    assert!(book.fails().contains("Restart two"));
-    new.restart();
-    book.run();
+    new.run(&raise);
     let next: i64 = new.value(INSERT);
     assert!(next > last, "{next} {last}");
     let other: i64 = new.value("SELECT snowflake_next_id(2)");
@@ -364,10 +382,11 @@ fn a_backup_and_a_dump() {
     // Rows whose ids are above the mark, as after a restore of them alone.
     let beyond: i64 = new.value("SELECT (mark + 600000) << 23 FROM idgen_status");
     new.run(&format!("INSERT INTO rows VALUES ({beyond})"));
-    assert!(book.fails().contains("Restart two"));
-    new.restart();
-    book.run();
+    book.says_to_write("SELECT snowflake_time(max(id))");
+    let latest: String = new.value("SELECT snowflake_time(max(id))::text FROM rows");
+    new.run(&RAISE.replace('…', &latest));
     assert!(new.value::<i64>(INSERT) > beyond);
+    book.leave();
 }
 
 /// A server that is restored beside its original, from a backup and the archive, archives nothing, so the archive stays
@@ -510,26 +529,21 @@ fn nothing_that_a_tenant_has_planted_is_run() {
         assert!(trap.was_sprung(), "{sql}");
     }
 
-    let (host, file) = (server.host(), format!("{}/mark", server.host()));
-    let all = [
-        vec!["check"],
-        vec!["status"],
-        vec!["accept-clock"],
-        vec!["carry", "--from", &host, "--save", &file],
-        vec!["carry", "--to", &host, "--load", &file],
-        vec!["remove"],
-    ];
+    let removal = example("remove.sql").display().to_string();
     let run_all = |trap: &Trap| {
-        for arguments in &all {
-            let mut command = idgenctl(&["--yes"]);
+        let programs = [("idgenctl", vec!["check"]), ("psql", vec!["-X", "-f", &removal])];
+        let said = programs.map(|(program, arguments)| {
+            let mut command = client_program(format!("{}/{program}", release_bin()));
             command.args(arguments).envs([("PGHOST", server.host()), ("PGUSER", "postgres".into())]);
             let output = command.env("PGDATABASE", &trap.database).output().unwrap();
-            assert!(output.status.code().is_some_and(|code| code < 100), "{arguments:?}: {}", said(&output));
-            println!("{arguments:?}: {}", said(&output));
+            assert!(output.status.code().is_some_and(|code| code < 100), "{program}: {}", said(&output));
             trap.was_not_sprung();
-        }
+            said(&output)
+        });
+        println!("{}", said.join("\n"));
+        said
     };
-    run_all(&trap);
+    assert_eq!(run_all(&trap)[1], "", "the extension is removed");
     let servers = [("one", &server)];
     let mut book = Runbook::of("Failover", &servers);
     book.set("two", &trap.target());
@@ -542,10 +556,12 @@ fn nothing_that_a_tenant_has_planted_is_run() {
     let swap = "SET ROLE mallory; CREATE SCHEMA other; ALTER SCHEMA ids RENAME TO away; ALTER SCHEMA other RENAME TO ids;
         CREATE VIEW ids.idgen_status AS SELECT 'none' AS warning WHERE den.trap()";
     owned.connect().run(swap);
-    run_all(&owned);
+    assert!(run_all(&owned)[1].contains("other roles may change the extension idgen or its schema"));
 }
 
 const DEFAULT_EPOCH: &str = "2025-01-01T00:00:00Z";
+const EARLIER_EPOCH: &str = "2024-12-31T00:00:00Z";
+const ACCEPT_EPOCH: &str = "SELECT idgen.snowflake_accept_epoch('2024-12-31T00:00:00Z')";
 
 /// Another epoch is refused, on a standby as soon as it has it, and then restored or accepted.
 #[test]
@@ -567,16 +583,16 @@ fn another_epoch() {
     change(&standby, DEFAULT_EPOCH);
     standby.wait_until("SELECT warning IS NULL AND mark_at IS NOT NULL FROM idgen_status");
 
-    change(&primary, "2024-12-31T00:00:00Z");
+    change(&primary, EARLIER_EPOCH);
     book.says(refused(&primary).message());
     change(&primary, DEFAULT_EPOCH);
     mint(&primary, &mut ledger);
 
     for server in [&standby, &primary] {
-        change(server, "2024-12-31T00:00:00Z");
+        change(server, EARLIER_EPOCH);
     }
     book.says(refused(&primary).message());
-    book.run();
+    book.runs(&primary, ACCEPT_EPOCH);
     assert!(mint(&primary, &mut ledger) > before);
     assert_eq!(primary.warning(), None);
     standby.wait_until("SELECT warning IS NULL FROM idgen_status");
@@ -636,7 +652,7 @@ impl Pair {
         }
         if !alive {
             // Nothing but what the page says.
-            self.until_found(&["error: one: cannot be reached", "error: two: the standby receives no WAL"]);
+            self.until_found(&[("one", "unreachable")]);
         }
         // Too early, which pg_rewind does not notice.
         let mut early = Runbook::of("Failover", &servers);
@@ -669,24 +685,24 @@ impl Pair {
         self.is_well();
     }
 
-    /// What the check of both servers finds, apart from what the test has set up.
+    /// What the check of both servers finds, apart from notes.
     fn check(&self) -> Vec<String> {
         let file = fleet_file(&[&self.one, &self.two]).display().to_string();
         let output = idgenctl(&["--fleet", &file, "check"]).output().unwrap();
         let said = said(&output);
-        let lines = said.lines().filter(|line| line.starts_with("error") || line.starts_with("warning"));
-        lines.filter(|line| !line.contains("[no-rewind]")).map(str::to_owned).collect()
+        let is_found = |line: &&str| line.starts_with("error") || line.starts_with("warning");
+        said.lines().filter(is_found).map(str::to_owned).collect()
     }
 
     /// Waits until the check finds just this: settings reach the processes of a server one after the other.
-    fn until_found(&self, expected: &[&str]) {
-        let mut found = Vec::new();
+    fn until_found(&self, expected: &[(&str, &str)]) {
+        let mut lines = Vec::new();
         let is_found = is_reached(30, || {
-            found = self.check();
-            found.len() == expected.len()
-                && found.iter().zip(expected).all(|(line, beginning)| line.starts_with(beginning))
+            lines = self.check();
+            lines.len() == expected.len()
+                && expected.iter().zip(&lines).all(|((server, id), line)| found(line, server, id))
         });
-        assert!(is_found, "{found:?} instead of {expected:?}");
+        assert!(is_found, "{lines:?} instead of {expected:?}");
     }
 
     fn is_well(&self) {
@@ -699,7 +715,7 @@ impl Pair {
         let mut book = Runbook::of("Switch back", &servers);
         // A setting that a move has changed only on the primary.
         allow_shards(two, "0-98,8191");
-        self.until_found(&["error: one: idgen.allowed_shards is"]);
+        self.until_found(&[("one", "lists-differ")]);
         allow_shards(one, "0-98,8191");
         self.is_well();
         // Too early, with a position that was received long ago.
@@ -826,51 +842,79 @@ fn the_standby_that_has_everything_is_promoted() {
     }
 }
 
-/// Objects that depend on idgen are shown, and kept; then idgen and its mark are removed, on the standby too, and
-/// both servers start without room for the mark.
+/// idgen is dropped only if nothing is lost: a step that fails undoes those before it, and the error names what still
+/// depends on idgen. Then its mark is removed, on the standby too, and both servers start without room for the mark.
 #[test]
 fn idgen_is_removed() {
+    const ROWS: &str = "SELECT (SELECT count(*) FROM kept WHERE shard = 5 AND idgen.shard_of(id) = 5),
+        (SELECT count(*) FROM parted WHERE idgen.shard_of(id) = 5), (SELECT count(id) FROM of_domain)";
     let primary = Server::start(&["shared_preload_libraries = 'dict_snowball,idgen'"]);
     let standby = primary.standby("two");
-    let mut client = primary.connect();
+    primary.run("CREATE DATABASE app");
+    primary.connect_to("app").run(&enable("app"));
+    let mut client = primary.connect_to("app");
     client.run(
         "CREATE TABLE kept (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5),
-                                shard integer GENERATED ALWAYS AS (shard_of(id)) STORED, name text);
+                                shard integer GENERATED ALWAYS AS (shard_of(id)) STORED,
+                                at timestamptz GENERATED ALWAYS AS (snowflake_time(id, '2025-01-01Z')) STORED, name text);
              CREATE INDEX ON kept (shard_of(id));
-             CREATE TABLE parted (id bigint DEFAULT snowflake_next_id(5)) PARTITION BY LIST (shard_of(id));
+             CREATE DOMAIN key AS bigint DEFAULT snowflake_next_id(5);
+             CREATE TABLE of_domain (id key, other key, n integer);
+             CREATE TABLE parted (id bigint DEFAULT snowflake_next_id(5), other key)
+                 PARTITION BY LIST (shard_of(id));
              CREATE TABLE parted_5 PARTITION OF parted FOR VALUES IN (5);
+             CREATE TABLE by_domain (n bigint DEFAULT snowflake_next_id(5), id key) PARTITION BY RANGE (id);
+             CREATE VIEW in_the_way AS SELECT snowflake_text(id) FROM kept;
              INSERT INTO kept (name) SELECT 'Ada' FROM generate_series(1, 100);
-             INSERT INTO parted SELECT FROM generate_series(1, 100)",
+             INSERT INTO parted SELECT FROM generate_series(1, 100);
+             INSERT INTO of_domain SELECT FROM generate_series(1, 100)",
     );
     let servers = [("one", &primary), ("two", &standby)];
     let mut book = Runbook::of("Removal", &servers);
     book.says(client.error("DROP EXTENSION idgen").message());
-    drop(client);
-    // It says which servers to restart, and goes on after that.
-    let is_there = "SELECT EXISTS (SELECT FROM pg_extension WHERE extname = 'idgen')";
-    for _ in 0..3 {
-        if !primary.answer::<bool>(is_there) {
-            break;
-        }
-        let said = book.again();
-        for server in [&standby, &primary] {
-            // It cannot change what is in postgresql.conf, and says so.
-            if said.contains("left to do: ") {
-                let edit = "sed -i \"s/,idgen'/'/; s/'idgen'/''/\" \"$PGDATA/postgresql.conf\"";
-                run(server.shell(edit));
-            }
-            server.restart();
-        }
+    // Something that the script cannot change, then a lock, and each of its statements, one after the other.
+    let all = "SELECT array_agg(concat_ws(' ', kind, object, statement)) FROM idgen.idgen_dependents";
+    let changes_nothing = |book: &Runbook<'_>, client: &mut Client| {
+        let before: Vec<String> = client.value(all);
+        book.fails();
+        assert_eq!(client.value::<Vec<String>>(all), before);
+    };
+    changes_nothing(&book, &mut client);
+    client.run("DROP VIEW in_the_way");
+    let mut holder = primary.connect_to("app");
+    let mut transaction = holder.transaction().unwrap();
+    transaction.run("LOCK kept IN ACCESS SHARE MODE");
+    changes_nothing(&book, &mut client);
+    drop(transaction);
+    drop(holder);
+    client.run(
+        "CREATE FUNCTION public.fails() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not now''; END'",
+    );
+    for tag in ["ALTER EXTENSION", "CREATE FUNCTION", "ALTER TABLE", "ALTER DOMAIN", "DROP EXTENSION"] {
+        client.run(&format!(
+            "CREATE EVENT TRIGGER fails ON ddl_command_start WHEN tag IN ('{tag}') EXECUTE FUNCTION public.fails()"
+        ));
+        changes_nothing(&book, &mut client);
+        client.run("DROP EVENT TRIGGER fails");
     }
+    assert!(client.value::<i64>("INSERT INTO kept VALUES (DEFAULT) RETURNING id") > 0);
+    client.run("DELETE FROM kept WHERE name IS NULL");
     book.run();
-    assert!(!primary.answer::<bool>(is_there));
-    for server in [&primary, &standby] {
-        assert_eq!(server.answer::<String>("SHOW shared_preload_libraries"), "dict_snowball");
+    primary.run("DROP EXTENSION idgen");
+    for server in [&standby, &primary] {
+        run(server.shell(r#"sed -i "s/,idgen'/'/" "$PGDATA/postgresql.conf""#));
+        server.restart();
+        assert_eq!(server.value::<String>("SHOW shared_preload_libraries"), "dict_snowball");
     }
+    let steps = ["CREATE EXTENSION idgen", "SELECT snowflake_remove_mark()", "DROP EXTENSION idgen"];
+    steps.iter().for_each(|step| book.runs(&primary, step));
 
-    let rows = "SELECT (SELECT count(*) FROM kept WHERE shard = 5 AND shard_of(id) = 5),
-                       (SELECT count(*) FROM parted WHERE shard_of(id) = 5)";
-    assert_eq!(primary.connect().row::<(i64, i64)>(rows), (100, 100));
+    let mut client = primary.connect_to("app");
+    assert_eq!(client.row::<(i64, i64, i64)>(ROWS), (100, 100, 100));
+    let left =
+        "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef UNION ALL SELECT extname FROM pg_extension";
+    let left = client.column::<String>(left);
+    assert!(left.iter().all(|what| ["shard_of(id)", "plpgsql"].contains(&what.as_str())), "{left:?}");
     let gone = "SELECT count(*) = 0 FROM pg_replication_origin_status WHERE local_id = 65534";
     for server in [&primary, &standby] {
         server.wait_until(gone);

@@ -161,10 +161,16 @@ impl<'a> Runbook<'a> {
         }
     }
 
-    /// The page has this setting.
-    pub fn says_to_write(&self, setting: &str) {
+    /// The page has this setting or statement.
+    pub fn says_to_write(&self, text: &str) {
         let said = self.section.text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(said.contains(&format!("`{setting}`")), "{}: not said: {setting}", self.section.title);
+        assert!(said.contains(&format!("`{text}`")), "{}: not said: {text}", self.section.title);
+    }
+
+    /// Runs a statement of the page, as it stands there.
+    pub fn runs(&self, server: &Server, statement: &str) {
+        self.says_to_write(statement);
+        server.run(statement);
     }
 
     /// The server has said this: the page must quote it.
@@ -175,6 +181,11 @@ impl<'a> Runbook<'a> {
         self.unseen.retain(|message| message != quoted);
     }
 
+    /// Whether the next block succeeds. It stays the next one.
+    pub fn succeeds(&self) -> bool {
+        self.run_first().0
+    }
+
     /// Runs the next block, and returns its output.
     pub fn run(&mut self) -> String {
         let (done, said) = self.run_first();
@@ -183,13 +194,8 @@ impl<'a> Runbook<'a> {
         said
     }
 
-    /// Runs the next block, which stays the next one.
-    pub fn again(&mut self) -> String {
-        self.run_first().1
-    }
-
     /// Runs the next block, which must fail because of the trouble. It stays the next one.
-    pub fn fails(&mut self) -> String {
+    pub fn fails(&self) -> String {
         let (done, said) = self.run_first();
         assert!(!done, "{}: a block does not fail\n{said}", self.section.title);
         said

@@ -404,7 +404,7 @@ impl Moving {
         clients.wait_for_ids(10_000);
         clients.finish(&mut ledger);
         let last = an_id_of_each(&mut other);
-        // As idgenctl carry does; its own tests have databases of today's version.
+        // The library of the oldest version has no snowflake_raise_mark.
         let mark: i64 = old.value("SELECT snowflake_max_id(mark_at) FROM idgen_status");
         let statement = format!("SELECT snowflake_advance(0, {mark})");
         Moving { old, ledger, last, statement }

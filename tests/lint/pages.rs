@@ -505,9 +505,9 @@ fn blocks_that_do_harm(path: &str, page: &str) -> Vec<String> {
         if text.contains("psql ") && !is_safe {
             complaints.push(format!("{path}:{number}: psql has the search_path of the database"));
         }
-        // idgenctl knows which schema idgen is in, and whether it can be trusted.
+        // The scripts of docs/examples know which schema idgen is in, and whether it can be trusted.
         if ["snowflake_", "idgen_", "shard_of("].iter().any(|name| text.contains(name)) {
-            complaints.push(format!("{path}:{number}: idgen's functions are for idgenctl"));
+            complaints.push(format!("{path}:{number}: idgen's functions are for scripts"));
         }
     }
     complaints
@@ -556,8 +556,8 @@ psql -X -f docs/examples/a.sql
     for (block, complaint) in [
         ("psql -c 'SELECT 1'", "search_path"),
         ("pg_isready -d \"$one\"", "unset"),
-        ("sql <<<'SELECT public.snowflake_check()'", "for idgenctl"),
-        ("sql <<<'TABLE idgen.idgen_status'", "for idgenctl"),
+        ("sql <<<'SELECT public.snowflake_check()'", "for scripts"),
+        ("sql <<<'TABLE idgen.idgen_status'", "for scripts"),
     ] {
         let found = blocks_that_do_harm(RUNBOOKS[0], &format!("```sh\n# on one\n{block}\n```"));
         assert!(found.len() == 1 && found[0].contains(complaint), "{block}: {found:?}");

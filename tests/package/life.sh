@@ -26,7 +26,7 @@ echo "listen_addresses = ''" > "/etc/postgresql/$nn/main/conf.d/local.conf"    #
 server start
 
 promise "the files that its pages link to are installed"
-for file in README.md docs/install.md portable/README.md portable/idgen.sql; do
+for file in README.md docs/install.md docs/examples/remove.sql portable/README.md portable/idgen.sql; do
     [ -f "/usr/share/doc/postgresql-$nn-idgen/$file" ] || die "there is no $file"
 done
 

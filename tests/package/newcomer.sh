@@ -117,7 +117,7 @@ where=$(cat /tmp/where)
 rm /tmp/where
 
 promise "every statement on the page, in the same database"
-text=$(blocks sql | awk 'BEGIN { RS = ""; ORS = "\n\n" } !/4096-8191/')    # which is for another server
+text=$(blocks sql)
 printf '%s\n' "$text"
 ada sudo -iu postgres psql -X -v ON_ERROR_STOP=1 mydb <<<"$text"
 
