@@ -511,7 +511,7 @@ COMMENT ON COLUMN @extschema@.idgen_status.shard IS 'Setting idgen.shard of this
 COMMENT ON COLUMN @extschema@.idgen_status.max_clock_jump IS 'Setting idgen.max_clock_jump; -1 disables the check.';
 COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'Milliseconds by which the furthest shard has run ahead of the system clock; 0 if none has. For ids of snowflake_next_id_js the beginning of their second counts.';
 COMMENT ON COLUMN @extschema@.idgen_status.allowed_shards IS 'Setting idgen.allowed_shards; empty means all shards, or none on a server that preloads Citus.';
-COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Number of shards for which ids were minted or snowflake_advance was called since the server started: the rows of idgen_shard_stats whose last_id is not null. A shard counts twice if both layouts are, as they are for shards up to 255 after snowflake_advance.';
+COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Number of shards for which ids were minted or snowflake_advance was called since the server started: the rows of idgen_shard_stats whose last_id is not null. A shard with ids of both layouts counts twice.';
 
 -- Their columns have changed. If something depends on the view, the update fails and names it.
 CREATE FUNCTION @extschema@.idgen_shard_stats_0_2(

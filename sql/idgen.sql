@@ -539,7 +539,7 @@ COMMENT ON VIEW @extschema@.idgen_status IS 'The clock of the ids, its safeguard
 COMMENT ON COLUMN @extschema@.idgen_status.epoch IS 'Setting idgen.epoch: the time of tick 0; null if its configured value is invalid.';
 COMMENT ON COLUMN @extschema@.idgen_status.now_tick IS 'The system clock in milliseconds since the epoch; null if it is before the epoch.';
 COMMENT ON COLUMN @extschema@.idgen_status.ahead_ms IS 'Milliseconds by which the furthest shard has run ahead of the system clock; 0 if none has. For ids of snowflake_next_id_js the beginning of their second counts.';
-COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Number of shards for which ids were minted or snowflake_advance was called since the server started: the rows of idgen_shard_stats whose last_id is not null. A shard counts twice if both layouts are, as they are for shards up to 255 after snowflake_advance.';
+COMMENT ON COLUMN @extschema@.idgen_status.shards_in_use IS 'Number of shards for which ids were minted or snowflake_advance was called since the server started: the rows of idgen_shard_stats whose last_id is not null. A shard with ids of both layouts counts twice.';
 COMMENT ON COLUMN @extschema@.idgen_status.mark IS 'The durable high-water mark: every id ever minted in this cluster is of an earlier tick. Null before the first id. On a standby, the mark as far as it has been replayed.';
 COMMENT ON COLUMN @extschema@.idgen_status.mark_at IS 'The mark as a timestamp; null if it counts from another epoch.';
 COMMENT ON COLUMN @extschema@.idgen_status.mark_kept_in IS 'Where PostgreSQL keeps the mark: WAL-logged, checkpointed and replicated.';
