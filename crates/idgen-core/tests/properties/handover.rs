@@ -155,7 +155,8 @@ fn a_closed_shard_mints_nothing() {
     assert!(server.js_id(0, 5).is_ok());
     // Above the shards of the JavaScript-safe ids there is only one layout.
     let server = Scripted::running();
-    assert!(server.close(0, 9).is_ok() && server.reopen(9));
+    assert!(server.close(0, 256).is_ok() && server.id(0, 256).is_err());
+    assert!(server.reopen(256) && !server.reopen(256));
 }
 
 /// A lease that was taken before the shard was closed may be used up in its millisecond, below the bound, even if that
