@@ -144,6 +144,7 @@ fn a_closed_shard_mints_nothing() {
         assert_eq!(server.id(backend, 5), closed());
         assert_eq!(server.ids(backend, 5, 1), closed());
         assert_eq!(server.ids(backend, 5, 5000), closed());
+        assert_eq!(server.ids(backend, 5, 100_000_000), closed(), "not that these are too many");
         assert_eq!(server.js_id(backend, 5), closed());
         assert!(server.id(backend, 6).is_ok() && server.js_id(backend, 6).is_ok());
     }
@@ -154,7 +155,8 @@ fn a_closed_shard_mints_nothing() {
     assert!(server.js_id(0, 5).is_ok());
     // Above the shards of the JavaScript-safe ids there is only one layout.
     let server = Scripted::running();
-    assert!(server.close(0, 9).is_ok() && server.reopen(9));
+    assert!(server.close(0, 256).is_ok() && server.id(0, 256).is_err());
+    assert!(server.reopen(256) && !server.reopen(256));
 }
 
 /// A lease that was taken before the shard was closed may be used up in its millisecond, below the bound, even if that
@@ -248,6 +250,15 @@ fn those_who_wait_for_a_shard_hear_that_it_is_closed() {
         server.backends()[3].batch.leave();
         assert!(late(&server, start) <= 50_000 + 17_000);
     }
+    // In the queue, while a mark is awaited, without which those before could not be at work.
+    let server = patient();
+    join(&server, 3, 1000);
+    server.write(NOW + 2000);
+    let start = server.us() + 120_000;
+    server.after(120_000, close);
+    assert_eq!(server.ids(0, 5, 2000 * IDS_PER_TICK), closed());
+    server.backends()[3].batch.leave();
+    assert!(late(&server, start) <= 50_000);
     // The shard is ahead of a clock that was set back, by more than a call may queue for or less.
     for (back, is_js) in [(40_000, false), (20, false), (40_000, true)] {
         let server = patient();

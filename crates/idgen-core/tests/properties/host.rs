@@ -80,7 +80,8 @@ impl Default for Memory {
     fn default() -> Memory {
         Memory {
             settings: SETTINGS,
-            shared: Shared::new(10, 10),
+            // Up to the first shard that has only one layout.
+            shared: Shared::new(257, 256),
             backends: [const { Backend::idle() }; BACKENDS],
             sessions: [const { Session::fresh() }; BACKENDS],
         }
