@@ -19,8 +19,8 @@ use crate::slot::Slot;
 /// reopened. It waits for nobody: whatever a session has taken and not handed out yet, a lease, a batch, or a run that
 /// is not due, was carved from the slot, and is therefore below the slot's next position.
 ///
-/// The JavaScript-safe ids begin before the millisecond of the result. So on a server that has [advanced](advance) past
-/// the id before it, they are of a later second.
+/// The second of every JavaScript-safe id begins before the millisecond of the result. So a server that has
+/// [advanced](advance) past the id before the result goes on in a later second.
 ///
 /// # Errors
 /// [`Error::Recovery`], [`Error::OtherEpoch`], and [`Error::Exhausted`] if no id is left for another server.

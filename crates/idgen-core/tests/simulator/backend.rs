@@ -283,7 +283,8 @@ impl Process<'_> {
         }
         let mut slot = cell.copy();
         if S::FOLLOWED && closing && self.broken(Broken::LeaseOutlivesClosing) {
-            let shard = Shard::from(shard.into()).index() as u16;
+            let shard: Shard = shard.into();
+            let shard = shard.index() as u16;
             let given =
                 world.judged(|judge| judge.given_up_to(*host, promises::Slot { kind: Kind::Plain, shard }));
             slot.next = slot.next.min(Position::FIRST.plus(given));

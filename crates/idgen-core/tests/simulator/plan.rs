@@ -443,7 +443,7 @@ fn fault(rng: &mut Rng, kind: usize, plan: &Plan) -> Fault {
 
 impl Fault {
     /// Lets it happen to the other server, if it can.
-    fn to_other(mut self) -> Fault {
+    fn elsewhere(mut self) -> Fault {
         match &mut self {
             Fault::Crash { who, .. }
             | Fault::Restart { who, .. }
@@ -530,7 +530,7 @@ impl Plan {
                 found
             });
             let fault = fault(&mut rng, kind.unwrap_or(0), &plan);
-            let fault = if plan.other && later.u8(..3) == 0 { fault.to_other() } else { fault };
+            let fault = if plan.other && later.u8(..3) == 0 { fault.elsewhere() } else { fault };
             let place = (rng.u8(..8) < aimed).then(|| pick(&mut rng, &PLACES));
             plan.events.push(Event { at, place, fault });
             at += rng.u64(..=2 * gap);
