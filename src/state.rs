@@ -6,7 +6,6 @@ use idgen_core::host::Host;
 use idgen_core::mark::{Clocks, MarkState, Progress, renewal};
 use idgen_core::settings::{QUEUE_MS, Settings};
 use idgen_core::shared::{Guarded, Slotted};
-use idgen_core::slot::Slot;
 use idgen_ids::epoch::Timestamptz;
 use idgen_ids::id::MAX_TICK;
 use idgen_ids::js::JsShard;
@@ -64,6 +63,8 @@ pub struct Used {
     pub furthest: Tick,
     /// How many shards have been used, in both layouts.
     pub shards: i32,
+    /// The shards that are closed, in either layout.
+    pub closed: ShardSet,
     /// Ids handed to sessions, in both layouts.
     ids: u64,
     /// Calls that were refused.
@@ -85,24 +86,28 @@ impl Used {
             limit: host.limit(),
             furthest: 0,
             shards: 0,
+            closed: ShardSet::NONE,
             ids: 0,
             refused: Reason::ALL.into_iter().map(|(reason, ..)| host.segment.refused(reason)).sum(),
             since: host.segment.counted_since(),
         };
-        slots(host, Shard::all(), |slot| used.add(slot.counters.ids, slot.last().map(|last| last.tick())));
-        slots(host, JsShard::all(), |slot| used.add(slot.counters.ids, slot.last().map(|last| last.tick())));
+        used.add(host, Shard::all());
+        used.add(host, JsShard::all());
         used
     }
 
-    fn add(&mut self, ids: u64, last: Option<Tick>) {
-        self.ids += ids;
-        self.shards += i32::from(last.is_some());
-        self.furthest = self.furthest.max(last.unwrap_or(0));
+    fn add<S: Slotted>(&mut self, host: Postgres, shards: impl Iterator<Item = S>) {
+        for shard in shards {
+            let slot = shard.slot(&host.segment.shared).copy();
+            let last = slot.last().map(|last| last.tick());
+            self.ids += slot.counters.ids;
+            self.shards += i32::from(last.is_some());
+            self.furthest = self.furthest.max(last.unwrap_or(0));
+            if slot.closed {
+                self.closed = self.closed.with(shard.into());
+            }
+        }
     }
-}
-
-fn slots<S: Slotted>(host: Postgres, shards: impl Iterator<Item = S>, mut f: impl FnMut(Slot<S>)) {
-    shards.for_each(|shard| f(shard.slot(&host.segment.shared).copy()));
 }
 
 impl State {
@@ -181,13 +186,6 @@ fn harmless(years_left: Option<f64>, settings: Option<&Settings>) -> Option<Warn
     ends.or_else(|| settings?.max_clock_jump_ms.is_none().then_some(Warning::AnyJump))
 }
 
-/// The shards that are closed on this server, as a list in the form of `idgen.allowed_shards`.
-pub fn closed_shards() -> String {
-    let Ok(host) = host() else { return String::new() };
-    let closed = Shard::all().filter(|shard| shard.slot(&host.segment.shared).copy().closed);
-    closed.fold(ShardSet::NONE, ShardSet::with).to_string()
-}
-
 /// Defines the setting `idgen.state`, for programs that must not trust what lives in a database.
 pub fn define() {
     setting::define_shown::<State>(
@@ -242,7 +240,7 @@ fn json(state: &State) -> Value {
         "mark_ms": state.mark_of_epoch().map(|(epoch, mark)| epoch.unix_ms_of(mark)),
         "mark_of_epoch": state.mark.map(|_| state.mark_of_epoch().is_some()),
         "allowed_shards": settings::allowed_shards(),
-        "closed_shards": closed_shards(),
+        "closed_shards": used.map(|used| used.closed.to_string()),
         "max_ahead_ms": max_ahead_ms,
         "reserve_ahead_ms": reserve_ahead_ms,
         "max_clock_jump_ms": max_clock_jump_ms,

@@ -21,7 +21,7 @@ use crate::origin_slots;
 use crate::pg::backend;
 use crate::pg::origin::MARK_ORIGIN;
 use crate::settings;
-use crate::state::{State, Used, closed_shards};
+use crate::state::{State, Used};
 
 /// The function that a database has until `ALTER EXTENSION idgen UPDATE` from 0.1.0, with the columns of that
 /// version.
@@ -87,7 +87,7 @@ fn idgen_status_0_2() -> Result<
 > {
     let state = State::read();
     let mark_at = state.mark_of_epoch().map(|(epoch, mark)| epoch.timestamp_of(mark));
-    let Used { renewals, limit, shards, furthest, .. } = state.memory?;
+    let Used { renewals, limit, shards, furthest, closed, .. } = state.memory?;
     let (now, epoch) = (state.now, state.epoch);
     let warning = state.warning.map(|warning| warning.row());
     Ok(TableIterator::once((
@@ -109,7 +109,7 @@ fn idgen_status_0_2() -> Result<
         warning.as_ref().and_then(|row| Some(row.known?.code)),
         warning.map(|row| row.hint),
         state.mints,
-        closed_shards(),
+        closed.to_string(),
     )))
 }
 

@@ -27,8 +27,10 @@ BEGIN;
 SELECT shard_of(snowflake_close_shard(8191)) AS shard, shard_of(snowflake_close_shard(62)) AS other;
 ROLLBACK;
 SELECT shard, layout, ids, closed FROM idgen_shard_stats ORDER BY shard, layout;
+SELECT closed_shards, current_setting('idgen.state')::json ->> 'closed_shards' AS state, mints FROM idgen_status;
 SELECT count(*) FROM idgen_shard_stats WHERE snowflake_reopen_shard(shard) AND shard > 61;
 SELECT shard, layout, ids, closed FROM idgen_shard_stats WHERE shard <> 60 ORDER BY shard, layout;
+SELECT closed_shards = '' AS closed_shards FROM idgen_status;
 -- A closed shard can be advanced, and goes on from there once it is reopened.
 SELECT snowflake_advance(61, :bound + 100) - :bound AS step, snowflake_close_shard(61) > :bound + 100 AS bound;
 SELECT (refused('SELECT snowflake_next_id(61)')).state;
