@@ -17,7 +17,7 @@ one that psql would connect to. A fleet is a file that names servers, standbys t
     two = \"postgresql://postgres@10.0.0.2/app\"
 
 idgenctl sees for itself which servers are a cluster, and which of them is the primary. Passwords are read from where \
-libpq reads them, such as ~/.pgpass, or asked for once.
+libpq reads them, such as ~/.pgpass or PGPASSWORD.
 
 Exit codes:
     0  done, or nothing found
@@ -117,9 +117,6 @@ pub struct Check {
 pub struct Enable {
     /// The database that gets the extension
     pub database: String,
-    /// The server, if the servers belong to several clusters: its name in the file
-    #[arg(long, value_name = "SERVER")]
-    pub on: Option<String>,
 }
 
 #[derive(Debug, Args)]
