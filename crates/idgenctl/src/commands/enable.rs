@@ -10,7 +10,7 @@ use crate::idgen::releases::limit_of_origins;
 use crate::terminal::error::{Error, Result};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
-use crate::topology::cluster::{self, Group, RECEIVES_AS, STANDBYS};
+use crate::topology::cluster::{self, RECEIVES_AS, STANDBYS};
 use crate::topology::fleet::{Fleet, Member};
 
 /// The schema that the extension gets.
@@ -21,7 +21,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let database = &arguments.database;
     let fleet = Fleet::load(&cli.servers)?;
     let members = cluster(&fleet, database)?;
-    let primary = &members[members.len() - 1];
+    let primary = members.last().filter(|member| !member.is_standby);
     let mut steps = Vec::new();
     for Member { server, session, .. } in &members {
         loads(session)?;
@@ -44,10 +44,12 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
             Keeper::Patroni | Keeper::Operator => {}
         }
     }
-    room(&members, primary)?;
-    let (mut by_hand, in_database) = in_database(primary, database)?;
-    // When a server has idgen in its list, all else has succeeded.
-    steps.splice(0..0, in_database);
+    let mut by_hand = Vec::new();
+    if let Some(primary) = primary {
+        room(&members, primary)?;
+        // When a server has idgen in its list, all else has succeeded.
+        steps.splice(0..0, in_database(primary, database, &mut by_hand)?);
+    }
     make(cli, &steps, &format!("Enable idgen in database \"{database}\"?"))?;
 
     let (mut restart, mut states) = (Vec::new(), Vec::new());
@@ -91,7 +93,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
         let way = if members.iter().any(|member| member.has_patroni) { " with patronictl" } else { "" };
         let servers = restart.join(", then ");
         note(format!("Now restart {servers}{order}{way}, and run the same command again."));
-    } else if by_hand.is_empty() && stuck == 0 {
+    } else if primary.is_some() && by_hand.is_empty() && stuck == 0 {
         note(format!("idgen is enabled in database \"{database}\"."));
         if states.iter().any(|(member, state)| !member.is_standby && state.mark_of_epoch.is_none()) {
             note(
@@ -103,13 +105,13 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     Ok(u8::from(stuck > 0 || !by_hand.is_empty()))
 }
 
-/// The servers in the order of their restarts: the primary is the last.
+/// The servers in the order of their restarts: the primary is the last. A standby may be prepared alone, before it.
 fn cluster<'a>(fleet: &'a Fleet, database: &str) -> Result<Vec<Member<'a>>> {
     let reached = fleet.each(|server| Member::with(server, server.connect_to(database)?));
     let mut members = reached.into_iter().collect::<Result<Vec<_>>>()?;
     members.sort_by_key(|member| !member.is_standby);
     let (groups, _) = cluster::groups(members.iter().map(Member::lineage));
-    if matches!(groups[..], [Group { primary: Some(_), .. }]) {
+    if groups.len() == 1 {
         return Ok(members);
     }
     let names: Vec<&str> = members.iter().map(|member| member.server.name.as_str()).collect();
@@ -228,10 +230,10 @@ fn make(cli: &Cli, steps: &[Step], question: &str) -> Result {
     Ok(())
 }
 
-/// What is to be done in the database: by hand, and by this program.
-fn in_database<'a>(primary: &'a Member, database: &str) -> Result<(Vec<String>, Vec<Step<'a>>)> {
+/// What is to be done in the database, by this program and by hand.
+fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String>) -> Result<Vec<Step<'a>>> {
     let session = &primary.session;
-    let (mut by_hand, mut steps) = (Vec::new(), Vec::new());
+    let mut steps = Vec::new();
     let rows = session.run(
         "SELECT nspname, extversion, default_version
          FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
@@ -264,7 +266,7 @@ fn in_database<'a>(primary: &'a Member, database: &str) -> Result<(Vec<String>, 
             "warning: a superuser who calls idgen in schema \"{schema}\" may call a function of somebody else, so this \
              command does not append that schema to a search_path: {dangers}"
         ));
-        return Ok((by_hand, steps));
+        return Ok(steps);
     }
 
     // The path that new sessions have: that of the database, of all databases, or of the server.
@@ -307,7 +309,7 @@ fn in_database<'a>(primary: &'a Member, database: &str) -> Result<(Vec<String>, 
             note(format!("The role {role} has a search_path of its own, {path}: append {quoted} to it."));
         }
     }
-    Ok((by_hand, steps))
+    Ok(steps)
 }
 
 /// Whether a search_path names a schema, which is quoted where it has to be.
