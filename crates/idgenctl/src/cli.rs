@@ -80,10 +80,11 @@ pub enum Command {
     Check(Check),
     /// Prepares a database and its server for idgen, whose files must be installed there and on the standbys
     ///
-    /// It checks that each server can load the library, and has room for the high-water mark. Then it shows what it will do,
-    /// and asks: it creates the extension in a schema idgen of its own, lets everybody use that schema, appends it to the
-    /// search_path of the database, and adds idgen to shared_preload_libraries. Restart the servers in the order that it
-    /// says, and run the same command again, which then says whether they mint. Running it twice does no harm.
+    /// Give a primary with its standbys, or first each standby alone. It checks that each server can load the library, and
+    /// has room for the high-water mark. Then it shows what it will do, and asks: it creates the extension in a schema idgen
+    /// of its own, lets everybody use that schema, appends it to the search_path of the database, and adds idgen to
+    /// shared_preload_libraries. Restart the servers in the order that it says, and run the same command again, which then
+    /// says whether they mint. Running it twice does no harm.
     ///
     /// Two settings of postgresql.conf are decided before the first id, with the same value on the primary and its
     /// standbys: idgen.epoch, such as '2025-01-01T00:00:00Z' (the default), equal on all servers whose ids are compared;
