@@ -17,7 +17,7 @@ one that psql would connect to. A fleet is a file that names servers, standbys t
     two = \"postgresql://postgres@10.0.0.2/app\"
 
 idgenctl sees for itself which servers are a cluster, and which of them is the primary. Passwords are read from where \
-libpq reads them, such as ~/.pgpass, or asked for once.
+libpq reads them, such as ~/.pgpass or PGPASSWORD.
 
 Exit codes:
     0  done, or nothing found
@@ -80,10 +80,11 @@ pub enum Command {
     Check(Check),
     /// Prepares a database and its server for idgen, whose files must be installed there and on the standbys
     ///
-    /// It checks that each server can load the library, and has room for the high-water mark. Then it shows what it will do,
-    /// and asks: it creates the extension in a schema idgen of its own, lets everybody use that schema, appends it to the
-    /// search_path of the database, and adds idgen to shared_preload_libraries. Restart the servers in the order that it
-    /// says, and run the same command again, which then says whether they mint. Running it twice does no harm.
+    /// Give a primary with its standbys, or first each standby alone. It checks that each server can load the library, and
+    /// has room for the high-water mark. Then it shows what it will do, and asks: it creates the extension in a schema idgen
+    /// of its own, lets everybody use that schema, appends it to the search_path of the database, and adds idgen to
+    /// shared_preload_libraries. Restart the servers in the order that it says, and run the same command again, which then
+    /// says whether they mint. Running it twice does no harm.
     ///
     /// Two settings of postgresql.conf are decided before the first id, with the same value on the primary and its
     /// standbys: idgen.epoch, such as '2025-01-01T00:00:00Z' (the default), equal on all servers whose ids are compared;
@@ -117,9 +118,6 @@ pub struct Check {
 pub struct Enable {
     /// The database that gets the extension
     pub database: String,
-    /// The server, if the servers belong to several clusters: its name in the file
-    #[arg(long, value_name = "SERVER")]
-    pub on: Option<String>,
 }
 
 #[derive(Debug, Args)]

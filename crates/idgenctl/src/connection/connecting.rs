@@ -38,9 +38,6 @@ pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Con
         }
         match connection.poll() {
             Status::Ok => break,
-            Status::Failed if connection.needs_password() => {
-                return Err(Error::NoPassword { server: server.into() });
-            }
             Status::Failed => return Err(unreachable(connection.error_message().unwrap_or("no message"))),
             status => next = status,
         }

@@ -1,8 +1,8 @@
 //! Sessions of servers.
 
 mod connecting;
+pub mod lists;
 pub mod server;
 pub mod session;
 pub mod settings;
-pub mod synchronous_names;
 pub mod waiting;

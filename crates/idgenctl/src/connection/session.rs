@@ -10,10 +10,8 @@ use libpq::{Connection, Format, PQResult, Status};
 
 use crate::connection::{connecting, waiting};
 use crate::terminal::error::{Error, Result};
+use crate::terminal::output::note;
 use crate::terminal::signals::go_on;
-
-/// After so long, the program says again why nothing happens.
-const SAY_AGAIN: Duration = Duration::from_secs(10);
 
 /// For so long a session waits for an answer, unless it was told otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,7 +21,7 @@ pub struct Session {
     connection: Connection,
     server: String,
     patience: Cell<Option<Duration>>,
-    /// Those of the connection, for a second one that finds out what this one waits for.
+    /// Those of the connection, for a second one that finds out what this one waits for. That has none.
     parameters: HashMap<String, String>,
 }
 
@@ -34,7 +32,6 @@ impl Session {
         Ok(Session { connection, server: server.into(), patience: Cell::new(Some(PATIENCE)), parameters })
     }
 
-    /// The server's name.
     pub fn server(&self) -> &str {
         &self.server
     }
@@ -50,7 +47,6 @@ impl Session {
         Ok(matches!(encoding.as_str(), "SQL_ASCII" | "MULE_INTERNAL"))
     }
 
-    /// The process of the server that this session has.
     pub fn pid(&self) -> u32 {
         self.connection.backend_pid()
     }
@@ -181,12 +177,32 @@ impl Session {
             return Err(Error::NoAnswer { server: self.server.clone(), seconds: patience.as_secs() });
         }
         if waited > waits.say_at {
-            waits.say_at = waited + SAY_AGAIN;
-            waiting::say_why(&self.server, self.pid(), &self.parameters);
+            waits.say_at = waited * 3;
+            self.say_why();
         }
         thread::sleep(waits.pause);
         waits.pause = (waits.pause * 2).min(Duration::from_millis(20));
         Ok(())
+    }
+
+    /// Says what this session waits for, as another one sees it.
+    fn say_why(&self) {
+        if self.parameters.is_empty() {
+            return;
+        }
+        let mut parameters = self.parameters.clone();
+        parameters.insert("connect_timeout".into(), "3".into());
+        let why = Session::connect(&self.server, parameters).and_then(|mut other| {
+            other.parameters.clear();
+            other.set_patience(Some(waiting::SAY_AFTER));
+            waiting::cause(&other, self.pid())
+        });
+        let why = match why {
+            Ok(Some(why)) => format!("waits for {why}"),
+            Ok(None) => "is at work".into(),
+            Err(error) => format!("does not show why: {error}"),
+        };
+        note(format!("waiting for {}: pid {} there {why}", self.server, self.pid()));
     }
 
     fn checked(&self, result: PQResult) -> Result<Rows> {
@@ -234,23 +250,19 @@ impl Wait {
 pub struct Rows(PQResult);
 
 impl Rows {
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.ntuples()
     }
 
-    /// One of them.
     pub fn row(&self, number: usize) -> Row<'_> {
         Row { rows: self, number }
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
         (0..self.len()).map(|number| self.row(number))
     }
 }
 
-/// A row.
 pub struct Row<'a> {
     rows: &'a Rows,
     number: usize,

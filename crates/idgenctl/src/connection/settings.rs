@@ -42,9 +42,9 @@ const EVERYWHERE: [&str; 31] = [
 const OF_SUPERUSERS: [&str; 4] =
     ["lc_messages=C", "session_preload_libraries=", "session_replication_role=origin", "track_activities=on"];
 
-/// The options of libpq with these settings but one, for a release of PostgreSQL such as 150020. Older ones refuse what they
+/// The options of libpq with these settings, for a release of PostgreSQL such as 150020. Older ones refuse what they
 /// do not know.
-pub fn options(version: i32, is_superuser: bool, without: Option<&str>) -> String {
+pub fn options(version: i32, is_superuser: bool) -> String {
     let is_new = version >= 170_000;
     let lists: [(&[&str], bool); 4] = [
         (&EVERYWHERE, true),
@@ -53,8 +53,5 @@ pub fn options(version: i32, is_superuser: bool, without: Option<&str>) -> Strin
         (&["event_triggers=off"], is_superuser && is_new),
     ];
     let settings = lists.iter().filter(|(_, counts)| *counts).flat_map(|(settings, _)| *settings);
-    settings
-        .filter(|setting| setting.split_once('=').map(|(name, _)| name) != without)
-        .map(|setting| format!(" -c {setting}"))
-        .collect()
+    settings.map(|setting| format!(" -c {setting}")).collect()
 }

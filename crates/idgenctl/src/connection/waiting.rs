@@ -1,7 +1,5 @@
-//! Waiting: for what the program wants to see, and why a session waits, for whoever watches the program.
+//! Waiting: for what the program wants to see, and why a session waits.
 
-use std::cell::Cell;
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::connection::session::Session;
@@ -32,31 +30,6 @@ pub fn until<T>(
         }
         signals::pause(Duration::from_millis(100))?;
     }
-}
-
-thread_local! {
-    /// The session that finds out must not say why it waits itself.
-    static ASKS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Says what a session of a server waits for, as another session sees it.
-pub fn say_why(server: &str, pid: u32, parameters: &HashMap<String, String>) {
-    if ASKS.replace(true) {
-        return;
-    }
-    let mut parameters = parameters.clone();
-    parameters.insert("connect_timeout".into(), "3".into());
-    parameters.insert("application_name".into(), "idgenctl looks".into());
-    let why = Session::connect(server, parameters).and_then(|other| {
-        other.set_patience(Some(Duration::from_secs(3)));
-        cause(&other, pid)
-    });
-    output::note(match why {
-        Ok(Some(why)) => format!("waiting for {server}: pid {pid} there waits for {why}"),
-        Ok(None) => format!("waiting for {server}: pid {pid} there is at work"),
-        Err(error) => format!("waiting for {server}, which does not say why: {error}"),
-    });
-    ASKS.set(false);
 }
 
 /// What a session waits for; nothing if it is at work, or gone.

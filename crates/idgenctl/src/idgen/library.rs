@@ -68,19 +68,23 @@ pub fn state(session: &Session) -> Result<Option<State>> {
     })
 }
 
+/// The state of a server that must have a library of this version.
+pub fn needed_state(session: &Session) -> Result<State> {
+    state(session)?.ok_or_else(|| {
+        Error::refused(
+            format!("{} has a library of idgen that is older than 0.2", session.server()),
+            "Install the files of this version there, and restart the server.",
+        )
+    })
+}
+
 /// Functions of the library, which the session defines for itself. Only primaries can do that.
 pub struct Library<'a>(&'a Session);
 
 impl Library<'_> {
     /// The library, by a session that is in no transaction.
     pub fn of(session: &Session) -> Result<Library<'_>> {
-        match state(session)? {
-            Some(_) => Ok(Library(session)),
-            None => Err(Error::refused(
-                format!("{} has a library of idgen that is older than 0.2", session.server()),
-                "Install the files of this version there, and restart the server.",
-            )),
-        }
+        needed_state(session).map(|_| Library(session))
     }
 
     /// Closes a shard: no session mints for it any more. Gives the first id that this server will not mint for it.
@@ -101,12 +105,8 @@ impl Library<'_> {
 
     fn id(&self, function: &str, types: &str, arguments: &str) -> Result<i64> {
         let answer = self.call(function, types, "bigint", arguments)?;
-        answer.parse().map_err(|_| {
-            Error::refused(
-                format!("{} has given no id: \"{answer}\"", self.0.server()),
-                "Is that PostgreSQL?",
-            )
-        })
+        let what = format!("{} has given no id: \"{answer}\"", self.0.server());
+        answer.parse().map_err(|_| Error::refused(what, "Is that PostgreSQL?"))
     }
 
     /// Calls a function. What it does to the library stays when the transaction is rolled back, as with a sequence, and

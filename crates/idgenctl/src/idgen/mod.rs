@@ -2,6 +2,5 @@
 
 pub mod columns;
 pub mod library;
-pub mod lists;
 pub mod preload;
 pub mod releases;

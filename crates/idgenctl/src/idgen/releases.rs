@@ -1,10 +1,5 @@
 //! What differs between releases of PostgreSQL, by their number, such as 150020.
 
-/// Whether idgen mints without a preload.
-pub fn mints_without_preload(version: i32) -> bool {
-    matches!(version, 170_008..=179_999 | 180_002..)
-}
-
 /// The name of the setting that limits replication origins.
 pub fn limit_of_origins(version: i32) -> &'static str {
     if version < 180_000 { "max_replication_slots" } else { "max_active_replication_origins" }

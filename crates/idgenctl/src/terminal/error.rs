@@ -17,8 +17,6 @@ pub enum Error {
         code: String,
         why: String,
     },
-    /// The server needs a password that has not been found.
-    NoPassword { server: String },
     /// The server did not answer in time, although it accepted the connection.
     NoAnswer { server: String, seconds: u64 },
     /// The server refused a statement.
@@ -71,12 +69,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Unreachable { server, why, .. } => {
-                // What libpq says may have several lines.
-                let lines: Vec<&str> = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-                write!(f, "{server} cannot be reached: {}", plain(&lines.join(". ")))
-            }
-            Error::NoPassword { server } => {
-                write!(f, "{server} needs a password, and there is no terminal to ask for one")
+                write!(f, "{server} cannot be reached: {}", plain(why.trim()))
             }
             Error::NoAnswer { server, seconds } => write!(f, "{server} did not answer within {seconds} s"),
             Error::Sql { server, code, message, detail, .. } => {

@@ -3,5 +3,4 @@
 pub mod error;
 pub mod output;
 pub mod signals;
-pub mod steps;
 pub mod text;

@@ -1,11 +1,10 @@
 //! What the program shows: lines, tables and JSON; and the question before a change.
 
-use std::io::{self, BufRead, IsTerminal, Write};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
-use std::time::Duration;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 use comfy_table::{Table, presets};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::termios::{FlushArg, tcflush};
 
 use crate::cli::Cli;
@@ -75,20 +74,13 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
     let _ = tcflush(io::stdin(), FlushArg::TCIFLUSH);
     let _ = write!(io::stderr(), "{} [y/N] ", plain(question));
     let _ = io::stderr().flush();
-    // Reading goes on after a signal, so that Ctrl-C would not end it here.
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || {
-        let mut answer = String::new();
-        let _ = io::stdin().lock().read_line(&mut answer);
-        let _ = tell.send(answer);
-    });
-    let answer = loop {
-        match told.recv_timeout(Duration::from_millis(50)) {
-            Ok(answer) => break answer,
-            Err(RecvTimeoutError::Timeout) => signals::go_on()?,
-            Err(RecvTimeoutError::Disconnected) => break String::new(),
-        }
-    };
+    // Reading would go on after a signal, so that Ctrl-C would not end it.
+    let input = io::stdin();
+    while !poll(&mut [PollFd::new(input.as_fd(), PollFlags::POLLIN)], 50_u8).is_ok_and(|ready| ready > 0) {
+        signals::go_on()?;
+    }
+    let mut answer = String::new();
+    let _ = input.read_line(&mut answer);
     if matches!(answer.trim(), "y" | "Y" | "yes") {
         Ok(())
     } else {

@@ -1,9 +1,6 @@
-//! Which servers are a cluster, and the one that a command is for.
+//! Which servers are a cluster.
 
-use crate::connection::server::Server;
-use crate::terminal::error::{Error, Result};
-use crate::terminal::output::note;
-use crate::topology::fleet::{Fleet, Member};
+use crate::terminal::error::Error;
 
 /// WAL senders to standbys, in SQL. Subscriptions receive no marks, and pg_receivewal replays nothing, whatever its
 /// application_name.
@@ -24,7 +21,6 @@ pub struct Lineage<'a> {
     pub system: &'a str,
     /// It only grows. A standby that has caught up has that of its primary, and none has a later one.
     pub timeline: u32,
-    /// Whether it is in recovery.
     pub is_standby: bool,
 }
 
@@ -86,103 +82,6 @@ pub fn unclear(standby: &str, primaries: &str) -> Error {
         "Nothing was changed. Give only the servers of one cluster with --server. To tell the standbys of both apart, the \
          primaries need different timelines, as a promotion gives them.",
     )
-}
-
-/// A cluster.
-pub struct Cluster<'a> {
-    /// None if only standbys of it are given.
-    pub primary: Option<Member<'a>>,
-    pub standbys: Vec<Member<'a>>,
-}
-
-impl<'a> Cluster<'a> {
-    /// The only cluster of the fleet, or that of the server named. The servers are reached by a function.
-    pub fn of(
-        fleet: &'a Fleet,
-        on: Option<&str>,
-        reach: impl Fn(&'a Server) -> Result<Member<'a>> + Sync,
-    ) -> Result<Cluster<'a>> {
-        if let Some(name) = on
-            && !fleet.servers.iter().any(|server| server.name == name)
-        {
-            return Err(Error::Usage(format!("no server is called {name}")));
-        }
-        let mut members: Vec<Member<'_>> = Vec::new();
-        for (server, reached) in fleet.servers.iter().zip(fleet.each(reach)) {
-            match reached {
-                Ok(member) => {
-                    if let Some(other) = members.iter().find(|other| other.identity == member.identity) {
-                        let (one, two) = (&other.server.name, &server.name);
-                        return Err(Error::Usage(format!(
-                            "{one} and {two} are the same server: name it once"
-                        )));
-                    }
-                    members.push(member);
-                }
-                Err(error) if fleet.servers.len() == 1 || on == Some(&server.name) => return Err(error),
-                Err(error) if on.is_none() => {
-                    return Err(Error::refused(
-                        error.to_string(),
-                        "Nothing was changed. Repair that server, or name one of the cluster that is meant with --on.",
-                    ));
-                }
-                Err(error) => note(format!(
-                    "warning: {error}; if it belongs to this cluster, see to it, and run this command again"
-                )),
-            }
-        }
-        let names = |numbers: &mut dyn Iterator<Item = usize>| {
-            numbers.map(|number| members[number].server.name.clone()).collect::<Vec<_>>().join(", ")
-        };
-        let (groups, unclear_ones) = groups(members.iter().map(Member::lineage));
-        if on.is_none() && groups.len() > 1 {
-            return Err(Error::Usage(format!(
-                "the servers belong to several clusters; name one of the cluster that is meant with --on: {}",
-                names(&mut (0..members.len()))
-            )));
-        }
-        let chosen = members.iter().position(|member| on.is_none_or(|name| member.server.name == name));
-        let group = groups.iter().find(|group| chosen.is_some_and(|number| group.has(number)));
-        let in_doubt = unclear_ones.iter().find(|other| {
-            Some(other.standby) == chosen
-                || group.is_some_and(|group| group.primary.is_some_and(|p| other.primaries.contains(&p)))
-        });
-        if let Some(other) = in_doubt {
-            let primaries = names(&mut other.primaries.iter().copied());
-            return Err(unclear(&members[other.standby].server.name, &primaries));
-        }
-        let mut cluster = Cluster { primary: None, standbys: Vec::new() };
-        let Some(group) = group else { return Ok(cluster) };
-        for (number, member) in members.into_iter().enumerate() {
-            if group.primary == Some(number) {
-                cluster.primary = Some(member);
-            } else if group.has(number) {
-                cluster.standbys.push(member);
-            }
-        }
-        Ok(cluster)
-    }
-
-    /// The servers in the order in which they are to be restarted: standbys first.
-    pub fn members(&self) -> impl Iterator<Item = &Member<'a>> {
-        self.standbys.iter().chain(&self.primary)
-    }
-
-    /// The names under which servers that are not given receive the WAL of the primary.
-    pub fn unknown_receivers(&self) -> Result<Vec<String>> {
-        let Some(primary) = &self.primary else { return Ok(Vec::new()) };
-        let rows =
-            primary.session.run(&format!("SELECT application_name {STANDBYS} ORDER BY application_name"))?;
-        let mut names: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
-        for standby in &self.standbys {
-            let own = standby.session.run(&format!("SELECT {RECEIVES_AS} FROM pg_stat_wal_receiver"))?;
-            let own = own.iter().next().and_then(|row| row.text(0));
-            if let Some(number) = names.iter().position(|name| Some(name) == own.as_ref()) {
-                names.remove(number);
-            }
-        }
-        Ok(names)
-    }
 }
 
 #[cfg(test)]

@@ -24,10 +24,9 @@ struct File {
     servers: BTreeMap<String, String>,
 }
 
-/// The servers that the command line names.
 #[derive(Default)]
 pub struct Fleet {
-    /// Them, in the order of their names or of the command line.
+    /// In the order of their names or of the command line.
     pub servers: Vec<Server>,
     /// Kinds of findings that the check passes over, as the file has them.
     pub ignore: Vec<String>,
@@ -56,12 +55,12 @@ impl Fleet {
             for (name, connection) in &file.servers {
                 servers.push(of_connection(Some(name), connection)?);
             }
-        } else {
-            let of_environment = [String::new()];
-            let given = if given.connections.is_empty() { &of_environment[..] } else { &given.connections };
-            for connection in given {
-                servers.push(of_connection(None, connection)?);
-            }
+        }
+        for connection in &given.connections {
+            servers.push(of_connection(None, connection)?);
+        }
+        if servers.is_empty() {
+            servers.push(of_connection(None, "")?);
         }
         for (number, server) in servers.iter().enumerate() {
             if servers[..number].iter().any(|other| other.name == server.name) {
@@ -78,11 +77,8 @@ impl Fleet {
             return Ok(number);
         }
         if !text.contains('=') && !text.contains("://") {
-            let names: Vec<&str> = self.servers.iter().map(|server| server.name.as_str()).collect();
-            return Err(Error::Usage(format!(
-                "no server is called \"{text}\", and it is no connection string; the servers are {}",
-                names.join(", ")
-            )));
+            let what = format!("no server is called \"{text}\", and it is no connection string");
+            return Err(Error::Usage(what));
         }
         let server = of_connection(None, text)?;
         if let Some(number) = place(self, &server.name) {
@@ -146,7 +142,6 @@ pub const HAS_PATRONI: &str = "EXISTS (SELECT FROM pg_stat_activity JOIN pg_role
 
 /// A server to which there is a session.
 pub struct Member<'a> {
-    /// How to connect to it.
     pub server: &'a Server,
     /// A session in the database of its connection string.
     pub session: Session,
@@ -154,7 +149,6 @@ pub struct Member<'a> {
     pub system: String,
     /// The timeline, which a promotion changes.
     pub timeline: u32,
-    /// Whether it is in recovery.
     pub is_standby: bool,
     /// Whether Patroni is connected to it as a superuser.
     pub has_patroni: bool,
@@ -163,7 +157,6 @@ pub struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Connects to a server.
     pub fn of(server: &Server) -> Result<Member<'_>> {
         Member::with(server, server.connect()?)
     }

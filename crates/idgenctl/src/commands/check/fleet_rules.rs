@@ -6,7 +6,7 @@ use super::facts::Facts;
 use super::server_rules::common;
 use super::table::*;
 use super::{Finding, server_rules, some};
-use crate::connection::synchronous_names::Names;
+use crate::connection::lists::Names;
 use crate::idgen::library::State;
 use crate::idgen::releases::limit_of_origins;
 use crate::terminal::output::span;

@@ -7,11 +7,11 @@ use super::Finding;
 use super::facts::{Database, Facts, Receiver, ShardSetting};
 use super::table::{NO_ANSWER, SERVER_NOT_SEEN, UNREACHABLE};
 use crate::commands::words::Begun;
+use crate::connection::lists;
 use crate::connection::server::Server;
 use crate::connection::session::{PATIENCE, Row, Session};
 use crate::idgen::columns;
 use crate::idgen::library::{self, State};
-use crate::idgen::lists::{self, Of};
 use crate::idgen::preload::{self, Keeper, Preload};
 use crate::idgen::releases::limit_of_origins;
 use crate::terminal::error::{Error, Result};
@@ -79,7 +79,7 @@ fn facts(server: &Server, base: Base) -> Result<Facts> {
         limit_of_origins(session.version())
     ))?;
     let row = rows.row(0);
-    let running = lists::elements(&row.string(1), Of::Libraries).unwrap_or_default();
+    let running = lists::elements(&row.string(1)).unwrap_or_default();
     let loads = |library: &str| running.iter().any(|entry| preload::name(entry) == library);
     let mark_s = state.as_ref().and_then(|state| state.mark_ms).map(|ms| ms as f64 / 1000.0);
     let mut facts = Facts {
