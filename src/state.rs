@@ -10,6 +10,7 @@ use idgen_core::slot::Slot;
 use idgen_ids::epoch::Timestamptz;
 use idgen_ids::id::MAX_TICK;
 use idgen_ids::js::JsShard;
+use idgen_ids::shard_set::ShardSet;
 use idgen_ids::{Epoch, Shard, Tick};
 use serde_json::{Value, json};
 
@@ -182,7 +183,9 @@ fn harmless(years_left: Option<f64>, settings: Option<&Settings>) -> Option<Warn
 
 /// The shards that are closed on this server, as a list in the form of `idgen.allowed_shards`.
 pub fn closed_shards() -> String {
-    String::new()
+    let Ok(host) = host() else { return String::new() };
+    let closed = Shard::all().filter(|shard| shard.slot(&host.segment.shared).copy().closed);
+    closed.fold(ShardSet::NONE, ShardSet::with).to_string()
 }
 
 /// Defines the setting `idgen.state`, for programs that must not trust what lives in a database.

@@ -366,7 +366,7 @@ fn join(nodes: &[&Server]) {
 }
 
 /// These nodes, set up by docs/scaling.md.
-fn nodes_of_citus() -> Option<[Server; 3]> {
+pub fn nodes_of_citus() -> Option<[Server; 3]> {
     let nodes = servers_with_citus()?;
     join(&nodes.each_ref());
     Some(nodes)

@@ -1,5 +1,5 @@
-//! Dependencies between the modules of a crate go one way. A lib.rs that contains [`RULE`] lists the modules from top
-//! to bottom, and no module uses one above it. To be found in a line, a dependency is always written as
+//! Dependencies between the modules of a crate go one way. A lib.rs or main.rs that contains [`RULE`] lists the modules from
+//! top to bottom, and no module uses one above it. To be found in a line, a dependency is always written as
 //! `crate::module`, without a list of modules in braces.
 
 use crate::{assert_none, files, read};
@@ -14,9 +14,9 @@ fn name(text: &str) -> &str {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
 }
 
-/// The modules that a lib.rs lists, in its order.
-fn listed(lib: &str) -> Vec<&str> {
-    let modules = lib.lines().filter_map(|line| line.strip_suffix(';')?.split_once("mod "));
+/// The modules that the root of a crate lists, in its order.
+fn listed(root: &str) -> Vec<&str> {
+    let modules = root.lines().filter_map(|line| line.strip_suffix(';')?.split_once("mod "));
     modules
         .filter(|(before, _)| before.is_empty() || before.starts_with("pub"))
         .map(|(_, name)| name)
@@ -24,14 +24,14 @@ fn listed(lib: &str) -> Vec<&str> {
 }
 
 /// What is wrong with the dependencies in a file of `src/`: the path is that below this folder.
-fn complaints(lib: &str, path: &str, source: &str) -> Vec<String> {
-    let modules = listed(lib);
+fn complaints(root: &str, path: &str, source: &str) -> Vec<String> {
+    let modules = listed(root);
     let place = |name: &str| modules.iter().position(|module| *module == name);
     let own = name(path);
-    if own == "lib" || own == TESTS {
+    if ["lib", "main", TESTS].contains(&own) {
         return Vec::new();
     }
-    let Some(own_place) = place(own) else { return vec![format!("{path}: lib.rs does not list {own}")] };
+    let Some(own_place) = place(own) else { return vec![format!("{path}: the root does not list {own}")] };
     let super_is_root = !path.contains('/') || path.ends_with("/mod.rs");
     let mut complaints = Vec::new();
     for (number, line) in (1..).zip(source.lines().map(str::trim)) {
@@ -41,8 +41,10 @@ fn complaints(lib: &str, path: &str, source: &str) -> Vec<String> {
         for module in line.split("crate::").skip(1).map(name) {
             match place(module) {
                 Some(place) if place >= own_place => {}
-                Some(_) => complaints.push(format!("{path}:{number}: {module} stands above {own} in lib.rs")),
-                None => complaints.push(format!("{path}:{number}: lib.rs lists no module \"{module}\"")),
+                Some(_) => {
+                    complaints.push(format!("{path}:{number}: {module} stands above {own} in the root"))
+                }
+                None => complaints.push(format!("{path}:{number}: the root lists no module \"{module}\"")),
             }
         }
         // What exported macros use cannot be seen where they are called.
@@ -57,16 +59,19 @@ fn complaints(lib: &str, path: &str, source: &str) -> Vec<String> {
 
 #[test]
 fn arrows_go_one_way() {
-    let libs = files("crates", "src/lib.rs").into_iter().chain(["src/lib.rs".to_owned()]);
-    let libs: Vec<_> = libs.map(|path| (read(&path), path)).filter(|(lib, _)| lib.contains(RULE)).collect();
-    assert!(libs.iter().any(|(_, path)| path == "src/lib.rs"), "src/lib.rs does not say \"{RULE}\"");
-    for (lib, path) in libs {
-        let folder = path.trim_end_matches("lib.rs");
+    let roots = ["src/lib.rs", "src/main.rs"].map(|end| files("crates", end)).concat();
+    let roots = roots.into_iter().chain(["src/lib.rs".to_owned()]).map(|path| (read(&path), path));
+    let roots: Vec<_> = roots.filter(|(root, _)| root.contains(RULE)).collect();
+    for path in ["src/lib.rs", "crates/idgenctl/src/main.rs"] {
+        assert!(roots.iter().any(|(_, root)| root == path), "{path} does not say \"{RULE}\"");
+    }
+    for (root, path) in roots {
+        let folder = path.trim_end_matches("lib.rs").trim_end_matches("main.rs");
         let sources = files(folder, ".rs");
         assert_none(
             &sources
                 .iter()
-                .flat_map(|path| complaints(&lib, &path[folder.len()..], &read(path)))
+                .flat_map(|path| complaints(&root, &path[folder.len()..], &read(path)))
                 .collect::<Vec<_>>(),
         );
     }
@@ -75,7 +80,7 @@ fn arrows_go_one_way() {
 /// Each form in which a module can name another one above it.
 #[test]
 fn an_arrow_that_goes_up_is_found() {
-    let lib =
+    let root =
         "pub mod top;\n#[allow(unsafe_code)]\npub(crate) mod middle;\nmod low;\nmod pg_tests;\n// mod gone;";
     for (line, is_wrong) in [
         ("use crate::top;", true),
@@ -91,13 +96,13 @@ fn an_arrow_that_goes_up_is_found() {
         ("use crate::low;", false),
     ] {
         for path in ["middle.rs", "middle/mod.rs", "middle/deep.rs"] {
-            assert_eq!(complaints(lib, path, line).len(), usize::from(is_wrong), "{path}: {line}");
+            assert_eq!(complaints(root, path, line).len(), usize::from(is_wrong), "{path}: {line}");
         }
-        assert_eq!(complaints(lib, "pg_tests.rs", line), [""; 0]);
+        assert_eq!(complaints(root, "pg_tests.rs", line), [""; 0]);
     }
     // In a file of its own `super::` is the root; a folder deeper it is the module.
-    assert_eq!(complaints(lib, "middle.rs", "use super::top;").len(), 1);
-    assert_eq!(complaints(lib, "middle/mod.rs", "use super::top;").len(), 1);
-    assert_eq!(complaints(lib, "middle/deep.rs", "use super::top;"), [""; 0]);
-    assert_eq!(complaints(lib, "new.rs", ""), ["new.rs: lib.rs does not list new"]);
+    assert_eq!(complaints(root, "middle.rs", "use super::top;").len(), 1);
+    assert_eq!(complaints(root, "middle/mod.rs", "use super::top;").len(), 1);
+    assert_eq!(complaints(root, "middle/deep.rs", "use super::top;"), [""; 0]);
+    assert_eq!(complaints(root, "new.rs", ""), ["new.rs: the root does not list new"]);
 }

@@ -35,7 +35,6 @@ const GLOBAL: &str = "Options of every command";
 #[derive(Debug, Parser)]
 #[command(version, after_help = SERVERS_AND_EXIT_CODES, max_term_width = 110)]
 pub struct Cli {
-    /// Where the servers are
     #[command(flatten)]
     pub servers: Given,
     /// Prints JSON for programs
@@ -44,12 +43,10 @@ pub struct Cli {
     /// Makes the changes without asking
     #[arg(long, short, global = true, help_heading = GLOBAL)]
     pub yes: bool,
-    /// What to do
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Where the servers are.
 #[derive(Debug, Args)]
 pub struct Given {
     /// A server: a connection string or URI of libpq. Repeat it for more servers
@@ -68,7 +65,6 @@ pub struct Given {
     pub fleet: Option<PathBuf>,
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Shows each server, and looks for whatever could stop minting or repeat ids. Changes nothing
@@ -110,7 +106,6 @@ pub enum Command {
     Move(Move),
 }
 
-/// The arguments of `idgenctl check`.
 #[derive(Debug, Args)]
 pub struct Check {
     /// A kind of finding to pass over, on one server or on all. Repeat it for more kinds
@@ -118,7 +113,6 @@ pub struct Check {
     pub ignore: Vec<String>,
 }
 
-/// The arguments of `idgenctl enable`.
 #[derive(Debug, Args)]
 pub struct Enable {
     /// The database that gets the extension
@@ -128,7 +122,6 @@ pub struct Enable {
     pub on: Option<String>,
 }
 
-/// The arguments of `idgenctl move`.
 #[derive(Debug, Args)]
 pub struct Move {
     /// The schema

@@ -1,18 +1,16 @@
 //! idgenctl, the program for administrators of several servers with idgen.
 //!
 //! It only uses SQL that a person could run in psql. It connects as libpq does, changes nothing without consent, and
-//! evaluates nothing that others than superusers have written. Each module uses only those above it.
-
-mod cli;
-mod terminal;
-
-mod connection;
-
-mod topology;
-
-mod idgen;
+//! evaluates nothing that others than superusers have written.
+//!
+//! The modules from top to bottom; none uses one above it.
 
 mod commands;
+mod idgen;
+mod topology;
+mod connection;
+mod terminal;
+mod cli;
 
 use std::process::ExitCode;
 

@@ -14,22 +14,22 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::{Check, Cli};
-use crate::idgen::preload::Keeper;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::Result;
 use crate::terminal::output::{self, plain, span};
+use crate::terminal::signals;
 use crate::topology::clock::Base;
 use crate::topology::fleet::Fleet;
 
-use facts::{Facts, Library};
+use facts::Facts;
 use table::{Kind, Severity};
 
 /// How many names or ranges a message has.
 const MOST_SHOWN: usize = 5;
 
 /// What the check cannot know, however well all is.
-const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fleet, ids passed over since a backup, time \
-                        daemons, and whether a disk keeps what it has flushed. Nothing was minted: snowflake_check() on \
-                        a primary tests that.";
+const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fleet, ids passed over since a backup, \
+                        time daemons, and whether a disk keeps what it has flushed. Nothing was minted: \
+                        snowflake_check() on a primary tests that.";
 
 /// What was found.
 #[derive(Debug, Serialize)]
@@ -41,46 +41,40 @@ struct Finding {
     database: Option<String>,
     message: String,
     hint: String,
+    /// The system identifier of the server, if it has answered.
+    #[serde(skip)]
+    system: String,
     /// Whether it is a warning of the library.
     #[serde(skip)]
     of_library: bool,
 }
 
 impl Finding {
-    fn new(kind: &Kind, server: &str, keeper: Keeper, parts: &[&dyn Display]) -> Finding {
-        Finding {
-            id: kind.id.into(),
-            severity: kind.severity,
-            server: server.into(),
-            database: None,
-            message: kind.message(parts),
-            hint: kind.hint_for(keeper),
-            of_library: false,
-        }
-    }
-
     fn in_database(mut self, database: &str) -> Finding {
         self.database = Some(database.into());
         self
     }
 
     fn line(&self) -> String {
-        let severity = match self.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-            Severity::Note => "note",
-        };
-        let database =
-            self.database.as_ref().map(|name| format!(", database \"{name}\"")).unwrap_or_default();
-        let text =
-            format!("{severity}: {}{database}: {} [{}]. {}", self.server, self.message, self.id, self.hint);
-        plain(text.trim_end())
+        let Finding { id, server, message, hint, .. } = self;
+        let severity = format!("{:?}", self.severity).to_lowercase();
+        let database = self.database.iter().map(|name| format!(", database \"{name}\"")).collect::<String>();
+        plain(format!("{severity}: {server}{database}: {message} [{id}]. {hint}").trim_end())
     }
 }
 
 impl Facts {
     fn found(&self, kind: &Kind, parts: &[&dyn Display]) -> Finding {
-        Finding::new(kind, &self.name, self.keeper, parts)
+        Finding {
+            id: kind.id.into(),
+            severity: kind.severity,
+            server: self.name.clone(),
+            database: None,
+            message: kind.message(parts),
+            hint: kind.hint_for(self.keeper),
+            system: self.system.clone(),
+            of_library: false,
+        }
     }
 }
 
@@ -93,40 +87,39 @@ fn some(texts: &[String]) -> String {
 /// Looks at all servers.
 ///
 /// # Errors
-/// That the fleet or what is to be ignored makes no sense; and Ctrl-C.
+/// That the fleet makes no sense; and Ctrl-C.
 pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
-    crate::terminal::signals::notice_signals();
+    signals::notice_signals();
     let fleet = Fleet::load(&cli.servers)?;
     let names: Vec<&str> = fleet.servers.iter().map(|server| server.name.as_str()).collect();
-    let ignored = ignored(arguments.ignore.iter().chain(&fleet.ignore), &names)?;
     let base = Base::now();
     let (mut all, mut findings) = (Vec::new(), Vec::new());
     for look in fleet.each(|server| look::at(server, base)) {
-        match look? {
+        match look {
             Ok(facts) => all.push(facts),
-            Err(finding) => findings.push(finding),
+            Err(finding) => findings.push(*finding),
         }
     }
+    signals::go_on()?;
     let all_answer = findings.is_empty();
     let lines: Vec<Value> = names.iter().map(|name| line(name, &all)).collect();
     // One that is there by two names would look like two primaries.
     let mut identities = HashSet::new();
     all.retain(|facts| identities.insert(facts.identity.clone()));
     // A standby has the databases of its primary, and nothing new to say of them.
-    let primaries: Vec<_> = all.iter().filter(|facts| !facts.is_standby).map(|f| f.system.clone()).collect();
-    all.iter_mut()
-        .filter(|f| f.is_standby && primaries.contains(&f.system))
-        .for_each(|f| f.databases.clear());
+    let primaries: HashSet<_> =
+        all.iter().filter(|facts| !facts.is_standby).map(|f| f.system.clone()).collect();
+    for standby in all.iter_mut().filter(|facts| facts.is_standby && primaries.contains(&facts.system)) {
+        standby.databases.clear();
+        standby.shards_of_roles.clear();
+    }
     findings.extend(fleet_rules::judge(&all, &names, all_answer));
-    let is_ignored = |finding: &Finding| {
-        let is_it = |(id, server): &(&str, Option<&str>)| {
-            *id == finding.id && server.is_none_or(|server| server == finding.server)
-        };
-        ignored.iter().any(is_it)
-    };
-    let before = findings.len();
-    findings.retain(|finding| !is_ignored(finding));
-    let number = before - findings.len();
+    let count = findings.len();
+    let ignored: Vec<&String> = arguments.ignore.iter().chain(&fleet.ignore).collect();
+    findings.retain(|Finding { id, server, .. }| {
+        !ignored.iter().any(|text| *text == id || **text == format!("{id}:{server}"))
+    });
+    let number = count - findings.len();
     let order = |name: &str| names.iter().position(|other| *other == name);
     findings.sort_by_key(|finding| (finding.severity, order(&finding.server)));
     show(cli, &lines, &findings, number)?;
@@ -167,31 +160,12 @@ fn show(cli: &Cli, lines: &[Value], findings: &[Finding], ignored: usize) -> Res
     if findings.is_empty() { output::print(NOT_SEEN) } else { Ok(()) }
 }
 
-/// What is to be ignored: kinds of findings, on one server or on all.
-fn ignored<'a>(
-    given: impl Iterator<Item = &'a String>,
-    servers: &[&str],
-) -> Result<Vec<(&'a str, Option<&'a str>)>> {
-    let parsed = given.map(|text| match text.split_once(':') {
-        Some((_, server)) if !servers.contains(&server) => {
-            Err(Error::Usage(format!("\"{text}\" is to be ignored, and no server is called \"{server}\"")))
-        }
-        Some((id, server)) => Ok((id, Some(server))),
-        None => Ok((text.as_str(), None)),
-    });
-    parsed.collect()
-}
-
 /// The line about a server.
 fn line(name: &str, all: &[Facts]) -> Value {
     let Some(facts) = all.iter().find(|facts| facts.name == name) else {
         return json!({ "server": name, "role": "not seen" });
     };
-    let idgen = match &facts.library {
-        Library::Shows(state) => state.version.as_str(),
-        Library::Old => "older than 0.2",
-        Library::Missing(_) => "none",
-    };
+    let state = facts.state.as_ref();
     let shards = facts.shards().map(|shards| match shards {
         ShardSet::ALL => "all".to_owned(),
         ShardSet::NONE => "none".to_owned(),
@@ -201,9 +175,9 @@ fn line(name: &str, all: &[Facts]) -> Value {
         "server": name,
         "role": if facts.is_standby { "standby" } else { "primary" },
         "postgresql": format!("{}.{}", facts.version / 10_000, facts.version % 10_000),
-        "idgen": idgen,
+        "idgen": state.map(|state| &state.version),
         "shards": shards,
-        "closed": facts.state().and_then(|state| state.closed_shards.as_ref()),
+        "closed": state.and_then(|state| state.closed_shards.as_ref()),
         "mark_ahead_s": facts.mark_ahead_s,
         "ids_per_second": facts.ids_per_second,
     })

@@ -26,9 +26,6 @@ const SCHEMA: &str = "idgen";
 const CONNECTING: Duration = Duration::from_secs(60);
 
 /// Prepares a database and its servers for idgen; or proves that they are prepared.
-///
-/// # Errors
-/// What keeps it from that.
 pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let database = &arguments.database;
     let fleet = Fleet::load(&cli.servers)?;
@@ -116,9 +113,11 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
         note("Then run the same command again.");
     }
     if !restart.is_empty() {
+        let by_patroni = |member: &&Member| if member.has_patroni { " by patronictl restart" } else { "" };
+        let each = restart.iter().map(|member| format!("{}{}", member.server.name, by_patroni(member)));
         note(format!(
             "Now restart {}{}, and run the same command again.",
-            names.join(", then "),
+            each.collect::<Vec<_>>().join(", then "),
             if names.len() > 1 { ", in this order" } else { "" }
         ));
     }
@@ -253,9 +252,14 @@ fn room(cluster: &Cluster) -> Result {
                     member.server.name
                 ),
                 format!(
-                    "Nothing was changed. Without room, a standby shuts down when it replays the first mark. Set {name} = {} there, on \
-                     standbys first, restart the server, and try again.",
-                    needed.max(10)
+                    "Nothing was changed. Without room, a standby shuts down when it replays the first mark. Set {name} = {}{}, \
+                     and try again.",
+                    needed.max(10),
+                    if member.has_patroni {
+                        " with patronictl edit-config, then patronictl restart"
+                    } else {
+                        " there, on standbys first, restart the server"
+                    }
                 ),
             ));
         }
@@ -292,28 +296,16 @@ struct Target {
 
 impl Target {
     fn of(primary: &Member, database: &str) -> Result<Target> {
-        let name = &primary.server.name;
-        let rows =
-            primary.session.query("SELECT datallowconn FROM pg_database WHERE datname = $1", &[database])?;
-        match rows.iter().next().map(|row| row.is_true(0)) {
-            None => {
-                return Err(Error::refused(
-                    format!("{name} has no database \"{database}\""),
-                    format!(
-                        "Nothing was changed. Create it with CREATE DATABASE {}; or see that the name is right.",
-                        Session::identifier(database)
-                    ),
-                ));
-            }
-            Some(false) => {
-                return Err(Error::refused(
-                    format!("database \"{database}\" of {name} accepts no connections"),
-                    "Nothing was changed. Choose another database.",
-                ));
-            }
-            Some(true) => {}
-        }
-        let session = primary.server.connect_to(database)?;
+        let session = primary.server.connect_to(database).map_err(|error| match error.code() {
+            "3D000" => Error::refused(
+                format!("{} has no database \"{database}\"", primary.server.name),
+                format!(
+                    "Nothing was changed. Create it with CREATE DATABASE {}; or see that the name is right.",
+                    Session::identifier(database)
+                ),
+            ),
+            _ => error,
+        })?;
         let rows = session.run(
             "SELECT nspname, extversion, default_version
              FROM pg_extension JOIN pg_namespace AS n ON n.oid = extnamespace
@@ -356,7 +348,28 @@ impl Target {
                 target.schema
             ));
         }
+        let overloads = target.overloads()?;
+        if !overloads.is_empty() {
+            note(format!(
+                "warning: functions that are not idgen's have names of idgen's in its schema, and a call may find them instead: \
+                 {overloads}. No superuser should call idgen there before they are gone."
+            ));
+        }
         Ok(target)
+    }
+
+    /// Functions in the schema of the extension that are not of it and have the name of one of its own.
+    fn overloads(&self) -> Result<String> {
+        let own = "SELECT objid FROM pg_depend JOIN pg_extension AS e ON refobjid = e.oid AND extname = 'idgen'
+                   WHERE refclassid = 'pg_extension'::regclass AND classid = 'pg_proc'::regclass AND deptype = 'e'";
+        self.session.value(
+            &format!(
+                "SELECT string_agg(oid::regprocedure::text, ', ') FROM pg_proc
+                 WHERE pronamespace = (SELECT extnamespace FROM pg_extension WHERE extname = 'idgen')
+                   AND oid NOT IN ({own}) AND proname IN (SELECT proname FROM pg_proc WHERE oid IN ({own}))"
+            ),
+            &[],
+        )
     }
 
     /// Reads the path that new sessions have: that of the database, of all databases, or of the server.

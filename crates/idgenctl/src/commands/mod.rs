@@ -9,9 +9,6 @@ use crate::cli::{Cli, Command};
 use crate::terminal::error::Result;
 
 /// Runs the command, and gives the exit code.
-///
-/// # Errors
-/// Those of the command.
 pub fn run(cli: &Cli) -> Result<u8> {
     match &cli.command {
         Command::Check(arguments) => check::run(cli, arguments),

@@ -13,9 +13,6 @@ use crate::terminal::error::{Error, Result};
 use crate::terminal::signals::go_on;
 
 /// Connects with these parameters.
-///
-/// # Errors
-/// That the server cannot be reached, with the SQLSTATE if it has refused, or that there is no password for it.
 pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Connection> {
     let unreachable = |why: &str| {
         let (code, why) = parted(why);

@@ -42,34 +42,22 @@ impl Server {
     }
 
     /// Connects to the database of the connection string.
-    ///
-    /// # Errors
-    /// That the server cannot be reached, or that there is no password.
     pub fn connect(&self) -> Result<Session> {
         self.connect_with(&[])
     }
 
     /// Connects to another database.
-    ///
-    /// # Errors
-    /// As [`Server::connect`].
     pub fn connect_to(&self, database: &str) -> Result<Session> {
         self.connect_with(&[("dbname", database)])
     }
 
     /// Connects with other parameters than those of the connection string.
-    ///
-    /// # Errors
-    /// As [`Server::connect`].
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
         self.connect_unless(others, None)
     }
 
     /// The search_path on the command line of the server; empty if there is none. A session shows it only if it has none of
     /// its own. Such a session runs nothing but this statement, in which every name says where it is.
-    ///
-    /// # Errors
-    /// As [`Server::connect`].
     pub fn path_of_command_line(&self, database: &str) -> Result<String> {
         let session = self.connect_unless(&[("dbname", database)], Some("search_path"))?;
         let rows = session.run(
@@ -114,9 +102,9 @@ impl Server {
 
     /// Connects with all settings that the server takes. The first attempt of a run may have to find out which.
     fn try_connect(&self, others: &[(&str, &str)], without: Option<&str>) -> Result<Session> {
-        let mut encoding = "UTF8";
+        let (mut encoding, mut refusal) = ("UTF8", None);
+        let mut known = self.known().clone();
         loop {
-            let known = self.known().clone();
             let mut parameters: HashMap<String, String> =
                 [("connect_timeout", "10"), ("fallback_application_name", "idgenctl")].map(owned).into();
             parameters.extend(self.parameters.clone());
@@ -125,29 +113,30 @@ impl Server {
             let options = self.options(&known, without);
             parameters.extend([("client_encoding", encoding), ("options", &options)].map(owned));
             match Session::connect(&self.name, parameters) {
-                // A limit of transactions that only these releases have has ended it.
-                Err(error) if error.code() == "25P04" && known.version == 0 => {
-                    self.known().version = 170_000;
-                }
-                Err(error) if error.code() == "42501" && known.is_superuser => {
-                    self.known().is_superuser = false;
-                }
-                // There is no conversion.
-                Err(error) if error.code() == "0A000" && encoding == "UTF8" => encoding = "SQL_ASCII",
                 Ok(session) => {
                     let version = session.version();
-                    self.known().version = version;
-                    if settings::options(version, true, None) != settings::options(known.version, true, None)
-                    {
-                        continue;
-                    }
-                    if encoding != "UTF8" || !session.is_of_no_encoding() {
+                    let options = settings::options(known.version, known.is_superuser, None);
+                    let is_complete = settings::options(version, known.is_superuser, None) == options;
+                    known.version = version;
+                    let mut shared = self.known();
+                    (shared.version, shared.is_superuser) = (version, known.is_superuser);
+                    drop(shared);
+                    // Names may be of any encoding, and the server would not send those that are not UTF-8.
+                    if is_complete && encoding == "UTF8" && session.is_of_no_encoding()? {
+                        encoding = "SQL_ASCII";
+                    } else if is_complete {
                         return Ok(session);
                     }
-                    // Names may be of any encoding, and the server would not send those that are not UTF-8.
-                    encoding = "SQL_ASCII";
                 }
-                result => return result,
+                Err(error) if error.code() == "42501" && known.is_superuser => known.is_superuser = false,
+                // There is no conversion.
+                Err(error) if error.code() == "0A000" && encoding == "UTF8" => encoding = "SQL_ASCII",
+                // It may be a limit or an event trigger that only newer releases have.
+                Err(error) if !error.code().is_empty() && known.version == 0 => {
+                    known.version = 170_000;
+                    refusal = Some(error);
+                }
+                Err(error) => return Err(refusal.filter(|_| error.code() == "42704").unwrap_or(error)),
             }
         }
     }

@@ -29,9 +29,6 @@ pub struct Session {
 
 impl Session {
     /// Connects with these parameters of libpq.
-    ///
-    /// # Errors
-    /// That the server cannot be reached, or needs a password.
     pub fn connect(server: &str, parameters: HashMap<String, String>) -> Result<Session> {
         let connection = connecting::connect(server, &parameters)?;
         Ok(Session { connection, server: server.into(), patience: Cell::new(Some(PATIENCE)), parameters })
@@ -48,11 +45,9 @@ impl Session {
     }
 
     /// Whether the names in the database are of no encoding that can be converted.
-    pub fn is_of_no_encoding(&self) -> bool {
-        matches!(
-            self.connection.parameter_status("server_encoding").as_deref(),
-            Ok("SQL_ASCII" | "MULE_INTERNAL")
-        )
+    pub fn is_of_no_encoding(&self) -> Result<bool> {
+        let encoding = self.value("SHOW server_encoding", &[])?;
+        Ok(matches!(encoding.as_str(), "SQL_ASCII" | "MULE_INTERNAL"))
     }
 
     /// The process of the server that this session has.
@@ -72,9 +67,6 @@ impl Session {
     }
 
     /// Runs one statement with parameters `$1` and so on.
-    ///
-    /// # Errors
-    /// Those of the statement and of the connection.
     pub fn query(&self, sql: &str, parameters: &[&str]) -> Result<Rows> {
         if parameters.iter().any(|text| text.contains('\0')) || sql.contains('\0') {
             return Err(Error::Usage("a text contains a zero byte".into()));
@@ -86,18 +78,12 @@ impl Session {
     }
 
     /// Runs statements without parameters, in one transaction unless they say otherwise. Gives the rows of the last.
-    ///
-    /// # Errors
-    /// Those of the statements and of the connection.
     pub fn run(&self, sql: &str) -> Result<Rows> {
         self.connection.send_query(sql).map_err(|error| self.lost(&error))?;
         self.last_result()
     }
 
     /// The one value of a statement, as text; an empty text if it is null.
-    ///
-    /// # Errors
-    /// Those of the statement; and that it has not exactly one row.
     pub fn value(&self, sql: &str, parameters: &[&str]) -> Result<String> {
         let rows = self.query(sql, parameters)?;
         match rows.len() {
@@ -110,9 +96,6 @@ impl Session {
     }
 
     /// Reads the rows that a COPY ... TO STDOUT sends, one line at a time, without the line break.
-    ///
-    /// # Errors
-    /// Those of the statement and of the connection.
     pub fn copy_out(&self, sql: &str, mut each: impl FnMut(&[u8])) -> Result {
         self.connection.send_query(sql).map_err(|error| self.lost(&error))?;
         self.wait()?;
@@ -120,7 +103,7 @@ impl Session {
             Some(result) if result.status() == Status::CopyOut => {}
             Some(result) => {
                 let rows = self.checked(result);
-                while self.connection.result().is_some() {}
+                let _ = self.last_result();
                 return rows.map(drop);
             }
             None => return Err(self.lost("no answer")),
@@ -160,6 +143,10 @@ impl Session {
         loop {
             self.wait()?;
             let Some(result) = self.connection.result() else { break };
+            // There would be no end of them.
+            if matches!(result.status(), Status::CopyOut | Status::CopyIn | Status::CopyBoth) {
+                return Err(self.lost("it copies without being asked to"));
+            }
             match self.checked(result) {
                 Ok(rows) => last = Some(rows),
                 Err(error) => failure = failure.or(Some(error)),

@@ -13,9 +13,6 @@ pub const SAY_AFTER: Duration = Duration::from_secs(3);
 
 /// Asks again and again until there is an answer, and says after a while what it waits for. None if there is no answer
 /// within the limit.
-///
-/// # Errors
-/// That of a question, and that the program was told to end.
 pub fn until<T>(
     limit: Duration,
     what: &str,
@@ -63,9 +60,6 @@ pub fn say_why(server: &str, pid: u32, parameters: &HashMap<String, String>) {
 }
 
 /// What a session waits for; nothing if it is at work, or gone.
-///
-/// # Errors
-/// Those of the session that asks.
 pub fn cause(session: &Session, pid: u32) -> Result<Option<String>> {
     // Before PostgreSQL 17, no extension has a name among the events.
     let rows = session.query(

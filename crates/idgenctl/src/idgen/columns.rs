@@ -1,6 +1,7 @@
 //! The columns whose defaults mint ids, and the ids in them. They are found in the catalog by the C functions of the library,
 //! which only superusers can create. Nothing of a database is called, and no expression is evaluated or deparsed.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use idgen_ids::id;
@@ -41,8 +42,6 @@ pub struct Column {
     pub mints: Mints,
     /// The shard, if the default has exactly one, as a constant.
     pub shard: Option<i32>,
-    /// Whether the type is bigint or a domain over it.
-    pub is_bigint: bool,
     pub type_name: String,
 }
 
@@ -53,9 +52,6 @@ impl fmt::Display for Column {
 }
 
 /// The minting columns of a session's database.
-///
-/// # Errors
-/// Those of the session.
 pub fn minting(session: &Session) -> Result<Vec<Column>> {
     let symbols = MINTING.map(|(symbol, _)| Session::literal(symbol)).join(", ");
     // A default that is larger than this was not made by hand, and is not read. Decompressed it could be a gigabyte. The
@@ -75,13 +71,9 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
              FROM uses JOIN pg_type AS t ON classid = 'pg_type'::regclass AND t.oid = objid
                   JOIN pg_attribute ON atttypid = t.oid AND NOT atthasdef AND NOT attisdropped
          )
-         SELECT nspname, relname, attname, relation, number, functions,
+         SELECT nspname, relname, attname, relation, functions,
                 CASE WHEN pg_column_size(tree) < 10000
                      THEN CASE WHEN octet_length(tree::text) < 100000 THEN tree::text END END,
-                (WITH RECURSIVE bases AS (
-                     SELECT atttypid AS type UNION ALL
-                     SELECT typbasetype FROM bases JOIN pg_type ON oid = type AND typtype = 'd'
-                 ) SELECT bool_or(type = 'bigint'::regtype) FROM bases),
                 format_type(atttypid, NULL)
          FROM found JOIN pg_class AS c ON c.oid = relation AND relpersistence <> 't' AND relkind IN ('r', 'p', 'f', 'v')
               JOIN pg_namespace AS n ON n.oid = relnamespace
@@ -101,7 +93,7 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
     Ok(rows
         .iter()
         .map(|row| {
-            let functions = row.string(5);
+            let functions = row.string(4);
             let functions = functions.split(',').filter_map(|pair| {
                 let (oid, symbol) = pair.split_once(' ')?;
                 let mints = MINTING.iter().find(|(name, _)| *name == symbol)?.1;
@@ -109,7 +101,7 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
             });
             let functions: Vec<(u32, Mints)> = functions.collect();
             let oids: Vec<u32> = functions.iter().map(|(oid, _)| *oid).collect();
-            let calls = calls(row.string(6).as_bytes(), &oids);
+            let calls = calls(row.string(5).as_bytes(), &oids);
             let shard = calls.first().and_then(|(_, shard)| *shard);
             Column {
                 schema: row.string(0),
@@ -118,8 +110,7 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
                 relation: row.number(3).unwrap_or_default(),
                 mints: functions.iter().map(|(_, mints)| *mints).max().unwrap_or(Mints::Idgen),
                 shard: shard.filter(|_| calls.iter().all(|(_, other)| *other == shard)),
-                is_bigint: row.is_true(7),
-                type_name: row.string(8),
+                type_name: row.string(6),
             }
         })
         .collect())
@@ -137,13 +128,9 @@ const LEAVES: &str = "
 /// By how much the clock may be behind an id, in milliseconds, for it to be one that a server may still have to pass.
 const FAR: i64 = 60_000;
 
-/// An id at least as great as each in these columns, of both layouts, but for ids that are so far ahead of the clock of the
-/// server that no server would go past them. These are named, as are tables and columns that cannot be read. Values are
-/// read by COPY of ordinary tables: it runs no view, and plans no query, which would evaluate constant expressions of
-/// indexes.
-///
-/// # Errors
-/// Those of the session, and that a table cannot be read.
+/// An id at least as great as each in these columns, of both layouts. What is no id, or is so far ahead of the clock of the
+/// server that no server would go past it, is named and does not count. Values are read by COPY of ordinary tables: it runs
+/// no view, and plans no query, which would evaluate constant expressions of indexes.
 pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>> {
     let state = library::state(session)?;
     let epoch = state.as_ref().and_then(|state| state.epoch_ms).ok_or_else(|| {
@@ -151,37 +138,38 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
     })?;
     let ahead = state.and_then(|state| state.max_ahead_ms).unwrap_or(0);
     let now = session.value("SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint", &[])?;
-    let tick = now.parse().unwrap_or(0) - epoch + ahead.max(0) + FAR;
+    let now: i64 = now.parse().unwrap_or(0);
+    let tick = now.saturating_sub(epoch).saturating_add(ahead.max(0)).saturating_add(FAR);
     let far = id::max_id(u64::try_from(tick).unwrap_or(0).min(id::MAX_TICK));
-    let mut greatest = None;
+    let (mut greatest, mut seen) = (None, HashSet::new());
     session.set_patience(None);
     for column in columns {
-        if !column.is_bigint {
-            note(format!("warning: ids in {column} are not looked at: its type is {}", column.type_name));
-            continue;
-        }
         for table in session.query(LEAVES, &[&column.relation.to_string()])?.iter() {
             let name = table.string(0);
+            // Partitions are columns of their own too.
+            if !seen.insert((name.clone(), &column.column)) {
+                continue;
+            }
             if !table.is_true(1) {
                 note(format!("warning: ids in {name} are not looked at: it is a foreign table"));
                 continue;
             }
+            let (mut example, mut count) = (None, 0_u64);
             let copy = format!("COPY {name} ({}) TO STDOUT", Session::identifier(&column.column));
-            let (mut too_far, mut count) = (None, 0_u64);
-            session.copy_out(&copy, |line| {
-                let Some(id) = str::from_utf8(line).ok().and_then(|text| text.parse::<i64>().ok()) else {
-                    return;
-                };
-                let id = if column.mints == Mints::Js { last_of_second(id) } else { id };
-                if id > far {
-                    (too_far, count) = (too_far.max(Some(id)), count + 1);
-                } else {
-                    greatest = greatest.max(Some(id));
+            session.copy_out(&copy, |line| match id_in(line, column.mints) {
+                _ if line == b"\\N" => {}
+                Some(id) if id <= far => greatest = greatest.max(Some(id)),
+                _ => {
+                    example.get_or_insert_with(|| {
+                        String::from_utf8_lossy(&line[..line.len().min(40)]).into_owned()
+                    });
+                    count += 1;
                 }
             })?;
-            if let Some(id) = too_far {
+            if let Some(example) = example {
                 note(format!(
-                    "warning: {count} ids in {name} are not counted, as they are far ahead of the clock: up to {id}"
+                    "warning: values in {name} do not count, as they are no ids or far ahead of the clock: {count}, such as \
+                     {example}"
                 ));
             }
         }
@@ -190,8 +178,28 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
     Ok(greatest)
 }
 
-/// The greatest id of idgen's layout in the second of an id of 53 bits.
-fn last_of_second(id: i64) -> i64 {
+/// The id in a value of any type, as text; of one of 53 bits, the greatest id of idgen's layout in its second.
+fn id_in(text: &[u8], mints: Mints) -> Option<i64> {
+    let text = str::from_utf8(text).ok()?;
+    let id = text.parse().or_else(|_| text.parse().map(|id: f64| id as i64)).ok()?;
+    if mints != Mints::Js {
+        return Some(id);
+    }
     let second = u64::try_from(id).unwrap_or(0) >> (js::SHARD_BITS + js::SEQUENCE_BITS);
-    id::max_id((second * js::UNIT_MS + js::UNIT_MS - 1).min(id::MAX_TICK))
+    Some(id::max_id((second * js::UNIT_MS + js::UNIT_MS - 1).min(id::MAX_TICK)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Mints, id_in};
+
+    /// Promise: the ids in a column of any type count, and nothing else stops the reading of the others.
+    #[test]
+    fn ids_of_any_type_are_read() {
+        let ids = ["503559462699670554", "1.5e3", "-7", "9e99", "", "a", "\u{e9}"];
+        let read = [Some(503_559_462_699_670_554), Some(1500), Some(-7), Some(i64::MAX), None, None, None];
+        assert_eq!(ids.map(|id| id_in(id.as_bytes(), Mints::Idgen)), read);
+        assert_eq!(id_in(b"\xff", Mints::Idgen), None);
+        assert_eq!(id_in(b"1048577", Mints::Js).map(idgen_ids::id::decode).map(|id| id.tick), Some(1999));
+    }
 }

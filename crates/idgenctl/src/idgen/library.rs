@@ -55,9 +55,6 @@ pub struct Failure {
 }
 
 /// The state of a server. None if its library is of an older version.
-///
-/// # Errors
-/// Those of the session; also that it cannot load the library.
 pub fn state(session: &Session) -> Result<Option<State>> {
     session.run("LOAD 'idgen'")?;
     // A library of any version reserves its prefix: nobody else has defined a setting of this name.
@@ -76,9 +73,6 @@ pub struct Library<'a>(&'a Session);
 
 impl Library<'_> {
     /// The library, by a session that is in no transaction.
-    ///
-    /// # Errors
-    /// That it cannot be loaded, or is of an older version.
     pub fn of(session: &Session) -> Result<Library<'_>> {
         match state(session)? {
             Some(_) => Ok(Library(session)),
@@ -90,26 +84,17 @@ impl Library<'_> {
     }
 
     /// Closes a shard: no session mints for it any more. Gives the first id that this server will not mint for it.
-    ///
-    /// # Errors
-    /// Those of the function.
     pub fn close(&self, shard: Shard) -> Result<i64> {
         self.id("snowflake_close_shard", "integer", &number(shard))
     }
 
     /// Opens a shard that was closed. Gives whether it was.
-    ///
-    /// # Errors
-    /// Those of the function.
     pub fn reopen(&self, shard: Shard) -> Result<bool> {
         let answer = self.call("snowflake_reopen_shard", "integer", "boolean", &number(shard))?;
         Ok(answer == "t")
     }
 
     /// Makes all later ids of a shard greater than one.
-    ///
-    /// # Errors
-    /// Those of the function, such as 22023 if the clock is too far behind the id.
     pub fn advance(&self, shard: Shard, past: i64) -> Result<i64> {
         self.id("snowflake_advance", "integer, bigint", &format!("{}, {past}", number(shard)))
     }
@@ -126,10 +111,10 @@ impl Library<'_> {
 
     /// Calls a function. What it does to the library stays when the transaction is rolled back, as with a sequence, and
     /// nothing is left of its definition. Others cannot create objects in this `pg_temp`. The setting of replicas keeps
-    /// event triggers from seeing the definition.
+    /// event triggers from seeing the definition, and the owner of the database decides nothing about the wait.
     fn call(&self, function: &str, types: &str, returns: &str, arguments: &str) -> Result<String> {
         let result = self.0.run(&format!(
-            "BEGIN; SET LOCAL session_replication_role = replica;
+            "BEGIN; SET LOCAL session_replication_role = replica; SET LOCAL idgen.max_wait = 5000;
              CREATE FUNCTION pg_temp.{function}({types}) RETURNS {returns} LANGUAGE c AS 'idgen', '{function}_wrapper';
              SET LOCAL session_replication_role = origin;
              SELECT pg_temp.{function}({arguments})"

@@ -16,9 +16,10 @@ pub struct Preload {
 }
 
 /// What sets the list of a server.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Keeper {
     /// The configuration files, and ALTER SYSTEM.
+    #[default]
     Files,
     /// The command line.
     CommandLine,
@@ -41,9 +42,6 @@ pub fn is_idgen(library: &str) -> bool {
 
 impl Preload {
     /// What a server preloads.
-    ///
-    /// # Errors
-    /// Those of the session, and that the configuration files cannot be read.
     pub fn of(session: &Session) -> Result<Preload> {
         let server = session.server();
         // After such an error the server does not read on, and does not start. A setting that waits for a restart to be
@@ -114,9 +112,6 @@ impl Preload {
 }
 
 /// Sets the list by ALTER SYSTEM, which quotes each element where it has to, and checks that this has had an effect.
-///
-/// # Errors
-/// Those of the session, and that another line counts.
 pub fn add(session: &Session, libraries: &[String]) -> Result {
     let list = libraries.iter().map(|library| Session::literal(library)).collect::<Vec<_>>().join(", ");
     session.run(&format!("ALTER SYSTEM SET shared_preload_libraries = {list}"))?;

@@ -61,9 +61,6 @@ pub fn table(header: &[&str]) -> Table {
 }
 
 /// Whether the person consents to a change, by `--yes` or on a terminal.
-///
-/// # Errors
-/// That there is neither, or that the answer is no.
 pub fn consent(cli: &Cli, question: &str) -> Result {
     if cli.yes {
         return Ok(());

@@ -23,17 +23,11 @@ pub fn ignore_signals() {
 }
 
 /// Fails once the program was told to end, unless signals are ignored.
-///
-/// # Errors
-/// That it was.
 pub fn go_on() -> Result {
     if interrupted() && !IGNORE.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
 /// Sleeps for so long.
-///
-/// # Errors
-/// That the program was told to end meanwhile.
 pub fn pause(time: Duration) -> Result {
     let end = Instant::now() + time;
     loop {

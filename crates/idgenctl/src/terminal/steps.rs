@@ -20,9 +20,6 @@ impl<'a> Step<'a> {
 }
 
 /// Shows the changes, asks, and makes them. Gives what was done.
-///
-/// # Errors
-/// That there is no consent; and the first failure, with what was done before it.
 pub fn make(cli: &Cli, steps: &[Step], question: &str) -> Result<Vec<String>> {
     if steps.is_empty() {
         return Ok(Vec::new());

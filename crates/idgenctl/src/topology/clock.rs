@@ -28,15 +28,17 @@ impl Base {
 }
 
 /// By how many seconds a clock is ahead of this machine's: no less, and no more.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Ahead {
     pub least: f64,
     pub most: f64,
 }
 
 impl Ahead {
-    /// Of this machine itself.
-    pub const ZERO: Ahead = Ahead { least: 0.0, most: 0.0 };
+    /// The most likely value.
+    pub fn middle(self) -> f64 {
+        self.least.midpoint(self.most)
+    }
 
     /// By how much that may be wrong.
     pub fn error(self) -> f64 {
@@ -45,9 +47,6 @@ impl Ahead {
 }
 
 /// Asks a server for its clock.
-///
-/// # Errors
-/// Those of the session.
 pub fn measure(session: &Session, base: Base) -> Result<Ahead> {
     let mut best = Ahead { least: f64::NEG_INFINITY, most: f64::INFINITY };
     for _ in 0..TRIES {

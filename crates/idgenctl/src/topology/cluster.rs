@@ -97,9 +97,6 @@ pub struct Cluster<'a> {
 
 impl<'a> Cluster<'a> {
     /// The only cluster of the fleet, or that of the server named. The servers are reached by a function.
-    ///
-    /// # Errors
-    /// That a server cannot be reached, or that it is not clear which cluster is meant.
     pub fn of(
         fleet: &'a Fleet,
         on: Option<&str>,
@@ -172,9 +169,6 @@ impl<'a> Cluster<'a> {
     }
 
     /// The names under which servers that are not given receive the WAL of the primary.
-    ///
-    /// # Errors
-    /// Those of the sessions.
     pub fn unknown_receivers(&self) -> Result<Vec<String>> {
         let Some(primary) = &self.primary else { return Ok(Vec::new()) };
         let rows =

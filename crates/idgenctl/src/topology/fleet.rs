@@ -35,9 +35,6 @@ pub struct Fleet {
 
 impl Fleet {
     /// The servers of the command line, of the file, or of the environment.
-    ///
-    /// # Errors
-    /// That the file cannot be read, or that a connection string is none.
     pub fn load(given: &Given) -> Result<Fleet> {
         let (mut servers, mut ignore) = (Vec::new(), Vec::new());
         if let Some(path) = &given.fleet {
@@ -75,9 +72,6 @@ impl Fleet {
     }
 
     /// The number of the server of this name or connection string, which is added if it is not there.
-    ///
-    /// # Errors
-    /// That it is neither.
     pub fn add(&mut self, text: &str) -> Result<usize> {
         let place = |fleet: &Fleet, name: &str| fleet.servers.iter().position(|server| server.name == name);
         if let Some(number) = place(self, text) {
@@ -112,9 +106,6 @@ impl Fleet {
 }
 
 /// The server of a connection string.
-///
-/// # Errors
-/// That it is none, or names several hosts.
 pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Server> {
     // What libpq says may have a part of a password.
     let what = match name {
@@ -173,17 +164,11 @@ pub struct Member<'a> {
 
 impl Member<'_> {
     /// Connects to a server.
-    ///
-    /// # Errors
-    /// Those of the connection.
     pub fn of(server: &Server) -> Result<Member<'_>> {
         Member::with(server, server.connect()?)
     }
 
     /// The server of a session.
-    ///
-    /// # Errors
-    /// Those of the session, and that its role is no superuser.
     pub fn with(server: &Server, session: Session) -> Result<Member<'_>> {
         let rows = session.run(&format!(
             "SELECT system_identifier, pg_is_in_recovery(), current_setting('is_superuser'), {HAS_PATRONI},

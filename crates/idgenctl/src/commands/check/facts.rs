@@ -9,6 +9,7 @@ use crate::topology::clock::Ahead;
 use crate::topology::cluster::Lineage;
 
 /// A server that has answered.
+#[derive(Default)]
 pub struct Facts {
     pub name: String,
     pub system: String,
@@ -20,13 +21,13 @@ pub struct Facts {
     pub version: i32,
     pub keeper: Keeper,
     pub clock: Ahead,
-    pub library: Library,
+    /// What the library of idgen says, or why it says nothing.
+    pub state: Option<State>,
+    pub stateless: String,
     /// Whether the running server has loaded idgen, and whether the next start does.
     pub preloads: [bool; 2],
     pub has_citus: bool,
-    /// Why the configuration files cannot be read.
-    pub not_read: Option<String>,
-    pub fsync: bool,
+    pub fsync_off: bool,
     /// By how many seconds the mark is ahead of the server's clock.
     pub mark_ahead_s: Option<f64>,
     pub ids_per_second: Option<f64>,
@@ -37,8 +38,8 @@ pub struct Facts {
     /// `synchronous_standby_names`.
     pub synchronous: String,
     pub receivers: Vec<Receiver>,
-    /// The name under which a standby receives WAL, and whether it does.
-    pub known_as: Option<String>,
+    /// The name under which the server receives WAL if it is a standby, and whether it does.
+    pub known_as: String,
     pub streams: bool,
     /// `idgen.shard` of the server, and of its roles and databases.
     pub shard: i32,
@@ -46,19 +47,9 @@ pub struct Facts {
     pub databases: Vec<Database>,
 }
 
-/// What the library of idgen says on a server.
-pub enum Library {
-    Shows(State),
-    /// It is there, and does not show its state.
-    Old,
-    /// It cannot be loaded.
-    Missing(String),
-}
-
 /// Who gets WAL from a server: standbys, and others that flush what they get.
 pub struct Receiver {
     pub name: String,
-    /// Empty for a local socket.
     pub address: String,
     pub is_standby: bool,
     pub streams: bool,
@@ -83,6 +74,8 @@ pub struct Database {
     /// Which privileges owners of such columns lack.
     pub missing_rights: Vec<String>,
     pub has_portable: bool,
+    /// The schemas whose move from here has begun and not ended.
+    pub moving: Vec<String>,
 }
 
 impl Facts {
@@ -91,22 +84,14 @@ impl Facts {
         Lineage { system: &self.system, timeline: self.timeline, is_standby: self.is_standby }
     }
 
-    /// What the library says, if it does.
-    pub fn state(&self) -> Option<&State> {
-        match &self.library {
-            Library::Shows(state) => Some(state),
-            _ => None,
-        }
-    }
-
     /// The code of the warning of the library; empty if there is none.
     pub fn warning_code(&self) -> &str {
-        self.state().and_then(|state| state.warning.as_ref()).map_or("", |warning| &warning.code)
+        self.state.as_ref().and_then(|state| state.warning.as_ref()).map_or("", |warning| &warning.code)
     }
 
     /// The shards that the server may mint for. Beside Citus, an empty list names none.
     pub fn shards(&self) -> Option<ShardSet> {
-        let list = self.state()?.allowed_shards.as_ref()?;
+        let list = self.state.as_ref()?.allowed_shards.as_ref()?;
         if self.has_citus && list.trim().is_empty() {
             return Some(ShardSet::NONE);
         }

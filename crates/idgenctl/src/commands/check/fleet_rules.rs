@@ -1,12 +1,13 @@
 //! What is wrong with servers together: with a primary and its standbys, and with clusters.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
-use super::facts::{Facts, Library};
-use super::server_rules::{common, ranges};
+use super::facts::Facts;
+use super::server_rules::common;
 use super::table::*;
 use super::{Finding, server_rules, some};
 use crate::connection::synchronous_names::Names;
+use crate::idgen::library::State;
 use crate::idgen::releases::limit_of_origins;
 use crate::terminal::output::span;
 use crate::topology::clock::Ahead;
@@ -18,106 +19,65 @@ const LIMIT_S: f64 = 1.0;
 /// What is wrong with the servers that answer, alone and together. `names` are those of the fleet. If a server does not
 /// answer, nothing is concluded from what is missing.
 pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
-    let Clusters { clusters, unclear } = Clusters::of(all);
     let mut found = two_primaries(all);
-    let doubled: HashSet<&str> = found
-        .iter()
-        .filter(|finding| finding.id == TWO_PRIMARIES.id)
-        .map(|f| system(all, &f.server))
-        .collect();
+    let doubled: HashSet<String> = found.iter().map(|finding| finding.system.clone()).collect();
+    let clusters = clusters(all);
     for members in &clusters {
-        let (primary, standbys) = match members.split_first() {
-            Some((first, rest)) if !first.is_standby => (Some(*first), rest),
-            _ => (None, members.as_slice()),
-        };
-        // Those that could be standbys of it are no strangers.
-        let is_near = |facts: &&Facts| primary.is_some_and(|primary| primary.system == facts.system);
-        let near: Vec<&Facts> = unclear.keys().map(|number| &all[*number]).filter(is_near).collect();
         let needs = members.iter().any(|facts| facts.has_idgen() || facts.preloads[0]);
         found.extend(members.iter().flat_map(|facts| server_rules::judge(facts, needs, all)));
-        if all_answer {
-            found.extend(strangers(members, &near));
-        }
-        match primary {
-            Some(primary) => {
-                let all_standbys: Vec<&Facts> = standbys.iter().copied().chain(near).collect();
-                found.extend(synchronous(primary, &all_standbys, all, names, all_answer));
-                found.extend(standbys.iter().flat_map(|standby| differences(primary, standby)));
-            }
-            None if all_answer => found.extend(standbys.first().map(|facts| facts.found(NO_PRIMARY, &[]))),
-            None => {}
+        let (first, standbys) = (members[0], &members[1..]);
+        if !first.is_standby {
+            found.extend(synchronous(first, standbys, all, names, all_answer));
+            found.extend(standbys.iter().flat_map(|standby| differences(first, standby)));
+        } else if all_answer {
+            found.push(first.found(NO_PRIMARY, &[]));
         }
     }
-    for (number, primaries) in unclear.iter().filter(|_| all_answer) {
-        let standby = &all[*number];
-        let primaries: Vec<_> = primaries.iter().map(|number| all[*number].name.clone()).collect();
-        found.push(standby.found(PRIMARY_UNCLEAR, &[&some(&primaries)]));
+    if all_answer {
+        found.extend(strangers(all));
     }
-    for number in unclear.keys() {
-        found.extend(server_rules::judge(&all[*number], all[*number].preloads[0], all));
-    }
-    found.extend(overlaps(&clusters, &doubled));
+    found.extend(overlaps(&clusters));
     found.extend(epochs(all));
     found.extend(clocks(all));
     without_repetitions(&mut found);
-    for finding in &mut found {
-        // Each of the other hints assumes that it is clear which server clients use.
-        if finding.id != TWO_PRIMARIES.id && doubled.contains(system(all, &finding.server)) {
+    for finding in found.iter_mut().filter(|finding| finding.id != TWO_PRIMARIES.id) {
+        // Each of the other hints assumes that it is clear which server clients use. Lists overlap between clusters.
+        if finding.id == LISTS_OVERLAP.id && !doubled.is_empty() || doubled.contains(&finding.system) {
             finding.hint.clear();
         }
     }
     found
 }
 
-fn system<'a>(all: &'a [Facts], name: &str) -> &'a str {
-    all.iter().find(|facts| facts.name == name).map_or("", |facts| &facts.system)
+/// The clusters, each with its primary first. A copy of a server has the same system identifier, so a standby that may
+/// follow another primary is a cluster by itself.
+fn clusters(all: &[Facts]) -> Vec<Vec<&Facts>> {
+    let sends = |facts: &Facts, name: &str| facts.receivers.iter().any(|receiver| receiver.name == name);
+    let is_elsewhere = |standby: &Facts| {
+        let mut of_system = all.iter().filter(|facts| facts.system == standby.system);
+        standby.streams && !of_system.any(|facts| sends(facts, &standby.known_as))
+    };
+    let (groups, unclear) = cluster::groups(all.iter().map(Facts::lineage));
+    let mut clusters: Vec<_> = unclear.iter().map(|other| vec![&all[other.standby]]).collect();
+    for group in groups {
+        let standbys = group.standbys.iter().map(|number| &all[*number]);
+        let (others, members): (Vec<_>, Vec<_>) =
+            standbys.partition(|standby| group.primary.is_some() && is_elsewhere(standby));
+        clusters.extend(others.into_iter().map(|standby| vec![standby]));
+        clusters.push(group.primary.map(|number| &all[number]).into_iter().chain(members).collect());
+    }
+    clusters
 }
 
 /// Leaves out warnings of libraries that a rule has found too.
 fn without_repetitions(found: &mut Vec<Finding>) {
-    let said: HashSet<(String, String)> = found
-        .iter()
-        .filter(|finding| !finding.of_library)
-        .map(|f| (f.id.clone(), f.server.clone()))
-        .collect();
+    let of_rules = found.iter().filter(|finding| !finding.of_library);
+    let said: HashSet<_> = of_rules.map(|finding| (finding.id.clone(), finding.server.clone())).collect();
     found.retain(|finding| {
         let is_said = |id: &str| said.contains(&(id.into(), finding.server.clone()));
         let of_epoch = finding.id == "epoch-of-mark" && is_said(EPOCH_DIFFERS.id);
         !finding.of_library || !(is_said(&finding.id) || of_epoch)
     });
-}
-
-/// The clusters of a fleet, each with its primary first.
-struct Clusters<'a> {
-    clusters: Vec<Vec<&'a Facts>>,
-    /// Standbys that may follow any of these primaries, or one that is not seen.
-    unclear: BTreeMap<usize, Vec<usize>>,
-}
-
-impl Clusters<'_> {
-    fn of(all: &[Facts]) -> Clusters<'_> {
-        let (groups, unclear) = cluster::groups(all.iter().map(Facts::lineage));
-        let mut unclear: BTreeMap<usize, Vec<usize>> =
-            unclear.into_iter().map(|other| (other.standby, other.primaries)).collect();
-        let mut clusters = Vec::new();
-        for group in groups {
-            let is_member = |number: &usize| group.primary.is_none() || !is_elsewhere(all, &all[*number]);
-            let (members, others): (Vec<usize>, Vec<usize>) =
-                group.standbys.iter().partition(|n| is_member(n));
-            unclear.extend(others.into_iter().map(|standby| (standby, Vec::from_iter(group.primary))));
-            clusters.push(group.primary.into_iter().chain(members).map(|number| &all[number]).collect());
-        }
-        Clusters { clusters, unclear }
-    }
-}
-
-/// Whether a standby receives WAL, but from none of these servers: a copy of its primary has the same system identifier.
-fn is_elsewhere(all: &[Facts], standby: &Facts) -> bool {
-    let sends = |facts: &Facts| {
-        let is_it = |name: &str| standby.known_as.as_deref() == Some(name);
-        facts.system == standby.system && facts.receivers.iter().any(|receiver| is_it(&receiver.name))
-    };
-    standby.streams && standby.known_as.is_some() && !all.iter().any(sends)
 }
 
 /// A copy with shards of its own may run beside its original.
@@ -126,8 +86,8 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
     let primaries: Vec<&Facts> = all.iter().filter(|facts| !facts.is_standby).collect();
     for (place, second) in primaries.iter().enumerate() {
         for first in primaries[..place].iter().filter(|first| first.system == second.system) {
-            let shared = first.shards().zip(second.shards()).map(|(one, two)| common(&one, &two));
-            if shared.is_none_or(|shared| !shared.is_empty()) {
+            let shards = first.shards().zip(second.shards());
+            if shards.is_none_or(|(one, two)| common(&one, &two).is_some()) {
                 found.push(second.found(TWO_PRIMARIES, &[&first.name, &first.timeline, &second.timeline]));
             }
         }
@@ -135,21 +95,18 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
     found
 }
 
-/// Standbys that get WAL from a member, and are not in the fleet. Several may have the same name.
-fn strangers(members: &[&Facts], near: &[&Facts]) -> Vec<Finding> {
-    let mut known: Vec<&str> =
-        members.iter().chain(near).filter_map(|standby| standby.known_as.as_deref()).collect();
+/// Standbys that get WAL from a server, and are not in the fleet. Several may have the same name.
+fn strangers(all: &[Facts]) -> Vec<Finding> {
+    let standbys = all.iter().filter(|facts| facts.is_standby);
+    let mut known: Vec<_> = standbys.map(|facts| (&facts.system, &facts.known_as)).collect();
     let mut found = Vec::new();
-    for member in members {
-        for receiver in member.receivers.iter().filter(|receiver| receiver.is_standby) {
-            if let Some(place) = known.iter().position(|name| *name == receiver.name) {
+    for facts in all {
+        for receiver in facts.receivers.iter().filter(|receiver| receiver.is_standby) {
+            if let Some(place) = known.iter().position(|it| *it == (&facts.system, &receiver.name)) {
                 known.swap_remove(place);
                 continue;
             }
-            let at = if receiver.address.is_empty() { "" } else { " at " };
-            found.push(
-                member.found(STANDBY_NOT_IN_FLEET, &[&receiver.name, &format!("{at}{}", receiver.address)]),
-            );
+            found.push(facts.found(STANDBY_NOT_IN_FLEET, &[&receiver.name, &receiver.address]));
         }
     }
     found
@@ -174,16 +131,14 @@ fn synchronous(
         found.push(primary.found(SYNC_TOO_FEW, &[&streaming, &names.needed]));
     }
     // A name may be that of a server that is down or a primary now, as all servers of a cluster have the same value.
-    let is_known = |name: &str| {
-        let is_it = |other: &str| name == "*" || other.eq_ignore_ascii_case(name);
-        candidates.iter().any(|other| is_it(&other.name))
-            || fleet.iter().any(|other| is_it(other))
-            || all
-                .iter()
-                .any(|facts| facts.system == primary.system && facts.known_as.as_deref().is_some_and(is_it))
-    };
-    let unknown: Vec<_> =
-        names.names.iter().filter(|name| !is_known(name)).map(|name| format!("\"{name}\"")).collect();
+    let of_cluster = all.iter().filter(|facts| facts.system == primary.system);
+    let known: Vec<&str> = (candidates.iter().map(|other| other.name.as_str()))
+        .chain(of_cluster.map(|facts| facts.known_as.as_str()))
+        .chain(fleet.iter().copied().chain(["*"]))
+        .collect();
+    let unknown =
+        names.names.iter().filter(|name| !known.iter().any(|other| other.eq_ignore_ascii_case(name)));
+    let unknown: Vec<_> = unknown.map(|name| format!("\"{name}\"")).collect();
     if all_answer && !unknown.is_empty() {
         found.push(primary.found(SYNC_NAME_UNKNOWN, &[&some(&unknown)]));
     }
@@ -199,7 +154,7 @@ fn synchronous(
 fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     let name = &primary.name;
-    if let (Library::Shows(of_primary), Library::Shows(own)) = (&primary.library, &standby.library) {
+    if let (Some(of_primary), Some(own)) = (&primary.state, &standby.state) {
         if own.version != of_primary.version {
             found.push(standby.found(VERSIONS_DIFFER, &[&own.version, name, &of_primary.version]));
         }
@@ -207,15 +162,9 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
             let lists = [own, of_primary].map(|state| state.allowed_shards.clone().unwrap_or_default());
             found.push(standby.found(LISTS_DIFFER, &[&lists[0], name, &lists[1]]));
         }
-        let settings = [
-            ("idgen.max_ahead", own.max_ahead_ms, of_primary.max_ahead_ms),
-            ("idgen.reserve_ahead", own.reserve_ahead_ms, of_primary.reserve_ahead_ms),
-            ("idgen.max_clock_jump", own.max_clock_jump_ms, of_primary.max_clock_jump_ms),
-        ];
-        let other = settings.iter().filter(|(_, own, of_primary)| own != of_primary);
-        let other: Vec<String> = other.map(|(setting, ..)| (*setting).into()).collect();
-        if !other.is_empty() {
-            found.push(standby.found(SETTINGS_DIFFER, &[name, &some(&other)]));
+        let limits = |state: &State| (state.max_ahead_ms, state.reserve_ahead_ms, state.max_clock_jump_ms);
+        if limits(own) != limits(of_primary) {
+            found.push(standby.found(SETTINGS_DIFFER, &[name]));
         }
     }
     if let (Some((of_primary, others)), Some((own, own_others))) = (primary.origins, standby.origins)
@@ -226,14 +175,14 @@ fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
         if others < own {
             found.push(standby.found(LESS_ROOM, &[&setting, &own, &of_primary, name]));
         } else if own_others < own {
-            found.push(standby.found(NO_ROOM, &[&setting, &(others + 1), &own]));
+            found.push(standby.found(NO_ROOM, &[&setting, &others.saturating_add(1), &own]));
         }
     }
     found
 }
 
 /// Lists of shards that two clusters share. The list of a primary counts for its cluster.
-fn overlaps(clusters: &[Vec<&Facts>], doubled: &HashSet<&str>) -> Vec<Finding> {
+fn overlaps(clusters: &[Vec<&Facts>]) -> Vec<Finding> {
     let mints = |facts: &&&Facts| facts.warning_code() != "setting-not-accepted" && facts.shards().is_some();
     let have_idgen = clusters.iter().filter(|members| members.iter().any(|facts| facts.has_idgen()));
     let all: Vec<&Facts> = have_idgen.filter_map(|members| members.iter().find(mints).copied()).collect();
@@ -241,21 +190,13 @@ fn overlaps(clusters: &[Vec<&Facts>], doubled: &HashSet<&str>) -> Vec<Finding> {
     for (place, facts) in all.iter().enumerate() {
         // Two primaries with the same system identifier are another finding.
         let others = all[..place].iter().filter(|other| other.system != facts.system);
-        let shared = others.filter_map(|other| {
-            let shards = common(&facts.shards()?, &other.shards()?);
-            (!shards.is_empty()).then(|| (other, ranges(&shards)))
+        let with = others.filter_map(|other| {
+            Some(format!("{} ({})", other.name, common(&facts.shards()?, &other.shards()?)?))
         });
-        let shared: Vec<(&&Facts, String)> = shared.collect();
-        if shared.is_empty() {
-            continue;
+        let with: Vec<String> = with.collect();
+        if !with.is_empty() {
+            found.push(facts.found(LISTS_OVERLAP, &[&some(&with)]));
         }
-        let with: Vec<_> =
-            shared.iter().map(|(other, shards)| format!("{} ({shards})", other.name)).collect();
-        let mut finding = facts.found(LISTS_OVERLAP, &[&some(&with)]);
-        if shared.iter().any(|(other, _)| doubled.contains(other.system.as_str())) {
-            finding.hint.clear();
-        }
-        found.push(finding);
     }
     found
 }
@@ -263,7 +204,7 @@ fn overlaps(clusters: &[Vec<&Facts>], doubled: &HashSet<&str>) -> Vec<Finding> {
 /// Epochs that differ from that of the first primary, within clusters and between them.
 fn epochs(all: &[Facts]) -> Vec<Finding> {
     let mut known: Vec<(&Facts, i64)> =
-        all.iter().filter_map(|facts| Some((facts, facts.state()?.epoch_ms?))).collect();
+        all.iter().filter_map(|facts| Some((facts, facts.state.as_ref()?.epoch_ms?))).collect();
     known.sort_by_key(|(facts, _)| facts.is_standby);
     let Some(&(model, right)) = known.first() else { return Vec::new() };
     let text = |ms: i64| {
@@ -276,26 +217,74 @@ fn epochs(all: &[Facts]) -> Vec<Finding> {
         .collect()
 }
 
-/// The clocks that certainly differ from most others. This machine's counts too, and decides if there is a draw.
+/// The clocks that certainly differ from that in the middle. This machine's counts too, and decides if there are two.
 fn clocks(all: &[Facts]) -> Vec<Finding> {
-    let differ =
-        |one: Ahead, other: Ahead| one.least - other.most > LIMIT_S || other.least - one.most > LIMIT_S;
-    let clocks: Vec<(&str, Ahead)> = [("this machine", Ahead::ZERO)]
-        .into_iter()
-        .chain(all.iter().map(|facts| (facts.name.as_str(), facts.clock)))
-        .collect();
-    let agreeing = |clock: Ahead| clocks.iter().filter(move |(_, other)| !differ(clock, *other));
-    // Of the greatest, the last is taken.
-    let best = clocks.iter().rev().max_by_key(|(_, clock)| agreeing(*clock).count());
-    let Some(&(_, best)) = best else { return Vec::new() };
-    let side: Vec<&str> = agreeing(best).map(|(name, _)| *name).collect();
-    let wrong = all.iter().filter(|facts| differ(facts.clock, best));
-    let finding = |facts: &Facts| {
-        let (by, way) = match facts.clock.least - best.most {
-            ahead if ahead > 0.0 => (ahead, "ahead of"),
-            _ => (best.least - facts.clock.most, "behind"),
-        };
-        facts.found(CLOCK_DIFFERS, &[&span(by), &way, &side.join(", ")])
+    let mut clocks: Vec<Ahead> = all.iter().map(|facts| facts.clock).chain([Ahead::default()]).collect();
+    clocks.sort_by(|one, other| one.middle().total_cmp(&other.middle()));
+    let (low, high) = (clocks[(clocks.len() - 1) / 2], clocks[clocks.len() / 2]);
+    let right = if low.middle().abs() < high.middle().abs() { low } else { high };
+    let finding = |facts: &Facts| match (facts.clock.least - right.most, right.least - facts.clock.most) {
+        (ahead, _) if ahead > LIMIT_S => Some(facts.found(CLOCK_DIFFERS, &[&span(ahead), &"ahead of"])),
+        (_, behind) if behind > LIMIT_S => Some(facts.found(CLOCK_DIFFERS, &[&span(behind), &"behind"])),
+        _ => None,
     };
-    wrong.map(finding).collect()
+    all.iter().filter_map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::check::facts::Receiver;
+
+    fn server(name: &str, is_standby: bool, clock_s: f64) -> Facts {
+        let clock = Ahead { least: clock_s, most: clock_s + 0.1 };
+        Facts { name: name.into(), is_standby, clock, ..Facts::default() }
+    }
+
+    fn found(all: &[Facts]) -> Vec<String> {
+        let found = judge(all, &[], true);
+        found.iter().map(|finding| format!("{} {}", finding.id, finding.server)).collect()
+    }
+
+    /// Promise: a difference that a slow round trip may have made is no finding, and most clocks are right.
+    #[test]
+    fn clocks_differ_only_if_it_is_certain() {
+        let clocks = |clocks: &[f64]| {
+            let names = ["a", "b", "c"].iter().zip(clocks);
+            let with = |(name, clock): (&&str, &f64)| Facts {
+                system: (*name).into(),
+                ..server(name, false, *clock)
+            };
+            found(&names.map(with).collect::<Vec<_>>())
+        };
+        assert!(clocks(&[-0.9, 0.9]).is_empty());
+        assert_eq!(clocks(&[1.2]), ["clock-differs a"]);
+        assert_eq!(clocks(&[-1.2]), ["clock-differs a"]);
+        assert!(clocks(&[3600.0, 3600.0]).is_empty(), "this machine's is wrong");
+        assert_eq!(clocks(&[0.0, -7300.0, 0.0]), ["clock-differs b"]);
+        assert_eq!(clocks(&[0.0, 90.0, 90.0]).len(), 2, "a draw");
+    }
+
+    /// Promise: a standby is compared with the server that sends it WAL, and not with another one that has its system
+    /// identifier because one is a copy of the other.
+    #[test]
+    fn a_standby_is_not_compared_with_the_primary_of_another_cluster() {
+        let mut all = [
+            Facts { origins: Some((10, 0)), ..server("a", false, 0.0) },
+            Facts { origins: Some((5, 0)), known_as: "s".into(), streams: true, ..server("s", true, 0.0) },
+        ];
+        assert_eq!(found(&all), ["no-primary s"]);
+        let receiver = |name: &str| Receiver {
+            name: name.into(),
+            address: String::new(),
+            is_standby: true,
+            streams: true,
+        };
+        all[0].receivers.push(receiver("s"));
+        assert_eq!(found(&all), ["asynchronous a", "less-room s"]);
+        // One that receives nothing may be its own.
+        all[1].streams = false;
+        all[0].receivers.clear();
+        assert_eq!(found(&all), ["asynchronous a", "less-room s"]);
+    }
 }

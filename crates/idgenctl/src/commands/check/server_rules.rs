@@ -1,11 +1,9 @@
 //! What is wrong with a server by itself, and in its databases.
 
-use std::collections::BTreeSet;
-
 use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
-use super::facts::{Database, Facts, Library};
+use super::facts::{Database, Facts, ShardSetting};
 use super::table::*;
 use super::{Finding, some};
 use crate::idgen::columns::{Column, Mints};
@@ -28,35 +26,27 @@ const OF_CLOCKS: [&str; 4] = ["clock-jumped", "clock-behind", "clock-before-epoc
 
 /// What is wrong with a server, some of whose databases need idgen or not. `all` are the servers of the fleet.
 pub fn judge(facts: &Facts, needs_idgen: bool, all: &[Facts]) -> Vec<Finding> {
-    let mut found = Vec::new();
-    if let Some(why) = &facts.not_read {
-        found.push(facts.found(FILES_NOT_READ, &[why]));
-    }
-    if !facts.fsync {
-        found.push(facts.found(FSYNC_OFF, &[]));
-    }
+    let mut found = Vec::from_iter(facts.fsync_off.then(|| facts.found(FSYNC_OFF, &[])));
     if let Some((limit, others)) = facts.origins.filter(|(limit, others)| limit <= others) {
-        found.push(facts.found(NO_ROOM, &[&limit_of_origins(facts.version), &(others + 1), &limit]));
+        found.push(
+            facts.found(NO_ROOM, &[&limit_of_origins(facts.version), &others.saturating_add(1), &limit]),
+        );
     }
-    if let Some((count, seconds)) = facts.prepared {
-        found.push(facts.found(PREPARED_TRANSACTIONS, &[&count, &span(seconds)]));
-    }
-    match &facts.library {
-        Library::Missing(why) if needs_idgen => found.push(facts.found(LIBRARY_MISSING, &[why])),
-        Library::Old if needs_idgen => found.push(facts.found(LIBRARY_OLD, &[])),
-        Library::Shows(State { preloaded: false, error: Some(error), .. }) => {
-            // Nothing else counts before the preload.
+    let prepared = facts.prepared.map(|(count, age_s)| (count, span(age_s)));
+    found.extend(prepared.map(|(count, age)| facts.found(PREPARED_TRANSACTIONS, &[&count, &age])));
+    match &facts.state {
+        // Nothing else counts before the preload.
+        Some(State { preloaded: false, error: Some(error), .. }) => {
             let fails = needs_idgen.then(|| facts.found(LIBRARY_FAILS, &[&error.message, &error.sqlstate]));
             found.extend(fails);
         }
-        Library::Shows(state) => {
+        Some(state) => {
             found.extend(of_state(facts, state));
             let when = if facts.preloads[0] { " from the next start on" } else { "" };
-            if needs_idgen && facts.preloads != [true, true] {
-                found.push(facts.found(NOT_PRELOADED, &[&when]));
-            }
+            let is_it = needs_idgen && facts.preloads != [true, true];
+            found.extend(is_it.then(|| facts.found(NOT_PRELOADED, &[&when])));
         }
-        _ => {}
+        None => found.extend(needs_idgen.then(|| facts.found(LIBRARY_MISSING, &[&facts.stateless]))),
     }
     found.extend(roles(facts));
     for database in &facts.databases {
@@ -77,13 +67,9 @@ fn of_state(facts: &Facts, state: &State) -> Vec<Finding> {
     if max_ahead_ms > WIDE_MS && ahead_s < 1.0 + MARK_AHEAD_S {
         found.push(facts.found(MAX_AHEAD_WIDE, &[&span(max_ahead_ms as f64 / 1000.0)]));
     }
-    let closed = state.closed_shards.as_deref().filter(|list| !list.is_empty());
-    if let Some(closed) = closed.and_then(|list| ShardSet::parse(list).ok()).zip(facts.shards()) {
-        let shared = common(&closed.0, &closed.1);
-        if !shared.is_empty() {
-            found.push(facts.found(SHARD_CLOSED, &[&ranges(&shared)]));
-        }
-    }
+    let closed = state.closed_shards.as_ref().filter(|list| !list.is_empty());
+    let closed = closed.and_then(|list| common(&ShardSet::parse(list).ok()?, &facts.shards()?));
+    found.extend(closed.map(|shards| facts.found(SHARD_CLOSED, &[&shards])));
     match (&state.warning, &state.error) {
         (Some(warning), _) => found.push(of_warning(facts, warning)),
         (None, Some(error)) => found.push(facts.found(LIBRARY_FAILS, &[&error.message, &error.sqlstate])),
@@ -103,57 +89,39 @@ fn of_warning(facts: &Facts, warning: &Warning) -> Finding {
         database: None,
         message: warning.message.clone(),
         hint: warning.hint.clone().filter(|_| has_hint).unwrap_or_default(),
+        system: facts.system.clone(),
         of_library: true,
     }
 }
 
-/// The shards of roles, databases and the server.
+/// The shards of the server, its roles and its databases.
 fn roles(facts: &Facts) -> Vec<Finding> {
     let mut found = Vec::new();
     if !facts.allows(facts.shard) {
         let what = format!("idgen.shard = {} in the configuration", facts.shard);
         found.push(facts.found(SHARD_NOT_ALLOWED, &[&what]));
     }
-    for setting in &facts.shards_of_roles {
-        let whose = match (setting.database.is_empty(), setting.role.is_empty()) {
-            (_, false) => format!("role \"{}\"", setting.role),
-            (false, true) => "the database".into(),
-            (true, true) => "all roles".into(),
-        };
-        let finding = if facts.has_citus {
-            facts.found(CITUS_SHARD, &[&whose])
-        } else if facts.allows(setting.shard) {
+    for ShardSetting { database, role, shard } in &facts.shards_of_roles {
+        if facts.allows(*shard) {
             continue;
-        } else {
-            facts.found(SHARD_NOT_ALLOWED, &[&format!("idgen.shard = {} of {whose}", setting.shard)])
-        };
-        found.push(match setting.database.as_str() {
-            "" => finding,
-            database => finding.in_database(database),
-        });
+        }
+        let whose = if role.is_empty() { "all roles".into() } else { format!("role \"{role}\"") };
+        let finding = facts.found(SHARD_NOT_ALLOWED, &[&format!("idgen.shard = {shard} of {whose}")]);
+        found.push(if database.is_empty() { finding } else { finding.in_database(database) });
     }
     found
 }
 
 fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding> {
-    let Database { not_seen, extension, columns, missing_rights, has_portable, .. } = database;
-    let mut found = Vec::new();
-    if let Some(why) = not_seen {
-        found.push(facts.found(DATABASE_NOT_SEEN, &[why]));
-    }
-    if let (Some(extension), Some(state)) = (extension, facts.state())
-        && *extension != state.version
-    {
-        found.push(facts.found(UPDATE_OUTSTANDING, &[extension, &state.version]));
-    }
-    if *has_portable && (extension.is_some() || !columns.is_empty()) {
-        found.push(facts.found(PORTABLE_EDITION, &[]));
-    }
-    if !missing_rights.is_empty() {
-        found.push(facts.found(RIGHTS_MISSING, &[&some(missing_rights)]));
-    }
-    let moving: BTreeSet<&str> =
-        columns.iter().filter_map(|column| column.schema.strip_suffix("_moving")).collect();
+    let Database { not_seen, extension, columns, missing_rights, has_portable, moving, .. } = database;
+    let mut found = Vec::from_iter(not_seen.as_ref().map(|why| facts.found(DATABASE_NOT_SEEN, &[why])));
+    let versions = extension.as_ref().zip(facts.state.as_ref().map(|state| &state.version));
+    let differ = versions.filter(|(own, of_library)| own != of_library);
+    found.extend(differ.map(|(own, of_library)| facts.found(UPDATE_OUTSTANDING, &[own, of_library])));
+    let has_both = *has_portable && (extension.is_some() || !columns.is_empty());
+    found.extend(has_both.then(|| facts.found(PORTABLE_EDITION, &[])));
+    let rights = (!missing_rights.is_empty()).then(|| some(missing_rights));
+    found.extend(rights.map(|rights| facts.found(RIGHTS_MISSING, &[&rights])));
     found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[schema])));
 
     // A move leaves such schemas behind, and says so itself.
@@ -190,16 +158,9 @@ impl Facts {
     }
 }
 
-/// The shards of both lists.
-pub fn common(one: &ShardSet, two: &ShardSet) -> Vec<i32> {
-    Shard::all().filter(|shard| one.contains(*shard) && two.contains(*shard)).map(i32::from).collect()
-}
-
-/// Shards as a list has them: `0-4095,5000`.
-pub fn ranges(shards: &[i32]) -> String {
-    let ranges = shards.chunk_by(|one, two| one + 1 == *two).filter_map(|range| {
-        let (first, last) = (range.first()?, range.last()?);
-        Some(if first == last { first.to_string() } else { format!("{first}-{last}") })
-    });
-    some(&ranges.collect::<Vec<_>>())
+/// The shards of both lists, as a list has them; none if there are none.
+pub fn common(one: &ShardSet, two: &ShardSet) -> Option<String> {
+    let both = Shard::all().filter(|shard| one.contains(*shard) && two.contains(*shard));
+    let list = both.fold(ShardSet::NONE, ShardSet::with).to_string();
+    (!list.is_empty()).then(|| some(&list.split(',').map(Into::into).collect::<Vec<_>>()))
 }

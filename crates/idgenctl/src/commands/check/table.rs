@@ -36,8 +36,8 @@ pub struct Kind {
     pub severity: Severity,
     /// What was seen; a `{}` stands for a part of it.
     text: &'static str,
-    /// What to do. Somebody may follow it at night, so it makes nothing worse in any state in which the finding appears:
-    /// it promotes, starts and drops nothing, and restarts nothing whose clock may be wrong. Empty if a person has to think.
+    /// What to do. Somebody may follow it at night, so it makes nothing worse in any state with the finding: it starts,
+    /// promotes and drops nothing, and restarts nothing whose clock may be wrong.
     hint: &'static str,
     asks: Asks,
 }
@@ -45,14 +45,10 @@ pub struct Kind {
 impl Kind {
     /// What was seen.
     pub fn message(&self, parts: &[&dyn Display]) -> String {
-        let mut parts = parts.iter();
+        let mut parts = parts.iter().map(ToString::to_string);
         let mut texts = self.text.split("{}");
-        let mut message = texts.next().unwrap_or_default().to_owned();
-        for text in texts {
-            message.push_str(&parts.next().map(ToString::to_string).unwrap_or_default());
-            message.push_str(text);
-        }
-        message
+        let first = texts.next().unwrap_or_default().to_owned();
+        texts.fold(first, |message, text| message + &parts.next().unwrap_or_default() + text)
     }
 
     /// What to do on a server.
@@ -80,26 +76,24 @@ macro_rules! kinds {
 kinds! {
     // Who is there.
     UNREACHABLE: "unreachable", Error, Any, "the server cannot be reached: {}",
-        "Nothing is known of it. Do not start it while another server may have taken its place.";
+        "Do not start it while another server may have taken its place.";
     NO_ANSWER: "no-answer", Error, Any, "the server does not answer: {}",
-        "Nothing is known of it. Restarting it would accept its clock, right or wrong.";
+        "Restarting it would accept its clock, right or wrong.";
     SERVER_NOT_SEEN: "server-not-seen", Error, Any, "the server cannot be looked at: {}",
-        "Nothing is known of it. The check needs a superuser.";
+        "The check needs a superuser.";
     DATABASE_NOT_SEEN: "database-not-seen", Warning, Any, "the database cannot be looked at: {}",
         "It may mint for shards of another server.";
-    NO_PRIMARY: "no-primary", Warning, Any, "the primary of this standby is not in the fleet",
-        "If there is one, add it.";
-    PRIMARY_UNCLEAR: "primary-unclear", Warning, Any, "which primary this standby follows is unclear: {}",
-        "Add all servers of its cluster to the fleet.";
-    STANDBY_NOT_IN_FLEET: "standby-not-in-fleet", Warning, Any, "its standby \"{}\"{} is not in the fleet",
-        "Add it: nobody compares its shards and its clock.";
+    NO_PRIMARY: "no-primary", Warning, Any, "the primary of this standby cannot be told, and they are not compared",
+        "If it is not in the fleet, add it.";
+    STANDBY_NOT_IN_FLEET: "standby-not-in-fleet", Warning, Any, "its standby \"{}\" at {} is not in the fleet",
+        "Add it, so that it is compared.";
     TWO_PRIMARIES: "two-primaries", Error, Any,
         "{} and this server are primaries of one cluster, on timelines {} and {}, and mint the same ids",
         "Find out which of them clients must use, and see that the other stops and stays stopped. A copy that is to \
          remain needs shards of its own. Change nothing else before.";
 
     // Shards and epochs.
-    LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters mint for its shards, and so the same ids: {}",
+    LISTS_OVERLAP: "lists-overlap", Error, Set, "other clusters mint for the same shards: {}",
         "Decide who keeps them, and take them out of idgen.allowed_shards of the others. An empty list means all.";
     LISTS_DIFFER: "lists-differ", Error, Set,
         "its idgen.allowed_shards is \"{}\", and that of its primary {} is \"{}\"",
@@ -110,33 +104,28 @@ kinds! {
         "A move may be under way. Reopen them only if no other server has minted for them since.";
     SHARD_UNSET: "shard-unset", Note, Any, "no idgen.shard is set for the defaults of {}",
         "Each session has to set it.";
-    CITUS_SHARD: "citus-shard", Warning, Set, "idgen.shard is set for {}, and Citus gives all nodes that shard",
-        "Reset it on the coordinator, and set it in the configuration of each node.";
     EPOCH_DIFFERS: "epoch-differs", Error, Any, "idgen.epoch is {} here and {} on {}",
         "Give a standby that of its primary. Otherwise leave it: a change stops minting once there are ids.";
 
-    // Columns.
     COLUMN_TOO_SMALL: "column-too-small", Error, Any, "ids do not fit into {}",
         "Make them bigint, which rewrites the tables under a lock.";
     RIGHTS_MISSING: "rights-missing", Error, Any, "owners of columns that mint lack privileges: {}",
         "Grant them, if these roles are to mint.";
     PORTABLE_EDITION: "portable-edition", Error, Any,
-        "the portable edition is there too, and mints the same ids as the extension",
+        "the portable edition is there too, and mints the same ids",
         "Let clients use only one of them.";
     MOVE_NOT_ENDED: "move-not-ended", Error, Any,
-        "a move of schema \"{}\" is under way or has broken off: clients cannot use it",
-        "If nobody is moving it, repeat the command of the move, which says how it can end.";
+        "a move of schema \"{}\" is under way or has broken off",
+        "If nobody is moving it, run the same move again, which says what there is.";
 
     // The library.
-    LIBRARY_MISSING: "library-missing", Error, Any, "the library of idgen cannot be loaded: {}",
-        "Install the files of idgen that the rest of the cluster has.";
-    LIBRARY_OLD: "library-old", Warning, Any, "the library of idgen is older than 0.2 and does not show its state",
-        "Compare its clock, and upgrade idgen.";
+    LIBRARY_MISSING: "library-missing", Error, Any, "the library of idgen does not show its state: {}",
+        "Install the version that the rest of the cluster has.";
     LIBRARY_FAILS: "library-fails", Error, Any, "nothing is minted here: {} ({})",
         "Run idgenctl enable, once its clock is right. Leave a router that must not mint out of the fleet.";
     VERSIONS_DIFFER: "versions-differ", Warning, Any,
-        "the library of idgen is of version {}, and that of its primary {} of {}",
-        "Finish the upgrade of idgen, standbys first.";
+        "its library is of version {}, and that of its primary {} of {}",
+        "Finish the upgrade, standbys first.";
     UPDATE_OUTSTANDING: "update-outstanding", Warning, Any, "the extension is of version {}, and the library of {}",
         "Once the whole cluster runs the newer library, run ALTER EXTENSION idgen UPDATE there.";
     NOT_PRELOADED: "not-preloaded", Warning, Any,
@@ -146,10 +135,9 @@ kinds! {
         "Raise it, and restart the server once its clock is right, standbys first.";
     LESS_ROOM: "less-room", Warning, Set, "\"{}\" is {} here, and {} on its primary {}",
         "Raise it here, before the primary uses more origins.";
-    SETTINGS_DIFFER: "settings-differ", Warning, Set, "settings differ from those of its primary {}: {}",
+    SETTINGS_DIFFER: "settings-differ", Warning, Set,
+        "idgen.max_ahead, reserve_ahead or max_clock_jump is not as on its primary {}",
         "Give the standby those of its primary.";
-    FILES_NOT_READ: "files-not-read", Error, Own, "the configuration cannot be read: {}",
-        "Correct the file. Until then, no change takes effect.";
 
     // What makes ids lasting, and their times right.
     FSYNC_OFF: "fsync-off", Error, Set, "fsync is off: after a crash of the machine, ids may be repeated",
@@ -163,14 +151,32 @@ kinds! {
     SYNC_NOT_A_STANDBY: "sync-not-a-standby", Warning, Own,
         "\"{}\" may acknowledge in the place of a standby, and cannot be promoted",
         "Once the standbys stream, name only them in synchronous_standby_names.";
-    CLOCK_DIFFERS: "clock-differs", Error, Any, "the clock is {} {} that of {}",
-        "Compare all with a clock that you trust, and correct the wrong one. Restart and promote nothing before.";
+    CLOCK_DIFFERS: "clock-differs", Error, Any, "the clock is at least {} {} the others",
+        "Compare them with one that you trust, and correct the wrong one. Restart and promote nothing before.";
     MARK_IN_FUTURE: "mark-in-future", Error, Set, "the high-water mark of ids is {} ahead of the clock",
-        "If the clock is wrong, correct it. If it is right, wait, or set idgen.max_ahead, up to 1h, until it has passed \
-         the mark.";
+        "If the clock is wrong, correct it. If not, wait, or set idgen.max_ahead, up to 1h, until it has passed the \
+         mark.";
     MAX_AHEAD_WIDE: "max-ahead-wide", Warning, Set, "idgen.max_ahead is {}: ids may be as far in the future",
         "Set it back to 1s.";
     PREPARED_TRANSACTIONS: "prepared-transactions", Warning, Any,
         "{} prepared transactions, up to {} old, stop snowflake_safe_horizon()",
         "Have the program that prepared them end them: by hand, half of one may be lost.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    /// Promise: docs/checks.md lists each kind with how bad it is, what was seen and what to do.
+    #[test]
+    fn the_page_has_the_table() {
+        let page = include_str!("../../../../../docs/checks.md");
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let listed: Vec<String> = page.split("\n- ").skip(1).map(words).collect();
+        let line = |kind: &&super::Kind| {
+            let severity = format!("{:?}", kind.severity).to_lowercase();
+            format!("**{}** ({severity}): {}. {}", kind.id, kind.text.replace("{}", "…"), kind.hint)
+        };
+        assert_eq!(listed, ALL.iter().map(line).collect::<Vec<_>>());
+    }
 }
