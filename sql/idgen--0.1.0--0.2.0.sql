@@ -52,7 +52,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_next_id() IS
 'Mints an id for the shard in the setting idgen.shard. Errors: 55000 if no shard is set, and those of snowflake_next_id(shard).';
 
 COMMENT ON FUNCTION @extschema@.snowflake_advance(integer, bigint) IS
-'Makes the next id of a shard (0 to 8191) greater than the given id, durably before it returns. For use after a shard has been moved to this server, or after a migration from another function. Returns the smallest id that can be minted next. The shard need not be in idgen.allowed_shards yet. Not executable by PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further ahead of the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) except for shards that are not allowed.';
+'Makes the next id of a shard (0 to 8191) greater than the given id, and that of snowflake_next_id_js of a later second, durably before it returns. For use after a shard has been moved to this server, or after a migration from another function. Returns the smallest id that can be minted next. The shard need not be in idgen.allowed_shards yet, and may be closed. Not executable by PUBLIC. Errors: 22004 null argument, 22023 shard out of range or id further ahead of the system clock than idgen.max_ahead, 2200H id at the end of the range, and those of snowflake_next_id(shard) except for shards that are not allowed.';
 
 -- Taking ids apart and building them --------------------------------------------------------------
 

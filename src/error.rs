@@ -305,12 +305,12 @@ table! {
             "Raise it on every standby first, then on the primary, and restart them.";
         NotSuperuser(action: &'static str = "act") => Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
             "must be superuser to {action}",
-            "The high-water mark of idgen protects the ids of all databases of the cluster.",
+            "The shards and the high-water mark of idgen are those of all databases of the cluster.",
             "Only a superuser may do this, whatever is granted on the function.";
         InRecovery(action: &'static str = "act") => Code::ERRCODE_READ_ONLY_SQL_TRANSACTION,
             "cannot {action} during recovery",
-            "The high-water mark of idgen can only be changed on a primary.",
-            "Do it on the primary; the standbys follow.";
+            "A server in recovery mints no ids, and leaves the high-water mark of idgen to the primary.",
+            "Do it on the primary.";
         MarkInUse => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "cannot remove the high-water mark after the server has begun to use it",
             "The mark is what keeps this server from repeating the ids that snowflake_next_id has minted.",
@@ -384,7 +384,7 @@ table! {
             }
             => Reason::ClockBehindMark,
             "the system clock is behind ids minted before the last restart",
-            "The high-water mark stored when the server started is {by_ms} ms ahead of the clock; \
+            "The high-water mark stored when the server started, or raised since, is {by_ms} ms ahead of the clock; \
              \"idgen.max_ahead\" allows {max_ahead_ms} ms. The call waited {waited_ms} ms. {resumes}",
             "{hint}";
         ClockBehind { shard = 1.try_into().expect("a shard"), by_ms = 1, max_ahead_ms = 1, waited_ms = 1 }

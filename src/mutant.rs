@@ -201,6 +201,12 @@ impl Host for Mutant {
                 let first = Position::first_of(0);
                 slot.next = first.plus(slot.next.since(first) - ids.div_ceil(2));
             }
+            if is(Mutation::NotClosed) {
+                slot.closed = before.closed;
+            }
+            if is(Mutation::JsForgotten) && S::UNIT_MS > 1 && ids == 0 {
+                *slot = before;
+            }
             if is(Mutation::AdvanceForgotten) && ids == 0 {
                 slot.next = before.next;
             }

@@ -58,6 +58,10 @@ mutations! {
     NoLock = "no-lock",
     /// An advance leaves the slot as it is.
     AdvanceForgotten = "advance-forgotten",
+    /// A shard that is closed mints on.
+    NotClosed = "not-closed",
+    /// The JavaScript-safe ids of a shard are neither closed nor advanced.
+    JsForgotten = "js-forgotten",
     /// The horizon does not look at prepared transactions.
     NoPrepared = "no-prepared",
     /// The horizon does not know of open transactions.

@@ -67,12 +67,43 @@ fn a_standby_of_another_epoch_mints_nothing() {
     standby.restart_with(&[PRELOAD, "idgen.epoch = '2024-01-01T00:00:00Z'"]);
     standby.wait_until(&format!("SELECT warning IS NOT DISTINCT FROM '{OTHER_EPOCH}' FROM idgen_status"));
     let accept = "SELECT snowflake_accept_epoch(epoch) FROM idgen_status";
-    for refused in [accept, "SELECT snowflake_accept_clock()", "SELECT snowflake_check()"] {
+    for refused in [
+        accept,
+        "SELECT snowflake_accept_clock()",
+        "SELECT snowflake_check()",
+        "SELECT snowflake_close_shard(5)",
+        "SELECT snowflake_reopen_shard(5)",
+        "SELECT snowflake_raise_mark(now())",
+    ] {
         assert_eq!(standby.code(refused), "25006", "{refused}");
     }
     primary.kill();
     standby.promote();
     assert_eq!(standby.reconnect().error(MINT).message(), OTHER_EPOCH);
+}
+
+/// Promise 1: ids stay behind the time that the mark was raised past when the server restarts, and when a synchronous
+/// standby is promoted, in both layouts, whatever the clocks show. A closed shard is open again, and goes by the list.
+#[test]
+fn a_raised_mark_is_kept_over_a_restart_and_a_failover() {
+    let primary = Server::start(&["idgen.max_wait = 500ms", "idgen.max_ahead = 1min"]);
+    let standby = primary.standby("twin");
+    primary.make_synchronous("twin");
+    let past: String = primary.value("SELECT (clock_timestamp() + interval '20 s')::text");
+    assert!(primary.value::<bool>(&format!("SELECT snowflake_raise_mark('{past}') > '{past}'")));
+    primary.run("SELECT snowflake_close_shard(7)");
+    assert_eq!(primary.code("SELECT snowflake_next_id(7)"), "55000");
+    let later = format!(
+        "SELECT snowflake_time(snowflake_next_id(7)) > '{past}'
+                AND (snowflake_decode(snowflake_next_id_js(7), 'js53')).created_at > '{past}'"
+    );
+    primary.restart_at("immediate", -30.0);
+    assert!(primary.value::<bool>(&later), "after a crash");
+    primary.kill();
+    standby.set_clock(-30.0);
+    standby.promote();
+    standby.make_asynchronous();
+    assert!(standby.value::<bool>(&later), "after a failover");
 }
 
 /// With synchronous replication the promise holds whatever the clocks do, and even if the old primary is alive and

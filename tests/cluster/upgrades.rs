@@ -286,7 +286,7 @@ fn the_schema_stays_while_a_script_runs() {
     let open = "
         SELECT p.oid::regprocedure::text FROM pg_depend JOIN pg_proc AS p ON objid = p.oid
         WHERE deptype = 'e' AND has_function_privilege('owner', p.oid, 'EXECUTE')
-          AND proname ~ '_(advance|stats_reset|remove_mark|accept_epoch|accept_clock|check|shard_stats|refusals)$'";
+          AND proname ~ '_(advance|stats_reset|remove_mark|raise_mark|close_shard|reopen_shard|accept_epoch|accept_clock|check|shard_stats|refusals)$'";
     for script in ["ALTER EXTENSION idgen UPDATE", "CREATE EXTENSION idgen SCHEMA ids"] {
         owner.run("BEGIN; ALTER SCHEMA ids RENAME TO away; CREATE SCHEMA ids");
         let result = std::thread::scope(|scope| {

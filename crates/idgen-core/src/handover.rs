@@ -84,7 +84,7 @@ pub fn advance<H: Host>(
     })?;
     let next = go_to(host, shard, position);
     // A server that begins at a mark above `tick` begins after its second, so this is as durable.
-    if let Some(js) = js(shard).filter(|_| position > Position::FIRST) {
+    if let Some(js) = js(shard) {
         go_to(host, js, Position::first_of(tick / JsShard::UNIT_MS + 1));
     }
     // Leases granted earlier may hold lower positions, and live until the end of their millisecond.

@@ -102,6 +102,8 @@ pub enum Event {
     Faults { from: Moment, to: Moment, struck: Vec<String>, allows: Vec<String> },
     /// A server took over from another, with all that was acknowledged or not.
     Succession { at: Moment, server: usize, from: usize, keeps_all: bool },
+    /// A shard has moved to a server outside of the fleet, or back from there: see [`Judge::moved`].
+    Moved { shard: u16, bound: i64, server: usize, has: bool },
     /// `idgen.max_ahead` may be this from now on, in milliseconds.
     MaxAhead { ms: i64 },
     /// The epoch that servers count from, in milliseconds since 1970.
@@ -175,6 +177,7 @@ impl History {
                     self.judge.takes_over(*server, *from, (!keeps_all).then(Lost::default));
                     lost_until = if *keeps_all { lost_until } else { Some(*at) };
                 }
+                Event::Moved { shard, bound, server, has } => self.judge.moved(*shard, *bound, *server, *has),
                 Event::MaxAhead { ms } => self.max_ahead_ms = self.max_ahead_ms.max(*ms),
                 Event::Epoch { unix_ms } => self.epoch_unix_ms = Some(*unix_ms),
                 Event::Faults { .. } | Event::Rows { .. } => {}

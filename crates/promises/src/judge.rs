@@ -64,6 +64,8 @@ pub type Session = BTreeMap<Slot, u64>;
 struct Server {
     orders: Vec<Order>,
     horizon: Option<i64>,
+    /// The first millisecond of all ids, to which the mark was raised.
+    raised_ms: u64,
     /// How often the server began without knowing of all ids, and which these were the last time.
     lost: (u32, Lost),
     /// Another server took over from this one, and whether this one became a primary again.
@@ -109,6 +111,15 @@ pub struct Judge {
     servers: Vec<Server>,
     /// Which server took over from which with all that was acknowledged: from, to.
     takeovers: Vec<(usize, usize)>,
+    moves: Vec<Move>,
+}
+
+/// From a position on, a server has a shard that another cluster had, or has it no more.
+struct Move {
+    slot: Slot,
+    from: u64,
+    server: usize,
+    has: bool,
 }
 
 impl Judge {
@@ -142,9 +153,17 @@ impl Judge {
         entry(&mut self.server(server).orders, slot.index())
     }
 
+    /// The position before which a server gives none of a slot, whatever its clock shows.
+    fn floor(&mut self, server: usize, slot: Slot) -> u64 {
+        let raised_ms = self.server(server).raised_ms;
+        let raised = slot.first_of(raised_ms.next_multiple_of(slot.kind.unit_ms()));
+        self.order(server, slot).earlier.max(raised)
+    }
+
     /// A call of a server begins in a millisecond of its clock; an id of an earlier one than `earliest` is too old.
     pub fn begin(&mut self, by: Caller, slot: Slot, ms: u64, earliest: u64, sequence: Sequence) -> Call {
         let strict = slot.kind == Kind::Js || sequence == Sequence::Strict;
+        let floor = self.floor(by.server, slot);
         let server = self.server(by.server);
         let (horizon, losses) = (server.horizon.unwrap_or(i64::MIN), server.lost.0);
         let order = entry(&mut server.orders, slot.index());
@@ -154,7 +173,7 @@ impl Judge {
             Sequence::Mixed => (0, order.passed),
             _ => (order.before(ms), order.passed),
         };
-        let (shards, latest, least) = ((slot.shard, 1), u64::MAX, least.max(order.earlier));
+        let (shards, latest, least) = ((slot.shard, 1), u64::MAX, least.max(floor));
         Call { by, slot, shards, horizon, latest, waited: None, earliest, strict, least, passed, losses }
     }
 
@@ -179,6 +198,7 @@ impl Judge {
         if start < least {
             self.report_order(Promise::Order, "out of order", run, by, least);
         }
+        self.check_moves(run, by);
         if slot.ms(start) + slot.kind.unit_ms() <= call.earliest {
             self.report(Promise::Time, "before its call", run, by, format_args!("below {}", call.earliest));
         }
@@ -236,6 +256,57 @@ impl Judge {
         *passed = (*passed).max((position + 1, ahead));
     }
 
+    /// A shard has moved to a server of another cluster, or from there if `has` is false. Where it was, it was closed, with
+    /// this as the first id that is never minted there; where it is now, calls have gone past the id before.
+    pub fn moved(&mut self, shard: u16, bound: i64, server: usize, has: bool) {
+        let (plain, first) = Slot::of(bound, Kind::Plain);
+        let js = Slot { kind: Kind::Js, shard };
+        let (before, last) = Slot::of((bound - 1).max(0), Kind::Plain);
+        for (slot, from) in [(plain, first), (js, js.first_of(before.ms(last) + Kind::Js.unit_ms()))] {
+            for other in (0..self.servers.len()).filter(|other| (*other == server) != has) {
+                if let Some((_, end)) = self.order(other, slot).given.filter(|(_, end)| *end > from) {
+                    let [end, from] = [end - 1, from].map(|position| shown(slot, position));
+                    let text = format!("server {other} gave {end}, and closed the shard at {from}");
+                    self.fail(Promise::Moved, text);
+                }
+            }
+            self.moves.push(Move { slot, from, server, has });
+        }
+    }
+
+    /// Ids belong to the server that has the shard from there on. One that has lost ids goes by its clock.
+    fn check_moves(&mut self, run: Run, by: Caller) {
+        if self.server(by.server).lost.0 > 0 {
+            return;
+        }
+        let latest = |position: u64| {
+            let mut moves = self.moves.iter().rev().filter(|of| of.slot == run.slot);
+            moves.find(|of| of.from <= position)
+        };
+        let mut wrong = [run.start, run.end() - 1].into_iter().filter_map(latest);
+        if let Some(of) = wrong.find(|of| (by.server == of.server) != of.has) {
+            let from = shown(run.slot, of.from);
+            self.report(
+                Promise::Moved,
+                "of a shard that is elsewhere",
+                run,
+                by,
+                format_args!("from {from} on"),
+            );
+        }
+    }
+
+    /// All ids of calls that begin from now on are of this millisecond or later.
+    pub fn raised(&mut self, server: usize, ms: u64) {
+        let raised_ms = &mut self.server(server).raised_ms;
+        *raised_ms = ms.max(*raised_ms);
+    }
+
+    /// How far a server has given positions of a slot.
+    pub fn given_up_to(&mut self, server: usize, slot: Slot) -> u64 {
+        self.order(server, slot).given.map_or(0, |(_, last)| last)
+    }
+
     /// A horizon was given, while transactions are open that have minted these ids.
     pub fn horizon(&mut self, by: Caller, horizon: i64, open: impl IntoIterator<Item = i64>) {
         let last = self.horizon_of(by.server);
@@ -286,7 +357,7 @@ impl Judge {
     pub fn relive(&mut self, call: &mut Call, ms: u64) {
         call.earliest = call.earliest.min(ms);
         if !call.strict {
-            call.least = call.least.min(self.order(call.by.server, call.slot).earlier);
+            call.least = call.least.min(self.floor(call.by.server, call.slot));
             call.passed = (0, 0);
         }
     }
@@ -298,14 +369,17 @@ impl Judge {
 
     /// A server becomes a copy of another one, and has passed over nothing itself.
     pub fn copied(&mut self, server: usize) {
-        self.server(server).orders.iter_mut().for_each(|order| order.restart(0));
+        let server = self.server(server);
+        server.orders.iter_mut().for_each(|order| order.restart(0));
+        server.raised_ms = 0;
     }
 
     /// A server takes over from another, or goes on from a backup, without what it may have lost.
     pub fn takes_over(&mut self, to: usize, from: usize, lost: Option<Lost>) {
-        let horizon = self.server(from).horizon;
+        let Server { horizon, raised_ms, .. } = *self.server(from);
         let server = self.server(to);
         server.came_back |= server.replaced;
+        server.raised_ms = raised_ms.min(lost.map_or(u64::MAX, |lost| lost.from_ms));
         if let Some(lost) = lost {
             let known = |slot: Slot| slot.first_of(lost.from_ms);
             let slot = Slot::at(0);

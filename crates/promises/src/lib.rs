@@ -27,6 +27,8 @@ pub enum Promise {
     NoIdTwice,
     /// 1: a server begins above all ids of the one from which it took over.
     Takeover,
+    /// 1: a server that takes a shard over mints after all that the server mints which has closed it.
+    Moved,
     /// 1: an id is below the limit, which is durable here, and on standbys if commits wait for them.
     Limit,
     /// An id is of the shard that was asked for.

@@ -97,6 +97,11 @@ fn judged(history: &str) -> (History, Vec<String>) {
                 let (server, from, keeps_all) = (n(2) as usize, n(3) as usize, words[4] == "kept");
                 events.push(Event::Succession { at: at(n(1)), server, from, keeps_all });
             }
+            "moved" => {
+                let (shard, bound, has) = (7, ids(&words[1..2])[0], words[3] == "there");
+                events.push(Event::Moved { shard, bound, server: n(2) as usize, has });
+            }
+            "raised" => judge.raised(n(1) as usize, BEGIN_MS + n(2)),
             "max_ahead" => events.push(Event::MaxAhead { ms: n(1) as i64 }),
             "epoch" => events.push(Event::Epoch { unix_ms: n(1) as i64 }),
             "rows" => events.push(Event::Rows { ids: ids(&words[1..]) }),
@@ -225,6 +230,42 @@ fn a_server_that_begins_below_another_and_an_id_above_the_limit_are_found() {
          10-20 2@2 12.0 | 10-20 1@1 13.0 | succession 9 2 1 kept | succession 30 1 2 kept
          limited 20 20
          limited 21 20 => Limit: ids up to 21, and 20 is durable",
+    );
+}
+
+/// A shard that is moved to another server and back is minted there from the bound on, up to the bound with which it comes
+/// back, and only there; ids for JavaScript from the second after that of the id before the bound.
+#[test]
+fn ids_of_a_shard_that_is_elsewhere_are_found() {
+    assert_found(
+        "10-50 1@1 12.0+8 | 10-50 2@2 20.5 31.0 | 10-50 3@1 41.0 | moved 20.5 2 there | moved 40.0 2 back
+         10-50 1@1 20.4+2 | moved 20.5 2 there => Moved: of a shard that is elsewhere
+         10-50 1@1 20.4+2 | round | moved 20.5 2 there => Moved: server 1 gave
+         10-50 1@1 20.3+2 | round | moved 20.5 2 there | 10-50 3@1 30.0 => Moved: of a shard that is elsewhere
+         10-50 2@2 40.0 | moved 20.5 2 there | moved 40.0 2 back => Moved: of a shard that is elsewhere
+         10-50 1@1 39.1023 | moved 20.5 2 there | moved 40.0 2 back => Moved: of a shard that is elsewhere
+         # A server that has lost ids is not held to a bound that it does not know of.
+         50-60 1@1 50.0 | takes_over 1 1 49 | moved 20.5 2 there
+         5000-5010 2@2 js5.0 | 4000-4100 1@1 js4.9 | moved 4999.0 2 there
+         4999-5010 1@1 js4.10 | moved 4999.0 2 there
+         4999-5010 1@1 js5.10 | moved 4999.0 2 there => Moved: of a shard that is elsewhere
+         4999-6010 2@2 js5.10 | moved 4999.0 2 there | moved 6000.0 2 back
+         4999-6010 2@2 js6.10 | moved 4999.0 2 there | moved 5999.0 2 back => Moved: of a shard that is elsewhere",
+    );
+}
+
+/// Ids of calls that begin after the mark was raised are later, even where the clock is set back and after a restart; a
+/// server that takes over without loss has that mark.
+#[test]
+fn ids_below_a_raised_mark_are_found() {
+    assert_found(
+        "begin 1 10 Relived | raised 1 20 | given 19.1023 | begin 1 10 Relived | given 20.0
+         raised 1 20 | begin 1 10 Relived | given 19.1023 => Order: out of order
+         raised 1 20 | raised 1 15 | restarted | begin 1 10 Relived | given 19.1023 => Order: out of order
+         raised 1 20 | begin 1 25 Sorted | set_back 10 | relive 10 | given 19.1023 => Order: out of order
+         raised 1 20 | takes_over 2 1 | begin 2 10 Relived | given 19.1023 => Order: out of order
+         raised 1 20 | takes_over 2 1 15 12 | begin 2 16 Relived | given 19.1023
+         raised 2 20 | copied 2 | begin 2 16 Relived | given 19.1023",
     );
 }
 

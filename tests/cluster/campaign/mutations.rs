@@ -36,6 +36,7 @@ const AGAIN: &[&str] =
 const REFUSED: &[&str] = &["a refusal that no promise allows", "the clients come to no answers"];
 const TOO_OLD: &[&str] = &["before its call"];
 const BELOW: &[&str] = &["below a horizon", "the row of"];
+const ELSEWHERE: &[&str] = &["of a shard that is elsewhere", "repeated"];
 /// The panic of the fault itself.
 const STAYS: &[&str] = &["a session from before the promotion mints after it"];
 const NO_STANDBY: &[&str] = &["a standby refuses an id for another reason"];
@@ -59,6 +60,8 @@ static PAIRS: &[Pair] = &[
     pair(&["settings changed"], "lease-by-setting", AGAIN, 0),
     pair(&["base backup restored"], "no-floor", AGAIN, 0),
     pair(&["subscriber that mints"], "any-shard", &["repeated"], 0),
+    pair(&["shard moved away and back"], "not-closed", ELSEWHERE, 0),
+    pair(&["shard moved away and back"], "js-forgotten", ELSEWHERE, 0),
     pair(&["epoch moved and moved back"], "any-epoch", &["ids by another epoch"], 0),
     pair(&["another build of the library"], "other-origin", AGAIN, 0),
     pair(&["crashes during recovery"], "no-wal", AGAIN, 0),

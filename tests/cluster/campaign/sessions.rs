@@ -40,6 +40,8 @@ pub enum Work {
     /// The client mints for [`SHARDS_APART`], and asks for ids of another shard, which the server refuses if it has a
     /// list.
     MintApart,
+    /// The client mints for one shard, ids of both kinds.
+    MintOf(u16),
     /// The client's backend stops whenever it reaches this point of a renewal.
     StopAt(&'static str),
     /// The client follows the table by the horizon.
@@ -209,6 +211,7 @@ impl Session {
                         let pace = match self.work {
                             Work::Follow | Work::MintBusily => 200..500,
                             Work::StopAt(_) => 1..5,
+                            Work::MintOf(_) => 1..20,
                             Work::Mint | Work::MintForLong | Work::MintApart => 40..160,
                         };
                         thread::sleep(Duration::from_millis(self.rng.u64(pace)));
@@ -260,6 +263,20 @@ impl Session {
                 };
                 let sql = format!("SELECT array_agg(id) FROM snowflake_next_ids({shard}, 8000) AS id");
                 self.ids(client, &sql, (shard, 1), Kind::Plain);
+            }
+            Work::MintOf(shard) => {
+                let (of, kind) = match self.rng.u8(..4) {
+                    0 => {
+                        (format!("snowflake_next_id_js({shard}) AS id FROM generate_series(1, 20)"), Kind::Js)
+                    }
+                    1 => (format!("id FROM snowflake_next_ids({shard}, 3000) AS id"), Kind::Plain),
+                    _ => (
+                        format!("snowflake_next_id({shard}) AS id FROM generate_series(1, 20000)"),
+                        Kind::Plain,
+                    ),
+                };
+                let sql = format!("SELECT array_agg(id) FROM (SELECT {of}) AS moving");
+                self.ids(client, &sql, (shard, 1), kind);
             }
             Work::StopAt(point) => {
                 let sql = format!(

@@ -24,6 +24,6 @@ SELECT shard_of(11637205501278089), snowflake_min_id('2100-01-01T00:00:00.001Z')
 SELECT snowflake_min_id(now()), snowflake_max_id(now());
 SELECT reason, sqlstate, refused FROM idgen_refusals WHERE refused > 0;
 -- A check is no refused call. Nor can such a clock be accepted.
-SELECT * FROM refusals('SELECT %s', 'snowflake_check()', 'snowflake_accept_clock()') \gx
+SELECT * FROM refusals('SELECT %s', 'snowflake_check()', 'snowflake_accept_clock()', 'snowflake_raise_mark(now())') \gx
 SELECT reason, sqlstate, refused FROM idgen_refusals WHERE refused > 0;
 DROP EXTENSION idgen;

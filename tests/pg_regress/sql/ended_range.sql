@@ -30,6 +30,6 @@ SELECT snowflake_min_id(now());
 \echo :LAST_ERROR_SQLSTATE
 SELECT reason, sqlstate, refused FROM idgen_refusals WHERE refused > 0;
 -- A check is no refused call. Nor can such a clock be accepted.
-SELECT * FROM refusals('SELECT %s', 'snowflake_check()', 'snowflake_accept_clock()') \gx
+SELECT * FROM refusals('SELECT %s', 'snowflake_check()', 'snowflake_accept_clock()', 'snowflake_raise_mark(now())') \gx
 SELECT reason, sqlstate, refused FROM idgen_refusals WHERE refused > 0;
 DROP EXTENSION idgen;

@@ -34,7 +34,8 @@ SELECT cases, state, left(message, 53) AS message, left(hint, 80) AS hint
 FROM refusals('SELECT %s', 'snowflake_next_id(5)', 'snowflake_next_id()',
     '* FROM snowflake_next_ids(5, 10)', '* FROM snowflake_next_ids(5, 0)', 'snowflake_advance(5, 0)',
     '* FROM idgen_status', '* FROM idgen_shard_stats', 'snowflake_next_id_js(5)', 'snowflake_stats_reset()',
-    'snowflake_check()', 'snowflake_accept_clock()') \gx
+    'snowflake_check()', 'snowflake_accept_clock()', 'snowflake_close_shard(5)', 'snowflake_reopen_shard(5)',
+    'snowflake_raise_mark(now())') \gx
 -- Wrong arguments are said to be wrong first.
 SELECT * FROM refusals('SELECT snowflake_next_id(%s)', '8192', 'NULL');
 -- No id was minted, so there is no last one.

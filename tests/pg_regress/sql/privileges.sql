@@ -35,8 +35,10 @@ SELECT cases, state, message FROM refusals('SELECT %s',
     '* FROM idgen_shard_stats', '* FROM idgen_shard_stats()',
     -- Nor may anybody move a shard's ids on, or reset the counters,
     'snowflake_advance(500, 0)', 'snowflake_stats_reset()',
-    -- remove the mark, accept the clock, make the server renew the mark without an id,
-    'snowflake_remove_mark()', 'snowflake_accept_clock()', 'snowflake_check()',
+    -- remove the mark, raise it, accept the clock, make the server renew the mark without an id,
+    'snowflake_remove_mark()', 'snowflake_raise_mark(now())', 'snowflake_accept_clock()', 'snowflake_check()',
+    -- close a shard, reopen it,
+    'snowflake_close_shard(500)', 'snowflake_reopen_shard(500)',
     -- or give another shard to tables of others, wherever they are.
     $$snowflake_assign_shard('closed', 5)$$);
 -- Settings of the whole server are for superusers, and cannot be changed for a session, role or database.
@@ -85,13 +87,16 @@ SELECT snowflake_stats_reset();
 RESET ROLE;
 REVOKE EXECUTE ON FUNCTION snowflake_advance, snowflake_stats_reset FROM regress_idgen_user;
 
--- To remove the mark, to accept another epoch or a clock that has jumped takes a superuser, whatever is granted.
-GRANT EXECUTE ON FUNCTION snowflake_remove_mark, snowflake_accept_epoch, snowflake_accept_clock TO regress_idgen_user;
+-- To remove the mark or raise it, to accept another epoch or a clock that has jumped, and to close or reopen a shard takes
+-- a superuser, whatever is granted.
+GRANT EXECUTE ON FUNCTION snowflake_remove_mark, snowflake_accept_epoch, snowflake_accept_clock, snowflake_raise_mark,
+    snowflake_close_shard, snowflake_reopen_shard TO regress_idgen_user;
 SET ROLE regress_idgen_user;
 SELECT * FROM refusals('SELECT snowflake_%s', 'remove_mark()', 'accept_epoch(epoch) FROM idgen_status',
-    'accept_clock()') \gx
+    'accept_clock()', 'raise_mark(now())', 'close_shard(500)', 'reopen_shard(500)') \gx
 RESET ROLE;
-REVOKE EXECUTE ON FUNCTION snowflake_remove_mark, snowflake_accept_epoch, snowflake_accept_clock FROM regress_idgen_user;
+REVOKE EXECUTE ON FUNCTION snowflake_remove_mark, snowflake_accept_epoch, snowflake_accept_clock, snowflake_raise_mark,
+    snowflake_close_shard, snowflake_reopen_shard FROM regress_idgen_user;
 -- The mark is not removed while the server mints, and only the epoch in effect can be accepted. This clock has not jumped.
 SELECT * FROM refusals('SELECT snowflake_%s', 'remove_mark()', 'accept_epoch(''infinity'')') \gx
 SELECT snowflake_accept_epoch(epoch), snowflake_accept_epoch(NULL), snowflake_accept_clock() = '0' AS nothing_to_accept

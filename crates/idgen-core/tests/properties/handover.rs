@@ -144,6 +144,7 @@ fn a_closed_shard_mints_nothing() {
         assert_eq!(server.id(backend, 5), closed());
         assert_eq!(server.ids(backend, 5, 1), closed());
         assert_eq!(server.ids(backend, 5, 5000), closed());
+        assert_eq!(server.ids(backend, 5, 100_000_000), closed(), "not that these are too many");
         assert_eq!(server.js_id(backend, 5), closed());
         assert!(server.id(backend, 6).is_ok() && server.js_id(backend, 6).is_ok());
     }
@@ -248,6 +249,15 @@ fn those_who_wait_for_a_shard_hear_that_it_is_closed() {
         server.backends()[3].batch.leave();
         assert!(late(&server, start) <= 50_000 + 17_000);
     }
+    // In the queue, while a mark is awaited, without which those before could not be at work.
+    let server = patient();
+    join(&server, 3, 1000);
+    server.write(NOW + 2000);
+    let start = server.us() + 120_000;
+    server.after(120_000, close);
+    assert_eq!(server.ids(0, 5, 2000 * IDS_PER_TICK), closed());
+    server.backends()[3].batch.leave();
+    assert!(late(&server, start) <= 50_000);
     // The shard is ahead of a clock that was set back, by more than a call may queue for or less.
     for (back, is_js) in [(40_000, false), (20, false), (40_000, true)] {
         let server = patient();

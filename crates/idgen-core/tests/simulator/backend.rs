@@ -11,13 +11,14 @@ use idgen_core::error::Error;
 use idgen_core::host::{Host as _, Point, Wait};
 use idgen_core::mark::{MarkState, Progress};
 use idgen_core::mint::Session;
+use idgen_core::position::Position;
 use idgen_core::settings::Settings;
 use idgen_core::shared::{self, Guarded, SingleThread, Slotted, TxnFloor};
 use idgen_core::slot::Slot;
-use idgen_ids::Tick;
+use idgen_ids::{Shard, Tick};
 
 use crate::host::{Configuration, Host, Record, Shared, State};
-use crate::judge::Call;
+use crate::judge::{Call, Kind};
 use crate::plan::{Broken, EPOCH, MS, Place, Time, US};
 use crate::world::World;
 
@@ -73,6 +74,9 @@ pub struct Backend {
     pub served: Cell<u64>,
     /// Whether commits waited for standbys when it read its last limit.
     waits: Cell<bool>,
+    /// Whether it closes a shard, or takes one over.
+    pub closing: Cell<bool>,
+    pub taking: Cell<bool>,
     /// For deliberate defects.
     pub remembered: Cell<bool>,
     reading: Cell<bool>,
@@ -118,6 +122,8 @@ impl Backend {
             queued: Cell::default(),
             served: Cell::default(),
             waits: Cell::default(),
+            closing: Cell::default(),
+            taking: Cell::default(),
             remembered: Cell::default(),
             reading: Cell::default(),
             early_floor: Cell::default(),
@@ -152,6 +158,11 @@ impl Backend {
     /// The settings that the backend has read.
     pub fn settings(&self) -> Settings {
         self.configuration.borrow().settings
+    }
+
+    /// Whether its configuration lets it mint for a shard.
+    pub fn allows(&self, shard: usize) -> bool {
+        self.configuration.borrow().allowed >> shard & 1 == 1
     }
 
     /// Whether commits wait for standbys.
@@ -257,6 +268,35 @@ impl Process<'_> {
     }
 }
 
+impl Process<'_> {
+    /// Changes a slot for a move, or not as it should be.
+    fn move_wrongly<S: Slotted, T>(
+        &self,
+        shard: S,
+        cell: &Cell<Slot<S>>,
+        f: impl FnOnce(&mut Slot<S>) -> T,
+    ) -> T {
+        let Backend { world, host, closing, .. } = self.backend;
+        let closing = closing.get();
+        if !S::FOLLOWED && self.broken(if closing { Broken::JsNotClosed } else { Broken::JsNotAdvanced }) {
+            return f(&mut cell.copy());
+        }
+        let mut slot = cell.copy();
+        if S::FOLLOWED && closing && self.broken(Broken::LeaseOutlivesClosing) {
+            let shard = Shard::from(shard.into()).index() as u16;
+            let given =
+                world.judged(|judge| judge.given_up_to(*host, promises::Slot { kind: Kind::Plain, shard }));
+            slot.next = slot.next.min(Position::FIRST.plus(given));
+        } else if !(closing && self.broken(Broken::BoundTakenFirst)) {
+            return cell.change(f);
+        }
+        let result = f(&mut slot);
+        self.suspend(world.now.get() + MS);
+        cell.change(|now| now.closed = true);
+        result
+    }
+}
+
 impl idgen_core::host::Host for Process<'_> {
     type Error = Error;
     type Locks = SingleThread;
@@ -324,6 +364,13 @@ impl idgen_core::host::Host for Process<'_> {
         let before = state.mark.copy();
         if dead.get() || self.broken(Broken::FloorNotRaised) && reading.get() {
             return f(&mut before.clone());
+        }
+        if self.broken(Broken::FloorNotRaisedWithMark) && before.loaded() {
+            let mut copy = before;
+            let result = f(&mut copy);
+            if copy.recovered() > before.recovered() {
+                return result;
+            }
         }
         let result = state.with_mark(f);
         if self.broken(Broken::ClaimGivenUp) && state.mark.copy() == before {
@@ -516,7 +563,11 @@ impl idgen_core::host::Host for Process<'_> {
             return f(&mut cell.copy());
         }
         let before = cell.copy();
-        let result = cell.change(f);
+        let result = if self.backend.closing.get() || self.backend.taking.get() {
+            self.move_wrongly(shard, cell, f)
+        } else {
+            cell.change(f)
+        };
         let slot = cell.copy();
         if slot.counters.ids > before.counters.ids {
             world.queued(self.backend, slot.next, slot.counters.ids - before.counters.ids);

@@ -15,6 +15,7 @@ use crate::backend::{Backend, Interrupt, Interrupted, Process};
 use crate::host::{Record, State};
 use crate::judge::{Call, Kind};
 use crate::plan::{MS, Place, Time, US};
+use crate::world::Move;
 
 #[derive(Clone, Copy, Debug)]
 enum Statement {
@@ -37,6 +38,12 @@ enum Statement {
         by_ms: i64,
     },
     Horizon,
+    /// Raises the mark past a time so far ahead of the clock.
+    Raise {
+        by_ms: i64,
+    },
+    /// The next step of the move.
+    Move(Move),
 }
 
 /// The life of a backend.
@@ -85,7 +92,7 @@ fn reload(backend: &Backend) {
             let before = &backend.configuration.borrow().settings;
             before.max_ahead_ms == file.settings.max_ahead_ms && before.max_lease == file.settings.max_lease
         };
-        if !same {
+        if !same || backend.configuration.borrow().allowed != file.allowed {
             backend.session.drop_lease();
         }
         backend.host().read(&file.settings);
@@ -102,7 +109,15 @@ fn reload(backend: &Backend) {
 
 fn draw(backend: &Backend) -> Statement {
     let plan = &backend.world.plan;
+    let step = backend.world.next_step(backend).map(Statement::Move);
     backend.draw(|rng| {
+        if let Some(step) = step.filter(|_| rng.bool()) {
+            return step;
+        }
+        if plan.raises && rng.u8(..48) == 0 {
+            let ahead = plan.settings.max_ahead_ms.cast_signed();
+            return Statement::Raise { by_ms: rng.i64(-2000..=ahead + 2) };
+        }
         let shard = rng.usize(..plan.shards);
         if backend.index < plan.singles {
             return Statement::Ids { shard, count: 1000, pause: 10 * US };
@@ -156,6 +171,7 @@ fn run(process: &Process, statement: Statement) -> bool {
             }
             true
         }
+        Statement::Batch { shard, .. } | Statement::Js { shard, .. } if !backend.allows(shard) => false,
         Statement::Batch { shard, count } => {
             world.begin(backend, Kind::Plain, shard);
             let shard = shard_of(shard);
@@ -175,9 +191,7 @@ fn run(process: &Process, statement: Statement) -> bool {
             })
         }),
         Statement::Advance { shard, by_ms } => {
-            world.begin(backend, Kind::Plain, shard);
-            // The call gives no id, but passes over some.
-            backend.call.set(backend.call.get().map(|call| Call { shards: (0, 0), ..call }));
+            begin_without_ids(backend, shard);
             let tick = backend.host().clocks.tick(world.now.get()).saturating_add_signed(by_ms);
             let sequence = backend.draw(|rng| rng.i64(0..1024));
             let past = tick.cast_signed() << 23 | (shard as i64) << 10 | sequence;
@@ -190,7 +204,42 @@ fn run(process: &Process, statement: Statement) -> bool {
                 world.horizon_given(backend, horizon);
             })
         }
+        Statement::Raise { by_ms } => {
+            begin_without_ids(backend, 0);
+            let first = backend.host().clocks.tick(world.now.get()).saturating_add_signed(by_ms) + 1;
+            judged(backend, handover::raise_mark(process, &settings, first), |next| {
+                world.raised(backend, first, next);
+            })
+        }
+        Statement::Move(moving) => {
+            begin_without_ids(backend, moving.shard);
+            let (of, session) = (shard_of(moving.shard), &backend.session);
+            let Some(bound) = moving.bound else {
+                backend.closing.set(true);
+                let result = handover::close(process, &settings, session, of);
+                backend.closing.set(false);
+                return judged(backend, result, |bound| world.closed(backend, moving, bound));
+            };
+            backend.taking.set(true);
+            let past = (bound - backend.draw(|rng| rng.i64(0..2))).max(0);
+            let result = handover::advance(process, &settings, session, of, past);
+            backend.taking.set(false);
+            judged(backend, result, |next| {
+                if world.taken_over(backend, moving, next > past) {
+                    handover::reopen(process, of);
+                    world.opened(moving);
+                }
+            })
+        }
     }
+}
+
+/// Begins a call that gives no id, but may pass over some.
+fn begin_without_ids(backend: &Backend, shard: usize) {
+    backend.closing.set(false);
+    backend.taking.set(false);
+    backend.world.begin(backend, Kind::Plain, shard);
+    backend.call.set(backend.call.get().map(|call| Call { shards: (0, 0), ..call }));
 }
 
 /// One id by the way that the SQL function goes; whether there is one.
@@ -199,9 +248,13 @@ fn next_id(process: &Process, index: usize) -> bool {
     let backend = process.backend;
     let world = &backend.world;
     world.begin(backend, Kind::Plain, index);
-    let (settings, shard) = (backend.settings(), shard_of(index));
-    let id = match mint::at_once(process, &backend.session, shard, || Some(settings)) {
+    let (settings, shard, allowed) = (backend.settings(), shard_of(index), backend.allows(index));
+    let id = match mint::at_once(process, &backend.session, shard, || allowed.then_some(settings)) {
         Some(id) => Ok(id),
+        None if !allowed => {
+            world.end(backend);
+            return false;
+        }
         None => mint::next_id(process, &settings, &backend.session, shard),
     };
     judged(backend, id, |id| {

@@ -207,6 +207,8 @@ impl Shared {
 #[derive(Clone, Debug)]
 pub struct Configuration {
     pub settings: Settings,
+    /// `idgen.allowed_shards`, a bit for each.
+    pub allowed: u64,
     pub names: Names,
     pub since: Time,
     pub version: u32,
@@ -264,7 +266,8 @@ impl Host {
     pub fn new(index: usize, plan: &Plan) -> Host {
         let configuration = Rc::new(Configuration {
             settings: plan.settings,
-            names: plan.names.clone(),
+            allowed: if index < plan.hosts { u64::MAX } else { 0 },
+            names: if index < plan.hosts { plan.names.clone() } else { Names::None },
             since: 0,
             version: 0,
         });
@@ -279,9 +282,9 @@ impl Host {
             file: RefCell::new(configuration.clone()),
             prepared: RefCell::default(),
             follows: Cell::default(),
-            senders: RefCell::new(vec![configuration.clone(); plan.hosts]),
+            senders: RefCell::new(vec![configuration.clone(); plan.servers()]),
             checkpointer: RefCell::new(configuration),
-            flushed_by: RefCell::new(vec![None; plan.hosts]),
+            flushed_by: RefCell::new(vec![None; plan.servers()]),
             guard: RefCell::default(),
             cut_off: Cell::default(),
             data_cut: Cell::default(),

@@ -7,7 +7,7 @@ use idgen_core::error::Error;
 use idgen_core::mark::MarkState;
 use idgen_core::position::{LayoutShard, Position};
 use idgen_core::settings::QUEUE_MS;
-use idgen_ids::Shard;
+use idgen_ids::{Shard, Tick};
 use promises::{Broken, Caller, Run, Sequence, Slot};
 pub use promises::{Call, Kind, Promise};
 
@@ -65,7 +65,7 @@ impl World {
 
     /// Asks the judge, and takes over what is broken.
     #[inline]
-    fn judged<T>(&self, ask: impl FnOnce(&mut promises::Judge) -> T) -> T {
+    pub fn judged<T>(&self, ask: impl FnOnce(&mut promises::Judge) -> T) -> T {
         let mut promises = self.judge.promises.borrow_mut();
         let answer = ask(&mut promises);
         if !promises.broken.is_empty() {
@@ -107,7 +107,7 @@ impl World {
 
     /// The call that has come to its end, with its time.
     #[inline]
-    fn end(&self, backend: &Backend) -> Option<Call> {
+    pub fn end(&self, backend: &Backend) -> Option<Call> {
         let mut call = backend.call.take()?;
         call.by.ended_us = self.now.get() / US;
         let wait_us = backend.configuration.borrow().settings.max_wait_ms * MS / US;
@@ -180,6 +180,16 @@ impl World {
         self.judged(|judge| judge.passed(call.by, past, next, backend.settings().max_ahead_ms));
     }
 
+    /// The mark was raised so that ids begin at a tick, and `next` is the first that they can have.
+    pub fn raised(&self, backend: &Backend, first: Tick, next: Tick) {
+        let Some(call) = self.end(backend) else { return };
+        self.trace(|| format!("{backend} raises the mark to {first}"));
+        if next < first {
+            self.fail(Promise::Order, || format!("{next} comes after {first}: {}", call.by));
+        }
+        self.judged(|judge| judge.raised(backend.host, first));
+    }
+
     /// A horizon is given.
     pub fn horizon_given(&self, backend: &Backend, horizon: i64) {
         let Some(call) = self.end(backend) else { return };
@@ -194,7 +204,7 @@ impl World {
     pub fn mark_changed(&self, backend: &Backend, before: &MarkState, after: &MarkState) {
         let host = backend.host();
         let durable = |host: &Host| host.wal.borrow().durable;
-        let others = self.hosts.iter().filter(|other| other.index != host.index);
+        let others = self.hosts[..self.plan.hosts].iter().filter(|other| other.index != host.index);
         let limits = [(false, durable(host)), (true, others.map(durable).max().unwrap_or(0))];
         let mut raised = false;
         for (standbys, durable) in limits {
@@ -293,7 +303,15 @@ impl World {
             Error::Recovery => host.state.get() == State::Standby || self.calm_for(host) < 50 * MS,
             Error::Prepared { .. } => self.plan.prepares,
             // The caller knows.
-            Error::AdvanceTooFar { .. } => true,
+            Error::AdvanceTooFar { .. } | Error::RaiseTooFar { .. } => true,
+            // A backend that was stopped may close it long after the move.
+            Error::ShardClosed { .. } => {
+                let closed = [
+                    backend.shared.slot(shard_of(shard)).closed,
+                    backend.shared.slot(js_shard_of(shard)).closed,
+                ];
+                closed.contains(&true) || self.is_away(host, shard, call.by.begun_us * US)
+            }
             Error::ClockBehindIds { .. } => false,
             Error::Exhausted | Error::OtherEpoch => false,
         }

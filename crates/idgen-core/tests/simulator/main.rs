@@ -151,6 +151,29 @@ fn a_wait_that_ends_early_is_found() {
     assert_found(Broken::WaitsCountedTwice, Promise::Availability, 1000);
 }
 
+/// Promise 1 over moves of shards rests on each of these: the bound covers what sessions hold, is taken when the shard is
+/// closed, and counts for both kinds of ids on both sides.
+#[test]
+fn what_keeps_ids_from_being_repeated_by_another_server_counts() {
+    for broken in [
+        Broken::LeaseOutlivesClosing,
+        Broken::BoundTakenFirst,
+        Broken::JsNotClosed,
+        Broken::JsNotAdvanced,
+        Broken::FloorOfZero,
+    ] {
+        assert_found(broken, Promise::Moved, 2000);
+    }
+    assert_found(Broken::BoundTakenFirst, Promise::NoIdTwice, 2000);
+    assert_found(Broken::JsNotAdvanced, Promise::NoIdTwice, 2000);
+}
+
+/// All ids come after what the mark was raised past, and not only those after a restart.
+#[test]
+fn a_raised_mark_that_is_only_durable_is_found() {
+    assert_found(Broken::FloorNotRaisedWithMark, Promise::Order, 1000);
+}
+
 /// The mark costs little as long as one renews it.
 #[test]
 fn a_task_given_up_by_another_is_found() {
@@ -181,8 +204,10 @@ fn plain(seed: u64, hosts: usize) -> Plan {
         hosts,
         names: Names::None,
         drift_ppm: vec![0; hosts],
+        other: false,
         horizons: false,
         prepares: false,
+        raises: false,
         heals: false,
         events: vec![],
         ..Plan::draw(seed, None)
@@ -330,6 +355,8 @@ fn a_backend_that_is_stopped_sees_no_jump() {
         let stop = Event { at: 0, place: Some(Place::Boot), fault };
         let plan = Plan {
             hosts: 1,
+            other: false,
+            raises: false,
             backends: 2,
             shards: 1,
             drift_ppm: vec![0],

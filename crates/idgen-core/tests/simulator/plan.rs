@@ -52,6 +52,16 @@ pub enum Broken {
     BatchesCompete,
     /// Calls count the time of their waits twice.
     WaitsCountedTwice,
+    /// The bound of a closed shard leaves out what backends have taken and not handed out.
+    LeaseOutlivesClosing,
+    /// The bound of a shard is taken before it is closed.
+    BoundTakenFirst,
+    /// A shard is not closed for the JavaScript-safe ids.
+    JsNotClosed,
+    /// A server that takes a shard over does not go past the JavaScript-safe ids.
+    JsNotAdvanced,
+    /// A raised mark is durable, but not the floor of this incarnation.
+    FloorNotRaisedWithMark,
 }
 
 /// A place at which a backend can be met.
@@ -107,6 +117,9 @@ const PLACES: [Place; 21] = [
 
 /// Who: the primary, or one of the others, counted on from it.
 pub type Who = usize;
+
+/// The server of another cluster, which takes shards over and gives them back.
+pub const OTHER: Who = Who::MAX;
 
 /// The standbys, one of which commits wait for.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -214,9 +227,13 @@ pub enum Fault {
         clock: Option<i64>,
     },
     Finish,
+    /// A shard goes to the other cluster: it is closed by one that has it, and opened there.
+    Move {
+        shard: usize,
+    },
 }
 
-pub const KINDS: usize = 18;
+pub const KINDS: usize = 19;
 
 impl Fault {
     pub fn kind(&self) -> usize {
@@ -239,6 +256,7 @@ impl Fault {
             Fault::Backup => 15,
             Fault::Restore { .. } => 16,
             Fault::Finish => 17,
+            Fault::Move { .. } => 18,
         }
     }
 }
@@ -263,6 +281,7 @@ pub const NAMES: [&str; KINDS] = [
     "backup taken",
     "backup restored",
     "prepared ended",
+    "shard moved",
 ];
 
 impl Fault {
@@ -299,6 +318,8 @@ pub struct Plan {
     /// The seed for everything that happens in the world besides the plan.
     pub schedule: u64,
     pub hosts: usize,
+    /// Whether there is the server of another cluster besides.
+    pub other: bool,
     pub backends: usize,
     pub shards: usize,
     pub settings: Settings,
@@ -317,6 +338,8 @@ pub struct Plan {
     pub end: Time,
     pub horizons: bool,
     pub prepares: bool,
+    /// Whether the mark is raised now and then.
+    pub raises: bool,
     /// Backends ask for nothing but batches of so many ids, if not 0.
     pub batches: u64,
     /// In such a world, so many of them ask for single ids instead.
@@ -413,19 +436,49 @@ fn fault(rng: &mut Rng, kind: usize, plan: &Plan) -> Fault {
         },
         15 => Fault::Backup,
         16 => Fault::Restore { down, clock: set_meanwhile(rng, settings) },
-        _ => Fault::Finish,
+        17 => Fault::Finish,
+        _ => Fault::Move { shard: rng.usize(..plan.shards) },
+    }
+}
+
+impl Fault {
+    /// Lets it happen to the other server, if it can.
+    fn to_other(mut self) -> Fault {
+        match &mut self {
+            Fault::Crash { who, .. }
+            | Fault::Restart { who, .. }
+            | Fault::Kill { who, .. }
+            | Fault::Terminate { who, .. }
+            | Fault::Cancel { who, .. }
+            | Fault::Stop { who, .. }
+            | Fault::Pause { who, .. }
+            | Fault::Clock { who, .. }
+            | Fault::ClockRight { who }
+            | Fault::Settings { who, .. }
+            | Fault::Stall { who, .. } => *who = OTHER,
+            _ => {}
+        }
+        self
     }
 }
 
 impl Plan {
+    /// How many servers there are, the other one being the last.
+    pub fn servers(&self) -> usize {
+        self.hosts + usize::from(self.other)
+    }
+
     /// Draws a world.
     pub fn draw(seed: u64, broken: Option<Broken>) -> Plan {
         let mut rng = Rng::with_seed(seed);
+        // What has come later, so that the same worlds are drawn from the same seeds.
+        let mut later = Rng::with_seed(!seed);
         let hosts = pick(&mut rng, &[1, 2, 2, 3, 3]);
         let mut plan = Plan {
             seed,
             schedule: seed,
             hosts,
+            other: later.u8(..3) == 0,
             backends: rng.usize(2..=5),
             shards: rng.usize(1..=3),
             settings: settings(&mut rng),
@@ -440,6 +493,7 @@ impl Plan {
             end: 0,
             horizons: rng.bool(),
             prepares: rng.u8(..4) == 0,
+            raises: later.u8(..4) == 0,
             batches: 0,
             singles: 0,
             heals: rng.u8(..4) == 0,
@@ -451,11 +505,18 @@ impl Plan {
             .map(|kind| match kind {
                 9 | 11 | 12 | 14 if hosts == 1 => 0,
                 17 if !plan.prepares => 0,
+                18 if plan.other => pick(&mut later, &[1, 6, 12]),
+                18 => 0,
                 _ if rng.bool() => pick(&mut rng, &[1, 2, 6]),
                 _ => 0,
             })
             .collect();
         plan.steer(&mut weights);
+        if plan.other {
+            // The shards of a backend may all be with the other server.
+            plan.heals = false;
+            plan.drift_ppm.push(later.i64(-200..=200));
+        }
         let total: u32 = weights.iter().sum();
         let gap = pick(&mut rng, &[MS, 3 * MS, 8 * MS, 25 * MS]);
         let aimed = pick(&mut rng, &[0, 2, 5]);
@@ -469,6 +530,7 @@ impl Plan {
                 found
             });
             let fault = fault(&mut rng, kind.unwrap_or(0), &plan);
+            let fault = if plan.other && later.u8(..3) == 0 { fault.to_other() } else { fault };
             let place = (rng.u8(..8) < aimed).then(|| pick(&mut rng, &PLACES));
             plan.events.push(Event { at, place, fault });
             at += rng.u64(..=2 * gap);
@@ -482,8 +544,23 @@ impl Plan {
         let kinds: &[usize] = match self.broken {
             Some(Broken::StartNotPublishedAnew | Broken::StartsReadFirst) => &[7, 8],
             Some(Broken::FloorReadFirst) => &[0, 1, 2, 5],
+            Some(
+                Broken::LeaseOutlivesClosing
+                | Broken::BoundTakenFirst
+                | Broken::JsNotClosed
+                | Broken::JsNotAdvanced,
+            ) => {
+                self.other = true;
+                weights[18] = 12;
+                return;
+            }
+            Some(Broken::FloorNotRaisedWithMark) => {
+                self.raises = true;
+                return;
+            }
             _ => return,
         };
+        self.other = false;
         (self.hosts, self.names, self.horizons, self.lulls) = (1, Names::None, true, 200);
         for (kind, weight) in weights.iter_mut().enumerate() {
             *weight = u32::from(kinds.contains(&kind));

@@ -77,7 +77,7 @@ impl Shrinking {
     }
 
     fn simplify(&mut self) -> bool {
-        let Plan { backends, shards, hosts, .. } = self.plan;
+        let Plan { backends, shards, hosts, other, raises, .. } = self.plan;
         let mut smaller = false;
         let mut attempt = |change: &dyn Fn(&mut Plan)| {
             let mut plan = self.plan.clone();
@@ -96,6 +96,10 @@ impl Shrinking {
                 plan.names = Names::None;
                 plan.events.retain(|event| !event.fault.names_host(hosts - 1));
             });
+        }
+        if other || raises {
+            attempt(&|plan| plan.raises = false);
+            attempt(&|plan| plan.other = false);
         }
         if self.plan.horizons || self.plan.prepares {
             let mut plan = self.plan.clone();

@@ -15,7 +15,7 @@ use crate::backend::{Backend, Interrupt};
 use crate::client;
 use crate::host::{Configuration, Guard, Host, Record, Shared, State, Wal};
 use crate::judge::{Failure, Judge, Promise};
-use crate::plan::{Event, Fault, KINDS, MS, Names, Place, Plan, Time, US, Wake, Who};
+use crate::plan::{Event, Fault, KINDS, MS, Names, OTHER, Place, Plan, Time, US, Wake, Who};
 
 /// What happens at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,6 +62,11 @@ pub struct World {
     begun_at: Vec<Cell<Tick>>,
     backup: RefCell<Option<Wal>>,
     names: Cell<u64>,
+    /// The move that is under way, and which shards are with the other server.
+    moving: Cell<Option<Move>>,
+    moved: RefCell<Vec<bool>>,
+    /// When the last move began or ended.
+    moved_at: Cell<Time>,
     pub faults: RefCell<[u64; KINDS]>,
     pub hash: Cell<u64>,
     trace: Option<RefCell<Vec<String>>>,
@@ -80,6 +85,18 @@ pub struct Outcome {
     pub trace: Vec<String>,
 }
 
+/// A move of a shard from one cluster to the other. The list of shards of the one that has it is written already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    pub shard: usize,
+    /// Whether it goes away from the other server, and not there.
+    back: bool,
+    /// The bound, once the shard is closed.
+    pub bound: Option<i64>,
+    /// A backend is about to open the shard, and no other may, which could come after the next move.
+    opening: bool,
+}
+
 type Life = Coroutine<(), Time, ()>;
 
 /// A world with the backends that live in it.
@@ -92,10 +109,10 @@ struct Living {
 /// Lives through a world, and looks for any broken promise, or only for one. With a trace it tells what happens.
 pub fn live_through(plan: &Plan, only: Option<Promise>, trace: bool) -> Outcome {
     let world = Rc::new(World::new(plan.clone(), only, trace));
-    let lives = (0..plan.hosts).map(|_| (0..plan.backends).map(|_| None).collect()).collect();
+    let lives = (0..plan.servers()).map(|_| (0..plan.backends).map(|_| None).collect()).collect();
     let mut living = Living { world: world.clone(), lives, stacks: Vec::new() };
     living.run();
-    for host in 0..plan.hosts {
+    for host in 0..plan.servers() {
         living.kill(host);
     }
     let judge = &world.judge;
@@ -117,7 +134,7 @@ impl World {
     fn new(plan: Plan, only: Option<Promise>, trace: bool) -> World {
         World {
             now: Cell::default(),
-            hosts: (0..plan.hosts).map(|index| Host::new(index, &plan)).collect(),
+            hosts: (0..plan.servers()).map(|index| Host::new(index, &plan)).collect(),
             judge: Judge::new(&plan, only),
             traps: Cell::default(),
             armed: RefCell::default(),
@@ -126,11 +143,14 @@ impl World {
             entries: Cell::default(),
             rng: RefCell::new(Rng::with_seed(plan.schedule ^ 0x5eed)),
             current: Cell::default(),
-            links: vec![Cell::default(); plan.hosts],
+            links: vec![Cell::default(); plan.servers()],
             lost: Cell::default(),
-            begun_at: vec![Cell::default(); plan.hosts],
+            begun_at: vec![Cell::default(); plan.servers()],
             backup: RefCell::default(),
             names: Cell::default(),
+            moving: Cell::default(),
+            moved: RefCell::new(vec![false; plan.shards]),
+            moved_at: Cell::default(),
             faults: RefCell::new([0; KINDS]),
             hash: Cell::default(),
             trace: trace.then(RefCell::default),
@@ -217,7 +237,76 @@ impl World {
     }
 
     fn host(&self, who: Who) -> &Host {
-        &self.hosts[(self.current.get() + who) % self.hosts.len()]
+        let Plan { hosts, other, .. } = self.plan;
+        let place = (self.current.get() + who % hosts) % hosts;
+        &self.hosts[if who == OTHER && other { hosts } else { place }]
+    }
+
+    /// The hosts of the cluster, or the other server.
+    fn cluster(&self, other: bool) -> &[Host] {
+        let (cluster, others) = self.hosts.split_at(self.plan.hosts);
+        if other { others } else { cluster }
+    }
+
+    /// The next step of the move, if this backend can do it. Once ids are lost, moves end.
+    pub fn next_step(&self, backend: &Backend) -> Option<Move> {
+        self.moving.get().filter(|moving| self.may_step(*moving, backend))
+    }
+
+    /// Whether this step of a move is still to be done, by this backend or another one.
+    fn may_step(&self, moving: Move, backend: &Backend) -> bool {
+        let server = self.host(if moving.back == moving.bound.is_none() { OTHER } else { 0 });
+        let there = backend.host == server.index && server.state.get() == State::Primary && !moving.opening;
+        there && self.lost.get() == 0 && self.moving.get() == Some(moving)
+    }
+
+    /// A shard was closed, which counts unless a standby has been promoted meanwhile.
+    pub fn closed(&self, backend: &Backend, moving: Move, bound: i64) {
+        self.end(backend);
+        self.trace(|| format!("{backend} has closed shard {}: {bound}", moving.shard));
+        if self.may_step(moving, backend) {
+            self.moving.set(Some(Move { bound: Some(bound), ..moving }));
+        }
+    }
+
+    /// A server was advanced past the bound, as it says. Returns whether it may open the shard.
+    pub fn taken_over(&self, backend: &Backend, moving: Move, is_past: bool) -> bool {
+        self.end(backend);
+        if !is_past {
+            self.fail(Promise::Moved, || format!("{backend} is not past {:?}", moving.bound));
+        }
+        let counts = self.may_step(moving, backend);
+        if counts && let Some(bound) = moving.bound {
+            self.trace(|| format!("{backend} takes shard {} over", moving.shard));
+            let (shard, other) = (moving.shard as u16, self.plan.hosts);
+            self.judged(|judge| judge.moved(shard, bound, other, !moving.back));
+            self.moving.set(Some(Move { opening: true, ..moving }));
+        }
+        counts
+    }
+
+    /// The shard is open where it has gone.
+    pub fn opened(&self, Move { shard, back, .. }: Move) {
+        self.moved.borrow_mut()[shard] = !back;
+        self.moved_at.set(self.now.get());
+        self.list(!back, |allowed| allowed | 1 << shard);
+        self.moving.set(None);
+    }
+
+    /// Writes the list of shards of a cluster, except on a primary that lives on though another has taken over.
+    fn list(&self, other: bool, change: impl Fn(u64) -> u64) {
+        for host in self.cluster(other).iter().filter(|host| !host.cut_off.get()) {
+            self.configure(host, |file| file.allowed = change(file.allowed));
+        }
+    }
+
+    /// Whether a server that does not have a shard, or has not had it since a moment, may refuse a call for it.
+    pub fn is_away(&self, host: &Host, shard: usize, since: Time) -> bool {
+        let moving = self.moving.get().is_some_and(|moving| moving.shard == shard);
+        moving
+            || host.cut_off.get()
+            || self.moved_at.get() >= since
+            || self.moved.borrow()[shard] != (host.index == self.plan.hosts)
     }
 
     /// Moves a clock by this much, but not back to where ids were lost.
@@ -322,9 +411,10 @@ impl Living {
         let plan = &world.plan;
         for host in &world.hosts {
             world.configure(host, |_| {});
-            world.after(0, Item::Up { host: host.index, primary: host.index == 0, life: 0 });
+            let is_other = host.index == plan.hosts;
+            world.after(0, Item::Up { host: host.index, primary: host.index == 0 || is_other, life: 0 });
             world.soon(5 * MS, Item::WalWriter { host: host.index });
-            if host.index > 0 {
+            if host.index > 0 && !is_other {
                 host.follows.set(Some(0));
             }
             world.soon(MS, Item::Stream { standby: host.index });
@@ -624,6 +714,8 @@ impl Living {
         host.cut_off.set(false);
         host.guard.take();
         host.follows.set(Some(current.index));
+        let allowed = current.file.borrow().allowed;
+        world.configure(host, |file| file.allowed = allowed);
         self.start(host, State::Standby);
         world.judge.promises.borrow_mut().copied(host.index);
     }
@@ -730,7 +822,21 @@ impl Living {
             }
             Fault::Restore { down, clock } => self.restore(*down, *clock),
             Fault::Finish => self.finish(world.host(0)),
+            Fault::Move { shard } => self.begin_move(*shard % world.plan.shards),
         }
+    }
+
+    /// A shard is taken from the list of the servers that have it. Their sessions hear of it one by one.
+    fn begin_move(&self, shard: usize) -> bool {
+        let world = &self.world;
+        if world.moving.get().is_some() || world.lost.get() > 0 || !world.plan.other {
+            return false;
+        }
+        let back = world.moved.borrow()[shard];
+        world.moving.set(Some(Move { shard, back, bound: None, opening: false }));
+        world.moved_at.set(world.now.get());
+        world.list(back, |allowed| allowed & !(1 << shard));
+        true
     }
 
     fn clock(&self, host: &Host, ns: i64) -> bool {
@@ -783,6 +889,16 @@ impl Living {
         if standby.state.get() != State::Standby || !follows || standby.paused.get() > 0 {
             return false;
         }
+        // A promoted server knows of no closed shards, and goes by its list. docs/guarantees.md says so.
+        let file = standby.file.borrow().clone();
+        let old = |backend: &Rc<Backend>| {
+            let begun = |call: promises::Call| call.by.begun_us * US;
+            backend.configuration.borrow().allowed != file.allowed
+                || backend.call.get().is_some_and(|call| begun(call) <= file.since)
+        };
+        if world.plan.other && standby.backends.borrow().iter().flatten().any(old) {
+            return false;
+        }
         let synchronous = self.is_synchronous(primary, standby);
         if !synchronous && world.hosts.iter().any(|host| host.cut_off.get()) {
             return false;
@@ -806,7 +922,7 @@ impl Living {
         } else {
             self.stop(primary);
         }
-        for other in &world.hosts {
+        for other in world.cluster(false) {
             if other.follows.get() == Some(primary.index) {
                 world.unlink(other);
                 other.follows.set(None);
@@ -837,6 +953,9 @@ impl Living {
         if issued >= mark {
             world.lost.set(world.lost.get().max(issued));
         }
+        for other in world.cluster(true) {
+            world.set_clock(other, 0);
+        }
     }
 
     fn restore(&mut self, down: Time, clock: Option<i64>) -> bool {
@@ -850,7 +969,7 @@ impl Living {
         *host.wal.borrow_mut() = backup;
         host.guard.take();
         self.lose(host, host);
-        for other in world.hosts.iter().filter(|other| other.index != host.index) {
+        for other in world.cluster(false).iter().filter(|other| other.index != host.index) {
             world.unlink(other);
             other.follows.set(None);
             world.after(down, Item::Rejoin { host: other.index });

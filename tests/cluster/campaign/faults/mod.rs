@@ -6,6 +6,7 @@ mod crash;
 mod disks;
 mod ends;
 mod failover;
+mod moves;
 mod names;
 mod network;
 mod processes;
@@ -91,6 +92,7 @@ const ALL: &[&[Fault]] = &[
     builds::FAULTS,
     ends::FAULTS,
     subscribers::FAULTS,
+    moves::FAULTS,
 ];
 
 /// Draws one of the faults that can strike, if there are any; if some match the variable ONLY, one of these.
