@@ -287,7 +287,6 @@ impl Run<'_> {
             return self.finished();
         }
         rights::check_owner(plan)?;
-        checks::epochs(plan)?;
         checks::standbys(plan, &plan.source)?;
         checks::standbys(plan, &plan.target)?;
         checks::settings(plan)?;
