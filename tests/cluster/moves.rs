@@ -1,7 +1,6 @@
 //! Promises 1 and 2 while a logical shard moves to another server (idgenctl move), whatever breaks off.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -14,13 +13,10 @@ use std::time::Duration;
 use postgres::{Client, NoTls};
 
 use crate::moment::is_reached;
-use crate::process::{
-    client_program, idgenctl, kill, permitted, release_bin, run, said, servers_folder, skipped, test_library,
-    write_program,
-};
+use crate::process::{client_program, idgenctl, kill, permitted, run, said, servers_folder, write_program};
 use crate::server::relay::Fate::{self, Lost, Passes};
+use crate::server::relay::Relay;
 use crate::server::relay::When::{self, After, Before};
-use crate::server::relay::{Caught, Relay};
 use crate::server::{PRELOAD, Server, Sql};
 use crate::shards::{
     Diary, GONE, Load, MINT, TABLES, assert_rows, assert_unique_and_in_order, longest_outage, refusal,
@@ -44,11 +40,6 @@ pub fn move_with(options: &[&str], source: &Server, target: &Server) -> Command 
 /// The move of insta5 without options.
 pub fn the_move(source: &Server, target: &Server) -> Command {
     move_with(&[], source, target)
-}
-
-/// The move of insta5 with one option, and with a shard that may not be its own.
-fn move_as(option: &str, source: &Server, target: &Server, shard: &str) -> Command {
-    move_with(&[option, "--shard", shard], source, target)
 }
 
 /// Which way a statement goes.
@@ -99,23 +90,12 @@ impl Meddler {
     /// Runs a move, and does something with it at that moment. Gives what the move said.
     pub fn during(
         &self,
-        command: Command,
+        mut command: Command,
         (when, side, text): Moment<'_>,
         act: impl FnOnce(&mut Child) -> Fate,
     ) -> Output {
         let text = text.to_owned();
         let trap = self.side(side).catch(when, move |statement| statement.contains(&text));
-        self.until_caught(command, trap, act)
-            .unwrap_or_else(|output| panic!("the move does not come there: {}", said(&output)))
-    }
-
-    /// The output is an error if the move ends before that.
-    fn until_caught(
-        &self,
-        mut command: Command,
-        trap: Caught,
-        act: impl FnOnce(&mut Child) -> Fate,
-    ) -> Result<Output, Output> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut is_caught = false;
@@ -123,17 +103,16 @@ impl Meddler {
             is_caught = trap.caught.try_recv().is_ok();
             is_caught || child.try_wait().unwrap().is_some()
         });
-        if !is_caught {
-            let _ = child.kill();
-        }
         if is_caught {
-            let fate = act(&mut child);
-            let _ = trap.fate.send(fate);
+            let _ = trap.fate.send(act(&mut child));
+        } else {
+            let _ = child.kill();
         }
         self.source.let_pass();
         self.target.let_pass();
         let output = child.wait_with_output().unwrap();
-        if is_caught { Ok(output) } else { Err(output) }
+        assert!(is_caught, "the move does not come there: {}", said(&output));
+        output
     }
 
     /// Runs a move that is killed at that moment. Programs that it has started may continue.
@@ -177,16 +156,6 @@ fn two_empty_servers() -> (Server, Server) {
     let [source, target] =
         ["1-9", "10-19"].map(|list| Server::start(&[&format!("idgen.allowed_shards = '{list}'")]));
     (source, target)
-}
-
-/// Does something while a move has closed the schema. The move then ends.
-fn meanwhile_closed(source: &Server, target: &Server, act: impl FnOnce()) {
-    let meddler = Meddler::between(source, target);
-    let output = meddler.during(meddler.moves(&[]), CLOSED, |_| {
-        act();
-        Passes
-    });
-    assert!(output.status.success(), "{}", said(&output));
 }
 
 /// The schemas of the move, and the list of the server.
@@ -346,6 +315,10 @@ fn nobody_mints_what_the_target_mints() {
     let first: i64 = target.value("INSERT INTO insta5.users DEFAULT VALUES RETURNING id");
     let js_first: i64 = target.value("SELECT snowflake_next_id_js(5)");
     source.signal("CONT", stopped);
+    // Nobody mints any more.
+    source.wait_until(
+        "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND datname <> 'postgres'",
+    );
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     for database in databases {
         let mut client = source.connect_to(database);
@@ -660,7 +633,8 @@ fn a_program_may_set_the_lists() {
 fn one_move_at_a_time_on_a_server() {
     let (source, target) = two_servers();
     source.run("CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))");
-    meanwhile_closed(&source, &target, || {
+    let meddler = Meddler::between(&source, &target);
+    let output = meddler.during(meddler.moves(&[]), CLOSED, |_| {
         for how in ["--undo", "--finish"] {
             refused(move_with(&[how], &source, &target), &["another move is at work on the source"]);
         }
@@ -675,7 +649,9 @@ fn one_move_at_a_time_on_a_server() {
             move_shard(&elsewhere, &target, "insta6"),
             &["another move is at work on the target: idgenctl move 5 of"],
         );
+        Passes
     });
+    assert!(output.status.success(), "{}", said(&output));
     run(move_shard(&source, &target, "insta6"));
     assert_eq!(place(&source).1, "1-4,7-9");
     assert_eq!(place(&target).1, "5-6,10-19");
@@ -689,7 +665,7 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     let meddler = Meddler::between(&source, &target);
     let breaks_off = |moment| meddler.kills(meddler.moves(&[]), moment);
     let wrong = |how: &str, source: &Server, target: &Server, shard: &str, why: &str| {
-        refused(move_as(how, source, target, shard), &[why]);
+        refused(move_with(&[how, "--shard", shard], source, target), &[why]);
     };
     breaks_off(CLOSED);
     wrong("--undo", &target, &source, "5", "Check that source and target are not swapped.");
@@ -753,7 +729,7 @@ fn a_move_that_is_interrupted_is_undone() {
     refused_first(the_move(&target, &source), &["no default in schema insta5 names a shard"]);
     let back = Meddler::between(&target, &source);
     back.kills(back.moves(&["--shard", "5"]), CLOSED);
-    refused(move_as("--undo", &target, &source, "7"), &["it moves with shard 5"]);
+    refused(move_with(&["--undo", "--shard", "7"], &target, &source), &["it moves with shard 5"]);
     run(move_with(&["--undo"], &target, &source));
     assert_eq!(target.value::<String>(comment), "of Ada\nand others");
 }
