@@ -57,17 +57,13 @@ pub fn state(plan: &Plan<'_>) -> Result<At> {
                 ),
             );
         }
-        (Some(begun), How::Begin) if begun.opened => {
-            return refused(
-                "an earlier move was interrupted when the target might already mint",
-                "Run the same command with --finish.",
-            );
-        }
-        (Some(_), How::Begin) => {
-            return refused(
-                "an earlier move was interrupted",
-                "Run the same command with --undo to give the schema back to the source, or with --finish.",
-            );
+        (Some(begun), How::Begin) => {
+            let how = if begun.opened {
+                "--finish"
+            } else {
+                "--undo, which gives it back to the source, or --finish"
+            };
+            return refused("an earlier move was interrupted", format!("Run the same command with {how}."));
         }
         (Some(begun), _) if begun.to != plan.target.system => {
             return refused(
@@ -171,22 +167,22 @@ pub fn settings(plan: &Plan<'_>) -> Result {
     Ok(())
 }
 
-/// Before the target is opened, neither it nor its standbys may mint.
+/// The servers must have one epoch. Before the target is opened, neither it nor its standbys may mint.
 pub fn lists(plan: &Plan<'_>, at: At) -> Result {
     let shard = i32::from(plan.shard);
-    let (list, of_target) = (lists::of(plan.source.primary())?, lists::of(plan.target.primary())?);
+    let (source, target) = (plan.source.primary(), plan.target.primary());
+    let epoch = |place: &Place<'_>| Ok(library::state(&*place.session()?)?.and_then(|state| state.epoch_ms));
+    if epoch(source)? != epoch(target)? {
+        return refused(
+            "the servers have different values of idgen.epoch",
+            "Ids of one epoch would be repeated, or in the wrong order, under another.",
+        );
+    }
+    let (list, of_target) = (lists::of(source)?, lists::of(target)?);
     if matches!(at, At::Open | At::Moving) && of_target.contains(plan.shard) {
-        let without = of_target.without(plan.shard);
         return refused(
             format!("the target may mint for shard {shard}"),
-            format!(
-                "It needs a list in idgen.allowed_shards without the shard: {}",
-                if without.to_string().is_empty() {
-                    "another shard, for an empty list means all".into()
-                } else {
-                    plan.lists.by_hand(&without)
-                }
-            ),
+            "It needs a list in idgen.allowed_shards without the shard. An empty list means all.",
         );
     }
     if plan.how == How::Begin && !list.contains(plan.shard) {
@@ -210,18 +206,6 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
     plan.without(&list).map(drop)
 }
 
-/// Ids of one epoch would be repeated, or in the wrong order, under another.
-pub fn epochs(plan: &Plan<'_>) -> Result {
-    let epoch = |place: &Place<'_>| Ok(library::state(&*place.session()?)?.and_then(|state| state.epoch_ms));
-    if epoch(plan.source.primary())? == epoch(plan.target.primary())? {
-        return Ok(());
-    }
-    refused(
-        "the servers have different values of idgen.epoch",
-        "Ids can move only between servers of one epoch.",
-    )
-}
-
 /// What stands in the way of closing the schema: what mints for the shard elsewhere, in all databases, and whoever would
 /// write into the schema by another way than its name, or miss it.
 pub fn surroundings(plan: &Plan<'_>) -> Result {
@@ -229,28 +213,27 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
     let schema = &plan.names.schema;
     let own = source.value("SELECT current_database()", &[])?;
     let mut others = Vec::new();
-    for row in source
-        .query("SELECT datname, datallowconn FROM pg_database WHERE datname <> 'template0'", &[])?
-        .iter()
-    {
+    let databases = "SELECT datname, datallowconn FROM pg_database WHERE datname <> 'template0'";
+    for row in source.query(databases, &[])?.iter() {
         let database = row.string(0);
         let to = [("dbname", database.as_str()), ("application_name", &source.name)];
         let minting = match row.is_true(1) {
             true => source.server.connect_with(&to).and_then(|session| columns::minting(&session)),
             false => Err(Error::refused("it accepts no connections", "")),
         };
+        let is_other = |column: &&columns::Column| {
+            column.shard == Some(plan.shard.into()) && (database != own || !plan.names.has(&column.schema))
+        };
         match minting {
-            Ok(minting) => others.extend(
-                minting
-                    .iter()
-                    .filter(|column| column.shard == Some(plan.shard.into()))
-                    .filter(|column| database != own || !plan.names.has(&column.schema))
-                    .map(|column| format!("{column} in database {database}")),
-            ),
-            Err(error) => say(format!(
-                "database {database} of the source cannot be looked at. Whatever mints for shard {} there will fail: {error}",
-                i32::from(plan.shard)
-            )),
+            Ok(minting) => {
+                let found = minting.iter().filter(is_other);
+                others.extend(found.map(|column| format!("{column} in database {database}")));
+            }
+            Err(error) => {
+                say(format!(
+                    "whatever mints for the shard in database {database} of the source will fail: {error}"
+                ));
+            }
         }
     }
     if !others.is_empty() {

@@ -1,8 +1,6 @@
 //! The copy: pg_dump of the source into psql on the target, in one transaction.
 
-use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, PipeWriter, Read, Write};
-use std::os::unix::ffi::OsStringExt;
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
@@ -48,15 +46,32 @@ fn program(name: &str, place: &Place<'_>) -> Command {
 }
 
 /// Both programs. They end with this.
-struct Copy {
-    dump: Child,
-    restore: Child,
+#[derive(Default)]
+struct Programs {
+    children: Vec<Child>,
     shown: Vec<JoinHandle<()>>,
 }
 
-impl Drop for Copy {
+impl Programs {
+    /// Starts one. What it says is shown indented, so that a name in it forges no line of ours.
+    fn start(&mut self, name: &'static str, command: &mut Command) -> io::Result<()> {
+        let mut child = command.stderr(Stdio::piped()).spawn()?;
+        let said = child.stderr.take();
+        self.children.push(child);
+        self.shown.push(thread::spawn(move || {
+            for line in
+                said.into_iter().flat_map(|said| BufReader::new(said).split(b'\n')).map_while(io::Result::ok)
+            {
+                output::note(format!("    {name}: {}", String::from_utf8_lossy(&line)));
+            }
+        }));
+        Ok(())
+    }
+}
+
+impl Drop for Programs {
     fn drop(&mut self) {
-        for child in [&mut self.dump, &mut self.restore] {
+        for child in &mut self.children {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -66,22 +81,17 @@ impl Drop for Copy {
     }
 }
 
-/// Shows what a program says, indented, so that a name in it forges no line of ours.
-fn show(name: &'static str, said: impl Read + Send + 'static) -> JoinHandle<()> {
-    thread::spawn(move || {
-        for line in BufReader::new(said).split(b'\n').map_while(io::Result::ok) {
-            output::note(format!("    {name}: {}", String::from_utf8_lossy(&line)));
-        }
-    })
+/// The option of pg_dump for this schema.
+fn of(schema: &str) -> String {
+    format!("--schema={}", Session::identifier(schema))
 }
 
 /// The definitions alone, in a transaction that is rolled back: this shows what the target lacks.
 pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result {
     say("rehearsing the definitions on the target");
     let began = Instant::now();
-    let options = ["--schema-only", "--lock-wait-timeout=2s"];
-    let begin = "BEGIN; SET LOCAL lock_timeout = '2s';";
-    if dump_into(plan, &plan.names.schema, snapshot, &options, begin, "ROLLBACK;")? {
+    let options = [&of(&plan.names.schema)[..], snapshot, "--schema-only", "--lock-wait-timeout=2s"];
+    if dump_into(plan, &options, "BEGIN; SET LOCAL lock_timeout = '2s';", "ROLLBACK;")? {
         say(format!(
             "the schema will be closed for {:.1} s, which the definitions have taken, and for as long as its rows take",
             began.elapsed().as_secs_f64()
@@ -99,89 +109,41 @@ pub fn copy(plan: &Plan<'_>) -> Result {
     let moving = &plan.names.moving;
     let (_look, snapshot) = rights::look_at(plan, moving)?;
     say("copying the rows");
-    let mark = set_comment(moving, Some(&plan.mark));
-    if dump_into(
-        plan,
-        moving,
-        &snapshot,
-        &[],
-        "BEGIN;",
-        &format!("SET client_encoding = 'UTF8'; {mark}; COMMIT;"),
-    )? {
+    let end = format!("{}; COMMIT;", set_comment(moving, Some(&plan.mark)));
+    if dump_into(plan, &[&of(moving), &snapshot], "BEGIN;", &end)? {
         return Ok(());
     }
     Err(Error::refused("the rows were not copied: see above", "Correct that, and try again."))
 }
 
 /// Whether both programs succeeded.
-fn dump_into(
-    plan: &Plan<'_>,
-    schema: &str,
-    snapshot: &str,
-    options: &[&str],
-    begin: &str,
-    end: &str,
-) -> Result<bool> {
-    let source = plan.source.primary();
-    // pg_dump takes names in the encoding of the database, and dumps in it.
-    let name = source.value(
-        "SELECT encode(convert_to($1, getdatabaseencoding()::name), 'hex')",
-        &[&Session::identifier(schema)],
-    )?;
-    let fail = |error: io::Error| Error::refused(format!("the copy cannot begin: {error}"), "Try again.");
+fn dump_into(plan: &Plan<'_>, options: &[&str], begin: &str, end: &str) -> Result<bool> {
+    let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
     let (reader, mut writer) = io::pipe().map_err(fail)?;
     // Before there is a reader that could be gone.
-    writeln!(
-        writer,
-        "SET SESSION AUTHORIZATION DEFAULT; SET ROLE NONE;\n\
-         SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout';\n{begin}"
-    )
-    .map_err(fail)?;
+    writeln!(writer, "{begin}").map_err(fail)?;
     let restorer = plan.owner.as_ref().unwrap_or(plan.target.primary());
+    let mut programs = Programs::default();
     let mut psql = program("psql", restorer);
-    let mut restore = psql
-        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1"])
-        .stdin(reader)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
+    programs
+        .start("psql", psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]).stdin(reader).stdout(Stdio::null()))
         .map_err(fail)?;
-    drop(psql);
-    let mut pattern = OsString::from("--schema=");
-    pattern.push(OsString::from_vec(bytes(&name)));
-    let mut pg_dump = program("pg_dump", source);
-    let dump = pg_dump
-        .arg(format!("--snapshot={snapshot}"))
-        .arg(pattern)
-        .args(options)
-        .stdin(Stdio::null())
-        .stdout(writer.try_clone().map_err(fail)?)
-        .stderr(Stdio::piped())
-        .spawn();
-    drop(pg_dump);
-    let mut dump = dump.map_err(|error| {
-        let _ = restore.kill();
-        let _ = restore.wait();
-        fail(error)
-    })?;
-    let mut shown = Vec::new();
-    shown.extend(dump.stderr.take().map(|said| show("pg_dump", said)));
-    shown.extend(restore.stderr.take().map(|said| show("psql", said)));
-    let mut copy = Copy { dump, restore, shown };
-    watch(plan, &mut copy, writer, end)
-}
-
-fn watch(plan: &Plan<'_>, copy: &mut Copy, writer: PipeWriter, end: &str) -> Result<bool> {
-    let fail = |error: io::Error| Error::refused(format!("the copy failed: {error}"), "Try again.");
+    let mut pg_dump = program("pg_dump", plan.source.primary());
+    // The encoding is also that of the name.
+    pg_dump.arg("--encoding=UTF8").args(options);
+    programs
+        .start("pg_dump", pg_dump.stdin(Stdio::null()).stdout(writer.try_clone().map_err(fail)?))
+        .map_err(fail)?;
+    drop((psql, pg_dump));
     let mut writer = Some(writer);
     let mut shown = Instant::now();
     loop {
-        if let Some(status) = copy.restore.try_wait().map_err(fail)? {
+        if let Some(status) = programs.children[0].try_wait().map_err(fail)? {
             // Without the end, it has rolled back.
             return Ok(status.success() && writer.is_none());
         }
         if writer.is_some()
-            && let Some(status) = copy.dump.try_wait().map_err(fail)?
+            && let Some(status) = programs.children[1].try_wait().map_err(fail)?
         {
             // No COMMIT unless the dump is complete.
             if !status.success() {
@@ -215,10 +177,4 @@ fn show_progress(plan: &Plan<'_>) {
     };
     let sides = [plan.source.primary(), plan.target.primary()];
     say(format!("copying{}", sides.map(|place| at_work(place).unwrap_or_default()).concat()));
-}
-
-/// The bytes of a text in hexadecimal.
-fn bytes(hex: &str) -> Vec<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
-    hex.as_bytes().chunks(2).map(|pair| pair.iter().fold(0, |byte, next| byte << 4 | digit(*next))).collect()
 }

@@ -8,7 +8,7 @@ use super::sides::Place;
 use super::{Plan, say};
 use crate::connection::session::Session;
 use crate::connection::waiting;
-use crate::idgen::columns::{self, Mints};
+use crate::idgen::columns;
 use crate::idgen::library::{self, Library};
 use crate::terminal::error::{Error, Result};
 
@@ -21,8 +21,7 @@ const WE_WAIT: Duration = Duration::from_secs(60);
 fn greatest(plan: &Plan<'_>, place: &Place<'_>) -> Result<i64> {
     let session = place.fresh()?;
     let mut columns = columns::minting(&session)?;
-    // Rows of the other layout are below its own position, which snowflake_advance moves along.
-    columns.retain(|column| plan.names.has(&column.schema) && column.mints != Mints::Js);
+    columns.retain(|column| plan.names.has(&column.schema));
     Ok(columns::greatest_id(&session, &columns)?.unwrap_or(0))
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use idgen_ids::shard_set::ShardSet;
 
 use super::say;
-use super::sides::{Place, Side};
+use super::sides::{PATIENCE, Place, Side};
 use crate::connection::session::Session;
 use crate::connection::waiting;
-use crate::idgen::library;
+use crate::idgen::library::{self, State};
 use crate::terminal::error::{Error, Result};
 
 /// The list of a server.
@@ -20,11 +20,19 @@ pub fn of(place: &Place<'_>) -> Result<ShardSet> {
 }
 
 fn in_session(place: &Place<'_>, session: &Session) -> Result<ShardSet> {
+    session.set_patience(Some(PATIENCE));
     let state = library::state(session)?.filter(|state| state.preloaded);
+    // Beside Citus, an empty list means no shard.
+    let is_none =
+        |state: &State| state.warning.as_ref().is_some_and(|warning| warning.code == "citus-without-list");
+    let state = state.filter(|state| !is_none(state));
     let Some(list) = state.and_then(|state| state.allowed_shards) else {
         return Err(Error::refused(
-            format!("{} has no list of shards, because it does not preload idgen", place.role),
-            "Run idgenctl enable for it, and restart it.",
+            format!(
+                "{} has no list of shards: it does not preload idgen, or needs a list beside Citus",
+                place.role
+            ),
+            "Run idgenctl check.",
         ));
     };
     ShardSet::parse(&list).map_err(|why| {

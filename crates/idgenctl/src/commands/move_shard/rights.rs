@@ -23,12 +23,12 @@ pub const USED: &str = "
                    OR used.classid = 'pg_namespace'::regclass AND used.objid = this.schema)) AS next (classid, objid)
         WHERE next.classid <> 'pg_extension'::regclass)";
 
-/// Begins a transaction, checks what the schema of this name uses, and gives the session with its snapshot. The dump reads
+/// Begins a transaction, checks what the schema of this name uses, and gives the session with its snapshot for pg_dump. That reads
 /// this very snapshot, so nobody can add something in between.
 pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
     let session = plan.source.primary().fresh()?;
     session.run("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
-    let snapshot = session.value("SELECT pg_export_snapshot()", &[])?;
+    let snapshot = format!("--snapshot={}", session.value("SELECT pg_export_snapshot()", &[])?);
     if plan.owner.is_some() {
         return Ok((session, snapshot));
     }

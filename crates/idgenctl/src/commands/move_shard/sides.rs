@@ -19,7 +19,7 @@ use crate::topology::cluster;
 use crate::topology::fleet::{Fleet, Member};
 
 /// For so long a server may be at work on what is usually quick, before it is taken for one that does not answer.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server that takes part.
 pub struct Place<'a> {

@@ -1,5 +1,6 @@
 //! Giving the shard back to the source.
 
+use super::checks::refused;
 use super::sides::Place;
 use super::{Plan, Run, Stage, checks, lists, rename, say};
 use crate::commands::words::{self, Begun};
@@ -61,14 +62,19 @@ impl Run<'_> {
         self.turn.keep(source)?;
         // A COMMIT that waits for standbys could still happen.
         self.turn.end_others(source)?;
-        let Some(begun) = plan.begun_now()? else { return Ok(()) };
-        if begun.opened {
-            return Err(Error::refused("another run has continued, and the target may mint", FINISH));
-        }
         let session = source.session()?;
         let there = names.on(&session)?;
+        let begun = match plan.begun_now()? {
+            Some(begun) if begun.opened => {
+                return refused("another run has continued, and the target may mint", FINISH);
+            }
+            Some(begun) => begun,
+            // What this run has begun first has failed.
+            None if there.schema => return Ok(()),
+            None => return refused("the marker of the move is gone", "Run idgenctl check."),
+        };
         if there.schema == there.moving {
-            return Err(Error::refused(
+            return refused(
                 format!(
                     "the source has {}, and only one of {} and {} can be right",
                     names.shown(&there),
@@ -76,7 +82,7 @@ impl Run<'_> {
                     names.moving
                 ),
                 "Drop or rename what is not of this move, and run the same command with --undo.",
-            ));
+            );
         }
         if there.moving {
             session.run("BEGIN")?;
@@ -91,19 +97,17 @@ impl Run<'_> {
         let set = told.and(plan.lists.set_each(&plan.source.places, &list));
         Library::of(&session)?.reopen(plan.shard)?;
         let mut left: Vec<String> = plan.away.iter().map(|server| server.name.clone()).collect();
-        left.extend(
-            checks::unknown_standbys(&plan.source)?
-                .map(|_| "the source has standbys that are not in the fleet".into()),
-        );
+        let unknown = checks::unknown_standbys(&plan.source)?;
+        left.extend(unknown.map(|_| "the source has standbys that are not in the fleet".into()));
         left.extend(set.err().map(|error| error.to_string()));
         if !left.is_empty() {
-            return Err(Error::refused(
+            let by_hand = plan.lists.by_hand(&list);
+            return refused(
                 format!("the source mints again, but not all servers may have its list: {}", left.join(", ")),
                 format!(
-                    "On its standbys: {} Then run the same command with --undo, with all servers that there are.",
-                    plan.lists.by_hand(&list)
+                    "On its standbys: {by_hand} Then run the same command with --undo, with all servers that there are."
                 ),
-            ));
+            );
         }
         session.run(&format!("DROP SCHEMA {}", begun.marker()))?;
         say(format!(
@@ -146,14 +150,14 @@ impl Run<'_> {
         let has_copy = is_reached && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.mark);
         match &plan.begun {
             Some(begun) if begun.opened => {
-                return Err(Error::refused("the target may mint already: --finish is the only way", FINISH));
+                return refused("the target may mint already: --finish is the only way", FINISH);
             }
             // Nobody but a person can have set that list.
             Some(_) if is_reached && lists::of(target)?.contains(plan.shard) => {
-                return Err(Error::refused(
+                return refused(
                     format!("the target may mint for shard {}", i32::from(plan.shard)),
                     "Take it out of its list first, if nobody has minted there.",
-                ));
+                );
             }
             Some(_) => {
                 let list = lists::of(source)?;
@@ -200,8 +204,9 @@ pub fn no_move(plan: &Plan<'_>) -> Result<Error> {
         ));
     }
     let others: Vec<String> = Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect();
+    let others = if others.is_empty() { "none".into() } else { others.join(", ") };
     Ok(Error::refused(
         format!("no move of schema {} from {} has broken off", names.schema, source.server.name),
-        format!("Check that source and target are not swapped. Moves from there: {}.", others.join(", ")),
+        format!("Check that source and target are not swapped. Moves that have begun there: {others}."),
     ))
 }
