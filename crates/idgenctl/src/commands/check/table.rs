@@ -75,7 +75,7 @@ macro_rules! kinds {
 
 kinds! {
     // Who is there.
-    UNREACHABLE: "unreachable", Error, Any, "the server does not answer: {}",
+    UNREACHABLE: "unreachable", Error, Any, "the server cannot be reached: {}",
         "If another server may have taken its place, start it only as a standby. A start accepts its clock, right or \
          wrong.";
     SERVER_NOT_SEEN: "server-not-seen", Error, Any, "the server cannot be looked at: {}",
