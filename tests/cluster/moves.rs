@@ -1,7 +1,6 @@
 //! Promises 1 and 2 while a logical shard moves to another server (idgenctl move), whatever breaks off.
 
 use std::fs;
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -14,9 +13,7 @@ use std::time::Duration;
 use postgres::{Client, NoTls};
 
 use crate::moment::is_reached;
-use crate::process::{
-    client_program, idgenctl, kill, permitted, release_bin, run, said, servers_folder, write_program,
-};
+use crate::process::{client_program, idgenctl, kill, permitted, run, said, servers_folder, write_program};
 use crate::server::relay::Fate::{self, Lost, Passes};
 use crate::server::relay::Relay;
 use crate::server::relay::When::{self, After, Before};
@@ -1026,37 +1023,6 @@ fn names_of_strangers_sessions_do_not_matter() {
         stop.store(true, Relaxed);
         moved.unwrap();
     });
-    assert_eq!(place(&target).0, "insta5");
-}
-
-/// The program asks for a password once for each server, and uses it for every session.
-#[test]
-fn a_password_is_asked_for_once() {
-    let (source, target) = two_servers();
-    for server in [&source, &target] {
-        server.run("CREATE ROLE admin SUPERUSER LOGIN PASSWORD 'a secret'");
-        let file: String = server.value("SHOW hba_file");
-        let lines = fs::read_to_string(&file).unwrap();
-        fs::write(&file, format!("local all admin scram-sha-256\n{lines}")).unwrap();
-        server.value::<bool>("SELECT pg_reload_conf()");
-        server.eventually(|_| {
-            let still = Client::connect(&server.target_as("admin"), NoTls);
-            still.map_or(Ok(()), |mut client| client.batch_execute("still without a password"))
-        });
-    }
-    let servers = format!("--from '{}' --to '{}'", source.target_as("admin"), target.target_as("admin"));
-    let command = format!("'{}/idgenctl' move insta5 {servers} --yes", release_bin());
-    // A terminal in which a person types.
-    let mut terminal = client_program("script");
-    terminal.args(["-qec", &command, "/dev/null"]).env_remove("PGPASSWORD").env("PGPASSFILE", "/dev/null");
-    let mut terminal =
-        terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    terminal.stdin.as_mut().unwrap().write_all(b"a secret\na secret\n").unwrap();
-    let output = terminal.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}");
-    assert_eq!(said.matches("Password for ").count(), 2, "{said}");
-    assert!(!said.contains("a secret") || said.starts_with("a secret"), "{said}");
     assert_eq!(place(&target).0, "insta5");
 }
 

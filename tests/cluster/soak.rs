@@ -70,7 +70,7 @@ const ANSWERS: [&str; 8] = [
 const VIEWS: [(usize, &str); 11] = [
     (20, "SELECT warning IS NULL FROM idgen_status WHERE $1 <> ''"),
     (5, "SELECT count(*) >= 0 FROM idgen_shard_stats WHERE $1 <> ''"),
-    (50, "SELECT count(*) = 18 FROM idgen_refusals WHERE $1 <> ''"),
+    (50, "SELECT count(*) = 19 FROM idgen_refusals WHERE $1 <> ''"),
     (50, "SELECT count(*) > 5 FROM snowflake_layouts WHERE $1 <> ''"),
     (2, "SELECT count(*) > 1 FROM idgen_columns WHERE schema = $1"),
     (2, "SELECT count(*) > 1 FROM (SELECT idgen_columns() AS c) AS called WHERE $1 <> ''"),

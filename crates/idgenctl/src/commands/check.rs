@@ -9,7 +9,6 @@ mod table;
 use std::collections::HashSet;
 use std::fmt::Display;
 
-use idgen_ids::shard_set::ShardSet;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -21,7 +20,7 @@ use crate::topology::clock::Base;
 use crate::topology::fleet::Fleet;
 
 use facts::Facts;
-use table::{Kind, Severity};
+use table::{Kind, Severity, TWO_PRIMARIES};
 
 /// How many names or ranges a message has.
 const MOST_SHOWN: usize = 5;
@@ -41,17 +40,11 @@ struct Finding {
     database: Option<String>,
     message: String,
     hint: String,
-    /// The system identifier of the server, if it has answered.
-    #[serde(skip)]
-    system: String,
-    /// Whether it is a warning of the library.
-    #[serde(skip)]
-    of_library: bool,
 }
 
 impl Finding {
     fn in_database(mut self, database: &str) -> Finding {
-        self.database = Some(database.into());
+        self.database = Some(database.to_owned()).filter(|name| !name.is_empty());
         self
     }
 
@@ -65,16 +58,11 @@ impl Finding {
 
 impl Facts {
     fn found(&self, kind: &Kind, parts: &[&dyn Display]) -> Finding {
-        Finding {
-            id: kind.id.into(),
-            severity: kind.severity,
-            server: self.name.clone(),
-            database: None,
-            message: kind.message(parts),
-            hint: kind.hint_for(self.keeper),
-            system: self.system.clone(),
-            of_library: false,
-        }
+        self.finding(kind.id, kind.severity, kind.message(parts), kind.hint_for(self.keeper))
+    }
+
+    fn finding(&self, id: &str, severity: Severity, message: String, hint: String) -> Finding {
+        Finding { id: id.into(), severity, server: self.name.clone(), database: None, message, hint }
     }
 }
 
@@ -106,14 +94,12 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     // One that is there by two names would look like two primaries.
     let mut identities = HashSet::new();
     all.retain(|facts| identities.insert(facts.identity.clone()));
-    // A standby has the databases of its primary, and nothing new to say of them.
-    let primaries: HashSet<_> =
-        all.iter().filter(|facts| !facts.is_standby).map(|f| f.system.clone()).collect();
-    for standby in all.iter_mut().filter(|facts| facts.is_standby && primaries.contains(&facts.system)) {
-        standby.databases.clear();
-        standby.shards_of_roles.clear();
-    }
     findings.extend(fleet_rules::judge(&all, &names, all_answer));
+    // Each of the other hints assumes that it is clear which server clients use.
+    if findings.iter().any(|finding| finding.id == TWO_PRIMARIES.id) {
+        let others = findings.iter_mut().filter(|finding| finding.id != TWO_PRIMARIES.id);
+        others.for_each(|finding| finding.hint.clear());
+    }
     let count = findings.len();
     let ignored: Vec<&String> = arguments.ignore.iter().chain(&fleet.ignore).collect();
     findings.retain(|Finding { id, server, .. }| {
@@ -138,17 +124,14 @@ fn show(cli: &Cli, lines: &[Value], findings: &[Finding], ignored: usize) -> Res
     let mut table = output::table(&["server", "role", "PostgreSQL", "idgen", "shards", "mark", "ids/s"]);
     for line in lines {
         let text = |key: &str| plain(line[key].as_str().unwrap_or_default());
-        let shards = match text("closed") {
-            closed if closed.is_empty() => text("shards"),
-            closed => format!("{} without {closed}", text("shards")),
-        };
         let mark = match line["mark_ahead_s"].as_f64() {
             Some(ahead) if ahead < 0.0 => format!("{} behind", span(-ahead)),
             Some(ahead) => format!("{} ahead", span(ahead)),
             None => String::new(),
         };
         let rate = line["ids_per_second"].as_f64().map(|rate| format!("{rate:.0}")).unwrap_or_default();
-        table.add_row([text("server"), text("role"), text("postgresql"), text("idgen"), shards, mark, rate]);
+        let texts = ["server", "role", "postgresql", "idgen", "shards"].map(text);
+        table.add_row(texts.into_iter().chain([mark, rate]));
     }
     output::print(table.trim_fmt())?;
     for finding in findings {
@@ -166,17 +149,12 @@ fn line(name: &str, all: &[Facts]) -> Value {
         return json!({ "server": name, "role": "not seen" });
     };
     let state = facts.state.as_ref();
-    let shards = facts.shards().map(|shards| match shards {
-        ShardSet::ALL => "all".to_owned(),
-        ShardSet::NONE => "none".to_owned(),
-        some => some.to_string(),
-    });
     json!({
         "server": name,
         "role": if facts.is_standby { "standby" } else { "primary" },
         "postgresql": format!("{}.{}", facts.version / 10_000, facts.version % 10_000),
         "idgen": state.map(|state| &state.version),
-        "shards": shards,
+        "shards": facts.shards().map(|shards| shards.to_string()),
         "closed": state.and_then(|state| state.closed_shards.as_ref()),
         "mark_ahead_s": facts.mark_ahead_s,
         "ids_per_second": facts.ids_per_second,

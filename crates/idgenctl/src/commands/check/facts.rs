@@ -31,8 +31,6 @@ pub struct Facts {
     /// By how many seconds the mark is ahead of the server's clock.
     pub mark_ahead_s: Option<f64>,
     pub ids_per_second: Option<f64>,
-    /// How many replication origins there may be, and how many there are besides the mark.
-    pub origins: Option<(i64, i64)>,
     /// How many prepared transactions have been there for a while, and for how many seconds the oldest one.
     pub prepared: Option<(u64, f64)>,
     /// `synchronous_standby_names`.
@@ -41,9 +39,8 @@ pub struct Facts {
     /// The name under which the server receives WAL if it is a standby, and whether it does.
     pub known_as: String,
     pub streams: bool,
-    /// `idgen.shard` of the server, and of its roles and databases.
-    pub shard: i32,
-    pub shards_of_roles: Vec<ShardSetting>,
+    /// `idgen.shard` of the configuration, the roles and the databases.
+    pub shards_set: Vec<ShardSetting>,
     pub databases: Vec<Database>,
 }
 
@@ -52,10 +49,9 @@ pub struct Receiver {
     pub name: String,
     pub address: String,
     pub is_standby: bool,
-    pub streams: bool,
 }
 
-/// `idgen.shard` as a role or a database has it. An empty name stands for all of them.
+/// A place where `idgen.shard` is set. An empty name stands for all of them.
 pub struct ShardSetting {
     pub database: String,
     pub role: String,
@@ -82,11 +78,6 @@ impl Facts {
     /// What shows to which cluster it belongs.
     pub fn lineage(&self) -> Lineage<'_> {
         Lineage { system: &self.system, timeline: self.timeline, is_standby: self.is_standby }
-    }
-
-    /// The code of the warning of the library; empty if there is none.
-    pub fn warning_code(&self) -> &str {
-        self.state.as_ref().and_then(|state| state.warning.as_ref()).map_or("", |warning| &warning.code)
     }
 
     /// The shards that the server may mint for. Beside Citus, an empty list names none.

@@ -1,14 +1,10 @@
 //! What is wrong with servers together: with a primary and its standbys, and with clusters.
 
-use std::collections::HashSet;
-
 use super::facts::Facts;
 use super::server_rules::common;
 use super::table::*;
 use super::{Finding, server_rules, some};
 use crate::connection::lists::Names;
-use crate::idgen::library::State;
-use crate::idgen::releases::limit_of_origins;
 use crate::terminal::output::span;
 use crate::topology::clock::Ahead;
 use crate::topology::cluster;
@@ -20,15 +16,17 @@ const LIMIT_S: f64 = 1.0;
 /// answer, nothing is concluded from what is missing.
 pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     let mut found = two_primaries(all);
-    let doubled: HashSet<String> = found.iter().map(|finding| finding.system.clone()).collect();
     let clusters = clusters(all);
     for members in &clusters {
         let needs = members.iter().any(|facts| facts.has_idgen() || facts.preloads[0]);
-        found.extend(members.iter().flat_map(|facts| server_rules::judge(facts, needs, all)));
-        let (first, standbys) = (members[0], &members[1..]);
+        found.extend(members.iter().flat_map(|facts| server_rules::judge(facts, needs)));
+        let first = members[0];
+        // A standby has the databases of its primary, and nothing new to say of them.
+        let looked_into = if first.is_standby { members } else { &members[..1] };
+        found.extend(looked_into.iter().flat_map(|facts| server_rules::inside(facts, all)));
         if !first.is_standby {
-            found.extend(synchronous(first, standbys, all, names, all_answer));
-            found.extend(standbys.iter().flat_map(|standby| differences(first, standby)));
+            found.extend(synchronous(members, all, names, all_answer));
+            found.extend(members[1..].iter().flat_map(|standby| differences(first, standby)));
         } else if all_answer {
             found.push(first.found(NO_PRIMARY, &[]));
         }
@@ -39,45 +37,27 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     found.extend(overlaps(&clusters));
     found.extend(epochs(all));
     found.extend(clocks(all));
-    without_repetitions(&mut found);
-    for finding in found.iter_mut().filter(|finding| finding.id != TWO_PRIMARIES.id) {
-        // Each of the other hints assumes that it is clear which server clients use. Lists overlap between clusters.
-        if finding.id == LISTS_OVERLAP.id && !doubled.is_empty() || doubled.contains(&finding.system) {
-            finding.hint.clear();
-        }
-    }
     found
 }
 
 /// The clusters, each with its primary first. A copy of a server has the same system identifier, so a standby that may
 /// follow another primary is a cluster by itself.
 fn clusters(all: &[Facts]) -> Vec<Vec<&Facts>> {
-    let sends = |facts: &Facts, name: &str| facts.receivers.iter().any(|receiver| receiver.name == name);
     let is_elsewhere = |standby: &Facts| {
-        let mut of_system = all.iter().filter(|facts| facts.system == standby.system);
-        standby.streams && !of_system.any(|facts| sends(facts, &standby.known_as))
+        let of_system = all.iter().filter(|facts| facts.system == standby.system);
+        let mut receivers = of_system.flat_map(|facts| &facts.receivers);
+        standby.streams && !receivers.any(|receiver| receiver.name == standby.known_as)
     };
     let (groups, unclear) = cluster::groups(all.iter().map(Facts::lineage));
     let mut clusters: Vec<_> = unclear.iter().map(|other| vec![&all[other.standby]]).collect();
     for group in groups {
-        let standbys = group.standbys.iter().map(|number| &all[*number]);
+        let members = group.primary.iter().chain(&group.standbys).map(|number| &all[*number]);
         let (others, members): (Vec<_>, Vec<_>) =
-            standbys.partition(|standby| group.primary.is_some() && is_elsewhere(standby));
+            members.partition(|facts| facts.is_standby && group.primary.is_some() && is_elsewhere(facts));
         clusters.extend(others.into_iter().map(|standby| vec![standby]));
-        clusters.push(group.primary.map(|number| &all[number]).into_iter().chain(members).collect());
+        clusters.push(members);
     }
     clusters
-}
-
-/// Leaves out warnings of libraries that a rule has found too.
-fn without_repetitions(found: &mut Vec<Finding>) {
-    let of_rules = found.iter().filter(|finding| !finding.of_library);
-    let said: HashSet<_> = of_rules.map(|finding| (finding.id.clone(), finding.server.clone())).collect();
-    found.retain(|finding| {
-        let is_said = |id: &str| said.contains(&(id.into(), finding.server.clone()));
-        let of_epoch = finding.id == "epoch-of-mark" && is_said(EPOCH_DIFFERS.id);
-        !finding.of_library || !(is_said(&finding.id) || of_epoch)
-    });
 }
 
 /// A copy with shards of its own may run beside its original.
@@ -102,34 +82,24 @@ fn strangers(all: &[Facts]) -> Vec<Finding> {
     let mut found = Vec::new();
     for facts in all {
         for receiver in facts.receivers.iter().filter(|receiver| receiver.is_standby) {
-            if let Some(place) = known.iter().position(|it| *it == (&facts.system, &receiver.name)) {
-                known.swap_remove(place);
-                continue;
+            match known.iter().position(|it| *it == (&facts.system, &receiver.name)) {
+                Some(place) => drop(known.swap_remove(place)),
+                None => found.push(facts.found(STANDBY_NOT_IN_FLEET, &[&receiver.name, &receiver.address])),
             }
-            found.push(facts.found(STANDBY_NOT_IN_FLEET, &[&receiver.name, &receiver.address]));
         }
     }
     found
 }
 
 /// Whom the primary waits for, against who is there.
-fn synchronous(
-    primary: &Facts,
-    standbys: &[&Facts],
-    all: &[Facts],
-    fleet: &[&str],
-    all_answer: bool,
-) -> Vec<Finding> {
+fn synchronous(members: &[&Facts], all: &[Facts], fleet: &[&str], all_answer: bool) -> Vec<Finding> {
+    let primary = members[0];
     let Some(names) = Names::parse(&primary.synchronous) else {
-        let has_standbys = !standbys.is_empty() || primary.receivers.iter().any(|other| other.is_standby);
+        let has_standbys = members.len() > 1 || primary.receivers.iter().any(|other| other.is_standby);
         return Vec::from_iter(has_standbys.then(|| primary.found(ASYNCHRONOUS, &[])));
     };
     let mut found = Vec::new();
     let candidates: Vec<_> = primary.receivers.iter().filter(|other| names.has(&other.name)).collect();
-    let streaming = candidates.iter().filter(|other| other.streams).count();
-    if streaming < names.needed {
-        found.push(primary.found(SYNC_TOO_FEW, &[&streaming, &names.needed]));
-    }
     // A name may be that of a server that is down or a primary now, as all servers of a cluster have the same value.
     let of_cluster = all.iter().filter(|facts| facts.system == primary.system);
     let known: Vec<&str> = (candidates.iter().map(|other| other.name.as_str()))
@@ -152,40 +122,23 @@ fn synchronous(
 
 /// What a standby would do otherwise than its primary.
 fn differences(primary: &Facts, standby: &Facts) -> Vec<Finding> {
+    let (Some(of_primary), Some(own)) = (&primary.state, &standby.state) else { return Vec::new() };
     let mut found = Vec::new();
-    let name = &primary.name;
-    if let (Some(of_primary), Some(own)) = (&primary.state, &standby.state) {
-        if own.version != of_primary.version {
-            found.push(standby.found(VERSIONS_DIFFER, &[&own.version, name, &of_primary.version]));
-        }
-        if standby.shards() != primary.shards() {
-            let lists = [own, of_primary].map(|state| state.allowed_shards.clone().unwrap_or_default());
-            found.push(standby.found(LISTS_DIFFER, &[&lists[0], name, &lists[1]]));
-        }
-        let limits = |state: &State| (state.max_ahead_ms, state.reserve_ahead_ms, state.max_clock_jump_ms);
-        if limits(own) != limits(of_primary) {
-            found.push(standby.found(SETTINGS_DIFFER, &[name]));
-        }
+    if own.version != of_primary.version {
+        found.push(standby.found(VERSIONS_DIFFER, &[&own.version, &primary.name, &of_primary.version]));
     }
-    if let (Some((of_primary, others)), Some((own, own_others))) = (primary.origins, standby.origins)
-        && own < of_primary
-    {
-        let setting = limit_of_origins(standby.version);
-        // It has said itself if it lacks room for those that it knows.
-        if others < own {
-            found.push(standby.found(LESS_ROOM, &[&setting, &own, &of_primary, name]));
-        } else if own_others < own {
-            found.push(standby.found(NO_ROOM, &[&setting, &others.saturating_add(1), &own]));
-        }
+    if standby.shards() != primary.shards() {
+        let lists = [own, of_primary].map(|state| state.allowed_shards.clone().unwrap_or_default());
+        found.push(standby.found(LISTS_DIFFER, &[&lists[0], &primary.name, &lists[1]]));
     }
     found
 }
 
 /// Lists of shards that two clusters share. The list of a primary counts for its cluster.
 fn overlaps(clusters: &[Vec<&Facts>]) -> Vec<Finding> {
-    let mints = |facts: &&&Facts| facts.warning_code() != "setting-not-accepted" && facts.shards().is_some();
     let have_idgen = clusters.iter().filter(|members| members.iter().any(|facts| facts.has_idgen()));
-    let all: Vec<&Facts> = have_idgen.filter_map(|members| members.iter().find(mints).copied()).collect();
+    let lists = have_idgen.filter_map(|members| members.iter().find(|facts| facts.shards().is_some()));
+    let all: Vec<&Facts> = lists.copied().collect();
     let mut found = Vec::new();
     for (place, facts) in all.iter().enumerate() {
         // Two primaries with the same system identifier are another finding.
@@ -235,6 +188,7 @@ fn clocks(all: &[Facts]) -> Vec<Finding> {
 mod tests {
     use super::*;
     use crate::commands::check::facts::Receiver;
+    use crate::idgen::library::State;
 
     fn server(name: &str, is_standby: bool, clock_s: f64) -> Facts {
         let clock = Ahead { least: clock_s, most: clock_s + 0.1 };
@@ -269,22 +223,17 @@ mod tests {
     /// identifier because one is a copy of the other.
     #[test]
     fn a_standby_is_not_compared_with_the_primary_of_another_cluster() {
+        let state = |version: &str| Some(State { version: version.into(), ..State::default() });
         let mut all = [
-            Facts { origins: Some((10, 0)), ..server("a", false, 0.0) },
-            Facts { origins: Some((5, 0)), known_as: "s".into(), streams: true, ..server("s", true, 0.0) },
+            Facts { state: state("0.3.0"), ..server("a", false, 0.0) },
+            Facts { state: state("0.2.0"), known_as: "s".into(), streams: true, ..server("s", true, 0.0) },
         ];
         assert_eq!(found(&all), ["no-primary s"]);
-        let receiver = |name: &str| Receiver {
-            name: name.into(),
-            address: String::new(),
-            is_standby: true,
-            streams: true,
-        };
-        all[0].receivers.push(receiver("s"));
-        assert_eq!(found(&all), ["asynchronous a", "less-room s"]);
+        all[0].receivers.push(Receiver { name: "s".into(), address: String::new(), is_standby: true });
+        assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
         // One that receives nothing may be its own.
         all[1].streams = false;
         all[0].receivers.clear();
-        assert_eq!(found(&all), ["asynchronous a", "less-room s"]);
+        assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
     }
 }

@@ -5,39 +5,23 @@ use std::time::{Duration, Instant};
 
 use super::Finding;
 use super::facts::{Database, Facts, Receiver, ShardSetting};
-use super::table::{NO_ANSWER, SERVER_NOT_SEEN, UNREACHABLE};
+use super::table::{SERVER_NOT_SEEN, UNREACHABLE};
 use crate::commands::words::Begun;
-use crate::connection::lists;
 use crate::connection::server::Server;
 use crate::connection::session::{PATIENCE, Row, Session};
 use crate::idgen::columns;
-use crate::idgen::library::{self, State};
-use crate::idgen::preload::{self, Keeper, Preload};
-use crate::idgen::releases::limit_of_origins;
+use crate::idgen::library;
+use crate::idgen::preload::{Keeper, Preload};
 use crate::terminal::error::{Error, Result};
 use crate::topology::clock::{self, Base};
 use crate::topology::cluster::RECEIVES_AS;
 use crate::topology::fleet::Member;
 
-/// How long libpq tries to connect, unless the connection string says otherwise.
-const CONNECTING: Duration = Duration::from_secs(10);
-
-/// How long a server with many databases may take.
-const PATIENCE_WITH_ALL: Duration = Duration::from_secs(120);
-
-/// For how long the ids of a server are counted, at least.
-const RATE: Duration = Duration::from_secs(1);
-
 /// What a server shows, or why it shows nothing.
 pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Box<Finding>> {
-    let began = Instant::now();
     facts(server, base).map_err(|error| {
-        let kind = match error {
-            Error::NoAnswer { .. } => NO_ANSWER,
-            Error::Unreachable { .. } if began.elapsed() >= CONNECTING => NO_ANSWER,
-            Error::Sql { .. } | Error::Refused { .. } => SERVER_NOT_SEEN,
-            _ => UNREACHABLE,
-        };
+        let answers = matches!(error, Error::Sql { .. } | Error::Refused { .. });
+        let kind = if answers { SERVER_NOT_SEEN } else { UNREACHABLE };
         let unknown = Facts { name: server.name.clone(), ..Facts::default() };
         Box::new(unknown.found(kind, &[&why(&error)]))
     })
@@ -60,27 +44,26 @@ fn facts(server: &Server, base: Base) -> Result<Facts> {
     // The configuration files may be broken.
     let preload = Preload::of(&session).ok();
     let by_files = if has_patroni { Keeper::Patroni } else { Keeper::Files };
-    let (state, stateless) = state(&session)?;
+    let (state, stateless) = match library::state(&session) {
+        Ok(None) => (None, "it is not there, or older than 0.2".into()),
+        Err(Error::Sql { message, .. }) => (None, message),
+        result => (result?, String::new()),
+    };
     let counted = Instant::now();
-    // This session may have idgen.shard from a role or a database. The two phases of a commit take less than a minute.
+    // The two phases of a commit take less than a minute.
     let rows = session.run(&format!(
         "WITH prepared AS (SELECT extract(epoch FROM clock_timestamp() - prepared) AS age FROM pg_prepared_xacts),
               receiver AS (SELECT coalesce((SELECT conninfo FROM pg_stat_wal_receiver),
                                            current_setting('primary_conninfo')) AS conninfo)
-         SELECT extract(epoch FROM clock_timestamp()), current_setting('shared_preload_libraries'),
+         SELECT extract(epoch FROM clock_timestamp()), current_setting('shared_preload_libraries') ~ '\\mcitus\\M',
                 current_setting('fsync') = 'off', current_setting('synchronous_standby_names'),
-                (SELECT setting FROM pg_file_settings
-                 WHERE lower(name) = 'idgen.shard' AND error IS NULL ORDER BY seqno DESC LIMIT 1),
-                current_setting('{}'), (SELECT count(*) FROM pg_replication_origin_status WHERE local_id <> 65534),
                 (SELECT count(*) FROM prepared WHERE age > 60), (SELECT max(age) FROM prepared WHERE age > 60),
                 coalesce(btrim({RECEIVES_AS}, ''''), nullif(current_setting('cluster_name'), ''), 'walreceiver'),
                 (SELECT status = 'streaming' FROM pg_stat_wal_receiver)
-         FROM receiver",
-        limit_of_origins(session.version())
+         FROM receiver"
     ))?;
     let row = rows.row(0);
-    let running = lists::elements(&row.string(1)).unwrap_or_default();
-    let loads = |library: &str| running.iter().any(|entry| preload::name(entry) == library);
+    let preloaded = state.as_ref().is_some_and(|state| state.preloaded);
     let mark_s = state.as_ref().and_then(|state| state.mark_ms).map(|ms| ms as f64 / 1000.0);
     let mut facts = Facts {
         name: server.name.clone(),
@@ -93,23 +76,21 @@ fn facts(server: &Server, base: Base) -> Result<Facts> {
         clock,
         state,
         stateless,
-        preloads: [loads("idgen"), preload.map_or(loads("idgen"), |preload| preload.will_have_idgen())],
-        has_citus: loads("citus"),
+        preloads: preload.map_or([preloaded; 2], |preload| [preload.has_idgen, preload.will_have_idgen()]),
+        has_citus: row.is_true(1),
         fsync_off: row.is_true(2),
         mark_ahead_s: mark_s.zip(row.number::<f64>(0)).map(|(mark, now)| mark - now),
         ids_per_second: None,
-        origins: row.number(5).zip(row.number(6)),
-        prepared: row.number(7).zip(row.number(8)),
+        prepared: row.number(4).zip(row.number(5)),
         synchronous: row.string(3),
         receivers: receivers(&session)?,
-        known_as: row.string(9),
-        streams: row.is_true(10),
-        shard: row.number(4).unwrap_or(-1),
-        shards_of_roles: shards_of_roles(&session)?,
+        known_as: row.string(6),
+        streams: row.is_true(7),
+        shards_set: shards_set(&session)?,
         databases: databases(server, &session, began)?,
     };
     if let Some(before) = facts.state.clone().filter(|_| !facts.is_standby) {
-        thread::sleep(RATE.saturating_sub(counted.elapsed()));
+        thread::sleep(Duration::from_secs(1).saturating_sub(counted.elapsed()));
         let after = library::state(&session)?.filter(|after| after.since_ms == before.since_ms);
         let ids = after.and_then(|after| Some(after.ids?.saturating_sub(before.ids?)));
         facts.ids_per_second = ids.map(|ids| ids as f64 / counted.elapsed().as_secs_f64());
@@ -123,38 +104,32 @@ fn limited(session: Session) -> Result<Session> {
     Ok(session)
 }
 
-/// What the library says, or why it says nothing.
-fn state(session: &Session) -> Result<(Option<State>, String)> {
-    match library::state(session) {
-        Ok(None) => Ok((None, "it is not there, or older than 0.2".into())),
-        Err(Error::Sql { message, .. }) => Ok((None, message)),
-        result => Ok((result?, String::new())),
-    }
-}
-
 /// Who gets WAL. Those that only keep it replay nothing, and those that decode it have a logical slot.
 fn receivers(session: &Session) -> Result<Vec<Receiver>> {
     let rows = session.run(
-        "SELECT application_name, coalesce(host(client_addr), 'a local socket'), state = 'streaming',
+        "SELECT application_name, coalesce(host(client_addr), 'a local socket'),
                 replay_lsn IS NOT NULL AND NOT EXISTS (SELECT FROM pg_replication_slots AS s
                                                        WHERE s.active_pid = r.pid AND slot_type = 'logical')
          FROM pg_stat_replication AS r WHERE state IN ('streaming', 'catchup') AND flush_lsn IS NOT NULL",
     )?;
-    let receivers = rows.iter().map(|row| Receiver {
-        name: row.string(0),
-        address: row.string(1),
-        streams: row.is_true(2),
-        is_standby: row.is_true(3),
-    });
-    Ok(receivers.collect())
+    let receiver =
+        |row: Row<'_>| Receiver { name: row.string(0), address: row.string(1), is_standby: row.is_true(2) };
+    Ok(rows.iter().map(receiver).collect())
 }
 
-fn shards_of_roles(session: &Session) -> Result<Vec<ShardSetting>> {
+/// Where idgen.shard is set. What this session has itself may be that of a role or a database.
+fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
     let rows = session.run(
-        "SELECT coalesce(datname, ''), coalesce(rolname, ''), substr(entry, 13)
-         FROM pg_db_role_setting LEFT JOIN pg_database AS d ON d.oid = setdatabase
-              LEFT JOIN pg_roles AS r ON r.oid = setrole CROSS JOIN unnest(setconfig) AS entry
-         WHERE starts_with(entry, 'idgen.shard=') ORDER BY 1, 2",
+        "WITH places AS (
+             SELECT setdatabase, setrole, substr(entry, 13) AS shard
+             FROM pg_db_role_setting CROSS JOIN unnest(setconfig) AS entry WHERE starts_with(entry, 'idgen.shard=')
+             UNION ALL
+             (SELECT 0, 0, setting FROM pg_file_settings
+              WHERE lower(name) = 'idgen.shard' AND error IS NULL ORDER BY seqno DESC LIMIT 1)
+         )
+         SELECT coalesce(datname, ''), coalesce(rolname, ''), shard
+         FROM places LEFT JOIN pg_database AS d ON d.oid = setdatabase LEFT JOIN pg_roles AS r ON r.oid = setrole
+         ORDER BY 1, 2",
     )?;
     let setting = |row: Row<'_>| {
         Some(ShardSetting { database: row.string(0), role: row.string(1), shard: row.number(2)? })
@@ -172,7 +147,9 @@ fn databases(server: &Server, session: &Session, began: Instant) -> Result<Vec<D
         let name = row.string(0);
         let look = || match began.elapsed() {
             _ if !row.is_true(1) => Err(Error::refused("it accepts no connections", "")),
-            elapsed if elapsed > PATIENCE_WITH_ALL => Err(Error::refused("there are too many databases", "")),
+            elapsed if elapsed > Duration::from_secs(120) => {
+                Err(Error::refused("there are too many databases", ""))
+            }
             _ => inside(server, &name),
         };
         let seen = match look() {

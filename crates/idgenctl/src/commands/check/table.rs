@@ -76,9 +76,8 @@ macro_rules! kinds {
 kinds! {
     // Who is there.
     UNREACHABLE: "unreachable", Error, Any, "the server cannot be reached: {}",
-        "Do not start it while another server may have taken its place.";
-    NO_ANSWER: "no-answer", Error, Any, "the server does not answer: {}",
-        "Restarting it would accept its clock, right or wrong.";
+        "If another server may have taken its place, start it only as a standby. A start accepts its clock, right or \
+         wrong.";
     SERVER_NOT_SEEN: "server-not-seen", Error, Any, "the server cannot be looked at: {}",
         "The check needs a superuser.";
     DATABASE_NOT_SEEN: "database-not-seen", Warning, Any, "the database cannot be looked at: {}",
@@ -129,23 +128,14 @@ kinds! {
     UPDATE_OUTSTANDING: "update-outstanding", Warning, Any, "the extension is of version {}, and the library of {}",
         "Once the whole cluster runs the newer library, run ALTER EXTENSION idgen UPDATE there.";
     NOT_PRELOADED: "not-preloaded", Warning, Any,
-        "idgen is not preloaded{}: it mints only with its default settings",
+        "idgen is not preloaded, or will not be from the next start on: it mints only with its default settings",
         "Run idgenctl enable, once its clock is right.";
-    NO_ROOM: "no-room", Error, Set, "\"{}\" must be at least {} for idgen (now {}), or the server may shut down",
-        "Raise it, and restart the server once its clock is right, standbys first.";
-    LESS_ROOM: "less-room", Warning, Set, "\"{}\" is {} here, and {} on its primary {}",
-        "Raise it here, before the primary uses more origins.";
-    SETTINGS_DIFFER: "settings-differ", Warning, Set,
-        "idgen.max_ahead, reserve_ahead or max_clock_jump is not as on its primary {}",
-        "Give the standby those of its primary.";
 
     // What makes ids lasting, and their times right.
     FSYNC_OFF: "fsync-off", Error, Set, "fsync is off: after a crash of the machine, ids may be repeated",
         "Set fsync = on.";
     ASYNCHRONOUS: "asynchronous", Note, Own, "no standby is synchronous: a failover may repeat ids",
         "If it must not, name one that streams in synchronous_standby_names.";
-    SYNC_TOO_FEW: "sync-too-few", Error, Own, "too few synchronous standbys are streaming: {} of {}",
-        "Bring them back, as standbys. Go on without one only if nobody can have promoted it.";
     SYNC_NAME_UNKNOWN: "sync-name-unknown", Warning, Own, "synchronous_standby_names names no known server by {}",
         "Add the server to the fleet, or correct the name.";
     SYNC_NOT_A_STANDBY: "sync-not-a-standby", Warning, Own,
@@ -153,9 +143,6 @@ kinds! {
         "Once the standbys stream, name only them in synchronous_standby_names.";
     CLOCK_DIFFERS: "clock-differs", Error, Any, "the clock is at least {} {} the others",
         "Compare them with one that you trust, and correct the wrong one. Restart and promote nothing before.";
-    MARK_IN_FUTURE: "mark-in-future", Error, Set, "the high-water mark of ids is {} ahead of the clock",
-        "If the clock is wrong, correct it. If not, wait, or set idgen.max_ahead, up to 1h, until it has passed the \
-         mark.";
     MAX_AHEAD_WIDE: "max-ahead-wide", Warning, Set, "idgen.max_ahead is {}: ids may be as far in the future",
         "Set it back to 1s.";
     PREPARED_TRANSACTIONS: "prepared-transactions", Warning, Any,
