@@ -308,7 +308,7 @@ table! {
             "The high-water mark takes one replication origin, in addition to all others in use. Without room for all of \
              them, the server mints no id, shuts down in recovery when it replays one too many, and does not start once \
              it has saved them all.",
-            "Raise it on every standby first, then on the primary, and restart them.";
+            "Raise it on every standby first, then on the primary, and restart them once their clocks are right.";
         NotSuperuser(action: &'static str = "act") => Code::ERRCODE_INSUFFICIENT_PRIVILEGE,
             "must be superuser to {action}",
             "The shards and the high-water mark of idgen are those of all databases of the cluster.",
