@@ -197,7 +197,12 @@ pub fn define() {
 
 impl Shown for State {
     fn shown() -> String {
-        let read = if backend::reads_catalogs() {
+        let reads_catalogs = backend::reads_catalogs();
+        // PostgreSQL 15 asks for every reader of pg_settings, and shows nobody the answer.
+        if reads_catalogs && !backend::reads_settings() {
+            return String::new();
+        }
+        let read = if reads_catalogs {
             backend::attempt(|| json(&State::read()))
         } else {
             let Row { class: Class(code, _), message, .. } = Error::NotInDatabase.row();

@@ -9,6 +9,7 @@ use super::generate::shard_argument;
 use crate::error::Error;
 use crate::host::{check_administrator, count_refusal, uncounted};
 use crate::minting::host;
+use crate::pg::origin;
 use crate::session::SESSION;
 use crate::settings;
 
@@ -26,14 +27,22 @@ fn snowflake_advance(shard: Option<i32>, past: Option<i64>) -> Result<i64, Error
 fn snowflake_close_shard(shard: Option<i32>) -> Result<i64, ErrorReport> {
     let shard = shard_argument(shard)?;
     check_administrator("close a shard")?;
-    Ok(handover::close(&host()?, &settings::current()?, &SESSION, shard)?)
+    let host = host()?;
+    // The ids below the mark would not be below the bound.
+    if host.segment.mark_removed() {
+        return Err(Error::MarkRemoved.into());
+    }
+    let settings = settings::current()?;
+    // Each layout has a slot. Of a close and a reopen at once, one has the last word on both.
+    Ok(origin::alone(|| handover::close(&host, &settings, &SESSION, shard))?)
 }
 
 #[pg_extern(sql = false)]
 fn snowflake_reopen_shard(shard: Option<i32>) -> Result<bool, ErrorReport> {
     let shard = shard_argument(shard)?;
     check_administrator("reopen a shard")?;
-    Ok(handover::reopen(&host()?, shard))
+    let host = host()?;
+    Ok(origin::alone(|| handover::reopen(&host, shard)))
 }
 
 #[pg_extern(sql = false)]

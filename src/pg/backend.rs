@@ -173,8 +173,14 @@ pub fn reads_catalogs() -> bool {
     unsafe { pg_sys::IsTransactionState() && pg_sys::MyDatabaseId != pg_sys::InvalidOid }
 }
 
+/// Whether the user may read all settings.
+pub fn reads_settings() -> bool {
+    // SAFETY: in a transaction, looks the user's roles up in the catalog.
+    unsafe { pg_sys::has_privs_of_role(pg_sys::GetUserId(), pg_sys::ROLE_PG_READ_ALL_SETTINGS.into()) }
+}
+
 /// Runs `f`, which only reads, in a subtransaction that is rolled back, so that neither an error nor memory is left of it.
-/// It waits for no lock that somebody has on a table. Call it only where [`reads_catalogs`].
+/// It hardly waits for a lock that somebody has on a table. Call it only where [`reads_catalogs`].
 ///
 /// # Errors
 /// The SQLSTATE and the message of any error of PostgreSQL, or panic, except for a cancel, which is raised.

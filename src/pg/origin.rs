@@ -42,6 +42,20 @@ pub fn write_mark(mark: Progress, refuse: fn(Error) -> Error) -> u64 {
     .execute()
 }
 
+/// Runs `f` while nobody else does, on the whole server. The lock is the one that PostgreSQL takes to drop the origin of
+/// the mark. Waiting for it can be canceled. Raises PostgreSQL's errors.
+pub fn alone<T>(f: impl FnOnce() -> T) -> T {
+    let (class, number) = (pg_sys::ReplicationOriginRelationId, u32::from(MARK_ORIGIN).into());
+    let mode = pg_sys::ExclusiveLock as pg_sys::LOCKMODE;
+    // SAFETY: after an error, the abort of the transaction releases the lock.
+    unsafe {
+        pg_sys::LockSharedObject(class, number, 0, mode);
+        let result = f();
+        pg_sys::UnlockSharedObject(class, number, 0, mode);
+        result
+    }
+}
+
 /// Whether the origin of the mark has a name, under which it could be moved or dropped.
 pub fn mark_has_name() -> bool {
     let mut name = ptr::null_mut();
@@ -50,10 +64,22 @@ pub fn mark_has_name() -> bool {
 }
 
 /// The number of replication origins that have progress in this incarnation of the server. Raises PostgreSQL's errors.
+///
+/// PostgreSQL's function looks the names of the origins up while it holds the LWLock for which the mark and its replay
+/// wait, and nothing interrupts it there. So the catalog is opened before, where a wait for somebody who has locked it can
+/// be canceled.
 pub fn in_use() -> usize {
     let show = pg_sys::pg_show_replication_origin_status;
-    // SAFETY: that function returns a set, and has this OID.
-    unsafe { rows(show, pg_sys::F_PG_SHOW_REPLICATION_ORIGIN_STATUS.into(), |_| ()).len() }
+    let share = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
+    // SAFETY: the catalog and its index exist. That function returns a set, and has this OID.
+    unsafe {
+        let catalog = pg_sys::table_open(pg_sys::ReplicationOriginRelationId, share);
+        let index = pg_sys::index_open(pg_sys::ReplicationOriginIdentIndex.into(), share);
+        let count = rows(show, pg_sys::F_PG_SHOW_REPLICATION_ORIGIN_STATUS.into(), |_| ()).len();
+        pg_sys::index_close(index, share);
+        pg_sys::table_close(catalog, share);
+        count
+    }
 }
 
 unsafe extern "C-unwind" {

@@ -227,3 +227,36 @@ fn reading_the_state_does_no_harm() {
     let output = output_of_run(server.shell(script));
     assert!(output.contains("\"mints\":true"), "{output}");
 }
+
+/// Promise 4: whoever reads the state while somebody has locked the catalog of the origins can be canceled, and keeps
+/// no mark from being written or replayed. PostgreSQL 15 asks for the state in every reading of pg_settings.
+#[test]
+fn a_reader_of_the_state_holds_up_no_mark() {
+    let server = Server::start(&[PRELOAD]);
+    let standby = server.standby("twin");
+    server.run("CREATE ROLE plain LOGIN");
+    let _: i64 = server.value("SELECT snowflake_next_id(1)");
+    let replays = |standby: &Server| {
+        let position: String = server.value("SELECT pg_current_wal_insert_lsn()::text");
+        let is_there = format!("SELECT pg_last_wal_replay_lsn() >= '{position}'");
+        server.run("SELECT pg_logical_emit_message(false, '', '')");
+        assert!(is_reached(60, || standby.value::<bool>(&is_there)));
+    };
+    replays(&standby);
+    for (reader, role) in [(&server, "postgres"), (&standby, "plain")] {
+        let mut holder = server.connect();
+        holder.run("BEGIN; LOCK TABLE pg_catalog.pg_replication_origin IN ACCESS EXCLUSIVE MODE");
+        let _: i64 = server.value("SELECT snowflake_next_id(2)");
+        replays(&standby);
+        let mut status = Client::connect(&reader.target_as(role), NoTls).unwrap();
+        status.run("SET statement_timeout = '300ms'");
+        assert_eq!(status.code("SELECT warning FROM idgen_status"), "57014");
+        let mut settings = Client::connect(&reader.target_as(role), NoTls).unwrap();
+        assert!(settings.value::<i64>("SELECT count(*) FROM pg_settings") > 0);
+        // A new mark, which is further ahead than the last.
+        let _: i64 =
+            server.value("SELECT snowflake_advance(3, snowflake_max_id(clock_timestamp() + '900 ms'))");
+        holder.run("COMMIT");
+        replays(&standby);
+    }
+}
