@@ -68,7 +68,8 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
 
 /// The transactions, older than so many milliseconds, that use the schema's tables or change the schema itself. An
 /// autovacuum gives way, unless it prevents a wraparound, and so is shown only with those of any age; so are sessions that
-/// have written anything: before PostgreSQL 18, GRANT takes no lock that others see.
+/// have written anything: before PostgreSQL 18, GRANT takes no lock that others see. Of a session that shows no time, only
+/// one that hides what it does counts as old: the others have ended their transactions since they had the lock.
 pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
     plan.source.primary().value(
         "WITH used AS (
@@ -86,7 +87,8 @@ pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
                FROM pg_stat_activity
                WHERE CASE WHEN $2::integer > 0
                           THEN pid IN (SELECT pid FROM used) AND backend_type <> 'autovacuum worker'
-                               AND coalesce(xact_start < clock_timestamp() - $2::integer * interval '1 ms', true)
+                               AND coalesce(xact_start < clock_timestamp() - $2::integer * interval '1 ms',
+                                            state = 'disabled', true)
                           ELSE pid IN (SELECT pid FROM used) OR backend_xid IS NOT NULL AND datname = current_database() END
                UNION ALL
                SELECT DISTINCT format('prepared: %L', gid)
