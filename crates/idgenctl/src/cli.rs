@@ -103,7 +103,7 @@ pub enum Command {
     ///
     /// List all standbys of both servers: one that keeps the old list would repeat ids once it is promoted.
     ///
-    /// Example: idgenctl --fleet fleet.toml move insta5 --to two
+    /// Example: idgenctl --fleet fleet.toml move insta5 --from one --to two
     Move(Move),
 }
 
@@ -124,12 +124,12 @@ pub struct Enable {
 pub struct Move {
     /// The schema
     pub schema: String,
-    /// The server that gets it: its name in the file, or a connection string
+    /// The server that has it: its name in the file, or a connection string
+    #[arg(long, value_name = "SERVER")]
+    pub from: String,
+    /// The server that gets it
     #[arg(long, value_name = "SERVER")]
     pub to: String,
-    /// The server that has it; otherwise the only other primary that is given
-    #[arg(long, value_name = "SERVER")]
-    pub from: Option<String>,
     /// The shard, if no default in the schema names one
     #[arg(long)]
     pub shard: Option<u16>,

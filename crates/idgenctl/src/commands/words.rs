@@ -1,4 +1,4 @@
-//! What moves leave in databases; and names for a command line that a person copies.
+//! What moves leave in databases.
 
 use serde::{Deserialize, Serialize};
 
@@ -60,25 +60,5 @@ impl Begun {
     pub fn write(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
         format!("COMMENT ON SCHEMA {} IS {}", self.marker(), Session::literal(&text))
-    }
-}
-
-/// A name as one word of a shell: others may have chosen it.
-pub fn shell(name: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-    if !name.is_empty() && name.chars().all(is_plain) {
-        return name.into();
-    }
-    format!("'{}'", name.replace('\'', "'\\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    /// Promise: a command that is copied from a hint runs nothing that is in a name.
-    #[test]
-    fn a_name_is_one_word_of_a_shell() {
-        assert_eq!(super::shell("insta5"), "insta5");
-        assert_eq!(super::shell("a b"), "'a b'");
-        assert_eq!(super::shell("'; true '"), "''\\''; true '\\'''");
     }
 }

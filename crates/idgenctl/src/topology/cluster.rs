@@ -31,12 +31,6 @@ pub struct Group {
     pub standbys: Vec<usize>,
 }
 
-impl Group {
-    pub fn has(&self, number: usize) -> bool {
-        self.primary == Some(number) || self.standbys.contains(&number)
-    }
-}
-
 /// A standby that may be one of each of these primaries.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unclear {

@@ -1,15 +1,13 @@
 //! What is checked while clients keep working. Nothing is changed.
 
-use idgen_ids::Shard;
-
 use super::rights::USED;
 use super::sides::{Place, Side};
 use super::undo::no_move;
-use super::{How, Names, Plan, close, lists, say};
-use crate::connection::session::Session;
+use super::{Plan, close, lists, shown};
 use crate::idgen::columns;
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result};
+use crate::terminal::output::note;
 use crate::topology::cluster::STANDBYS;
 
 pub fn refused<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T> {
@@ -29,59 +27,46 @@ pub enum At {
     Complete,
 }
 
-/// How far an earlier run got, and whether that suits what is asked for.
-pub fn state(plan: &Plan<'_>) -> Result<At> {
+/// How far an earlier run got, if that suits what is asked for. None if the move is complete.
+pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let (names, target) = (&plan.names, plan.target.primary());
-    let (here, there) = (names.on(&*plan.source.primary().session()?)?, names.on(&*target.session()?)?);
-    let is_copy = plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.mark);
-    let found = format!("the source has {}, the target has {}", names.shown(&here), names.shown(&there));
-    match (&plan.begun, plan.how) {
-        (None, How::Finish) if here.moved && there.schema => return Ok(At::Complete),
-        (None, How::Finish) => return Err(no_move(plan)?),
-        (None, _) if here == Names::ONLY_SCHEMA && there == Names::NOTHING => return Ok(At::Open),
-        (None, _) if here.schema && is_copy => {
-            return refused(
-                format!("a move that was undone has left its copy: {found}"),
-                "Drop it with --undo.",
-            );
+    let (here, there) = (names.on(&plan.source.primary().session()?)?, names.on(&target.session()?)?);
+    let has_copy =
+        there == [&*names.moving] && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.mark);
+    let is_free = there.is_empty() || has_copy;
+    let (is_open, is_closed) = (here.contains(&names.schema), here.contains(&names.moving));
+    let found = format!("the source has {}, the target has {}", shown(&here), shown(&there));
+    match &plan.begun {
+        None if plan.arguments.finish => match here.contains(&names.moved) && there.contains(&names.schema) {
+            true => Ok(None),
+            false => Err(no_move(plan, &here)),
+        },
+        None if here == [&*names.schema] && is_free => Ok(Some(At::Open)),
+        None => refused(
+            found,
+            format!(
+                "Only the source may have {0}, and none of them {1} or {2}. Check that source and target are not swapped.",
+                names.schema, names.moving, names.moved
+            ),
+        ),
+        Some(begun) if !plan.arguments.finish => refused(
+            "an earlier move was interrupted",
+            match begun.opened {
+                true => "Run the same command with --finish.",
+                false => "Run the same command with --undo, which gives it back to the source, or --finish.",
+            },
+        ),
+        Some(begun) if begun.to != plan.target.system => refused(
+            format!("the move was to another server, with the system identifier {}", begun.to),
+            "Name that one with --to.",
+        ),
+        Some(begun) if begun.opened && there == [&*names.schema] => Ok(Some(At::Complete)),
+        Some(begun) if begun.opened && has_copy => Ok(Some(At::Opened)),
+        Some(begun) if !begun.opened && is_free && is_open != is_closed => {
+            Ok(Some(if is_open { At::Open } else { At::Moving }))
         }
-        (None, _) => {
-            return refused(
-                found,
-                format!(
-                    "Only the source may have {0}, and none of them the other names of a move. Once nobody needs the old rows \
-                     in {1}: DROP SCHEMA {2} CASCADE; Check that source and target are not swapped.",
-                    names.schema,
-                    names.moved,
-                    Session::identifier(&names.moved)
-                ),
-            );
-        }
-        (Some(begun), How::Begin) => {
-            let how = if begun.opened {
-                "--finish"
-            } else {
-                "--undo, which gives it back to the source, or --finish"
-            };
-            return refused("an earlier move was interrupted", format!("Run the same command with {how}."));
-        }
-        (Some(begun), _) if begun.to != plan.target.system => {
-            return refused(
-                format!("the move was to another server, with the system identifier {}", begun.to),
-                "Name that one with --to.",
-            );
-        }
-        (Some(begun), _) => {
-            match (begun.opened, here.schema, here.moving, there.schema, there.moving && is_copy) {
-                (true, _, _, true, _) if !there.moving => return Ok(At::Complete),
-                (true, _, _, false, true) => return Ok(At::Opened),
-                (false, true, false, false, false) if !there.moving => return Ok(At::Open),
-                (false, false, true, false, copy) if copy == there.moving => return Ok(At::Moving),
-                _ => {}
-            }
-        }
+        Some(_) => refused(found, "Drop or rename what is not of this move."),
     }
-    refused(found, "Drop or rename what is not of this move.")
 }
 
 /// WAL senders to standbys that are not in the fleet.
@@ -112,57 +97,43 @@ pub fn standbys(plan: &Plan<'_>, side: &Side<'_>) -> Result {
     }
     let list = lists::of(primary)?;
     for place in &side.places {
-        if plan.how == How::Begin && lists::of(place)? != list {
+        if plan.begun.is_none() && lists::of(place)? != list {
             return refused(
                 format!(
                     "idgen.allowed_shards of {} differs from that of {}, which it may have to replace",
                     place.role, primary.role
                 ),
-                format!("There: {}", plan.lists.by_hand(&list)),
+                format!("There: {}", lists::by_hand(plan, &list)),
             );
-        }
-        let away = place.value(
-            "SELECT string_agg(slot_name, ', ') FROM pg_replication_slots
-             WHERE slot_type = 'physical' AND NOT active AND NOT temporary",
-            &[],
-        )?;
-        if !away.is_empty() {
-            say(format!(
-                "not connected: the standbys of these slots of {}, which need its new list before they are promoted: {away}",
-                place.role
-            ));
         }
     }
     Ok(())
 }
 
 /// A reload must read the lists, and ALTER SYSTEM must be what sets them.
-pub fn settings(plan: &Plan<'_>) -> Result {
-    for place in plan.source.places.iter().chain(&plan.target.places) {
+pub fn settings(plan: &Plan<'_>, side: &Side<'_>) -> Result {
+    for place in &side.places {
         // Some errors, as of syntax, keep a server from reading any change.
-        let rows = place.query(
-            "SELECT (SELECT string_agg(format('%s, line %s: %s', sourcefile, sourceline, error), '; ') FROM pg_file_settings
-                     WHERE error IS NOT NULL AND NOT EXISTS (SELECT FROM pg_file_settings WHERE applied)), source
-             FROM pg_settings WHERE name = 'idgen.allowed_shards'",
+        let errors = place.value(
+            "SELECT string_agg(format('%s, line %s: %s', sourcefile, sourceline, error), '; ') FROM pg_file_settings
+             WHERE error IS NOT NULL AND NOT EXISTS (SELECT FROM pg_file_settings WHERE applied)",
             &[],
         )?;
-        let row = rows.row(0);
-        if let Some(errors) = row.text(0) {
+        if !errors.is_empty() {
             return refused(
                 format!("{} cannot read its configuration, and so no new list: {errors}", place.role),
                 "Correct the file.",
             );
         }
-        let keeper = match (place.has_patroni, row.string(1) == "command line") {
-            _ if plan.lists.program.is_some() => continue,
-            (true, _) => "Patroni, whose configuration ALTER SYSTEM would permanently override",
-            (_, true) => "its command line, where it cannot be changed",
-            _ => continue,
-        };
-        return refused(
-            format!("idgen.allowed_shards of {} is set by {keeper}", place.role),
-            "Give a program that sets the list where it is kept with --set-list.",
-        );
+        let source =
+            place.value("SELECT source FROM pg_settings WHERE name = 'idgen.allowed_shards'", &[])?;
+        if plan.arguments.set_list.is_none() && (place.has_patroni || source == "command line") {
+            let keeper = if place.has_patroni { "Patroni" } else { "its command line" };
+            return refused(
+                format!("idgen.allowed_shards of {} is set by {keeper}, and not by ALTER SYSTEM", place.role),
+                "Give a program that sets the list where it is kept with --set-list.",
+            );
+        }
     }
     Ok(())
 }
@@ -171,82 +142,58 @@ pub fn settings(plan: &Plan<'_>) -> Result {
 pub fn lists(plan: &Plan<'_>, at: At) -> Result {
     let shard = i32::from(plan.shard);
     let (source, target) = (plan.source.primary(), plan.target.primary());
-    let epoch = |place: &Place<'_>| Ok(library::state(&*place.session()?)?.and_then(|state| state.epoch_ms));
+    let epoch = |place: &Place<'_>| Ok(library::needed_state(&place.session()?)?.epoch_ms);
     if epoch(source)? != epoch(target)? {
         return refused(
             "the servers have different values of idgen.epoch",
             "Ids of one epoch would be repeated, or in the wrong order, under another.",
         );
     }
-    let (list, of_target) = (lists::of(source)?, lists::of(target)?);
-    if matches!(at, At::Open | At::Moving) && of_target.contains(plan.shard) {
+    let list = lists::of(source)?;
+    if matches!(at, At::Open | At::Moving) && lists::of(target)?.contains(plan.shard) {
         return refused(
             format!("the target may mint for shard {shard}"),
             "It needs a list in idgen.allowed_shards without the shard. An empty list means all.",
         );
     }
-    if plan.how == How::Begin && !list.contains(plan.shard) {
+    if plan.begun.is_none() && !list.contains(plan.shard) {
         return refused(
             format!("the source may not mint for shard {shard}, so there is nothing to move"),
-            format!("If it should: {}", plan.lists.by_hand(&list.with(plan.shard))),
+            format!("If it should: {}", lists::by_hand(plan, &list.with(plan.shard))),
         );
     }
-    let both = |shard: &Shard| *shard != plan.shard && list.contains(*shard) && of_target.contains(*shard);
-    if plan.source.system == plan.target.system
-        && let Some(shard) = Shard::all().find(both)
-    {
-        return refused(
-            format!(
-                "the source and the target are copies of one server, and both may mint for shard {}",
-                i32::from(shard)
-            ),
-            "Give each shards of its own in idgen.allowed_shards, on its standbys too.",
-        );
-    }
-    plan.without(&list).map(drop)
+    lists::without(plan, &list).map(drop)
 }
 
 /// What stands in the way of closing the schema: what mints for the shard elsewhere, in all databases, and whoever would
 /// write into the schema by another way than its name, or miss it.
 pub fn surroundings(plan: &Plan<'_>) -> Result {
     let source = plan.source.primary();
-    let schema = &plan.names.schema;
     let own = source.value("SELECT current_database()", &[])?;
     let mut others = Vec::new();
-    let databases = "SELECT datname, datallowconn FROM pg_database WHERE datname <> 'template0'";
-    for row in source.query(databases, &[])?.iter() {
+    for row in source.query("SELECT datname FROM pg_database WHERE datallowconn", &[])?.iter() {
         let database = row.string(0);
-        let to = [("dbname", database.as_str()), ("application_name", &source.name)];
-        let minting = match row.is_true(1) {
-            true => source.server.connect_with(&to).and_then(|session| columns::minting(&session)),
-            false => Err(Error::refused("it accepts no connections", "")),
-        };
+        let minting = source.session_in(Some(&database)).and_then(|session| columns::minting(&session));
+        let minting = minting.unwrap_or_else(|error| {
+            note(format!(
+                "whatever mints for the shard in database {database} of the source will fail: {error}"
+            ));
+            Vec::new()
+        });
         let is_other = |column: &&columns::Column| {
             column.shard == Some(plan.shard.into()) && (database != own || !plan.names.has(&column.schema))
         };
-        match minting {
-            Ok(minting) => {
-                let found = minting.iter().filter(is_other);
-                others.extend(found.map(|column| format!("{column} in database {database}")));
-            }
-            Err(error) => {
-                say(format!(
-                    "whatever mints for the shard in database {database} of the source will fail: {error}"
-                ));
-            }
-        }
+        others
+            .extend(minting.iter().filter(is_other).map(|column| format!("{column} in database {database}")));
     }
     if !others.is_empty() {
+        let shard = i32::from(plan.shard);
         return refused(
-            format!(
-                "other schemas of the source mint for shard {}: {}",
-                i32::from(plan.shard),
-                others.join(", ")
-            ),
+            format!("other schemas of the source mint for shard {shard}: {}", others.join(", ")),
             "Give them another shard, or move them into the schema.",
         );
     }
-    let ties = source.value(&format!("{USED} {TIES}"), &[schema, "f"])?;
+    let ties = source.value(&format!("{USED} {TIES}"), &[&plan.names.schema, "f"])?;
     if !ties.is_empty() {
         return refused(
             format!("the schema is tied to what is outside it: {ties}"),
@@ -260,12 +207,6 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
             format!("transactions have been using the schema for more than a minute: {old}"),
             "End them, the prepared ones by COMMIT PREPARED or ROLLBACK PREPARED.",
         );
-    }
-    for (query, what) in NOT_MOVED {
-        let found = source.value(query, &[schema])?;
-        if !found.is_empty() {
-            say(format!("{what}: {found}"));
-        }
     }
     Ok(())
 }
@@ -298,42 +239,3 @@ const TIES: &str = "
           SELECT format('subscription %I', subname)
           FROM used JOIN pg_subscription_rel ON classid = 'pg_class'::regclass AND srrelid = objid
                JOIN pg_subscription AS s ON s.oid = srsubid WHERE subenabled) AS found (what)";
-
-/// What is named and stays behind.
-const NOT_MOVED: [(&str, &str); 4] = [
-    (
-        "SELECT string_agg(format('%s on %s', conname, conrelid::regclass), ', ')
-         FROM pg_constraint AS k JOIN pg_namespace AS n ON n.oid = connamespace JOIN pg_class AS r ON r.oid = confrelid
-         WHERE nspname = $1 AND contype = 'f' AND r.relnamespace <> n.oid",
-        "the target must have all rows outside the schema that these foreign keys reference",
-    ),
-    (
-        "SELECT string_agg(DISTINCT quote_ident(pubname), ', ') FROM pg_publication_tables WHERE schemaname = $1",
-        "publications are not moved",
-    ),
-    (
-        // Columns of type oid, or of a domain such as lo, in a database with large objects.
-        "SELECT string_agg(format('%s.%I', attrelid::regclass, attname), ', ')
-        FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = attrelid JOIN pg_namespace AS n ON n.oid = relnamespace
-             JOIN pg_type AS t ON t.oid = atttypid
-        WHERE nspname = $1 AND relkind IN ('r', 'p') AND attnum > 0 AND NOT attisdropped
-          AND 'oid'::regtype IN (t.oid, t.typbasetype) AND EXISTS (SELECT FROM pg_largeobject_metadata)",
-        "large objects are not moved, which these columns may name",
-    ),
-    (
-        "SELECT string_agg(what, ', ')
-         FROM (SELECT DISTINCT format('%s of %I', what, rolname)
-               FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace JOIN pg_roles AS r ON r.oid = relowner,
-                    LATERAL (SELECT pg_describe_object('pg_constraint'::regclass, k.oid, 0)
-                             FROM pg_constraint AS k LEFT JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.atttypid = contypid
-                             WHERE contype = 'c' AND (conrelid = c.oid OR a.attnum > 0)
-                             UNION ALL SELECT pg_describe_object('pg_class'::regclass, indexrelid, 0) FROM pg_index
-                             WHERE indrelid = c.oid AND (indexprs IS NOT NULL OR indpred IS NOT NULL)
-                             UNION ALL SELECT pg_describe_object('pg_class'::regclass, c.oid, attnum) FROM pg_attribute
-                             WHERE attrelid = c.oid AND attgenerated <> ''
-                             UNION ALL SELECT pg_describe_object('pg_class'::regclass, c.oid, 0) WHERE relkind = 'm'
-                            ) AS found (what)
-               WHERE nspname = $1 AND NOT rolsuper LIMIT 8) AS evaluated (what)",
-        "for how long the schema stays closed is also up to these, which the restore evaluates, perhaps for each row",
-    ),
-];

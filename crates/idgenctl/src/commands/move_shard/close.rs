@@ -12,12 +12,14 @@
 //! closed before it ends, so its rows are in the copy.
 
 use std::env;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::checks::refused;
 use super::turn::Turn;
-use super::{Plan, Run, lists, rename, say};
+use super::{Plan, Run, lists, rename};
+use crate::connection::waiting;
 use crate::idgen::library::Library;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::Result;
 use crate::terminal::signals;
 
 /// Closes both, and gives the first id that the source will never mint. Clients queue behind a lock request that has to
@@ -26,50 +28,47 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
     let plan = run.plan;
     // Tests shorten it.
     let limit = env::var("IDGENCTL_CLOSE_TIMEOUT").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
-    let began = Instant::now();
-    let (mut say_at, mut tries) = (Duration::ZERO, 0);
-    loop {
-        let mut who = blockers(plan, 1000)?;
-        if who.is_empty() {
-            if tries == 0 {
-                run.begin()?;
-                // The standbys mint nothing meanwhile. A program may take long to set the list of the primary, and others
-                // would queue behind the locks for so long.
-                let without = plan.without(&lists::of(plan.source.primary())?)?;
-                plan.lists.tell_program(&plan.source, &without)?;
-                let first = usize::from(plan.lists.program.is_none());
-                plan.lists.set_each(&plan.source.places[first..], &without)?;
+    let mut tries = 0;
+    let ask = || {
+        if !blockers(plan, 1000)?.is_empty() {
+            return Ok(None);
+        }
+        if tries == 0 {
+            run.begin()?;
+            // The standbys mint nothing meanwhile. A program may take long to set the list of the primary, and others
+            // would queue behind the locks for so long.
+            let without = lists::without(plan, &lists::of(plan.source.primary())?)?;
+            lists::tell_program(plan, &plan.source, &without)?;
+            let first = usize::from(plan.arguments.set_list.is_none());
+            lists::set_each(plan, &plan.source.places[first..], &without)?;
+        }
+        tries += 1;
+        // One order suits clients that insert a row into a table that refers to others, whose key is checked
+        // afterwards; the other one suits clients that insert both.
+        match try_to_close(plan, &run.turn, if tries % 2 == 1 { "DESC" } else { "ASC" }) {
+            // lock_not_available, or a deadlock, which then fails here and not at the client.
+            Err(error) if matches!(error.code(), "55P03" | "40P01") => {
+                signals::pause(Duration::from_millis(100 * (1 + tries * 3 % 5)))?;
+                Ok(None)
             }
-            // One order suits clients that insert a row into a table that refers to others, whose key is checked
-            // afterwards; the other one suits clients that insert both.
-            match try_to_close(plan, &run.turn, if tries % 2 == 0 { "DESC" } else { "ASC" }) {
-                // lock_not_available, or a deadlock, which then fails here and not at the client.
-                Err(error) if matches!(error.code(), "55P03" | "40P01") => {}
-                result => return result,
-            }
-            tries += 1;
-            who = blockers(plan, 0)?;
+            result => result.map(Some),
         }
-        if began.elapsed() > Duration::from_secs(limit) {
-            return Err(Error::refused(
-                format!(
-                    "the schema was in use for {limit} s without a break. Transactions in its tables: {who}"
-                ),
-                "Try again when they have ended.",
-            ));
-        }
-        if began.elapsed() > say_at {
-            say_at = began.elapsed() + Duration::from_secs(5);
-            say(format!("waiting for transactions in the schema: {who}"));
-        }
-        signals::pause(Duration::from_millis(200 + 100 * (tries * 3 % 5)))?;
+    };
+    let bound = waiting::until(Duration::from_secs(limit), "transactions in the schema to end", ask)?;
+    if let Some(bound) = bound {
+        return Ok(bound);
     }
+    let who = blockers(plan, 0)?;
+    refused(
+        format!("the schema was in use for {limit} s without a break. Transactions in its tables: {who}"),
+        "Try again when they have ended.",
+    )
 }
 
 /// The transactions, older than so many milliseconds, that use the schema's tables or change the schema itself. An
-/// autovacuum gives way, unless it prevents a wraparound, and so is shown only with those of any age; so are sessions that
-/// have written anything: before PostgreSQL 18, GRANT takes no lock that others see. Of a session that shows no time, only
-/// one that hides what it does counts as old: the others have ended their transactions since they had the lock.
+/// autovacuum gives way, unless it prevents a wraparound, and so is shown only with those of any age. Of a session that
+/// shows no time, only one that hides what it does counts as old: the others have ended their transactions since they had
+/// the lock.
 pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
     plan.source.primary().value(
         "WITH used AS (
@@ -85,11 +84,10 @@ pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
          FROM (SELECT format('pid %s (%s, %s, in its transaction since %s)', pid,
                              coalesce(nullif(application_name, ''), backend_type), state, xact_start)
                FROM pg_stat_activity
-               WHERE CASE WHEN $2::integer > 0
-                          THEN pid IN (SELECT pid FROM used) AND backend_type <> 'autovacuum worker'
-                               AND coalesce(xact_start < clock_timestamp() - $2::integer * interval '1 ms',
-                                            state = 'disabled', true)
-                          ELSE pid IN (SELECT pid FROM used) OR backend_xid IS NOT NULL AND datname = current_database() END
+               WHERE pid IN (SELECT pid FROM used)
+                 AND ($2 = '0' OR backend_type <> 'autovacuum worker'
+                                  AND coalesce(xact_start < clock_timestamp() - $2::integer * interval '1 ms',
+                                               state = 'disabled', true))
                UNION ALL
                SELECT DISTINCT format('prepared: %L', gid)
                FROM used JOIN pg_locks AS own USING (virtualtransaction) JOIN pg_prepared_xacts ON transaction = transactionid
@@ -100,8 +98,8 @@ pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
 
 fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<i64> {
     let source = plan.source.primary();
-    // A session of its own: if it is cut off while its COMMIT waits for a standby, another run can end it.
-    let session = source.fresh()?;
+    let session = source.session()?;
+    session.set_patience(None);
     // An autovacuum gives way after the deadlock_timeout.
     session.run("BEGIN; SET LOCAL lock_timeout = '900ms'; SET LOCAL deadlock_timeout = '300ms'")?;
     let locks = session.query(
@@ -117,10 +115,10 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<i64> {
     }
     session.run(&rename(&plan.names.schema, &plan.names.moving))?;
     turn.prove(&session)?;
-    if plan.lists.program.is_none() {
-        plan.lists.set(source, &plan.without(&lists::of(source)?)?)?;
+    if plan.arguments.set_list.is_none() {
+        lists::set(plan, source, &lists::without(plan, &lists::of(source)?)?)?;
     }
-    let bound = Library::of(&*source.session()?)?.close(plan.shard)?;
+    let bound = Library::of(&source.session()?)?.close(plan.shard)?;
     session.run("COMMIT")?;
     Ok(bound)
 }

@@ -6,32 +6,25 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::checks::refused;
 use super::sides::Place;
-use super::{Plan, rights, say, set_comment};
+use super::{Plan, rights, set_comment};
 use crate::connection::session::Session;
 use crate::connection::waiting;
 use crate::terminal::error::{Error, Result};
-use crate::terminal::output;
+use crate::terminal::output::note;
 use crate::terminal::signals;
 
 /// Refuses a pg_dump that is too old: it lets a name with a line break, or a hostile server, run commands of psql.
 pub fn check_programs() -> Result {
-    let ask = |option: &str| {
-        let output = Command::new("pg_dump").arg(option).output().map_err(|error| {
-            Error::refused(
-                format!("pg_dump cannot be run: {error}"),
-                "Install PostgreSQL's client programs, and put them on the PATH.",
-            )
-        })?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    if ask("--help")?.contains("--restrict-key") {
+    let help = Command::new("pg_dump").arg("--help").output();
+    if help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--restrict-key")) {
         return Ok(());
     }
-    Err(Error::refused(
-        format!("pg_dump is too old: {}", ask("--version")?),
-        "It must be of 13.22, 14.19, 15.14, 16.10, 17.6 or later.",
-    ))
+    refused(
+        "there is no pg_dump on the PATH that is new enough",
+        "Install PostgreSQL's client programs of 13.22, 14.19, 15.14, 16.10, 17.6 or later.",
+    )
 }
 
 /// A program of PostgreSQL that connects as sessions of this one do. It is in a process group of its own, which Ctrl-C
@@ -62,7 +55,7 @@ impl Programs {
             for line in
                 said.into_iter().flat_map(|said| BufReader::new(said).split(b'\n')).map_while(io::Result::ok)
             {
-                output::note(format!("    {name}: {}", String::from_utf8_lossy(&line)));
+                note(format!("    {name}: {}", String::from_utf8_lossy(&line)));
             }
         }));
         Ok(())
@@ -88,32 +81,32 @@ fn of(schema: &str) -> String {
 
 /// The definitions alone, in a transaction that is rolled back: this shows what the target lacks.
 pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result {
-    say("rehearsing the definitions on the target");
+    note("rehearsing the definitions on the target");
     let began = Instant::now();
     let options = [&of(&plan.names.schema)[..], snapshot, "--schema-only", "--lock-wait-timeout=2s"];
     if dump_into(plan, &options, "BEGIN; SET LOCAL lock_timeout = '2s';", "ROLLBACK;")? {
-        say(format!(
+        note(format!(
             "the schema will be closed for {:.1} s, which the definitions have taken, and for as long as its rows take",
             began.elapsed().as_secs_f64()
         ));
         return Ok(());
     }
-    Err(Error::refused(
+    refused(
         "the target does not accept the definitions: see above",
         "Create there what it lacks. Nothing was changed.",
-    ))
+    )
 }
 
 /// The rows with everything else. A comment marks the copy as one of this source's rows: no other schema is dropped.
 pub fn copy(plan: &Plan<'_>) -> Result {
     let moving = &plan.names.moving;
     let (_look, snapshot) = rights::look_at(plan, moving)?;
-    say("copying the rows");
+    note("copying the rows");
     let end = format!("{}; COMMIT;", set_comment(moving, Some(&plan.mark)));
     if dump_into(plan, &[&of(moving), &snapshot], "BEGIN;", &end)? {
         return Ok(());
     }
-    Err(Error::refused("the rows were not copied: see above", "Correct that, and try again."))
+    refused("the rows were not copied: see above", "Correct that, and try again.")
 }
 
 /// Whether both programs succeeded.
@@ -155,26 +148,24 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], begin: &str, end: &str) -> Resul
         }
         if shown.elapsed() > Duration::from_secs(5) {
             shown = Instant::now();
-            show_progress(plan);
+            // The programs go on without it.
+            let _ = show_progress(plan);
         }
         signals::pause(Duration::from_millis(20))?;
     }
 }
 
-/// Shows how far the copy has got, and what it waits for.
-fn show_progress(plan: &Plan<'_>) {
-    let at_work = |place: &Place<'_>| -> Result<String> {
-        let rows = place.query(
-            "SELECT pid, coalesce('copying ' || (SELECT format('%s: row %s', relid::regclass, tuples_processed)
-                                                 FROM pg_stat_progress_copy AS c WHERE c.pid = a.pid), left(query, 60))
-             FROM pg_stat_activity AS a WHERE application_name = $1 AND state = 'active' AND pid <> pg_backend_pid()",
-            &[&place.name],
-        )?;
-        let Some(row) = rows.iter().next() else { return Ok(String::new()) };
-        let cause = waiting::cause(&*place.session()?, row.number(0).unwrap_or(0))?;
-        let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
-        Ok(format!("; {}: {}{cause}", place.role, row.string(1)))
-    };
-    let sides = [plan.source.primary(), plan.target.primary()];
-    say(format!("copying{}", sides.map(|place| at_work(place).unwrap_or_default()).concat()));
+/// Shows what the copy waits for, or what it does.
+fn show_progress(plan: &Plan<'_>) -> Result {
+    for place in [plan.source.primary(), plan.target.primary()] {
+        let session = place.session()?;
+        let at_work = "SELECT pid, left(query, 60) FROM pg_stat_activity
+                       WHERE application_name = $1 AND state = 'active' AND pid <> pg_backend_pid()";
+        for row in session.query(at_work, &[&place.name])?.iter() {
+            let cause = waiting::cause(&session, row.number(0).unwrap_or(0))?;
+            let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
+            note(format!("{}: {}{cause}", place.role, row.string(1)));
+        }
+    }
+    Ok(())
 }

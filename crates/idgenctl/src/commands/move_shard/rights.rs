@@ -26,7 +26,7 @@ pub const USED: &str = "
 /// Begins a transaction, checks what the schema of this name uses, and gives the session with its snapshot for pg_dump. That reads
 /// this very snapshot, so nobody can add something in between.
 pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
-    let session = plan.source.primary().fresh()?;
+    let session = plan.source.primary().session()?;
     session.run("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
     let snapshot = format!("--snapshot={}", session.value("SELECT pg_export_snapshot()", &[])?);
     if plan.owner.is_some() {
@@ -102,20 +102,15 @@ pub fn check_names_on_target(plan: &Plan<'_>) -> Result {
     )
 }
 
-/// Names all roles at once that the target lacks. The catalog does not record what belongs to the role of initdb.
+/// Names all roles at once that the target lacks, but for the role of initdb: the catalog does not record what belongs to it.
 pub fn check_roles(plan: &Plan<'_>) -> Result {
     let roles = plan.source.primary().value(
         &format!(
             "{USED}
-             SELECT json_agg(rolname)
-             FROM (SELECT refobjid FROM used JOIN pg_shdepend AS s USING (classid, objid)
-                   WHERE refclassid = 'pg_authid'::regclass
-                     AND s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-                   UNION SELECT nspowner FROM pg_namespace JOIN this ON oid = schema
-                   UNION SELECT relowner FROM pg_class JOIN this ON relnamespace = schema
-                   UNION SELECT proowner FROM pg_proc JOIN this ON pronamespace = schema
-                   UNION SELECT typowner FROM pg_type JOIN this ON typnamespace = schema) AS r (role)
-                  JOIN pg_roles ON oid = role"
+             SELECT coalesce(json_agg(DISTINCT rolname), '[]')
+             FROM used JOIN pg_shdepend AS s USING (classid, objid) JOIN pg_roles AS r ON r.oid = refobjid
+             WHERE refclassid = 'pg_authid'::regclass
+               AND s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())"
         ),
         &[&plan.names.schema, "f"],
     )?;
@@ -134,7 +129,7 @@ pub fn check_roles(plan: &Plan<'_>) -> Result {
 pub fn check_owner(plan: &Plan<'_>) -> Result {
     let Some(owner) = &plan.owner else { return Ok(()) };
     let place = "SELECT concat_ws(' ', current_database(), pg_postmaster_start_time())";
-    let session = owner.fresh()?;
+    let session = owner.session()?;
     if session.value(place, &[])? != plan.target.primary().value(place, &[])? {
         return refused(
             "--owner must connect to the same database as the target",

@@ -1,9 +1,7 @@
 //! Giving the shard back to the source.
 
 use super::checks::refused;
-use super::sides::Place;
-use super::{Plan, Run, Stage, checks, lists, rename, say};
-use crate::commands::words::{self, Begun};
+use super::{Plan, Run, Stage, checks, lists, rename, shown};
 use crate::connection::session::Session;
 use crate::idgen::library::Library;
 use crate::terminal::error::{Error, Result};
@@ -17,37 +15,35 @@ impl Run<'_> {
     pub fn end(&mut self, error: Error) -> Error {
         // What follows must be done to the end, even if nobody reads its output any more.
         signals::ignore_signals();
-        let plan = self.plan;
-        plan.source.places.iter().chain(&plan.target.places).for_each(Place::forget);
-        match self.stage {
-            Stage::Unchanged | Stage::Done => error,
+        let (what, hint) = match self.stage {
+            Stage::Unchanged | Stage::Done => return error,
             Stage::Begun => {
-                say(format!("failed: {error}"));
-                say("undoing what was done");
+                note(format!("failed: {error}"));
+                note("undoing what was done");
                 match self.give_back() {
-                    Ok(()) => error,
-                    Err(left) => Error::Broken {
-                        what: format!("{error}. It is NOT undone"),
-                        hint: left.hint().unwrap_or_default().into(),
-                    },
+                    Ok(()) => return error,
+                    Err(left) => (
+                        format!("{error}. It is NOT undone"),
+                        left.hint().unwrap_or("Run the same command with --undo.").to_owned(),
+                    ),
                 }
             }
-            Stage::Resumed => Error::Broken {
-                what: format!("the move broke off: {error}"),
-                hint: "Run the same command with --finish, or with --undo.".into(),
-            },
-            Stage::Opened => Error::Broken {
-                what: format!("{error}. It is NOT undone, because the target may already mint"),
-                hint: FINISH.into(),
-            },
-        }
+            Stage::Resumed => (
+                format!("the move broke off: {error}"),
+                "Run the same command with --finish, or with --undo.".into(),
+            ),
+            Stage::Opened => {
+                (format!("{error}. It is NOT undone, because the target may already mint"), FINISH.into())
+            }
+        };
+        Error::Broken { what, hint }
     }
 
     /// Gives the shard back to the source, unless the marker says that the target may mint, and then drops the copy. The
     /// error says what is left to do.
     fn give_back(&mut self) -> Result {
         self.give_back_to_source().map_err(|error| {
-            say(format!("NOT undone: {error}"));
+            note(format!("NOT undone: {error}"));
             let hint = error.hint().filter(|_| !matches!(error, Error::Sql { .. }));
             let hint = hint.unwrap_or("Run the same command with --undo.").to_owned();
             Error::Broken { what: format!("NOT undone: {error}"), hint }
@@ -64,53 +60,48 @@ impl Run<'_> {
         self.turn.end_others(source)?;
         let session = source.session()?;
         let there = names.on(&session)?;
-        let begun = match plan.begun_now()? {
+        let (is_open, is_closed) = (there.contains(&names.schema), there.contains(&names.moving));
+        match plan.begun_now()? {
             Some(begun) if begun.opened => {
                 return refused("another run has continued, and the target may mint", FINISH);
             }
-            Some(begun) => begun,
+            Some(_) => {}
             // What this run has begun first has failed.
-            None if there.schema => return Ok(()),
+            None if is_open => return Ok(()),
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
-        };
-        if there.schema == there.moving {
+        }
+        if is_open == is_closed {
             return refused(
-                format!(
-                    "the source has {}, and only one of {} and {} can be right",
-                    names.shown(&there),
-                    names.schema,
-                    names.moving
-                ),
+                format!("the source has {}, and only one of these can be right", shown(&there)),
                 "Drop or rename what is not of this move, and run the same command with --undo.",
             );
         }
-        if there.moving {
-            session.run("BEGIN")?;
-            session.run(&rename(&names.moving, &names.schema))?;
+        if is_closed {
+            session.run(&format!("BEGIN; {}", rename(&names.moving, &names.schema)))?;
             self.turn.prove(&session)?;
             // It may wait for a standby, which the person learns, and then has happened.
             session.set_patience(None);
             session.run("COMMIT")?;
         }
         let list = lists::of(source)?.with(plan.shard);
-        let told = plan.lists.tell_program(&plan.source, &list);
-        let set = told.and(plan.lists.set_each(&plan.source.places, &list));
+        let told = lists::tell_program(plan, &plan.source, &list);
+        let set = told.and(lists::set_each(plan, &plan.source.places, &list));
         Library::of(&session)?.reopen(plan.shard)?;
         let mut left: Vec<String> = plan.away.iter().map(|server| server.name.clone()).collect();
         let unknown = checks::unknown_standbys(&plan.source)?;
         left.extend(unknown.map(|_| "the source has standbys that are not in the fleet".into()));
         left.extend(set.err().map(|error| error.to_string()));
         if !left.is_empty() {
-            let by_hand = plan.lists.by_hand(&list);
             return refused(
                 format!("the source mints again, but not all servers may have its list: {}", left.join(", ")),
                 format!(
-                    "On its standbys: {by_hand} Then run the same command with --undo, with all servers that there are."
+                    "On its standbys: {} Then run the same command with --undo, with all servers that there are.",
+                    lists::by_hand(plan, &list)
                 ),
             );
         }
-        session.run(&format!("DROP SCHEMA {}", begun.marker()))?;
-        say(format!(
+        session.run(&format!("DROP SCHEMA {}", plan.marker(false).marker()))?;
+        note(format!(
             "undone: the source has the shard, in schema {}, and idgen.allowed_shards is \"{list}\"",
             names.schema
         ));
@@ -128,85 +119,59 @@ impl Run<'_> {
                 None => {}
                 Some(comment) if comment == plan.mark => {
                     // Its owner may hold locks for ever, and an undo does not end by Ctrl-C.
+                    let session = target.session()?;
+                    session.set_patience(None);
                     let drop = format!("DROP SCHEMA {} CASCADE", Session::identifier(moving));
-                    target.fresh()?.run(&format!("SET lock_timeout = '10s'; {drop}"))?;
+                    session.run(&format!("SET lock_timeout = '10s'; {drop}"))?;
                 }
-                Some(_) => say(format!("{moving} is left on the target: it is not a copy from this source")),
+                Some(_) => note(format!("{moving} is left on the target: it is not a copy from this source")),
             }
             Ok(())
         };
         if let Err(error) = drop() {
-            say(format!("{error}"));
-            say("the target may still have a copy: run the same command with --undo once it can be reached");
+            note(format!("{error}"));
+            note("the target may still have a copy: run the same command with --undo once it can be reached");
         }
     }
 
     /// `--undo`.
     pub fn undo_earlier(&mut self) -> Result {
         let plan = self.plan;
-        let (names, source, target) = (&plan.names, plan.source.primary(), plan.target.primary());
-        let there = names.on(&*source.session()?)?;
         let is_reached = plan.target.is_reached();
-        let has_copy = is_reached && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.mark);
+        let here = plan.names.on(&plan.source.primary().session()?)?;
         match &plan.begun {
             Some(begun) if begun.opened => {
                 return refused("the target may mint already: --finish is the only way", FINISH);
             }
             // Nobody but a person can have set that list.
-            Some(_) if is_reached && lists::of(target)?.contains(plan.shard) => {
+            Some(_) if is_reached && lists::of(plan.target.primary())?.contains(plan.shard) => {
                 return refused(
                     format!("the target may mint for shard {}", i32::from(plan.shard)),
                     "Take it out of its list first, if nobody has minted there.",
                 );
             }
-            Some(_) => {
-                let list = lists::of(source)?;
-                note(format!("the source has {}, and gets {}", names.shown(&there), names.schema));
-                note(format!(
-                    "idgen.allowed_shards of the source and its standbys: {list} -> {}",
-                    list.with(plan.shard)
-                ));
-            }
-            None if !there.schema => return Err(no_move(plan)?),
-            None if !has_copy => {
-                say("neither the source nor the target has anything of a move that has broken off");
-                return self.report(&[("source", source)]);
-            }
-            None => {}
+            None if !here.contains(&plan.names.schema) => return Err(no_move(plan, &here)),
+            _ => {}
         }
-        if has_copy {
-            note(format!("on the target {}, the copy {} is dropped", target.server.name, names.moving));
-        }
-        output::consent(plan.cli, &format!("Undo the move of schema {}?", names.schema))?;
+        note(format!(
+            "the source has {}, and gets {} and the shard. A copy {} is dropped on the target",
+            shown(&here),
+            plan.names.schema,
+            plan.names.moving
+        ));
+        output::consent(plan.cli, &format!("Undo the move of schema {}?", plan.names.schema))?;
         signals::ignore_signals();
-        self.give_back()?;
-        self.report(&[("source", source)])
+        self.give_back()
     }
 }
 
-/// The error of an undo or a finish without a move, and without the schema on the source.
-pub fn no_move(plan: &Plan<'_>) -> Result<Error> {
-    let (names, source) = (&plan.names, plan.source.primary());
-    let session = source.session()?;
-    if names.on(&session)?.moved
-        && plan.target.is_reached()
-        && names.on(&*plan.target.primary().session()?)?.schema
-    {
-        return Ok(Error::refused(
-            format!("the move is complete: the target has schema {}", names.schema),
-            format!(
-                "To go back, drop the old rows on the source: DROP SCHEMA {} CASCADE; and then move the schema the other way: \
-                 idgenctl move {} --to {}",
-                Session::identifier(&names.moved),
-                words::shell(&names.schema),
-                words::shell(&source.server.name)
-            ),
-        ));
-    }
-    let others: Vec<String> = Begun::all(&session)?.into_iter().map(|begun| begun.schema).collect();
-    let others = if others.is_empty() { "none".into() } else { others.join(", ") };
-    Ok(Error::refused(
-        format!("no move of schema {} from {} has broken off", names.schema, source.server.name),
-        format!("Check that source and target are not swapped. Moves that have begun there: {others}."),
-    ))
+/// The error of an undo or a finish without a move.
+pub fn no_move(plan: &Plan<'_>, here: &[String]) -> Error {
+    let source = &plan.source.primary().server.name;
+    let what = format!("no move of schema {} from {source} has broken off", plan.names.schema);
+    Error::refused(
+        format!("{what}: it has {}", shown(here)),
+        "Check that source and target are not swapped. To go back after a move that is complete, move the schema the other \
+         way.",
+    )
 }
