@@ -28,13 +28,14 @@ pub fn connect(server: &str, parameters: &HashMap<String, String>) -> Result<Con
     let began = Instant::now();
     let mut next = Status::Writing;
     loop {
-        while !is_ready(&connection, next) {
-            go_on()?;
-            if let Some(seconds) = limit
-                && began.elapsed() > Duration::from_secs(seconds)
-            {
-                return Err(Error::NoAnswer { server: server.into(), seconds });
-            }
+        go_on()?;
+        if let Some(seconds) = limit
+            && began.elapsed() > Duration::from_secs(seconds)
+        {
+            return Err(Error::NoAnswer { server: server.into(), seconds });
+        }
+        if !is_ready(&connection, next) {
+            continue;
         }
         match connection.poll() {
             Status::Ok => break,

@@ -16,6 +16,9 @@ use crate::terminal::signals::go_on;
 /// For so long a session waits for an answer, unless it was told otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// More results than the statements of this program have.
+const MOST_RESULTS: usize = 100;
+
 /// A session of a server.
 pub struct Session {
     connection: Connection,
@@ -94,7 +97,7 @@ impl Session {
     /// Reads the rows that a COPY ... TO STDOUT sends, one line at a time, without the line break.
     pub fn copy_out(&self, sql: &str, mut each: impl FnMut(&[u8])) -> Result {
         self.connection.send_query(sql).map_err(|error| self.lost(&error))?;
-        self.wait()?;
+        self.wait(&mut Wait::begin())?;
         match self.connection.result() {
             Some(result) if result.status() == Status::CopyOut => {}
             Some(result) => {
@@ -134,14 +137,17 @@ impl Session {
     }
 
     fn last_result(&self) -> Result<Rows> {
-        let mut last = None;
-        let mut failure = None;
+        let (mut last, mut failure) = (None, None);
+        let (mut waits, mut count) = (Wait::begin(), 0);
         loop {
-            self.wait()?;
+            self.wait(&mut waits)?;
             let Some(result) = self.connection.result() else { break };
             // There would be no end of them.
-            if matches!(result.status(), Status::CopyOut | Status::CopyIn | Status::CopyBoth) {
-                return Err(self.lost("it copies without being asked to"));
+            count += 1;
+            if count > MOST_RESULTS
+                || matches!(result.status(), Status::CopyOut | Status::CopyIn | Status::CopyBoth)
+            {
+                return Err(self.lost("it answers what it was not asked"));
             }
             match self.checked(result) {
                 Ok(rows) => last = Some(rows),
@@ -156,14 +162,13 @@ impl Session {
     }
 
     /// Waits until a result is there. A cancel and the end of patience end the wait.
-    fn wait(&self) -> Result {
-        let mut waits = Wait::begin();
+    fn wait(&self, waits: &mut Wait) -> Result {
         loop {
             self.connection.consume_input().map_err(|error| self.lost(&error))?;
             if !self.connection.is_busy() {
                 return Ok(());
             }
-            self.step(&mut waits)?;
+            self.step(waits)?;
         }
     }
 

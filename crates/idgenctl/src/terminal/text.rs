@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 /// Whether a character could control a terminal, forge a line, or turn the order of the text around it.
 fn is_dangerous(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let is_format =
+        matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || is_format
 }
 
 /// A text without such characters.

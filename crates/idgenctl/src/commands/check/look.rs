@@ -158,8 +158,12 @@ fn databases(server: &Server, session: &Session, began: Instant) -> Result<Vec<D
             seen => seen,
         };
         let inside = match seen {
-            // The same would happen in each database.
-            Err(error @ (Error::Interrupted | Error::NoAnswer { .. })) => return Err(error),
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            // Its owner can make a database hang. If the server does, the session of the server shows it.
+            Err(error @ Error::NoAnswer { .. }) => {
+                session.run("")?;
+                Database { not_seen: Some(why(&error)), ..Database::default() }
+            }
             Err(error) => Database { not_seen: Some(why(&error)), ..Database::default() },
             Ok(inside) => inside,
         };

@@ -91,8 +91,12 @@ fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding
     found.extend(rights.map(|rights| facts.found(RIGHTS_MISSING, &[&rights])));
     found.extend(moving.iter().map(|schema| facts.found(MOVE_NOT_ENDED, &[schema])));
 
-    // A move leaves such schemas behind, and says so itself.
-    let used = |column: &&Column| !column.schema.ends_with("_moving") && !column.schema.ends_with("_moved");
+    // Those of a move that has not ended are found as such, and the old rows of one that has are not minted for.
+    let databases = || all.iter().flat_map(|facts| &facts.databases);
+    let is_left = |name: &str| {
+        databases().any(|other| other.moving.iter().any(|schema| name == format!("{schema}_moving")))
+    };
+    let used = |column: &&Column| !is_left(&column.schema) && !column.schema.ends_with("_moved");
     let of_columns = |kind, describe: &dyn Fn(&Column) -> Option<String>| {
         let texts: Vec<String> = columns.iter().filter(used).filter_map(describe).collect();
         (!texts.is_empty()).then(|| facts.found(kind, &[&some(&texts)]))

@@ -4,6 +4,7 @@ use super::rights::USED;
 use super::sides::{Place, Side};
 use super::undo::no_move;
 use super::{Plan, close, lists, shown};
+use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result};
@@ -193,13 +194,7 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
             "Give them another shard, or move them into the schema.",
         );
     }
-    let ties = source.value(&format!("{USED} {TIES}"), &[&plan.names.schema, "f"])?;
-    if !ties.is_empty() {
-        return refused(
-            format!("the schema is tied to what is outside it: {ties}"),
-            "Drop, detach or disable these, or move them into the schema. Foreign keys may stay with NO ACTION.",
-        );
-    }
+    ties(plan, &source.session()?)?;
     // Prepared ones hold their locks until somebody ends them, even across restarts.
     let old = close::blockers(plan, 60_000)?;
     if !old.is_empty() {
@@ -209,6 +204,18 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
         );
     }
     Ok(())
+}
+
+/// Refuses a schema that is tied to what is outside it.
+pub fn ties(plan: &Plan<'_>, session: &Session) -> Result {
+    let ties = session.value(&format!("{USED} {TIES}"), &[&plan.names.schema, "f"])?;
+    if ties.is_empty() {
+        return Ok(());
+    }
+    refused(
+        format!("the schema is tied to what is outside it: {ties}"),
+        "Drop, detach or disable these, or move them into the schema. Foreign keys may stay with NO ACTION.",
+    )
 }
 
 /// What ties the schema to what is outside it: objects that use its objects, or are in it and would not be moved; parents and

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::checks::refused;
 use super::turn::Turn;
-use super::{Plan, Run, lists, rename};
+use super::{Plan, Run, checks, lists, rename};
 use crate::connection::waiting;
 use crate::idgen::library::Library;
 use crate::terminal::error::Result;
@@ -113,6 +113,8 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<i64> {
     for lock in locks.iter() {
         session.run(&lock.string(0))?;
     }
+    // Somebody may have tied it since the checks, and cannot any more.
+    checks::ties(plan, &session)?;
     session.run(&rename(&plan.names.schema, &plan.names.moving))?;
     turn.prove(&session)?;
     if plan.arguments.set_list.is_none() {

@@ -125,7 +125,13 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     let owner = arguments.owner.as_deref();
     let owner = owner.map(|connection| fleet::of_connection(Some("the owner"), connection)).transpose()?;
     let plan = Plan::of(cli, arguments, &servers, owner.as_ref())?;
-    let turn = Turn::take(&plan.source, &plan.target)?;
+    let turn = Turn::take(&plan)?;
+    if plan.begun_now()? != plan.begun {
+        return refused(
+            "another run has changed the state of the move meanwhile",
+            "Run the same command again.",
+        );
+    }
     let mut run = Run { plan: &plan, turn, stage: Stage::Unchanged };
     run.go().map_err(|error| run.end(error))?;
     if cli.json {
@@ -174,6 +180,13 @@ impl<'a> Plan<'a> {
             &[schema],
         )?;
         Ok(rows.iter().next().map(|row| row.string(0)))
+    }
+
+    /// The role that restores the schema; empty if that is a superuser.
+    fn owner_role(&self) -> Result<String> {
+        self.owner
+            .as_ref()
+            .map_or(Ok(String::new()), |owner| owner.session()?.value("SELECT current_user", &[]))
     }
 
     /// What the marker says now.

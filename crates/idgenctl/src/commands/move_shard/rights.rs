@@ -45,21 +45,41 @@ pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
         ),
         &[name, "t"],
     )?;
-    if strangers.is_empty() {
+    if !strangers.is_empty() {
+        return refused(
+            format!("a superuser must not restore what others may have written: {strangers}"),
+            "To restore it with the rights of its owner, give --owner. If several roles own parts, name a member of all.",
+        );
+    }
+    // The catalog knows what a function uses only if its body was parsed when it was created.
+    let called = session.value(
+        &format!(
+            "{USED}
+             SELECT string_agg(DISTINCT p.oid::regprocedure::text, ', ')
+             FROM used AS f JOIN pg_proc AS p ON f.classid = 'pg_proc'::regclass AND p.oid = f.objid
+                  JOIN pg_language AS l ON l.oid = prolang AND lanname NOT IN ('internal', 'c')
+                  JOIN pg_depend AS d ON d.refclassid = f.classid AND d.refobjid = p.oid
+                  JOIN used AS u ON u.classid = d.classid AND u.objid = d.objid
+                  LEFT JOIN pg_attrdef AS a ON d.classid = 'pg_attrdef'::regclass AND a.oid = d.objid
+                  LEFT JOIN pg_attribute AS c ON c.attrelid = adrelid AND c.attnum = adnum
+             WHERE prosqlbody IS NULL AND d.classid NOT IN ('pg_trigger'::regclass, 'pg_policy'::regclass)
+               AND attgenerated IS DISTINCT FROM ''"
+        ),
+        &[name, "t"],
+    )?;
+    if called.is_empty() {
         return Ok((session, snapshot));
     }
     refused(
-        format!("a superuser must not restore what others may have written: {strangers}"),
-        "To restore it with the rights of its owner, give --owner. If several roles own parts, name a member of all.",
+        format!(
+            "a restore may call functions whose bodies may find what others have on the target: {called}"
+        ),
+        "A superuser must not call them. Give the schema to an ordinary role, and use --owner.",
     )
 }
 
-/// Refuses to restore as a superuser what refers to objects outside the schema by names that the target may find something
-/// of others by.
+/// Refuses to restore what refers to objects outside the schema by names that the target may find something of others by.
 pub fn check_names_on_target(plan: &Plan<'_>) -> Result {
-    if plan.owner.is_some() {
-        return Ok(());
-    }
     let names = plan.source.primary().value(
         &format!(
             "{USED}
@@ -77,12 +97,15 @@ pub fn check_names_on_target(plan: &Plan<'_>) -> Result {
         ),
         &[&plan.names.schema, "t"],
     )?;
+    let restorer = plan.owner.as_ref().unwrap_or(plan.target.primary());
+    let restorer = restorer.value("SELECT current_user", &[])?;
     let others = plan.target.primary().value(
         "SELECT string_agg(DISTINCT what, ', ')
          FROM json_array_elements($1::json) AS name
               JOIN pg_namespace AS n ON nspname = name->>0, LATERAL (
              SELECT format('schema %I, in which %I may create objects', nspname, rolname) FROM pg_roles
-             WHERE NOT rolsuper AND rolname <> 'pg_database_owner' AND has_schema_privilege(oid, n.oid, 'CREATE')
+             WHERE NOT (rolsuper OR pg_has_role($2::name, oid, 'MEMBER')) AND rolname <> 'pg_database_owner'
+               AND has_schema_privilege(oid, n.oid, 'CREATE')
              UNION ALL
              SELECT format('%I.%I of %I', nspname, found, rolname)
              FROM (SELECT proname, proowner FROM pg_proc WHERE pronamespace = n.oid
@@ -90,14 +113,14 @@ pub fn check_names_on_target(plan: &Plan<'_>) -> Result {
                    UNION ALL SELECT oprname, oprowner FROM pg_operator WHERE oprnamespace = n.oid
                    UNION ALL SELECT relname, relowner FROM pg_class WHERE relnamespace = n.oid) AS o (found, owner)
                   JOIN pg_roles AS r ON r.oid = owner
-             WHERE found = name->>1 AND NOT rolsuper) AS found (what)",
-        &[&names],
+             WHERE found = name->>1 AND NOT (rolsuper OR pg_has_role($2::name, r.oid, 'MEMBER'))) AS found (what)",
+        &[&names, &restorer],
     )?;
     if others.is_empty() {
         return Ok(());
     }
     refused(
-        format!("a superuser must not restore what may use objects of others on the target: {others}"),
+        format!("{restorer} must not restore what may use objects of others on the target: {others}"),
         "Have these roles drop them, and REVOKE CREATE ON SCHEMA. Or give the schema to an ordinary role, and use --owner.",
     )
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use super::Plan;
 use super::checks::refused;
-use super::sides::{Place, Side};
+use super::sides::Place;
 use crate::connection::session::Session;
 use crate::connection::waiting;
 use crate::terminal::error::Result;
@@ -11,16 +12,18 @@ use crate::terminal::error::Result;
 /// The sessions that hold the locks, as long as this program runs, however it ends.
 pub struct Turn {
     sessions: Vec<Session>,
+    /// The role that restores the schema; empty if that is a superuser.
+    owner: String,
 }
 
 impl Turn {
     /// Waits for its turn on the primaries of both sides. An undo needs no target.
-    pub fn take(source: &Side<'_>, target: &Side<'_>) -> Result<Turn> {
-        let mut sessions = vec![lock(source.primary())?];
-        if target.is_reached() {
-            sessions.push(lock(target.primary())?);
+    pub fn take(plan: &Plan<'_>) -> Result<Turn> {
+        let mut sessions = vec![lock(plan.source.primary())?];
+        if plan.target.is_reached() {
+            sessions.push(lock(plan.target.primary())?);
         }
-        Ok(Turn { sessions })
+        Ok(Turn { sessions, owner: plan.owner_role()? })
     }
 
     /// Takes the lock on the source again if the session that held it is gone.
@@ -45,7 +48,7 @@ impl Turn {
     }
 
     /// Ends sessions of an earlier run, or of a part of this one that was given up, such as a restore that could still
-    /// commit. It does not wait for sessions of this name that begin later: anybody could begin one after the other.
+    /// commit. Anybody may give a session this name, so those of other roles do not count, nor those that begin later.
     pub fn end_others(&self, place: &Place<'_>) -> Result {
         let session = place.session()?;
         let began = session.value("SELECT clock_timestamp()", &[])?;
@@ -54,8 +57,9 @@ impl Turn {
             let ended = session.query(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                  WHERE application_name = $1 AND backend_start < $2::timestamptz
-                   AND pid <> ALL ($3::integer[] || pg_backend_pid())",
-                &[&place.name, &began, &format!("{{{own}}}")],
+                   AND pid <> ALL ($3::integer[] || pg_backend_pid())
+                   AND usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = $4)",
+                &[&place.name, &began, &format!("{{{own}}}"), &self.owner],
             )?;
             Ok((ended.len() == 0).then_some(()))
         };
