@@ -8,6 +8,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use super::generate::shard_argument;
 use crate::error::Error;
 use crate::host::{check_administrator, count_refusal, uncounted};
+use crate::memory::segment;
 use crate::minting::host;
 use crate::pg::origin;
 use crate::session::SESSION;
@@ -29,7 +30,7 @@ fn snowflake_close_shard(shard: Option<i32>) -> Result<i64, ErrorReport> {
     check_administrator("close a shard")?;
     let host = host()?;
     // The ids below the mark would not be below the bound.
-    if host.segment.mark_removed() {
+    if segment()?.mark_removed() {
         return Err(Error::MarkRemoved.into());
     }
     let settings = settings::current()?;
