@@ -656,10 +656,15 @@ fn a_wrong_command_does_no_harm_to_a_move_that_broke_off() {
     for how in ["--undo", "--finish"] {
         wrong(how, &target, &source, "5", "Check that source and target are not swapped.");
     }
-    // A list that contains the shard twice.
-    target.set("idgen.allowed_shards", "1-9, 5");
+    // A list that contains the shard twice. The move has tried that it can set the list, by ALTER SYSTEM.
+    let set = |list: &str| {
+        target.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'"));
+        target.run("SELECT pg_reload_conf()");
+        assert!(is_reached(60, || target.value::<String>("SHOW idgen.allowed_shards") == list), "{list}");
+    };
+    set("1-9, 5");
     wrong("--undo", &source, &target, "5", "the target may mint for shard 5");
-    target.set("idgen.allowed_shards", "10-19");
+    set("10-19");
     run(move_with(&["--undo"], &source, &target));
     assert_eq!((place(&source), rows(&source)), (("insta5".into(), "1-9".into()), before));
     assert_eq!(place(&target).0, "");
