@@ -953,7 +953,10 @@ fn a_move_that_broke_off() {
     let file = fleet_file(&[&one, &two]).display().to_string();
     let program = format!("{}/set-list", one.host());
     let the_move = |others: &[&str]| {
-        idgenctl(&["--fleet", &file, "--yes", "move", "insta5", "--to", "two"]).args(others).output().unwrap()
+        idgenctl(&["--fleet", &file, "--yes", "move", "insta5", "--from", "one", "--to", "two"])
+            .args(others)
+            .output()
+            .unwrap()
     };
     // Killed when this list is to be set; before that, the move tries the program with the lists that there are.
     let breaks_off = |list: &str| {

@@ -3,7 +3,7 @@
 use super::rights::USED;
 use super::sides::{Place, Side};
 use super::undo::no_move;
-use super::{Plan, close, lists, shown};
+use super::{Plan, lists, shown};
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
@@ -86,29 +86,13 @@ pub fn unknown_standbys(side: &Side<'_>) -> Result<Option<String>> {
     Ok((senders.len() > receivers).then(|| senders.join(", ")))
 }
 
-/// Every standby must be in the fleet, and have the list of its primary, because it mints by its own list once it is
-/// promoted. After a move that was interrupted the lists may differ; they are set again.
-pub fn standbys(plan: &Plan<'_>, side: &Side<'_>) -> Result {
-    let primary = side.primary();
-    if let Some(unknown) = unknown_standbys(side)? {
-        return refused(
-            format!("{} has standbys that are not in the fleet: {unknown}", primary.role),
-            "Add each to the file of servers, or name it with --server: their lists must be changed too.",
-        );
-    }
-    let list = lists::of(primary)?;
-    for place in &side.places {
-        if plan.begun.is_none() && lists::of(place)? != list {
-            return refused(
-                format!(
-                    "idgen.allowed_shards of {} differs from that of {}, which it may have to replace",
-                    place.role, primary.role
-                ),
-                format!("There: {}", lists::by_hand(plan, &list)),
-            );
-        }
-    }
-    Ok(())
+/// Every standby must be in the fleet, because it mints by its own list once it is promoted.
+pub fn standbys(side: &Side<'_>) -> Result {
+    let Some(unknown) = unknown_standbys(side)? else { return Ok(()) };
+    refused(
+        format!("{} has standbys that are not in the fleet: {unknown}", side.primary().role),
+        "Add each to the file of servers, or name it with --server: their lists must be changed too.",
+    )
 }
 
 /// A reload must read the lists, and ALTER SYSTEM must be what sets them.
@@ -160,7 +144,7 @@ pub fn lists(plan: &Plan<'_>, at: At) -> Result {
     if plan.begun.is_none() && !list.contains(plan.shard) {
         return refused(
             format!("the source may not mint for shard {shard}, so there is nothing to move"),
-            format!("If it should: {}", lists::by_hand(plan, &list.with(plan.shard))),
+            format!("If it should, set idgen.allowed_shards = '{}' there.", list.with(plan.shard)),
         );
     }
     lists::without(plan, &list).map(drop)
@@ -194,16 +178,7 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
             "Give them another shard, or move them into the schema.",
         );
     }
-    ties(plan, &source.session()?)?;
-    // Prepared ones hold their locks until somebody ends them, even across restarts.
-    let old = close::blockers(plan, 60_000)?;
-    if !old.is_empty() {
-        return refused(
-            format!("transactions have been using the schema for more than a minute: {old}"),
-            "End them, the prepared ones by COMMIT PREPARED or ROLLBACK PREPARED.",
-        );
-    }
-    Ok(())
+    ties(plan, &source.session()?)
 }
 
 /// Refuses a schema that is tied to what is outside it.

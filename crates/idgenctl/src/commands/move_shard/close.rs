@@ -40,7 +40,7 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
             let without = lists::without(plan, &lists::of(plan.source.primary())?)?;
             lists::tell_program(plan, &plan.source, &without)?;
             let first = usize::from(plan.arguments.set_list.is_none());
-            lists::set_each(plan, &plan.source.places[first..], &without)?;
+            plan.source.places[first..].iter().try_for_each(|place| lists::set(plan, place, &without))?;
         }
         tries += 1;
         // One order suits clients that insert a row into a table that refers to others, whose key is checked

@@ -40,37 +40,31 @@ fn program(name: &str, place: &Place<'_>) -> Command {
 
 /// Both programs. They end with this.
 #[derive(Default)]
-struct Programs {
-    children: Vec<Child>,
-    shown: Vec<JoinHandle<()>>,
-}
+struct Programs(Vec<(Child, JoinHandle<()>)>);
 
 impl Programs {
     /// Starts one. What it says is shown indented, so that a name in it forges no line of ours.
-    fn start(&mut self, name: &'static str, command: &mut Command) -> io::Result<()> {
+    fn start(&mut self, command: &mut Command) -> io::Result<()> {
         let mut child = command.stderr(Stdio::piped()).spawn()?;
         let said = child.stderr.take();
-        self.children.push(child);
-        self.shown.push(thread::spawn(move || {
-            for line in
-                said.into_iter().flat_map(|said| BufReader::new(said).split(b'\n')).map_while(io::Result::ok)
-            {
-                note(format!("    {name}: {}", String::from_utf8_lossy(&line)));
-            }
-        }));
+        let shown = thread::spawn(move || {
+            let lines = said.into_iter().flat_map(|said| BufReader::new(said).split(b'\n'));
+            lines
+                .map_while(io::Result::ok)
+                .for_each(|line| note(format!("    {}", String::from_utf8_lossy(&line))));
+        });
+        self.0.push((child, shown));
         Ok(())
     }
 }
 
 impl Drop for Programs {
     fn drop(&mut self) {
-        for child in &mut self.children {
+        for (child, _) in &mut self.0 {
             let _ = child.kill();
             let _ = child.wait();
         }
-        for shown in self.shown.drain(..) {
-            let _ = shown.join();
-        }
+        self.0.drain(..).for_each(|(_, shown)| drop(shown.join()));
     }
 }
 
@@ -82,13 +76,8 @@ fn of(schema: &str) -> String {
 /// The definitions alone, in a transaction that is rolled back: this shows what the target lacks.
 pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result {
     note("rehearsing the definitions on the target");
-    let began = Instant::now();
     let options = [&of(&plan.names.schema)[..], snapshot, "--schema-only", "--lock-wait-timeout=2s"];
     if dump_into(plan, &options, "BEGIN; SET LOCAL lock_timeout = '2s';", "ROLLBACK;")? {
-        note(format!(
-            "the schema will be closed for {:.1} s, which the definitions have taken, and for as long as its rows take",
-            began.elapsed().as_secs_f64()
-        ));
         return Ok(());
     }
     refused(
@@ -102,7 +91,7 @@ pub fn copy(plan: &Plan<'_>) -> Result {
     let moving = &plan.names.moving;
     let (_look, snapshot) = rights::look_at(plan, moving)?;
     note("copying the rows");
-    let end = format!("{}; COMMIT;", set_comment(moving, Some(&plan.mark)));
+    let end = format!("{}; COMMIT;", set_comment(moving, &plan.mark));
     if dump_into(plan, &[&of(moving), &snapshot], "BEGIN;", &end)? {
         return Ok(());
     }
@@ -118,25 +107,22 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], begin: &str, end: &str) -> Resul
     let restorer = plan.owner.as_ref().unwrap_or(plan.target.primary());
     let mut programs = Programs::default();
     let mut psql = program("psql", restorer);
-    programs
-        .start("psql", psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]).stdin(reader).stdout(Stdio::null()))
-        .map_err(fail)?;
+    psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]).stdin(reader).stdout(Stdio::null());
+    programs.start(&mut psql).map_err(fail)?;
     let mut pg_dump = program("pg_dump", plan.source.primary());
     // The encoding is also that of the name.
-    pg_dump.arg("--encoding=UTF8").args(options);
-    programs
-        .start("pg_dump", pg_dump.stdin(Stdio::null()).stdout(writer.try_clone().map_err(fail)?))
-        .map_err(fail)?;
+    pg_dump.arg("--encoding=UTF8").args(options).stdin(Stdio::null());
+    programs.start(pg_dump.stdout(writer.try_clone().map_err(fail)?)).map_err(fail)?;
     drop((psql, pg_dump));
     let mut writer = Some(writer);
     let mut shown = Instant::now();
     loop {
-        if let Some(status) = programs.children[0].try_wait().map_err(fail)? {
+        if let Some(status) = programs.0[0].0.try_wait().map_err(fail)? {
             // Without the end, it has rolled back.
             return Ok(status.success() && writer.is_none());
         }
         if writer.is_some()
-            && let Some(status) = programs.children[1].try_wait().map_err(fail)?
+            && let Some(status) = programs.0[1].0.try_wait().map_err(fail)?
         {
             // No COMMIT unless the dump is complete.
             if !status.success() {

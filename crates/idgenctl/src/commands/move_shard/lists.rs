@@ -12,7 +12,6 @@ use super::sides::{Place, Side};
 use crate::connection::waiting;
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result};
-use crate::terminal::output::note;
 
 /// The list of a server.
 pub fn of(place: &Place<'_>) -> Result<ShardSet> {
@@ -38,14 +37,6 @@ pub fn without(plan: &Plan<'_>, list: &ShardSet) -> Result<ShardSet> {
         );
     }
     Ok(without)
-}
-
-/// What a person does to set a list.
-pub fn by_hand(plan: &Plan<'_>, list: &ShardSet) -> String {
-    match plan.arguments.set_list {
-        Some(_) => format!("set idgen.allowed_shards = '{list}' where its configuration is kept"),
-        None => format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'; SELECT pg_reload_conf();"),
-    }
 }
 
 /// Has the program set a list, if there is one.
@@ -86,21 +77,8 @@ pub fn set(plan: &Plan<'_>, place: &Place<'_>, list: &ShardSet) -> Result {
     )
 }
 
-/// Changes the setting of several servers. Says what is left to do where it fails, and gives the first failure.
-pub fn set_each<'a>(
-    plan: &Plan<'_>,
-    places: impl IntoIterator<Item = &'a Place<'a>>,
-    list: &ShardSet,
-) -> Result {
-    let mut failure = Ok(());
-    for place in places {
-        match set(plan, place, list) {
-            Err(error) if !matches!(error, Error::Interrupted) => {
-                note(format!("{error}. Still to be done on {}: {}", place.role, by_hand(plan, list)));
-                failure = failure.and(Err(error));
-            }
-            result => result?,
-        }
-    }
-    failure
+/// Changes the setting of all servers of a side.
+pub fn set_all(plan: &Plan<'_>, side: &Side<'_>, list: &ShardSet) -> Result {
+    tell_program(plan, side, list)?;
+    side.places.iter().try_for_each(|place| set(plan, place, list))
 }

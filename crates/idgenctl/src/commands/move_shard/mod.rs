@@ -38,10 +38,9 @@ use crate::terminal::output::{self, note};
 use crate::terminal::signals;
 use crate::topology::fleet;
 
-/// The statement that gives a schema a comment.
-fn set_comment(schema: &str, comment: Option<&str>) -> String {
-    let comment = comment.map_or_else(|| "NULL".into(), Session::literal);
-    format!("COMMENT ON SCHEMA {} IS {comment}", Session::identifier(schema))
+/// The statement that gives a schema a comment. An empty one is none.
+fn set_comment(schema: &str, comment: &str) -> String {
+    format!("COMMENT ON SCHEMA {} IS {}", Session::identifier(schema), Session::literal(comment))
 }
 
 /// The statement that renames a schema.
@@ -232,7 +231,7 @@ impl Run<'_> {
         };
         rights::check_owner(plan)?;
         for side in [&plan.source, &plan.target] {
-            checks::standbys(plan, side)?;
+            checks::standbys(side)?;
             checks::settings(plan, side)?;
         }
         checks::lists(plan, at)?;
@@ -308,9 +307,7 @@ impl Run<'_> {
         let bound = if at == At::Open {
             // Let whatever cannot set a list fail now.
             for side in [&plan.source, &plan.target] {
-                let list = lists::of(side.primary())?;
-                lists::tell_program(plan, side, &list)?;
-                side.places.iter().try_for_each(|place| lists::set(plan, place, &list))?;
+                lists::set_all(plan, side, &lists::of(side.primary())?)?;
             }
             ids::rehearse(plan)?;
             note("closing the schema and the shard on the source");
@@ -321,8 +318,7 @@ impl Run<'_> {
             self.turn.end_others(target)?;
             self.stage = if at == At::Moving { Stage::Resumed } else { Stage::Opened };
             let without = lists::without(plan, &lists::of(source)?)?;
-            lists::tell_program(plan, &plan.source, &without)?;
-            lists::set_each(plan, &plan.source.places, &without)?;
+            lists::set_all(plan, &plan.source, &without)?;
             Library::of(&source.session()?)?.close(plan.shard)?
         };
         if matches!(at, At::Open | At::Moving) {
@@ -375,11 +371,10 @@ impl Run<'_> {
         // It was closed there if it has moved from there before.
         Library::of(&session)?.reopen(plan.shard)?;
         if at != At::Complete {
-            let comment = comment.filter(|comment| !comment.is_empty());
-            let comment = set_comment(&names.schema, comment.as_deref());
+            let comment = set_comment(&names.schema, &comment.unwrap_or_default());
             session.run(&format!("{}; {comment}", rename(&names.moving, &names.schema)))?;
         }
-        let standbys = lists::set_each(plan, plan.target.standbys(), &with);
+        let standbys = plan.target.standbys().iter().try_for_each(|place| lists::set(plan, place, &with));
         self.stage = Stage::Done;
         standbys.map_err(|error| Error::Broken {
             what: format!("the schema has moved, but not all standbys of the target have its list: {error}"),

@@ -2,6 +2,7 @@
 
 use super::checks::refused;
 use super::{Plan, Run, Stage, checks, lists, rename, shown};
+use crate::commands::words::Begun;
 use crate::connection::session::Session;
 use crate::idgen::library::Library;
 use crate::terminal::error::{Error, Result};
@@ -20,13 +21,12 @@ impl Run<'_> {
             Stage::Begun => {
                 note(format!("failed: {error}"));
                 note("undoing what was done");
-                match self.give_back() {
-                    Ok(()) => return error,
-                    Err(left) => (
-                        format!("{error}. It is NOT undone"),
-                        left.hint().unwrap_or("Run the same command with --undo.").to_owned(),
-                    ),
-                }
+                let Err(left) = self.give_back() else { return error };
+                let hint = left.hint().filter(|_| matches!(left, Error::Refused { .. }));
+                (
+                    format!("{error}. It is NOT undone: {left}"),
+                    hint.unwrap_or("Run the same command with --undo.").to_owned(),
+                )
             }
             Stage::Resumed => (
                 format!("the move broke off: {error}"),
@@ -42,17 +42,6 @@ impl Run<'_> {
     /// Gives the shard back to the source, unless the marker says that the target may mint, and then drops the copy. The
     /// error says what is left to do.
     fn give_back(&mut self) -> Result {
-        self.give_back_to_source().map_err(|error| {
-            note(format!("NOT undone: {error}"));
-            let hint = error.hint().filter(|_| !matches!(error, Error::Sql { .. }));
-            let hint = hint.unwrap_or("Run the same command with --undo.").to_owned();
-            Error::Broken { what: format!("NOT undone: {error}"), hint }
-        })?;
-        self.drop_copy();
-        Ok(())
-    }
-
-    fn give_back_to_source(&mut self) -> Result {
         let plan = self.plan;
         let (names, source) = (&plan.names, plan.source.primary());
         self.turn.keep(source)?;
@@ -60,23 +49,19 @@ impl Run<'_> {
         self.turn.end_others(source)?;
         let session = source.session()?;
         let there = names.on(&session)?;
-        let (is_open, is_closed) = (there.contains(&names.schema), there.contains(&names.moving));
-        match plan.begun_now()? {
+        match Begun::of(&session, &names.schema)? {
             Some(begun) if begun.opened => {
                 return refused("another run has continued, and the target may mint", FINISH);
             }
             Some(_) => {}
             // What this run has begun first has failed.
-            None if is_open => return Ok(()),
+            None if there.contains(&names.schema) => {
+                self.drop_copy();
+                return Ok(());
+            }
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
         }
-        if is_open == is_closed {
-            return refused(
-                format!("the source has {}, and only one of these can be right", shown(&there)),
-                "Drop or rename what is not of this move, and run the same command with --undo.",
-            );
-        }
-        if is_closed {
+        if there.contains(&names.moving) {
             session.run(&format!("BEGIN; {}", rename(&names.moving, &names.schema)))?;
             self.turn.prove(&session)?;
             // It may wait for a standby, which the person learns, and then has happened.
@@ -84,8 +69,7 @@ impl Run<'_> {
             session.run("COMMIT")?;
         }
         let list = lists::of(source)?.with(plan.shard);
-        let told = lists::tell_program(plan, &plan.source, &list);
-        let set = told.and(lists::set_each(plan, &plan.source.places, &list));
+        let set = lists::set_all(plan, &plan.source, &list);
         Library::of(&session)?.reopen(plan.shard)?;
         let mut left: Vec<String> = plan.away.iter().map(|server| server.name.clone()).collect();
         let unknown = checks::unknown_standbys(&plan.source)?;
@@ -95,8 +79,8 @@ impl Run<'_> {
             return refused(
                 format!("the source mints again, but not all servers may have its list: {}", left.join(", ")),
                 format!(
-                    "On its standbys: {} Then run the same command with --undo, with all servers that there are.",
-                    lists::by_hand(plan, &list)
+                    "On its standbys, set idgen.allowed_shards = '{list}'. Then run the same command with --undo, with all \
+                     servers that there are."
                 ),
             );
         }
@@ -105,6 +89,7 @@ impl Run<'_> {
             "undone: the source has the shard, in schema {}, and idgen.allowed_shards is \"{list}\"",
             names.schema
         ));
+        self.drop_copy();
         Ok(())
     }
 
@@ -115,16 +100,12 @@ impl Run<'_> {
         let drop = || -> Result {
             let target = plan.target.primary();
             self.turn.end_others(target)?;
-            match plan.comment_on(target, moving)? {
-                None => {}
-                Some(comment) if comment == plan.mark => {
-                    // Its owner may hold locks for ever, and an undo does not end by Ctrl-C.
-                    let session = target.session()?;
-                    session.set_patience(None);
-                    let drop = format!("DROP SCHEMA {} CASCADE", Session::identifier(moving));
-                    session.run(&format!("SET lock_timeout = '10s'; {drop}"))?;
-                }
-                Some(_) => note(format!("{moving} is left on the target: it is not a copy from this source")),
+            if plan.comment_on(target, moving)?.as_ref() == Some(&plan.mark) {
+                // Its owner may hold locks for ever, and an undo does not end by Ctrl-C.
+                let session = target.session()?;
+                session.set_patience(None);
+                let drop = format!("DROP SCHEMA {} CASCADE", Session::identifier(moving));
+                session.run(&format!("SET lock_timeout = '10s'; {drop}"))?;
             }
             Ok(())
         };
