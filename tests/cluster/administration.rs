@@ -402,10 +402,11 @@ fn a_hostile_server_harms_nobody_who_looks_at_it() {
         "{text:?}"
     );
     assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
-    for copy in ["G", "H", "W"] {
-        let answer = [says("N", "NOTICE"), message(copy, &[0; 3])].concat();
+    let flood = message("C", b"SHOW\0").repeat(1000);
+    for answer in ["G", "H", "W"].map(|copy| message(copy, &[0; 3])).into_iter().chain([flood]) {
+        let answer = [says("N", "NOTICE"), answer].concat();
         let text = said_of(ready.clone(), answer);
-        assert!(text.contains("copies without being asked") && !text.contains("NOTICE"), "{text}");
+        assert!(text.contains("answers what it was not asked") && !text.contains("NOTICE"), "{text}");
     }
     // A row without a column.
     let answer =

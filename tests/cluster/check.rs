@@ -262,7 +262,7 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     File::of(&[("one", one.target_as("ordinary"))]).until_found(&["server-not-seen one"]);
     let mut targets: Vec<_> = all.map(|(name, server)| (name, server.target("postgres"))).into();
     targets.push(("again", two.target("postgres").replace("/tmp/", "/tmp/../tmp/")));
-    File::of(&targets).until_found(&[]);
+    File::of(&targets).until_found(&["same-server two"]);
     targets[4] = ("nowhere", "host=/nowhere user=postgres".to_owned());
     let more = File::of(&targets);
     more.until_found(&["unreachable nowhere"]);

@@ -6,7 +6,6 @@ use crate::cli::{Cli, Enable};
 use crate::connection::session::Session;
 use crate::idgen::library::{self, State, Warning};
 use crate::idgen::preload::{Keeper, Preload};
-use crate::idgen::releases::limit_of_origins;
 use crate::terminal::error::{Error, Result};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
@@ -95,12 +94,6 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
         note(format!("Now restart {servers}{order}{way}, and run the same command again."));
     } else if primary.is_some() && by_hand.is_empty() && stuck == 0 {
         note(format!("idgen is enabled in database \"{database}\"."));
-        if states.iter().any(|(member, state)| !member.is_standby && state.mark_of_epoch.is_none()) {
-            note(
-                "Before the first id, decide idgen.epoch and, with several clusters, the shards of each in \
-                 idgen.allowed_shards, alike on the primary and its standbys: see idgenctl enable --help.",
-            );
-        }
     }
     Ok(u8::from(stuck > 0 || !by_hand.is_empty()))
 }
@@ -156,8 +149,12 @@ fn room(members: &[Member], primary: &Member) -> Result {
          FROM pg_replication_origin_status",
     )?;
     let (needed, has_mark) = (rows.row(0).number::<u64>(0).unwrap_or(1), rows.row(0).is_true(1));
+    let limit = |session: &Session| match session.version() {
+        ..180_000 => "max_replication_slots",
+        _ => "max_active_replication_origins",
+    };
     for Member { server, session, .. } in members {
-        let name = limit_of_origins(session.version());
+        let name = limit(session);
         let room = session.value("SELECT current_setting($1)", &[name])?;
         if room.parse::<u64>().is_ok_and(|room| room < needed) {
             return Err(Error::refused(
@@ -188,7 +185,7 @@ fn room(members: &[Member], primary: &Member) -> Result {
              least {needed}, or it shuts down when it replays the first mark: give them all, or look at each before that.",
             primary.server.name,
             unknown.join(", "),
-            limit_of_origins(primary.session.version())
+            limit(&primary.session)
         ));
     }
     Ok(())

@@ -26,9 +26,6 @@ pub struct Begun {
 
 impl Begun {
     /// The moves from the database of a session.
-    ///
-    /// # Errors
-    /// Those of the session.
     pub fn all(session: &Session) -> Result<Vec<Begun>> {
         let rows = session.query(
             "SELECT substr(nspname, length($1) + 1), obj_description(n.oid, 'pg_namespace')
@@ -44,9 +41,6 @@ impl Begun {
     }
 
     /// The move of a schema from there.
-    ///
-    /// # Errors
-    /// Those of the session.
     pub fn of(session: &Session, schema: &str) -> Result<Option<Begun>> {
         Ok(Begun::all(session)?.into_iter().find(|begun| begun.schema == schema))
     }

@@ -3,4 +3,3 @@
 pub mod columns;
 pub mod library;
 pub mod preload;
-pub mod releases;

@@ -16,7 +16,6 @@ const LIMIT_S: f64 = 1.0;
 /// answer, nothing is concluded from what is missing.
 pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     let mut found = two_primaries(all);
-    found.extend(same_servers(all));
     let clusters = clusters(all);
     for members in &clusters {
         let needs = members.iter().any(|facts| facts.has_idgen() || facts.preloads[0]);
@@ -66,10 +65,7 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
     let mut found = Vec::new();
     let primaries: Vec<&Facts> = all.iter().filter(|facts| !facts.is_standby).collect();
     for (place, second) in primaries.iter().enumerate() {
-        for first in primaries[..place]
-            .iter()
-            .filter(|first| first.system == second.system && first.identity != second.identity)
-        {
+        for first in primaries[..place].iter().filter(|first| first.system == second.system) {
             let shards = first.shards().zip(second.shards());
             if shards.is_none_or(|(one, two)| common(&one, &two).is_some()) {
                 found.push(second.found(TWO_PRIMARIES, &[&first.name, &first.timeline, &second.timeline]));
@@ -79,8 +75,8 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
     found
 }
 
-/// Servers that say that they are one and the same. Whether it is true or a lie, both are looked at.
-fn same_servers(all: &[Facts]) -> Vec<Finding> {
+/// Servers that say that they are one and the same, truly or not.
+pub fn same_servers(all: &[Facts]) -> Vec<Finding> {
     let again = all.iter().enumerate().filter_map(|(place, facts)| {
         let first = all[..place].iter().find(|other| other.identity == facts.identity)?;
         Some(facts.found(SAME_SERVER, &[&first.name]))
@@ -205,7 +201,7 @@ mod tests {
 
     fn server(name: &str, is_standby: bool, clock_s: f64) -> Facts {
         let clock = Ahead { least: clock_s, most: clock_s + 0.1 };
-        Facts { name: name.into(), identity: name.into(), is_standby, clock, ..Facts::default() }
+        Facts { name: name.into(), is_standby, clock, ..Facts::default() }
     }
 
     fn found(all: &[Facts]) -> Vec<String> {

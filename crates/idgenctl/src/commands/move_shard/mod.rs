@@ -114,9 +114,6 @@ struct Run<'a> {
 }
 
 /// Moves the schema.
-///
-/// # Errors
-/// Whatever is in the way. The message says what was changed, and how to go on.
 pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     signals::notice_signals();
     copy::check_programs()?;
@@ -125,7 +122,7 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     let owner = owner.map(|connection| fleet::of_connection(Some("the owner"), connection)).transpose()?;
     let plan = Plan::of(cli, arguments, &servers, owner.as_ref())?;
     let turn = Turn::take(&plan)?;
-    if plan.begun_now()? != plan.begun {
+    if Begun::of(&plan.source.primary().session()?, &plan.names.schema)? != plan.begun {
         return refused(
             "another run has changed the state of the move meanwhile",
             "Run the same command again.",
@@ -183,14 +180,8 @@ impl<'a> Plan<'a> {
 
     /// The role that restores the schema; empty if that is a superuser.
     fn owner_role(&self) -> Result<String> {
-        self.owner
-            .as_ref()
-            .map_or(Ok(String::new()), |owner| owner.session()?.value("SELECT current_user", &[]))
-    }
-
-    /// What the marker says now.
-    fn begun_now(&self) -> Result<Option<Begun>> {
-        Begun::of(&self.source.primary().session()?, &self.names.schema)
+        let owner = self.owner.as_ref();
+        owner.map_or(Ok(String::new()), |owner| owner.value("SELECT current_user", &[]))
     }
 }
 
@@ -262,23 +253,13 @@ impl Run<'_> {
             let after = if is_source { before.without(plan.shard) } else { before.with(plan.shard) };
             let standbys: Vec<&str> =
                 side.standbys().iter().map(|place| place.server.name.as_str()).collect();
-            let facts = place.query(
-                "SELECT current_database(), (SELECT string_agg(slot_name, ', ') FROM pg_replication_slots
-                                             WHERE slot_type = 'physical' AND NOT active AND NOT temporary)",
-                &[],
-            )?;
             note(format!(
                 "{}: {}, database {}, standbys: {}, idgen.allowed_shards: {before} -> {after}",
                 place.role,
                 place.server.name,
-                facts.row(0).string(0),
+                place.value("SELECT current_database()", &[])?,
                 if standbys.is_empty() { "none".into() } else { standbys.join(", ") }
             ));
-            if let Some(slots) = facts.row(0).text(1) {
-                note(format!(
-                    "    no standby uses these slots. One that comes back needs the new list first: {slots}"
-                ));
-            }
             if place.has_patroni {
                 note(
                     "    Patroni applies a list at its next loop: the schema stays closed for up to loop_wait longer",

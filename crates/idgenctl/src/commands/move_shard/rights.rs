@@ -97,14 +97,18 @@ pub fn check_names_on_target(plan: &Plan<'_>) -> Result {
         ),
         &[&plan.names.schema, "t"],
     )?;
-    let restorer = plan.owner.as_ref().unwrap_or(plan.target.primary());
-    let restorer = restorer.value("SELECT current_user", &[])?;
+    // A superuser is a member of all roles.
+    let (restorer, is_owner) = match &plan.owner {
+        Some(owner) => (owner.value("SELECT current_user", &[])?, "t"),
+        None => ("a superuser".into(), "f"),
+    };
     let others = plan.target.primary().value(
         "SELECT string_agg(DISTINCT what, ', ')
          FROM json_array_elements($1::json) AS name
               JOIN pg_namespace AS n ON nspname = name->>0, LATERAL (
              SELECT format('schema %I, in which %I may create objects', nspname, rolname) FROM pg_roles
-             WHERE NOT (rolsuper OR pg_has_role($2::name, oid, 'MEMBER')) AND rolname <> 'pg_database_owner'
+             WHERE NOT (rolsuper OR CASE WHEN $3::boolean THEN pg_has_role($2::name, oid, 'MEMBER') ELSE false END)
+               AND rolname <> 'pg_database_owner'
                AND has_schema_privilege(oid, n.oid, 'CREATE')
              UNION ALL
              SELECT format('%I.%I of %I', nspname, found, rolname)
@@ -113,8 +117,9 @@ pub fn check_names_on_target(plan: &Plan<'_>) -> Result {
                    UNION ALL SELECT oprname, oprowner FROM pg_operator WHERE oprnamespace = n.oid
                    UNION ALL SELECT relname, relowner FROM pg_class WHERE relnamespace = n.oid) AS o (found, owner)
                   JOIN pg_roles AS r ON r.oid = owner
-             WHERE found = name->>1 AND NOT (rolsuper OR pg_has_role($2::name, r.oid, 'MEMBER'))) AS found (what)",
-        &[&names, &restorer],
+             WHERE found = name->>1
+               AND NOT (rolsuper OR CASE WHEN $3::boolean THEN pg_has_role($2::name, r.oid, 'MEMBER') ELSE false END)) AS found (what)",
+        &[&names, &restorer, is_owner],
     )?;
     if others.is_empty() {
         return Ok(());
