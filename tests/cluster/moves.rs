@@ -323,7 +323,10 @@ fn nobody_mints_what_the_target_mints() {
     for database in databases {
         let mut client = source.connect_to(database);
         assert!(is_reached(60, || client.value("SELECT count(*) > 0 FROM public.minted")), "{database}");
-        let last: i64 = client.value("SELECT max(last) FROM public.minted WHERE refused = 300");
+        // On a slow machine, a batch or a worker may have come too late to mint anything.
+        let last: Option<i64> = client.value("SELECT max(last) FROM public.minted WHERE refused = 300");
+        assert!(last.is_some() || database != "ordinary");
+        let Some(last) = last else { continue };
         let (before, first) = if database == "js" { (js_before, js_first) } else { (before, first) };
         assert!(
             before < last && last < first,

@@ -67,7 +67,7 @@ const ANSWERS: [&str; 8] = [
 
 /// The queries on views and the catalog, and how often they run in a round: expensive ones less often. `$1` is the
 /// schema of the session.
-const VIEWS: [(usize, &str); 11] = [
+const VIEWS: [(usize, &str); 14] = [
     (20, "SELECT warning IS NULL FROM idgen_status WHERE $1 <> ''"),
     (5, "SELECT count(*) >= 0 FROM idgen_shard_stats WHERE $1 <> ''"),
     (50, "SELECT count(*) = 19 FROM idgen_refusals WHERE $1 <> ''"),
@@ -83,6 +83,9 @@ const VIEWS: [(usize, &str); 11] = [
     (50, "SELECT NOT snowflake_accept_epoch('2025-01-01T00:00:00Z') WHERE $1 <> ''"),
     (50, "SELECT snowflake_accept_clock() = '0' WHERE $1 <> ''"),
     (50, "SELECT snowflake_check() > now() WHERE $1 <> ''"),
+    (50, "SELECT snowflake_close_shard(8190) > 0 WHERE $1 <> ''"),
+    (50, "SELECT snowflake_reopen_shard(8190) IN (true, false) WHERE $1 <> ''"),
+    (50, "SELECT snowflake_raise_mark('-infinity') > '2025-01-01' WHERE $1 <> ''"),
 ];
 
 /// Calls that are refused, with their SQLSTATE and the reason under which they are counted.
