@@ -357,6 +357,21 @@ fn a_move_that_fails_is_undone() {
     assert_eq!((place(&source).1, place(&target).0), ("1-9".into(), String::new()));
 }
 
+/// Promise: no row is written into the old schema after a move, also by what has been tied to it since the checks.
+#[test]
+fn what_is_tied_after_the_checks_is_found() {
+    let (source, target) = two_servers();
+    let meddler = Meddler::between(&source, &target);
+    let act = |_: &mut Child| {
+        source.run("CREATE VIEW public.outside AS SELECT * FROM insta5.users");
+        Passes
+    };
+    let output = meddler.during(meddler.moves(&[]), CLOSING, act);
+    let text = said(&output);
+    assert!(!output.status.success() && text.contains("on view public.outside"), "{text}");
+    assert_eq!(place(&source).0, "insta5");
+}
+
 /// What is refused: statements that bring it about, what the move says, and statements that undo it.
 const REFUSED: &str = r#"
     CREATE VIEW v AS TABLE insta5.users => rule _RETURN on view public.v => DROP VIEW v
