@@ -414,6 +414,25 @@ fn a_hostile_server_harms_nobody_who_looks_at_it() {
     said_of(ready, answer);
 }
 
+/// A server that never stops sending settings lets nobody in, and does not keep the program for ever.
+#[test]
+fn a_server_that_floods_is_left() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let flood = message("S", b"a\0b\0").repeat(1000);
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.write_all(&message("R", &[0; 4]));
+            while stream.write_all(&flood).is_ok() {}
+        }
+    });
+    let target =
+        format!("host=127.0.0.1 port={port} user=a sslmode=disable gssencmode=disable connect_timeout=2");
+    let output = idgenctl(&["enable", "app", "--server", &target]).output().unwrap();
+    assert!(said(&output).contains("did not answer within 2 s"), "{}", said(&output));
+}
+
 /// The schemas that clients find stay in the path, wherever it is set. What the command line sets no session can see.
 #[test]
 fn a_path_of_the_command_line_is_not_replaced() {

@@ -53,6 +53,8 @@ use Side::{Source, Target};
 /// A moment of a move: before or after a statement that contains a text.
 pub type Moment<'a> = (When, Side, &'a str);
 
+/// The source has the schema again, and the marker still says that it moves.
+const UNDONE: Moment<'static> = (Before, Source, "DROP SCHEMA idgenctl_move_5");
 /// The source is about to be closed.
 const CLOSING: Moment<'static> = (Before, Source, "LOCK TABLE ONLY");
 /// The source is closed now: this is the first transaction that ends so.
@@ -845,6 +847,14 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
         assert!(said.contains(why) && !said.contains("rehearsing"), "{said}");
     }
     let owner = target.target_as("mallory");
+    // A third role could have planted what the owner's names find on the target.
+    target.run("CREATE ROLE eve; GRANT CREATE ON SCHEMA mallory TO eve");
+    let said = refusal(move_with(&["--owner", &owner], &source, &target));
+    assert!(
+        said.contains("schema mallory, in which eve may create") && !said.contains("rehearsing"),
+        "{said}"
+    );
+    target.run("REVOKE CREATE ON SCHEMA mallory FROM eve");
     let said = said_by(move_with(&["--owner", &owner], &source, &target));
     assert!(said.contains("restored by mallory, whose constraints"), "{said}");
     assert_ordinary("mallory", &[&source, &target]);
@@ -999,9 +1009,13 @@ fn names_of_strangers_sessions_do_not_matter() {
     };
     let meddler = Meddler::between(&source, &target);
     let stop = AtomicBool::new(false);
+    for server in [&source, &target] {
+        server.run("CREATE ROLE mallory LOGIN");
+    }
+    // Nobody waits for them or ends them, as what ends late would keep the schema closed.
+    let mut held = [&source, &target].map(|server| named(server, &name));
     thread::scope(|scope| {
         for server in [&source, &target] {
-            server.run("CREATE ROLE mallory LOGIN");
             let (stop, named, name) = (&stop, &named, &name);
             scope.spawn(move || {
                 let _held = ["idgenctl move 6 of 1/1", "Patroni heartbeat"].map(|name| named(server, name));
@@ -1022,7 +1036,36 @@ fn names_of_strangers_sessions_do_not_matter() {
         stop.store(true, Relaxed);
         moved.unwrap();
     });
+    held.iter_mut().for_each(|client| client.run("SELECT"));
     assert_eq!(place(&target).0, "insta5");
+}
+
+/// Promise: a run that has had to wait for its turn does not go on from what it saw before.
+#[test]
+fn a_run_does_not_go_on_from_what_another_has_changed() {
+    let (source, target) = two_servers();
+    let before = state(&source, &target);
+    let meddler = Meddler::between(&source, &target);
+    meddler.kills(meddler.moves(&[]), ADVANCED);
+    let mut second = None;
+    let act = |_: &mut Child| {
+        let mut command = move_with(&["--finish"], &source, &target);
+        second = Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        source.wait_until(
+            "SELECT count(*) = 1 FROM pg_locks WHERE relation = 'pg_shseclabel'::regclass AND NOT granted",
+        );
+        Passes
+    };
+    let undone = meddler.during(meddler.moves(&["--undo"]), UNDONE, act);
+    assert!(undone.status.success(), "{}", said(&undone));
+    let output = second.unwrap().wait_with_output().unwrap();
+    assert!(
+        !output.status.success() && said(&output).contains("another run has changed"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(state(&source, &target), before);
+    run(the_move(&source, &target));
 }
 
 /// A statement that changes something. Nothing has happened since the one before if another is on its way.

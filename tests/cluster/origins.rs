@@ -253,3 +253,15 @@ fn a_mark_with_a_name_is_removed_after_a_promotion() {
     standby.up();
     assert_eq!(standby.reconnect().value::<i64>("SELECT count(*) FROM pg_replication_origin"), 0);
 }
+
+/// Promise 1: a shard is not closed while nobody knows how far its ids have got.
+#[test]
+fn no_shard_is_closed_after_its_mark_was_removed() {
+    let server = Server::start(&[PRELOAD]);
+    mint(&mut server.connect());
+    server.restart_with(&[]);
+    let mut client = server.connect();
+    assert!(remove_mark(&mut client));
+    assert_eq!(client.refusal("SELECT snowflake_close_shard(5)"), "55000 mark-removed");
+    assert_eq!(client.value::<String>("SELECT closed_shards FROM idgen_status"), "");
+}

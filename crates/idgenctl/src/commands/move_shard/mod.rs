@@ -230,7 +230,6 @@ impl Run<'_> {
             checks::surroundings(plan)?;
             rights::check_roles(plan)?;
             let (_look, snapshot) = rights::look_at(plan, &plan.names.schema)?;
-            rights::check_names_on_target(plan)?;
             copy::rehearse(plan, &snapshot)?;
         }
         self.show()?;
@@ -266,11 +265,11 @@ impl Run<'_> {
                 );
             }
         }
-        if let Some(owner) = &plan.owner {
+        if plan.owner.is_some() {
             note(format!(
                 "restored by {}, whose constraints, index expressions and generated columns decide with for how long the schema \
                  stays closed",
-                owner.value("SELECT current_user", &[])?
+                plan.owner_role()?
             ));
         }
         Ok(())

@@ -23,15 +23,21 @@ pub const USED: &str = "
                    OR used.classid = 'pg_namespace'::regclass AND used.objid = this.schema)) AS next (classid, objid)
         WHERE next.classid <> 'pg_extension'::regclass)";
 
-/// Begins a transaction, checks what the schema of this name uses, and gives the session with its snapshot for pg_dump. That reads
-/// this very snapshot, so nobody can add something in between.
+/// Begins a transaction, checks what the schema of this name uses, here and on the target, and gives the session with its
+/// snapshot for pg_dump. That reads this very snapshot, so nobody can add something in between.
 pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
     let session = plan.source.primary().session()?;
     session.run("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
     let snapshot = format!("--snapshot={}", session.value("SELECT pg_export_snapshot()", &[])?);
-    if plan.owner.is_some() {
-        return Ok((session, snapshot));
+    if plan.owner.is_none() {
+        refuse_strangers(&session, name)?;
     }
+    refuse_names_of_others(plan, &session, name)?;
+    Ok((session, snapshot))
+}
+
+/// Refuses what a superuser must not restore.
+fn refuse_strangers(session: &Session, name: &str) -> Result {
     let strangers = session.value(
         &format!(
             "{USED}
@@ -68,7 +74,7 @@ pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
         &[name, "t"],
     )?;
     if called.is_empty() {
-        return Ok((session, snapshot));
+        return Ok(());
     }
     refused(
         format!(
@@ -79,8 +85,8 @@ pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
 }
 
 /// Refuses to restore what refers to objects outside the schema by names that the target may find something of others by.
-pub fn check_names_on_target(plan: &Plan<'_>) -> Result {
-    let names = plan.source.primary().value(
+fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Result {
+    let names = session.value(
         &format!(
             "{USED}
              SELECT coalesce(json_agg(DISTINCT jsonb_build_array(nspname, name)), '[]')
@@ -95,19 +101,15 @@ pub fn check_names_on_target(plan: &Plan<'_>) -> Result {
              ) AS named (namespace, name) JOIN pg_namespace AS n ON n.oid = namespace
              WHERE namespace <> this.schema AND nspname <> 'pg_toast'"
         ),
-        &[&plan.names.schema, "t"],
+        &[name, "t"],
     )?;
-    // A superuser is a member of all roles.
-    let (restorer, is_owner) = match &plan.owner {
-        Some(owner) => (owner.value("SELECT current_user", &[])?, "t"),
-        None => ("a superuser".into(), "f"),
-    };
+    let owner = plan.owner_role()?;
     let others = plan.target.primary().value(
         "SELECT string_agg(DISTINCT what, ', ')
          FROM json_array_elements($1::json) AS name
               JOIN pg_namespace AS n ON nspname = name->>0, LATERAL (
              SELECT format('schema %I, in which %I may create objects', nspname, rolname) FROM pg_roles
-             WHERE NOT (rolsuper OR CASE WHEN $3::boolean THEN pg_has_role($2::name, oid, 'MEMBER') ELSE false END)
+             WHERE NOT (rolsuper OR CASE WHEN $2 <> '' THEN pg_has_role($2::name, oid, 'MEMBER') ELSE false END)
                AND rolname <> 'pg_database_owner'
                AND has_schema_privilege(oid, n.oid, 'CREATE')
              UNION ALL
@@ -118,12 +120,13 @@ pub fn check_names_on_target(plan: &Plan<'_>) -> Result {
                    UNION ALL SELECT relname, relowner FROM pg_class WHERE relnamespace = n.oid) AS o (found, owner)
                   JOIN pg_roles AS r ON r.oid = owner
              WHERE found = name->>1
-               AND NOT (rolsuper OR CASE WHEN $3::boolean THEN pg_has_role($2::name, r.oid, 'MEMBER') ELSE false END)) AS found (what)",
-        &[&names, &restorer, is_owner],
+               AND NOT (rolsuper OR CASE WHEN $2 <> '' THEN pg_has_role($2::name, r.oid, 'MEMBER') ELSE false END)) AS found (what)",
+        &[&names, &owner],
     )?;
     if others.is_empty() {
         return Ok(());
     }
+    let restorer = if owner.is_empty() { "a superuser" } else { &owner };
     refused(
         format!("{restorer} must not restore what may use objects of others on the target: {others}"),
         "Have these roles drop them, and REVOKE CREATE ON SCHEMA. Or give the schema to an ordinary role, and use --owner.",
