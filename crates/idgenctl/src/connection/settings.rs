@@ -4,54 +4,30 @@
 
 /// With these, a session finds no object but PostgreSQL's and its own, runs nothing of others, waits for ever on no limit of
 /// somebody else, and writes and reads as this program expects it.
-const EVERYWHERE: [&str; 31] = [
-    "role=none",
-    "search_path=pg_catalog,pg_temp",
-    "local_preload_libraries=",
-    "client_min_messages=error",
-    "exit_on_error=off",
-    "statement_timeout=0",
-    "lock_timeout=0",
-    "idle_session_timeout=0",
-    "idle_in_transaction_session_timeout=0",
-    "tcp_user_timeout=0",
-    "default_transaction_isolation=read\\ committed",
-    "default_transaction_read_only=off",
-    "default_transaction_deferrable=off",
-    "synchronous_commit=on",
-    "row_security=off",
-    "check_function_bodies=on",
-    "standard_conforming_strings=on",
-    "backslash_quote=safe_encoding",
-    "transform_null_equals=off",
-    "quote_all_identifiers=off",
-    "array_nulls=on",
-    "bytea_output=hex",
-    "datestyle=ISO",
-    "intervalstyle=postgres",
-    "timezone=UTC",
-    "extra_float_digits=1",
-    "max_parallel_workers_per_gather=0",
-    "jit=off",
-    "default_tablespace=",
-    "temp_tablespaces=",
-    "default_table_access_method=heap",
-];
+const EVERYWHERE: &str = "-c role=none -c search_path=pg_catalog,pg_temp -c local_preload_libraries=
+    -c client_min_messages=error -c exit_on_error=off
+    -c statement_timeout=0 -c lock_timeout=0 -c idle_session_timeout=0 -c idle_in_transaction_session_timeout=0
+    -c tcp_user_timeout=0 -c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off
+    -c default_transaction_deferrable=off -c synchronous_commit=on -c row_security=off -c check_function_bodies=on
+    -c standard_conforming_strings=on -c backslash_quote=safe_encoding -c transform_null_equals=off
+    -c quote_all_identifiers=off -c array_nulls=on -c bytea_output=hex -c datestyle=ISO -c intervalstyle=postgres
+    -c timezone=UTC -c extra_float_digits=1 -c max_parallel_workers_per_gather=0 -c jit=off
+    -c default_tablespace= -c temp_tablespaces= -c default_table_access_method=heap";
 
 /// Those that only superusers may set.
-const OF_SUPERUSERS: [&str; 4] =
-    ["lc_messages=C", "session_preload_libraries=", "session_replication_role=origin", "track_activities=on"];
+const OF_SUPERUSERS: &str =
+    "-c lc_messages=C -c session_preload_libraries= -c session_replication_role=origin
+    -c track_activities=on";
 
 /// The options of libpq with these settings, for a release of PostgreSQL such as 150020. Older ones refuse what they
 /// do not know.
 pub fn options(version: i32, is_superuser: bool) -> String {
     let is_new = version >= 170_000;
-    let lists: [(&[&str], bool); 4] = [
-        (&EVERYWHERE, true),
-        (&["transaction_timeout=0"], is_new),
-        (&OF_SUPERUSERS, is_superuser),
-        (&["event_triggers=off"], is_superuser && is_new),
+    let lists = [
+        (EVERYWHERE, true),
+        ("-c transaction_timeout=0", is_new),
+        (OF_SUPERUSERS, is_superuser),
+        ("-c event_triggers=off", is_superuser && is_new),
     ];
-    let settings = lists.iter().filter(|(_, counts)| *counts).flat_map(|(settings, _)| *settings);
-    settings.map(|setting| format!(" -c {setting}")).collect()
+    lists.iter().filter(|(_, counts)| *counts).map(|(list, _)| format!(" {list}")).collect()
 }
