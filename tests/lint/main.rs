@@ -1,5 +1,5 @@
 //! What no compiler checks: the dependencies between modules, the errors of SQL, the names and numbers on the pages,
-//! the pictures, the manifests, the workflows, the messages of installers, and the blocks that people paste. No server is needed.
+//! the pictures, stray files, the manifests, the workflows, the messages of installers, and the blocks that people paste. No server is needed.
 
 mod arrows;
 mod errors;
@@ -11,6 +11,7 @@ mod paste;
 mod pictures;
 mod programs;
 mod strangers;
+mod stray;
 mod workflows;
 
 use std::fs;

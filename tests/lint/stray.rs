@@ -1,0 +1,88 @@
+//! Nothing is here by accident: the top folder has known files only, and something refers to every other file.
+
+use std::collections::{HashMap, HashSet};
+use std::process::Command;
+
+use crate::{assert_none, top};
+
+/// The files of the top folder.
+const TOP: &str = ".editorconfig .gitignore CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE META.json Makefile \
+                   README.md clippy.toml deny.toml idgen.control rustfmt.toml";
+
+/// What tools outside find by themselves, by the beginning of its path: GitHub and Docker.
+const KNOWN: [&str; 3] = [".github/", ".cargo/", "packaging/docker/Dockerfile"];
+
+/// Each folder in these is a project of a framework, which finds its files by their places. The runner finds the folder by
+/// its file `run`; otherwise something must name it.
+const PROJECTS: [&str; 2] = ["tests/clients/", "tests/apps/"];
+
+/// The words of a text, where a word may be the name of a file.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '-' | '.'));
+    words.map(|word| word.trim_matches('.')).filter(|word| !word.is_empty())
+}
+
+/// The files that nothing refers to, out of these paths with their texts.
+fn strays(files: &[(String, String)]) -> Vec<String> {
+    let mut by_word: HashMap<&str, HashSet<&str>> = HashMap::new();
+    for (path, text) in files.iter().filter(|(path, _)| path != "Cargo.lock") {
+        words(text).for_each(|word| _ = by_word.entry(word).or_default().insert(path));
+    }
+    let is_stray = |path: &str| {
+        if KNOWN.iter().any(|begin| path.starts_with(begin)) {
+            return false;
+        }
+        let Some((folder, name)) = path.rsplit_once('/') else {
+            return !TOP.split(' ').any(|known| known == path);
+        };
+        let project = PROJECTS.iter().find_map(|begin| {
+            let name = path.strip_prefix(begin)?.split_once('/')?.0;
+            Some((name, format!("{begin}{name}/")))
+        });
+        let (name, own) = project.unwrap_or((name, format!("{folder}/{name}")));
+        if files.iter().any(|(other, _)| *other == format!("{own}run")) {
+            return false;
+        }
+        // A test's expected output, its configuration and the source of a picture have the name of what they belong to.
+        let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+        let others = [name, stem].into_iter().filter_map(|word| by_word.get(word)).flatten();
+        let twin = files.iter().any(|(other, _)| {
+            let other_stem = other.rsplit_once('.').map_or(&other[..], |(stem, _)| stem);
+            other != path && other_stem.rsplit('/').next() == Some(stem) && stem != "mod"
+        });
+        !twin && !others.into_iter().any(|other| !other.starts_with(&own))
+    };
+    files.iter().map(|(path, _)| path).filter(|path| is_stray(path)).cloned().collect()
+}
+
+#[test]
+fn something_refers_to_every_file() {
+    let arguments = ["ls-files", "--cached", "--others", "--exclude-standard"];
+    let output = Command::new("git").args(arguments).current_dir(top()).output().expect("git");
+    let list = String::from_utf8(output.stdout).expect("names in UTF-8");
+    let read = |path: &str| std::fs::read(top().join(path)).ok().map(|text| (path.to_owned(), text));
+    let files: Vec<_> = list.lines().filter_map(read).collect();
+    assert!(files.len() > 100, "git lists {} files", files.len());
+    let files: Vec<_> =
+        files.into_iter().map(|(path, text)| (path, String::from_utf8_lossy(&text).into_owned())).collect();
+    let complaints = strays(&files).into_iter().map(|path| format!("{path}: nothing refers to it"));
+    assert_none(&complaints.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_stray_file_is_found() {
+    let files = [
+        ("README.md", "See docs/page.md, and tests/clients/go."),
+        ("alembic.ini", ""),
+        ("docs/page.md", "page.md has picture.svg"),
+        ("docs/picture.svg", ""),
+        ("docs/picture.pikchr", ""),
+        ("docs/lost.md", "lost.md"),
+        ("scripts/gone", "scripts/gone does it"),
+        ("tests/clients/go/a.go", ""),
+        ("tests/clients/ruby/b.rb", "ruby"),
+        ("tests/clients/java/run", ""),
+    ];
+    let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
+    assert_eq!(strays(&files), ["alembic.ini", "docs/lost.md", "scripts/gone", "tests/clients/ruby/b.rb"]);
+}
