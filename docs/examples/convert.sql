@@ -433,8 +433,12 @@ SELECT attrelid::regclass AS "table", attname AS "column", numbers, objid::regcl
        (SELECT string_agg(pg_describe_object(users.classid, users.objid, users.objsubid), ', ')
         FROM (SELECT d.classid, d.objid, d.objsubid FROM pg_depend AS d
               WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = pg_class.oid AND d.deptype = 'n'
-              UNION SELECT t.classid, t.objid, 0 FROM texts AS t
-              WHERE strpos(t.text, translate(lower(relname), '"''' || chr(92), '')) > 0) AS users) AS needed_by
+              UNION SELECT t.classid, t.objid, 0
+              FROM texts AS t, pg_class AS own, translate(lower(pg_class.relname), '"''' || chr(92), '') AS sequence,
+                   translate(lower(own.relname), '"''' || chr(92), '') AS "table"
+              WHERE own.oid = attrelid
+                AND (strpos(t.text, sequence) > 0
+                     OR strpos(t.text, 'pg_get_serial_sequence') > 0 AND strpos(t.text, "table") > 0)) AS users) AS needed_by
 FROM idgen_convert.columns JOIN pg_depend ON refobjid = attrelid AND refobjsubid = attnum
      JOIN pg_class ON pg_class.oid = objid
 WHERE classid = 'pg_class'::regclass AND refclassid = 'pg_class'::regclass AND deptype IN ('a', 'i') AND relkind = 'S';

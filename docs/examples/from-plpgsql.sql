@@ -86,6 +86,7 @@ DECLARE
         WHERE seqrelid = sequence);
     old record;
     others text;
+    path name[];
     used regclass[];
     lacking text;
     minting text;
@@ -184,6 +185,24 @@ BEGIN
             USING DETAIL = format('The script would run with your rights what that role has written: %s.', others),
                   HINT = format('Connect as that role, after GRANT EXECUTE ON FUNCTION %s.snowflake_advance to it. '
                                 'Revoke that afterwards.', idgen);
+    END IF;
+    -- By its own search_path, the function finds what others may have put in the place of PostgreSQL's operators. Only
+    -- qualified functions are called while that path is set.
+    SELECT substr(setting, 13) INTO others FROM unnest(old.proconfig) AS setting
+    WHERE starts_with(setting, 'search_path=');
+    PERFORM set_config('search_path', coalesce(others, 'pg_catalog'), true);
+    path := pg_catalog.current_schemas(true);
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog', true);
+    SELECT string_agg(DISTINCT format('%I in schema %I', rolname, nspname), ', ') INTO others
+    FROM pg_namespace AS n, pg_roles AS r
+    WHERE (nspname = ANY (path) OR old.prosecdef AND nspname = pg_get_userbyid(old.proowner))
+      AND r.oid = ANY (strangers) AND r.oid <> 'pg_database_owner'::regrole
+      AND has_schema_privilege(r.oid, n.oid, 'CREATE');
+    IF others IS NOT NULL THEN
+        RAISE 'roles that may not do all that you may can create objects in the search_path of function %', function
+            USING DETAIL = format('The script could call what they have put there: %s.', others),
+                  HINT = 'Take these schemas out of the path by ALTER FUNCTION ... SET search_path, or REVOKE CREATE ON '
+                         'SCHEMA.';
     END IF;
     -- Of an identity column, the sequence depends on the column, and not the other way round.
     SELECT string_agg(CASE deptype WHEN 'i' THEN pg_describe_object(refclassid, refobjid, refobjsubid)

@@ -560,6 +560,8 @@ fn a_sequence_that_something_else_needs_stays() {
            CREATE TABLE own (id bigint PRIMARY KEY);
            CREATE SEQUENCE own_id_seq OWNED BY own.id;
            CREATE TABLE long (id serial PRIMARY KEY);
+           CREATE TABLE "Asked" (id serial PRIMARY KEY);
+           CREATE TABLE asking (no integer DEFAULT nextval(pg_get_serial_sequence('"Asked"', 'id')));
            SELECT idgen_convert.find_columns('public');
            UPDATE idgen_convert.id_columns SET is_id = false WHERE is_id IS NULL"#,
     );
@@ -575,6 +577,7 @@ fn a_sequence_that_something_else_needs_stays() {
         ("public.of_domain_id_seq", "type public.numbered"),
         ("public.viewed_id_seq", "default value for column id of view public.view"),
         ("public.long_id_seq", "default value for column no of table public.lengthy"),
+        ("public.\"Asked_id_seq\"", "default value for column no of table public.asking"),
     ] {
         assert!(
             warned.contains(&format!("{sequence} is not dropped (needed by {needed})")),
@@ -589,11 +592,11 @@ fn a_sequence_that_something_else_needs_stays() {
         "SELECT string_agg(relname, ' ' ORDER BY relname COLLATE \"C\") FROM pg_class WHERE relkind = 'S'";
     assert_eq!(
         server.value::<String>(left),
-        "A \"b\" 'c'_id_seq inv_id_seq long_id_seq of_domain_id_seq own_id_seq viewed_id_seq"
+        "A \"b\" 'c'_id_seq Asked_id_seq inv_id_seq long_id_seq of_domain_id_seq own_id_seq viewed_id_seq"
     );
     client.run(
         "INSERT INTO archive DEFAULT VALUES; INSERT INTO copies DEFAULT VALUES; INSERT INTO of_type DEFAULT VALUES;
-         INSERT INTO view (note) VALUES (''); INSERT INTO lengthy DEFAULT VALUES",
+         INSERT INTO view (note) VALUES (''); INSERT INTO lengthy DEFAULT VALUES; INSERT INTO asking DEFAULT VALUES",
     );
     assert!(client.value::<bool>(CHECK));
     assert!(done(&server, STEPS).contains("programs may call"));

@@ -781,6 +781,16 @@ fn a_function_is_replaced_beside_hostile_operators() {
     client.run("RESET ROLE");
     refused(take_over(&server), &["can change schema public of idgen", "in the place of idgen: mallory."]);
     client.run("REVOKE CREATE ON SCHEMA public FROM mallory");
+
+    // The function's own path leads to some of them.
+    client.run("CREATE SCHEMA theirs; GRANT USAGE ON SCHEMA theirs TO PUBLIC; GRANT CREATE ON SCHEMA theirs TO mallory");
+    client.run(
+        "CREATE FUNCTION theirs.steal(bigint, integer) RETURNS bigint LANGUAGE plpgsql AS 'BEGIN RAISE ''stolen''; END';
+         CREATE OPERATOR theirs.% (FUNCTION = theirs.steal, LEFTARG = bigint, RIGHTARG = integer);
+         ALTER FUNCTION insta5.next_id() SET search_path = theirs, pg_catalog",
+    );
+    refused(take_over(&server), &["search_path of function insta5.next_id", "mallory in schema theirs."]);
+    client.run("ALTER FUNCTION insta5.next_id() SET search_path = pg_catalog, public, insta5");
     run(take_over(&server));
 }
 
