@@ -74,8 +74,12 @@ impl Server {
                     let is_complete = settings::options(version, is_superuser) == options;
                     self.version.store(version, Relaxed);
                     self.is_superuser.store(is_superuser, Relaxed);
-                    // Names may be of any encoding, and the server would not send those that are not UTF-8.
-                    if is_complete && encoding == "UTF8" && session.is_of_no_encoding()? {
+                    // There, names may be of any encoding, and the server would not send those that are not UTF-8.
+                    let has_none = |encoding: &str| matches!(encoding, "SQL_ASCII" | "MULE_INTERNAL");
+                    if is_complete
+                        && encoding == "UTF8"
+                        && has_none(&session.value("SHOW server_encoding", &[])?)
+                    {
                         encoding = "SQL_ASCII";
                     } else if is_complete {
                         return Ok(session);

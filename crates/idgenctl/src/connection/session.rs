@@ -44,12 +44,6 @@ impl Session {
         self.connection.server_version()
     }
 
-    /// Whether the names in the database are of no encoding that can be converted.
-    pub fn is_of_no_encoding(&self) -> Result<bool> {
-        let encoding = self.value("SHOW server_encoding", &[])?;
-        Ok(matches!(encoding.as_str(), "SQL_ASCII" | "MULE_INTERNAL"))
-    }
-
     pub fn pid(&self) -> u32 {
         self.connection.backend_pid()
     }

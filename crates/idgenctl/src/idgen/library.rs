@@ -12,7 +12,6 @@ use crate::terminal::error::{Error, Result};
 #[serde(default)]
 pub struct State {
     pub version: String,
-    #[serde(default)]
     pub preloaded: bool,
     pub epoch_ms: Option<i64>,
     pub mark_ms: Option<i64>,
