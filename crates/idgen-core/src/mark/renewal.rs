@@ -304,7 +304,7 @@ fn until_acknowledged<H: Host>(
         let again = host.with_mark(|mark| {
             at_work(mark, boot_ms);
             if flushed_late {
-                // The flush is no reason to write the mark again.
+                // The time of the flush does not count toward writing the mark again.
                 mark.sent(boot_ms);
             }
             mark.write_again(boot_ms)
@@ -342,7 +342,7 @@ fn time_left_us<H: Host>(
 struct Claim<'a, H: Host>(&'a H);
 
 impl<H: Host> Claim<'_, H> {
-    /// Claims the task if nobody holds it and it is still `needed` at the current limit. Otherwise backends that
+    /// Claims the renewal if no backend holds it and it is still `needed` at the current limit. Otherwise backends that
     /// queue for the lock during a renewal would each renew once more, one after the other.
     fn take(host: &H, needed: impl Fn(Tick) -> bool) -> Option<Claim<'_, H>> {
         let (boot_ms, standbys) = (host.boot_ms(), host.standbys_must_acknowledge());

@@ -114,7 +114,7 @@ fn a_check_that_may_not_wait_does_what_it_can() {
     assert!(running.check(furthest).is_ok());
     let at_mark = server(NOW + 10);
     assert!(at_mark.check(0).is_ok());
-    assert_eq!(at_mark.check(NOW + 11 + QUEUE_MS), behind(11, 10, 0), "the mark is no trouble");
+    assert_eq!(at_mark.check(NOW + 11 + QUEUE_MS), behind(11, 10, 0), "the mark is not in the way");
     let error = Error::ClockBehindMark { by_ms: 11, max_ahead_ms: 10, waited_ms: 0 };
     assert_eq!(server(NOW + 11).check(0), refused(error));
     let server = Scripted::new(0);

@@ -496,7 +496,7 @@ fn batches_take_their_ids_in_the_order_in_which_they_asked() {
             let bounds = Bounds { now, floor: 0, max_ahead: 0, queue: QUEUE_MS, limit };
             server.with_slot(shard(5), |slot| slot.take(IDS_PER_TICK, &bounds)).unwrap();
             server.backends()[2].batch.took(IDS_PER_TICK);
-            assert_eq!(server.counters(shard(5))[0], (ms + 2) * IDS_PER_TICK, "nobody else takes any");
+            assert_eq!(server.counters(shard(5))[0], (ms + 2) * IDS_PER_TICK, "no other call takes any");
         });
     }
     assert!(server.ids(0, 5, 3 * IDS_PER_TICK).unwrap().is_sorted());
@@ -627,7 +627,7 @@ fn a_batch_counts_the_time_in_which_there_is_nothing_to_take() {
     assert_eq!(
         slept(&server)[..16],
         [10_000; 16],
-        "there are ids after 101 ms, and nobody takes them for 50"
+        "there are ids after 101 ms, and no call takes them for 50"
     );
 }
 
