@@ -30,7 +30,7 @@ DECLARE
 BEGIN
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- What is there already ---------------------------------------------------------------------------
+-- Existing objects --------------------------------------------------------------------------------
 
 IF current_setting('server_version_num')::integer < 140000 THEN
     RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'idgen needs PostgreSQL 14 or later',
@@ -324,7 +324,7 @@ BEGIN
     RETURN coalesce(younger < 2147483648
                     AND pg_xact_status((this + younger)::text::xid8) = 'in progress', false);
 EXCEPTION WHEN invalid_parameter_value THEN
-    RETURN false;    -- A number of so long ago that it looks like one to come.
+    RETURN false;    -- The number is so old that it looks like a future one.
 END $$;
 COMMENT ON FUNCTION idgen_portable.is_uncommitted(regclass) IS
 'Whether a register was created by the current transaction. A rollback would remove it, and its ids would be minted again.';

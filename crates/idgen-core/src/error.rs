@@ -30,7 +30,7 @@ pub enum Error {
     ShardFull {
         /// The requested shard.
         shard: Shard,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
@@ -39,7 +39,7 @@ pub enum Error {
     ClockBehindMark {
         /// How far the mark left by them is ahead of the clock, in milliseconds.
         by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
@@ -51,7 +51,7 @@ pub enum Error {
         shard: Shard,
         /// How far the next id is ahead of the clock, in milliseconds.
         by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
@@ -60,7 +60,7 @@ pub enum Error {
     ClockBehindIds {
         /// How far the id is ahead of the clock, in milliseconds.
         by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
@@ -93,14 +93,14 @@ pub enum Error {
     AdvanceTooFar {
         /// How far the id is ahead of the clock, in milliseconds.
         by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
     },
     /// The time to raise the mark past lies in the future.
     RaiseTooFar {
         /// How far the time is ahead of the clock, in milliseconds.
         by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
     },
     /// The 2^40 ms since the epoch are used up.

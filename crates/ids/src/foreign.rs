@@ -12,7 +12,7 @@ use crate::js;
 /// A part of an id other than its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// Where the id was made: a shard, node, machine or worker.
+    /// The place where the id was made: a shard, node, machine or worker.
     Shard,
     /// A counter.
     Sequence,
@@ -43,7 +43,7 @@ pub struct ForeignLayout {
     unit_ms: u64,
     /// The epoch that ids count from; `None` if that is `idgen.epoch`.
     pub epoch: Option<Epoch>,
-    /// What the shard stands for; `None` if the layout has none.
+    /// The meaning of the shard; `None` if the layout has none.
     pub shard: Option<&'static str>,
     /// The systems that use this layout.
     pub used_by: &'static str,
@@ -54,7 +54,7 @@ pub struct ForeignLayout {
 pub struct Fields {
     /// Milliseconds since the epoch.
     pub ms: u64,
-    /// Where the id was made.
+    /// The place where the id was made.
     pub shard: Option<i32>,
     /// The counter.
     pub sequence: Option<i32>,

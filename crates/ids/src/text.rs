@@ -103,7 +103,7 @@ pub fn shortcode(id: i64) -> String {
 /// Reads a short code.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A [`BadText`] that says what is wrong with the text.
 ///
 /// ```
 /// use idgen_ids::text::{BadText, from_shortcode};
@@ -141,7 +141,7 @@ pub fn text(id: i64) -> String {
 /// Reads a sortable text.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A [`BadText`] that says what is wrong with the text.
 ///
 /// ```
 /// use idgen_ids::text::{BadText, from_text};

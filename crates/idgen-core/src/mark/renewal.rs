@@ -213,7 +213,7 @@ fn renew<H: Host>(
     host.point(Point::AfterFlush);
     let acknowledged = until_acknowledged(host, settings, written, late, deadline, MarkState::keep_claim)?;
     host.point(Point::BeforePublish);
-    assert!(host.flushed(written.lsn), "a mark is to be published that is not on disk");
+    assert!(host.flushed(written.lsn), "a mark that is not on disk would be published");
     let us = host.monotonic_us().saturating_sub(written.at_us);
     let us = if found_durable { us.min(MOST_UNSEEN_US) } else { us };
     host.with_mark(|mark| mark.publish(written.tick, acknowledged, clocks, us));

@@ -80,7 +80,7 @@ pub struct MarkState {
     pub steps_forward: u64,
 }
 
-/// What a renewal has to do.
+/// The task of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// Write this mark.
