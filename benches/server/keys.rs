@@ -14,7 +14,7 @@ const KEYS: [&str; 6] =
     ["idgen", "nextval, identity", "uuidv7", "gen_random_uuid", "pgEdge Snowflake", "Instagram's PL/pgSQL"];
 const IDENTITY: usize = 1;
 
-/// Settings of the server. PostgreSQL's other defaults are used; for these, they are too small for tables of this size.
+/// Settings of the server whose defaults are too small for tables of this size.
 const SETTINGS: &[(&str, &str)] = &[
     ("max_wal_size", "32GB"),
     ("checkpoint_timeout", "1h"),

@@ -20,7 +20,8 @@ use std::time::Duration;
 use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
 
-/// Settings of each session: one backend makes the call for each row, and rows are read in the order of insertion.
+/// Settings of each session. With these, one backend makes a call for each row, and reads rows in the order of
+/// insertion.
 const SESSION: &str = "options='-c jit=off -c max_parallel_workers_per_gather=0 -c synchronize_seqscans=off'";
 
 /// A server to measure.

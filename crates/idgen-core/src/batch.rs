@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use idgen_ids::Shard;
 
-/// The time after which a batch does not make others be refused unless its owner has looked, in milliseconds: the owner
-/// may be stopped.
+/// If the owner of a batch has not looked for this time, in milliseconds, the batch no longer causes others to be
+/// refused: the owner may be stopped.
 const AT_WORK_MS: u64 = 1000;
 
 /// The batch of a backend, all zero if it has none. It changes only under the lock of its shard's slot, except that it

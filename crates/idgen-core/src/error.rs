@@ -65,7 +65,7 @@ pub enum Error {
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
     },
-    /// The system clock stays at one millisecond, and waiting did not help.
+    /// The system clock stands still, and waiting did not help.
     ClockStands {
         /// How long the call waited, in milliseconds.
         waited_ms: u64,

@@ -565,7 +565,8 @@ fn a_batch_waits_for_those_at_work() {
     }
 }
 
-/// A batch whose process has been stopped for a second does not make others be refused. A batch that waits is at work.
+/// A batch whose process has been stopped for a second does not cause others to be refused. A batch that waits is at
+/// work.
 #[test]
 fn a_batch_is_not_refused_because_of_one_that_is_stopped() {
     let server = Scripted::running().with(|settings| settings.max_wait_ms = 5000);
