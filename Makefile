@@ -1,4 +1,4 @@
-# make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL: the scripts read PG_CONFIG.
+# The scripts read PG_CONFIG, so make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL.
 SHELL := /bin/bash
 
 .PHONY: all help setup build install enable uninstall installcheck package tarball rpm sbom test-clients test-apps test-package test-readme test-image test-arm \

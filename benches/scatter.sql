@@ -1,4 +1,4 @@
--- What scattered ids cost as a key of plain PostgreSQL, compared with ids as they are minted: the figures in
+-- The cost of scattered ids as keys of plain PostgreSQL, compared with ids as they are minted: the figures in
 -- docs/cookbook.md. `scripts/bench benches/scatter.sql` runs this on a server of its own. The tables take turns in ten
 -- transactions each. A checkpoint precedes each transaction, because a server under load makes checkpoints too.
 CREATE EXTENSION idgen;

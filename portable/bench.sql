@@ -1,10 +1,10 @@
--- What an id of the portable edition costs, against nextval and what it replaces. `scripts/bench
+-- What an id of the portable edition costs, compared with nextval and with what it replaces. `scripts/bench
 -- portable/bench.sql` runs this on a server of its own. It prints a Markdown table.
 --
--- All subjects take turns in one session, for six rounds, of which the first only warms up. Printed is the
--- median of the other five, and in brackets the least and the greatest. A call's cost is that of a scan of
--- 100,000 rows that calls it for each, less the median of the same scan without it; a batch's that of its
--- rows, less the median of a series of as many.
+-- All subjects take turns in one session, for six rounds, of which the first only warms up. The table has the median of
+-- the other five, and in brackets the least and the greatest. The cost of a call is the time of a scan of 100,000 rows
+-- that calls it for each, less the median of the same scan without it. The cost of a batch is the time of its rows,
+-- less the median of a series of the same length.
 \set ON_ERROR_STOP on
 BEGIN;
 \ir idgen.sql
@@ -42,7 +42,7 @@ INSERT INTO subject VALUES
     (9, 'shard', 'scan', 'SELECT count(shard_of(n)) FROM numbered',
      '`shard_of(id)` of the portable edition, a call');
 
--- Runs a statement as a transaction of its own, and notes its time, the commit included, and its WAL.
+-- Runs a statement as a transaction of its own, and notes its time, including the commit, and its WAL.
 CREATE UNLOGGED TABLE taken (name text, round integer, ns double precision, wal numeric);
 CREATE PROCEDURE take(name text, round integer, statement text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -58,7 +58,7 @@ BEGIN
     INSERT INTO taken VALUES (name, round, ns, wal);
 END $$;
 
--- Each round begins with another subject.
+-- Each round begins with a different subject.
 \o /dev/null
 SELECT 'TRUNCATE with_identity, with_snowflake', 'CHECKPOINT',
        format('CALL take(%L, %s, %L)', name, round, statement)

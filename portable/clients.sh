@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures ids of the portable edition per second with several clients, beside those of Instagram's function. Each
-# `SELECT` is a transaction of its own. bench.sql, which creates both, runs this on its server. It prints a
-# Markdown table of medians of five interleaved rounds.
+# Measures how many ids of the portable edition several clients get per second, compared with those of Instagram's
+# function. Each `SELECT` is a transaction of its own. bench.sql, which creates both, runs this on its server. It prints
+# a Markdown table of medians of five interleaved rounds.
 set -euo pipefail
 
 clients=(1 2 8)

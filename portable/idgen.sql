@@ -30,7 +30,7 @@ DECLARE
 BEGIN
 SET LOCAL search_path = pg_catalog, pg_temp;
 
--- What is there already ---------------------------------------------------------------------------
+-- Existing objects --------------------------------------------------------------------------------
 
 IF current_setting('server_version_num')::integer < 140000 THEN
     RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'idgen needs PostgreSQL 14 or later',
@@ -45,7 +45,7 @@ ELSIF starts_with(home, 'pg_') THEN
         DETAIL = 'Schemas of PostgreSQL are not for the functions of idgen.',
         HINT = 'Run this script with another schema first in the search_path.';
 ELSIF translate(home, '"$''' || chr(92), '') <> home THEN
-    -- As CREATE EXTENSION does.
+    -- CREATE EXTENSION checks this, too.
     RAISE EXCEPTION USING ERRCODE = '22023',
         MESSAGE = concat('the name of schema "', home, '" contains a quote, a dollar sign or a backslash'),
         DETAIL = 'The script of idgen inserts the name into literals.',
@@ -82,8 +82,8 @@ BEGIN
     END IF;
 END;
 
--- A replaced object keeps its owner, who could then make it do anything. Checked twice, because others may create
--- objects in the meantime.
+-- A replaced object keeps its owner, who could then make it do anything. This is checked twice, because others may
+-- create objects in the meantime.
 FOR pass IN 1..2 LOOP
 others := (
     SELECT string_agg(object, ', ' ORDER BY object COLLATE "C")
@@ -106,16 +106,16 @@ BEGIN
 EXECUTE replace($script$
 DO $$
 BEGIN
-    -- Not IF NOT EXISTS, which would accept a schema that somebody else has created since the check.
+    -- IF NOT EXISTS would accept a schema that another role has created since the check.
     IF to_regnamespace('idgen_portable') IS NULL THEN
         CREATE SCHEMA idgen_portable;
     END IF;
 END $$;
 COMMENT ON SCHEMA idgen_portable IS
 'Helpers and registers of idgen''s portable edition. Do not call or change anything in it by hand, except to drop the sequences shard_N and js_N so that no ids are minted for shard N here.';
--- Everybody runs the function bodies; only the owner touches a sequence.
+-- All roles run the function bodies; only the owner touches a sequence.
 GRANT USAGE ON SCHEMA idgen_portable TO PUBLIC;
--- The functions that mint and are there already. The first of them is the model for those that are missing.
+-- The minting functions that already exist. The first of them is the model for those that are missing.
 DO $$
 BEGIN
     PERFORM set_config('idgen_portable.minting', concat_ws(
@@ -294,10 +294,10 @@ COMMENT ON FUNCTION idgen_portable.check_shard(integer, integer) IS
 
 -- Registers ---------------------------------------------------------------------------------------
 
--- A register is a sequence: its value is WAL-logged, replicated, dumped, and not transactional. It holds the last
--- position handed out of its shard, tick << 10 | sequence; js_N, for the ids that JavaScript represents exactly,
--- holds second << 12 | sequence. Its bounds are those of a position, so that no id can be negative, or greater than
--- JavaScript can represent, whatever else goes wrong.
+-- A register is a sequence, because its value is WAL-logged, replicated, dumped, and not transactional. It holds the
+-- last position of its shard that was handed out, tick << 10 | sequence; js_N, for the ids that JavaScript represents
+-- exactly, holds second << 12 | sequence. Its bounds are those of a position, so that no id can be negative, or greater
+-- than JavaScript can represent, whatever else goes wrong.
 CREATE OR REPLACE FUNCTION idgen_portable.make_register(shard integer) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
 BEGIN
@@ -312,8 +312,8 @@ COMMENT ON FUNCTION idgen_portable.make_register(integer) IS
 'Creates the register of a shard and, up to shard 255, that of its ids for JavaScript, if missing.';
 REVOKE ALL ON FUNCTION idgen_portable.make_register(integer) FROM PUBLIC;
 
--- The row of a sequence has the number of the transaction or subtransaction that created it. While that has not
--- ended, only the transaction itself sees the row; its own number is less than those of its subtransactions.
+-- The row of a sequence has the number of the transaction or subtransaction that created it. Until that has ended, only
+-- the transaction itself sees the row, and its own number is less than those of its subtransactions.
 CREATE OR REPLACE FUNCTION idgen_portable.is_uncommitted(register regclass) RETURNS boolean
     LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -324,7 +324,7 @@ BEGIN
     RETURN coalesce(younger < 2147483648
                     AND pg_xact_status((this + younger)::text::xid8) = 'in progress', false);
 EXCEPTION WHEN invalid_parameter_value THEN
-    RETURN false;    -- A number of so long ago that it looks like one to come.
+    RETURN false;    -- The number is so old that it looks like a future one.
 END $$;
 COMMENT ON FUNCTION idgen_portable.is_uncommitted(regclass) IS
 'Whether a register was created by the current transaction. A rollback would remove it, and its ids would be minted again.';
@@ -336,8 +336,8 @@ DECLARE
     ends text[];
 BEGIN
     -- The last id of each session, for currval(). Its value means nothing to others and need not be logged. The
-    -- sequence is also the gate to all shards: a transaction that mints holds a lock on it, as on any sequence that
-    -- it uses, until it ends. A takeover by the extension waits for these locks.
+    -- sequence is also the gate to all shards, because a transaction that mints holds a lock on it, as on any sequence
+    -- that it uses, until it ends. A takeover by the extension waits for these locks.
     IF to_regclass('idgen_portable.last_id') IS NULL THEN
         EXECUTE concat('CREATE ',
                        CASE WHEN current_setting('server_version_num')::integer >= 150000 THEN 'UNLOGGED' END,
@@ -423,10 +423,10 @@ END $$;
 COMMENT ON FUNCTION idgen_portable.refuse_call(bigint, bigint, boolean) IS
 'Raises 22004 or 22023 for arguments that idgen_portable.mint does not accept.';
 
--- The only path to an id. It reads the register and advances it, while an advisory lock on the shard keeps others
--- away. setval is not transactional, so positions that were taken stay taken. The lock is a transaction-level lock,
--- taken in a block that is then rolled back, which releases it at once; so does every error and every cancel, at
--- any point. (A cancel at the wrong moment would leave a session-level lock behind, and block the shard.)
+-- The only path to an id. It reads the register and advances it, while an advisory lock on the shard keeps others away.
+-- setval is not transactional, so positions that were taken stay taken. The lock is a transaction-level lock, taken in
+-- a block that is then rolled back, which releases it at once; so does every error and every cancel, at any point. (A
+-- cancel at the wrong moment would leave a session-level lock behind, and block the shard.)
 CREATE OR REPLACE FUNCTION idgen_portable.mint(
         shard integer, want bigint, waited_ms bigint DEFAULT 0, js boolean DEFAULT false)
     RETURNS bigint
@@ -450,9 +450,9 @@ BEGIN
             DETAIL = 'idgen mints on a primary only, because a server in recovery cannot advance a register.',
             HINT = 'Connect to the primary.';
     ELSIF (want BETWEEN 1 AND 2147483647 AND waited_ms >= 0 AND js IS NOT NULL) IS NOT TRUE THEN
-        PERFORM idgen_portable.refuse_call(want, waited_ms, js);    -- Everybody may call this.
+        PERFORM idgen_portable.refuse_call(want, waited_ms, js);    -- All roles may call this.
     END IF;
-    -- The gate. Null means that it was closed, or that the server crashed.
+    -- This is the gate. Null means that it was closed, or that the server crashed.
     IF pg_sequence_last_value('idgen_portable.last_id') IS NULL AND idgen_portable.has_moved() THEN
         EXECUTE 'SELECT idgen_portable.mint($1, $2, $3, $4)' INTO id USING shard, want, waited_ms, js;
         RETURN id;
@@ -463,7 +463,7 @@ BEGIN
     END IF;
     LOOP
         BEGIN
-            -- Seen in pg_locks: 1768187749 is "idge" in ASCII, 1768187754 "idgj".
+            -- The lock is visible in pg_locks, where 1768187749 is "idge" in ASCII, and 1768187754 is "idgj".
             locked := pg_advisory_xact_lock(CASE WHEN js THEN 1768187754 ELSE 1768187749 END, shard) IS NULL;
             tick := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
             greatest_tick := least(tick + idgen_portable.max_ahead_ms(), 1099511627775);
@@ -491,7 +491,7 @@ BEGIN
         ELSIF tick NOT BETWEEN 0 AND 1099511627775 OR (start >> bits) * unit_ms > 1099511627775 THEN
             PERFORM idgen_portable.refuse_clock(tick);
         END IF;
-        -- Without the lock, and only briefly, because the clock may be corrected in the meantime.
+        -- Wait without the lock, and only briefly, because the clock may be corrected in the meantime.
         max_wait_ms := idgen_portable.milliseconds('idgen.max_wait', 0, 3600000, 5000);
         IF waited_ms >= max_wait_ms THEN
             IF (start >> bits) * unit_ms <= tick + idgen_portable.max_ahead_ms() + unit_ms THEN
@@ -539,8 +539,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION idgen_portable.session_shard() IS 'The setting idgen.shard.';
 
--- The functions that mint are inlined into the statement that calls them, so that it runs the helper. A statement
--- that is running while the extension takes over can therefore continue, because the helper still exists.
+-- The minting functions are inlined into the statement that calls them, so that it runs the helper. A statement that is
+-- running while the extension takes over can therefore continue, because the helper still exists.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS bigint
     LANGUAGE sql VOLATILE PARALLEL UNSAFE
     RETURN idgen_portable.mint(shard, 1);
@@ -586,7 +586,7 @@ BEGIN
             PERFORM idgen_portable.refuse_shard(shard, false);
         END IF;
     ELSE
-        -- A batch that the shard cannot provide in the time that a call may wait is refused before any of it is
+        -- A batch that the shard cannot provide within the time that a call may wait is refused before any of it is
         -- taken. An eighth of the wait is left for sleeps that take longer than requested.
         tick := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - idgen_portable.epoch_ms();
         earliest := coalesce(pg_sequence_last_value(register) + 1, (pg_sequence_parameters(register)).start_value);
@@ -638,8 +638,8 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETUR
 COMMENT ON FUNCTION @extschema@.snowflake_next_id_js(integer) IS
 'Mints an id below 2^53, which JavaScript represents exactly: 32 bits of seconds since the epoch, 8 bits of logical shard (0 to 255) and 12 bits of sequence, hence at most 4096 ids per second for each shard. It is greater than every id of this function and the shard that this database has minted before. Keep these ids in columns of their own: they are all smaller than those of snowflake_next_id. Decode them with snowflake_decode(id, ''js53''). Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard). Portable edition.';
 
--- Where there was an older version of this script, or a function was dropped, one that mints and is new gets the
--- privileges of one that was there. Otherwise roles from which the right to mint was revoked would get it back.
+-- If an older version of this script was installed, or a function was dropped, a new minting function gets the
+-- privileges of an existing one. Otherwise roles from which the right to mint was revoked would get it back.
 DO $$
 DECLARE
     had CONSTANT oid[] := string_to_array(current_setting('idgen_portable.minting'), ',')::oid[];
@@ -724,7 +724,7 @@ BEGIN
     END IF;
     register := to_regclass('idgen_portable.shard_' || shard);
     IF idgen_portable.is_uncommitted(register) THEN
-        -- It has minted nothing, and cannot until the transaction commits.
+        -- The register has minted nothing, and cannot until the transaction commits.
         next := greatest(next, (pg_sequence_parameters(register)).start_value);
         EXECUTE concat('ALTER SEQUENCE ', register, ' START ', next);
         RETURN idgen_portable.id_at(next, shard);
@@ -945,7 +945,7 @@ BEGIN
             DETAIL = concat('The layouts of snowflake_decode are ', l.names, '.'),
             HINT = 'The view snowflake_layouts describes them.';
     END IF;
-    -- From the lowest bits up; the rest is the time.
+    -- Decode from the lowest bits up; the rest is the time.
     FOR part IN
         SELECT field[1]::integer AS width, field[2] AS name
         FROM regexp_matches(l.bits, '([0-9]+) ([a-z]+)', 'g') WITH ORDINALITY AS fields (field, place)
@@ -969,7 +969,7 @@ BEGIN
         END CASE;
         shift := shift + part.width;
     END LOOP;
-    -- In two steps, because a product with an interval is computed in floating point.
+    -- Compute this in two steps, because a product with an interval is computed in floating point.
     value := value * (extract(epoch FROM l.unit) * 1000)::bigint;
     created_at := l.epoch + (value / 1000) * interval '1 s' + mod(value, 1000) * interval '1 ms';
 END $$;
@@ -978,7 +978,7 @@ COMMENT ON FUNCTION @extschema@.snowflake_decode(bigint, text) IS
 
 -- Other forms of an id --------------------------------------------------------------------------
 
--- Nine bytes are twelve digits, the first of which comes from the added byte.
+-- Nine bytes are twelve digits; the first digit comes from the added byte.
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_shortcode(id bigint) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     RETURN coalesce(nullif(ltrim(translate(encode(decode('00', 'hex') || int8send(id), 'base64'), '+/', '-_'),
@@ -1041,7 +1041,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_text(id bigint) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     digits CONSTANT text := '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
-    -- The highest four bits, with the sign flipped so that negative ids come first.
+    -- These are the highest four bits. The sign is flipped so that negative ids come first.
     value text := substr(digits, (((id >> 60) & 15) # 8)::integer + 1, 1);
 BEGIN
     FOR place IN REVERSE 11..0 LOOP
@@ -1096,15 +1096,15 @@ BEGIN
     END IF;
 END $$;
 
--- The catalog's dependencies say which defaults call a minting function. Only the text of such defaults is read, to
--- find the shard in it. With this search_path PostgreSQL writes the name of a function in only one way, so that a
--- name stands for one function. The text is read token by token, so that a literal that looks like a call is not
--- taken for one.
+-- The catalog's dependencies show which defaults call a minting function. Only the text of such defaults is read, to
+-- find the shard in it. With this search_path, PostgreSQL writes the name of a function in only one way, so that a name
+-- stands for one function. The text is read token by token, so that a literal that looks like a call is not mistaken
+-- for one.
 --
--- The template becomes part of a statement, perhaps of a superuser for tables of others. PostgreSQL's parser runs the
--- input function of the type of a literal, and with it the CHECK of a domain, even one inside an array or a row. So
--- nothing but calls, text and a few types of PostgreSQL is ever in a template. Constants of other types would also
--- depend on settings such as DateStyle.
+-- The template becomes part of a statement, perhaps a superuser's for tables of others. PostgreSQL's parser runs the
+-- input function of the type of a literal, and with it the CHECK of a domain, even one inside an array or a row. So a
+-- template only ever contains calls, text and a few types of PostgreSQL. Constants of other types would also depend on
+-- settings such as DateStyle.
 CREATE OR REPLACE FUNCTION idgen_portable.columns(
         OUT "schema" text, OUT "table" text, OUT "column" text, OUT shard integer, OUT expression text,
         OUT template text, OUT relation oid, OUT max_shard integer, OUT namespace oid)
@@ -1121,8 +1121,8 @@ BEGIN ATOMIC
                         '@extschema@.snowflake_next_id(integer)'::regprocedure,
                         '@extschema@.snowflake_next_id_js(integer)'::regprocedure)
     ),
-    -- A token is a call of any function with a readable shard, from which the name and the shard are taken, or
-    -- something else: a literal, a qualified name, or a single character. The longest match counts.
+    -- A token is either a call of any function with a readable shard, from which the name and the shard are taken, or
+    -- something else, such as a literal, a qualified name, or a single character. The longest match counts.
     grammar AS (
         SELECT array_agg(DISTINCT name) AS names,
                '((([A-Za-z0-9_$.]|"[^"]*")+)[(]((shard|"shard") => ){0,1}([0-9]*)[)]'
@@ -1146,8 +1146,9 @@ BEGIN ATOMIC
              JOIN pg_class AS c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'f', 'v')
     ),
     -- PostgreSQL raises an error for an expression that is nested too deeply, and prints a constant of a few bytes,
-    -- such as a numeric or an array of rows, as hundreds of megabytes. So one table's owner could keep everybody from
-    -- reading the view. A default has no columns; with its relation, PostgreSQL would wait for whoever has locked it.
+    -- such as a numeric or an array of rows, as hundreds of megabytes. So the owner of one table could keep all others
+    -- from reading the view. A default has no columns; given its relation, PostgreSQL would wait for any session that
+    -- has locked it.
     defaults AS (
         SELECT relation, number,
                CASE WHEN octet_length(tree::text) <= 10000
@@ -1247,8 +1248,8 @@ BEGIN
                   HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
 
-    -- Only one call at a time in a database, so that two calls that assign one shard to two schemas see each other,
-    -- and two calls for one schema do not wait for each other's tables.
+    -- Allow only one call at a time in a database, so that two calls that assign one shard to two schemas see each
+    -- other, and two calls for one schema do not wait for each other's tables.
     PERFORM pg_advisory_xact_lock(
         'pg_proc'::regclass::oid::integer, 'idgen_portable.columns()'::regprocedure::oid::integer);
 
@@ -1328,10 +1329,10 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 
-    -- Constraints that let no new row in are found by what the catalog says that they depend on. Nothing of them is
-    -- evaluated or printed. Those that a partition or child inherits are named once, with the parent. Those of domains
-    -- are looked up by their dependency: as most constraints are of no domain, the planner would read all of them. The
-    -- bytes of an integer are stored as numbers, which some processors take as negative.
+    -- Constraints that admit no new row are found by their dependencies in the catalog. Nothing of them is evaluated or
+    -- printed. A constraint that a partition or child inherits is named once, with the parent. Constraints of domains
+    -- are looked up by their dependency, because most constraints are not of a domain, and the planner would read all
+    -- of them. The bytes of an integer are stored as numbers, which some processors take as negative.
     WITH RECURSIVE heirs (relation, name) AS (
         SELECT c.relation, c.name FROM unnest(relations, columns) AS c (relation, name)
         UNION SELECT i.inhrelid, heirs.name FROM heirs JOIN pg_inherits AS i ON i.inhparent = heirs.relation

@@ -28,7 +28,7 @@ SELECT $query$
        OR obj_description(oid, 'pg_class') LIKE '% Portable edition.' AND relname ~ '^(snowflake_|idgen_)'
     OFFSET 0    -- or a condition on what it gives would be asked of every function there is
 $query$ AS parts \gset
--- By its name alone, a database could say which server to connect to.
+-- A plain name of a database could say which server to connect to.
 SELECT max(target) FILTER (WHERE place = 'app') AS app, max(target) FILTER (WHERE place = 'fresh') AS fresh
 FROM (VALUES ('app', :'DBNAME'), ('fresh', :'fresh')) AS databases (place, name),
      concat('dbname=''', replace(replace(name, chr(92), repeat(chr(92), 2)), '''', concat(chr(92), '''')), '''') AS target \gset
@@ -41,7 +41,7 @@ SET ROLE NONE;
 SET search_path = pg_catalog, pg_temp;
 SET client_min_messages = warning;
 
--- Only objects that the other database has too change their owner. In the end, all objects must exist in both
+-- Only objects that the other database also has change their owner. In the end, all objects must exist in both
 -- databases with the same definitions.
 BEGIN ISOLATION LEVEL READ COMMITTED;
 ALTER SCHEMA idgen_portable OWNER TO CURRENT_USER;

@@ -1,4 +1,4 @@
-//! What a call and an insert cost: `make bench`.
+//! The cost of a call and of an insert: `make bench`.
 
 use std::process::Command;
 
@@ -35,7 +35,7 @@ struct Calls {
     bench: Bench,
     systems: Vec<System>,
     rounds: usize,
-    /// How long concurrent backends are measured.
+    /// The time for which concurrent backends are measured.
     seconds: f64,
     /// The rows of a bulk insert.
     bulk: Rows,
@@ -44,7 +44,7 @@ struct Calls {
 }
 
 /// Measures everything, and writes the page, its plots, and the figures of the README. The section that lets shards run
-/// far ahead of the clock comes last: nothing has to renew the mark after it.
+/// far ahead of the clock comes last, because the mark need not be renewed after it.
 pub fn run(mut bench: Bench) {
     let systems = create(&mut bench.control);
     let (rounds, seconds, bulk, backends): (_, _, _, &[_]) = match bench.quick {
@@ -93,7 +93,8 @@ pub fn run(mut bench: Bench) {
 }
 
 impl Calls {
-    /// Nanoseconds of a call over the same scan without it, WAL for a million calls, and nanoseconds of the scan.
+    /// The cost of a call: nanoseconds beyond the same scan without it, WAL for a million calls, and nanoseconds of the
+    /// scan.
     fn calls(&mut self) -> Taken<3> {
         let systems = self.systems.iter();
         let mut subjects: Vec<_> =
@@ -148,7 +149,7 @@ impl Calls {
             (BATCH, repeated("count(id) FROM (SELECT snowflake_next_ids(5, 1000) AS id) AS batch")),
             (LIST, repeated("count(id) FROM snowflake_next_ids(5, 1000) AS id")),
             (SINGLE, repeated("count(snowflake_next_id(5)) FROM generate_series(1, 1000)")),
-            // Here it counts.
+            // Here the time to send the statements counts.
             (STATEMENTS, ("SELECT snowflake_next_id(5);".repeat(1000), 1e6)),
         ];
         let taken = turns("1000 ids", self.rounds, &subjects, |(statement, us)| {
@@ -162,7 +163,8 @@ impl Calls {
         report.demand("the same | 1000 statements", "at most 0.5", &[taken.ratio(BATCH, STATEMENTS)]);
     }
 
-    /// Fills an empty table of each system, and tables with ready-made keys: seconds, MB of WAL, and MB of the index.
+    /// Fills an empty table of each system, and tables with ready-made keys. Measures seconds, MB of WAL, and MB of the
+    /// index.
     fn bulk(&mut self, block: &str, how: &str, statement: &str) -> Taken<3> {
         let fill = |target: &str, columns: &str, source: &str| {
             let statement = statement.replace("{target}", target).replace("{columns}", columns);
@@ -171,7 +173,7 @@ impl Calls {
         let Rows(_, bulk) = self.bulk;
         let mut subjects = Vec::new();
         for (number, system) in self.systems.iter().enumerate() {
-            // A single transaction of the slowest would take too long.
+            // A single transaction would take the slowest system too long.
             let Rows(source, rows) = if system.calls_over.1 == THOUSAND.1 { THOUSAND } else { self.bulk };
             let times = (bulk / rows).min(MOST_TRANSACTIONS);
             let target = format!("rows_{number}");
@@ -228,8 +230,8 @@ impl Calls {
         report.demand(what, "at least 1", &[taken.ratio(IDGEN, NEXTVAL)]);
     }
 
-    /// The thousand ids per second and the cores of concurrent backends. A subject has a name, a call with the place of
-    /// the backend's shard, and the rows of a statement.
+    /// Measures concurrent backends: thousands of ids per second, and cores. A subject has a name, a call with a
+    /// placeholder for the backend's shard, and the rows of a statement.
     fn at_once(
         &mut self,
         subjects: &[(&str, &str, Rows)],
@@ -237,7 +239,7 @@ impl Calls {
     ) -> Taken<2> {
         let Bench { server, control, .. } = &mut self.bench;
         set(control, &[("idgen.max_ahead", max_ahead), ("idgen.reserve_ahead", reserve_ahead)]);
-        // Data of the sections before that is still to be written would delay each flush of the mark.
+        // Data of earlier sections that is not yet written would delay each flush of the mark.
         sql(control, "CHECKPOINT");
         let groups = subjects.iter().flat_map(|(name, call, rows)| {
             self.backends.iter().map(move |n| (format!("{name} x {n}"), (*call, *rows, *n)))

@@ -1,5 +1,5 @@
-//! What a key costs its table, from the load to the VACUUM: `make bench-keys`. Each key has a table of many rows with two
-//! secondary indexes, and a second table that refers to it. The systems come one after the other, each by itself.
+//! The cost of a key for its table, from the load to the VACUUM: `make bench-keys`. Each key has a table of many rows
+//! with two secondary indexes, and a second table that refers to it. The systems are measured one after the other.
 
 use std::process::Command;
 
@@ -9,37 +9,38 @@ use crate::report::{number, ratio, table};
 use crate::systems::{System, create};
 use crate::{Bench, connect, set, sql, value};
 
-/// The keys between which a team chooses. The others of systems.rs repeat ids or are slower by far.
+/// The keys among which a team chooses. The others in systems.rs repeat ids or are far slower.
 const KEYS: [&str; 6] =
     ["idgen", "nextval, identity", "uuidv7", "gen_random_uuid", "pgEdge Snowflake", "Instagram's PL/pgSQL"];
 const IDENTITY: usize = 1;
 
-/// Of the server, beside which PostgreSQL's defaults are too small for tables of this size.
+/// Settings of the server whose defaults are too small for tables of this size.
 const SETTINGS: &[(&str, &str)] = &[
     ("max_wal_size", "32GB"),
     ("checkpoint_timeout", "1h"),
-    // A hash table of a join fits into it: a file of its own would compete with what the load has still to write.
+    // The hash table of a join fits into this. A file for it would compete with data of the load that is not yet
+    // written.
     ("work_mem", "2GB"),
 ];
 
-/// A figure of each key, described by what it is, its unit, its target, and its place in the plot. A target is a bound on
+/// A figure for each key, with its name, its unit, its target, and its place in the plot. A target is a bound on
 /// idgen's figure divided by that of another key, such as "at most 1 of identity".
 struct Figure {
     what: String,
     unit: &'static str,
     target: &'static str,
     place: &'static str,
-    /// NaN where a key has none.
+    /// NaN for a key without a figure.
     values: Vec<f64>,
 }
 
 struct Keys {
     bench: Bench,
-    /// Restarts the server with the `shared_buffers` of its argument.
+    /// A command that restarts the server with the `shared_buffers` in its argument.
     restart: String,
     rows: u32,
     figures: Vec<Figure>,
-    /// The key that is measured.
+    /// The index of the key that is being measured.
     at: usize,
 }
 
@@ -83,7 +84,7 @@ impl Keys {
         figure.values.push(value);
     }
 
-    /// Restarts the server, so that its cache is of this size, and empty.
+    /// Restarts the server, with an empty cache of this size.
     fn restart(&mut self, shared_buffers: &str) {
         let mut shell = Command::new("bash");
         shell.args(["-c", &format!("{} {shared_buffers}", self.restart)]);
@@ -95,7 +96,7 @@ impl Keys {
         sql(&mut self.bench.control, statement);
     }
 
-    /// The median of three times, in seconds, after one that warms up.
+    /// The median of three times, in seconds, after one run that warms up.
     fn median(&mut self, statement: &str) -> f64 {
         self.run(statement);
         Spread::of((0..3).map(|_| timed(&mut self.bench.control, statement)[0]).collect()).median
@@ -155,7 +156,7 @@ impl Keys {
         let refs = self.size("relname IN ('refs', 'refs_row_id')");
         self.add("that table and its index", "MB", "at most 1.01 of nextval, identity", "", refs);
         self.run("VACUUM ANALYZE");
-        // A sample of the keys in no order, and the rows of a hundredth of the time of the load.
+        // A sample of the keys in random order, and the rows of a hundredth of the load's time.
         self.run("CREATE TABLE sample AS SELECT id FROM rows WHERE number % 10 = 3 ORDER BY number, note");
         self.run("VACUUM ANALYZE sample");
         self.run(
@@ -179,7 +180,7 @@ impl Keys {
             self.add(&what("99.9 %"), "ms", "", "", most);
         }
 
-        // What is read now comes from the kernel's cache: the machine has more memory than the data.
+        // From here on, reads come from the kernel's cache: the machine has more memory than the data.
         let all =
             self.size("relname IN ('rows', 'rows_pkey', 'rows_number', 'rows_time', 'refs', 'refs_row_id')");
         self.restart(&format!("{}MB", (all / 10.0).max(16.0) as u32));
@@ -207,7 +208,7 @@ impl Keys {
         self.run("CHECKPOINT");
     }
 
-    /// Queries, those by time only with the whole cache.
+    /// Measures queries; queries by time only with the whole cache.
     fn reads(&mut self, system: &System, how: &str, by_time: bool) {
         let sample: i64 = value(&mut self.bench.control, "SELECT count(*) FROM sample");
         self.run("SET enable_hashjoin = off; SET enable_mergejoin = off");
@@ -236,7 +237,7 @@ impl Keys {
         let group = "SELECT count(*) FROM (SELECT row_id FROM refs GROUP BY row_id) AS groups";
         let time = self.median(group);
         self.add("groups of the second table by its reference", "s", "", "", time);
-        // The newest rows by the key, where it sorts by time.
+        // Finds the newest rows by the key, if it sorts by time.
         let newest = if system.name == "gen_random_uuid" { "created_at" } else { "id" };
         let page = format!(
             "SELECT count(page.note) FROM generate_series(1, 1000) AS n,

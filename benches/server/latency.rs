@@ -1,4 +1,4 @@
-//! How long a call and an insert of one row take, from the median to the worst, beside an identity column:
+//! The time that a call and an insert of one row take, from the median to the worst, compared with an identity column:
 //! `make bench-latency`.
 
 use std::process::Command;
@@ -12,11 +12,11 @@ use crate::plots::{Line, plot};
 use crate::report::{number, ratio, spread, table};
 use crate::{Bench, connect, set, sql, systems, value};
 
-/// The percentiles that are shown. The last is the worst latency, and the one of 99.9 % has a requirement.
+/// The percentiles in the tables. The last is the worst latency, and 99.9 % has a requirement.
 const PERCENTILES: [f64; 6] = [50.0, 90.0, 99.0, 99.9, 99.99, 100.0];
 const HEADS: [&str; 6] = ["median", "90 %", "99 %", "99.9 %", "99.99 %", "worst"];
 
-/// The second subject is what the others are compared with. The inserts have it twice: the ratio of its two figures is
+/// The second subject is the baseline of the others. The inserts include it twice: the ratio of its two figures is
 /// noise.
 const CALLS: [(&str, &str); 2] =
     [("snowflake_next_id", "SELECT snowflake_next_id(5)"), ("nextval", "SELECT nextval('numbers')")];
@@ -33,7 +33,7 @@ struct Latency {
     bench: Bench,
     rows: Vec<Vec<String>>,
     lines: Vec<Line>,
-    /// The renewals of the mark during each scenario.
+    /// The number of renewals of the mark in each scenario.
     renewals: Vec<i64>,
 }
 
@@ -112,15 +112,15 @@ impl Latency {
         let Bench { server, control, .. } = &mut self.bench;
         let after_pause = turns("an insert after a pause", single, &INSERTS[..2], |insert| {
             let statement = control.prepare(insert).expect("a statement");
-            // Longer than the default of `idgen.reserve_ahead`, so that no window is left.
+            // This is longer than the default of `idgen.reserve_ahead`, so that no window is left.
             sleep(Duration::from_millis(1200));
             [seconds(|| assert_eq!(control.execute(&statement, &[]).expect("a row"), 1)) * 1e3]
         });
-        // From the death of a backend, after which PostgreSQL restarts, until the first insert is committed.
+        // Measures from the death of a backend, after which PostgreSQL restarts, until the first insert is committed.
         let after_crash = turns("the first insert after a crash", single, &FIRST, |insert| {
             // After a crash, ids run ahead of the clock. Without this pause, an insert would have to wait for it.
             sleep(Duration::from_millis(2500));
-            // Now the window reaches as far ahead as it can.
+            // This makes the window reach as far ahead as it can.
             sql(control, "CHECKPOINT");
             sql(control, "SELECT count(snowflake_next_id(5)) FROM thousand");
             let mut victim = connect(server);

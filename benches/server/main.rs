@@ -1,5 +1,5 @@
-//! What idgen costs on a real server, compared with other ways to make keys. scripts/bench starts the servers and
-//! runs this. Every ratio is one of medians that were taken in one run.
+//! The cost of idgen on a real server, compared with other ways to make keys. scripts/bench starts the servers and runs
+//! this. Every ratio is one of medians from the same run.
 
 mod calls;
 mod keys;
@@ -20,10 +20,11 @@ use std::time::Duration;
 use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
 
-/// Of each session: one backend makes a call for each row, and reads rows in the order in which they were made.
+/// Settings of each session. With these, one backend makes a call for each row, and reads rows in the order of
+/// insertion.
 const SESSION: &str = "options='-c jit=off -c max_parallel_workers_per_gather=0 -c synchronize_seqscans=off'";
 
-/// A server that is measured.
+/// A server to measure.
 struct Bench {
     server: String,
     /// The folder of PostgreSQL's programs.
@@ -69,7 +70,7 @@ fn sql(client: &mut Client, text: &str) {
     client.batch_execute(text).unwrap_or_else(|error| panic!("{text}: {error}"));
 }
 
-/// The one value that a query returns.
+/// The single value that a query returns.
 fn value<T: FromSqlOwned>(client: &mut Client, query: &str) -> T {
     client.query_one(query, &[]).unwrap_or_else(|error| panic!("{query}: {error}")).get(0)
 }

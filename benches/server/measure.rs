@@ -1,4 +1,4 @@
-//! How things are measured: in rounds in which the subjects take turns, and with many backends at once.
+//! Measurements: in rounds in which the subjects take turns, and with many backends at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -8,7 +8,7 @@ use postgres::Client;
 
 use crate::{connect, sql, value};
 
-/// A median with the least and the greatest value.
+/// A median, with the least and the greatest value.
 #[derive(Clone, Copy)]
 pub struct Spread {
     pub median: f64,
@@ -24,13 +24,13 @@ impl Spread {
         Spread { median, least: values[0], greatest: values[last] }
     }
 
-    /// The same values in another unit, or less a part that is common to all.
+    /// Converts the values to another unit, or subtracts a part that is common to all.
     pub fn map(self, f: impl Fn(f64) -> f64) -> Spread {
         Spread { median: f(self.median), least: f(self.least), greatest: f(self.greatest) }
     }
 }
 
-/// `N` figures of each subject, by its name.
+/// `N` figures of each subject, with its name.
 pub struct Taken<const N: usize>(pub Vec<(String, [Spread; N])>);
 
 impl<const N: usize> Taken<N> {
@@ -48,7 +48,7 @@ impl<const N: usize> Taken<N> {
     }
 }
 
-/// Measures the subjects, each a name and what to do, in turns. Each round begins with another subject, and the first
+/// Measures the subjects, each a name and an action, in turns. Each round begins with another subject, and the first
 /// round only warms up.
 pub fn turns<T, const N: usize>(
     title: &str,
@@ -77,7 +77,7 @@ pub fn seconds(task: impl FnOnce()) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Runs a statement when the clock has caught up with the ids of the one before. Returns its seconds and the bytes of
+/// Runs a statement once the clock has caught up with the ids of the previous one. Returns its seconds and the bytes of
 /// WAL that the server wrote in that time.
 pub fn timed(client: &mut Client, statement: &str) -> [f64; 2] {
     while value::<i64>(client, "SELECT ahead_ms FROM idgen_status") > 0 {
@@ -89,11 +89,11 @@ pub fn timed(client: &mut Client, statement: &str) -> [f64; 2] {
     [seconds, value::<f64>(client, place) - before]
 }
 
-/// What backends did at once.
+/// The figures of concurrent backends.
 pub struct Load {
-    /// Of all backends together.
+    /// The total of all backends.
     pub ids_per_s: f64,
-    /// CPU seconds a second of all backends together: at most the number of cores.
+    /// CPU seconds per second of all backends together: at most the number of cores.
     pub cores: f64,
     /// The time of each statement, in milliseconds.
     pub latencies: Vec<f64>,

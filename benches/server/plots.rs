@@ -15,7 +15,7 @@ const BOTTOM: f64 = 430.0;
 /// A name, and the values from the first place on.
 pub struct Line(pub String, pub Vec<f64>);
 
-/// A number with letters for thousands and millions.
+/// A number, with letters for thousands and millions.
 fn short(value: f64) -> String {
     match value {
         1e6.. => format!("{:.0} M", value / 1e6),
@@ -33,8 +33,7 @@ fn line(points: &[(f64, f64)], color: &str, width: u32) -> String {
     format!("<polyline points=\"{points}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"{width}\"/>\n")
 }
 
-/// Draws lines over places that are equally far apart. The axis of the values is logarithmic, from one power of ten up to
-/// another.
+/// Draws lines over equally spaced places. The axis of the values is logarithmic, from one power of ten to another.
 pub fn plot(path: &Path, title: &str, axis: (&str, f64, f64), x_name: &str, places: &[String], all: &[Line]) {
     let (y_name, from, upto) = axis;
     let x_of = |place: usize| LEFT + (RIGHT - LEFT) * (place as f64 + 0.5) / places.len() as f64;

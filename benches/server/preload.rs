@@ -1,4 +1,4 @@
-//! What idgen costs on a server that does not preload it, beside one that does: `make bench-preload`.
+//! The cost of idgen on a server that does not preload it, compared with one that does: `make bench-preload`.
 
 use crate::measure::{Taken, seconds, timed, turns};
 use crate::report::{ratio, spread, table};
@@ -7,7 +7,7 @@ use crate::{Bench, SESSION, connect, sql};
 
 const SERVERS: [(&str, usize); 2] = [("preloaded", 0), ("not preloaded", 1)];
 const MINT: &str = "SELECT snowflake_next_id(5)";
-/// The connections of a burst. By default, a server accepts 100.
+/// The number of connections in a burst. By default, a server accepts 100.
 const BURST: usize = 80;
 
 /// Measures everything, and writes its part of the page.

@@ -1,4 +1,4 @@
-//! The parts that the benchmarks write into pages of docs/ and the README.
+//! The parts of the README and of pages of docs/ that the benchmarks write.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use postgres::Client;
 use crate::measure::Spread;
 use crate::value;
 
-/// Pages whose parts are replaced, each between `<!-- NAME: ... -->` and `<!-- end of NAME -->`.
+/// The pages. The benchmarks replace their parts between `<!-- NAME: ... -->` and `<!-- end of NAME -->`.
 pub struct Report {
     quick: bool,
-    /// The folder into which the pages are written: not the repository if the run is quick, or if the repository is
+    /// The folder to write the pages to. It is not the repository if the run is quick, or if the repository is
     /// read-only, as under scripts/server-root.
     folder: &'static Path,
     pages: [(&'static str, String); 4],
@@ -53,14 +53,14 @@ impl Report {
         page.replace_range(begin..end, text);
     }
 
-    /// Demands figures that are "at most" or "at least" a bound, which a unit may follow. A ratio is of a metric and,
-    /// after a bar, its baseline.
+    /// Demands that figures are "at most" or "at least" a bound, which a unit may follow. The name of a ratio is that
+    /// of a metric and, after a bar, its baseline.
     pub fn demand(&mut self, what: &str, target: &str, figures: &[f64]) {
         let words: Vec<_> = target.splitn(4, ' ').collect();
         let bound: f64 = words[2].parse().expect(target);
         let holds = figures.iter().all(|figure| match words[1] {
             "least" => *figure >= bound,
-            // A figure below 0 is noise, because the empty scan took longer.
+            // A figure below 0 is noise: the empty scan took longer.
             _ => (0.0..=bound).contains(figure),
         });
         let text = |figure: &f64| match words.get(3) {
@@ -73,7 +73,7 @@ impl Report {
         self.demands.push([metric, baseline, target, &figures, holds].map(str::to_owned));
     }
 
-    /// The part on the machine, and on the run until now.
+    /// Writes the part about the machine, and about the run so far.
     pub fn machine(&self) -> String {
         let minutes = self.start.elapsed().as_secs().div_ceil(60);
         let warning = "**A quick run with few rounds and few rows. Do not rely on its figures.**\n";
@@ -81,7 +81,7 @@ impl Report {
         format!("{}; the run took {minutes} min.\n{warning}", self.machine)
     }
 
-    /// Writes the pages, with the requirements, if there are any, and the part on the machine.
+    /// Writes the pages, with the requirements, if there are any, and the part about the machine.
     pub fn finish(&mut self, name: &str) {
         if !self.demands.is_empty() {
             let demands = table("metric | baseline | target | ratio or figure |", &self.demands);
@@ -94,7 +94,7 @@ impl Report {
         println!("== {}/docs after {} s", self.folder.display(), self.start.elapsed().as_secs());
     }
 }
-/// The versions and the machine, before the benchmark loads it.
+/// The versions and the machine, determined before the benchmark loads it.
 fn machine(client: &mut Client) -> String {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let cpus = read("/proc/cpuinfo");
@@ -112,12 +112,12 @@ fn machine(client: &mut Client) -> String {
     )
 }
 
-/// The cores of this machine that backends can have.
+/// The number of this machine's cores that backends can use.
 pub fn cores() -> usize {
     available_parallelism().map_or(1, |cores| cores.get())
 }
 
-/// A Markdown table. The heads are separated by bars.
+/// A Markdown table. Bars separate the heads.
 pub fn table(heads: &str, rows: impl IntoIterator<Item = impl AsRef<[String]>>) -> String {
     let mut text = format!("| {heads} |\n{}|\n", "|---".repeat(heads.split('|').count()));
     for cells in rows {
@@ -131,7 +131,7 @@ pub fn ratio(value: f64) -> String {
     if value < 10.0 { format!("{value:.3}") } else { format!("{value:.1}") }
 }
 
-/// A number with three digits at least, in groups of three.
+/// A number with at least three digits, in groups of three.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         100.0.. => 0,

@@ -1,4 +1,4 @@
-//! What a database with thousands of logical shards costs, each a schema of three tables: `make bench-scale`. The
+//! The cost of a database with thousands of logical shards, each a schema of three tables: `make bench-scale`. The
 //! statements of docs/shards.md, and its examples, create, number and change the schemas.
 
 use std::process::{Command, Stdio};
@@ -25,7 +25,7 @@ const TEMPLATE: &str = "
                                   id bigint PRIMARY KEY DEFAULT snowflake_next_id());
     CREATE TABLE only_here (id bigint DEFAULT snowflake_next_id())";
 
-/// Of the figures that users plan by, the beginnings. The others are for contributors.
+/// The beginnings of the figures by which users plan. The others are for contributors.
 const FOR_USERS: [&str; 9] = [
     "all ",
     "`idgen_columns`, whole",
@@ -38,9 +38,9 @@ const FOR_USERS: [&str; 9] = [
     "a query",
 ];
 
-/// A figure, with a value for each number of schemas. It is described by what it is, its unit, whose work it is, its
-/// target, and its line of the plot. A target is for the greatest number; a linear figure may not grow for each schema.
-/// The plot is in milliseconds, and its lines of figures in seconds are for each schema.
+/// A figure, with a value for each number of schemas. It has a name, a unit, the program that does the work, a target,
+/// and a line in the plot. A target is for the greatest number; a linear figure may not grow for each schema. The plot
+/// is in milliseconds, and its lines for figures in seconds are for each schema.
 type Figure = (String, Vec<f64>);
 
 struct Scale {
@@ -62,7 +62,7 @@ pub fn run(bench: Bench) {
     scale.put(sizes);
 }
 
-/// The statement of docs/shards.md that begins in this way, to the end of its block.
+/// The statement of docs/shards.md that begins like this, up to the end of its block.
 fn statement(beginning: &str) -> String {
     let page = std::fs::read_to_string("docs/shards.md").expect("docs/shards.md");
     let start = page.find(beginning).unwrap_or_else(|| panic!("docs/shards.md has no {beginning:?}"));
@@ -82,7 +82,7 @@ fn alter(shard: &str) -> String {
     ["users", "photos", "likes"].map(|table| format!("ALTER TABLE shard5.{table} {default};")).concat()
 }
 
-/// The median of a task that returns its seconds, in milliseconds. The task warms up once.
+/// The median of a task that returns its seconds, in milliseconds, after one run that warms up.
 fn median(mut task: impl FnMut() -> f64) -> f64 {
     task();
     Spread::of((0..5).map(|_| task() * 1e3).collect()).median
@@ -230,7 +230,7 @@ impl Scale {
         assert_eq!(right, 3 * self.schemas as i64, "the columns that mint for the shards of their names");
     }
 
-    /// What one backend keeps of the schemas that it has worked on.
+    /// The memory in which one backend keeps the schemas that it has used.
     fn memory(&mut self) {
         let client = &mut self.client();
         let used = "INSERT INTO shard{n}.users (name) VALUES ('Ada');

@@ -1,4 +1,4 @@
-//! What many sessions cost, and what a model says of many cores: `make bench-sessions`.
+//! The cost of many sessions, and the predictions of a model for many cores: `make bench-sessions`.
 
 use std::fs;
 use std::hint::spin_loop;
@@ -15,7 +15,8 @@ use crate::report::{cores, number, ratio, spread, table};
 use crate::{Bench, connect, set, sql, value};
 
 const CONNECTIONS: [usize; 5] = [1, 8, 64, 512, 2000];
-/// The statements a second of all connections together: with 2000 of them, each thinks for a second in between.
+/// The statements per second of all connections together: each of 2000 connections waits for a second between
+/// statements.
 const RATE: usize = 2000;
 const MINT: &str = "SELECT snowflake_next_id(5)";
 const NOTHING: &str = "SELECT 1";
@@ -24,7 +25,7 @@ const STATEMENTS: [(&str, &str); 3] =
 const BURST: usize = 500;
 const READERS: usize = 8;
 
-/// The ids of a lease, by default.
+/// The default number of ids in a lease.
 const LEASE: f64 = 64.0;
 const LARGE: [usize; 3] = [16, 64, 192];
 const SHARDS: usize = 64;
@@ -38,7 +39,7 @@ pub fn run(mut bench: Bench, pool: &str) {
     first_ids(&mut bench);
     memory(&mut bench);
     many_cores(&mut bench);
-    // Last: it mints so far ahead of the clock that everything after it would have to wait.
+    // This comes last, because it mints so far ahead of the clock that everything after it would have to wait.
     horizon(&mut bench);
     bench.report.finish("sessions");
 }
@@ -47,7 +48,7 @@ fn rounds(bench: &Bench, number: usize) -> usize {
     if bench.quick { number.div_ceil(5) } else { number }
 }
 
-/// The time of a statement, by the number of connections.
+/// Measures the time of a statement, by the number of connections.
 fn connections(bench: &mut Bench, pool: &str) {
     let direct = bench.server.clone();
     let through = |n| (format!("{n} through pgbouncer, idgen"), (pool.to_owned(), n, MINT));
@@ -81,7 +82,7 @@ fn think(bench: &Bench, server: &str, n: usize, statement: &str, time: usize) ->
     pgbench.args([
         format!("-c{n}"),
         format!("-j{}", n.min(2)),
-        // With a duration, pgbench would count the time in which it connects.
+        // With a duration, pgbench would include the time in which it connects.
         format!("-t{}", (RATE * time).div_ceil(n)),
         format!("--rate={RATE}"),
     ]);
@@ -91,7 +92,7 @@ fn think(bench: &Bench, server: &str, n: usize, statement: &str, time: usize) ->
     for file in fs::read_dir(folder).expect(folder).flatten() {
         if file.file_name().to_string_lossy().starts_with("log") {
             let text = fs::read_to_string(file.path()).expect("a log");
-            // The time of a transaction begins when it was due; the last column is how late it began.
+            // The time of a transaction begins when it was due. The last column is its delay at the start.
             times.extend(text.lines().map(|line| {
                 let columns: Vec<f64> = line.split(' ').map(|column| column.parse().expect(line)).collect();
                 columns[2] - columns[6]
@@ -121,9 +122,9 @@ fn first_ids(bench: &mut Bench) {
     bench.report.put("first ids", &table("what | ms", bursts.chain(singles)));
 }
 
-/// Opens many connections at once. Returns the milliseconds until each has the answer to a statement.
+/// Opens many connections at once. Returns the milliseconds until each has received the answer to a statement.
 pub fn burst(server: &str, control: &mut Client, connections: usize, statement: &str) -> f64 {
-    // Those of a pooler stay.
+    // The connections of a pooler stay open.
     let open = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
     let before: i64 = value(control, open);
     let barrier = Barrier::new(connections);
@@ -148,7 +149,7 @@ pub fn burst(server: &str, control: &mut Client, connections: usize, statement: 
     (end - start).as_secs_f64() * 1e3
 }
 
-/// The memory that a backend has for itself.
+/// The private memory of a backend.
 fn memory(bench: &mut Bench) {
     let taken = turns("memory", rounds(bench, 20), &STATEMENTS, |statement| {
         let mut client = connect(&bench.server);
@@ -166,7 +167,7 @@ fn memory(bench: &mut Bench) {
     );
 }
 
-/// A process's memory that no file and no other process has, in kB.
+/// The memory of a process that it shares with no file and no other process, in kB.
 fn anonymous(pid: i32) -> f64 {
     let path = format!("/proc/{pid}/status");
     let text = fs::read_to_string(&path).expect(&path);
@@ -174,7 +175,7 @@ fn anonymous(pid: i32) -> f64 {
     line.trim().trim_end_matches(" kB").parse().expect(line)
 }
 
-/// What a backend for each core mints while others ask for the horizon.
+/// Measures how many ids a backend for each core mints while others request the horizon.
 fn horizon(bench: &mut Bench) {
     set(&mut bench.control, &[("idgen.max_ahead", "1h"), ("idgen.reserve_ahead", "3s")]);
     let time = if bench.quick { 0.3 } else { 2.0 };
@@ -204,15 +205,15 @@ fn horizon(bench: &mut Bench) {
     bench.report.put("readers", &table(&heads, rows));
 }
 
-/// A statement that makes a million calls for each backend, for the shards that an expression of its number and the row
-/// `n` gives.
+/// A statement that makes a million calls for each backend, for the shards given by an expression of the backend's
+/// number and the row `n`.
 fn load(backends: usize, shard: impl Fn(usize) -> String) -> Vec<String> {
     (0..backends)
         .map(|backend| format!("SELECT count(snowflake_next_id({})) FROM million", shard(backend)))
         .collect()
 }
 
-/// The model: the constants, measured here, and what they give for more cores than this machine has.
+/// The model: its constants, measured here, and its predictions for more cores than this machine has.
 fn many_cores(bench: &mut Bench) {
     let subjects = [("scan", "1"), ("one", "snowflake_next_id(5)"), ("each", "snowflake_next_id(n & 8191)")];
     let taken = turns("constants", rounds(bench, 5), &subjects, |counted| {
@@ -230,11 +231,12 @@ fn many_cores(bench: &mut Bench) {
     let rows = rows.map(|(what, ns)| [what.to_owned(), ns]);
     bench.report.put("constants", &table("what | ns", rows));
 
-    // A core takes this long for an id, if no other holds what it needs. A lease moves the line of its slot and lock.
+    // A core takes this long for an id if no other core has the data that it needs. A lease moves the cache lines of
+    // its slot and lock.
     let a_lease = lock + line.median;
     let shares = one + a_lease / LEASE;
     let own = one + lock / LEASE;
-    // Shards come in the order of their slots, so the processor fetches the lines ahead.
+    // Shards are used in the order of their slots, so the processor prefetches the lines.
     let round_robin = each;
     let computed = |cores: usize| {
         let of = |ns: f64| cores as f64 / ns * 1e9;
@@ -281,7 +283,7 @@ fn many_cores(bench: &mut Bench) {
     println!("   model beside measurement: {}", errors.map(ratio).join(", "));
 }
 
-/// The nanoseconds in which a cache line goes from one core to another: half of the time of a round trip.
+/// The nanoseconds in which a cache line moves from one core to another: half of a round trip.
 fn cache_line() -> f64 {
     const TRIPS: u32 = 1_000_000;
     let turn = AtomicU32::new(0);

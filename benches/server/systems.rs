@@ -1,4 +1,4 @@
-//! The ways to make keys that are compared, each as a user would have it.
+//! The compared ways to make keys, each as a user would set it up.
 
 use postgres::Client;
 
@@ -9,9 +9,9 @@ pub struct System {
     pub name: &'static str,
     /// An expression that makes a key.
     pub call: &'static str,
-    /// A column that it fills.
+    /// A column filled by the expression.
     pub column: &'static str,
-    /// The table for whose rows one backend calls it.
+    /// The table for whose rows one backend makes calls.
     pub calls_over: Rows,
     /// The same in each transaction of concurrent backends.
     pub load_over: Rows,
@@ -28,7 +28,7 @@ pub const READY_MADE: Rows = Rows("ready_made", 1e6);
 
 const FAST: [Rows; 2] = [MILLION, HUNDRED_THOUSAND];
 const SLOW: [Rows; 2] = [HUNDRED_THOUSAND, THOUSAND];
-/// A transaction that updates one row many times finds it ever more slowly, and its lock delays all others.
+/// A transaction that updates one row many times takes ever longer to find it, and its lock delays all others.
 const SLOWEST: [Rows; 2] = [THOUSAND, Rows("(VALUES (1)) AS one", 1.0)];
 
 pub const IDGEN: &str = "idgen";
@@ -58,8 +58,8 @@ const fn system(
     System { name, call, column, calls_over, load_over }
 }
 
-/// Creates what the systems need, and a table for each: `rows_0`, `rows_1` and so on. Returns the systems that the server
-/// has: PostgreSQL has `uuidv7()` from version 18 on, and few servers have the extension of pgEdge.
+/// Creates the objects that the systems need, and a table for each: `rows_0`, `rows_1` and so on. Returns the systems
+/// that the server has: PostgreSQL has `uuidv7()` from version 18 on, and few servers have the extension of pgEdge.
 pub fn create(client: &mut Client) -> Vec<System> {
     sql(client, SET_UP);
     let is_new: bool = value(client, "SELECT to_regprocedure('uuidv7()') IS NOT NULL");

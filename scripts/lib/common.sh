@@ -37,10 +37,10 @@ as_root() {
     command -v sudo >/dev/null || die "this needs root: run it as root, or install sudo first"
     sudo "$@"
 }
-# What apt prints goes to this file. Root may be at work in somebody else's checkout, and leaves nothing there.
+# The log of apt. Root may be at work in another user's checkout, and leaves nothing there.
 SETUP_LOG=$TOP/.build/setup.log
 [ "$(id -u)" != 0 ] || SETUP_LOG=/var/log/idgen-setup.log
-# apt_get OPTION...: runs apt-get without its output, but for the end of it if it fails.
+# apt_get OPTION...: runs apt-get without its output, except the end of it if it fails.
 apt_get() {
     as_root true || exit    # sudo may ask for a password
     mkdir -p "$(dirname "$SETUP_LOG")"
@@ -49,15 +49,15 @@ apt_get() {
 }
 apt_lists=old
 read_lists() { [ "$apt_lists" = read ] || apt_get update; apt_lists=read; }
-# candidate PACKAGE: prints the version that apt would install, by the lists that it has read.
+# candidate PACKAGE: prints the version that apt would install according to its lists.
 candidate() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: \([0-9]\)/\1/p' || true; }
-# install_packages NAME...: says how much that is, and installs them.
+# install_packages NAME...: says how much will be installed, and installs it.
 install_packages() {
     local options=(-y --no-install-recommends --no-remove)
     say "installing $*"
     command -v apt-get >/dev/null || die "please install: $*"
     read_lists
-    # Without a figure if one of them is not to be had: the next command says so.
+    # This prints nothing if a package is not available; the next command reports that.
     LC_ALL=C apt-get -q --print-uris -o Debug::NoLocking=1 "${options[@]}" install "$@" 2>/dev/null |
         sed -nE 's/^.* ([0-9]+) newly installed.*/\1 new packages of the system:/p
             s/^Need to get ([0-9,.]+ [kMG]?B).* of archives.*/\1 to download,/p
@@ -98,9 +98,9 @@ house_is_reachable() {
         (cd / && as_server test -x "$TOP")
 }
 house_is_reachable || HOUSE=$OUTSIDE
-[ "$HOUSE" = "$TOP/.build" ] || [ ! -e "$HOUSE" ] || [ -O "$HOUSE" ] || die "$HOUSE belongs to somebody else"
+[ "$HOUSE" = "$TOP/.build" ] || [ ! -e "$HOUSE" ] || [ -O "$HOUSE" ] || die "$HOUSE belongs to another user"
 
-# own_build: makes the folders to write to. Stops at once if they are another user's, as after "sudo make": a build would
+# own_build: makes the folders to write to. Stops at once if another user owns them, as after "sudo make": a build would
 # fail at its end, or leave files that the other user cannot delete.
 own_build() {
     local dir owner
@@ -116,8 +116,8 @@ own_build() {
     mkdir -p .build "$HOUSE"
 }
 
-# The PostgreSQL to build for: PG_CONFIG or, if that is not set, the default version, the one on the PATH, or the newest
-# of Debian's; "none" for a script that needs no PostgreSQL.
+# The PostgreSQL to build for: that of PG_CONFIG or, if that is not set, the default version, the one on the PATH, or
+# Debian's newest; "none" for a script that does not need PostgreSQL.
 find_pg_config() {
     case ${PG_CONFIG:-} in none) return ;; ?*) echo "$PG_CONFIG"; return ;; esac
     local candidate
@@ -127,7 +127,7 @@ find_pg_config() {
         if "$candidate" --version >/dev/null 2>&1; then echo "$candidate"; return; fi
     done
 }
-# offered_postgresql: prints the version that this system's packages have: the default or, if they lack it, the newest.
+# offered_postgresql: prints the version among this system's packages: the default or, if they lack it, the newest.
 offered_postgresql() {
     local version
     for version in "$PG_DEFAULT" $(printf '%s\n' "${PG_VERSIONS[@]}" | grep -vx "$PG_CANDIDATE" | sort -rn); do
@@ -158,7 +158,7 @@ if [ -n "$PG_SOURCE" ]; then
     export PGRX_PG_CONFIG_PATH=$PG_SOURCE
 fi
 
-# preloads: whether the servers of tests preload idgen. With IDGEN_PRELOAD=no those do that need it.
+# preloads: whether the servers of tests preload idgen. With IDGEN_PRELOAD=no, only those that need it do.
 preloads() {
     case ${IDGEN_PRELOAD:-yes} in
         yes) return 0 ;;
@@ -168,7 +168,7 @@ preloads() {
     return 1
 }
 
-# copy_server TREE: makes a copy of the installed server, and replaces a copy of another one.
+# copy_server TREE: makes a copy of the installed server, in place of a copy of another one.
 copy_server() {
     local tree=$1 dir
     [ "$(cat "$tree/made-from" 2>/dev/null)" != "$PG_SOURCE $PG_VERSION_TEXT" ] || return 0

@@ -36,8 +36,8 @@ mount -t tmpfs tmpfs "$root/dev/shm"
 exec chroot "$root" env -C "$top" "$@"'
 
 # enter_debian ROOT [FOLDER]... -- COMMAND [ARG]...: runs a command inside a Debian, as root. This checkout and the
-# folders have the same paths there and are read-only, except for target and .build, which belong to the Debian, in its
-# /checkout. Mounts and processes are invisible to others, and disappear when the command ends.
+# folders have the same paths there and are read-only, except for target and .build, which the Debian keeps in its
+# /checkout. Mounts and processes are invisible from outside, and disappear when the command ends.
 enter_debian() {
     local root=$1
     shift

@@ -1,6 +1,6 @@
 # Sourced by the scripts that build packages for users.
 
-# Reports what is missing to build, and installs nothing.
+# Reports the programs that are missing for a build, and installs nothing.
 check_build() {
     own_build
     check_rust "'make setup' installs it"
@@ -34,7 +34,7 @@ hide_paths() {
 installer() { sed "s/PGVERSION/$PG_MAJOR/g; s/PGARCH/$1/g" packaging/tarball/install; }
 
 # lay_out BUILT FOLDER ARCH: puts the files of the extension, idgenctl, and the program that installs them, into a
-# folder. Cargo has built in BUILT.
+# folder. BUILT is where cargo has built them.
 lay_out() {
     rm -rf "$2"
     mkdir -p "$2/bin" "$2/lib" "$2/share/extension"
@@ -47,8 +47,8 @@ lay_out() {
     chmod 755 "$2/install"
 }
 
-# lay_out_pages FOLDER [TRIPLE]: puts documentation and examples into a folder, and the licenses of the crates
-# linked into the library and idgenctl. If there is a choice of licenses, the text of Apache's is not needed.
+# lay_out_pages FOLDER [TRIPLE]: puts documentation and examples into a folder, and the licenses of the crates linked
+# into the library and idgenctl. For a crate with a choice of licenses, the text of Apache's is not needed.
 lay_out_pages() {
     cp -R README.md CHANGELOG.md LICENSE docs "$1"
     cp --parents portable/{README.md,idgen.sql,take.sql} "$1"
@@ -83,10 +83,10 @@ linked_crates() {
         cargo tree --locked $product --edges normal,no-proc-macro --prefix none --format "$@"
     done
 }
-# mit WHO: prints the text of that license.
+# mit WHO: prints the text of the MIT license.
 mit() { echo && sed "s/COPYRIGHT HOLDERS/${1//[\/&]/\\&}/" packaging/licenses/MIT; }
 
-# write_sums FOLDER: writes the checksums of its files.
+# write_sums FOLDER: writes the checksums of the folder's files.
 write_sums() {
     (cd "$1" && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort | xargs sha256sum -- >SHA256SUMS)
 }

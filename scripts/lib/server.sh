@@ -1,20 +1,20 @@
-# Sourced after common.sh: a throw-away server in $room, whose files are in $data. It has no network port.
+# Sourced after common.sh: a throw-away server in $room, with its files in $data. It has no network port.
 unset PGHOSTADDR PGOPTIONS PGSERVICE PGSERVICEFILE    # nothing may lead to another server
 
 bin=${RELEASE_BIN:-}    # the folder of its programs; a script may set it before the server starts
 port=5432               # names the socket only
 start_options=()        # of pg_ctl
 
-# at_room NAME: uses the folder $HOUSE/NAME for all files, with its content.
+# at_room NAME: uses the folder $HOUSE/NAME, with its content, for all files.
 at_room() {
     room=$HOUSE/$1
     data=$room/data
-    # The path of a socket has at most 107 characters; that of the room may be longer.
+    # The path of a socket has at most 107 characters; $room may be longer.
     socket_dir=$(cat "$room/socket-dir" 2>/dev/null || true)
     [ ! -e "$room/bin" ] || bin=$room/bin
 }
 
-# stop MODE: stops the server, if one runs.
+# stop MODE: stops the server if it runs.
 stop() {
     [ -f "$data/postmaster.pid" ] || return 0
     local SERVER_USER=$SERVER_USER
@@ -27,7 +27,7 @@ clean_up() {
     case $socket_dir in /tmp/idgen-server.*) rm -rf "$socket_dir" ;; esac
 }
 
-# new_room NAME: uses the folder after emptying it. When the script ends, its server is stopped.
+# new_room NAME: as at_room, but empties the folder first. When the script ends, its server is stopped.
 new_room() {
     own_build
     at_room "$1"
@@ -68,8 +68,8 @@ start_server() {
         { cat "$data/server.log"; die "the server did not start"; }
 }
 
-# keep_old_settings FILE: keeps what this PostgreSQL accepts of old_settings.conf. Version 19 has standard strings
-# only.
+# keep_old_settings FILE: keeps those of old_settings.conf that this PostgreSQL accepts. Version 19 has only standard
+# strings.
 keep_old_settings() {
     [ "$PG_MAJOR" -lt 19 ] || sed -Ei '/^(standard_conforming_strings|escape_string_warning) /d' "$1"
 }
@@ -82,8 +82,8 @@ new_server() {
     start_server
 }
 
-# Creates the cluster that all servers of a script start from: one initdb serves all servers, and none sees the data of
-# the previous one.
+# Creates the cluster from which all servers of a script start: a single initdb serves all servers, and none sees the
+# data of the previous one.
 init_empty() {
     init_server "$room/empty" --no-sync <<'END_OF_CONF'
 fsync = off
@@ -92,7 +92,7 @@ include = 'idgen.conf'
 END_OF_CONF
 }
 
-# The differences found by tests, shown at the end of what may be a long log.
+# Shows the differences found by tests at the end of the log, which may be long.
 differences=()
 report() {
     [ ${#differences[@]} -gt 0 ] || return 0

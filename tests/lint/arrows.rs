@@ -1,12 +1,12 @@
-//! Dependencies between the modules of a crate go one way. A lib.rs or main.rs that contains [`RULE`] lists the modules from
-//! top to bottom, and no module uses one above it. To be found in a line, a dependency is always written as
-//! `crate::module`, without a list of modules in braces.
+//! Checks that dependencies between the modules of a crate go one way. A lib.rs or main.rs that contains [`RULE`] lists
+//! the modules from top to bottom, and no module uses one above it. A dependency is always written as `crate::module`,
+//! without a list of modules in braces, so that it can be found in a line.
 
 use crate::{assert_none, files, read};
 
 const RULE: &str = "none uses one above it";
 
-/// May use every module, because it tests them.
+/// The module that may use every other one, because it tests them.
 const TESTS: &str = "pg_tests";
 
 /// The name at the beginning of a text.
@@ -14,7 +14,7 @@ fn name(text: &str) -> &str {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()
 }
 
-/// The modules that the root of a crate lists, in its order.
+/// The modules that the root of a crate lists, in order.
 fn listed(root: &str) -> Vec<&str> {
     let modules = root.lines().filter_map(|line| line.strip_suffix(';')?.split_once("mod "));
     modules
@@ -23,7 +23,7 @@ fn listed(root: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What is wrong with the dependencies in a file of `src/`: the path is that below this folder.
+/// The forbidden dependencies in a file of `src/`. The path is relative to this folder.
 fn complaints(root: &str, path: &str, source: &str) -> Vec<String> {
     let modules = listed(root);
     let place = |name: &str| modules.iter().position(|module| *module == name);
@@ -47,7 +47,7 @@ fn complaints(root: &str, path: &str, source: &str) -> Vec<String> {
                 None => complaints.push(format!("{path}:{number}: the root lists no module \"{module}\"")),
             }
         }
-        // What exported macros use cannot be seen where they are called.
+        // The call of an exported macro does not show which modules the macro uses.
         let hides =
             ["super::super::", "#[macro_use]", "#[macro_export]"].iter().any(|text| line.contains(text));
         if hides || super_is_root && line.contains("super::") {
@@ -77,7 +77,7 @@ fn arrows_go_one_way() {
     }
 }
 
-/// Each form in which a module can name another one above it.
+/// Every form in which a module can name another one above it.
 #[test]
 fn an_arrow_that_goes_up_is_found() {
     let root =
@@ -100,7 +100,7 @@ fn an_arrow_that_goes_up_is_found() {
         }
         assert_eq!(complaints(root, "pg_tests.rs", line), [""; 0]);
     }
-    // In a file of its own `super::` is the root; a folder deeper it is the module.
+    // In a file of its own, `super::` is the root; one folder deeper, it is the module.
     assert_eq!(complaints(root, "middle.rs", "use super::top;").len(), 1);
     assert_eq!(complaints(root, "middle/mod.rs", "use super::top;").len(), 1);
     assert_eq!(complaints(root, "middle/deep.rs", "use super::top;"), [""; 0]);

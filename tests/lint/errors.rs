@@ -1,9 +1,9 @@
 //! Errors that SQL raises: each has an SQLSTATE, a DETAIL and a HINT, and its message or DETAIL names idgen or one of
-//! its functions. For those of the library, the compiler and a test in src/pg_tests.rs see to that.
+//! its functions. For errors of the library, the compiler and a test in src/pg_tests.rs check this.
 
 use crate::{assert_none, files, read};
 
-/// What is missing in the statements of a script that raise errors, except one that passes on an error of others.
+/// The fields that are missing in statements of a script that raise errors, except one that passes on a foreign error.
 fn incomplete_errors(path: &str, script: &str) -> Vec<String> {
     let raised = script.match_indices("RAISE EXCEPTION").filter_map(|(begin, _)| {
         let statement =

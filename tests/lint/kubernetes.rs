@@ -1,5 +1,5 @@
-//! Consistency of the files of packaging/kubernetes with each other, and with the rest. Whether the operator
-//! accepts them is up to its schema; `cluster/kubernetes.rs` tests them on servers.
+//! Consistency of the files of packaging/kubernetes with each other and with the rest. The operator's schema says
+//! whether it accepts them; `cluster/kubernetes.rs` tests them on servers.
 
 use yaml_rust2::{Yaml, YamlLoader};
 
@@ -15,7 +15,7 @@ fn manifest(name: &str) -> Yaml {
     documents.remove(0)
 }
 
-/// The value at a path of keys, with numbers for list items.
+/// The value at a path of keys, in which numbers are list items.
 fn at<'a>(yaml: &'a Yaml, path: &str) -> &'a Yaml {
     path.split('.').fold(yaml, |yaml, key| match key.parse::<usize>() {
         Ok(number) => &yaml[number],
@@ -27,15 +27,15 @@ fn text(yaml: &Yaml, path: &str) -> String {
     at(yaml, path).as_str().unwrap_or_else(|| panic!("no text at {path}")).to_owned()
 }
 
-/// The default of an argument of the image.
+/// The default of a build argument of the image.
 fn argument(dockerfile: &str, name: &str) -> String {
     let prefix = format!("ARG {name}=");
     let line = dockerfile.lines().find_map(|line| line.strip_prefix(&prefix));
     line.unwrap_or_else(|| panic!("no {prefix}")).to_owned()
 }
 
-/// The image, the Cluster that mounts it and the Database that creates the extension have the version of
-/// Cargo.toml, and the same PostgreSQL.
+/// The image, the Cluster that mounts it and the Database that creates the extension have the version in Cargo.toml,
+/// and the same PostgreSQL.
 #[test]
 fn the_image_and_the_manifests_are_of_one_version() {
     let cargo = read("Cargo.toml");
@@ -58,7 +58,7 @@ fn the_image_and_the_manifests_are_of_one_version() {
     }
 }
 
-/// The Database belongs to the Cluster, and both name the extension, its library and its schema as the extension does.
+/// The Database belongs to the Cluster, and both use the extension's own names for itself, its library and its schema.
 #[test]
 fn the_manifests_fit_together() {
     let (cluster, database) = (manifest("cluster.yaml"), manifest("database.yaml"));
@@ -77,7 +77,7 @@ fn the_manifests_fit_together() {
     assert!(read("idgen.control").contains("module_pathname = 'idgen'"));
 }
 
-/// The reference has every setting of idgen in the manifest. A SQL test compares the reference with the server.
+/// The reference documents every setting of idgen in the manifest. A SQL test compares the reference with the server.
 #[test]
 fn the_settings_of_the_manifest_are_there() {
     let (cluster, reference) = (manifest("cluster.yaml"), read("docs/reference.md"));
@@ -90,7 +90,7 @@ fn the_settings_of_the_manifest_are_there() {
     assert!(parameters.values().all(|value| value.as_str().is_some()), "the operator takes texts only");
 }
 
-/// The manifest has the settings that keep the promise at a failover: docs/kubernetes.md says why.
+/// The manifest has the settings that keep the promise across a failover; docs/kubernetes.md says why.
 #[test]
 fn a_failover_is_without_doubt() {
     let cluster = manifest("cluster.yaml");

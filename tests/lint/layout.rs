@@ -1,12 +1,13 @@
-//! What shared memory contains has a number, by which two versions of the library that meet in it know whether they may
-//! use it together. The definitions of the content are recorded here with their number, so that none changes without it.
+//! The layout of shared memory has a number, by which two versions of the library that use the same segment know
+//! whether they may share it. The definitions of the layout are recorded here with this number, so that none changes
+//! without it.
 
 use crate::read;
 
-/// The number `LAYOUT` of `src/pg/shmem.rs`, and the sum over the definitions.
+/// The number `LAYOUT` of `src/pg/shmem.rs`, and the hash of the definitions.
 const RECORDED: (u32, u64) = (1, 0x9717_69bb_a0d4_210b);
 
-/// Everything that lies in the memory, and what its numbers stand for.
+/// The definitions of everything in shared memory, and of the meaning of its numbers.
 const DEFINITIONS: [(&str, &[&str]); 7] = [
     (
         "src/pg/shmem.rs",
@@ -42,7 +43,7 @@ const DEFINITIONS: [(&str, &[&str]); 7] = [
     ("crates/idgen-core/src/position.rs", &["pub struct Position<"]),
 ];
 
-/// A definition that begins a line of the source, without comments and blanks.
+/// Extracts a definition that begins a line of the source, without comments and blanks.
 fn definition(source: &str, begin: &str) -> Option<String> {
     let rest = &source[source.find(&format!("\n{begin}"))? + 1..];
     let first = rest.lines().next()?;
@@ -52,7 +53,7 @@ fn definition(source: &str, begin: &str) -> Option<String> {
     Some(code.flat_map(str::split_whitespace).collect())
 }
 
-/// FNV-1a with 64 bits, which no version of Rust changes.
+/// Computes FNV-1a with 64 bits, which is the same in every version of Rust.
 fn sum(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -1,5 +1,6 @@
-//! What no compiler checks: the dependencies between modules, the errors of SQL, the names and numbers on the pages,
-//! the pictures, stray files, the manifests, the workflows, the messages of installers, and the blocks that people paste. No server is needed.
+//! Checks that the compiler cannot make: the dependencies between modules, the errors of SQL, the names and numbers on
+//! the pages, the pictures, stray files, the manifests, the workflows, the messages of installers, and the blocks that
+//! people paste. These tests need no server.
 
 mod arrows;
 mod errors;
@@ -27,7 +28,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The files under a folder of the project whose names have this ending, by their paths from the top folder.
+/// The files under a folder of the project whose names end like this, by their paths from the top folder.
 fn files(folder: &str, end: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(folder)];
@@ -45,8 +46,7 @@ fn files(folder: &str, end: &str) -> Vec<String> {
     found
 }
 
-/// # Panics
-/// With all complaints, if there are any.
+/// Fails with all complaints, if there are any.
 fn assert_none(complaints: &[String]) {
     assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
 }

@@ -1,6 +1,6 @@
 //! The parts of a Markdown page.
 
-/// The paragraphs and the cells of tables on a page, without blocks of code, each with the number of its first line.
+/// The paragraphs and table cells of a page, without blocks of code, each with the number of its first line.
 pub fn paragraphs(page: &str) -> Vec<(usize, String)> {
     let mut paragraphs = vec![(1, String::new())];
     let mut in_block = false;
@@ -34,7 +34,7 @@ pub fn code_spans(paragraph: &str) -> impl Iterator<Item = &str> {
     paragraph.split('`').skip(1).step_by(2)
 }
 
-/// The blocks of code on a page: the line of each, its language, and its lines.
+/// The blocks of code on a page, each with its line, its language and its lines.
 pub fn code_blocks(page: &str) -> Vec<(usize, &str, Vec<&str>)> {
     let mut blocks = Vec::new();
     let mut lines = (1..).zip(page.lines());

@@ -1,4 +1,4 @@
-//! The statements of the pages about the code: the tests that guard a promise, paths in the project, and numbers.
+//! Statements of the pages about the code: the tests that guard a promise, paths in the project, and numbers.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ fn pages() -> BTreeMap<String, String> {
     paths.into_iter().map(|path| (path.clone(), read(&path))).collect()
 }
 
-/// The existing tests: those in Rust by file and function, those of pg_regress by file.
+/// The existing tests: Rust tests by file and function, pg_regress tests by file.
 struct Tests {
     rust: BTreeMap<String, Vec<String>>,
     sql: Vec<String>,
@@ -31,7 +31,7 @@ impl Tests {
         Tests { rust, sql: files("tests/pg_regress/sql", ".sql") }
     }
 
-    /// The functions in files whose path has this ending; `None` if there is no such file.
+    /// The functions in files whose path ends like this; `None` if there is no such file.
     fn in_file(&self, end: &str) -> Option<Vec<&String>> {
         let mut files = self.rust.iter().filter(|(path, _)| ends_with_path(path, end)).peekable();
         files.peek()?;
@@ -47,7 +47,7 @@ fn ends_with_path(path: &str, end: &str) -> bool {
     path.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
 }
 
-/// The functions of a Rust file that are tests.
+/// The test functions of a Rust file.
 fn test_functions(source: &str) -> Vec<String> {
     let mut functions = Vec::new();
     let mut is_test = false;
@@ -66,9 +66,9 @@ fn test_functions(source: &str) -> Vec<String> {
     functions
 }
 
-/// The tests on a page that do not exist. In a paragraph, or a cell of a table, the path of a Rust file in backticks
-/// comes before the tests in it, which are words with an underscore. After "pg_regress" come SQL tests, in backticks,
-/// up to the end of the sentence.
+/// The tests that a page names but that do not exist. In a paragraph or table cell, the path of a Rust file in
+/// backticks precedes its tests, which are words with an underscore. "pg_regress" precedes SQL tests, in backticks, up
+/// to the end of the sentence.
 fn missing_tests(path: &str, page: &str, tests: &Tests) -> Vec<String> {
     let mut complaints = Vec::new();
     for (line, paragraph) in paragraphs(page) {
@@ -108,7 +108,7 @@ fn missing_tests(path: &str, page: &str, tests: &Tests) -> Vec<String> {
     complaints
 }
 
-/// The one map from promises to tests.
+/// The page that maps promises to tests.
 const MAP: &str = "docs/contributing/promises.md";
 
 #[test]
@@ -162,17 +162,17 @@ not_looked_at
     assert_eq!(elsewhere, expected.iter().map(|text| text.replace(MAP, "README.md")).collect::<Vec<_>>());
 }
 
-/// The folders that a path into the project begins with.
+/// The top folders of paths in the project.
 const FOLDERS: &str = "src tests docs scripts sql benches crates portable packaging .github";
 
-/// Whether there is a file or folder that matches a path.
+/// Whether a file or folder exists that matches a path.
 fn is_there(path: &str, all: &[String], is_it: fn(&str, &str) -> bool) -> bool {
     let path = path.trim_end_matches('/');
     let steps = path.split('/').count();
     all.iter().any(|file| is_it(path, &file.split('/').take(steps).collect::<Vec<_>>().join("/")))
 }
 
-/// Whether a name matches a pattern, in which capitals and stars stand for any name, as in `sql/idgen--A--B.sql`.
+/// Whether a name matches a pattern. Capitals and stars in it stand for any name, as in `sql/idgen--A--B.sql`.
 fn fits(pattern: &str, name: &str) -> bool {
     let Some(c) = pattern.chars().next() else { return name.is_empty() };
     let stands_for_any = |c: char| c.is_ascii_uppercase() || c == '*';
@@ -183,7 +183,7 @@ fn fits(pattern: &str, name: &str) -> bool {
     name.strip_prefix(c).is_some_and(|name| fits(&pattern[c.len_utf8()..], name))
 }
 
-/// The paths that a page names in backticks and that are not there.
+/// The paths that a page names in backticks but that do not exist.
 fn missing_paths(path: &str, page: &str, all: &[String]) -> Vec<String> {
     let mut complaints = Vec::new();
     for (line, paragraph) in paragraphs(page) {
@@ -197,7 +197,7 @@ fn missing_paths(path: &str, page: &str, all: &[String]) -> Vec<String> {
     complaints
 }
 
-/// The links of a page into the project, with their lines: a file, and the anchor of a heading or nothing.
+/// The links of a page into the project, each with its line, the file, and the anchor of a heading if there is one.
 fn links(path: &str, page: &str) -> Vec<(usize, String, String)> {
     let mut links = Vec::new();
     for (number, line) in (1..).zip(page.lines()) {
@@ -222,7 +222,7 @@ fn links(path: &str, page: &str) -> Vec<(usize, String, String)> {
     links
 }
 
-/// The files of other pages, pictures and scripts that a page links to and that are not there.
+/// The pages, pictures and scripts that a page links to but that do not exist.
 fn missing_links(path: &str, page: &str, all: &[String]) -> Vec<String> {
     let missing = links(path, page)
         .into_iter()
@@ -230,7 +230,7 @@ fn missing_links(path: &str, page: &str, all: &[String]) -> Vec<String> {
     missing.map(|(number, target, _)| format!("{path}:{number}: there is no {target}")).collect()
 }
 
-/// The addresses of a page's headings.
+/// The anchors of a page's headings.
 fn headings(page: &str) -> Vec<String> {
     let mut in_block = false;
     let mut addresses = Vec::new();
@@ -245,7 +245,7 @@ fn headings(page: &str) -> Vec<String> {
     addresses
 }
 
-/// The headings of pages that pages link to and that are not there.
+/// The headings that pages link to but that do not exist.
 fn missing_headings(pages: &BTreeMap<String, String>) -> Vec<String> {
     let mut complaints = Vec::new();
     for (path, page) in pages {
@@ -259,7 +259,7 @@ fn missing_headings(pages: &BTreeMap<String, String>) -> Vec<String> {
     complaints
 }
 
-/// All files of the project, except build results and those of git.
+/// All files of the project, except build results and git's own.
 fn all_files() -> Vec<String> {
     let mut all: Vec<String> = std::fs::read_dir(top())
         .expect("the top folder")
@@ -317,12 +317,12 @@ fn a_heading_that_is_not_there_is_found() {
     );
 }
 
-/// A page's text with single blanks, so that a sentence is found wherever its lines end.
+/// A page's text on one line, so that a sentence is found wherever its lines end.
 fn in_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A number as pages write it: 541,120.
+/// Formats a number as the pages do: 541,120.
 fn with_commas(number: &str) -> String {
     let digits = number.len();
     let grouped = number.char_indices().flat_map(|(i, c)| {
@@ -332,7 +332,7 @@ fn with_commas(number: &str) -> String {
     grouped.collect()
 }
 
-/// A test on a server compares the number with what PostgreSQL says.
+/// A test on a server compares the number with the one that PostgreSQL reports.
 #[test]
 fn the_reference_says_how_much_shared_memory_is_taken() {
     let file = "tests/cluster/minting.rs";
@@ -361,7 +361,7 @@ fn pages_name_the_versions_of_postgresql() {
     }
 }
 
-/// Whether a text contains a block line by line; all of its lines may be indented there by the same blanks.
+/// Whether a text contains a block line by line. All of its lines may be indented by the same blanks.
 fn stands_in(block: &[&str], text: &str) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     lines.windows(block.len()).any(|window| {
@@ -373,8 +373,8 @@ fn stands_in(block: &[&str], text: &str) -> bool {
     })
 }
 
-/// The blocks of a page that none of the programs contains. Blocks that are not programs are left out: output, as
-/// text, and commands, as console.
+/// The blocks of a page that are in none of the programs. Output, marked as text, and commands, marked as console, are
+/// left out.
 fn blocks_of_no_program(path: &str, page: &str, programs: &[String]) -> Vec<String> {
     let blocks = code_blocks(page).into_iter().filter(|(_, language, block)| {
         let is_program = !matches!(*language, "text" | "console");
@@ -385,11 +385,11 @@ fn blocks_of_no_program(path: &str, page: &str, programs: &[String]) -> Vec<Stri
         .collect()
 }
 
-/// Programs that `scripts/test-clients` and `scripts/test-apps` run.
+/// The programs that `scripts/test-clients` and `scripts/test-apps` run.
 const CLIENTS: &str = "tests/clients";
 const APPS: &str = "tests/apps";
 
-/// The code that docs/orm.md and the pages of docs/orm show is the code that was run.
+/// The code on docs/orm.md and the pages of docs/orm is code that was run.
 #[test]
 fn code_for_orms_stands_in_programs_that_are_run() {
     let programs: Vec<String> =
@@ -416,8 +416,8 @@ fn a_block_of_no_program_is_found() {
     }
 }
 
-/// The versions in the last column of a table of tools that stand on no line of a program with the tool's name. Those of
-/// Debian are not pinned.
+/// The versions in the last column of a table of tools that are on no line of a program together with the tool's name.
+/// Debian's versions are not pinned.
 fn versions_not_pinned(page: &str, programs: &[String]) -> Vec<String> {
     let letters = |text: &str| text.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "");
     let words = |text: &str| -> Vec<String> {
@@ -461,7 +461,8 @@ fn a_version_that_is_not_run_is_found() {
     );
 }
 
-/// idgenctl tries the library first, and keeps the other libraries of the list. No page or script sets the list without.
+/// Only idgenctl sets the list of preloaded libraries: it tries the library first, and keeps the others. No page or
+/// script sets it otherwise.
 #[test]
 fn one_program_changes_what_a_server_preloads() {
     let mut paths = ["docs", "packaging", "portable"].map(|folder| files(folder, "")).concat();
@@ -474,11 +475,11 @@ fn one_program_changes_what_a_server_preloads() {
     }
 }
 
-/// Pages with blocks that an administrator pastes into a shell.
+/// The pages with blocks that an administrator pastes into a shell.
 const RUNBOOKS: [&str; 5] =
     ["docs/operations.md", "README.md", "docs/install.md", "docs/kubernetes.md", "docs/scaling.md"];
 
-/// What is wrong with the blocks of a page that are for an administrator.
+/// The faults in blocks for administrators on a page.
 fn blocks_that_do_harm(path: &str, page: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     for (number, language, block) in code_blocks(page) {
@@ -491,7 +492,7 @@ fn blocks_that_do_harm(path: &str, page: &str) -> Vec<String> {
             continue;
         }
         let variable = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphabetic());
-        // The function of the page sees for itself that it is given a server.
+        // The page's own function checks that it is given a server.
         let others = text.replace("sql \"$", "");
         if language == "sh" && !text.contains("(set -eu") && others.split("\"$").skip(1).any(variable) {
             complaints.push(format!("{path}:{number}: a variable may be unset"));
@@ -499,13 +500,13 @@ fn blocks_that_do_harm(path: &str, page: &str) -> Vec<String> {
         if !matches!(language, "sh" | "text" | "toml") {
             complaints.push(format!("{path}:{number}: a block for psql goes on after an error"));
         }
-        // A plain psql, and names without a schema, find what the owner of a database has planted there.
+        // With a plain psql, names without a schema may find objects that the owner of a database has planted.
         let is_safe =
             text.contains("export PGOPTIONS='-c search_path=pg_catalog'") || text.contains(" -f docs/");
         if text.contains("psql ") && !is_safe {
             complaints.push(format!("{path}:{number}: psql has the search_path of the database"));
         }
-        // The scripts of docs/examples know which schema idgen is in, and whether it can be trusted.
+        // The scripts of docs/examples find the schema of idgen, and check whether it can be trusted.
         if ["snowflake_", "idgen_", "shard_of("].iter().any(|name| text.contains(name)) {
             complaints.push(format!("{path}:{number}: idgen's functions are for scripts"));
         }

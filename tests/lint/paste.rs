@@ -1,5 +1,5 @@
-//! The blocks of the shell on the pages, pasted into a shell that goes on after an error, as an interactive one does.
-//! After a command that fails, none runs. In the blocks that install idgen, each command fails once.
+//! Pastes the shell blocks of the pages into a shell that goes on after an error, as an interactive shell does. After a
+//! command that fails, no other may run. In the blocks that install idgen, each command fails once.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::process::Command;
 use crate::markdown::code_blocks;
 use crate::{assert_none, files, read};
 
-/// The pages whose blocks are run. In their blocks, `&&` or the end of a line comes after each command.
+/// The pages whose blocks are run. In these blocks, `&&` or the end of a line follows each command.
 const PAGES: [&str; 2] = ["README.md", "docs/install.md"];
 
-/// The names of the commands of a block, in their order.
+/// The names of the commands of a block, in order.
 fn commands(block: &str) -> Vec<String> {
     let lines = block.lines().map(|line| match line.split_once('#') {
         Some((code, _)) if code.is_empty() || code.ends_with(' ') => code,
@@ -18,15 +18,16 @@ fn commands(block: &str) -> Vec<String> {
     });
     let code = lines.collect::<Vec<_>>().join("\n").replace("\\\n", " ").replace("&&", "\n");
     let names = code.lines().filter_map(|line| {
-        // Before the name there may be variables.
+        // Assignments of variables may precede the name.
         line.split_whitespace().find(|word| word.starts_with(['.', '/', '"']) || !word.contains('='))
     });
     names.map(str::to_owned).collect()
 }
 
-/// Whether a block succeeds, and how many commands it runs, if every command succeeds but for this one, which fails.
+/// Runs a block in which only the given command fails. Returns whether the block succeeds, and how many commands it
+/// runs.
 fn paste(block: &str, failing: usize) -> (bool, usize) {
-    // No other program is found.
+    // The shell finds no other program.
     let mut script =
         "PATH=/nowhere\nstep() { echo; calls=$((calls + 1)); [ $calls != \"$FAILING\" ]; }\n".to_owned();
     for name in commands(block).into_iter().collect::<BTreeSet<_>>() {
@@ -66,7 +67,7 @@ fn after_a_command_that_fails_nothing_runs() {
     }
 }
 
-/// The test above detects a block that goes on, and none that is right.
+/// The test above detects a block that goes on, and accepts a correct one.
 #[test]
 fn a_block_that_goes_on_is_found() {
     let harmless = "sudo a b &&    # c && d\n/e/f#g h && cd i &&\nX=y ./j \\\n    k";
@@ -77,12 +78,12 @@ fn a_block_that_goes_on_is_found() {
     assert_eq!(paste("a\nb", 1), (true, 2));
 }
 
-/// What is wrong with a block that is pasted. It is a subshell that ends at an error, the definition of a function, a
-/// single command, or several with `&&` between them.
+/// The fault in a pasted block. A correct block is a subshell that ends at an error, the definition of a function, a
+/// single command, or several commands with `&&` between them.
 fn complaint(block: &[&str]) -> Option<&'static str> {
     let block: Vec<&str> = block.iter().filter(|line| !line.starts_with('#')).copied().collect();
     let [first, inner @ .., last] = &block[..] else {
-        // Outside of quotes.
+        // Only outside of quotes.
         let several = block.iter().any(|line| line.split('"').step_by(2).any(|part| part.contains(';')));
         return several.then_some("goes on after an error");
     };
@@ -98,7 +99,7 @@ fn complaint(block: &[&str]) -> Option<&'static str> {
         code.ends_with("&&") || code.ends_with('\\') || code.ends_with('|')
     };
     let is_text = *last == "END" && first.ends_with("<<'END'") && !inner.contains(&"END");
-    // A command for each schema, in a transaction: another schema may go on.
+    // A command for each schema, in a transaction: the next schema may follow a failed one.
     let is_each = first.starts_with("for ") && *last == "done" && inner[0].contains(" -1 ");
     let is_one =
         if is_each { &inner[..inner.len() - 1] } else { &block[..block.len() - 1] }.iter().all(of_one);
@@ -116,7 +117,7 @@ fn no_block_goes_on_after_an_error() {
         let wrong = blocks.filter_map(|(line, _, block)| Some((line, complaint(&block)?)));
         wrong.map(|(line, what)| format!("{page}:{line}: the block {what}")).collect::<Vec<_>>()
     });
-    // A plain text, whose blocks are indented.
+    // This is a plain text, whose blocks are indented.
     let text = read("packaging/debian/README.Debian");
     let blocks = text.split("\n\n").filter(|paragraph| paragraph.contains("    sudo "));
     let blocks: Vec<Vec<&str>> = blocks.map(|block| block.lines().map(str::trim).collect()).collect();

@@ -1,4 +1,4 @@
-//! The pictures on the pages are what their sources draw. `make pictures` draws them.
+//! The pictures on the pages are up to date with their sources. `make pictures` draws them.
 
 use std::fs;
 
@@ -6,14 +6,14 @@ use pikchr::{Pikchr, PikchrFlags};
 
 use crate::{assert_none, files, read, top};
 
-/// With this in the environment the pictures are written, and not compared.
+/// With this variable in the environment, the pictures are written and not compared.
 const WRITE: &str = "IDGEN_DRAW";
 
-/// Fonts that systems have for their own texts: pikchr names none, and a browser would take one with serifs.
+/// The fonts that systems use for their own texts. pikchr names none, and a browser would choose one with serifs.
 const FONTS: &str =
     "16px -apple-system, \"Segoe UI\", \"Noto Sans\", Helvetica, \"DejaVu Sans\", Arial, sans-serif";
 
-/// What a source draws, as an SVG with a size, on a white card of its own: the page around it may be dark.
+/// Draws a source as an SVG with a size, on a white card of its own, because the page around it may be dark.
 fn draw(path: &str, source: &str) -> String {
     let drawn = Pikchr::render(source, None, PikchrFlags::default());
     let drawn = drawn.unwrap_or_else(|error| panic!("{path}: {error}"));

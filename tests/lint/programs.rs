@@ -1,4 +1,4 @@
-//! Programs that install say what is missing, and then change nothing.
+//! Programs that install name what is missing, and then change nothing.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::{files, read, top};
 
-/// Whether a command succeeds, and what it says.
+/// Runs a command. Returns whether it succeeds, and its output.
 fn run(command: &mut Command) -> (bool, String) {
     let output = command.output().expect("a program");
     let said = [output.stdout, output.stderr].concat();
@@ -72,7 +72,7 @@ impl Machine {
         self.0.join("bin/pg_config").display().to_string()
     }
 
-    /// The files of the server, without those that were there at first.
+    /// The files of the server, without the initial ones.
     fn installed(&self) -> Vec<String> {
         let found = files(&self.0.join("server").display().to_string(), "");
         found.into_iter().filter(|path| !path.contains("plpgsql")).collect()
@@ -85,7 +85,7 @@ impl Drop for Machine {
     }
 }
 
-/// The first pg_config on the path may be another server's.
+/// The first pg_config on the path may belong to another server.
 #[test]
 fn the_tarball_wants_its_server_named() {
     let machine = Machine::new("named");
@@ -101,7 +101,7 @@ fn the_tarball_wants_its_server_named() {
     assert!(done && machine.installed().is_empty(), "{said}");
 }
 
-/// Without the library, such a server would not start again.
+/// Without the library, a server that preloads it would not start again.
 #[test]
 fn files_that_a_server_has_loaded_are_not_deleted() {
     let machine = Machine::new("loaded");
@@ -112,7 +112,7 @@ fn files_that_a_server_has_loaded_are_not_deleted() {
     };
     let library = machine.0.join("server/pkglibdir/idgen.so");
     fs::copy("/bin/sleep", &library).expect("a program");
-    // The library of this process is that file, and its folder that of the server.
+    // This process has that file as its library, and runs in the server's folder.
     let mut server = Command::new(&library);
     let mut server = server.arg("600").current_dir(&machine.0).spawn().expect("a process");
     let refused = run(&mut remove());

@@ -1,14 +1,14 @@
-//! What a superuser runs over objects of others runs nothing of theirs: as much of the rule in CONTRIBUTING.md as can
-//! be seen in a line of a script.
+//! A superuser's statements on objects of others must not run anything of theirs. This checks as much of the rule in
+//! CONTRIBUTING.md as is visible in a line of a script.
 
 use std::collections::BTreeMap;
 
 use crate::markdown::code_blocks;
 use crate::{assert_none, files, read};
 
-/// Findings that are harmless or known, by file and kind.
+/// Known or harmless findings, by file and kind.
 const KNOWN: [(&str, &str, usize); 2] = [
-    // Tables of the session's own role, as the catalogs say.
+    // Tables of the session's own role, according to the catalogs.
     ("docs/examples/convert.sql", READS, 15),
     // Tables and a function, whose owners have at least the rights of the session.
     ("docs/examples/from-plpgsql.sql", READS, 2),
@@ -26,7 +26,7 @@ const DECLARES: &str =
 const COMPUTES: &str = "computes statements before it has set the search_path to pg_catalog";
 const SENDS: &str = "sends a text to other servers with a name or an operator without a schema";
 
-/// The files that administrators run, each with its text. The parts of the install script are one.
+/// The files that administrators run, with their texts. The parts of the install script count as one file.
 fn scripts() -> Vec<(String, String)> {
     let paths = files("docs/examples", ".sql").into_iter().chain(files("docs/examples", ".sh"));
     let paths = paths
@@ -44,15 +44,15 @@ fn scripts() -> Vec<(String, String)> {
     scripts
 }
 
-/// What follows each occurrence of a text in a line.
+/// The text after each occurrence of a text in a line.
 fn after<'a>(line: &'a str, text: &'a str) -> impl Iterator<Item = &'a str> {
     line.match_indices(text).map(move |(place, _)| &line[place + text.len()..])
 }
 
-/// What is wrong with a line, in any file.
+/// The faults in a line of any file.
 fn of_line(line: &str) -> Vec<&'static str> {
     let mut found = Vec::new();
-    // The views of idgen, in its schema, are no table of others.
+    // The views of idgen, in its schema, are not tables of others.
     let inserted = |rest: &str| {
         let name = rest.trim_start_matches("ONLY ").split(' ').next().unwrap_or_default();
         name.starts_with('%') && !name.contains(".idgen_")
@@ -83,7 +83,8 @@ fn reads_catalog(line: &str) -> bool {
     })
 }
 
-/// The literals of a script in single quotes or between tags or, if they are queries, between `$$`, as bodies are too.
+/// The literals of a script in single quotes or between tags. Between `$$`, only queries count, because bodies are
+/// there too.
 fn literals(code: &str) -> Vec<&str> {
     let (mut found, mut rest) = (Vec::new(), code);
     while let Some(start) = rest.find(['\'', '$']) {
@@ -109,8 +110,8 @@ fn literals(code: &str) -> Vec<&str> {
     found
 }
 
-/// Whether a query depends on the search_path of its session: by a table, a function, a type, an operator, or a syntax
-/// that stands for an operator. Keywords are in upper case.
+/// Whether a query depends on the search_path of its session: through a table, a function, a type, an operator, or a
+/// syntax that stands for an operator. Keywords are in upper case.
 fn depends_on_path(query: &str) -> bool {
     let literals = literals(query);
     let bare =
@@ -135,7 +136,7 @@ fn depends_on_path(query: &str) -> bool {
         || called.iter().any(|name| name.contains(|c: char| c.is_ascii_lowercase()) && !name.contains('.'))
 }
 
-/// Whether a procedure that sets the search_path in its body does anything by a name before.
+/// Whether a procedure that sets the search_path in its body uses names before that.
 fn declares_by_path(create: &str) -> bool {
     let declared = create.split_once("DECLARE").and_then(|(_, rest)| rest.split_once("BEGIN"));
     declared.map_or("", |(declared, _)| declared).lines().filter_map(|line| line.strip_suffix(';')).any(
@@ -161,14 +162,14 @@ fn findings(path: &str, text: &str) -> Vec<&'static str> {
         let computes = |line: &str| line.contains("\\gexec");
         found.extend(lines().take_while(|line| !sets(line)).any(computes).then_some(COMPUTES));
     }
-    // A statement is taken to end at the next one of these, which keeps bodies whole.
+    // A statement is assumed to end where the next one of these begins, which keeps bodies whole.
     let code = lines().flat_map(|line| ["\n", line]).collect::<String>().replace("\nDO $", "\nCREATE DO $");
     for create in
         code.split("\nCREATE ").filter(|create| create.contains("FUNCTION ") || create.contains("PROCEDURE "))
     {
         let late = create.contains("LANGUAGE plpgsql") || create.contains("SECURITY DEFINER");
         let sets = create.contains("SET search_path = pg_catalog, pg_temp")
-            // In a procedure that commits, the setting lasts until then.
+            // In a procedure that commits, the setting lasts only until then.
             || create.matches("SET LOCAL search_path = pg_catalog, pg_temp").count()
                 > create.matches("COMMIT;").count();
         if late && !create.starts_with("DO $") && !sets {
@@ -205,7 +206,7 @@ fn nothing_of_others_runs() {
     assert_none(&complaints);
 }
 
-/// Each kind of finding is one, and its safe form is none.
+/// Each kind of fault is found, and its safe form is not.
 #[test]
 fn what_would_run_is_found() {
     for (line, found, safe) in [
@@ -264,8 +265,9 @@ fn what_would_run_is_found() {
     }
 }
 
-/// No message and no page advises to take over what another role owns: a function that is SECURITY DEFINER, for example,
-/// would run as its new owner, who has not read it. idgen's own scripts do it with what they have compared or made.
+/// No message and no page advises taking over another role's objects: a function that is SECURITY DEFINER, for example,
+/// would run as its new owner, who has not read it. idgen's own scripts do it with objects that they have compared or
+/// made.
 #[test]
 fn nobody_is_told_to_take_over_what_he_has_not_read() {
     const ADVICE: [&str; 5] =
@@ -287,8 +289,9 @@ fn nobody_is_told_to_take_over_what_he_has_not_read() {
     assert_none(&complaints.collect::<Vec<_>>());
 }
 
-/// Scripts that use idgen by the name of its schema first ask whether that schema can be trusted, by the same query. A function could not hold the query, because it would be in that schema itself. What is
-/// sent to other servers names the schema of everything.
+/// Scripts that use idgen by the name of its schema first check whether that schema can be trusted, all by the same
+/// query. A function could not hold the query, because it would be in that schema itself. Texts that are sent to other
+/// servers name the schema of everything.
 #[test]
 fn the_schema_of_idgen_is_trusted_for_one_reason() {
     const QUESTION: &str = "r.oid <> 'pg_database_owner'::regrole \

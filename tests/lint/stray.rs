@@ -1,4 +1,5 @@
-//! Nothing is here by accident: the top folder has known files only, and something refers to every other file.
+//! Finds files that are here by accident: the top folder has only known files, and something refers to every other
+//! file.
 
 use std::collections::{HashMap, HashSet};
 use std::process::Command;
@@ -9,20 +10,20 @@ use crate::{assert_none, top};
 const TOP: &str = ".editorconfig .gitignore CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE META.json Makefile \
                    README.md clippy.toml deny.toml idgen.control rustfmt.toml";
 
-/// What tools outside find by themselves, by the beginning of its path: GitHub and Docker.
+/// The beginnings of paths that external tools find by themselves: GitHub and Docker.
 const KNOWN: [&str; 3] = [".github/", ".cargo/", "packaging/docker/Dockerfile"];
 
-/// Each folder in these is a project of a framework, which finds its files by their places. The runner finds the folder by
-/// its file `run`; otherwise something must name it.
+/// Folders whose subfolders are projects of frameworks, which find their files by their places. The runner finds a
+/// project by its file `run`; otherwise something must name it.
 const PROJECTS: [&str; 2] = ["tests/clients/", "tests/apps/"];
 
-/// The words of a text, where a word may be the name of a file.
+/// The words of a text that may be names of files.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '-' | '.'));
     words.map(|word| word.trim_matches('.')).filter(|word| !word.is_empty())
 }
 
-/// The files that nothing refers to, out of these paths with their texts.
+/// The files among these that nothing refers to.
 fn strays(files: &[(String, String)]) -> Vec<String> {
     let mut by_word: HashMap<&str, HashSet<&str>> = HashMap::new();
     for (path, text) in files.iter().filter(|(path, _)| path != "Cargo.lock") {
@@ -43,7 +44,8 @@ fn strays(files: &[(String, String)]) -> Vec<String> {
         if files.iter().any(|(other, _)| *other == format!("{own}run")) {
             return false;
         }
-        // A test's expected output, its configuration and the source of a picture have the name of what they belong to.
+        // A test's expected output, its configuration, and the source of a picture are named after the file that they
+        // belong to.
         let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
         let others = [name, stem].into_iter().filter_map(|word| by_word.get(word)).flatten();
         let twin = files.iter().any(|(other, _)| {

@@ -1,11 +1,11 @@
-//! Everything that the workflows of GitHub call exists, and is pinned. They run nowhere else, so a renamed target, or
-//! an action that was hijacked, would show up only on the day of a release.
+//! Everything that GitHub's workflows call exists, and is pinned. They run only on GitHub, so a renamed target or a
+//! hijacked action would show up only on the day of a release.
 
 use std::collections::BTreeSet;
 
 use crate::{assert_none, files, read, top};
 
-/// The error in a call of `make` or of a script, judging by its first two words.
+/// The error in a call of `make` or of a script, judged by its first two words.
 fn wrong_call(program: &str, argument: &str) -> Option<String> {
     let defines = |function: String| read(program).contains(&format!("\n{function}() {{"));
     let is_there = match program {
@@ -20,7 +20,7 @@ fn wrong_call(program: &str, argument: &str) -> Option<String> {
     (!is_there).then(|| format!("there is no {program} {argument}"))
 }
 
-/// Whether an action is in this checkout, or pinned by a whole commit, with its version in a comment.
+/// Whether an action is in this checkout, or pinned by a full commit hash, with its version in a comment.
 fn is_pinned(action: &str) -> bool {
     if let Some(path) = action.strip_prefix("./") {
         return top().join(path).exists();
@@ -48,7 +48,7 @@ fn complaints(path: &str, workflow: &str) -> Vec<String> {
         if is_jobs && indent == 2 {
             complaints.extend(unlimited.replace((line, text.trim_end_matches(':'))).map(endless));
         }
-        // If a job is another workflow, that one limits it.
+        // If a job calls another workflow, that workflow limits it.
         if indent == 4 && (text.starts_with("timeout-minutes: ") || text.starts_with("uses: ./")) {
             unlimited = None;
         }
@@ -74,7 +74,7 @@ fn workflows_call_what_there_is() {
     assert_none(&found);
 }
 
-/// The test above detects each error in a workflow, and none in a correct one.
+/// The test above detects each error in a workflow, and accepts a correct one.
 #[test]
 fn a_workflow_that_is_wrong_is_found() {
     let workflow = "\

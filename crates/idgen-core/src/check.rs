@@ -1,4 +1,4 @@
-//! Whether ids can be minted now.
+//! Checks whether ids can be minted now.
 
 use idgen_ids::Tick;
 use idgen_ids::id::MAX_TICK;
@@ -13,7 +13,7 @@ use crate::settings::{QUEUE_MS, Settings};
 /// be issued now. `furthest` is the tick of the furthest id of all shards.
 ///
 /// # Errors
-/// Those of [`crate::mint::next_id`], except that a single shard has run out of ids or may not be minted for.
+/// Those of [`crate::mint::next_id`], except those of a single shard that has run out of ids or may not be minted for.
 pub fn check<H: Host>(host: &H, settings: &Settings, furthest: Tick) -> Result<Tick, H::Error> {
     let mut deadline = Deadline::new(settings);
     let max_ahead_ms = settings.max_ahead_ms;
@@ -26,7 +26,7 @@ pub fn check<H: Host>(host: &H, settings: &Settings, furthest: Tick) -> Result<T
         if tick > MAX_TICK {
             return Err(Error::Exhausted.into());
         }
-        // Calls that queue for a full shard take it that much further.
+        // Calls that queue for a full shard take it this much further.
         let ahead = floor.max(furthest.saturating_sub(QUEUE_MS));
         if ahead > now + max_ahead_ms {
             if let Some(left_us) = deadline.left_us(host) {

@@ -1,9 +1,9 @@
-//! How long a call may still wait.
+//! The time that a call may still wait.
 
 use crate::host::Host;
 use crate::settings::{QUEUE_MS, Settings};
 
-/// The longest sleep before a waiting call reads the clock again, which may have been corrected.
+/// The longest sleep before a waiting call reads the clock again, because the clock may have been corrected.
 pub(crate) const LOOK_AGAIN_US: u64 = 50_000;
 
 /// The remaining time that a call may wait, counted from its first wait. The flushes of two renewals do not count.
@@ -11,7 +11,7 @@ pub(crate) const LOOK_AGAIN_US: u64 = 50_000;
 pub struct Deadline {
     max_wait_ms: u64,
     since_us: Option<u64>,
-    /// How many renewals the call has needed, counted up to three.
+    /// The number of renewals that the call has needed, counted up to three.
     renewals: u8,
 }
 
@@ -29,8 +29,8 @@ impl Deadline {
         (self.max_wait_ms * 1000).checked_sub(waited).filter(|left| *left > 0)
     }
 
-    /// Records that the call needs a renewal of the mark. That is part of any call, and so is a second one if the first
-    /// took long. More than that counts as waiting, or a call might never end. Returns whether it does.
+    /// Records that the call needs a renewal of the mark. One renewal is part of any call, and so is a second one if
+    /// the first took long. A third counts as waiting, or a call might never end. Returns whether this one counts.
     pub(crate) fn renewal_counts(&mut self) -> bool {
         self.renewals = (self.renewals + 1).min(3);
         self.counts_flushes()
@@ -41,7 +41,7 @@ impl Deadline {
         self.renewals == 3
     }
 
-    /// Runs `flush`, a flush of the mark or a wait for another backend's, whose time does not count.
+    /// Runs `flush`, a flush of the mark or a wait for another backend's flush, whose time does not count.
     pub(crate) fn except<T>(&mut self, host: &impl Host, flush: impl FnOnce() -> T) -> T {
         let Some(since) = self.since_us.as_mut().filter(|_| self.renewals < 3) else { return flush() };
         let start = host.monotonic_us();
@@ -50,7 +50,7 @@ impl Deadline {
         result
     }
 
-    /// How many milliseconds in advance the call may queue.
+    /// How many milliseconds of a shard the call may take in advance.
     pub(crate) fn queue(&self, host: &impl Host) -> u64 {
         self.max_wait_ms.saturating_sub(self.waited_us(host).unwrap_or(0) / 1000).min(QUEUE_MS)
     }

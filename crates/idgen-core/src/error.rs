@@ -1,36 +1,36 @@
-//! Why a call fails.
+//! The errors of a call.
 
 use idgen_ids::Shard;
 
-/// Why there is no id.
+/// The reason why a call returns no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// A batch of more ids than the shard can provide within the time that a call may wait.
+    /// The batch has more ids than the shard can provide within the time that a call may wait.
     BatchTooLarge {
-        /// How many ids were asked for.
+        /// The number of ids requested.
         count: u64,
         /// The most that the shard can provide now.
         most: u64,
     },
-    /// A batch that the shard could provide within that time, if it had not to provide others before.
+    /// The shard could provide the batch within that time, if it did not have to provide others first.
     BatchesBefore {
-        /// The shard asked for.
+        /// The requested shard.
         shard: Shard,
-        /// How many ids were asked for.
+        /// The number of ids requested.
         count: u64,
-        /// How many ids the batches before have still to take.
+        /// The number of ids that the earlier batches still have to take.
         ahead: u64,
     },
     /// The shard is closed on this server.
     ShardClosed {
-        /// The shard asked for.
+        /// The requested shard.
         shard: Shard,
     },
     /// The shard is as far ahead of the system clock as it may be, because of demand for more ids than it has.
     ShardFull {
-        /// The shard asked for.
+        /// The requested shard.
         shard: Shard,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
@@ -39,7 +39,7 @@ pub enum Error {
     ClockBehindMark {
         /// How far the mark left by them is ahead of the clock, in milliseconds.
         by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
@@ -47,11 +47,11 @@ pub enum Error {
     /// The next id would lie too far ahead of the system clock, which was set back or is behind the ids of this
     /// incarnation for another reason, and waiting did not help.
     ClockBehind {
-        /// The shard asked for.
+        /// The requested shard.
         shard: Shard,
         /// How far the next id is ahead of the clock, in milliseconds.
         by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
@@ -60,12 +60,12 @@ pub enum Error {
     ClockBehindIds {
         /// How far the id is ahead of the clock, in milliseconds.
         by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
     },
-    /// The system clock does not leave a millisecond, and waiting did not help.
+    /// The system clock stands still, and waiting did not help.
     ClockStands {
         /// How long the call waited, in milliseconds.
         waited_ms: u64,
@@ -93,14 +93,14 @@ pub enum Error {
     AdvanceTooFar {
         /// How far the id is ahead of the clock, in milliseconds.
         by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
     },
     /// The time to raise the mark past lies in the future.
     RaiseTooFar {
         /// How far the time is ahead of the clock, in milliseconds.
         by_ms: u64,
-        /// What `idgen.max_ahead` allows, in milliseconds.
+        /// The limit in `idgen.max_ahead`, in milliseconds.
         max_ahead_ms: u64,
     },
     /// The 2^40 ms since the epoch are used up.

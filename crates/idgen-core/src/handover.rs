@@ -1,4 +1,4 @@
-//! How a shard, or all of them, go from one server to another without an id minted twice: the old server closes the
+//! Moves a shard, or all of them, from one server to another without minting an id twice: the old server closes the
 //! shard and says how far its ids can have got, and the new one goes past that.
 
 use idgen_ids::id::MAX_TICK;
@@ -15,12 +15,12 @@ use crate::settings::Settings;
 use crate::shared::Slotted;
 use crate::slot::Slot;
 
-/// Closes a shard in both layouts, and returns the first id that this server will never mint for it unless it is
-/// reopened. It waits for nobody: whatever a session has taken and not handed out yet, a lease, a batch, or a run that
-/// is not due, was carved from the slot, and is therefore below the slot's next position.
+/// Closes a shard in both layouts. Returns the first id that this server will never mint for it unless it is reopened.
+/// It does not wait: everything that a session has taken and not yet handed out, a lease, a batch, or a run that is not
+/// due, was carved from the slot, and is therefore below the slot's next position.
 ///
 /// The second of every JavaScript-safe id begins before the millisecond of the result. So a server that has
-/// [advanced](advance) past the id before the result goes on in a later second.
+/// [advanced](advance) past the id before the result continues in a later second.
 ///
 /// # Errors
 /// [`Error::Recovery`], [`Error::OtherEpoch`], and [`Error::Exhausted`] if no id is left for another server.
@@ -41,13 +41,13 @@ pub fn close<H: Host>(
     Ok(shard.id(bound))
 }
 
-/// Lets a closed shard mint again, and returns whether it was closed.
+/// Lets a closed shard mint again. Returns whether it was closed.
 pub fn reopen(host: &impl Host, shard: Shard) -> bool {
     let was_closed = js(shard).is_some_and(|js| set_closed(host, js, false).closed);
     set_closed(host, shard, false).closed || was_closed
 }
 
-/// Closes or opens a shard in one layout, and returns its slot as it was before.
+/// Closes or opens a shard in one layout, and returns its previous slot.
 fn set_closed<S: Slotted>(host: &impl Host, shard: S, closed: bool) -> Slot<S> {
     host.with_slot(shard, |slot| {
         let before = *slot;
@@ -56,7 +56,7 @@ fn set_closed<S: Slotted>(host: &impl Host, shard: S, closed: bool) -> Slot<S> {
     })
 }
 
-/// The shard of the JavaScript-safe ids with the same number, if there is one.
+/// The shard with the same number for JavaScript-safe ids, if there is one.
 fn js(shard: Shard) -> Option<JsShard> {
     JsShard::try_from(i32::from(shard)).ok()
 }
@@ -100,7 +100,7 @@ pub fn advance<H: Host>(
     Ok(shard.id(next))
 }
 
-/// Moves a slot on to a position unless it is there already. Returns its next position.
+/// Moves a slot on to a position unless it is already past it. Returns its next position.
 fn go_to<S: Slotted>(host: &impl Host, shard: S, position: Position<S>) -> Position<S> {
     host.with_slot(shard, |slot| {
         slot.next = slot.next.max(position);
@@ -108,11 +108,11 @@ fn go_to<S: Slotted>(host: &impl Host, shard: S, position: Position<S>) -> Posit
     })
 }
 
-/// Makes all ids of calls that begin afterwards be of `first` or later, durably, for all shards of both layouts. Returns
-/// the first tick that ids can have now.
+/// Makes all ids of later calls be of `first` or later, durably, for all shards of both layouts. Returns the first tick
+/// that ids can now have.
 ///
-/// Unlike a reader of the horizon, who asks for no more than what has been issued, this raises the floor above all ids.
-/// But it goes no further ahead of the clock than ids may go.
+/// A reader of the horizon asks for no more than what has been issued; this raises the floor above all ids. But it goes
+/// no further ahead of the clock than ids may go.
 ///
 /// # Errors
 /// [`Error::RaiseTooFar`], [`Error::Exhausted`] after the end of the range, and those of [`crate::mint::next_id`].

@@ -4,13 +4,13 @@ use idgen_ids::{Shard, Tick};
 
 use crate::position::{Position, Run};
 
-/// The positions a backend holds for one shard.
+/// The positions that a backend holds for one shard.
 ///
-/// A lease lives only while the clock shows the very millisecond in which it was granted. That one comparison keeps
-/// three promises. No id is older than its call. No id is further ahead of the clock than when it was granted, even
-/// if the clock has stepped back since. And ids of different backends are in order to the millisecond of their
-/// calls, even if the shard runs ahead of the clock: a lease that outlived its millisecond would hand out positions
-/// after other backends had handed out greater ones.
+/// A lease is valid only while the clock shows the millisecond in which it was granted. This one comparison keeps three
+/// promises. No id is older than its call. No id is further ahead of the clock than when it was granted, even if the
+/// clock has stepped back since. And ids of different backends are in the order of their calls, to the millisecond,
+/// even if the shard runs ahead of the clock: a lease that outlived its millisecond would hand out positions after
+/// other backends had handed out greater ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     shard: Option<Shard>,
@@ -23,7 +23,7 @@ impl Lease {
     /// No lease: every call must ask the shard.
     pub const NONE: Lease = Lease { shard: None, granted: 0, rest: Run::EMPTY, length: 0 };
 
-    /// The next position for `shard` if the lease is still good: for this shard, granted in the millisecond `now`,
+    /// The next position for `shard`, if the lease is still valid: for this shard, granted in the millisecond `now`,
     /// not used up and not before the shared `floor`.
     #[inline]
     pub fn next(&mut self, shard: Shard, now: Tick, floor: Tick) -> Option<Position<Shard>> {
@@ -31,7 +31,7 @@ impl Lease {
         if good { self.rest.take_first() } else { None }
     }
 
-    /// How many positions to request from the shard: 1 for a backend that mints now and then, twice the last run
+    /// The number of positions to request from the shard: 1 for a backend that mints now and then, twice the last run
     /// for one that returns to the same shard within the same millisecond, up to `max`.
     #[inline]
     pub fn want(&self, shard: Shard, now: Tick, max: u64) -> u64 {

@@ -1,7 +1,7 @@
-//! The protocol that mints each id of **idgen** only once. No PostgreSQL, no `unsafe`.
+//! The protocol with which **idgen** mints each id only once. It contains no PostgreSQL and no `unsafe`.
 //!
-//! It is for the extension, and may change with every version of it. What an application or a router needs is in the
-//! crate [`idgen_ids`].
+//! It is for the extension, and may change with every version of it. The crate [`idgen_ids`] has what an application or
+//! a router needs.
 //!
 //! | module | content; each uses only those above it |
 //! |---|---|

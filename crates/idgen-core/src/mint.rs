@@ -18,8 +18,8 @@ use crate::settings::{QUEUE_MS, Settings};
 use crate::shared::Slotted;
 use crate::slot::{Bounds, Refusal};
 
-/// How many milliseconds of a shard a waiting batch takes in advance, so that none is lost if its process wakes late, or
-/// between one batch and the next. Single calls may have to wait as much longer.
+/// How many milliseconds of a shard a waiting batch takes in advance, so that none is lost if its process wakes late,
+/// or between one batch and the next. Single calls may have to wait longer by as much.
 const EARLY_MS: u64 = 16;
 
 /// The state that a backend keeps between calls.
@@ -27,7 +27,7 @@ const EARLY_MS: u64 = 16;
 pub struct Session {
     lease: Cell<Lease>,
     last_id: Cell<Option<i64>>,
-    /// Published lower bound of this transaction's ticks; `Tick::MAX` until it mints.
+    /// The published lower bound of this transaction's ticks; `Tick::MAX` until it mints.
     txn_floor: Cell<Tick>,
 }
 
@@ -54,8 +54,8 @@ impl Session {
         self.txn_floor.set(Tick::MAX);
     }
 
-    /// Publishes a lower bound of this transaction's ids to readers of the horizon, before the floor that bounds its
-    /// next id is read: at its first id, and again if the clock has been set back since.
+    /// Publishes a lower bound of this transaction's ids to readers of the horizon, before it reads the floor that
+    /// bounds its next id: at its first id, and again if the clock has been set back since.
     #[inline]
     fn publish_floor(&self, host: &impl Host, now: Tick) {
         if now < self.txn_floor.get() {
@@ -74,8 +74,8 @@ impl Session {
 }
 
 /// Mints one id without waiting: from the lease, or from a new lease if the shard can grant one at once. On `None`,
-/// call [`next_id`]. `settings` are asked for only if a new lease is needed, and are `None` if the shard may not be
-/// minted for. Nothing here panics, raises an error or waits.
+/// call [`next_id`]. `settings` is called only if a new lease is needed, and returns `None` if the shard may not be
+/// minted for. This function does not panic, raise an error or wait.
 #[inline]
 pub fn at_once(
     host: &impl Host,
@@ -107,7 +107,7 @@ fn new_lease(
     let want = lease.want(shard, now, settings.max_lease);
     let margin = renewal::margin(&settings, renewal::is_awaited(host));
     let run = host.with_slot(shard, |slot| {
-        // If the mark is due for renewal, leave that to the slow path. A shard may have run ahead of the clock.
+        // If the mark is due for renewal, leave that to the slow path. The shard may have run ahead of the clock.
         let due = runs_low(now.max(slot.next.tick()), bounds.limit, margin);
         if due { None } else { slot.take(want, &bounds).ok() }
     })?;
@@ -200,7 +200,7 @@ pub fn next_id_js<H: Host>(
     Ok(session.minted(run.start, shard))
 }
 
-/// One call's turn at a shard. However it ends, by a cancel for example, the time waited is added to the shard's
+/// One call's turn at a shard. However the turn ends, for example by a cancel, the time waited is added to the shard's
 /// counters.
 struct Turn<'a, S: Slotted, H: Host> {
     host: &'a H,
@@ -210,9 +210,9 @@ struct Turn<'a, S: Slotted, H: Host> {
     deadline: Deadline,
     /// How long the last request for a new mark took, in milliseconds.
     renewal_ms: u64,
-    /// Its batch, if it has one in the queue.
+    /// The call's batch, if it has one in the queue.
     batch: Option<&'a Batch>,
-    /// What the batch has taken in advance.
+    /// The runs that the batch has taken in advance.
     early: VecDeque<Run<S>>,
 }
 
@@ -248,7 +248,7 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
                     while now < run.due(max_ahead) {
                         self.wait(tick, max_ahead)?;
                         now = self.host.now()?;
-                        // The run may be due in a long time, if the clock has been set back.
+                        // The run may be due in the far future, if the clock has been set back.
                         if now < run.due(max_ahead) && self.host.with_slot(self.shard, |slot| slot.closed) {
                             return Err(self.closed().into());
                         }
@@ -267,8 +267,8 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
                 Err(Refusal::Limit { .. }) if renewal::load(self.host, self.settings)? => {}
                 Err(Refusal::Limit { tick }) => {
                     // Reserve as far as the batch reaches at once, not one window at a time. If a mark took longer to
-                    // become durable than it reaches ahead, the clock has passed it: the next one reaches beyond
-                    // that time.
+                    // become durable than it reaches ahead, the clock has already passed it, so the next one reaches
+                    // beyond that time.
                     let end = Position::<S>::first_of(tick / S::UNIT_MS).plus(want);
                     let reserve_ahead = self.settings.reserve_ahead_ms;
                     let late_ms = if self.renewal_ms < reserve_ahead {
@@ -304,7 +304,7 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
         })
     }
 
-    /// Takes up to `want` positions after those that a batch waits for.
+    /// Takes up to `want` positions after those for which a batch waits.
     fn take_early(&mut self, want: u64, bounds: &Bounds) {
         let bounds = Bounds { queue: bounds.queue.min(EARLY_MS), ..*bounds };
         let mut left = want - self.early.iter().map(Run::count).sum::<u64>();
@@ -317,7 +317,7 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
         }
     }
 
-    /// Sleeps until the clock lets `tick` be issued, or for a part of that time.
+    /// Sleeps until the clock lets `tick` be issued, or for part of that time.
     fn wait(&mut self, tick: Tick, max_ahead: u64) -> Result<(), H::Error> {
         let Some(left_us) = self.deadline.left_us(self.host) else {
             // The process may have been suspended since it read the clock.
@@ -340,13 +340,13 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
     /// The reason why `tick`, the next one of the shard, cannot be issued at `now`.
     fn too_far_ahead(&self, tick: Tick, now: Tick, max_ahead_ms: u64) -> Error {
         let (shard, waited_ms) = (self.shard.into(), self.deadline.waited_ms(self.host));
-        // No unit of time that begins before the floor is issued. If the shard has ids of this incarnation, the wait
-        // is for those.
+        // No unit of time is issued that begins before the floor. If the shard has ids of this incarnation, the call
+        // waits for those.
         let floor = self.host.recovered().next_multiple_of(S::UNIT_MS);
         if floor >= tick {
             return Error::ClockBehindMark { by_ms: floor - now, max_ahead_ms, waited_ms };
         }
-        // Calls take a shard this far, and no further as long as the clock advances.
+        // While the clock advances, calls take a shard this far and no further.
         if tick <= now + max_ahead_ms + QUEUE_MS + S::UNIT_MS {
             return Error::ShardFull { shard, max_ahead_ms, waited_ms };
         }
@@ -356,7 +356,7 @@ impl<'a, S: Slotted, H: Host> Turn<'a, S, H> {
 
 impl<'a, H: Host> Turn<'a, Shard, H> {
     /// Refuses a batch before any of it is taken if the shard could not provide it within the time that a call may
-    /// wait, after the batches before it and without other callers. If the shard has nothing to provide in that time,
+    /// wait, after the earlier batches and without other callers. If the shard has nothing to provide in that time,
     /// [`Turn::take`] reports the reason.
     ///
     /// Otherwise the batch joins the queue, unless it has no more ids than a millisecond: then it competes like a
@@ -387,7 +387,7 @@ impl<'a, H: Host> Turn<'a, Shard, H> {
                 }
                 _ => {}
             }
-            // A batch for which there is nothing keeps no others from joining.
+            // A batch for which there are no ids does not keep others from joining.
             let batch = batch.filter(|_| room.is_some());
             if let Some(batch) = batch {
                 batch.join(host.batches(), shard, count, boot_ms);
@@ -398,13 +398,13 @@ impl<'a, H: Host> Turn<'a, Shard, H> {
         if ahead > 0 { self.let_pass() } else { Ok(()) }
     }
 
-    /// Sleeps while the batches before this one take their ids. If they take none for a while although the shard has
-    /// some and no mark is awaited, nobody is at work there, for example because a process was stopped, and the batch
-    /// goes on. It also does when it may wait no longer, because it may not have to.
+    /// Sleeps while the earlier batches take their ids. If they take none for a while although the shard has some and
+    /// no mark is awaited, their backends are not at work, for example because a process was stopped, and this batch
+    /// goes on. It also goes on when it may wait no longer, because it may not have to.
     fn let_pass(&mut self) -> Result<(), H::Error> {
         let host = self.host;
         let Some(batch) = self.batch else { return Ok(()) };
-        // How many ids they had left when the shard's were first found to lie there, and when that was.
+        // The ids that they had left when the shard was first seen to have some, and the time of that.
         let mut lie: Option<(u64, u64)> = None;
         let mut flush = 0;
         loop {
@@ -427,7 +427,7 @@ impl<'a, H: Host> Turn<'a, Shard, H> {
             let us = (ahead * 1000 / IDS_PER_TICK).clamp(1000, LOOK_AGAIN_US).min(left_us);
             let awaited = host.awaited();
             if room > 0 && !host.flushed(awaited) {
-                // They wait for a flush of the mark, which counts as if this batch waited for it itself.
+                // The earlier batches wait for a flush of the mark, which counts as if this batch waited for it itself.
                 if flush != awaited {
                     flush = awaited;
                     self.deadline.renewal_counts();

@@ -1,4 +1,4 @@
-//! Positions: time and sequence side by side, in the unit of time of their layout.
+//! Positions: time and sequence in one number, in the unit of time of their layout.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use idgen_ids::id::{
 };
 use idgen_ids::js::{self, JsShard};
 
-/// A shard of one of the layouts that are minted; it determines how its positions count time.
+/// A shard of a layout that is minted. It determines how its positions count time.
 ///
 /// The clock, the floor and the limit are in milliseconds for all layouts. A unit of time may be handed out if its
 /// first millisecond may, and no part of it if that millisecond lies before the floor. So a unit that one incarnation
@@ -30,9 +30,9 @@ pub trait LayoutShard: Copy + Debug + Ord + Into<Shard> {
 impl LayoutShard for Shard {
     const UNIT_MS: u64 = 1;
     const SEQUENCE_BITS: u32 = SEQUENCE_BITS;
-    // All of them, because PostgreSQL hashes a bigint by the XOR of its halves, in which the sequence meets the bits of
-    // the time from 2^9 ms on. If a bulk load used the lower sequences alone, more of its ids would have one hash, and
-    // hash joins and hash aggregates would take longer.
+    // All sequences, because PostgreSQL hashes a bigint by the XOR of its halves, in which the sequence meets the bits
+    // of the time from 2^9 ms on. If a bulk load used only the lower sequences, more of its ids would have the same
+    // hash, and hash joins and hash aggregates would take longer.
     const LAST_START: u64 = IDS_PER_TICK - 1;
     const FOLLOWED: bool = true;
 
@@ -42,12 +42,12 @@ impl LayoutShard for Shard {
     }
 }
 
-/// Separate slots hand out these positions. The bounds of the clock and the high-water mark are those of the other
-/// ids, in milliseconds.
+/// These positions have slots of their own. The clock and the high-water mark bound them in milliseconds, like other
+/// ids.
 impl LayoutShard for JsShard {
     const UNIT_MS: u64 = js::UNIT_MS;
     const SEQUENCE_BITS: u32 = js::SEQUENCE_BITS;
-    // A small part, so that an idle shard has most of a second's ids at once.
+    // This is a small part, so that an idle shard has most of a second's ids at once.
     const LAST_START: u64 = 255;
     // A floor within a second would move them to the next second, each time that the horizon is requested.
     const FOLLOWED: bool = false;
@@ -57,14 +57,14 @@ impl LayoutShard for JsShard {
     }
 }
 
-/// `unit of time << sequence bits | sequence`: time and sequence are contiguous, so that a run of ids that crosses
-/// a unit of time is plain addition. [`LayoutShard::id`] inserts the shard between them.
+/// `unit of time << sequence bits | sequence`. Time and sequence are contiguous, so that a run of ids can cross a unit
+/// of time by plain addition. [`LayoutShard::id`] inserts the shard between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Position<S>(u64, PhantomData<S>);
 
 impl<S: LayoutShard> Position<S> {
-    /// The first of all positions.
+    /// The first position of all.
     pub const FIRST: Position<S> = Position(0, PhantomData);
 
     /// The number of positions from `earlier` up to this one; 0 if `earlier` is not earlier.
@@ -96,7 +96,7 @@ impl<S: LayoutShard> Position<S> {
         self.0 >> S::SEQUENCE_BITS
     }
 
-    /// Its number within the unit of time.
+    /// The position's sequence number within the unit of time.
     #[inline]
     pub fn sequence(self) -> u64 {
         self.0 & ((1 << S::SEQUENCE_BITS) - 1)
@@ -110,16 +110,16 @@ impl<S: LayoutShard> Position<S> {
 }
 
 impl Position<Shard> {
-    /// The position of a sequence number in a millisecond. `tick` is at most [`MAX_STORED_TICK`], as is every tick
-    /// obtained from an id or an [`idgen_ids::Epoch`].
+    /// The position of a sequence number in a millisecond. `tick` is at most [`MAX_STORED_TICK`], as is every tick that
+    /// comes from an id or an [`idgen_ids::Epoch`].
     #[inline]
     pub fn new(tick: Tick, sequence: Sequence) -> Position<Shard> {
         debug_assert!(tick <= MAX_STORED_TICK, "tick {tick}");
         Position::first_of(tick).plus(sequence.into())
     }
 
-    /// The least position at which a shard's id is greater than `id`, whatever the shard of `id`; `None` if there
-    /// is no such position. Every position is after a negative id.
+    /// The least position at which a shard's id is greater than `id`, whatever the shard of `id`; `None` if there is no
+    /// such position. Every position is after a negative id.
     pub fn after(id: i64, shard: Shard) -> Option<Position<Shard>> {
         if id < 0 {
             return Some(Position::FIRST);

@@ -1,15 +1,15 @@
-//! The settings that govern minting, as a value that a call takes once.
+//! The settings that govern minting, as a value that a call reads once.
 
 use idgen_ids::Epoch;
 
-/// How many milliseconds of a shard waiting calls may take in advance: enough for a thousand backends with leases
-/// of 64. It is bounded because a canceled call loses what it has taken.
+/// How many milliseconds of a shard waiting calls may take in advance: enough for a thousand backends with leases of
+/// 64. It is bounded because a canceled call loses what it has taken.
 pub const QUEUE_MS: u64 = 64;
 
 /// The settings of a call. They do not change while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// `idgen.epoch`: what the stored mark has to count from.
+    /// `idgen.epoch`: the epoch from which the stored mark has to count.
     pub epoch: Epoch,
     /// `idgen.max_ahead`: how many milliseconds ids may run ahead of the clock.
     pub max_ahead_ms: u64,

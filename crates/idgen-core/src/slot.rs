@@ -32,7 +32,7 @@ pub struct Counters {
     pub waited_us: u64,
 }
 
-/// The bounds that a run must not cross. All but `now` come from the settings and from shared memory.
+/// The bounds that a run must not cross. All except `now` come from the settings and from shared memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// The system clock.
@@ -41,14 +41,14 @@ pub struct Bounds {
     pub floor: Tick,
     /// How many ticks a position may be ahead of `now`.
     pub max_ahead: u64,
-    /// How many more ticks a run may be ahead if its taker waits for the clock to catch up. Callers that find a
-    /// millisecond used up thus queue for the next ones, each for its own, and wake only when it is their turn.
+    /// How many more ticks a run may be ahead if its caller waits for the clock to catch up. Callers that find a
+    /// millisecond used up thus queue for the next ones, each for its own, and wake only when their turn comes.
     pub queue: u64,
     /// The exclusive end of the ticks that may be issued.
     pub limit: Tick,
 }
 
-/// Why a shard has no position to hand out now. The slot is then unchanged.
+/// The reason why a shard has no position to hand out now. The slot is then unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The next free position is in `tick`, which is ahead of the clock by more than `max_ahead` and the queue.
@@ -81,8 +81,8 @@ impl<S: LayoutShard> Slot<S> {
     /// quiet shard, so the start moves up to [`LayoutShard::LAST_START`] as ids are handed out.
     ///
     /// A run that is more than `max_ahead` ahead of the clock is of one unit of time, and must not be used before
-    /// [`Run::due`].
-    ///
+    /// A run that is more than `max_ahead` ahead of the clock stays within one unit of time, and must not be used
+    /// before [`Run::due`].
     /// # Errors
     /// A [`Refusal`], with the slot unchanged.
     #[inline]
@@ -117,28 +117,28 @@ impl<S: LayoutShard> Slot<S> {
     fn start(&self, bounds: &Bounds) -> Option<Position<S>> {
         let earliest = (bounds.now / S::UNIT_MS).max(bounds.floor.div_ceil(S::UNIT_MS));
         let first = Position::first_of(earliest);
-        // Where ids may not run into the next unit of time, most of this one is left for a batch.
+        // If ids may not run into the next unit of time, leave most of this one for a batch.
         let last = if bounds.max_ahead < S::UNIT_MS { S::LAST_START.min(255) } else { S::LAST_START };
         let start = if first > self.next { first.plus(self.counters.ids & last) } else { self.next };
         (earliest.max(start.unit()) <= MAX_TICK / S::UNIT_MS).then_some(start)
     }
 
-    /// How many positions the shard can provide to a caller that waits up to `wait` milliseconds, if the clock
-    /// advances and nobody else takes any. The limit does not count, because it is raised on demand.
+    /// The number of positions that the shard can provide to a caller that waits up to `wait` milliseconds, if the
+    /// clock advances and other callers take none. The limit does not count, because it is raised on demand.
     pub fn room(&self, bounds: &Bounds, wait: u64) -> u64 {
         let last = (bounds.now + bounds.max_ahead + wait) / S::UNIT_MS;
         let end = Position::first_of(last.min(MAX_TICK / S::UNIT_MS) + 1);
         self.start(bounds).map_or(0, |start| end.since(start))
     }
 
-    /// The position after which none has been handed out since the server started; `None` if the shard has not been
-    /// used.
+    /// The position before the next one to be handed out; `None` if the shard has not been used since the server
+    /// started.
     pub fn last(&self) -> Option<Position<S>> {
         self.next.previous()
     }
 
-    /// Resets the counters. This affects only the sequence at which an idle shard begins a millisecond, which is as
-    /// evenly spread from 0 as from any other number.
+    /// Resets the counters. The only effect is on the sequence at which an idle shard begins a millisecond, and
+    /// counting from 0 spreads it as evenly as counting from any other number.
     pub fn reset_counters(&mut self) {
         self.counters = Counters::default();
     }

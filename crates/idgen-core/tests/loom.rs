@@ -1,5 +1,5 @@
-//! The protocol of the shared words, in every interleaving and every order of memory that loom knows, and the same
-//! with each order and fence left out.
+//! The protocol of the shared words, in every interleaving and every order of memory that loom knows. Also shows that
+//! no ordering or fence can be left out.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ impl Word for Watched {
     }
 }
 
-/// A memory of such words, without the orderings that are named.
+/// A memory of such words, without the named orderings.
 macro_rules! memory {
     ($name:ident $(, $order:ident = $weaker:expr)* ; $after_txn_floor:expr, $before_txn_floors:expr) => {
         #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ memory!(TxnFloorReadRelaxed, TXN_FLOOR_READ = Ordering::Relaxed; true, true);
 memory!(NoFenceAfterTxnFloor; false, true);
 memory!(NoFenceBeforeTxnFloors; true, false);
 
-/// Tries every interleaving, and returns whether none fails. A complaint of loom itself is not a result.
+/// Tries every interleaving, and returns whether none fails. An error of loom itself is not a result.
 fn holds(f: impl Fn() + Sync + Send + 'static) -> bool {
     let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| loom::model(f))) else {
         return true;
@@ -73,7 +73,7 @@ fn holds(f: impl Fn() + Sync + Send + 'static) -> bool {
 
 const BROKEN: &str = "the promise is broken";
 
-/// An incarnation of the server begins: a backend that sees its first limit sees the floor with which it begins.
+/// An incarnation of the server begins: a backend that sees its first limit also sees the floor at which it begins.
 fn limit_and_floor<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
     const FLOOR: u64 = 7;
     let published = Arc::new(Published::<M>::default());
@@ -93,8 +93,8 @@ fn limit_and_floor<M: Memory<Word = Watched> + Default + Send + Sync + 'static>(
     renewing.join().unwrap();
 }
 
-/// A transaction mints and commits while a reader asks for the horizon: no id below the horizon is minted that is not
-/// visible to the reader.
+/// A transaction mints and commits while a reader asks for the horizon: ids minted below the horizon are visible to the
+/// reader.
 fn txn_floor_and_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
     const CLOCK_OF_MINTER: u64 = 3;
     const CLOCK_OF_READER: u64 = 5;
@@ -124,7 +124,7 @@ fn txn_floor_and_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'st
     assert!(minted >= horizon || seen == minted, "{BROKEN}: {minted} is below {horizon}, and not seen");
 }
 
-/// The same for a reader that finds the floor raised by another one, and writes nothing.
+/// The same for a reader that finds the floor already raised by another reader, and writes nothing.
 fn txn_floor_and_second_horizon<M: Memory<Word = Watched> + Default + Send + Sync + 'static>() {
     const CLOCK_OF_MINTER: u64 = 3;
     const CLOCK_OF_READERS: u64 = 5;
@@ -166,14 +166,14 @@ fn who_sees_a_limit_sees_its_floor() {
     assert!(holds(limit_and_floor::<Whole>));
 }
 
-/// Below the horizon all is settled.
+/// All ids below the horizon are settled.
 #[test]
 fn one_of_the_floors_is_seen() {
     assert!(holds(txn_floor_and_horizon::<Whole>));
     assert!(holds(txn_floor_and_second_horizon::<Whole>));
 }
 
-/// Each order and each fence is needed: left out, one of the two does not hold.
+/// Each ordering and fence is needed: without it, one of the two promises does not hold.
 #[test]
 fn each_order_counts() {
     assert!(!holds(limit_and_floor::<LimitWrittenRelaxed>));

@@ -20,11 +20,11 @@ pub const INFINITY: Timestamptz = i64::MAX;
 /// 2000-01-01 00:00:00 UTC in milliseconds since 1970.
 const POSTGRES_EPOCH_MS: i64 = 946_684_800_000;
 
-/// The time of tick 0, in milliseconds since 1970; within the years 1 to 9999, which RFC 3339 can represent.
+/// The time of tick 0, in milliseconds since 1970. It is within the years 1 to 9999, which RFC 3339 can represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch(i64);
 
-/// Why a text is not an epoch.
+/// The reason why a text is not an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadEpoch {
     /// Neither RFC 3339 nor an integer.
@@ -33,12 +33,12 @@ pub enum BadEpoch {
     Fraction,
     /// Outside the years 1 to 9999.
     Range,
-    /// An integer that is a time between 1973 and 2286 if read as seconds. Read as milliseconds it is between
-    /// January and April 1970, and ids that count from there were used up by 2005.
+    /// An integer that, read as seconds, is a time between 1973 and 2286. Read as milliseconds it is between January
+    /// and April 1970, and ids that count from there were used up by 2005.
     Seconds,
 }
 
-/// The integers of [`BadEpoch::Seconds`].
+/// The integers that are refused with [`BadEpoch::Seconds`].
 const SECONDS: Range<i128> = 100_000_000..10_000_000_000;
 
 impl fmt::Display for BadEpoch {
@@ -56,7 +56,7 @@ impl fmt::Display for BadEpoch {
 
 impl std::error::Error for BadEpoch {}
 
-/// A time in readable form, to the second: `2025-01-01 00:00:00 UTC`. `None` outside the years 1 to 9999.
+/// Formats a time to the second: `2025-01-01 00:00:00 UTC`. `None` outside the years 1 to 9999.
 ///
 /// ```
 /// use idgen_ids::epoch::utc;
@@ -93,7 +93,7 @@ impl Epoch {
     /// Reads the setting `idgen.epoch`: an RFC 3339 time, or integer milliseconds since 1970.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// A [`BadEpoch`] that says what is wrong with the text.
     ///
     /// ```
     /// use idgen_ids::Epoch;
@@ -147,12 +147,12 @@ impl Epoch {
         self.timestamp() + tick.min(MAX_STORED_TICK).cast_signed() * 1000
     }
 
-    /// The tick that contains a timestamp, if ids can be minted for it: from the epoch on, for 2^40 ms.
+    /// The tick that contains a timestamp; `None` unless ids can be minted for it, from the epoch on and for 2^40 ms.
     ///
     /// ```
     /// use idgen_ids::{Epoch, decode, min_id};
     ///
-    /// // The rows made since then are those with an id of at least this.
+    /// // Rows made since then have at least this id.
     /// let epoch = Epoch::parse("2011-08-24T21:07:01.721Z").unwrap();
     /// let since = epoch.tick_of(368_922_484_721_999).unwrap();
     /// assert_eq!(since, 1_387_263_000);
@@ -164,8 +164,8 @@ impl Epoch {
         u64::try_from(self.ms_since(timestamp)).ok().filter(|tick| *tick <= MAX_TICK)
     }
 
-    /// The least id, over all shards, minted in the millisecond of a timestamp or later. No id is minted before the
-    /// epoch, for which this is 0. `None` if no id, and no `bigint`, is late enough.
+    /// The least id, over all shards, minted in the millisecond of a timestamp or later. Before the epoch this is 0,
+    /// because ids begin there. `None` if the timestamp is later than that of every `bigint`.
     ///
     /// ```
     /// use idgen_ids::Epoch;
@@ -180,8 +180,8 @@ impl Epoch {
         (tick <= MAX_TICK).then(|| min_id(tick))
     }
 
-    /// The greatest id, over all shards, minted up to the millisecond of a timestamp: after the end of the range
-    /// the last id of all, and before the epoch -1, which is less than every id.
+    /// The greatest id, over all shards, minted up to the millisecond of a timestamp. After the end of the range this
+    /// is the last id of all; before the epoch it is -1, which is less than every id.
     ///
     /// ```
     /// use idgen_ids::Epoch;
@@ -204,7 +204,7 @@ impl Epoch {
     }
 }
 
-/// Builds an id; `None` if no id can be minted for that timestamp.
+/// Builds an id; `None` if ids cannot be minted for that timestamp.
 ///
 /// ```
 /// use idgen_ids::{Epoch, Sequence, Shard, decode, make_id};
@@ -219,8 +219,8 @@ pub fn make_id(epoch: Epoch, moment: Timestamptz, shard: Shard, sequence: Sequen
     Some(Parts { tick: epoch.tick_of(moment)?, shard, sequence }.id())
 }
 
-/// The time at which a tick begins, counted from an epoch given as a timestamp; `None` if that is an infinity or
-/// the result is out of range for an `i64`.
+/// The time at which a tick begins, counted from an epoch given as a timestamp. `None` if the epoch is an infinity, or
+/// if the result is outside the range of a `timestamptz`.
 pub fn timestamp_since(epoch: Timestamptz, tick: Tick) -> Option<Timestamptz> {
     if epoch == INFINITY || epoch == MINUS_INFINITY {
         return None;

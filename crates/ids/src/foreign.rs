@@ -1,7 +1,7 @@
 //! Layouts by name, to decode the ids of other systems as well as idgen's own.
 //!
-//! If a system lets its users choose the bits or the epoch, the layout has the defaults. The source of each layout
-//! is named above it.
+//! If a system lets its users choose the bits or the epoch, the layout has the defaults. The comment above each layout
+//! names its source.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::js;
 /// A part of an id other than its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// Where the id was made: a shard, node, machine or worker.
+    /// The place where the id was made: a shard, node, machine or worker.
     Shard,
     /// A counter.
     Sequence,
@@ -43,9 +43,9 @@ pub struct ForeignLayout {
     unit_ms: u64,
     /// The epoch that ids count from; `None` if that is `idgen.epoch`.
     pub epoch: Option<Epoch>,
-    /// What the shard stands for; `None` if the layout has none.
+    /// The meaning of the shard; `None` if the layout has none.
     pub shard: Option<&'static str>,
-    /// The systems that make such ids.
+    /// The systems that use this layout.
     pub used_by: &'static str,
 }
 
@@ -54,7 +54,7 @@ pub struct ForeignLayout {
 pub struct Fields {
     /// Milliseconds since the epoch.
     pub ms: u64,
-    /// Where the id was made.
+    /// The place where the id was made.
     pub shard: Option<i32>,
     /// The counter.
     pub sequence: Option<i32>,
@@ -63,8 +63,8 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// The time at which the id was made. No layout has more than 2^48 milliseconds, 8919 years, so it can be
-    /// represented whatever the epoch.
+    /// The time at which the id was made. It can be represented with any epoch, because no layout has more than 2^48
+    /// milliseconds, 8919 years.
     pub fn created_at(&self, epoch: Epoch) -> Timestamptz {
         epoch.timestamp() + self.ms.cast_signed() * 1000
     }
@@ -100,8 +100,8 @@ pub static LAYOUTS: &[ForeignLayout] = &[
         shard: Some("logical shard"),
         used_by: "this database: snowflake_next_id_js",
     },
-    // "Sharding & IDs at Instagram" (2012). Posts whose time is known show that the epoch of its example is the one
-    // in use.
+    // "Sharding & IDs at Instagram" (2012). Posts of known time show that Instagram really uses the epoch of its
+    // example.
     ForeignLayout {
         name: "instagram",
         time_bits: 41,
@@ -151,8 +151,7 @@ pub static LAYOUTS: &[ForeignLayout] = &[
         shard: Some("machine: the lower 16 bits of its private IPv4 address by default"),
         used_by: "Sonyflake, with its default start time",
     },
-    // github.com/pgEdge/snowflake, snowflake.c. Versions 1.0 and 1.1 had node and counter the other way
-    // round.
+    // github.com/pgEdge/snowflake, snowflake.c. In versions 1.0 and 1.1, node and counter were the other way round.
     ForeignLayout {
         name: "pgedge",
         time_bits: 41,
@@ -182,8 +181,8 @@ pub static LAYOUTS: &[ForeignLayout] = &[
         shard: Some("worker: another one after each start"),
         used_by: "Baidu uid-generator, with its default bits and epoch",
     },
-    // Not a single system: id generators for shops put the lowest bits of the buyer's id into the order number, so
-    // that both lead to the same shard. They share no epoch; Twitter's is the most common.
+    // Not a single system: id generators for shops put the lowest bits of the buyer's id into the order number, so that
+    // both lead to the same shard. They do not share an epoch; Twitter's is the most common.
     ForeignLayout {
         name: "gene",
         time_bits: 41,
@@ -250,7 +249,7 @@ impl ForeignLayout {
         Some(fields)
     }
 
-    /// The parts from the top down: `41 time, 13 shard, 10 sequence`.
+    /// Lists the parts from the top down: `41 time, 13 shard, 10 sequence`.
     pub fn bits(&self) -> String {
         let mut bits = format!("{} time", self.time_bits);
         for (part, width) in self.parts {
@@ -259,7 +258,7 @@ impl ForeignLayout {
         bits
     }
 
-    /// The unit of time as PostgreSQL reads an interval.
+    /// The unit of time, in a form that PostgreSQL reads as an interval.
     pub fn unit(&self) -> String {
         match self.unit_ms {
             1000.. => format!("{} s", self.unit_ms / 1000),

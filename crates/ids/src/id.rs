@@ -1,4 +1,4 @@
-//! The bits of an id. The layout is the one of Instagram's article "Sharding & IDs at Instagram" (2012).
+//! The bits of an id, in the layout of Instagram's article "Sharding & IDs at Instagram" (2012).
 
 use std::fmt;
 
@@ -17,16 +17,16 @@ const _: () = assert!(TICK_BITS + SHARD_BITS + SEQUENCE_BITS == i64::BITS);
 pub const SHARDS: usize = 1 << SHARD_BITS;
 /// Ids of one shard in one millisecond: 1024.
 pub const IDS_PER_TICK: u64 = 1 << SEQUENCE_BITS;
-/// The greatest tick that fits the 41 bits. It can be decoded, but minting stops at [`MAX_TICK`].
+/// The greatest tick that fits into 41 bits. It can be decoded, but minting stops at [`MAX_TICK`].
 pub const MAX_STORED_TICK: Tick = (1 << TICK_BITS) - 1;
 /// The last tick for which ids are minted, 2^40 ms or 34.8 years after the epoch. The 41st bit of the tick is the
 /// sign of a `bigint`, so ids of a later tick would be negative and sort before every other id.
 pub const MAX_TICK: Tick = (1 << (TICK_BITS - 1)) - 1;
 
-/// A part of an id that is out of range, as given by the caller.
+/// An out-of-range part of an id, as given by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
-    /// Which part: "shard" or "sequence".
+    /// The name of the part: "shard" or "sequence".
     pub part: &'static str,
     /// The value given.
     pub value: i32,
@@ -42,7 +42,7 @@ impl fmt::Display for OutOfRange {
 
 impl std::error::Error for OutOfRange {}
 
-/// A value that is between 0 and `max`.
+/// Checks that a value is between 0 and `max`.
 pub(crate) fn checked(part: &'static str, value: i32, max: u16) -> Result<u16, OutOfRange> {
     u16::try_from(value).ok().filter(|v| *v <= max).ok_or(OutOfRange { part, value, max })
 }
@@ -82,7 +82,7 @@ impl From<Shard> for i32 {
 pub struct Sequence(u16);
 
 impl Sequence {
-    /// The low 10 bits of a number, as Instagram's function takes them from a sequence of PostgreSQL.
+    /// Takes the low 10 bits of a number, as Instagram's function does with a value of a PostgreSQL sequence.
     #[inline]
     pub fn wrapping(number: u64) -> Sequence {
         Sequence((number % IDS_PER_TICK) as u16)
@@ -139,8 +139,8 @@ impl Parts {
     }
 }
 
-/// Decodes an id. Every `bigint` is an id: it is read as unsigned, so that the negative ids made by the original
-/// PL/pgSQL function after its first 34.8 years decode too. Ids of `snowflake_next_id_js` have another layout: see
+/// Decodes an id. Every `bigint` is an id: it is read as unsigned, so that the negative ids that the original PL/pgSQL
+/// function makes after its first 34.8 years decode too. Ids of `snowflake_next_id_js` have another layout: see
 /// [`crate::foreign`].
 ///
 /// ```
@@ -163,7 +163,7 @@ pub fn decode(id: i64) -> Parts {
     }
 }
 
-/// The shard of an id, by which an application can route.
+/// The shard of an id. An application can route by it.
 ///
 /// ```
 /// assert_eq!(i32::from(idgen_ids::shard_of(11_637_205_501_278_089)), 1341);

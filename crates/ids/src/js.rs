@@ -1,4 +1,4 @@
-//! The bits of an id below 2^53, which JavaScript represents exactly: the layout `js53`.
+//! The bits of an id below 2^53, which JavaScript represents exactly. This is the layout `js53`.
 //!
 //! ```text
 //! 51                              20 19     12 11           0
@@ -19,7 +19,7 @@
 
 use crate::id::{OutOfRange, Shard, checked};
 
-/// Width of the second in an id. The last seconds are never minted, because the high-water mark ends before them.
+/// Width of the second in an id. The last seconds are never minted: the high-water mark ends before them.
 pub const SECOND_BITS: u32 = 32;
 /// Width of the shard in an id.
 pub const SHARD_BITS: u32 = 8;
@@ -30,7 +30,7 @@ pub const UNIT_MS: u64 = 1000;
 /// Number of shards: 256.
 pub const JS_SHARDS: usize = 1 << SHARD_BITS;
 
-/// A logical shard for which there are such ids, 0 to 255.
+/// A logical shard that has such ids, 0 to 255.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JsShard(Shard);
 

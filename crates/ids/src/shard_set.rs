@@ -1,4 +1,4 @@
-//! A set of shards, as the setting `idgen.allowed_shards` writes it: `0-4095,5000`.
+//! A set of shards, in the syntax of the setting `idgen.allowed_shards`: `0-4095,5000`.
 
 use std::fmt;
 
@@ -23,13 +23,13 @@ pub struct ShardSet([u64; SHARDS / 64]);
 impl ShardSet {
     /// All 8192 shards.
     pub const ALL: ShardSet = ShardSet([u64::MAX; SHARDS / 64]);
-    /// The empty set. No text stands for it.
+    /// The empty set. It cannot be written as a list.
     pub const NONE: ShardSet = ShardSet([0; SHARDS / 64]);
 
     /// Parses a comma-separated list of shards and ranges of shards. An empty list means all shards.
     ///
     /// # Errors
-    /// A sentence that says which entry is wrong and why.
+    /// A sentence that says which entry is wrong, and why.
     pub fn parse(text: &str) -> Result<ShardSet, String> {
         if text.trim().is_empty() {
             return Ok(ShardSet::ALL);
@@ -50,20 +50,20 @@ impl ShardSet {
         Ok(set)
     }
 
-    /// Whether the set holds `shard`.
+    /// Whether the set contains `shard`.
     pub fn contains(&self, shard: Shard) -> bool {
         let index = shard.index();
         self.0[index / 64] >> (index % 64) & 1 == 1
     }
 
-    /// The same set and `shard`.
+    /// The set with `shard` added.
     #[must_use]
     pub fn with(mut self, shard: Shard) -> ShardSet {
         self.0[shard.index() / 64] |= 1 << (shard.index() % 64);
         self
     }
 
-    /// The same set without `shard`.
+    /// The set with `shard` removed.
     #[must_use]
     pub fn without(mut self, shard: Shard) -> ShardSet {
         self.0[shard.index() / 64] &= !(1 << (shard.index() % 64));
@@ -71,8 +71,8 @@ impl ShardSet {
     }
 }
 
-/// The list in its shortest form, which [`ShardSet::parse`] reads: `0-4095,5000`. The empty set has none, and is shown as
-/// an empty text, which would be read as all shards.
+/// The list in its shortest form, which [`ShardSet::parse`] can read: `0-4095,5000`. The empty set is shown as an empty
+/// string, which would be read as all shards.
 ///
 /// ```
 /// use idgen_ids::shard_set::ShardSet;

@@ -1,7 +1,7 @@
-//! Other forms of an id, each a one-to-one mapping of every `bigint`: two texts, and a number scattered over the
-//! whole range.
+//! Other forms of an id: two texts, and a number scattered over the whole range. Each is a one-to-one mapping of every
+//! `bigint`.
 //!
-//! A text is accepted only in the form in which it is written, so that no id has two of them.
+//! A text is accepted only in the form in which it is written, so that an id does not have two of them.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ const SHORTCODE_DIGITS: usize = 11;
 /// The digits of a sortable text: 64 bits, 5 in each.
 const TEXT_DIGITS: usize = 13;
 
-/// Why a text does not stand for an id.
+/// The reason why a text does not stand for an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadText {
     /// The wrong number of characters.
@@ -37,7 +37,7 @@ pub enum BadText {
     },
     /// A number of more than 64 bits.
     TooGreat,
-    /// A leading zero: the number has a shorter text.
+    /// A leading zero: the number can be written shorter.
     LeadingZero,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for BadText {
 
 impl std::error::Error for BadText {}
 
-/// The beginning of a text given by the user, in ASCII, so that it can be sent in any encoding and invisible
+/// The beginning of a text given by the user, escaped to ASCII: it can be sent in any encoding, and invisible
 /// characters are shown.
 pub fn excerpt(text: &str) -> String {
     const CHARACTERS: usize = 50;
@@ -103,7 +103,7 @@ pub fn shortcode(id: i64) -> String {
 /// Reads a short code.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A [`BadText`] that says what is wrong with the text.
 ///
 /// ```
 /// use idgen_ids::text::{BadText, from_shortcode};
@@ -123,10 +123,10 @@ pub fn from_shortcode(text: &str) -> Result<i64, BadText> {
     Ok(number.cast_signed())
 }
 
-/// The sign bit. With it flipped, negative numbers sort below the others in unsigned order too.
+/// The sign bit. Flipping it makes negative numbers sort below the others in unsigned order.
 const SIGN: u64 = 1 << 63;
 
-/// The id plus 2^63 in Crockford's base 32: 13 digits, whose order as bytes is that of the `bigint`.
+/// The id plus 2^63 in Crockford's base 32: 13 digits, which sort bytewise in the order of the `bigint`.
 ///
 /// ```
 /// use idgen_ids::text::text;
@@ -141,7 +141,7 @@ pub fn text(id: i64) -> String {
 /// Reads a sortable text.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// A [`BadText`] that says what is wrong with the text.
 ///
 /// ```
 /// use idgen_ids::text::{BadText, from_text};
@@ -157,8 +157,8 @@ pub fn from_text(text: &str) -> Result<i64, BadText> {
     Ok((CROCKFORD.read(text)? ^ SIGN).cast_signed())
 }
 
-/// The id with its bits reversed, so that the bits that change most from one id to the next become the most
-/// significant. Applied twice it returns the id.
+/// Reverses the bits of an id, so that the bits that change most from one id to the next become the most significant.
+/// Applied twice, it returns the id.
 ///
 /// ```
 /// use idgen_ids::text::scatter;

@@ -1,8 +1,8 @@
-//! What idgen reads in PostgreSQL's own formats: the [file](origins) in which a checkpoint saves replication origins, and
+//! PostgreSQL's own formats that idgen reads: the [file](origins) in which a checkpoint saves replication origins, and
 //! the [text](tree) in which a catalog stores an expression.
 //!
-//! This is a crate of its own, so that the tests of pure functions need no PostgreSQL: those of the extension, a library
-//! that PostgreSQL loads, run in a backend.
+//! This is a crate of its own so that the tests of pure functions do not need PostgreSQL. Those of the extension do,
+//! because it is a library that PostgreSQL loads.
 #![forbid(unsafe_code)]
 
 pub mod origins;

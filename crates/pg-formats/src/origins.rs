@@ -1,7 +1,7 @@
 //! The file in which a checkpoint saves the replication origins that have progress.
 
-/// The file in the data directory; PostgreSQL 15 to 19 write the same format. A server that allows no origins neither
-/// reads nor writes it.
+/// Path of the file in the data directory. PostgreSQL 15 to 19 write the same format. A server that does not allow
+/// origins neither reads nor writes it.
 pub const SAVED_IN: &str = "pg_logical/replorigin_checkpoint";
 
 /// `REPLICATION_STATE_MAGIC` of `origin.c`.
@@ -10,8 +10,8 @@ const MAGIC: u32 = 0x1257_DADE;
 /// The size of a `ReplicationStateOnDisk`: the number of the origin, padding, and the progress.
 const STATE: usize = 16;
 
-/// Reads the content of the file [`SAVED_IN`]: the numbers of the origins, each with its progress. `None` if it is not
-/// such a file. The checksum is left to PostgreSQL.
+/// Reads the content of the file [`SAVED_IN`]: the number and the progress of each origin. `None` if it has another
+/// format. Verifying the checksum is left to PostgreSQL.
 pub fn saved(file: &[u8]) -> Option<Vec<(u16, u64)>> {
     let (states, _checksum) = file.strip_prefix(&MAGIC.to_ne_bytes())?.split_last_chunk::<4>()?;
     let (states, []) = states.as_chunks::<STATE>() else {

@@ -2,12 +2,12 @@
 
 use memchr::memchr_iter;
 
-/// The text before the bracket and the bytes of a four-byte constant, such as an `integer`.
+/// Precedes the bracketed bytes of a four-byte constant, such as an `integer`.
 const FOUR_BYTES: &[u8] = b":constvalue 4 ";
 
-/// Whether an expression contains this number as a constant of type `integer`, or another constant with the same
-/// four bytes. Among the 8192 schemas of a database, this finds those that might mint for a shard many times faster
-/// than reading their defaults would.
+/// Whether an expression contains this number as a constant of type `integer`, or another constant with the same four
+/// bytes. Among the 8192 schemas of a database, this finds those that might mint for a shard many times faster than
+/// reading their defaults would.
 ///
 /// PostgreSQL writes the bytes of a whole or half word in memory order, each as a number that may be negative
 /// (`outDatum` in `outfuncs.c`).
@@ -20,7 +20,7 @@ const FOUR_BYTES: &[u8] = b":constvalue 4 ";
 /// assert!(has_integer(tree, 200) && !has_integer(tree, 56));
 /// ```
 pub fn has_integer(tree: &[u8], number: i32) -> bool {
-    // Brackets are rare, which is why this is fast.
+    // This is fast because brackets are rare.
     memchr_iter(b'[', tree).any(|place| {
         let (before, after) = tree.split_at(place);
         before.ends_with(FOUR_BYTES)
@@ -29,8 +29,9 @@ pub fn has_integer(tree: &[u8], number: i32) -> bool {
     })
 }
 
-/// The calls of these functions in an expression: each with the function, and its only argument if that is a constant of
-/// type `integer`. Calls inside other calls are found too. What is not an expression has no calls.
+/// Finds the calls of these functions in an expression, including calls inside other calls. Each comes with the
+/// function, and with its only argument if that is a constant of type `integer`. A text that is not an expression has
+/// no calls.
 ///
 /// ```
 /// use pg_formats::tree::calls;
@@ -50,7 +51,7 @@ pub fn calls(tree: &[u8], functions: &[u32]) -> Vec<(u32, Option<i32>)> {
     calls.collect()
 }
 
-/// The words of an expression, as PostgreSQL's `pg_strtok` in `read.c` separates them. A backslash makes the next byte an
+/// Splits an expression into words, as PostgreSQL's `pg_strtok` in `read.c` does. A backslash makes the next byte an
 /// ordinary one.
 fn tokens(tree: &[u8]) -> Vec<&[u8]> {
     let is_blank = |byte: u8| matches!(byte, b' ' | b'\n' | b'\t');
@@ -81,8 +82,8 @@ fn number<T: std::str::FromStr>(token: &[u8]) -> Option<T> {
     str::from_utf8(token).ok()?.parse().ok()
 }
 
-/// The only argument of a call, which may be named, if it is a constant of type `integer`. The words are those after the
-/// OID of the function.
+/// The only argument of a call, named or not, if it is a constant of type `integer`. `call` has the words after the OID
+/// of the function.
 fn only_argument(call: &[&[u8]]) -> Option<i32> {
     // The fields of a call before its arguments have no brackets.
     let brackets: [&[u8]; 4] = [b"{", b"}", b"(", b")"];

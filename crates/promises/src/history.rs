@@ -1,4 +1,4 @@
-//! A history: what clients were given and refused, and what became of their servers, as a journal keeps it.
+//! A history: the ids and refusals that clients received, and the events of their servers, as recorded in a journal.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Broken, Call, Caller, Judge, Kind, Lost, Promise, Run, Sequence, Session, Slot};
 
-/// `idgen.epoch` and `idgen.max_ahead` if nobody has changed them, in milliseconds.
+/// The defaults of `idgen.epoch` and `idgen.max_ahead`, in milliseconds.
 const EPOCH_UNIX_MS: i64 = 1_704_067_200_000;
 const MAX_AHEAD_MS: i64 = 1000;
 /// How far a mark may be ahead of the last id: `idgen.reserve_ahead` of the servers, the queue for a full shard, and
@@ -14,50 +14,50 @@ const MAX_AHEAD_MS: i64 = 1000;
 const MARK_AHEAD_MS: i64 = 500;
 /// How far two readings of one clock may be apart, in milliseconds.
 const SKEW_MS: i64 = 1;
-/// The beginnings of refusals that a client may hear of long after they came about.
+/// The prefixes of refusals that a client may receive long after their cause.
 const HEARD_LATE: [&str; 2] = ["lost", "57P"];
-/// The beginnings of refusals because of the clock; whether they are due depends on the time that it shows.
+/// The prefixes of refusals because of the clock. Whether they are justified depends on the time that it shows.
 const FOR_THE_CLOCK: [&str; 3] = ["40001 clock_behind", "40001 shard_full", "22023 batch_too_large"];
 
-/// A moment, by a clock that nobody sets.
+/// A moment, by a clock that cannot be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment {
     /// Microseconds since the first moment.
     pub us: u64,
-    /// Microseconds since 1970: servers show theirs as so much more or less.
+    /// Microseconds since 1970. The clocks of servers are ahead of this or behind it by a known offset.
     pub unix_us: i64,
 }
 
 /// A setting of a server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockSet {
-    /// Before that; the server may show the new clock from here on.
+    /// Before the clock was set. The server may show the new time from here on.
     pub from: Moment,
-    /// After that; it shows the new clock from here on.
+    /// After the clock was set. The server shows the new time from here on.
     pub to: Moment,
-    /// How many milliseconds after the real one it is set.
+    /// The offset of the new time from the real one, in milliseconds.
     pub ahead_ms: i64,
 }
 
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Ids, whatever becomes of the transaction.
+    /// Ids; the outcome of the transaction does not matter.
     Ids(Vec<Run>),
-    /// Ids of rows that a transaction has inserted, which has not ended.
+    /// Ids of rows that an open transaction has inserted.
     Inserted(Vec<Run>),
     /// A transaction has committed rows that it had inserted before.
     Committed(Vec<Run>),
     /// The call has inserted rows and committed them.
     InsertedAndCommitted(Vec<Run>),
-    /// A horizon, and the rows from the one before up to it that were read afterwards.
+    /// A horizon `to`, and the rows between the previous horizon and this one, read after the horizon was given.
     Horizon { from: i64, to: i64, rows: Vec<i64> },
-    /// SQLSTATE and reason; "lost" if the connection broke.
+    /// The SQLSTATE and the reason; "lost" if the connection broke.
     Refused(String),
 }
 
 impl Answer {
-    /// The ids that the call has minted, in the order in which they were given.
+    /// The ids that the call has minted, in the order in which the client received them.
     fn minted(&self) -> &[Run] {
         match self {
             Answer::Ids(runs) | Answer::Inserted(runs) | Answer::InsertedAndCommitted(runs) => runs,
@@ -72,9 +72,9 @@ pub struct Record {
     pub session: u64,
     pub server: usize,
     pub statement: String,
-    /// The first of the shards that it mints for, and how many there are.
+    /// The first shard that the call mints for, and the number of shards.
     pub shards: (u16, u16),
-    /// When the connection was last heard of before the call.
+    /// The last sign of life of the connection before the call.
     pub heard: Moment,
     pub called: Moment,
     pub answered: Moment,
@@ -88,26 +88,26 @@ impl Record {
     }
 }
 
-/// What became of the servers.
+/// An event of the servers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A server's clock was set.
     Clock { server: usize, set: ClockSet },
-    /// Faults struck, and all was healed again. They explain refusals that begin like this.
+    /// Faults that struck and were healed. They explain refusals that begin with a text of `allows`.
     Faults { from: Moment, to: Moment, struck: Vec<String>, allows: Vec<String> },
-    /// A server took over from another, with all that was acknowledged or not.
+    /// A server took over from another one; `keeps_all` says whether it has everything that was acknowledged.
     Succession { at: Moment, server: usize, from: usize, keeps_all: bool },
-    /// A shard has moved to a server outside of the fleet, or back from there: see [`Judge::moved`].
+    /// A shard has moved to a server outside of the fleet, or back: see [`Judge::moved`].
     Moved { shard: u16, bound: i64, server: usize, has: bool },
-    /// `idgen.max_ahead` may be this from now on, in milliseconds.
+    /// `idgen.max_ahead` may have this value from now on, in milliseconds.
     MaxAhead { ms: i64 },
     /// The epoch that servers count from, in milliseconds since 1970.
     Epoch { unix_ms: i64 },
-    /// The ids of all rows, while nobody writes.
+    /// The ids of all rows, read while no client writes.
     Rows { ids: Vec<i64> },
 }
 
-/// Judges a history, one round after the other. Between two rounds no call is under way.
+/// Judges a history, one round after the other. No call is under way between two rounds.
 #[derive(Default)]
 pub struct History {
     pub judge: Judge,
@@ -115,13 +115,13 @@ pub struct History {
     max_ahead_ms: i64,
     epoch_unix_ms: Option<i64>,
     clocks: HashMap<usize, Vec<ClockSet>>,
-    /// The latest moment that an id was given for, since 1970 in milliseconds.
+    /// The latest time of a minted id, in milliseconds since 1970.
     latest_ms: i64,
-    /// The rows that were answered as committed, and when.
+    /// The rows that clients know to be committed, and when they were told.
     committed: BTreeMap<i64, u64>,
-    /// The rows that clients know of, or that were found.
+    /// The rows that clients know of, and those found in the table.
     known: HashSet<i64>,
-    /// What one reader after the other has followed: from where, and up to where; and the rows.
+    /// The range that readers have followed from horizon to horizon; `read` has the rows in it.
     followed: Option<(i64, i64)>,
     read: HashSet<i64>,
 }
@@ -131,7 +131,7 @@ fn ids(runs: &[Run]) -> impl Iterator<Item = i64> {
 }
 
 impl History {
-    /// Judges what has come since the last round, and returns what is broken.
+    /// Judges the records and events since the last round, and returns the broken promises.
     pub fn round(&mut self, mut records: Vec<Record>, events: &[Event]) -> Vec<Broken> {
         records.sort_by_key(|record| (record.answered, record.session));
         let lost_until = self.take_in(events);
@@ -160,15 +160,15 @@ impl History {
         std::mem::take(&mut self.judge.broken)
     }
 
-    /// Takes in what became of the servers. Returns up to when acknowledged rows and horizons may be lost, because a
-    /// server took over that lacks them.
+    /// Takes in the events of the servers. If a server took over that lacks acknowledged rows and horizons, returns the
+    /// moment up to which they may be lost.
     fn take_in(&mut self, events: &[Event]) -> Option<Moment> {
         let mut lost_until = None;
         for event in events {
             match event {
                 Event::Clock { server, set } => self.clocks.entry(*server).or_default().push(*set),
                 Event::Succession { at, server, from, keeps_all } => {
-                    // No call is excused for its reading of the clock: clients come only after the promotion.
+                    // The clock excuses no call, because clients come only after the promotion.
                     self.judge.takes_over(*server, *from, (!keeps_all).then(Lost::default));
                     lost_until = if *keeps_all { lost_until } else { Some(*at) };
                 }
@@ -181,8 +181,8 @@ impl History {
         lost_until
     }
 
-    /// Lets calls begin and end in the order of their times. A call that begins when another one ends may have begun
-    /// before.
+    /// Begins and ends the calls in the order of their times. If a call begins at the moment when another one ends, it
+    /// may have begun before that.
     fn replay(&mut self, records: &[Record], lost: bool) {
         let mut steps = Vec::with_capacity(2 * records.len());
         for (at, record) in records.iter().enumerate() {
@@ -197,7 +197,7 @@ impl History {
             let &Record { server, session, shards, called, answered, .. } = record;
             if !ends {
                 let (least, most) = self.ahead_ms(server, called, answered);
-                // A lease that the session has from its last plain ids is good in a millisecond that comes a second time.
+                // A lease from the session's last call for plain ids is valid again when its millisecond is repeated.
                 let since = *called_before.get(&session).unwrap_or(&called);
                 if record.answer.minted().iter().any(|run| run.slot.kind == Kind::Plain) {
                     called_before.insert(session, called);
@@ -230,9 +230,9 @@ impl History {
         }
     }
 
-    /// Notes the rows that a client has inserted, whether or not their transaction is committed; those that it was told
-    /// are committed; and those that it has read from one horizon up to the next. If a server may have lost horizons
-    /// meanwhile, the next may be below.
+    /// Notes the rows that a client has inserted, committed or not; those that it was told are committed; and those
+    /// that it has read between one horizon and the next. If a server may have lost horizons meanwhile, the next one
+    /// may be lower.
     fn note_rows(&mut self, record: &Record, lost: bool) {
         use Answer::{Committed, Horizon, Inserted, InsertedAndCommitted};
         if let Inserted(runs) | InsertedAndCommitted(runs) = &record.answer {
@@ -255,7 +255,7 @@ impl History {
         }
     }
 
-    /// The table has these rows, and nobody writes.
+    /// Compares the rows of the table, read while no client writes, with what clients know.
     fn found(&mut self, ids: &[i64]) {
         let there: HashSet<i64> = ids.iter().copied().collect();
         for (id, answered) in self.committed.iter().filter(|(id, _)| !there.contains(id)) {
@@ -275,13 +275,13 @@ impl History {
         }
     }
 
-    /// The settings of a server's clock, and until when each may be in force.
+    /// The settings of a server's clock, each with the last moment at which it may be in force.
     fn clock(&self, server: usize) -> impl Iterator<Item = (&ClockSet, Option<Moment>)> + Clone {
         let sets = self.clocks.get(&server).map_or(&[][..], Vec::as_slice);
         sets.iter().enumerate().map(|(at, set)| (set, sets.get(at + 1).map(|next| next.to)))
     }
 
-    /// How far a server's clock may have been set between two moments: at least and at most, in milliseconds.
+    /// The least and the greatest offset of a server's clock between two moments, in milliseconds.
     fn ahead_ms(&self, server: usize, from: Moment, to: Moment) -> (i64, i64) {
         let in_force = self
             .clock(server)
@@ -290,7 +290,7 @@ impl History {
         (ahead.clone().min().unwrap_or(0), ahead.max().unwrap_or(0))
     }
 
-    /// The latest time that any clock has shown until a moment, in milliseconds since 1970.
+    /// The latest time that any clock has shown up to a moment, in milliseconds since 1970.
     fn latest_shown_ms(&self, now: Moment) -> i64 {
         let sets = self.clocks.keys().flat_map(|server| self.clock(*server));
         let shown = sets
@@ -299,8 +299,8 @@ impl History {
         shown.max().unwrap_or(now.unix_us / 1000)
     }
 
-    /// Whether a refusal is explained by faults of its time, or by ids, or a mark, that may be so far ahead of the
-    /// clock that the call has to wait.
+    /// Whether a refusal is explained by faults at that time, or by ids or a mark so far ahead of the clock that the
+    /// call may have had to wait.
     fn may_refuse(&self, record: &Record, why: &str, events: &[Event]) -> bool {
         let begins = |begin: &&str| why.starts_with(*begin);
         let heard_late = HEARD_LATE.iter().any(begins);

@@ -7,73 +7,74 @@ use crate::order::Order;
 use crate::seen::Seen;
 use crate::{Broken, Caller, Kind, Promise, Run, Slot};
 
-/// By how much calls may be late because of processes that others keep from running.
+/// The allowance for processes that are kept from running, in microseconds.
 const SLACK_US: u64 = 300_000;
 
-/// How ids of a slot are in order over all sessions, in a call of plain ids. Ids for JavaScript are in strict order.
+/// The order of a slot's ids across all sessions, in a call for plain ids. Ids for JavaScript are always in strict
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sequence {
     /// `idgen.max_lease` is 1: ids are greater than those of all calls that have ended.
     Strict,
     /// Ids are greater than those of calls that ended in an earlier millisecond.
     Sorted,
-    /// `idgen.max_ahead` differs between sessions: a run that is waited for may be below ids that others were allowed
-    /// to have at once.
+    /// `idgen.max_ahead` differs between sessions: a run that its call has waited for may be below ids that another
+    /// session was allowed to have at once.
     Mixed,
-    /// The clock shows a millisecond again, in which leases of the first time are good once more.
+    /// The clock repeats a millisecond, in which its old leases are valid again.
     Relived,
 }
 
-/// A call under way for a slot, with what holds for its ids. Times are in milliseconds since the epoch.
+/// A call under way for a slot, and the bounds of its ids. Times are in milliseconds since the epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     pub by: Caller,
     pub slot: Slot,
-    /// The first of the shards that were asked for, and how many there are.
+    /// The first requested shard, and the number of shards.
     pub shards: (u16, u16),
-    /// No id is below this horizon.
+    /// No id may be below this horizon.
     pub horizon: i64,
-    /// No id is of a later time.
+    /// No id may have a later time.
     pub latest: u64,
-    /// How far ids may be ahead of the clock if the session has waited for them: it may have taken them before others
-    /// passed over them with a greater allowance.
+    /// How far ids may be ahead of the clock if the session has waited for them: it may have taken them before another
+    /// session with a greater allowance passed over them.
     pub waited: Option<u64>,
     /// The least time that the clock has shown since the call began.
     pub earliest: u64,
     pub strict: bool,
-    /// No position is below this.
+    /// No position may be below this one.
     pub least: u64,
     pub passed: (u64, u64),
-    /// How often the server had lost ids when the call began.
+    /// The number of times that the server had lost ids when the call began.
     pub losses: u32,
 }
 
-/// What a server that takes over may not know of. Times are in milliseconds since the epoch.
+/// The ids that a server may not know of when it takes over. Times are in milliseconds since the epoch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lost {
-    /// It knows of everything before this, because it has that mark.
+    /// The mark that the server has: it knows of everything before this.
     pub from_ms: u64,
-    /// The greatest millisecond of the ids that were given, which its clock has passed.
+    /// The greatest millisecond of the ids that were given. The clock of the server has passed it.
     pub to_ms: u64,
 }
 
-/// The position after the last one of a session, for each slot.
+/// For each slot, the position after the session's last one.
 pub type Session = BTreeMap<Slot, u64>;
 
 #[derive(Default)]
 struct Server {
     orders: Vec<Order>,
     horizon: Option<i64>,
-    /// The first millisecond of all ids, to which the mark was raised.
+    /// The mark was raised to this millisecond: all ids are of it or later.
     raised_ms: u64,
-    /// How often the server began without knowing of all ids, and which these were the last time.
+    /// The number of times that the server began without knowing of all ids, and the range of these the last time.
     lost: (u32, Lost),
-    /// Another server took over from this one, and whether this one became a primary again.
+    /// Whether another server took over from this one, and whether this one became a primary again.
     replaced: bool,
     came_back: bool,
 }
 
-/// An entry of a list that grows as needed.
+/// Returns an entry of a list, which grows as needed.
 fn entry<T: Default>(list: &mut Vec<T>, index: usize) -> &mut T {
     if list.len() <= index {
         list.resize_with(index + 1, T::default);
@@ -87,34 +88,34 @@ fn shown(slot: Slot, position: u64) -> String {
     format!("{id} ({:?} shard {}, {ms}.{})", slot.kind, slot.shard, position - slot.first_of(ms))
 }
 
-/// What has been counted.
+/// The counters of a judge.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     pub ids: u64,
     pub calls: u64,
     pub horizons: u64,
-    /// By their text.
+    /// The number of refusals, by their text.
     pub refusals: BTreeMap<String, u64>,
 }
 
-/// What was given so far, and what is broken.
+/// Everything given so far, and the broken promises.
 #[derive(Default)]
 pub struct Judge {
-    /// What is broken, until somebody takes it.
+    /// The broken promises, until the caller takes them.
     pub broken: Vec<Broken>,
     pub counts: Counts,
-    /// The last millisecond of all ids, since the epoch.
+    /// The latest millisecond of any id, since the epoch.
     pub latest_ms: u64,
-    /// The ids of earlier milliseconds are forgotten.
+    /// Ids of earlier milliseconds are forgotten.
     forgotten_ms: u64,
     seen: Vec<Seen>,
     servers: Vec<Server>,
-    /// Which server took over from which with all that was acknowledged: from, to.
+    /// The takeovers without loss, as the old and the new server.
     takeovers: Vec<(usize, usize)>,
     moves: Vec<Move>,
 }
 
-/// From a position on, a server has a shard that another cluster had, or has it no more.
+/// A move of a shard: from this position on, the server has it, or has given it to another cluster.
 struct Move {
     slot: Slot,
     from: u64,
@@ -123,13 +124,13 @@ struct Move {
 }
 
 impl Judge {
-    /// Notes a promise that somebody else has judged, too.
+    /// Notes a broken promise; the caller may have judged it.
     #[cold]
     pub fn fail(&mut self, promise: Promise, text: String) {
         self.broken.push(Broken { promise, text });
     }
 
-    /// Reports ids that lie where they should not.
+    /// Reports ids that are outside of their bounds.
     #[cold]
     fn report(&mut self, promise: Promise, what: &str, run: Run, by: Caller, than: fmt::Arguments) {
         let [first, last] = [run.start, run.end() - 1].map(|position| shown(run.slot, position));
@@ -153,14 +154,14 @@ impl Judge {
         entry(&mut self.server(server).orders, slot.index())
     }
 
-    /// The position before which a server gives none of a slot, whatever its clock shows.
+    /// The least position that a server may give for a slot, whatever its clock shows.
     fn floor(&mut self, server: usize, slot: Slot) -> u64 {
         let raised_ms = self.server(server).raised_ms;
         let raised = slot.first_of(raised_ms.next_multiple_of(slot.kind.unit_ms()));
         self.order(server, slot).earlier.max(raised)
     }
 
-    /// A call of a server begins in a millisecond of its clock; an id of an earlier one than `earliest` is too old.
+    /// Begins a call in a millisecond of its server's clock. Ids before `earliest` are too old.
     pub fn begin(&mut self, by: Caller, slot: Slot, ms: u64, earliest: u64, sequence: Sequence) -> Call {
         let strict = slot.kind == Kind::Js || sequence == Sequence::Strict;
         let floor = self.floor(by.server, slot);
@@ -177,7 +178,7 @@ impl Judge {
         Call { by, slot, shards, horizon, latest, waited: None, earliest, strict, least, passed, losses }
     }
 
-    /// A call has given ids.
+    /// Checks the ids that a call has received.
     pub fn given(&mut self, session: &mut Session, call: &Call, run: Run) {
         let (by, slot, start, end) = (call.by, run.slot, run.start, run.end());
         let last_ms = slot.ms(end - 1);
@@ -211,13 +212,13 @@ impl Judge {
         }
     }
 
-    /// Notes that positions were given, by a call if it is known.
+    /// Notes that positions were given, by this call if it is known.
     pub(crate) fn take(&mut self, run: Run, by: Caller, call: Option<&Call>) {
         let Run { slot, start, .. } = run;
         let end = run.end();
         let before = entry(&mut self.seen, slot.index()).add(start, end, by);
-        // A server that does not know of all ids repeats none in a call that begins when its clock has passed them. A
-        // call that began on the standby may have read the clock before.
+        // A server that does not know of all ids must not repeat any in a call that begins after its clock has passed
+        // them. A call that began on the standby may have read the clock before.
         let mut excused_ms = 0..0;
         if let Some(call) = call {
             let (losses, Lost { from_ms, to_ms }) = self.server(by.server).lost;
@@ -237,15 +238,15 @@ impl Judge {
         }
     }
 
-    /// A call has ended in a millisecond of its server's clock, with the ids of its session up to the last one.
+    /// Ends a call in a millisecond of its server's clock, with the ids of its session up to the last one.
     pub fn ended(&mut self, call: &Call, session: &Session, ms: u64) {
         if let Some(next) = session.get(&call.slot) {
             self.order(call.by.server, call.slot).ended(ms, *next);
         }
     }
 
-    /// A call has passed over all ids up to one, and says which is the least that comes next. Its session was allowed
-    /// to be so far ahead of the clock.
+    /// Notes that a call has passed over all ids up to `past`, and that the least next id is `next`. The call was
+    /// allowed to be `ahead` of the clock.
     pub fn passed(&mut self, by: Caller, past: i64, next: i64, ahead: u64) {
         if next <= past {
             let text = format!("out of order: {next} comes after {past} was passed over: {by}");
@@ -256,8 +257,9 @@ impl Judge {
         *passed = (*passed).max((position + 1, ahead));
     }
 
-    /// A shard has moved to a server of another cluster, or from there if `has` is false. Where it was, it was closed, with
-    /// this as the first id that is never minted there; where it is now, calls have gone past the id before.
+    /// Notes that a shard has moved to a server of another cluster, or from there if `has` is false. The old server
+    /// closed it with `bound` as the first id that it will never mint; on the new one, calls have gone past the id
+    /// before.
     pub fn moved(&mut self, shard: u16, bound: i64, server: usize, has: bool) {
         let (plain, first) = Slot::of(bound, Kind::Plain);
         let js = Slot { kind: Kind::Js, shard };
@@ -274,7 +276,8 @@ impl Judge {
         }
     }
 
-    /// Ids belong to the server that has the shard from there on. One that has lost ids goes by its clock.
+    /// Checks that ids come from the server that has the shard at their position. A server that has lost ids goes by
+    /// its clock.
     fn check_moves(&mut self, run: Run, by: Caller) {
         if self.server(by.server).lost.0 > 0 {
             return;
@@ -296,18 +299,18 @@ impl Judge {
         }
     }
 
-    /// All ids of calls that begin from now on are of this millisecond or later.
+    /// Notes that all ids of calls that begin from now on are of this millisecond or later.
     pub fn raised(&mut self, server: usize, ms: u64) {
         let raised_ms = &mut self.server(server).raised_ms;
         *raised_ms = ms.max(*raised_ms);
     }
 
-    /// How far a server has given positions of a slot.
+    /// The position after the last one that a server has given for a slot.
     pub fn given_up_to(&mut self, server: usize, slot: Slot) -> u64 {
         self.order(server, slot).given.map_or(0, |(_, last)| last)
     }
 
-    /// A horizon was given, while transactions are open that have minted these ids.
+    /// Checks a horizon, with the ids that open transactions have minted.
     pub fn horizon(&mut self, by: Caller, horizon: i64, open: impl IntoIterator<Item = i64>) {
         let last = self.horizon_of(by.server);
         if horizon < last {
@@ -320,7 +323,7 @@ impl Judge {
         }
     }
 
-    /// No call that begins from now on mints below this horizon.
+    /// Notes that calls that begin from now on mint no id below this horizon.
     pub(crate) fn raise_horizon(&mut self, server: usize, horizon: i64) {
         self.counts.horizons += 1;
         let last = &mut self.server(server).horizon;
@@ -332,14 +335,14 @@ impl Judge {
         self.server(server).horizon.unwrap_or(i64::MIN)
     }
 
-    /// The ids of a call, or a limit, reach up to a millisecond that has to be below, or at, what is durable.
+    /// Checks that the ids of a call, or a limit, end at or below what is durable.
     pub fn limited(&mut self, what: &str, end_ms: u64, durable: u64, by: Caller) {
         if end_ms > durable {
             self.fail(Promise::Limit, format!("{what} up to {end_ms}, and {durable} is durable: {by}"));
         }
     }
 
-    /// A call may wait for so long, and nothing has been wrong for a time.
+    /// Checks that a call has waited no longer than `max_wait_us`, if nothing was wrong for the last `calm_us`.
     pub fn waited(&mut self, by: Caller, max_wait_us: u64, calm_us: u64) {
         let took = by.ended_us - by.begun_us;
         if took > max_wait_us + SLACK_US && calm_us > took + SLACK_US {
@@ -347,13 +350,13 @@ impl Judge {
         }
     }
 
-    /// A server's clock was set back to a millisecond. With 0, ids are in no order with those of earlier calls, as after
-    /// a change of `idgen.max_ahead`.
+    /// Notes that a server's clock was set back to a millisecond. With 0, ids have no order with those of earlier
+    /// calls, as after a change of `idgen.max_ahead`.
     pub fn set_back(&mut self, server: usize, ms: u64) {
         self.server(server).orders.iter_mut().for_each(|order| order.set_back(ms));
     }
 
-    /// The clock was set back to this during a call, which may have a lease of a millisecond that comes again.
+    /// Notes that the clock was set back to `ms` during a call, which may have a lease of a repeated millisecond.
     pub fn relive(&mut self, call: &mut Call, ms: u64) {
         call.earliest = call.earliest.min(ms);
         if !call.strict {
@@ -362,19 +365,19 @@ impl Judge {
         }
     }
 
-    /// A server begins its next incarnation with all that it had.
+    /// Begins the next incarnation of a server that has lost nothing.
     pub fn restarted(&mut self, server: usize) {
         self.restart(server, server, |_, order| order.left());
     }
 
-    /// A server becomes a copy of another one, and has passed over nothing itself.
+    /// Makes a server a copy of another one. A copy has not passed over anything itself.
     pub fn copied(&mut self, server: usize) {
         let server = self.server(server);
         server.orders.iter_mut().for_each(|order| order.restart(0));
         server.raised_ms = 0;
     }
 
-    /// A server takes over from another, or goes on from a backup, without what it may have lost.
+    /// Makes a server take over from another one, or go on from a backup; `lost` says which ids it may not know of.
     pub fn takes_over(&mut self, to: usize, from: usize, lost: Option<Lost>) {
         let Server { horizon, raised_ms, .. } = *self.server(from);
         let server = self.server(to);
@@ -394,8 +397,8 @@ impl Judge {
         self.server(from).replaced = true;
     }
 
-    /// A server begins above what another one has left, whose data it has, and above the ids that it gave itself. What it
-    /// had passed over is forgotten if the other one has forgotten it.
+    /// Begins a server above everything left by the server whose data it has, and above the ids that it gave itself.
+    /// Ids that it had passed over are forgotten if the other server has forgotten them.
     fn restart(&mut self, to: usize, from: usize, left: impl Fn(Slot, &Order) -> u64) {
         for slot in (0..self.server(from).orders.len().max(self.server(to).orders.len())).map(Slot::at) {
             let left = left(slot, self.order(from, slot));
@@ -404,10 +407,10 @@ impl Judge {
         }
     }
 
-    /// A server that took over began above all ids of the one before, even if that one lives on.
+    /// Checks that each server that took over began above all ids of the old one, even if that one lives on.
     fn check_takeovers(&mut self) {
         for (from, to) in self.takeovers.clone() {
-            // A server that came back as a primary has ids of two times.
+            // A server that came back as a primary has ids from two periods.
             if self.server(from).came_back || self.server(to).came_back {
                 continue;
             }
@@ -426,7 +429,8 @@ impl Judge {
         }
     }
 
-    /// No call is under way. `lost` says that a server took over that may not know of horizons that were given.
+    /// Ends a round, when no call is under way. `lost` says that a server took over that may not know of earlier
+    /// horizons.
     pub(crate) fn end_round(&mut self, lost: bool) {
         self.check_takeovers();
         for server in &mut self.servers {
@@ -439,7 +443,7 @@ impl Judge {
         }
     }
 
-    /// A session was given these ids and none before, and nobody knows when.
+    /// Checks the ids of a new session, whose times are not known.
     pub fn session(&mut self, by: Caller, ids: &[i64], kind: Kind) {
         let mut session = Session::default();
         for run in Run::of(ids, kind) {
@@ -448,7 +452,7 @@ impl Judge {
         }
     }
 
-    /// Forgets all ids of times before a millisecond that every clock has passed. They can be given no more.
+    /// Forgets the ids before a millisecond that every clock has passed: they cannot be given again.
     pub fn forget(&mut self, ms: u64) {
         self.forgotten_ms = ms;
         for (index, seen) in self.seen.iter_mut().enumerate() {
@@ -463,10 +467,10 @@ impl Judge {
         slots.flat_map(|(slot, seen)| seen.positions().map(move |position| slot.id(position)))
     }
 
-    /// The first promise that is broken stops a test.
+    /// Fails the test if a promise is broken, with the first ten findings.
     ///
     /// # Panics
-    /// Where one is broken.
+    /// If a promise is broken.
     pub fn assert_kept(&self) {
         let texts: Vec<&str> = self.broken.iter().take(10).map(|broken| broken.text.as_str()).collect();
         assert!(texts.is_empty(), "{} findings, the first:\n{}", self.broken.len(), texts.join("\n"));

@@ -1,8 +1,10 @@
-//! The one judge: takes the calls of clients, and says which promise of docs/guarantees.md they break. It knows nothing
-//! of the program, and of servers only what it is told: their clocks, and which one takes over from which.
+//! The judge of all tests: takes the calls of clients, and says which promise of docs/guarantees.md they break. It
+//! knows nothing of the program, and of the servers only what it is told: their clocks, and which one takes over from
+//! which.
 //!
-//! Whoever sees a call begin and end tells [`Judge`] of both ([`Judge::begin`], [`Judge::given`], [`Judge::ended`]), as
-//! the simulator does. Whoever keeps a journal of them gives it to [`History`], as the campaign does.
+//! A test that sees calls begin and end reports both to [`Judge`] ([`Judge::begin`], [`Judge::given`],
+//! [`Judge::ended`]), as the simulator does. A test that keeps a journal passes it to [`History`], as the campaign
+//! does.
 #![forbid(unsafe_code)]
 #![allow(missing_docs)] // The tests are the only users, and most names say enough.
 
@@ -20,18 +22,18 @@ pub use history::{Answer, ClockSet, Event, History, Moment, Record};
 pub use judge::{Call, Counts, Judge, Lost, Sequence, Session};
 pub use run::{Kind, Run, Slot};
 
-/// A promise of docs/guarantees.md, or what one rests on.
+/// A promise of docs/guarantees.md, or a condition that one rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// 1: no id is minted twice.
     NoIdTwice,
     /// 1: a server begins above all ids of the one from which it took over.
     Takeover,
-    /// 1: a server that takes a shard over mints after all that the server mints which has closed it.
+    /// 1: a server that takes a shard over mints after everything that the server that closed it mints.
     Moved,
-    /// 1: an id is below the limit, which is durable here, and on standbys if commits wait for them.
+    /// 1: an id is below the limit, which is durable here, and on the standbys if commits wait for them.
     Limit,
-    /// An id is of the shard that was asked for.
+    /// An id is of the requested shard.
     Shard,
     /// 2: ids of a session increase.
     SessionOrder,
@@ -48,18 +50,18 @@ pub enum Promise {
     Settled,
     /// 6: the horizon never goes back.
     NeverBack,
-    /// A row whose commit was answered exists.
+    /// A row exists if its commit was acknowledged.
     Kept,
 }
 
-/// A promise that is broken, and the calls that show it.
+/// A broken promise, and the calls that show it.
 #[derive(Clone, Debug)]
 pub struct Broken {
     pub promise: Promise,
     pub text: String,
 }
 
-/// Who made a call, and when, in microseconds from any moment on.
+/// The session that made a call, and the time of the call, in microseconds from an arbitrary moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     pub server: usize,
@@ -69,7 +71,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The session of a row whose client had no answer.
+    /// The session of a row whose client received no answer.
     pub const UNKNOWN: u64 = u64::MAX;
 }
 

@@ -1,18 +1,19 @@
-//! In which order the positions of a slot have come out of a server.
+//! The order in which a server has given the positions of a slot.
 
 /// The order of the positions of a slot. Each bound is the position after the last one that it covers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Order {
-    /// The first position that the server has given, and the bound of all.
+    /// The first position that the server has given, and the bound of all of them.
     pub given: Option<(u64, u64)>,
-    /// What earlier incarnations of the server have left.
+    /// The bound of earlier incarnations of the server.
     pub earlier: u64,
-    /// What `snowflake_advance` has passed over in this incarnation, and how far ahead of the clock its caller was
-    /// allowed.
+    /// The bound of what `snowflake_advance` has passed over in this incarnation, and how far ahead of the clock its
+    /// caller was allowed to be.
     pub passed: (u64, u64),
-    /// The calls that have ended.
+    /// The bound of all calls that have ended.
     pub next: u64,
-    /// The calls that ended up to a millisecond, for each in which one has ended since the clock was there last.
+    /// The milliseconds in which calls have ended since the clock last showed them, each with the bound of the calls up
+    /// to it.
     pub steps: Vec<(u64, u64)>,
 }
 
@@ -33,17 +34,17 @@ impl Order {
         }
     }
 
-    /// The clock was set to this, and shows what comes after for the second time.
+    /// Notes that the clock was set to `ms`, so that later milliseconds are repeated.
     pub fn set_back(&mut self, ms: u64) {
         while self.steps.pop_if(|(ended, _)| *ended >= ms).is_some() {}
     }
 
-    /// What a server leaves that loses nothing.
+    /// The bound of everything that a server leaves if it loses nothing.
     pub fn left(&self) -> u64 {
         self.earlier.max(self.next).max(self.passed.0)
     }
 
-    /// The server begins its next incarnation.
+    /// Begins the next incarnation of the server.
     pub fn restart(&mut self, earlier: u64) {
         *self = Order { given: self.given, earlier, next: self.next, ..Order::default() };
     }

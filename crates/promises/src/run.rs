@@ -1,5 +1,5 @@
-//! Ids as runs of positions. How they are composed is implemented here a second time, so that an error in the program
-//! does not hide itself.
+//! Ids as runs of positions. The layout of ids is implemented here a second time, so that an error in the program does
+//! not hide itself.
 
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ impl Kind {
     }
 }
 
-/// A shard, and the kind of its ids: each kind has positions of its own.
+/// A shard, and the kind of its ids. Each kind has positions of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {
     pub kind: Kind,
@@ -38,7 +38,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// The place of the slot in a list of all.
+    /// The index of the slot in a list of all slots.
     pub(crate) fn index(self) -> usize {
         2 * usize::from(self.shard) + self.kind as usize
     }
@@ -64,18 +64,18 @@ impl Slot {
         (Slot { kind, shard: number }, position)
     }
 
-    /// When the unit of time of a position begins, in milliseconds since the epoch.
+    /// The time at which a position's unit of time begins, in milliseconds since the epoch.
     pub fn ms(self, position: u64) -> u64 {
         (position >> self.kind.layout().0) * self.kind.unit_ms()
     }
 
-    /// The first position of the unit of time of a millisecond.
+    /// The first position of the unit of time that contains a millisecond.
     pub fn first_of(self, ms: u64) -> u64 {
         (ms / self.kind.unit_ms()) << self.kind.layout().0
     }
 }
 
-/// Positions of a slot, one after the other.
+/// Consecutive positions of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     pub slot: Slot,
@@ -90,7 +90,7 @@ impl Run {
         Run { slot, start, count }
     }
 
-    /// Ids in the order in which they were given, as runs.
+    /// Groups ids into runs, in the order in which they were given.
     pub fn of(ids: &[i64], kind: Kind) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         let mut last = HashMap::new();

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::Caller;
 
-/// The end of each run, by its start, and the last call that was given some of it.
+/// Each run by its start, with its end and the last call that received part of it.
 #[derive(Default)]
 pub(crate) struct Seen(BTreeMap<u64, (u64, Caller)>);
 
 impl Seen {
-    /// Adds positions, which now belong to this call, and returns those that were given before, and to whom.
+    /// Adds positions, which now belong to this call. Returns those that had been given before, and to which call.
     pub fn add(&mut self, start: u64, end: u64, by: Caller) -> Vec<(u64, u64, Caller)> {
         let mut before = Vec::new();
         while let Some((&from, (to, other))) = self.0.range_mut(..end).next_back() {
@@ -33,7 +33,7 @@ impl Seen {
         before
     }
 
-    /// Who was given a position.
+    /// The call that received a position.
     pub fn giver(&self, position: u64) -> Option<Caller> {
         let (_, (to, by)) = self.0.range(..=position).next_back()?;
         (*to > position).then_some(*by)

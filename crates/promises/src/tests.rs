@@ -1,31 +1,31 @@
-//! For each promise histories that break it, and others beside them that do not.
+//! For each promise, histories that break it, next to others that do not.
 
 use super::*;
 
-/// 2026-01-01 by the epoch that servers have: histories begin then.
+/// 2026-01-01, counted from the servers' epoch. Histories begin then.
 const BEGIN_MS: u64 = 63_158_400_000;
 const BEGIN_UNIX_MS: i64 = 1_767_225_600_000;
 
-/// So many milliseconds after the beginning.
+/// The moment `ms` milliseconds after the beginning.
 fn at(ms: u64) -> Moment {
     Moment { us: ms * 1000, unix_us: (BEGIN_UNIX_MS + ms as i64) * 1000 }
 }
 
 fn number(word: &str) -> u64 {
-    word.parse().unwrap_or_else(|_| panic!("{word} is no number"))
+    word.parse().unwrap_or_else(|_| panic!("{word} is not a number"))
 }
 
-/// Two numbers with a sign between them.
+/// Two numbers separated by a sign.
 fn pair(word: &str, sign: char) -> (u64, u64) {
     let (first, second) = word.split_once(sign).unwrap_or((word, "1"));
     (number(first), number(second))
 }
 
-/// `MS.SEQUENCE+COUNT`: ids of shard 7, by default one, in a millisecond after the beginning. With `js` before it they
+/// `MS.SEQUENCE+COUNT`: ids of shard 7, one by default, in a millisecond after the beginning. With the prefix `js` they
 /// are ids for JavaScript, and the unit is a second.
 fn run(word: &str) -> Run {
     let (kind, rest) = word.strip_prefix("js").map_or((Kind::Plain, word), |rest| (Kind::Js, rest));
-    let (ms, rest) = rest.split_once('.').unwrap_or_else(|| panic!("{word} is no id"));
+    let (ms, rest) = rest.split_once('.').unwrap_or_else(|| panic!("{word} is not an id"));
     let ((sequence, count), slot) = (pair(rest, '+'), Slot { kind, shard: 7 });
     Run { slot, start: slot.first_of(BEGIN_MS + number(ms) * kind.unit_ms()) + sequence, count }
 }
@@ -39,8 +39,8 @@ fn ids(words: &[&str]) -> Vec<i64> {
     words.iter().map(id).collect()
 }
 
-/// `FROM-TO SESSION@SERVER ANSWER`, where the answer is the ids that were given, or begins with a word that says what
-/// else it is. Options come before it: `heard:MS`, and `shards:FIRST+COUNT` for others than shard 7.
+/// `FROM-TO SESSION@SERVER ANSWER`. The answer is a list of ids, or begins with a word for its kind. Options come
+/// before it: `heard:MS`, and `shards:FIRST+COUNT` for shards other than 7.
 fn record(words: &[&str]) -> Record {
     let ((from, to), (session, server)) = (pair(words[0], '-'), pair(words[1], '@'));
     let (mut heard, mut shards, mut answer) = (from, (7, 1), &words[2..]);
@@ -72,9 +72,9 @@ fn record(words: &[&str]) -> Record {
     }
 }
 
-/// Judges a history, whose steps have a bar between them: the events of a journal and its records; or what somebody sees
-/// who is there, as the simulator is. `begin SERVER MS SEQUENCE EARLIEST` begins a call, and `given ID WAITED` ends it in
-/// the same millisecond. `round` ends a round.
+/// Judges a history, whose steps are separated by bars: either events and records of a journal, or calls reported as
+/// they happen, as by the simulator. `begin SERVER MS SEQUENCE EARLIEST` begins a call, and `given ID WAITED` ends it
+/// in the same millisecond. `round` ends a round.
 fn judged(history: &str) -> (History, Vec<String>) {
     let (mut judged, mut calls, mut found) = (History::default(), Vec::new(), Vec::new());
     let (mut records, mut events) = (Vec::new(), Vec::new());
@@ -141,7 +141,7 @@ fn judged(history: &str) -> (History, Vec<String>) {
     (judged, found.iter().map(|Broken { promise, text }| format!("{promise:?}: {text}")).collect())
 }
 
-/// Each line is a history, an arrow and what is found: the promise that is broken, and the beginning of the message.
+/// Each line is a history, an arrow and the findings: the broken promise, and the beginning of the message.
 #[track_caller]
 fn assert_found(table: &str) {
     for line in table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -156,7 +156,7 @@ fn assert_found(table: &str) {
 
 #[test]
 fn a_history_that_keeps_all_promises_is_found_right() {
-    // In the same millisecond leases need not be in order.
+    // Leases need not be in order within a millisecond.
     let (history, found) = judged(
         "10-11 1@1 10.0+500 11.0+5 | 11-12 2@1 11.300+4 | 11-12 1@1 11.100+4 | 30-31 2@1 saves 30.0
          | 30-31 3@1 inserts 31.0 | 31-32 3@1 commits 31.0 | 35-35 9@1 reads all 32.0 30.0 31.0
@@ -220,8 +220,8 @@ fn a_repeated_id_is_found() {
     assert_eq!(history.judge.ids(Kind::Plain).collect::<Vec<_>>(), ids(&["14.0", "15.0", "15.1"]));
 }
 
-/// A server that is promoted begins above all that the other gave, and gives while it lives on; and an id, or a limit,
-/// is below what is durable.
+/// A promoted server begins above all ids that the old one gave, and above those that it gives while it lives on. An
+/// id, or a limit, is below what is durable.
 #[test]
 fn a_server_that_begins_below_another_and_an_id_above_the_limit_are_found() {
     assert_found(
@@ -233,8 +233,8 @@ fn a_server_that_begins_below_another_and_an_id_above_the_limit_are_found() {
     );
 }
 
-/// A shard that is moved to another server and back is minted there from the bound on, up to the bound with which it comes
-/// back, and only there; ids for JavaScript from the second after that of the id before the bound.
+/// A shard that is moved to another server and back is minted there from the bound of the first move up to that of the
+/// second, and nowhere else; ids for JavaScript from the second after that of the id before the bound.
 #[test]
 fn ids_of_a_shard_that_is_elsewhere_are_found() {
     assert_found(
@@ -254,7 +254,7 @@ fn ids_of_a_shard_that_is_elsewhere_are_found() {
     );
 }
 
-/// Ids of calls that begin after the mark was raised are later, even where the clock is set back and after a restart; a
+/// Ids of calls that begin after the mark was raised are later, even if the clock is set back, and after a restart. A
 /// server that takes over without loss has that mark.
 #[test]
 fn ids_below_a_raised_mark_are_found() {
@@ -269,7 +269,7 @@ fn ids_below_a_raised_mark_are_found() {
     );
 }
 
-/// An id is of the shard, and of the kind, that was asked for.
+/// An id is of the requested shard and kind.
 #[test]
 fn ids_of_another_shard_are_found() {
     assert_found(
@@ -401,7 +401,7 @@ fn a_horizon_that_does_not_hold_is_found() {
     );
 }
 
-/// A row that was answered as committed exists, unless it was lost with an asynchronous standby.
+/// A row that was reported as committed exists, unless it was lost with an asynchronous standby.
 #[test]
 fn a_row_that_is_lost_is_found() {
     assert_found(

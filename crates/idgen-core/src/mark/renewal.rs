@@ -1,5 +1,5 @@
-//! Keeps the durable high-water mark ahead of the ids: the steps around [`MarkState`], in the order that its guarantee
-//! requires.
+//! Keeps the durable high-water mark ahead of the ids. These are the steps around [`MarkState`], in the order that its
+//! guarantee requires.
 
 use std::ops::RangeInclusive;
 
@@ -19,17 +19,17 @@ use super::stored::{self, Progress};
 const POLL_FROM_US: u64 = 500;
 /// Longest such interval, in microseconds.
 const POLL_TO_US: u64 = 20_000;
-/// A flush that takes this long, in milliseconds, counts when the time comes to write the mark again.
+/// After a flush that takes this long, in milliseconds, the time until the mark is written again starts anew.
 const SLOW_FLUSH_MS: u64 = 1000;
 
-/// A mark that was durable before anybody looked counts as having taken no longer than this, in microseconds: half of
-/// what the alert on slow marks allows. Where calls are frequent, one of them looks sooner or waits for it.
+/// The longest time that is recorded for a mark that was found durable, in microseconds. It is half of what the alert
+/// on slow marks allows. Where calls are frequent, one of them finds the mark sooner or waits for it.
 const MOST_UNSEEN_US: u64 = 250_000;
-/// How often both clocks are read at most, for a machine so slow that no two readings are ever close.
+/// The limit on readings of both clocks, for a machine so slow that two readings are never close.
 const READINGS: usize = 10;
 
-/// Reads both clocks for one moment. A process that is suspended between two readings would see a step that there was
-/// not, so it reads them again, and in the end goes by those that were closest.
+/// Reads both clocks for one moment. If the process is suspended between the two readings, they show a step that did
+/// not happen; so it reads them again, and in the end uses the two that were closest.
 ///
 /// # Errors
 /// That of [`Host::now`].
@@ -49,7 +49,7 @@ pub fn clocks<H: Host>(host: &H) -> Result<Clocks, H::Error> {
     Ok(closest.1)
 }
 
-/// Loads the stored mark, once in an incarnation of the server. Returns whether this call loaded it.
+/// Loads the stored mark, once per incarnation of the server. Returns whether this call loaded it.
 ///
 /// # Errors
 /// [`Error::Recovery`], and [`Error::OtherEpoch`].
@@ -67,12 +67,12 @@ pub fn load<H: Host>(host: &H, settings: &Settings) -> Result<bool, H::Error> {
 }
 
 /// Waits until synchronous standbys, if there are any, have the marks on which the horizon rests: what it has reached,
-/// and how far it may go without a limit that they have acknowledged. When the server has just started, the mark may be
-/// on this server's disk only, and so may a mark that was published before the standbys were configured. A standby that
-/// is promoted would then begin below it.
+/// and what it may reach before they have acknowledged a limit. When the server has just started, the mark may be only
+/// on this server's disk, and so may a mark that was published before the standbys were configured. A promoted standby
+/// would then begin below it.
 ///
 /// # Errors
-/// [`Error::Recovery`], and [`Error::MarkNotRenewed`] if the standbys do not acknowledge it in time.
+/// [`Error::Recovery`], and [`Error::MarkNotRenewed`] if the standbys do not acknowledge the mark in time.
 pub fn share_settled<H: Host>(
     host: &H,
     settings: &Settings,
@@ -88,8 +88,8 @@ pub fn share_settled<H: Host>(
         return Ok(());
     }
     if written.tick < settled {
-        // This is the floor. Write it once more, because a standby that has it reports so only when it receives
-        // something new.
+        // This is the floor. It is written once more because a standby that already has it reports so only when it
+        // receives something new.
         written = write(host, settings, settled, true);
     }
     let late = deadline.except(host, || flush(host, written.lsn));
@@ -97,7 +97,7 @@ pub fn share_settled<H: Host>(
     Ok(())
 }
 
-/// Makes `tick` issuable, and the ticks up to `wanted`, or brings the caller closer to that. Ask the slot again
+/// Makes `tick`, and the ticks up to `wanted`, issuable, or brings the caller closer to that. Ask the slot again
 /// afterwards.
 ///
 /// # Errors
@@ -110,7 +110,7 @@ pub fn reserve<H: Host>(
     deadline: &mut Deadline,
 ) -> Result<(), H::Error> {
     if load(host, settings)? {
-        // The slot must see the new floor, with which the tick may be too far ahead of the clock.
+        // The slot must see the new floor first: from there, the tick may be too far ahead of the clock.
         return Ok(());
     }
     if deadline.renewal_counts() {
@@ -121,12 +121,12 @@ pub fn reserve<H: Host>(
         if let Some(claim) = Claim::take(host, |limit| limit <= tick) {
             return renew(&claim, settings, tick..=wanted, true, deadline);
         }
-        // What another backend waits for counts as if it were the caller itself: standbys, but not the flush.
+        // A wait of another backend counts as if it were the caller's own: waits for standbys do, but not the flush.
         let awaited = host.awaited();
         let flushing = awaited != 0 && !host.flushed(awaited);
         let for_standbys = awaited != 0 && !flushing && host.standbys_must_acknowledge();
-        // Its other steps are part of any call, as long as they end before its claim has expired twice. Otherwise a claim
-        // that nobody gives up would make the call wait for ever.
+        // The other steps of a renewal are part of any call, as long as they end before its claim has expired twice.
+        // Otherwise a claim that is never given up would make the call wait forever.
         let now_us = host.monotonic_us();
         idle_since_us = (!flushing).then(|| idle_since_us.unwrap_or(now_us));
         let idle = idle_since_us.is_some_and(|since| now_us.saturating_sub(since) > 2 * CLAIM_MS * 1000);
@@ -141,12 +141,12 @@ pub fn reserve<H: Host>(
     Ok(())
 }
 
-/// Renews the mark if the window runs low after `tick` and no other backend is renewing it. The caller already has
-/// its ids, so a failure here is left to the call that will need the mark.
+/// Renews the mark if the window runs low after `tick` and no other backend is renewing it. The caller already has its
+/// ids, so a failure here is left to the call that will need the mark.
 ///
 /// As long as there is time, the caller does not wait for the disk either. At half of the window it writes a mark,
-/// which the WAL writer or the next commit of any transaction flushes. The first caller that finds it durable
-/// publishes it. Only if it is not durable at a quarter of the window does a caller flush it.
+/// which the WAL writer or the next commit of any transaction flushes. The first caller that finds it durable publishes
+/// it. A caller flushes it only if it is not durable at a quarter of the window.
 pub fn renew_early(host: &impl Host, settings: &Settings, tick: Tick, deadline: &mut Deadline) {
     let awaited = is_awaited(host);
     let margin = margin(settings, awaited);
@@ -157,8 +157,7 @@ pub fn renew_early(host: &impl Host, settings: &Settings, tick: Tick, deadline: 
     }
 }
 
-/// The number of ticks left of the window at which a renewal has something to do: half of it, or a quarter while a
-/// mark is awaited.
+/// The number of ticks left in the window at which a renewal is due: half of it, or a quarter while a mark is awaited.
 #[inline]
 pub(crate) fn margin(settings: &Settings, awaited: bool) -> u64 {
     settings.reserve_ahead_ms / if awaited { 4 } else { 2 }
@@ -176,9 +175,9 @@ fn is_durable(host: &impl Host, lsn: u64) -> bool {
     host.flushed(lsn) && (!host.standbys_must_acknowledge() || host.acknowledged(lsn))
 }
 
-/// Writes the mark, flushes it, waits until it is acknowledged, and publishes it. Only in this order does a crash
-/// between any two steps leave every issued id below the stored mark. A caller that does not `wait` leaves the
-/// flush to others, and the steps after it to a caller that finds the mark durable.
+/// Writes the mark, flushes it, waits until it is acknowledged, and publishes it. Only this order ensures that a crash
+/// between any two steps leaves every issued id below the stored mark. A caller that does not `wait` leaves the flush
+/// to others, and the later steps to a caller that finds the mark durable.
 fn renew<H: Host>(
     claim: &Claim<H>,
     settings: &Settings,
@@ -204,7 +203,7 @@ fn renew<H: Host>(
         }
     };
     host.point(Point::AfterInsert);
-    // A mark that this call has just written and waits for is not looked at: it takes the whole time.
+    // A mark that this call has just written and waits for is not checked here: its whole time is recorded.
     let found_durable = (!wait || matches!(plan, Plan::Await(_))) && is_durable(host, written.lsn);
     if !wait && !found_durable {
         host.flush_soon(written.lsn);
@@ -214,14 +213,14 @@ fn renew<H: Host>(
     host.point(Point::AfterFlush);
     let acknowledged = until_acknowledged(host, settings, written, late, deadline, MarkState::keep_claim)?;
     host.point(Point::BeforePublish);
-    assert!(host.flushed(written.lsn), "a mark is to be published that is not on disk");
+    assert!(host.flushed(written.lsn), "a mark that is not on disk would be published");
     let us = host.monotonic_us().saturating_sub(written.at_us);
     let us = if found_durable { us.min(MOST_UNSEEN_US) } else { us };
     host.with_mark(|mark| mark.publish(written.tick, acknowledged, clocks, us));
     Ok(())
 }
 
-/// Writes a mark, and records it. `standbys` says whether they have to acknowledge it.
+/// Writes and records a mark. `standbys` says whether they have to acknowledge it.
 fn write(host: &impl Host, settings: &Settings, tick: Tick, standbys: bool) -> Written {
     let awaited = awaits_standbys(host, &host.shared().mark.copy());
     let at_us = host.monotonic_us();
@@ -243,8 +242,8 @@ pub fn awaited_ms(host: &impl Host, mark: &MarkState) -> Option<u64> {
     awaits_standbys(host, mark).then(|| host.boot_ms().saturating_sub(mark.awaited_since_ms()))
 }
 
-/// Makes the stored mark count from `epoch`, durably. Returns whether it counted from another epoch before. The mark
-/// stays the same tick, so no id is repeated, whichever way the epoch has moved.
+/// Makes the stored mark count from `epoch`, durably. Returns whether it counted from another epoch before. The tick of
+/// the mark does not decrease, so no id is repeated, whichever way the epoch has moved.
 ///
 /// # Errors
 /// [`Error::Exhausted`] if the clock is past the range of ids, or the mark at its end, and that of [`Host::now`].
@@ -252,7 +251,7 @@ pub fn accept_epoch<H: Host>(host: &H, epoch: Epoch) -> Result<bool, H::Error> {
     let Some(progress) = host.load_mark().filter(|progress| !progress.is_of(epoch)) else {
         return Ok(false);
     };
-    // The progress only moves forward, and the check of the new epoch may be less than that of the old one.
+    // The progress moves only forward, and the check of the new epoch may be less than that of the old one.
     let mark = progress.mark() + 1;
     if mark.max(host.now()?) > MAX_TICK {
         return Err(Error::Exhausted.into());
@@ -261,7 +260,8 @@ pub fn accept_epoch<H: Host>(host: &H, epoch: Epoch) -> Result<bool, H::Error> {
     Ok(true)
 }
 
-/// Accepts the system clock as it is, if it has jumped forward. Returns how far, in milliseconds; 0 if it has not.
+/// Accepts the system clock as it is if it has jumped forward. Returns how far, in milliseconds; 0 if it has not
+/// jumped.
 ///
 /// # Errors
 /// [`Error::Exhausted`] if the clock is past the range of ids, and that of [`Host::now`].
@@ -273,17 +273,17 @@ pub fn accept_clock<H: Host>(host: &H) -> Result<u64, H::Error> {
     Ok(host.with_mark(|mark| mark.accept(clocks)))
 }
 
-/// Flushes a mark, and returns whether that took long. Standbys receive the mark only then.
+/// Flushes a mark, and returns whether that took long. Standbys receive the mark only after the flush.
 fn flush(host: &impl Host, lsn: u64) -> bool {
     let start = host.boot_ms();
     host.flush(lsn);
     host.boot_ms().saturating_sub(start) >= SLOW_FLUSH_MS
 }
 
-/// Waits until synchronous standbys have a mark; returns false if none have to. `flushed_late` says that they could not
-/// receive it before now. The configuration is read again each time, because synchronous replication may begin or end
-/// during the wait. If it begins after the last check, nobody takes ids below a limit that was published
-/// unacknowledged.
+/// Waits until synchronous standbys have a mark; returns false if none have to acknowledge it. `flushed_late` says that
+/// they could not receive it before now. The configuration is read again each time, because synchronous replication may
+/// begin or end during the wait. If it begins after the last check, the limit is published as unacknowledged, and no
+/// ids are taken below it.
 ///
 /// `at_work` receives the mark and the time since boot, in milliseconds, each time.
 fn until_acknowledged<H: Host>(
@@ -304,13 +304,14 @@ fn until_acknowledged<H: Host>(
         let again = host.with_mark(|mark| {
             at_work(mark, boot_ms);
             if flushed_late {
-                // The flush is no reason to write the mark again.
+                // The time of the flush does not count toward writing the mark again.
                 mark.sent(boot_ms);
             }
             mark.write_again(boot_ms)
         });
-        // This comes before the check of the time, so that a call that may hardly wait does it, too. It is part of the
-        // wait, which may thus begin here: otherwise the call could go on as long as nobody acknowledges the mark.
+        // This comes before the check of the time, so that a call that may hardly wait does it too. It counts as
+        // waiting, and may be what the call first waits for: otherwise the call could go on until the mark is
+        // acknowledged.
         deadline.left_us(host);
         flushed_late = again && flush(host, host.write_mark(Progress::new(written.tick, settings.epoch)));
         let left_us = time_left_us(host, deadline, || host.acknowledged(written.lsn))?;
@@ -341,7 +342,7 @@ fn time_left_us<H: Host>(
 struct Claim<'a, H: Host>(&'a H);
 
 impl<H: Host> Claim<'_, H> {
-    /// Claims the task if nobody holds it and it is still `needed` at the current limit. Otherwise backends that
+    /// Claims the renewal if no backend holds it and it is still `needed` at the current limit. Otherwise backends that
     /// queue for the lock during a renewal would each renew once more, one after the other.
     fn take(host: &H, needed: impl Fn(Tick) -> bool) -> Option<Claim<'_, H>> {
         let (boot_ms, standbys) = (host.boot_ms(), host.standbys_must_acknowledge());

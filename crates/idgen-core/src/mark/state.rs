@@ -1,10 +1,10 @@
 //! The state of renewals: which ticks may be issued, and what must happen before more may be.
 //!
-//! A mark is written to the WAL, flushed, and acknowledged by synchronous standbys before it is published as the
-//! limit. Hence `issued < limit <= durable` at every moment, and a server that starts from the stored mark repeats
-//! nothing. Synchronous standbys may be configured at any time, so a limit that they have not acknowledged is kept
-//! separately: it ceases to be valid at the moment when commits begin to wait. The caller does the writing. This is
-//! only the state that it works on, so that tests can take it through any order of steps.
+//! A mark is written to the WAL, flushed, and acknowledged by synchronous standbys before it is published as the limit.
+//! Hence `issued < limit <= durable` at every moment, and a server that starts from the stored mark repeats nothing.
+//! Synchronous standbys may be configured at any time, so a limit that they have not acknowledged is kept separately:
+//! it ceases to be valid as soon as commits begin to wait. The caller does the writing. This module is only the state,
+//! so that tests can take it through any order of steps.
 
 use idgen_ids::Tick;
 use idgen_ids::id::MAX_TICK;
@@ -12,8 +12,8 @@ use idgen_ids::id::MAX_TICK;
 use crate::settings::{QUEUE_MS, Settings};
 
 /// How long a backend that renews the mark keeps others from doing the same, in milliseconds, unless it extends its
-/// claim. Renewing twice at once is safe, only wasteful. Because the claim expires, a backend that dies during a
-/// renewal leaves nothing stuck.
+/// claim. Two renewals at once would be safe but wasteful. Because the claim expires, a backend that dies during a
+/// renewal does not block others for good.
 pub const CLAIM_MS: u64 = 100;
 
 /// The smallest move of the clock that counts as a step, in milliseconds. A smaller difference may be the time
@@ -21,10 +21,10 @@ pub const CLAIM_MS: u64 = 100;
 const STEP_MS: i64 = 10;
 
 /// A mark that standbys have not acknowledged is written again after this time, in milliseconds. It is longer than a
-/// slow standby takes, which would otherwise have one more flush to do before it gets to the next mark.
+/// slow standby takes to acknowledge, so that such a standby does not have one more flush to do before the next mark.
 const WRITE_AGAIN_MS: u64 = 2000;
 
-/// The system clock and the time since boot, read together. Nobody can set the latter.
+/// The system clock and the time since boot, read together. The latter cannot be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Clocks {
@@ -40,9 +40,9 @@ pub struct Clocks {
 pub struct Written {
     /// The mark: ticks below it may be issued once it is durable.
     pub tick: Tick,
-    /// Where its WAL record ends.
+    /// The end of its WAL record.
     pub lsn: u64,
-    /// When it was written, in microseconds since some moment.
+    /// The time at which it was written, in microseconds from an arbitrary moment.
     pub at_us: u64,
 }
 
@@ -54,21 +54,21 @@ pub struct MarkState {
     renewed: bool,
     /// Whether standbys had to acknowledge marks when `written` was written.
     written_for_standbys: bool,
-    /// The mark left by earlier incarnations of the server, or what it has been raised to since.
+    /// The mark left by earlier incarnations of the server, or a later one to which it has been raised.
     recovered: Tick,
     limit: Tick,
     acknowledged: Tick,
     written: Written,
-    /// When a mark was last written or flushed, in milliseconds since boot.
+    /// The time of the last write or flush of a mark, in milliseconds since boot.
     sent_at_ms: u64,
-    /// When the first of the marks was written that standbys have not acknowledged, in milliseconds since boot.
+    /// The time at which the first unacknowledged mark was written, in milliseconds since boot.
     awaited_since_ms: u64,
     raised: Tick,
     settled: Tick,
     claimed_until_ms: u64,
     /// The last reading of the clocks.
     last: Clocks,
-    /// The reading at the renewal at which the clock was furthest ahead of the time since boot.
+    /// The reading at the renewal with the clock furthest ahead of the time since boot.
     furthest: Clocks,
     /// Number of renewals since the server started.
     pub renewals: u64,
@@ -80,21 +80,21 @@ pub struct MarkState {
     pub steps_forward: u64,
 }
 
-/// What a renewal has to do.
+/// The task of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
     /// Write this mark.
     Write(Tick),
-    /// Wait for this one. It has been written, and a renewal that failed or was canceled left it unpublished.
-    /// Writing another mark for each call that fails would fill the WAL.
+    /// Wait for this one. It has been written, but a renewal that failed or was canceled left it unpublished. If each
+    /// call that fails wrote another mark, the WAL would fill up.
     Await(Written),
 }
 
-/// Why no mark may be written.
+/// The reason why a mark may not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unplanned {
-    /// The tick is below the floor, or too far ahead of the clock: it was chosen before the floor was known, or
-    /// before the clock was set. A mark for it would poison everything after it. Ask the slot again.
+    /// The tick is below the floor, or too far ahead of the clock: it was chosen before the floor was known, or before
+    /// the clock was set. A mark for it would poison everything after it. Ask the slot again.
     Stale,
     /// The system clock moved ahead of the time since boot by more than is allowed.
     Jump {
@@ -121,8 +121,8 @@ impl MarkState {
         self.recovered.max(self.raised)
     }
 
-    /// The exclusive end of the ticks that may be issued; 0 until this incarnation's first renewal. If `standbys` have to
-    /// acknowledge marks, it is the end of what they have acknowledged.
+    /// The exclusive end of the ticks that may be issued; 0 until this incarnation's first renewal. If `standbys` have
+    /// to acknowledge marks, it is the end of what they have acknowledged.
     pub fn limit(&self, standbys: bool) -> Tick {
         if standbys { self.acknowledged } else { self.limit }
     }
@@ -134,8 +134,8 @@ impl MarkState {
             self.loaded = true;
             self.recovered = stored;
             // All ids of earlier incarnations, and everything that they found settled, lie below their limits and
-            // therefore below this mark. None of their transactions is still open, except prepared ones, which are checked
-            // for.
+            // therefore below this mark. None of their transactions is still open, except prepared ones, for which
+            // there is a separate check.
             self.settled = stored;
         }
     }
@@ -148,7 +148,8 @@ impl MarkState {
 
     /// Forbids all ticks before the clock, and returns the tick below which none will be issued. It goes no further
     /// than ids may have got, because the clock may be wrong: ids of this incarnation are below the limit, and ids of
-    /// earlier ones below the recovered mark. If `standbys` have to acknowledge marks, it is their limit that counts.
+    /// earlier ones below the recovered mark. If `standbys` have to acknowledge marks, the limit is what they have
+    /// acknowledged.
     pub fn raise_floor(&mut self, now: Tick, standbys: bool) -> Tick {
         let reached = now.min(self.limit(standbys).max(self.recovered));
         self.raised = self.raised.max(reached);
@@ -156,7 +157,7 @@ impl MarkState {
         reached
     }
 
-    /// The tick below which every id has been found settled.
+    /// The tick below which every id is known to be settled.
     pub fn settled(&self) -> Tick {
         self.settled
     }
@@ -169,7 +170,7 @@ impl MarkState {
         self.settled
     }
 
-    /// Claims the task of renewing the mark, unless another backend holds it.
+    /// Claims the renewal of the mark, unless another backend holds it.
     pub fn claim(&mut self, boot_ms: u64) -> bool {
         let free = boot_ms >= self.claimed_until_ms;
         if free {
@@ -188,14 +189,14 @@ impl MarkState {
         self.claimed_until_ms = 0;
     }
 
-    /// The mark to write so that the ticks up to `wanted`, and those of `idgen.reserve_ahead` after it, may be issued, or
-    /// the mark already written if it is enough for `tick`: `wanted` makes a mark reach further, but is no reason to
-    /// write one while another is awaited. `standbys` says whether they have to acknowledge it.
+    /// The mark to write so that the ticks up to `wanted`, and those of `idgen.reserve_ahead` after it, may be issued,
+    /// or the mark already written if it is enough for `tick`: `wanted` makes a mark reach further, but does not cause
+    /// one to be written while another is awaited. `standbys` says whether they have to acknowledge it.
     ///
     /// # Errors
     /// A stale tick, or a jump of the clock by more than `idgen.max_clock_jump`: a mark raised by a broken clock could
-    /// not be lowered again. The jump is measured from the renewal at which the clock was furthest ahead, so that a clock
-    /// that was set back may be corrected.
+    /// not be lowered again. The jump is measured from the renewal at which the clock was furthest ahead, so that a
+    /// clock that was set back may be corrected.
     pub fn plan(
         &self,
         clocks: Clocks,
@@ -221,7 +222,7 @@ impl MarkState {
         })
     }
 
-    /// How far the clock has jumped forward, in milliseconds, if that is more than `max_jump`.
+    /// How far the clock has jumped forward, in milliseconds; `None` if no further than `max_jump`.
     pub fn jump(&self, clocks: Clocks, max_jump: Option<u64>) -> Option<u64> {
         let by_ms = u64::try_from(self.step_ms(self.furthest, clocks)).ok()?;
         (by_ms > max_jump? && by_ms >= STEP_MS.unsigned_abs()).then_some(by_ms)
@@ -239,19 +240,19 @@ impl MarkState {
     }
 
     /// The last mark that this incarnation has written and that is worth waiting for; 0 if there is none. If `standbys`
-    /// have to acknowledge it, a mark written before they had to does not count: a standby that already has it
-    /// reports so only when it receives something new.
+    /// have to acknowledge it, a mark from before that does not count: a standby that already has it reports so only
+    /// when it receives something new.
     pub fn written(&self, standbys: bool) -> Written {
         if standbys && !self.written_for_standbys { Written::default() } else { self.written }
     }
 
-    /// The end of the WAL record of a mark that this incarnation has written but not published yet; 0 if there is none.
+    /// The end of the WAL record of a mark that this incarnation has written but not yet published; 0 if there is none.
     pub fn awaited(&self) -> u64 {
         if self.written.tick > self.limit(self.written_for_standbys) { self.written.lsn } else { 0 }
     }
 
-    /// Records a mark that has been written, when that was, and whether `standbys` had to acknowledge it then. If
-    /// another mark was `awaited` before, the time since then stays: under load a new mark is written every second.
+    /// Records a mark that has been written, at what time, and whether `standbys` had to acknowledge it then. If
+    /// another mark was already `awaited`, the time since then is kept: under load a new mark is written every second.
     pub fn wrote(&mut self, mark: Written, standbys: bool, boot_ms: u64, awaited: bool) {
         self.sent(boot_ms);
         if !awaited {
@@ -262,20 +263,20 @@ impl MarkState {
         }
     }
 
-    /// The time since which marks have been awaited, if the last one is, in milliseconds since boot.
+    /// The time since which marks have been awaited, if the last one is still awaited, in milliseconds since boot.
     pub fn awaited_since_ms(&self) -> u64 {
         self.awaited_since_ms
     }
 
-    /// Records that a mark was sent to standbys, which receive it when it has been flushed.
+    /// Records that a mark was sent to standbys. They receive it when it has been flushed.
     pub fn sent(&mut self, boot_ms: u64) {
         self.sent_at_ms = boot_ms;
     }
 
-    /// Whether the caller, who waits for standbys to acknowledge the last mark, must write it again: a standby that
-    /// received it while it was not synchronous was not heard, and does not report again until it receives something
-    /// new or `wal_receiver_status_interval` has passed. The answer is true for one caller every two seconds, however
-    /// long calls wait and however many there are.
+    /// Whether the caller, which waits for standbys to acknowledge the last mark, must write it again. A standby that
+    /// received it before it was synchronous was not heard, and does not report again until it receives something new
+    /// or `wal_receiver_status_interval` has passed. The answer is true for one caller every two seconds, however long
+    /// calls wait and however many there are.
     pub fn write_again(&mut self, boot_ms: u64) -> bool {
         let due = boot_ms.saturating_sub(self.sent_at_ms) >= WRITE_AGAIN_MS;
         if due {
@@ -317,7 +318,7 @@ impl MarkState {
         self.last = clocks;
     }
 
-    /// By how much the clock was set between two readings; 0 before the first renewal.
+    /// The amount by which the clock was set between two readings; 0 before the first renewal.
     fn step_ms(&self, then: Clocks, now: Clocks) -> i64 {
         if !self.renewed {
             return 0;

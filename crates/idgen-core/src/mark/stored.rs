@@ -1,4 +1,4 @@
-//! The stored form of the high-water mark, and the rule of the epoch: a mark counts only from the epoch with which it
+//! The stored form of the high-water mark, and the rule of the epoch: a mark is valid only with the epoch with which it
 //! was stored.
 
 use idgen_ids::id::TICK_BITS;
@@ -23,9 +23,9 @@ use super::MOST_LATE_REACH_MS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress(u64);
 
-/// Set if the mark has the check of its epoch.
+/// Set if the mark includes the check of its epoch.
 const WITH_EPOCH: u64 = 1 << 63;
-/// Width of that check in bits.
+/// Width of the check in bits.
 const CHECK_BITS: u32 = 63 - TICK_BITS;
 
 /// A check that distinguishes epochs, by multiplicative hashing (Knuth, The Art of Computer Programming, 6.4): the
@@ -36,7 +36,7 @@ fn check(epoch: Epoch) -> u64 {
 }
 
 impl Progress {
-    /// The least progress there is, in the form of 0.1.0: a mark of any epoch, below all ids. It says only that the
+    /// The least possible progress, in the form of 0.1.0: a mark of any epoch, below all ids. It says only that the
     /// cluster may have a mark.
     pub const FIRST: Progress = Progress(1);
 
@@ -50,7 +50,7 @@ impl Progress {
         Progress(WITH_EPOCH | mark << CHECK_BITS | check(epoch))
     }
 
-    /// The progress that PostgreSQL has kept; `None` if it keeps no mark.
+    /// The progress that PostgreSQL has kept; `None` if it has not kept a mark.
     #[must_use]
     pub const fn kept(progress: u64) -> Option<Progress> {
         if progress == 0 { None } else { Some(Progress(progress)) }
@@ -86,8 +86,8 @@ pub fn tick_of(stored: Option<Progress>, epoch: Epoch) -> Result<Tick, Error> {
     }
 }
 
-/// How far a stored mark lies ahead of the clock, in milliseconds, if that is further than a server leaves it that has
-/// minted as far ahead as it may.
+/// How far a stored mark lies ahead of the clock, in milliseconds; `None` if a server that mints as far ahead as it may
+/// could have left it there.
 #[must_use]
 pub fn too_far_ahead(stored: Tick, now: Tick, settings: &Settings) -> Option<u64> {
     let reach = settings.reserve_ahead_ms.max(MOST_LATE_REACH_MS);

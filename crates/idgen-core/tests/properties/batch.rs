@@ -21,11 +21,12 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Before a batch are exactly those of its shard that have joined before it and have not left, whoever leaves when.
+    /// The batches ahead of a batch are exactly those of its shard that joined earlier and have not left, in whatever
+    /// order batches leave.
     #[test]
     fn batches_stand_in_the_order_in_which_they_joined(steps in vec(any_step(), 1..100)) {
         let queue = [const { Batch::none() }; 6];
-        // Who has joined which shard, in this order, and how much each has left.
+        // The batches in the queues, in the order in which they joined, with the ids that they have left.
         let mut expected: Vec<(usize, Shard, u64)> = Vec::new();
         for step in steps {
             match step {

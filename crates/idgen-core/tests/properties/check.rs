@@ -12,7 +12,7 @@ fn behind(by_ms: u64, max_ahead_ms: u64, waited_ms: u64) -> Answer<Tick> {
     refused(Error::ClockBehindIds { by_ms, max_ahead_ms, waited_ms })
 }
 
-/// It renews the mark if a call for an id would, and takes no id.
+/// A check renews the mark if a call for an id would, and takes no id.
 #[test]
 fn a_check_renews_the_mark_and_mints_nothing() {
     let server = Scripted::new(NOW - 5);
@@ -34,7 +34,7 @@ fn a_check_renews_the_mark_and_mints_nothing() {
     assert_eq!(server.sleeps(), []);
 }
 
-/// It fails where every call for an id fails, by the same error, and after the same wait.
+/// A check fails if every call for an id fails, with the same error, and after the same wait.
 #[test]
 fn a_check_fails_as_a_call_for_an_id_does() {
     type Trouble = fn(&Scripted);
@@ -75,8 +75,8 @@ fn a_check_fails_as_a_call_for_an_id_does() {
     }
 }
 
-/// Where the clock was set back it fails for the shards in use, although another shard might mint: by a floor that a
-/// reader of the horizon has raised, or by the furthest id.
+/// After the clock was set back, a check fails for the shards in use, although another shard might mint: because of a
+/// floor that a reader of the horizon has raised, or because of the furthest id.
 #[test]
 fn a_check_fails_while_the_clock_is_behind_the_ids() {
     let server = Scripted::new(0).with(|settings| settings.max_ahead_ms = 10);
@@ -90,17 +90,17 @@ fn a_check_fails_while_the_clock_is_behind_the_ids() {
     server.horizon().unwrap();
     server.step_clock(-500);
     assert_eq!(server.check(0), behind(500 - 80, 10, 80));
-    // It waits no longer than it has to.
+    // The check waits no longer than it has to.
     server.step_clock(340);
     server.sleeps();
     assert!(server.check(0).is_ok());
     assert_eq!(server.sleeps(), [(50_000, Wait::Clock), (20_000, Wait::Clock)]);
-    // As far ahead as calls go that queue for a full shard.
+    // Calls that queue for a full shard go this far ahead.
     assert!(server.check(server.tick() + 10 + QUEUE_MS).is_ok());
     assert_eq!(server.sleeps(), []);
 }
 
-/// A call that does not wait renews the mark nevertheless, and goes by the clock as it is when the wait is over.
+/// A check that may not wait still renews the mark, and uses the clock as it is when the wait is over.
 #[test]
 fn a_check_that_may_not_wait_does_what_it_can() {
     let server = |stored| {
@@ -114,7 +114,7 @@ fn a_check_that_may_not_wait_does_what_it_can() {
     assert!(running.check(furthest).is_ok());
     let at_mark = server(NOW + 10);
     assert!(at_mark.check(0).is_ok());
-    assert_eq!(at_mark.check(NOW + 11 + QUEUE_MS), behind(11, 10, 0), "the mark is no trouble");
+    assert_eq!(at_mark.check(NOW + 11 + QUEUE_MS), behind(11, 10, 0), "the mark is not in the way");
     let error = Error::ClockBehindMark { by_ms: 11, max_ahead_ms: 10, waited_ms: 0 };
     assert_eq!(server(NOW + 11).check(0), refused(error));
     let server = Scripted::new(0);
@@ -122,7 +122,7 @@ fn a_check_that_may_not_wait_does_what_it_can() {
     assert_eq!(server.check(0), Ok(MAX_TICK + 1), "the last one");
 }
 
-/// It ends although the clock is set back whenever it would renew the mark: the third look begins to wait.
+/// A check ends although the clock is set back whenever it would renew the mark: the third reading begins a wait.
 #[test]
 fn a_check_ends_under_a_clock_that_does_not_rest() {
     let server = Scripted::new(0);

@@ -47,9 +47,9 @@ fn any_call() -> impl Strategy<Value = Call> {
 
 proptest! {
     /// Promises 1 and 2 over moves from one server to another and back: once the shard is closed on one server and
-    /// advanced past the bound on the other, the ids of the other are greater than all that the first has minted or
-    /// still mints, in both layouts, whatever its sessions hold and do, and whatever the clocks show. Sessions that have
-    /// not heard of the move go on calling, and get nothing but the rest of a lease.
+    /// advanced past the bound on the other, the ids of the other are greater than everything that the first has minted
+    /// or still mints, in both layouts, whatever its sessions hold and do, and whatever the clocks show. Sessions that
+    /// have not heard of the move go on calling, and get at most the rest of a lease.
     #[test]
     fn another_server_mints_after_everything_that_the_closed_one_can_mint(
         calls in vec(any_call(), 1..150), max_ahead in prop_oneof![0..8u64, 0..4000u64], reserve_ahead in 1..30u64,
@@ -60,12 +60,13 @@ proptest! {
         });
         let mut servers = [set(Scripted::new(stored)), set(Scripted::new(0))];
         prop_assert!(servers[1].close(0, 5).is_ok());
-        // Which server may mint, and which one has the shard now, open or closed. A server that has crashed with the
-        // shard closed goes by its list, which the move has written before: no call gets through to it.
+        // The server that may mint, and the one that has the shard now, open or closed. A server that has crashed with
+        // the shard closed goes by its list, which the move has already written, so that calls do not get through to
+        // it.
         let (mut holder, mut at, mut heard) = (Some(0), 0, [false, true]);
         let mut bound = 0;
         let (mut seen, mut seen_js) = (HashSet::new(), HashSet::new());
-        // The greatest id of each server, and JavaScript-safe id.
+        // The greatest id and the greatest JavaScript-safe id of each server.
         let (mut last, mut last_js) = ([-1; 2], [-1; 2]);
         for call in calls {
             let answer = match call {
@@ -131,8 +132,8 @@ proptest! {
     }
 }
 
-/// Every call for a closed shard is refused in both layouts, and those for others are not. Reopened, the shard goes on
-/// where it was.
+/// Every call for a closed shard is refused in both layouts, and calls for other shards are not. After it is reopened,
+/// the shard continues where it was.
 #[test]
 fn a_closed_shard_mints_nothing() {
     let server = Scripted::running().with(|settings| settings.max_ahead_ms = 2000);
@@ -144,7 +145,7 @@ fn a_closed_shard_mints_nothing() {
         assert_eq!(server.id(backend, 5), closed());
         assert_eq!(server.ids(backend, 5, 1), closed());
         assert_eq!(server.ids(backend, 5, 5000), closed());
-        assert_eq!(server.ids(backend, 5, 100_000_000), closed(), "not that these are too many");
+        assert_eq!(server.ids(backend, 5, 100_000_000), closed(), "not BatchTooLarge");
         assert_eq!(server.js_id(backend, 5), closed());
         assert!(server.id(backend, 6).is_ok() && server.js_id(backend, 6).is_ok());
     }
@@ -153,14 +154,14 @@ fn a_closed_shard_mints_nothing() {
     assert!(!server.reopen(5), "it is open");
     assert_eq!(server.id(0, 5), Ok(bound));
     assert!(server.js_id(0, 5).is_ok());
-    // Above the shards of the JavaScript-safe ids there is only one layout.
+    // Shards above those of the JavaScript-safe ids have only one layout.
     let server = Scripted::running();
     assert!(server.close(0, 256).is_ok() && server.id(0, 256).is_err());
     assert!(server.reopen(256) && !server.reopen(256));
 }
 
 /// A lease that was taken before the shard was closed may be used up in its millisecond, below the bound, even if that
-/// comes again; that of the session that closes the shard is dropped.
+/// millisecond is repeated. The lease of the session that closes the shard is dropped.
 #[test]
 fn a_lease_that_outlives_the_closing_is_below_the_bound() {
     let server = Scripted::running();
@@ -175,8 +176,8 @@ fn a_lease_that_outlives_the_closing_is_below_the_bound() {
     assert!(ids[0] + 1 < bound);
 }
 
-/// The bound covers the ids of earlier incarnations, even if this one has not read the mark yet; what the clock shows does
-/// not matter. Without a mark to begin at, nothing is closed.
+/// The bound covers the ids of earlier incarnations, even if this one has not read the mark yet, and whatever the clock
+/// shows. Without a mark to begin at, nothing is closed.
 #[test]
 fn the_bound_covers_the_ids_of_earlier_incarnations() {
     for clock in [NOW - 5000, NOW, NOW + 5000] {
@@ -201,8 +202,8 @@ fn the_bound_covers_the_ids_of_earlier_incarnations() {
 }
 
 /// The bound covers the second of the last JavaScript-safe id: a server that is advanced past the id before the bound
-/// begins in a later second, even if its clock is behind, or set back, or after a crash. One that has minted later ones
-/// stays where it is.
+/// begins in a later second, even if its clock is behind, or set back, or after a crash. A server that has minted later
+/// ids stays where it is.
 #[test]
 fn the_bound_covers_javascript_safe_ids() {
     let server = Scripted::running().with(|settings| settings.max_ahead_ms = 3000);
@@ -227,20 +228,20 @@ fn the_bound_covers_javascript_safe_ids() {
     }
 }
 
-/// Promise 4: calls that wait for the shard when it is closed are told so, soon, and leave nothing behind: for a
-/// millisecond that is theirs, for a clock that was set back, for the mark, or in the queue of batches.
+/// Promise 4: calls that wait for the shard when it is closed are soon told so, and leave nothing behind. They may wait
+/// for their millisecond, for a clock that was set back, for the mark, or in the queue of batches.
 #[test]
 fn those_who_wait_for_a_shard_hear_that_it_is_closed() {
     let close = |server: &Scripted| assert!(server.close(3, 5).is_ok());
     let patient = || Scripted::running().with(|settings| settings.max_wait_ms = 60_000);
     let late = |server: &Scripted, since: u64| {
-        assert_eq!(left(server), 0, "a batch that does not leave");
-        assert!(!server.claimed(), "a task that is not given up");
+        assert_eq!(left(server), 0, "a batch has not left");
+        assert!(!server.claimed(), "the claim was not given up");
         let slot = shard(5).slot(server.shared());
         assert!(slot.get().closed);
         server.us() - since
     };
-    // In the queue of batches, and one that is taking its ids.
+    // One batch in the queue, and one that is taking its ids.
     for taken in [0, 100_000] {
         let server = patient();
         join(&server, 3, if taken == 0 { 1000 } else { 0 });
@@ -250,7 +251,7 @@ fn those_who_wait_for_a_shard_hear_that_it_is_closed() {
         server.backends()[3].batch.leave();
         assert!(late(&server, start) <= 50_000 + 17_000);
     }
-    // In the queue, while a mark is awaited, without which those before could not be at work.
+    // In the queue while a mark is awaited, without which the earlier batches cannot be at work.
     let server = patient();
     join(&server, 3, 1000);
     server.write(NOW + 2000);
@@ -259,13 +260,13 @@ fn those_who_wait_for_a_shard_hear_that_it_is_closed() {
     assert_eq!(server.ids(0, 5, 2000 * IDS_PER_TICK), closed());
     server.backends()[3].batch.leave();
     assert!(late(&server, start) <= 50_000);
-    // The shard is ahead of a clock that was set back, by more than a call may queue for or less.
+    // The shard is ahead of a clock that was set back, by more than a call may queue for, or by less.
     for (back, is_js) in [(40_000, false), (20, false), (40_000, true)] {
         let server = patient();
         server.ids(2, 5, IDS_PER_TICK).unwrap();
         server.js_id(2, 5).unwrap();
         server.step_clock(-back);
-        // After its run was taken, the clock is set back further.
+        // The clock is set back further after the call has taken its run.
         server.after(10_000, |server| server.step_clock(-40_000));
         server.after(120_000, close);
         let start = server.us() + 120_000;
@@ -273,18 +274,18 @@ fn those_who_wait_for_a_shard_hear_that_it_is_closed() {
         assert_eq!(answer, closed());
         assert!(late(&server, start) <= 50_000);
     }
-    // The mark is awaited, and comes.
+    // The mark is awaited, and becomes durable.
     let server = patient().with_standbys(Some(200_000));
     server.after(100_000, close);
     assert_eq!(server.id(0, 5), closed());
 }
 
-/// How many ids the batches of shard 5 have still to take.
+/// The number of ids that the batches of shard 5 still have to take.
 fn left(server: &Scripted) -> u64 {
     idgen_core::batch::left(server.batches(), shard(5), server.boot_ms())
 }
 
-/// Adds a batch of another backend, with so many milliseconds of ids still to take.
+/// Adds a batch of another backend, with `ticks` milliseconds of ids still to take.
 fn join(server: &Scripted, backend: usize, ticks: u64) {
     let batch = &server.backends()[backend].batch;
     batch.join(server.batches(), shard(5), ticks * IDS_PER_TICK, server.boot_ms());
@@ -303,8 +304,8 @@ fn a_closed_shard_is_advanced() {
     assert!(server.id(0, 5).unwrap() > first_id(THEN + 20));
 }
 
-/// Calls that begin after the mark was raised mint later ids, in both layouts and for all shards, even from a lease, with
-/// a clock that is set back, and after a crash. The result is the first time of an id.
+/// Calls that begin after the mark was raised mint later ids, in both layouts and for all shards, even from a lease,
+/// after the clock is set back, and after a crash. The result is the first time of an id.
 #[test]
 fn all_ids_come_after_what_the_mark_was_raised_past() {
     for first in [THEN + 1, THEN + 20, THEN + 999, THEN + 1000] {
@@ -331,8 +332,8 @@ fn all_ids_come_after_what_the_mark_was_raised_past() {
     }
 }
 
-/// A time that is past already is no reason to refuse, or to wait: the result says where ids begin now. But the floor goes
-/// there, because the clock may be set back.
+/// A time that has already passed is not refused, and does not cause a wait: the result says where ids begin now. But
+/// the floor moves there, because the clock may be set back.
 #[test]
 fn the_mark_is_raised_past_a_time_that_is_past() {
     for first in [0, 1, THEN - 500, THEN] {
@@ -342,7 +343,7 @@ fn the_mark_is_raised_past_a_time_that_is_past() {
         server.step_clock(-1000);
         assert!(server.id(0, 6).map(tick_of).unwrap() >= first.max(THEN - 1000));
     }
-    // Below the mark of earlier incarnations there is nothing to do, and above it a mark is written.
+    // Below the mark of earlier incarnations there is nothing to do; above it, a mark is written.
     let server = Scripted::new(NOW + 60);
     assert_eq!(server.raise_mark(NOW - 5), Ok(NOW + 60));
     assert_eq!(server.written(), []);
@@ -351,7 +352,7 @@ fn the_mark_is_raised_past_a_time_that_is_past() {
     assert_eq!(server.written(), [NOW + 1000]);
 }
 
-/// The mark cannot be raised further ahead of the clock than ids may be, nor where no mark can be written.
+/// The mark cannot be raised further ahead of the clock than ids may be, or on a server that cannot write a mark.
 #[test]
 fn the_mark_is_not_raised_too_far() {
     let server = Scripted::running().with(|settings| settings.max_ahead_ms = 50);
@@ -376,8 +377,8 @@ fn the_mark_is_not_raised_too_far() {
     assert_eq!(server.id(0, 5), refused(Exhausted));
 }
 
-/// The mark is raised on synchronous standbys too, and one that was raised without them does not take the horizon
-/// beyond what they have.
+/// The mark is raised on synchronous standbys too. A mark that was raised without them does not move the horizon beyond
+/// what they have.
 #[test]
 fn a_raised_mark_is_on_standbys() {
     let server = Scripted::running().with(|settings| settings.max_ahead_ms = 2000).with_standbys(None);
@@ -400,7 +401,7 @@ fn a_raised_mark_is_on_standbys() {
     assert_eq!(server.horizon().map(tick_of), Ok(THEN + 20));
 }
 
-/// Promise 6: a raised mark settles nothing. The horizon stays below the ids of transactions that began before.
+/// Promise 6: raising the mark settles nothing. The horizon stays below the ids of transactions that began before.
 #[test]
 fn a_raised_mark_does_not_move_the_horizon() {
     let server = Scripted::running().with(|settings| settings.max_ahead_ms = 2000);
@@ -410,7 +411,7 @@ fn a_raised_mark_does_not_move_the_horizon() {
     assert_eq!(server.horizon(), Ok(min_id(tick_of(id))));
     server.end_transaction(0);
     assert_eq!(server.horizon(), Ok(min_id(THEN + 5)), "not beyond the clock");
-    // A renewal that had begun before may be published afterwards.
+    // A renewal that began before may be published afterwards.
     let server = Scripted::running().with(|settings| settings.max_ahead_ms = 3000);
     server.pass_us(999_000);
     let first = server.tick() + 2000;
@@ -419,11 +420,11 @@ fn a_raised_mark_does_not_move_the_horizon() {
         server.flush_us.set(0);
         assert_eq!(server.raise_mark(first), Ok(first));
     });
-    assert!(server.id(0, 5).is_ok(), "it has begun before");
+    assert!(server.id(0, 5).is_ok(), "it began before");
     assert!(server.id(0, 5).unwrap() >= min_id(first));
 }
 
-/// `snowflake_advance` makes the next id of every backend greater, at once and over a crash.
+/// `snowflake_advance` makes the next id of every backend greater, at once and across a crash.
 #[test]
 fn a_shard_is_advanced_past_an_id() {
     let server = Scripted::running().with(|settings| (settings.max_ahead_ms, settings.max_lease) = (50, 4));
@@ -442,7 +443,7 @@ fn a_shard_is_advanced_past_an_id() {
     assert_eq!(server.advance(0, 5, -1), Ok(next + 1));
     assert_eq!(server.counters(shard(5))[0], 4);
 
-    // The lease of the own backend is not used up.
+    // The lease of the backend that advances the shard is not used up.
     let server = Scripted::running().with(|settings| settings.max_ahead_ms = 50);
     for _ in 0..2 {
         server.id(0, 5).unwrap();
@@ -452,8 +453,8 @@ fn a_shard_is_advanced_past_an_id() {
     assert!(server.id(0, 5).unwrap() >= next);
 }
 
-/// If the mark is not above the id yet, it is written before the shard is advanced: the limit itself is no tick to
-/// issue. Below the mark of earlier incarnations nothing has to be written.
+/// If the mark is not above the id yet, it is written before the shard is advanced: the limit itself may not be issued.
+/// Below the mark of earlier incarnations, nothing has to be written.
 #[test]
 fn an_advance_is_durable() {
     let ahead = |server: Scripted| server.with(|settings| settings.max_ahead_ms = 5000);
@@ -467,11 +468,11 @@ fn an_advance_is_durable() {
     server.id(3, 9).unwrap();
     server.advance(0, 5, min_id(NOW + 999)).unwrap();
     assert_eq!(server.written().len(), 1);
-    // At the very start too.
+    // The same at the very start.
     let server = Scripted::new(NOW);
     assert_eq!(server.advance(0, 5, min_id(NOW - 1)), Ok(first_id(NOW - 1)));
     assert_eq!(server.written(), []);
-    assert_eq!(server.id(0, 5).map(tick_of), Ok(server.tick()), "the mark rules all the same");
+    assert_eq!(server.id(0, 5).map(tick_of), Ok(server.tick()), "the mark applies nevertheless");
     let server = Scripted::new(NOW);
     server.advance(0, 5, min_id(NOW)).unwrap();
     assert_eq!(server.written(), [NOW + 1000]);
@@ -488,8 +489,8 @@ fn an_advance_too_far_is_refused() {
     assert_eq!(server.advance(0, 5, past(THEN + 51)), too_far);
 }
 
-/// Promise 4: if the clock stands still, an advance waits for as long as a call may, and no longer. What it has done
-/// stays. The rest of a millisecond is no wait.
+/// Promise 4: if the clock stands still, an advance waits for as long as a call may, and no longer. Its effect remains.
+/// The rest of a millisecond does not count as a wait.
 #[test]
 fn an_advance_does_not_wait_without_end() {
     let server = Scripted::running().with(|settings| settings.max_ahead_ms = 50);

@@ -8,12 +8,12 @@ use proptest::prelude::*;
 
 use crate::shard;
 
-/// Bounds that only the clock sets.
+/// Bounds set only by the clock.
 fn bounds(now: u64, max_ahead: u64, queue: u64) -> Bounds {
     Bounds { now, floor: 0, max_ahead, queue, limit: MAX_TICK + 1 }
 }
 
-/// A position for a backend, as the module mint takes it.
+/// A position for a backend, taken in the same way as in the module mint.
 fn next(lease: &mut Lease, slot: &mut Slot<Shard>, bounds: Bounds, max_lease: u64) -> Position<Shard> {
     let now = bounds.now;
     lease.next(shard(5), now, bounds.floor).unwrap_or_else(|| {
@@ -22,7 +22,7 @@ fn next(lease: &mut Lease, slot: &mut Slot<Shard>, bounds: Bounds, max_lease: u6
     })
 }
 
-/// How often the low bits of ids, below N, come up in N visits of so many calls each to a shard. The calls of a visit
+/// How often the low bits of ids, below N, occur in N visits of `calls` calls each to a shard. All calls of a visit
 /// begin in one millisecond.
 fn low_bits<const N: usize>(calls: usize, gap: u64, max_ahead: u64) -> [usize; N] {
     let (mut slot, mut lease) = (Slot::default(), Lease::NONE);
@@ -43,7 +43,7 @@ struct Call {
     began: u64,
     /// The step it began at.
     from: usize,
-    /// The run for which it waits.
+    /// The run for which the call waits.
     run: Option<Run<Shard>>,
 }
 
@@ -59,9 +59,10 @@ struct Minted {
 
 proptest! {
     /// Promises 1, 2 and 3 with backends that take leases and queue for a full shard, under any clock, also while the
-    /// shard runs far ahead of it: a call takes its run, waits while others call, and returns when the clock has reached
-    /// it, or later. The millisecond of an id is not before its call, and the id is greater than those of all calls that
-    /// ended in an earlier millisecond than its call began in; with leases of one, than those of all that ended before.
+    /// shard runs far ahead of it. A call takes its run, waits while others call, and returns when the clock has
+    /// reached it, or later. The millisecond of an id is not before its call, and the id is greater than those of all
+    /// calls that ended in a millisecond before the one in which its call began; with leases of one id, than those of
+    /// all calls that ended before it.
     #[test]
     fn leases_keep_the_promises(
         steps in vec((0..4usize, prop_oneof![12 => Just(0i64), 3 => 1..3i64, 1 => Just(-2i64)]), 1..800),
@@ -104,7 +105,7 @@ proptest! {
         }
     }
 
-    /// Promise 3: nothing below a raised floor is handed out, whatever the lease still holds.
+    /// Promise 3: no id below a raised floor is handed out, whatever the lease still holds.
     #[test]
     fn a_raised_floor_drops_the_lease(floor in 0..20u64, max_lease in 1..80u64) {
         let (mut slot, mut lease) = (Slot::default(), Lease::NONE);
@@ -115,14 +116,14 @@ proptest! {
         prop_assert!(next(&mut lease, &mut slot, raised, max_lease).tick() >= floor);
     }
 
-    /// Even low bits: `id % N` over the ids of a quiet shard finds every bucket equally often.
+    /// Even low bits: `id % N` over the ids of a quiet shard hits every bucket equally often.
     #[test]
     fn the_low_bits_of_a_quiet_shard_are_evenly_spread(calls in 1..200usize, gap in 1..5000u64) {
         prop_assert_eq!(low_bits::<256>(calls, gap, 0), [calls; 256]);
     }
 
     /// A load that does not fill its milliseconds uses every sequence equally often, so that as few of its ids as
-    /// possible have one hash. The last calls of a visit may reach into the next millisecond.
+    /// possible have the same hash. The last calls of a visit may reach into the next millisecond.
     #[test]
     fn a_load_uses_all_sequences(calls in 1..200usize, gap in 2..5000u64) {
         prop_assert_eq!(low_bits::<1024>(calls, gap, 1), [calls; 1024]);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::host::SETTINGS;
 
-/// Far enough ahead for any tick of these tests.
+/// Settings that allow any tick of these tests.
 const ANY: Settings = Settings { max_ahead_ms: u64::MAX >> 1, reserve_ahead_ms: 10, ..SETTINGS };
 
 fn loaded(stored: Tick) -> MarkState {
@@ -20,7 +20,7 @@ fn at(now: Tick, boot_ms: u64) -> Clocks {
     Clocks { now, boot_ms }
 }
 
-/// A mark that was renewed at these readings of the clocks, none of which is a jump.
+/// A mark that was renewed at these readings of the clocks, none of which counts as a jump.
 fn renewed(max_jump: u64, readings: &[(Tick, u64)]) -> MarkState {
     let mut mark = loaded(0);
     for (now, boot_ms) in readings {
@@ -39,9 +39,9 @@ enum Step {
 }
 
 proptest! {
-    /// Promise 1: the limit only grows and is a planned mark, and every planned mark lets the tick that requested
-    /// it be issued. The limit for standbys is no further than what they have. A written mark that is enough is not
-    /// written again. The floor is the first mark loaded, whatever comes later.
+    /// Promise 1: the limit only grows and is a planned mark, and every planned mark lets the tick that requested it be
+    /// issued. The limit for standbys is no further than what they have. A written mark that is enough is not written
+    /// again. The floor is the first mark loaded, whatever comes later.
     #[test]
     fn the_limit_only_grows_to_what_was_planned(
         first in 0..500u64,
@@ -114,7 +114,7 @@ proptest! {
         };
         let start = at(1_000_000, 5000);
         let mut mark = loaded(0);
-        prop_assert!(plan(&mark, start, Some(0)).is_ok(), "the first renewal has no measure");
+        prop_assert!(plan(&mark, start, Some(0)).is_ok(), "the first renewal has no reference");
         mark.publish(1, false, start, 0);
         let later = at((start.now + passed).saturating_add_signed(step), start.boot_ms + passed);
         // Less than 10 ms may be the time between two readings.
@@ -128,8 +128,8 @@ proptest! {
     }
 }
 
-/// A step is counted once, by whichever backend reads the clocks first, and not by a reading older than the last
-/// one: a renewal reads the clocks before it waits for the disk.
+/// A step is counted once, by the first backend that reads the clocks, and not by a reading older than the last one: a
+/// renewal reads the clocks before it waits for the disk.
 #[test]
 fn steps_are_counted_by_whoever_looks() {
     let mut mark = loaded(0);
@@ -142,7 +142,7 @@ fn steps_are_counted_by_whoever_looks() {
         (mark.steps_back, mark.steps_forward)
     };
     for (now, boot_ms, renews, expected, why) in [
-        (5000, 5000, false, (0, 0), "there is no renewal to measure from"),
+        (5000, 5000, false, (0, 0), "no renewal to measure from"),
         (90_000, 5000, false, (0, 0), "nor yet"),
         (100_000, 5000, true, (0, 0), "this is the first"),
         (100_300, 5300, false, (0, 0), "the clock has gone on"),
@@ -157,9 +157,10 @@ fn steps_are_counted_by_whoever_looks() {
 
 /// A tick that was read from a wrong clock must not become the mark, which could not be lowered.
 ///
-/// A server starts with a clock behind the mark, two calls race for the first renewal, and the one that has not seen the
-/// floor must not renew, or this clock would be the reference for jumps. Found by `make faults SEED=20261121`: with the
-/// clock right again, every call failed. Or a clock jumps, and is corrected before the renewal reads it again.
+/// A server starts with a clock behind the mark, and two calls race for the first renewal. The call that has not seen
+/// the floor must not renew, or this clock would be the reference for jumps. Found by `make faults SEED=20261121`: with
+/// the clock right again, every call failed. In another case, a clock jumps, and is corrected before the renewal reads
+/// it again.
 #[test]
 fn no_mark_for_a_tick_of_a_clock_that_was_wrong() {
     const DAY_MS: u64 = 86_400_000;
@@ -178,14 +179,15 @@ fn no_mark_for_a_tick_of_a_clock_that_was_wrong() {
     assert_eq!(plan(&mark, right, 1_001_000, 1000), Ok(Plan::Write(1_002_000)));
 }
 
-/// A clock that was set back may be set right again, whatever was renewed in between. The next jump is measured from one
-/// that was accepted: small jumps do not add up to one that is refused, and neither do jumps that were undone in between.
+/// A clock that was set back may be set right again, whatever was renewed in between. The next jump is measured from
+/// one that was accepted: small jumps do not add up to one that is refused, and neither do jumps that were undone in
+/// between.
 #[test]
 fn a_jump_is_measured_from_where_the_clock_was_furthest() {
     let mark = renewed(50, &[(1_000_000, 0), (400_000, 100)]);
     assert_eq!(mark.jump(at(1_000_200, 200), Some(50)), None);
     assert_eq!(mark.jump(at(1_000_300, 200), Some(50)), Some(100));
-    // Both clocks are truncated to milliseconds: a steady one may seem to gain one, which is not a jump.
+    // Both clocks are truncated to milliseconds. A steady clock may therefore seem to gain one, which is not a jump.
     assert_eq!(mark.jump(at(1_000_201, 200), Some(0)), None);
 
     let by = [(0, 0), (40, 100), (80, 200), (75, 300), (120, 400)];
@@ -193,11 +195,11 @@ fn a_jump_is_measured_from_where_the_clock_was_furthest() {
     assert_eq!(mark.jump(at(1_000_661, 500), Some(40)), Some(41));
 }
 
-/// A jump is accepted once, from where the clock is: neither the next one, nor that of a clock set back since, unless
-/// it is the way back to where it was.
+/// A jump is accepted once, from where the clock is: this accepts neither the next jump nor one of a clock that was set
+/// back since, unless that clock only returns to where it was.
 #[test]
 fn a_jump_is_accepted_once() {
-    assert_eq!(loaded(0).accept(at(9_000_000, 0)), 0, "there is no renewal to measure from");
+    assert_eq!(loaded(0).accept(at(9_000_000, 0)), 0, "no renewal to measure from");
     let mut mark = renewed(60, &[(1_000_000, 0)]);
     assert_eq!(mark.accept(at(1_000_109, 100)), 0, "the time between two readings");
     assert_eq!(mark.accept(at(400_000, 100)), 0, "set back");
@@ -212,8 +214,8 @@ fn a_jump_is_accepted_once() {
     assert_eq!(mark.jump(at(3_000_500, 500), Some(60)), None);
 }
 
-/// Of several written marks, the furthest is the one to wait for; of a mark that two backends have written at once,
-/// the first record in the WAL.
+/// Of several written marks, the furthest is the one to wait for. If two backends have written the same mark, it is the
+/// first record in the WAL.
 #[test]
 fn the_furthest_mark_is_awaited_from_where_it_is_written_first() {
     let mut mark = MarkState::default();

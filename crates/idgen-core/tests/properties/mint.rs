@@ -19,19 +19,19 @@ use crate::{epoch_at, first_id, js_shard, js_tick, shard, tick_of};
 /// The tick that the clock of [`Scripted::running`] shows.
 const THEN: Tick = NOW + 1;
 
-/// The time that calls have slept for the clock, in microseconds, one by one.
+/// The single waits of calls for the clock, in microseconds.
 fn slept(server: &Scripted) -> Vec<u64> {
     let sleeps = server.sleeps();
     assert!(sleeps.iter().all(|(_, wait)| *wait == Wait::Clock), "{sleeps:?}");
     sleeps.into_iter().map(|(us, _)| us).collect()
 }
 
-/// A call for an id that finds its shard full.
+/// The answer to a call for an id whose shard is full.
 fn full(max_ahead_ms: u64, waited_ms: u64) -> Answer<i64> {
     refused(ShardFull { shard: shard(5), max_ahead_ms, waited_ms })
 }
 
-/// A call for an id that finds its shard ahead of the clock.
+/// The answer to a call for an id whose shard is ahead of the clock.
 fn behind(by_ms: u64, max_ahead_ms: u64, waited_ms: u64) -> Answer<i64> {
     refused(ClockBehind { shard: shard(5), by_ms, max_ahead_ms, waited_ms })
 }
@@ -65,7 +65,7 @@ fn any_call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// The errors that a call may have, however the clock and the standbys behave.
+/// The errors that a call may return, however the clock and the standbys behave.
 fn is_to_be_expected(error: Option<Error>) -> bool {
     matches!(
         error,
@@ -82,9 +82,9 @@ fn is_to_be_expected(error: Option<Error>) -> bool {
 }
 
 proptest! {
-    /// Promises 1, 2, 3 and 6 for the path itself, across crashes, steps of the clock, and synchronous replication
-    /// that comes and goes: no id occurs twice, those of a backend increase, none is before its call or too far
-    /// after it, none lies below an earlier horizon, and the horizon neither goes back nor lies above an id of an open
+    /// Promises 1, 2, 3 and 6 for the path itself, across crashes, steps of the clock, and synchronous replication that
+    /// begins and ends: no id occurs twice, the ids of a backend increase, none is before its call or too far after it,
+    /// none lies below an earlier horizon, and the horizon neither goes back nor lies above an id of an open
     /// transaction. A refused call reports the clock or the mark.
     #[test]
     fn calls_keep_the_promises_whatever_the_server_meets(
@@ -102,7 +102,7 @@ proptest! {
         let mut server = set(Scripted::new(0));
         let (mut seen, mut seen_js) = (HashSet::new(), HashSet::new());
         let (mut last, mut horizon) = ([[None; 2]; 3], 0);
-        // The least id of each backend's transaction.
+        // The least id of each backend's open transaction.
         let mut open = [i64::MAX; 3];
         for call in calls {
             let began = server.tick();
@@ -144,8 +144,8 @@ proptest! {
                     continue;
                 }
             };
-            prop_assert!(!server.claimed(), "a task that is not given up");
-            prop_assert_eq!(left(&server), 0, "a batch that does not leave");
+            prop_assert!(!server.claimed(), "the claim was not given up");
+            prop_assert_eq!(left(&server), 0, "a batch has not left");
             match answer {
                 Ok(ids) => for id in ids {
                     let tick = tick_of(id);
@@ -163,8 +163,8 @@ proptest! {
     }
 }
 
-/// Ids of a backend come from one lease after the other, twice as long each time, and none of them waits. In the next
-/// millisecond, and for another shard, a lease is of one id again.
+/// Ids of a backend come from one lease after the other, each twice as long as the last, and none of them waits. In the
+/// next millisecond, and for another shard, a lease has one id again.
 #[test]
 fn ids_of_one_millisecond_come_from_leases() {
     let server = Scripted::running();
@@ -199,7 +199,7 @@ fn the_last_id_is_that_of_the_last_call() {
     assert_eq!(server.session(1).last_id(), None);
 }
 
-/// A dropped lease loses the rest of its run, and a call may request no more than the setting allows.
+/// Dropping a lease loses the rest of its run. A call requests no more than the setting allows.
 #[test]
 fn a_dropped_lease_is_asked_for_anew() {
     let server = Scripted::running().with(|settings| settings.max_lease = 2);
@@ -210,7 +210,7 @@ fn a_dropped_lease_is_asked_for_anew() {
     assert_eq!(server.counters(shard(5))[1], 4);
 }
 
-/// The fast path mints nothing without settings, for a full shard, and with a clock before the epoch; the slow path
+/// The fast path mints nothing without settings, for a full shard, or with a clock before the epoch. The slow path
 /// reports the reason, or waits. Only a new lease needs settings.
 #[test]
 fn what_is_in_the_way_is_left_to_the_other_path() {
@@ -229,8 +229,8 @@ fn what_is_in_the_way_is_left_to_the_other_path() {
     assert_eq!(server.id(0, 5), Err(None));
 }
 
-/// If the mark is due for renewal, the fast path mints nothing, whether it is due by the clock or for a shard that
-/// runs ahead of it.
+/// If the mark is due for renewal, the fast path mints nothing, whether the mark is due because of the clock or because
+/// of a shard that runs ahead of it.
 #[test]
 fn a_lease_is_left_to_the_other_path_where_the_mark_is_due() {
     let server = Scripted::running().with(|settings| settings.max_ahead_ms = 1000);
@@ -246,7 +246,7 @@ fn a_lease_is_left_to_the_other_path_where_the_mark_is_due() {
     assert!(server.id_at_once(2, 5).is_some());
 }
 
-/// Promise 4: a full shard is waited out up to the very next millisecond, even if ids may be ahead of the clock, and
+/// Promise 4: a call waits for a full shard only until the next millisecond, even if ids may be ahead of the clock, and
 /// the wait is counted.
 #[test]
 fn a_full_shard_is_waited_out() {
@@ -266,7 +266,7 @@ fn a_full_shard_is_waited_out() {
     }
 }
 
-/// A lease from the slow path is as good as any: it lives until the end of the millisecond in which it was
+/// A lease from the slow path is like any other: it is valid until the end of the millisecond in which it was
 /// requested, even if ids may be ahead of the clock.
 #[test]
 fn a_lease_lives_as_long_as_its_millisecond() {
@@ -281,8 +281,8 @@ fn a_lease_lives_as_long_as_its_millisecond() {
     assert_eq!(server.counters(shard(5))[1], 2, "two ids were asked for");
 }
 
-/// A waiting call takes no more in advance than it can wait for, and no more than the length of the queue. A
-/// cancel, which loses it, shows how much others would have to do without.
+/// A waiting call takes no more in advance than it can wait for, and no more than the length of the queue. A cancel
+/// shows this, because it loses what the call has taken.
 #[test]
 fn the_queue_is_as_long_as_the_wait_that_is_left() {
     let burnt = |max_wait, ahead: u64, cancel_us| {
@@ -294,7 +294,7 @@ fn the_queue_is_as_long_as_the_wait_that_is_left() {
     };
     assert_eq!((burnt(10, 10, 1), burnt(10, 11, 1)), (1, 0));
     assert_eq!((burnt(1000, QUEUE_MS, 1), burnt(1000, QUEUE_MS + 1, 1)), (1, 0));
-    // After 50 ms of waiting 50 are left: the shard is 50 or 51 ms ahead then.
+    // After 50 ms of waiting, 50 are left: the shard is 50 or 51 ms ahead by then.
     assert_eq!((burnt(100, 100, 50_001), burnt(100, 101, 50_001)), (1, 0));
 }
 
@@ -309,12 +309,12 @@ fn a_batch_waits_for_each_of_its_milliseconds() {
     assert_eq!(server.counters(shard(5)), [3072, 3, 1, 2000]);
 }
 
-/// Calls that wait for a full shard take its next milliseconds in advance, each its own, and therefore wake once.
+/// Calls that wait for a full shard each take a later millisecond in advance, and therefore wake only once.
 #[test]
 fn those_who_wait_queue_for_milliseconds_of_their_own() {
     let server = Scripted::running();
     server.ids(0, 5, IDS_PER_TICK).unwrap();
-    // While one call waits for the next millisecond, another takes the rest of it, and a third the one after.
+    // While one call waits for the next millisecond, another takes the rest of it, and a third takes the following one.
     server.after(100, |server| {
         let ids = server.ids(1, 5, 1023).unwrap();
         assert_eq!((tick_of(ids[0]), tick_of(ids[1022])), (THEN + 1, THEN + 1));
@@ -336,12 +336,12 @@ fn a_wait_ends_where_the_clock_is_set_right() {
     assert_eq!(server.counters(shard(5))[3], 150_000);
 }
 
-/// Promise 4: a call waits for `idgen.max_wait`, no longer and no less, and then reports that the shard is full.
+/// Promise 4: a call waits for exactly `idgen.max_wait`, and then reports that the shard is full.
 #[test]
 fn a_full_shard_is_named_after_the_wait() {
     let server = Scripted::running().with(|settings| settings.max_wait_ms = 7);
     server.ids(0, 5, IDS_PER_TICK).unwrap();
-    // As calls that queue for it take it.
+    // The shard is as far ahead as calls that queue take it.
     server.step_clock(-(QUEUE_MS as i64));
     let start = server.us();
     assert_eq!(server.id(0, 5), full(0, 7));
@@ -352,8 +352,8 @@ fn a_full_shard_is_named_after_the_wait() {
     assert_eq!(server.counters(shard(5))[2], 2);
 }
 
-/// Calls take a full shard as far as the queue goes. A shard that is further ahead is due to the clock, and the
-/// call says so. In seconds a shard may be further ahead.
+/// Calls take a full shard as far ahead as the queue goes. If a shard is further ahead, the cause is the clock, and the
+/// call says so. With a unit of seconds, a shard may be further ahead.
 #[test]
 fn a_clock_set_back_and_a_full_shard_are_told_apart() {
     let running =
@@ -378,7 +378,7 @@ fn a_clock_set_back_and_a_full_shard_are_told_apart() {
     assert_eq!(server.js_id(0, 5), behind(5 + QUEUE_MS + 1001, 5, 0));
 }
 
-/// Ids begin at the mark of earlier incarnations: a call waits for the clock to reach it, as far ahead as ids may be,
+/// Ids begin at the mark of earlier incarnations: a call waits until the clock is as close to it as ids may run ahead,
 /// and reports what it waited for.
 #[test]
 fn an_incarnation_begins_at_the_mark_of_the_one_before() {
@@ -392,14 +392,14 @@ fn an_incarnation_begins_at_the_mark_of_the_one_before() {
     let server = Scripted::new(NOW + 5000).with(|settings| settings.max_ahead_ms = 10);
     assert_eq!(server.id(0, 5), Err(behind(4920)));
     assert_eq!(server.ids(0, 5, 1_000_000), Err(behind(4840)), "a batch gets the same error");
-    // No second is issued that begins before the mark.
+    // A second that begins before the mark is not issued.
     assert_eq!(server.js_id(0, 5), Err(behind(4760)));
     let server = Scripted::new(NOW + 4001).with(|settings| settings.max_ahead_ms = 10);
     assert_eq!(server.js_id(0, 5), Err(behind(4920)));
 }
 
-/// If the clock is behind both, a shard with ids of this incarnation waits for those: after a restart every other
-/// shard would have to wait as long.
+/// If the clock is behind both, a call for a shard with ids of this incarnation waits for those: after a restart, calls
+/// for all other shards would have to wait as long.
 #[test]
 fn a_used_shard_is_said_to_wait_for_its_own_ids() {
     let server = Scripted::new(NOW).with(|settings| settings.max_wait_ms = 0);
@@ -420,18 +420,18 @@ fn a_full_shard_at_the_mark_is_full() {
     assert_eq!(server.id(0, 5), full(10, 0));
 }
 
-/// How many ids the batches of shard 5 have still to take.
+/// The number of ids that the batches of shard 5 still have to take.
 fn left(server: &Scripted) -> u64 {
     batch::left(server.batches(), shard(5), server.boot_ms())
 }
 
-/// Adds a batch of another backend, with so many milliseconds of ids still to take.
+/// Adds a batch of another backend, with `ticks` milliseconds of ids still to take.
 fn join(server: &Scripted, backend: usize, ticks: u64) {
     let batch = &server.backends()[backend].batch;
     batch.join(server.batches(), shard(5), ticks * IDS_PER_TICK, server.boot_ms());
 }
 
-/// Has this batch take a millisecond of ids each millisecond.
+/// Makes this batch take a millisecond of ids each millisecond.
 fn drain(server: &Scripted, backend: usize, ticks: u64) {
     join(server, backend, ticks);
     for ms in 1..=ticks {
@@ -439,13 +439,13 @@ fn drain(server: &Scripted, backend: usize, ticks: u64) {
     }
 }
 
-/// Takes a batch, and returns how many milliseconds of ids it has.
+/// Takes a batch, and returns how many milliseconds of ids it contains.
 fn take(server: &Scripted, ticks: u64) -> Answer<u64> {
     server.ids(0, 5, ticks * IDS_PER_TICK).map(|ids| ids.len() as u64 / IDS_PER_TICK)
 }
 
-/// Promise 4: a batch that cannot be had in the time that a call may wait, an eighth less, is refused before anything
-/// is taken, even before the first renewal of an incarnation, which begins at the mark of the one before.
+/// Promise 4: a batch that cannot be provided within seven eighths of the time that a call may wait is refused before
+/// any of it is taken, even before the first renewal of an incarnation, which begins at the mark of the one before.
 #[test]
 fn a_batch_that_cannot_be_had_takes_nothing() {
     let too_large = |count, most| Some(BatchTooLarge { count, most: most * IDS_PER_TICK });
@@ -461,8 +461,8 @@ fn a_batch_that_cannot_be_had_takes_nothing() {
     assert_eq!(server.ids(0, 5, 1).map(|ids| ids.len()), Ok(1));
 }
 
-/// Promise 4: a batch that could not be had in time behind those before is refused at once. One of a single millisecond
-/// does not queue, nor does one of another shard.
+/// Promise 4: a batch that cannot be provided in time after the earlier ones is refused at once. A batch of one
+/// millisecond does not queue, nor does a batch of another shard.
 #[test]
 fn a_batch_behind_others_that_cannot_be_had_takes_nothing() {
     let server = Scripted::running();
@@ -483,20 +483,20 @@ fn a_batch_behind_others_that_cannot_be_had_takes_nothing() {
     assert_eq!(server.ids(0, 6, 5 * IDS_PER_TICK).map(|ids| ids.len()), Ok(5120));
 }
 
-/// A batch lets those before pass, and takes nothing before they are about to end.
+/// A batch lets earlier batches pass, and takes nothing before they are about to end.
 #[test]
 fn batches_take_their_ids_in_the_order_in_which_they_asked() {
     let server = Scripted::running().with(|settings| settings.max_wait_ms = 400);
     server.ids(3, 5, IDS_PER_TICK).unwrap();
     join(&server, 2, 10);
-    // As the batch before would do it, a millisecond at a time.
+    // The earlier batch takes a millisecond of ids at a time.
     for ms in 0..10 {
         server.after(ms * 1000, move |server| {
             let (now, limit) = (server.tick(), server.limit());
             let bounds = Bounds { now, floor: 0, max_ahead: 0, queue: QUEUE_MS, limit };
             server.with_slot(shard(5), |slot| slot.take(IDS_PER_TICK, &bounds)).unwrap();
             server.backends()[2].batch.took(IDS_PER_TICK);
-            assert_eq!(server.counters(shard(5))[0], (ms + 2) * IDS_PER_TICK, "nobody else takes any");
+            assert_eq!(server.counters(shard(5))[0], (ms + 2) * IDS_PER_TICK, "no other call takes any");
         });
     }
     assert!(server.ids(0, 5, 3 * IDS_PER_TICK).unwrap().is_sorted());
@@ -504,15 +504,15 @@ fn batches_take_their_ids_in_the_order_in_which_they_asked() {
     assert_eq!(server.counters(shard(5))[0], 14 * IDS_PER_TICK);
 }
 
-/// A batch joins the queue at once, and leaves it however it ends. One that loses what it has taken takes it once more,
-/// and one for which there is nothing within the whole wait has no place in the queue.
+/// A batch joins the queue at once, and leaves it however it ends. A batch that loses what it has taken takes it again.
+/// A batch for which the shard has nothing within the whole wait does not join the queue.
 #[test]
 fn the_queue_counts_what_a_batch_is_still_to_take() {
     let expect = |server: &Scripted, us, ticks| {
         server.after(us, move |server| assert_eq!(left(server), ticks * IDS_PER_TICK, "after {us} us"));
     };
     let server = Scripted::running();
-    // One of 40 milliseconds is taken, and 16 in advance.
+    // Of 40 milliseconds, one is taken, and 16 are taken in advance.
     expect(&server, 1, 23);
     take(&server, 40).unwrap();
     assert_eq!(left(&server), 0);
@@ -536,8 +536,8 @@ fn the_queue_counts_what_a_batch_is_still_to_take() {
     assert!(server.us() > 5_010_000);
 }
 
-/// A backend that was stopped, or one that is not allowed to wait, keeps no batch behind it from ids that lie there,
-/// nor where ids may not run ahead, so that none gather while nobody takes them.
+/// A backend that was stopped, or is not allowed to wait, does not keep later batches from ids that are there, not even
+/// if ids may not run ahead of the clock, so that unused ids do not pile up.
 #[test]
 fn a_batch_goes_on_where_those_before_are_not_at_work() {
     for (max_wait, sleeps) in [(80, vec![50_000]), (0, vec![])] {
@@ -553,7 +553,7 @@ fn a_batch_goes_on_where_those_before_are_not_at_work() {
     assert_eq!(slept(&server)[..4], [20_000, 20_000, 20_000, 1000]);
 }
 
-/// While others take what there is, a batch waits, and counts as long as it does.
+/// While the earlier batches take all ids that there are, a batch waits, and is counted until it ends.
 #[test]
 fn a_batch_waits_for_those_at_work() {
     for (max_wait, ticks) in [(400, 200), (5000, 1100)] {
@@ -565,7 +565,8 @@ fn a_batch_waits_for_those_at_work() {
     }
 }
 
-/// A batch of a process that was stopped for a second is no reason to refuse others. One that waits is at work.
+/// A batch whose process has been stopped for a second does not cause others to be refused. A batch that waits is at
+/// work.
 #[test]
 fn a_batch_is_not_refused_because_of_one_that_is_stopped() {
     let server = Scripted::running().with(|settings| settings.max_wait_ms = 5000);
@@ -582,7 +583,7 @@ fn a_batch_is_not_refused_because_of_one_that_is_stopped() {
     assert_eq!(take(&server, 1200), Ok(1200));
 }
 
-/// Promise 4: a batch that waits for those before it does not count two flushes of the mark that those wait for.
+/// Promise 4: for a batch that waits for earlier ones, two flushes of the mark for which those wait do not count.
 #[test]
 fn a_batch_does_not_count_the_flush_that_those_before_wait_for() {
     for marks in 1..=3 {
@@ -611,7 +612,8 @@ fn a_batch_does_not_count_the_flush_that_those_before_wait_for() {
     }
 }
 
-/// While the shard has nothing for anybody, a batch waits for its turn, and this counts, even if a mark is being flushed.
+/// While the shard has no ids at all, a batch waits for its turn. This counts as waiting, even if a mark is being
+/// flushed.
 #[test]
 fn a_batch_counts_the_time_in_which_there_is_nothing_to_take() {
     let server = Scripted::running().with(|settings| settings.max_wait_ms = 400);
@@ -626,7 +628,7 @@ fn a_batch_counts_the_time_in_which_there_is_nothing_to_take() {
     assert_eq!(
         slept(&server)[..16],
         [10_000; 16],
-        "there are ids after 101 ms, and nobody takes them for 50"
+        "there are ids after 101 ms, and no call takes them for 50"
     );
 }
 
@@ -647,7 +649,7 @@ fn a_jump_of_the_clock_is_refused_or_accepted() {
     assert!(server.id(1, 5).is_ok());
 }
 
-/// Nothing is minted in recovery, because the mark may still move, nor above a mark of another epoch.
+/// No id is minted in recovery, because the mark may still move, or above a mark of another epoch.
 #[test]
 fn nothing_is_minted_without_a_mark_to_begin_at() {
     for error in [Recovery, OtherEpoch] {
@@ -665,7 +667,7 @@ fn nothing_is_minted_without_a_mark_to_begin_at() {
     }
 }
 
-/// Ids end with the last millisecond.
+/// Minting ends with the last millisecond.
 #[test]
 fn the_last_ids_are_minted_and_then_no_more() {
     let server = Scripted::new(0);
@@ -677,7 +679,7 @@ fn the_last_ids_are_minted_and_then_no_more() {
     assert_eq!(server.written(), [MAX_TICK + 1], "the mark ends there too");
 }
 
-/// A server whose mark reaches no further than 10 ms, and takes 50 to become durable.
+/// A server whose mark reaches only 10 ms ahead, and takes 50 ms to become durable.
 fn slow_disk(max_wait_ms: u64) -> Scripted {
     let server = Scripted::new(0)
         .with(|settings| (settings.reserve_ahead_ms, settings.max_wait_ms) = (10, max_wait_ms));
@@ -685,11 +687,11 @@ fn slow_disk(max_wait_ms: u64) -> Scripted {
     server
 }
 
-/// A renewal that takes longer than its window lasts is tried once more as a part of the call, and then as a wait.
+/// If a renewal takes longer than its window lasts, the call renews once more; a third renewal counts as waiting.
 #[test]
 fn more_than_two_renewals_are_a_wait() {
     let server = slow_disk(40);
-    // The wait begins after the second, and the clock is set meanwhile: else the second would be enough.
+    // The wait begins after the second renewal. The clock is set meanwhile: otherwise the second would be enough.
     server.after(60_000, |server| server.step_clock(500));
     server.after(110_000, |server| server.step_clock(1000));
     assert_eq!(server.id(0, 5), not_renewed(50));
@@ -700,8 +702,8 @@ fn more_than_two_renewals_are_a_wait() {
     assert_eq!(server.counters(shard(5))[2], 1, "two renewals are none");
 }
 
-/// A mark that takes longer to become durable than it reaches ahead, as with a standby far away, is followed by one that
-/// reaches further, but not by all the time that a process was suspended.
+/// If a mark takes longer to become durable than it reaches ahead, as with a remote standby, the next one reaches
+/// further, but does not include all the time during which a process was suspended.
 #[test]
 fn a_mark_that_is_late_is_followed_by_one_that_reaches_further() {
     for (ms, further) in [(10, 2 * 10), (50, 2 * 50), (3_600_000, 4000 - 10)] {
@@ -712,8 +714,8 @@ fn a_mark_that_is_late_is_followed_by_one_that_reaches_further() {
     }
 }
 
-/// A batch renews the mark once, as far as it goes, but no further than ids may lie ahead of the clock. One that waits
-/// for the clock, and not for the disk, reserves no more than others do.
+/// A batch renews the mark once, as far as the batch reaches, but no further than ids may lie ahead of the clock. A
+/// batch that waits for the clock, and not for the disk, reserves no more than other calls.
 #[test]
 fn a_batch_renews_the_mark_as_far_as_it_goes() {
     for (ahead, reserve, ticks, first) in [(1000, 10, 100, 110), (20, 50, 50, 70), (100, 50, 1000, 150)] {
@@ -729,7 +731,7 @@ fn a_batch_renews_the_mark_as_far_as_it_goes() {
     }
 }
 
-/// A batch, as a single id, renews the mark at half of the window after its last id.
+/// A batch, like a single id, renews the mark at half of the window after its last id.
 #[test]
 fn the_mark_is_renewed_early_after_the_last_id() {
     for (count, after_ms, marks) in [(512_000, 0, 1), (512_001, 0, 2), (0, 499, 1), (0, 500, 2)] {
@@ -757,7 +759,7 @@ fn the_mark_is_renewed_early_after_the_last_id() {
     assert_eq!(server.written(), [NOW + 3000, NOW + 5000]);
 }
 
-/// The accounting of waits costs nothing if a call does not wait.
+/// A call that does not wait pays nothing for the accounting of waits.
 #[test]
 fn who_does_not_wait_reads_no_other_clock() {
     let server = Scripted::running().with(|settings| settings.max_ahead_ms = 5);
@@ -780,7 +782,7 @@ fn js_ids_fill_their_second() {
     assert_eq!(server.counters(js_shard(5)), [4097, 4097, 1, 899_000]);
 }
 
-/// Promise 4: a process that was suspended after it had read the clock is not refused because of that reading.
+/// Promise 4: a process that was suspended after it read the clock is not refused because of that reading.
 #[test]
 fn a_call_is_not_refused_for_an_old_reading_of_the_clock() {
     let server = Scripted::new(0).with(|settings| (settings.max_ahead_ms, settings.max_wait_ms) = (5, 0));

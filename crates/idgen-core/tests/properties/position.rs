@@ -7,14 +7,14 @@ use proptest::prelude::*;
 use crate::{js_shard, sequence, shard};
 
 proptest! {
-    /// An id is put together of its shard and of the parts of its position.
+    /// The id of a position has its shard and the parts of the position.
     #[test]
     fn the_id_of_a_position_has_its_parts(tick in 0..=MAX_TICK, q in 0..1024i32, s in 0..8192i32) {
         let parts = Parts { tick, shard: shard(s), sequence: sequence(q) };
         prop_assert_eq!(decode(shard(s).id(Position::new(tick, sequence(q)))), parts);
     }
 
-    /// The order of JavaScript-safe ids is that of their positions.
+    /// JavaScript-safe ids sort like their positions.
     #[test]
     fn js_ids_are_in_the_order_of_their_positions(s in 0..256i32, one in 0..1u64 << 42, other in 0..1u64 << 42) {
         let (one, other) = (Position::FIRST.plus(one), Position::FIRST.plus(other));
@@ -23,7 +23,7 @@ proptest! {
         prop_assert_eq!(id(one), compose(one.unit(), js_shard(s), one.sequence()));
     }
 
-    /// `snowflake_advance` goes past an id by as little as the layout allows, whatever its shard.
+    /// `snowflake_advance` passes an id by as little as the layout allows, whatever the id's shard.
     #[test]
     fn the_position_after_an_id_is_the_least_above_it(
         past in prop_oneof![any::<i64>(), Just(0), Just(i64::MAX), i64::MAX - (1 << 24)..i64::MAX], s in 0..8192i32,

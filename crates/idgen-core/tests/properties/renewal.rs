@@ -16,12 +16,12 @@ fn deadline() -> Deadline {
     Deadline::new(&SETTINGS)
 }
 
-/// [`reserve`] for a call that has not waited yet.
+/// Calls [`reserve`] for a call that has not waited yet.
 fn reserved(server: &Scripted, tick: Tick, wanted: Tick) -> Answer<()> {
     reserve(server, server.settings(), tick, wanted, &mut Deadline::new(server.settings()))
 }
 
-/// [`share_settled`] for a call that has not waited yet.
+/// Calls [`share_settled`] for a call that has not waited yet.
 fn shared(server: &Scripted) -> Answer<()> {
     share_settled(server, server.settings(), &mut Deadline::new(server.settings()))
 }
@@ -34,7 +34,8 @@ fn at(step: Point) -> Step {
     Step::At(step)
 }
 
-/// Promise 1: written, on disk, acknowledged, published, in this order, and then the others are woken.
+/// Promise 1: a mark is written, on disk, acknowledged and published, in this order, and then waiting backends are
+/// woken.
 #[test]
 fn the_steps_of_a_renewal_are_in_order() {
     for (standbys, polls) in [(false, vec![]), (true, vec![500, 1000])] {
@@ -51,7 +52,7 @@ fn the_steps_of_a_renewal_are_in_order() {
 }
 
 /// Guard: a process that is suspended between its readings of the two clocks sees neither a jump nor a step. In the
-/// first renewal it would be the measure of all later ones.
+/// first renewal, this would be the reference for all later ones.
 #[test]
 fn a_pause_between_two_clocks_is_no_jump() {
     for first in [true, false] {
@@ -73,7 +74,7 @@ fn a_pause_between_two_clocks_is_no_jump() {
     }
 }
 
-/// Where every two readings are apart, those that are least apart count.
+/// If all readings are apart, the closest ones count.
 #[test]
 fn the_closest_readings_count() {
     let server = Scripted::new(0);
@@ -89,7 +90,7 @@ fn the_closest_readings_count() {
     let passed = 20 + 9 + 30 + 40;
     assert_eq!(clocks(&server), Ok(Clocks { now: NOW + passed, boot_ms: 5000 + passed }));
     assert!(server.after_clock.borrow().is_empty());
-    // Both are truncated: they may seem 1 ms apart.
+    // Both clocks are truncated: they may seem 1 ms apart.
     pause(&[1, 100]);
     let now = server.us() / 1000;
     assert_eq!(clocks(&server).unwrap().boot_ms, now);
@@ -98,7 +99,7 @@ fn the_closest_readings_count() {
     assert_eq!(clocks(&server), Err(None));
 }
 
-/// Standbys are polled soon at first, and then less and less often.
+/// Standbys are polled soon at first, and then at longer and longer intervals.
 #[test]
 fn standbys_are_asked_more_and_more_seldom() {
     let server = Scripted::new(0).with_standbys(Some(70_000));
@@ -128,8 +129,8 @@ fn a_written_mark_is_awaited_and_not_written_again() {
     assert!(new(Some(29_999)).id(0, 5).is_ok(), "acknowledged at the last moment");
 }
 
-/// A limit published before synchronous replication began is no longer valid: a mark is written once more, because
-/// a standby that has the old one reports nothing.
+/// A limit published before synchronous replication began is no longer valid: the mark is written once more, because a
+/// standby that already has it reports nothing.
 #[test]
 fn synchronous_replication_begins_with_a_mark_of_its_own() {
     let server = Scripted::new(0);
@@ -139,7 +140,7 @@ fn synchronous_replication_begins_with_a_mark_of_its_own() {
     assert_eq!(server.id_at_once(0, 5), None);
     assert!(server.id(0, 5).unwrap() > id);
     assert_eq!(server.written(), [NOW + 1000, NOW + 1001]);
-    // While no standby was configured it was enough, and it is again when synchronous replication ends.
+    // While no standby was configured, the limit was enough, and it is again after synchronous replication ends.
     server.acknowledge_us.set(None);
     server.pass_us(5000);
     assert!(server.id(0, 5).is_ok(), "acknowledged before");
@@ -148,11 +149,11 @@ fn synchronous_replication_begins_with_a_mark_of_its_own() {
     server.after(7400, |server| server.standbys.set(false));
     let start = server.us();
     server.id(0, 5).unwrap();
-    assert_eq!(server.us() - start, 7500, "looked at after 500, 1000, 2000, and 4000 us");
+    assert_eq!(server.us() - start, 7500, "polled after 500, 1000, 2000, and 4000 us");
 }
 
-/// At half of its window the mark is written, and no call waits for the disk: the WAL writer flushes it, and the first
-/// call that comes then publishes it.
+/// At half of its window the mark is written, and calls do not wait for the disk: the WAL writer flushes it, and the
+/// first call after that publishes it.
 #[test]
 fn no_call_waits_for_a_mark_that_is_renewed_at_half_of_its_window() {
     let server = Scripted::new(0);
@@ -168,7 +169,7 @@ fn no_call_waits_for_a_mark_that_is_renewed_at_half_of_its_window() {
     server.pass_us(199_000);
     assert!(server.id_at_once(0, 5).is_some(), "while it is awaited calls are as quick as ever");
     server.pass_us(1000);
-    assert_eq!(server.id_at_once(0, 5), None, "somebody has to publish it");
+    assert_eq!(server.id_at_once(0, 5), None, "a call has to publish it");
     assert_eq!(server.limit(), NOW + 1000);
     server.id(0, 5).unwrap();
     assert_eq!(server.limit(), NOW + 1500);
@@ -177,7 +178,7 @@ fn no_call_waits_for_a_mark_that_is_renewed_at_half_of_its_window() {
     assert_eq!(server.counters(shard(5))[2], 0);
 }
 
-/// If nobody flushes it, a call does so at a quarter of the window, before any call has to wait for the mark.
+/// If no other process flushes the mark, a call does so at a quarter of the window, before any call has to wait for it.
 #[test]
 fn a_mark_that_nobody_flushes_is_flushed_at_a_quarter_of_its_window() {
     let server = Scripted::new(0);
@@ -195,8 +196,8 @@ fn a_mark_that_nobody_flushes_is_flushed_at_a_quarter_of_its_window() {
     assert_eq!(server.written(), [NOW + 1000, NOW + 1500]);
 }
 
-/// A server with standbys whose mark was written a moment ago, at half of the window of the last one, and which take so
-/// long to acknowledge it.
+/// A server with standbys whose mark was written just now, at half of the window of the last one. The standbys
+/// acknowledge it after the given time.
 fn renewed_early(acknowledge_us: Option<u64>) -> Scripted {
     let server = Scripted::new(0).with_standbys(Some(0));
     server.id(0, 5).unwrap();
@@ -206,8 +207,8 @@ fn renewed_early(acknowledge_us: Option<u64>) -> Scripted {
     server
 }
 
-/// The next call publishes a mark that standbys have, and at a quarter of the window a call waits for one that they do
-/// not have. A failure then is left to the call that will need the mark.
+/// The next call publishes a mark that standbys have. At a quarter of the window, a call waits for a mark that they do
+/// not have. If that fails, the call that will need the mark reports it.
 #[test]
 fn standbys_are_waited_for_at_a_quarter_of_the_window() {
     let server = renewed_early(Some(230_000));
@@ -227,8 +228,8 @@ fn standbys_are_waited_for_at_a_quarter_of_the_window() {
     assert_eq!(server.id(0, 5), not_renewed(80));
 }
 
-/// A standby that got a mark while no standby was synchronous has said so to nobody, and says something only when
-/// something new comes.
+/// A standby that received a mark while it was not synchronous was not heard, and reports again only when it receives
+/// something new.
 #[test]
 fn a_mark_that_was_not_heard_of_is_written_once_more() {
     let new = |stored, acknowledge_us, reserve, wait| {
@@ -240,16 +241,16 @@ fn a_mark_that_was_not_heard_of_is_written_once_more() {
     server.unheard.set(1);
     assert!(server.id(0, 5).is_ok());
     assert_eq!(server.written()[..2], [NOW + 2000; 2]);
-    // Not for each look at it: it would fill the WAL where the standby is gone.
+    // The mark is not written at each poll: that would fill the WAL if the standby is gone.
     let server = new(0, None, 1000, 2900);
     assert_eq!(server.id(0, 5), not_renewed(2900));
     assert_eq!(server.written(), [NOW + 1000; 2]);
-    // Nor because the flush took long.
+    // It is not written because the flush took long.
     let server = new(0, Some(2_505_000), 3000, 80);
     server.flush_us.set(2_500_000);
     assert!(server.id(0, 5).is_ok());
     assert_eq!(server.written().iter().filter(|mark| **mark == NOW + 3000).count(), 1);
-    // Calls that may not wait as long as two seconds do it together, and so does a reader of the horizon.
+    // Calls that may wait less than two seconds do it together, and so does a reader of the horizon.
     for max_wait in [1, 80] {
         let server = new(NOW, Some(0), 3000, max_wait);
         server.unheard.set(1);
@@ -264,8 +265,8 @@ fn a_mark_that_was_not_heard_of_is_written_once_more() {
     }
 }
 
-/// Promise 4: a mark that is written again and again is flushed as often, and only the first of these flushes is not
-/// counted.
+/// Promise 4: a mark that is written repeatedly is also flushed repeatedly, and only the first of these flushes does
+/// not count.
 #[test]
 fn a_mark_that_is_written_again_does_not_prolong_a_wait() {
     let server = Scripted::new(0).with_standbys(None).with(|settings| settings.max_wait_ms = 10_000);
@@ -275,7 +276,7 @@ fn a_mark_that_is_written_again_does_not_prolong_a_wait() {
     assert!(server.us() <= 5_000_000 + 10_000_000 + 2 * 900_000, "{}", server.us());
 }
 
-/// Promise 4: no call is refused for want of a mark that is there.
+/// Promise 4: a call is not refused for lack of a mark that exists.
 #[test]
 fn a_mark_that_is_there_takes_no_time() {
     let server = Scripted::new(0).with(|settings| settings.max_wait_ms = 0);
@@ -286,7 +287,7 @@ fn a_mark_that_is_there_takes_no_time() {
     }
     let end = server.limit();
     assert_eq!(reserve(&server, server.settings(), end, end, deadline), not_renewed(0), "not there");
-    // Acknowledged while it is flushed once more.
+    // The mark is acknowledged while it is flushed once more.
     let server = Scripted::new(0).with_standbys(None).with(|settings| settings.reserve_ahead_ms = 5000);
     assert_eq!(server.id(0, 5), not_renewed(80));
     server.pass_us(2_000_000);
@@ -296,7 +297,7 @@ fn a_mark_that_is_there_takes_no_time() {
     assert_eq!(server.written()[..2], [NOW + 5000; 2]);
 }
 
-/// A call does not renew if it need not: neither if half of the window is left, nor if another backend renews.
+/// A call does not renew unnecessarily: neither if half of the window is left, nor if another backend is renewing.
 #[test]
 fn only_one_renews_early() {
     let server = Scripted::new(0);
@@ -309,17 +310,17 @@ fn only_one_renews_early() {
     server.claim();
     early(NOW + 500);
     assert_eq!(server.steps(), []);
-    assert!(server.claimed(), "the task is another one's");
+    assert!(server.claimed(), "another backend has the claim");
     server.with_mark(|mark| mark.release());
     early(NOW + 500);
     assert_eq!(server.written(), [NOW + 1000, NOW + 1500]);
-    // The limit has moved since it was read.
+    // The limit has moved since the call read it.
     early(MAX_TICK);
     assert_eq!(server.written().len(), 2, "a tick that is too far after the clock");
 }
 
-/// Promise 4: a call that needs the mark while another one renews it waits to be woken, and does not renew again. Like
-/// its own flush, that of the other one does not count.
+/// Promise 4: a call that needs the mark while another one renews it waits to be woken, and does not renew again. The
+/// flush of the other call does not count, like a flush of its own.
 #[test]
 fn those_who_need_the_mark_wait_for_the_one_who_renews_it() {
     let server = Scripted::new(0).with(|settings| settings.max_wait_ms = 0);
@@ -334,7 +335,7 @@ fn those_who_need_the_mark_wait_for_the_one_who_renews_it() {
     assert_eq!(server.written().len(), 1);
     assert_eq!(server.counters(shard(5)), [1, 1, 0, 0]);
 
-    // The same for a call that has waited before.
+    // The same for a call that has already waited.
     let server = Scripted::new(0).with(|settings| settings.max_wait_ms = 10);
     loaded(&server).unwrap();
     let mut deadline = Deadline::new(server.settings());
@@ -347,8 +348,8 @@ fn those_who_need_the_mark_wait_for_the_one_who_renews_it() {
     assert_eq!((server.us(), deadline.left_us(&server)), (5_000_000 + 1000 + 40_000 + 50_000, Some(9000)));
 }
 
-/// A backend that died during a renewal keeps others off until its claim expires, whether there is a limit that is
-/// reached or none; a live one keeps them off for as long as it waits for the standbys.
+/// A backend that died during a renewal blocks others only until its claim expires, whether they are at a limit or have
+/// no limit yet. A live backend blocks them for as long as it waits for the standbys.
 #[test]
 fn a_claim_ends_by_itself_where_nobody_keeps_it() {
     for is_first in [true, false] {
@@ -371,8 +372,8 @@ fn a_claim_ends_by_itself_where_nobody_keeps_it() {
     assert!(!server.claimed());
 }
 
-/// Promise 4: what another backend waits for counts as if the call waited for it itself: standbys do, their mark's
-/// flush does not.
+/// Promise 4: a call that waits for another backend counts what that backend waits for, as if it waited itself:
+/// standbys count, the flush of their mark does not.
 #[test]
 fn a_wait_for_anothers_renewal_ends() {
     for is_first in [true, false] {
@@ -392,7 +393,7 @@ fn a_wait_for_anothers_renewal_ends() {
     }
 }
 
-/// Promise 4: a call that waits for another backend's renewal ends, even if nobody ever gives up the claim.
+/// Promise 4: a call that waits for another backend's renewal ends, even if the claim is never given up.
 #[test]
 fn a_wait_for_a_claim_that_never_expires_ends() {
     let server = Scripted::new(0).with(|settings| settings.max_wait_ms = 30);
@@ -403,11 +404,11 @@ fn a_wait_for_a_claim_that_never_expires_ends() {
     }
     let start = server.us();
     assert_eq!(server.id(0, 5), not_renewed(30));
-    // It looks every 20 ms, and counts the wait from when the claim has expired twice.
+    // The call polls every 20 ms, and its wait counts from when the claim has expired twice.
     assert_eq!(server.us() - start, (2 * CLAIM_MS + 20 + 30) * 1000);
 }
 
-/// A renewal that is canceled gives the task up and wakes the others, and its mark is awaited by the next call.
+/// A canceled renewal gives up the claim and wakes the others, and its mark is awaited by the next call.
 #[test]
 fn a_canceled_renewal_gives_its_task_up() {
     let server = Scripted::new(0).with_standbys(None);
@@ -420,11 +421,11 @@ fn a_canceled_renewal_gives_its_task_up() {
     assert_eq!(server.written().len(), 1);
 }
 
-/// A reservation loads the stored mark and does no more: the slot must see the new floor first.
+/// The first reservation only loads the stored mark: the slot must see the new floor first.
 #[test]
 fn a_reservation_begins_at_the_stored_mark() {
     let server = Scripted::new(NOW + 5);
-    // A tick before the mark is no reason to renew it; nor are ticks below the limit. The limit itself is not covered.
+    // Ticks below the mark or the limit do not cause a renewal. The limit itself does.
     for (tick, wanted, marks) in [(0, 0, 0), (0, 0, 0), (5, 7, 1), (1006, 1006, 1), (1007, 1007, 1)] {
         assert_eq!(reserved(&server, NOW + tick, NOW + wanted), Ok(()));
         assert_eq!((server.written().len(), server.floor()), (marks, NOW + 5), "{tick}");
@@ -432,7 +433,7 @@ fn a_reservation_begins_at_the_stored_mark() {
     assert_eq!(server.written(), [NOW + 5 + 1000 + 2]);
 }
 
-/// A mark is written for ticks that calls in the queue of a full shard may have, and for none beyond.
+/// A mark is written for ticks that calls in the queue of a full shard may get, and for none beyond.
 #[test]
 fn the_mark_follows_those_who_queue() {
     let server =
@@ -446,7 +447,7 @@ fn the_mark_follows_those_who_queue() {
     assert_eq!(server.written(), [NOW + 4, last + 4]);
 }
 
-/// A mark that the commit of another backend has flushed at once is published by the call that has written it.
+/// A mark that is flushed at once, by the commit of another backend, is published by the call that has written it.
 #[test]
 fn a_mark_that_is_flushed_at_once_is_published() {
     let server = Scripted::new(0);
@@ -458,8 +459,8 @@ fn a_mark_that_is_flushed_at_once_is_published() {
     assert_eq!(server.limit(), NOW + 1500);
 }
 
-/// A mark that others make durable counts from its writing, whoever publishes it, and so does one that a call has given
-/// up waiting for. Time in which nobody looked, because there was no call, does not count as long as that.
+/// The time of a mark counts from its writing, whichever call publishes it, and even if one has given up waiting for
+/// it. Time without any calls, in which none could find it durable, is limited.
 #[test]
 fn the_time_of_a_mark_begins_with_its_writing() {
     for (idle_us, counted) in [(0, 230_000), (240_000, 250_000), (600_000, 250_000)] {
@@ -483,7 +484,7 @@ fn the_time_of_a_mark_begins_with_its_writing() {
 fn the_mark_that_the_horizon_rests_on_is_shared() {
     let server = Scripted::new(NOW);
     assert_eq!(shared(&server), Ok(()));
-    assert_eq!(server.written(), [], "nobody to share it with");
+    assert_eq!(server.written(), [], "no standby to share it with");
 
     let server = server.crashed(NOW).with_standbys(None);
     for _ in 0..2 {
@@ -500,7 +501,7 @@ fn the_mark_that_the_horizon_rests_on_is_shared() {
     assert_eq!(shared(&server), Ok(()));
     assert_eq!(server.written(), [NOW, NOW + 160 + 1000]);
 
-    // Nothing is settled in a cluster that has never minted.
+    // A cluster that has never minted has nothing settled.
     let server = Scripted::new(0).with_standbys(None);
     assert_eq!(shared(&server), Ok(()));
     assert_eq!(server.written(), []);
@@ -516,8 +517,8 @@ fn the_mark_that_the_horizon_rests_on_is_shared() {
     assert_eq!(shared(&server), refused(Recovery));
 }
 
-/// A mark that standbys do not acknowledge is awaited since the first of those that are: under load a new one is
-/// written every second. Once one has been acknowledged, the time begins anew.
+/// The time for which unacknowledged marks are awaited counts from the first of them: under load a new one is written
+/// every second. Once one has been acknowledged, the time begins anew.
 #[test]
 fn marks_are_awaited_since_the_first_of_them() {
     let server = Scripted::new(0);
@@ -532,7 +533,7 @@ fn marks_are_awaited_since_the_first_of_them() {
     assert_eq!(server.id(0, 5), not_renewed(80));
     assert_eq!((server.written().len(), awaited(&server)), (3, Some(80 + 1200 + 80)));
     server.standbys.set(false);
-    assert_eq!(awaited(&server), None, "nobody has to acknowledge it");
+    assert_eq!(awaited(&server), None, "no standby has to acknowledge it");
     server.standbys.set(true);
     assert_eq!(awaited(&server), Some(80 + 1200 + 80));
     server.acknowledge_us.set(Some(0));
@@ -546,8 +547,8 @@ fn marks_are_awaited_since_the_first_of_them() {
     assert_eq!((server.written().len(), awaited(&server)), (4, Some(3)));
 }
 
-/// Promise 1: `snowflake_accept_epoch` keeps the tick of the mark, or one more because progress only moves forward,
-/// durably. A mark that is of the epoch already, or of an unknown one, stays as it is.
+/// Promise 1: `snowflake_accept_epoch` durably keeps the tick of the mark, or increases it by one because progress
+/// moves only forward. A mark that is already of the epoch, or of an unknown one, does not change.
 #[test]
 fn a_mark_is_moved_to_another_epoch() {
     let other = epoch_at(1_000_000_000_000);
@@ -574,7 +575,7 @@ fn a_mark_is_moved_to_another_epoch() {
         let server = Scripted::starting(Some(Progress::new(mark, other)));
         assert_eq!(accept_epoch(&server, SETTINGS.epoch), answer);
     }
-    // Nor an epoch from which the clock cannot be counted.
+    // An epoch is refused if the clock cannot be counted from it.
     for (clock, answer) in [(MAX_TICK, Ok(true)), (MAX_TICK + 1, refused(Exhausted))] {
         let server = Scripted::starting(Some(Progress::new(NOW, other)));
         server.set_clock(clock);

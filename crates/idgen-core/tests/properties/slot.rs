@@ -6,8 +6,8 @@ use idgen_ids::js::JsShard;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// How many positions to take, and bounds, on a scale that suits the layout. The clocks are close together, so that they
-/// step in both directions across the slot's position, and now and then at the end of the range.
+/// The number of positions to take, and bounds, on a scale that suits the layout. The clocks are close together, so
+/// that they step in both directions across the slot's position, and now and then at the end of the range.
 fn any_bounds(scale: u64) -> impl Strategy<Value = (u64, Bounds)> {
     let tick = prop_oneof![9 => 0..60 * scale, 1 => MAX_TICK - 20 * scale..MAX_TICK + 20 * scale];
     let limit = prop_oneof![0..80 * scale, MAX_TICK + 1..MAX_TICK + 40 * scale];
@@ -35,7 +35,7 @@ fn runs_increase_and_stay_in_bounds<S: LayoutShard>(calls: Vec<(u64, Bounds)>) -
                 if run.due(bounds.max_ahead) <= bounds.now {
                     prop_assert!(last <= ahead);
                 } else {
-                    prop_assert!(first == last, "a run to wait for is of one unit of time");
+                    prop_assert!(first == last, "a run to wait for stays within one unit of time");
                     prop_assert!(last <= ahead + bounds.queue);
                 }
                 prop_assert_eq!(slot.counters.ids, before.counters.ids + run.count());
@@ -49,7 +49,7 @@ fn runs_increase_and_stay_in_bounds<S: LayoutShard>(calls: Vec<(u64, Bounds)>) -
                         let least = bounds.now.max(bounds.floor).max(before.next.tick());
                         prop_assert!(least + S::UNIT_MS > MAX_TICK + 1);
                     }
-                    Refusal::Closed => prop_assert!(false, "nobody has closed it"),
+                    Refusal::Closed => prop_assert!(false, "the shard is not closed"),
                 }
             }
         }
@@ -57,8 +57,8 @@ fn runs_increase_and_stay_in_bounds<S: LayoutShard>(calls: Vec<(u64, Bounds)>) -
     Ok(())
 }
 
-/// Promise 5: a batch is refused only if the shard cannot provide it. The room of a shard equals what a caller gets that
-/// takes everything until the wait is over.
+/// Promise 5: a batch is refused only if the shard cannot provide it. The room of a shard equals the number of ids of a
+/// caller that takes everything until its wait is over.
 fn a_shard_gives_what_it_has_room_for<S: LayoutShard>(
     before: &[(u64, Bounds)],
     bounds: Bounds,
@@ -94,8 +94,8 @@ proptest! {
         a_shard_gives_what_it_has_room_for::<JsShard>(&before, bounds, wait)?;
     }
 
-    /// Promise 1: nothing is taken from a closed slot, whatever the bounds, so that its next position bounds all that it
-    /// has given. Once it is reopened, it goes on from there.
+    /// Promise 1: nothing is taken from a closed slot, whatever the bounds, so that its next position bounds everything
+    /// that it has given. Once it is reopened, it continues from there.
     #[test]
     fn a_closed_slot_gives_nothing(
         before in vec(any_bounds(1), 0..50), closed in vec(any_bounds(1), 0..50), after in vec(any_bounds(1), 0..50),
@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// A bound cuts a run, it does not refuse it: nothing below a bound is wasted.
+    /// A bound shortens a run but does not refuse it: positions below the bound are not wasted.
     #[test]
     fn a_run_is_as_long_as_its_bounds_allow(want in 1..5000u64, now in 100..200u64, max_ahead in 0..5u64) {
         let mut slot = Slot::<Shard>::default();
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// A busy slot continues where it stopped, even at the first position of the clock's millisecond. Only an idle one
+/// A busy slot continues where it stopped, even at the first position of the clock's millisecond. Only an idle slot
 /// begins elsewhere.
 #[test]
 fn a_busy_slot_goes_on_where_it_stopped() {
@@ -139,8 +139,9 @@ fn a_busy_slot_goes_on_where_it_stopped() {
     }
 }
 
-/// Promise 4: an idle shard whose ids may not run ahead of the clock has three quarters of a millisecond at once, however
-/// many ids it has minted before. It would otherwise refuse a batch again and again, because a refusal changes nothing.
+/// Promise 4: an idle shard whose ids may not run ahead of the clock has three quarters of a millisecond at once,
+/// however many ids it has minted before. It would otherwise refuse a batch again and again, because a refusal changes
+/// nothing.
 #[test]
 fn an_idle_slot_that_may_not_run_ahead_has_most_of_its_millisecond() {
     for ids in 0..2048 {
@@ -152,8 +153,8 @@ fn an_idle_slot_that_may_not_run_ahead_has_most_of_its_millisecond() {
     }
 }
 
-/// Promise 1: the range ends with its last position, and never wraps, though it ends in the midst of a second. The room
-/// of a shard ends with it.
+/// Promise 1: the range ends with its last position, and never wraps, although it ends in the middle of a second. The
+/// room of a shard ends with it.
 #[test]
 fn the_last_unit_is_used_up_and_then_refused() {
     fn check<S: LayoutShard>(count: u64) {

@@ -14,8 +14,8 @@ fn epoch() -> impl Strategy<Value = Epoch> {
     (Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS).prop_map(epoch_at)
 }
 
-/// Promise 1: a mark of another epoch is recognized, for epochs that people confuse: some milliseconds, seconds,
-/// hours, days or years apart, or any midnight of these times.
+/// Promise 1: a mark of another epoch is recognized, for epochs that people confuse: some milliseconds, seconds, hours,
+/// days or years apart, or midnights from 1970 to 2099.
 #[test]
 fn a_mark_of_another_epoch_is_known() {
     let default = SETTINGS.epoch;
@@ -31,8 +31,8 @@ fn a_mark_of_another_epoch_is_known() {
     assert_eq!(midnights.len(), 47_482, "from 1970 to 2099");
 }
 
-/// Promise 9: the mark with which a server without a preload begins leaves the choice of the epoch, and any other mark
-/// replaces it.
+/// Promise 9: the initial mark of a server without a preload leaves the choice of the epoch open, and is replaced by
+/// any other mark.
 #[test]
 fn the_first_mark_is_below_all_others_and_of_any_epoch() {
     assert_eq!(Progress::kept(Progress::FIRST.to_keep()), Some(Progress::FIRST));
@@ -43,8 +43,8 @@ fn the_first_mark_is_below_all_others_and_of_any_epoch() {
 }
 
 proptest! {
-    /// The origin's progress never goes back, so a later mark has to be greater progress, and one of any epoch
-    /// greater than each that 0.1.0 has left.
+    /// The origin's progress never goes back, so a later mark has to be greater progress, and a mark with any epoch
+    /// greater than all that 0.1.0 has left.
     #[test]
     fn a_later_mark_is_greater_progress(a in 0..=MAX_TICK, more in 1..=MAX_TICK + 1, one in epoch(), other in epoch()) {
         let b = (a + more).min(MAX_TICK + 1);
@@ -56,7 +56,7 @@ proptest! {
         prop_assert_eq!(Progress::kept(later.to_keep()), Some(later));
     }
 
-    /// A mark is of its own epoch, and one that 0.1.0 has left may be of any. Its tick is only that of its epoch.
+    /// A mark is of its own epoch; a mark that 0.1.0 has left may be of any. Its tick can be read only with its epoch.
     #[test]
     fn a_mark_is_of_its_epoch(mark in 1..=MAX_TICK + 1, one in epoch(), other in epoch()) {
         let (new, old) = (Progress::new(mark, one), Progress::kept(mark).unwrap());
@@ -69,14 +69,14 @@ proptest! {
     }
 }
 
-/// A server that has never minted has no mark, of any epoch.
+/// A server that has never minted has no mark, whatever the epoch.
 #[test]
 fn no_mark_is_the_first_tick() {
     assert_eq!(stored::tick_of(None, SETTINGS.epoch), Ok(0));
 }
 
-/// A mark is too far ahead of the clock only where no server leaves it that has minted as far ahead as it may: the
-/// queue of a full shard and a mark that was late included.
+/// A mark is too far ahead of the clock only if a server that has minted as far ahead as it may could not have left it,
+/// including the queue of a full shard and a mark that was late.
 #[test]
 fn a_mark_that_no_server_leaves_is_too_far_ahead() {
     for (reserve_ahead_ms, reach) in [(1000, MOST_LATE_REACH_MS), (9000, 9000)] {

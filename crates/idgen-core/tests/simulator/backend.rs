@@ -1,4 +1,4 @@
-//! A backend, and the server that the program finds it in. Wherever another process could come in there is a step.
+//! A backend, and the server as the program sees it. There is a step wherever another process could intervene.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -31,7 +31,7 @@ pub enum Interrupt {
 /// The payload with which a cancel unwinds.
 pub struct Interrupted;
 
-/// The state of a backend, from its start to its end.
+/// The state of a backend over its whole life.
 pub struct Backend {
     pub world: Rc<World>,
     pub host: usize,
@@ -40,37 +40,37 @@ pub struct Backend {
     pub session: Session,
     pub configuration: RefCell<Rc<Configuration>>,
     pub rng: RefCell<Rng>,
-    /// How many steps are left before another process comes in.
+    /// The number of steps until another process intervenes.
     left: Cell<u64>,
-    /// SIGKILL has come: nothing that it still does has an effect.
+    /// The backend has received SIGKILL: nothing that it still does has an effect.
     pub dead: Cell<bool>,
-    /// It is being unwound.
+    /// The backend is being unwound.
     pub unwinding: Cell<bool>,
     pub interrupt: Cell<Option<Interrupt>>,
-    /// It sleeps, and may be woken.
+    /// The backend sleeps, and may be woken.
     pub sleeping: Cell<bool>,
     waiting: Cell<bool>,
     woken: Cell<bool>,
-    /// How long its call has waited for the clock.
+    /// The time that its call has waited for the clock.
     pub for_clock: Cell<Time>,
     /// The least `idgen.reserve_ahead` of a backend that may have written a mark during its call, in milliseconds.
     pub least_reserve_ms: Cell<u64>,
-    /// Until when it is stopped by SIGSTOP.
+    /// The time until which SIGSTOP stops it.
     pub stopped: Cell<Time>,
-    /// Which of the agenda's entries is its own.
+    /// The number of its entry in the agenda.
     pub ticket: Cell<u64>,
-    /// What it is doing.
+    /// The call that it is making.
     pub call: Cell<Option<Call>>,
-    /// The greatest and the last that the clock has shown to the call.
+    /// The greatest and the last tick that the clock has shown to the call.
     pub read: Cell<Tick>,
     pub last_read: Cell<Tick>,
     /// The least id of its open transaction.
     pub least: Cell<Option<i64>>,
-    /// What the judge knows of the session.
+    /// The judge's state of the session.
     pub given: RefCell<promises::Session>,
     /// The beginning and the end of the runs that it took last, if it had to wait for them.
     pub queued: Cell<Option<(u64, u64)>>,
-    /// How many calls have given it ids.
+    /// The number of calls that have given it ids.
     pub served: Cell<u64>,
     /// Whether commits waited for standbys when it read its last limit.
     waits: Cell<bool>,
@@ -141,14 +141,14 @@ impl Backend {
         &self.shared.backends[self.index]
     }
 
-    /// The backend's transaction has ended, and it withdraws what it has published.
+    /// Ends the backend's transaction, and withdraws what it has published.
     pub fn withdraw(&self) {
         self.own().transaction_ended();
         self.session.transaction_ended();
         self.late_floor.set(None);
     }
 
-    /// Publishes the floor of a transaction that is to be published late.
+    /// Publishes the floor of a transaction, if a defect delays that.
     fn publish_late(&self) {
         if let Some(tick) = self.late_floor.take() {
             self.own().txn_floor.publish(tick);
@@ -171,7 +171,7 @@ impl Backend {
         self.shared.standbys.get().unwrap_or_else(configured)
     }
 
-    /// Ends the call, as the server sees it.
+    /// Ends the call, from the server's point of view.
     pub fn call_ended(&self) {
         self.publish_late();
         self.early_floor.set(None);
@@ -182,7 +182,7 @@ impl Backend {
     }
 }
 
-/// The server, to the backend that runs.
+/// The server, as seen by the backend that runs.
 pub struct Process<'a> {
     pub backend: &'a Backend,
     pub yielder: &'a Yielder<(), Time>,
@@ -193,7 +193,7 @@ impl Process<'_> {
         self.backend.world.plan.broken == Some(broken)
     }
 
-    /// A step ends here. Another process may intervene, and events that wait for this point happen.
+    /// Ends a step. Another process may intervene, and events that wait for this point happen.
     #[inline]
     pub fn step(&self, place: Place) {
         let Backend { world, left, unwinding, .. } = self.backend;
@@ -229,12 +229,12 @@ impl Process<'_> {
         }
     }
 
-    /// Others run until then, or until somebody wakes this one.
+    /// Lets others run until a given time, or until one of them wakes this backend.
     pub fn suspend(&self, until: Time) {
         self.yielder.suspend(until);
     }
 
-    /// Sleeps, and may be woken.
+    /// Sleeps for a time, unless another process wakes it.
     pub fn doze(&self, time: Time) {
         let backend = self.backend;
         if backend.interrupt.get().is_none() {
@@ -252,14 +252,14 @@ impl Process<'_> {
         }
     }
 
-    /// Puts a record into the WAL and waits until it is on disk.
+    /// Writes a record to the WAL and waits until it is on disk.
     pub fn log(&self, record: Option<Record>) -> u64 {
         let lsn = self.backend.host().wal.borrow_mut().insert(record);
         self.flush(lsn);
         lsn
     }
 
-    /// Asks for the horizon by `call`.
+    /// Calls `call`, which asks for the horizon.
     pub fn reading<T>(&self, call: impl FnOnce() -> T) -> T {
         self.backend.reading.set(true);
         let result = call();
@@ -269,7 +269,7 @@ impl Process<'_> {
 }
 
 impl Process<'_> {
-    /// Changes a slot for a move, or not as it should be.
+    /// Changes a slot for a move, with the defect of this world if it has one.
     fn move_wrongly<S: Slotted, T>(
         &self,
         shard: S,
@@ -509,7 +509,7 @@ impl idgen_core::host::Host for Process<'_> {
         let late = self.backend.draw(|rng| rng.u64(..100 * US));
         self.doze(us * US + late);
         if wait == Wait::Clock {
-            // A call looks at the clock again after 50 ms. What it oversleeps is no wait for the clock.
+            // A call reads the clock again after 50 ms. Time that it oversleeps is not a wait for the clock.
             for_clock.set(for_clock.get() + (world.now.get() - since).min(51 * MS));
         }
         self.interrupts();

@@ -1,4 +1,4 @@
-//! Many worlds, on all processors, up to the first that fails.
+//! Runs many worlds, on all processors, until one fails.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use crate::plan::{Broken, KINDS, NAMES, Plan};
 use crate::shrink::shrink;
 use crate::world::{Outcome, live_through};
 
-/// How much is enough: whichever comes first.
+/// The limits of a campaign; it ends at the first one reached.
 #[derive(Clone, Debug, Default)]
 pub struct Budget {
     pub seeds: Option<u64>,
@@ -30,7 +30,7 @@ impl Budget {
     }
 }
 
-/// What has come out of them.
+/// The results of a campaign.
 #[derive(Default)]
 pub struct Tally {
     pub seeds: u64,
@@ -40,17 +40,17 @@ pub struct Tally {
     horizons: u64,
     faults: [u64; KINDS],
     virtual_ns: u64,
-    /// The least seed that failed, and how.
+    /// The least seed that failed, and its failure.
     pub failure: Option<(Plan, Failure)>,
 }
 
-/// The first seed of worlds that nobody has seen.
+/// A first seed of worlds that have not been tried before.
 pub fn fresh_seed() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     now.as_millis() as u64
 }
 
-/// Lives through one world after the other.
+/// Runs one world after the other.
 pub fn campaign(from: u64, broken: Option<Broken>, only: Option<Promise>, budget: &Budget) -> Tally {
     let next = AtomicU64::new(from);
     let tally = Mutex::new(Tally::default());
@@ -133,12 +133,12 @@ impl Tally {
         )
     }
 
-    /// Fails if a world has failed, and reports the smallest one that does.
+    /// Fails if a world has failed, and reports the smallest world that fails.
     pub fn assert_holds(self) {
         let Some((plan, failure)) = self.failure else { return };
         println!("SEED={} breaks {:?}: {}", plan.seed, failure.promise, failure.text);
         let (small, failure) = shrink(&plan, failure, None);
-        println!("made smaller:\n{small}");
+        println!("shrunk to:\n{small}");
         let trace = live_through(&small, None, true).trace;
         for line in &trace[trace.len().saturating_sub(80)..] {
             println!("{line}");

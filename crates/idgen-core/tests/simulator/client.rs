@@ -1,4 +1,4 @@
-//! The work of a client: statements, in transactions.
+//! The work of a client: statements in transactions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -19,7 +19,7 @@ use crate::world::Move;
 
 #[derive(Clone, Copy, Debug)]
 enum Statement {
-    /// So many ids, one call after the other, with so much time between them.
+    /// Requests ids, one call after the other, with a pause between them.
     Ids {
         shard: usize,
         count: u64,
@@ -38,11 +38,11 @@ enum Statement {
         by_ms: i64,
     },
     Horizon,
-    /// Raises the mark past a time so far ahead of the clock.
+    /// Raises the mark past a time that is this far ahead of the clock.
     Raise {
         by_ms: i64,
     },
-    /// The next step of the move.
+    /// Makes the next step of the move.
     Move(Move),
 }
 
@@ -57,7 +57,7 @@ pub fn live(backend: &Backend, yielder: &Yielder<(), Time>) {
             _ => reload(backend),
         }
         if backend.host().state.get() == State::Standby {
-            // Most clients know where the primary is.
+            // Most clients know which server is the primary.
             process.doze(5 * MS);
         }
         backend.remembered.set(backend.standbys());
@@ -82,12 +82,12 @@ pub fn live(backend: &Backend, yielder: &Yielder<(), Time>) {
     }
 }
 
-/// Reads the configuration, if it has been told to.
+/// Reads the configuration, if the backend has been told to.
 fn reload(backend: &Backend) {
     let file = backend.host().file.borrow().clone();
     let version = backend.configuration.borrow().version;
     if file.version != version && backend.draw(|rng| rng.u8(..3) > 0) {
-        // The effect of the assign hooks of the settings.
+        // This is the effect of the settings' assign hooks.
         let same = {
             let before = &backend.configuration.borrow().settings;
             before.max_ahead_ms == file.settings.max_ahead_ms && before.max_lease == file.settings.max_lease
@@ -101,7 +101,7 @@ fn reload(backend: &Backend) {
         let mut others = others.iter().flatten();
         if others.all(|other| other.configuration.borrow().version == file.version) {
             backend.shared.mixed.set(false);
-            // The order of ids across the backends is judged from now on.
+            // From now on, the order of ids across the backends is judged.
             backend.world.judge.promises.borrow_mut().set_back(backend.host, 0);
         }
     }
@@ -152,7 +152,7 @@ pub fn shard_of(index: usize) -> Shard {
     Shard::try_from(index as i32).unwrap()
 }
 
-/// Runs a statement; whether it succeeds.
+/// Runs a statement, and returns whether it succeeds.
 fn run(process: &Process, statement: Statement) -> bool {
     let backend = process.backend;
     let world = &backend.world;
@@ -234,7 +234,7 @@ fn run(process: &Process, statement: Statement) -> bool {
     }
 }
 
-/// Begins a call that gives no id, but may pass over some.
+/// Begins a call that returns no ids, but may pass over some.
 fn begin_without_ids(backend: &Backend, shard: usize) {
     backend.closing.set(false);
     backend.taking.set(false);
@@ -242,7 +242,7 @@ fn begin_without_ids(backend: &Backend, shard: usize) {
     backend.call.set(backend.call.get().map(|call| Call { shards: (0, 0), ..call }));
 }
 
-/// One id by the way that the SQL function goes; whether there is one.
+/// Mints an id as the SQL function does, and returns whether there is one.
 #[inline]
 fn next_id(process: &Process, index: usize) -> bool {
     let backend = process.backend;
@@ -276,13 +276,13 @@ fn judged<T>(backend: &Backend, result: Result<T, Error>, give: impl FnOnce(T)) 
     }
 }
 
-/// The transaction's rows are gone, and others are told.
+/// Rolls the transaction back and tells others.
 fn roll_back(backend: &Backend) {
     backend.least.set(None);
     backend.withdraw();
 }
 
-/// Commits, mostly; or leaves the transaction open for the next statement.
+/// Commits the transaction in most cases, or leaves it open for the next statement.
 fn end_transaction(process: &Process) {
     let backend = process.backend;
     let plan = &backend.world.plan;
@@ -300,7 +300,7 @@ fn end_transaction(process: &Process) {
         } else {
             process.log(None);
         }
-        // The rows are visible, and nobody has been told.
+        // The rows are visible, but others have not been told.
         backend.least.set(None);
         process.step(Place::Commit);
     }

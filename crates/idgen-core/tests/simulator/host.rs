@@ -18,11 +18,12 @@ const BEGIN: i64 = 5_000_000 * MS as i64;
 /// The clocks of a host.
 pub struct Clocks {
     drift_ppm: i64,
-    /// What CLOCK_REALTIME is ahead of virtual time by, in nanoseconds, drift left out; and the others behind.
+    /// By how much CLOCK_REALTIME is ahead of virtual time, in nanoseconds, without drift. The other clocks are behind
+    /// it.
     real: Cell<i64>,
     boot: Cell<u64>,
     monotonic: Cell<u64>,
-    /// The time since which they stand still.
+    /// The time since which the clocks have stood still.
     stopped: Cell<Option<Time>>,
 }
 
@@ -54,12 +55,12 @@ impl Clocks {
         (now - self.monotonic.get()) / 1000
     }
 
-    /// Sets the system clock by so much.
+    /// Sets the system clock by this much.
     pub fn step(&self, ns: i64) {
         self.real.set(self.real.get() + ns);
     }
 
-    /// By how much it would have to be set to be right.
+    /// By how much the clock would have to be set to be right.
     pub fn error_ns(&self, now: Time) -> i64 {
         BEGIN + now.cast_signed() - self.real_ns(now)
     }
@@ -68,7 +69,7 @@ impl Clocks {
         self.stopped.set(Some(now));
     }
 
-    /// They continue: clocks that stood still are behind by that time.
+    /// Lets the clocks continue. Clocks that stood still are behind by that time.
     pub fn go_on(&self, now: Time, real: bool, boot: bool) {
         let stood = self.real_ns(now);
         let Some(since) = self.stopped.take() else { return };
@@ -86,12 +87,12 @@ impl Clocks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     Mark(Tick),
-    /// A transaction with this least id is prepared.
+    /// A transaction with this least id was prepared.
     Prepare(u64, i64),
     Finish(u64),
 }
 
-/// The WAL: in memory, and as far as it is on disk.
+/// The WAL, in memory and on disk.
 #[derive(Clone, Default)]
 pub struct Wal {
     records: Vec<(u64, Record)>,
@@ -126,7 +127,7 @@ impl Wal {
         }
     }
 
-    /// Recovery finds what a crash leaves, up to `lsn`.
+    /// Recovers what a crash has left, up to `lsn`.
     pub fn recover(&mut self, lsn: u64) {
         self.inserted = lsn.clamp(self.flushed, self.inserted);
         self.records.retain(|(end, _)| *end <= self.inserted);
@@ -134,13 +135,13 @@ impl Wal {
         self.stored = self.durable;
     }
 
-    /// The content of a copy of the disk, and no more.
+    /// Keeps only the content of a copy of the disk.
     pub fn cut(&mut self, lsn: u64) {
         self.inserted = lsn;
         self.recover(lsn);
     }
 
-    /// Receives what another disk has up to `lsn`.
+    /// Receives the WAL on another disk, up to `lsn`.
     pub fn receive(&mut self, from: &Wal, lsn: u64) {
         let begin = from.records.partition_point(|(end, _)| *end <= self.inserted);
         self.records.extend(from.records[begin..].iter().take_while(|(end, _)| *end <= lsn));
@@ -149,7 +150,7 @@ impl Wal {
         self.stored = self.durable;
     }
 
-    /// The transactions that are prepared, with their least ids.
+    /// The prepared transactions, with their least ids.
     pub fn prepared(&self) -> BTreeMap<u64, i64> {
         let mut prepared = BTreeMap::new();
         for (_, record) in &self.records {
@@ -163,7 +164,7 @@ impl Wal {
     }
 }
 
-/// The state that the processes of a server share while it runs, and what is known of it.
+/// The state that the processes of a server share while it runs, and what the simulator knows of it.
 pub struct Shared {
     pub state: idgen_core::shared::Shared<SingleThread>,
     pub backends: Vec<idgen_core::shared::Backend>,
@@ -171,15 +172,16 @@ pub struct Shared {
     pub standbys: Cell<Option<bool>>,
     /// How far synchronous standbys have flushed the WAL.
     pub acknowledged: Cell<u64>,
-    /// How many marks this incarnation has written.
+    /// The number of marks that this incarnation has written.
     pub marks: Cell<u64>,
-    /// Whether the clock was set back in this incarnation, or stood still; or ids were allowed further ahead of it before.
+    /// Whether, in this incarnation, the clock was set back or stood still, or ids were once allowed further ahead of
+    /// it.
     pub behind: Cell<bool>,
-    /// Up to which tick milliseconds come once more, because the clock was set back in this incarnation.
+    /// The tick up to which milliseconds are repeated because the clock was set back in this incarnation.
     pub relived: Cell<Tick>,
     /// Whether backends may have different settings of `idgen.max_ahead`.
     pub mixed: Cell<bool>,
-    /// How far it was set forward in this incarnation, at most, in nanoseconds.
+    /// The furthest that the clock was set forward in this incarnation, in nanoseconds.
     pub forward: Cell<i64>,
 }
 
@@ -203,7 +205,7 @@ impl Shared {
     }
 }
 
-/// A configuration file, and since when it is that.
+/// A configuration file, and the time of its last change.
 #[derive(Clone, Debug)]
 pub struct Configuration {
     pub settings: Settings,
@@ -221,11 +223,11 @@ pub enum State {
     Primary,
 }
 
-/// The standbys for which commits certainly wait, because all processes of the server know it.
+/// The standbys for which commits are certain to wait, because all processes of the server know it.
 #[derive(Clone, Debug)]
 pub struct Guard {
     pub names: Names,
-    /// What it had written at that time.
+    /// The end of the WAL at that time.
     pub since: u64,
 }
 
@@ -242,23 +244,22 @@ pub struct Host {
     pub prepared: RefCell<BTreeMap<u64, i64>>,
     /// The host that a standby follows.
     pub follows: Cell<Option<usize>>,
-    /// The configuration that its WAL sender to each standby has read, and whether the checkpointer has read the
-    /// current one.
+    /// The configurations that its WAL senders have read, one for each standby, and whether the checkpointer has read
+    /// the current one.
     pub senders: RefCell<Vec<Rc<Configuration>>>,
     pub checkpointer: RefCell<Rc<Configuration>>,
-    /// How far each standby is known to have flushed, since the last start.
+    /// How far each standby is known to have flushed the WAL, since the last start.
     pub flushed_by: RefCell<Vec<Option<u64>>>,
     pub guard: RefCell<Option<Guard>>,
-    /// A primary whose standbys were taken away, one of which was promoted.
+    /// Whether it is a primary whose standbys were taken away, one of which was promoted.
     pub cut_off: Cell<bool>,
-    /// The network between a standby and the host that it follows: how long each direction is cut, and how slow it
-    /// is.
+    /// The network between a standby and the host that it follows: how long each direction is cut, and how slow it is.
     pub data_cut: Cell<Time>,
     pub acks_cut: Cell<Time>,
     pub slow: Cell<Time>,
     pub stalled: Cell<Time>,
     pub paused: Cell<Time>,
-    /// Since when, or from when on, nothing is wrong with it.
+    /// The time, past or future, since when nothing is wrong with the host.
     pub calm: Cell<Time>,
 }
 
@@ -300,7 +301,7 @@ impl Host {
         self.shared.borrow().clone()
     }
 
-    /// A backend reads these settings.
+    /// Notes that a backend reads these settings.
     pub fn read(&self, settings: &Settings) {
         for backend in self.backends.borrow().iter().flatten() {
             let least = &backend.least_reserve_ms;
@@ -308,7 +309,7 @@ impl Host {
         }
     }
 
-    /// Something goes wrong until then.
+    /// Notes that something is wrong until a given time.
     pub fn disturb(&self, until: Time) {
         self.calm.set(self.calm.get().max(until));
     }

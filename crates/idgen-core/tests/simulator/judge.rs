@@ -1,4 +1,4 @@
-//! Shows the judge what happens in a world, and knows when the protocol may refuse a call.
+//! Reports what happens in a world to the judge, and knows when the protocol may refuse a call.
 
 use std::cell::{Cell, RefCell};
 
@@ -30,7 +30,7 @@ pub struct Judge {
     pub refused: Cell<u64>,
     /// Whether there are no leases, so that ids are in strict order.
     strict: bool,
-    /// The promise to judge; all of them if none.
+    /// The promise to judge; `None` for all of them.
     only: Option<Promise>,
     pub failure: RefCell<Option<Failure>>,
 }
@@ -40,7 +40,7 @@ impl Judge {
         Judge { strict: plan.settings.max_lease == 1, only, ..Judge::default() }
     }
 
-    /// A host's clock was set back.
+    /// Reports that a host's clock was set back.
     pub fn clock_set(&self, host: &Host, now: Time) {
         let tick = host.clocks.tick(now);
         let mut promises = self.promises.borrow_mut();
@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// Asks the judge, and takes over what is broken.
+    /// Calls the judge, and records what it finds broken.
     #[inline]
     pub fn judged<T>(&self, ask: impl FnOnce(&mut promises::Judge) -> T) -> T {
         let mut promises = self.judge.promises.borrow_mut();
@@ -76,13 +76,13 @@ impl World {
         answer
     }
 
-    /// The backend, now.
+    /// The backend as a caller, at the current time.
     fn caller(&self, backend: &Backend) -> Caller {
         let now_us = self.now.get() / US;
         Caller { server: backend.host, session: backend.index as u64, begun_us: now_us, ended_us: now_us }
     }
 
-    /// A call begins.
+    /// Begins a call.
     #[inline]
     pub fn begin(&self, backend: &Backend, kind: Kind, shard: usize) {
         let tick = backend.host().clocks.tick(self.now.get());
@@ -105,7 +105,7 @@ impl World {
         backend.least_reserve_ms.set(least.unwrap_or(u64::MAX).min(backend.settings().reserve_ahead_ms));
     }
 
-    /// The call that has come to its end, with its time.
+    /// Takes the call, which has ended, with its time.
     #[inline]
     pub fn end(&self, backend: &Backend) -> Option<Call> {
         let mut call = backend.call.take()?;
@@ -119,14 +119,15 @@ impl World {
         Some(call)
     }
 
-    /// A call has given so many ids from this one on.
+    /// Reports that a call has received `count` ids from this one on.
     #[inline]
     pub fn given(&self, backend: &Backend, first: i64, count: u64) {
         let Some(mut call) = backend.call.get() else { return };
         let run = Run::from(first, call.slot.kind, count);
         self.trace(|| format!("{backend}: {run:?}, from {} ms", run.slot.ms(run.start)));
         let max_ahead = backend.configuration.borrow().settings.max_ahead_ms;
-        // A backend that was allowed to pass over more at once may have done so while this one waited for its run.
+        // Another backend that was allowed to be further ahead may have passed over the run while this one waited for
+        // it.
         let waited = backend.queued.get().is_some_and(|(from, to)| (from..to).contains(&run.start));
         call.by.ended_us = self.now.get() / US;
         (call.latest, call.waited) = (backend.read.get() + max_ahead, waited.then_some(max_ahead));
@@ -142,7 +143,7 @@ impl World {
         self.hash.set((self.hash.get() ^ first.cast_unsigned()).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     }
 
-    /// A run was taken; the backend waits for it if it is further ahead of the clock than allowed.
+    /// Notes a run that was taken. The backend waits for it if it is further ahead of the clock than allowed.
     pub fn queued<S: LayoutShard>(&self, backend: &Backend, end: Position<S>, count: u64) {
         if backend.call.get().is_none_or(|call| call.slot.kind == Kind::Js) {
             return;
@@ -155,7 +156,7 @@ impl World {
         backend.queued.set(waits.then_some((from, end)));
     }
 
-    /// A run up to this end was taken, below a limit that was read while commits waited for standbys.
+    /// Checks a run up to this end that was taken below a limit that was read while commits waited for standbys.
     pub fn taken<S: LayoutShard>(&self, backend: &Backend, end: Position<S>) {
         if backend.call.get().is_none_or(|call| call.shards.1 > 0) {
             let limit = backend.shared.state.mark.get().limit(true);
@@ -164,7 +165,7 @@ impl World {
         }
     }
 
-    /// A call has ended with its ids, up to the last of its session.
+    /// Reports that a call has ended, with its ids up to the last one of its session.
     #[inline]
     pub fn ended(&self, backend: &Backend) {
         let Some(call) = self.end(backend) else { return };
@@ -173,14 +174,14 @@ impl World {
         self.judged(|judge| judge.ended(&call, &backend.given.borrow(), tick));
     }
 
-    /// A call has passed over all ids up to one.
+    /// Reports that a call has passed over all ids up to one.
     pub fn advanced(&self, backend: &Backend, past: i64, next: i64) {
         let Some(call) = self.end(backend) else { return };
         self.trace(|| format!("{backend} passes over {past}"));
         self.judged(|judge| judge.passed(call.by, past, next, backend.settings().max_ahead_ms));
     }
 
-    /// The mark was raised so that ids begin at a tick, and `next` is the first that they can have.
+    /// Reports that the mark was raised so that ids begin at a tick, and that `next` is the first that they can have.
     pub fn raised(&self, backend: &Backend, first: Tick, next: Tick) {
         let Some(call) = self.end(backend) else { return };
         self.trace(|| format!("{backend} raises the mark to {first}"));
@@ -190,7 +191,7 @@ impl World {
         self.judged(|judge| judge.raised(backend.host, first));
     }
 
-    /// A horizon is given.
+    /// Reports a horizon.
     pub fn horizon_given(&self, backend: &Backend, horizon: i64) {
         let Some(call) = self.end(backend) else { return };
         let host = backend.host();
@@ -200,7 +201,7 @@ impl World {
         self.judged(|judge| judge.horizon(call.by, horizon, open.chain(prepared.values().copied())));
     }
 
-    /// The mark was visited.
+    /// Checks a change of the mark.
     pub fn mark_changed(&self, backend: &Backend, before: &MarkState, after: &MarkState) {
         let host = backend.host();
         let durable = |host: &Host| host.wal.borrow().durable;
@@ -220,13 +221,13 @@ impl World {
         }
     }
 
-    /// How long a host, and what it waits for, has been in order.
+    /// How long a host and the network that it needs have been in order.
     pub fn calm_for(&self, host: &Host) -> Time {
         let since = self.hosts.iter().map(|host| host.calm.get()).max().unwrap_or(0);
         if host.cut_off.get() { 0 } else { self.now.get().saturating_sub(since) }
     }
 
-    /// A call is refused.
+    /// Judges a refused call.
     pub fn refuse(&self, backend: &Backend, error: Error) {
         let Some(call) = self.end(backend) else { return };
         self.judge.refused.set(self.judge.refused.get() + 1);
@@ -239,7 +240,7 @@ impl World {
         }
     }
 
-    /// Whether the refusal has a reason.
+    /// Whether there is a reason for the refusal.
     fn may_refuse(&self, backend: &Backend, call: &Call, error: Error) -> bool {
         let host = backend.host();
         let settings = backend.settings();
@@ -271,7 +272,7 @@ impl World {
                 };
                 first + ahead + count > end
             }
-            // Batches alone leave nobody without: what cannot be had is refused at once.
+            // Batches alone do not leave others without ids: a batch that cannot be provided is refused at once.
             Error::ShardFull { waited_ms, .. } => {
                 next + unit > reach && waited_long(waited_ms) && self.plan.batches == 0
             }
@@ -290,21 +291,21 @@ impl World {
             Error::MarkNotRenewed { waited_ms } => {
                 let calm = self.calm_for(host) > took + 300 * MS;
                 let names = host.file.borrow().names != Names::None;
-                // Two renewals whose windows end before the call comes to use them are no wait, a third one is. The
-                // first mark may be older than the call, the second is not.
+                // Two renewals whose windows end before the call can use them do not count as a wait; a third one does.
+                // The first mark may be older than the call, the second is not.
                 let dawdles = self.plan.lulls > 0 && took > backend.least_reserve_ms.get() * MS;
-                // What a wait for the clock has left.
+                // The part of the wait that is left after waiting for the clock.
                 let left_ms = settings.max_wait_ms.saturating_sub(backend.for_clock.get() / MS);
                 waited_long(waited_ms)
-                    // On a disk in order, a flush is no reason.
+                    // A flush is not a reason if the disk is in order.
                     && (left_ms < 300 && (names || dawdles) || !calm || self.waits_for_nobody(host))
             }
             Error::ClockStands { waited_ms } => behind && waited_long(waited_ms),
             Error::Recovery => host.state.get() == State::Standby || self.calm_for(host) < 50 * MS,
             Error::Prepared { .. } => self.plan.prepares,
-            // The caller knows.
+            // The caller knows the reason.
             Error::AdvanceTooFar { .. } | Error::RaiseTooFar { .. } => true,
-            // A backend that was stopped may close it long after the move.
+            // A backend that was stopped may close the shard long after the move.
             Error::ShardClosed { .. } => {
                 let closed = [
                     backend.shared.slot(shard_of(shard)).closed,

@@ -1,12 +1,13 @@
-//! A simulator: the program's own protocol, `mint`, `renew` and `horizon`, on hosts in virtual time. Clocks, WAL,
-//! disks, network, standbys, configuration and processes are virtual. A seed determines what happens to them, and
-//! the order in which backends run. Each backend is a coroutine that another process may interrupt wherever that is
+//! A simulator: runs the program's own protocol, `mint`, `renew` and `horizon`, on hosts in virtual time. Clocks, WAL,
+//! disks, network, standbys, configuration and processes are virtual. A seed determines what happens to them, and the
+//! order in which backends run. Each backend is a coroutine that another process may interrupt wherever that is
 //! possible in PostgreSQL. The results are checked against the promises of docs/guarantees.md.
 //!
-//! Worlds are random: hours of calls, hundreds of thousands of faults, and combinations of all of them. Some are steered
-//! to where an order of steps matters that other worlds seldom reach.
+//! Worlds are random: hours of calls, hundreds of thousands of faults, and combinations of all of them. Some are
+//! steered to places that other worlds seldom reach, where the order of steps matters.
 //!
-//! `make simulate` runs it for MINUTES; SEED lives through one world again. What fails is made smaller first, and told.
+//! `make simulate` runs the simulator for MINUTES; SEED repeats one world. A world that fails is first shrunk, and then
+//! reported.
 #![allow(clippy::unwrap_used)]
 
 mod backend;
@@ -30,7 +31,7 @@ fn drawn_worlds_keep_the_promises() {
     campaign(0, None, None, &Budget::seeds(500)).assert_holds();
 }
 
-/// The same in more worlds. New worlds are for `make simulate`.
+/// The same in more worlds. `make simulate` tries new worlds.
 #[test]
 #[ignore = "takes a minute"]
 fn more_worlds_keep_the_promises() {
@@ -58,7 +59,7 @@ fn steered_worlds_keep_the_promises() {
     });
 }
 
-/// The same for as long as one likes.
+/// The same for as long as requested.
 #[test]
 #[ignore = "takes as long as MINUTES says"]
 fn simulate() {
@@ -94,7 +95,7 @@ fn a_seed_is_a_world() {
     }
 }
 
-/// What fails is made smaller, and fails the same way.
+/// A world that fails is shrunk, and still fails the same way.
 #[test]
 fn a_world_that_fails_is_made_smaller() {
     let found = campaign(0, Some(Broken::NotFlushed), Some(Promise::NoIdTwice), &Budget::seeds(2000));
@@ -104,14 +105,14 @@ fn a_world_that_fails_is_made_smaller() {
     assert_eq!(again.promise, Promise::NoIdTwice);
 }
 
-/// Searches this many seeds for a broken promise when something is left out.
+/// Tries this many seeds until a deliberate defect breaks a promise.
 fn assert_found(broken: Broken, promise: Promise, seeds: u64) {
     let found = campaign(0, Some(broken), Some(promise), &Budget::seeds(seeds));
     assert!(found.failure.is_some(), "{broken:?}: {promise:?} holds in {seeds} worlds");
     println!("{broken:?}: {promise:?} after {} of {seeds} worlds", found.seeds);
 }
 
-/// Promise 1 rests on each of these: without it an id is repeated.
+/// Promise 1 rests on each of these: without it, an id is repeated.
 #[test]
 fn what_keeps_ids_from_being_repeated_counts() {
     assert_found(Broken::NotFlushed, Promise::NoIdTwice, 1000);
@@ -119,9 +120,9 @@ fn what_keeps_ids_from_being_repeated_counts() {
     assert_found(Broken::NotAwaited, Promise::NoIdTwice, 1000);
 }
 
-/// The same for synchronous names that are set during a long statement, if it goes by the configuration from its
-/// start, as earlier versions of idgen did. The promise is for a standby that has caught up with what was written
-/// when it was named, so a limit that outlives the change repeats no id; but ids do not wait as commits do.
+/// The same for synchronous names that are set during a long statement that uses the configuration from its start, as
+/// in earlier versions of idgen. The promise is for a standby that has caught up with everything written before it was
+/// named, so a limit that outlives the change does not repeat an id; but ids do not wait as commits do.
 #[test]
 #[ignore = "takes a minute"]
 fn ids_that_do_not_look_for_standbys_are_found() {
@@ -130,7 +131,7 @@ fn ids_that_do_not_look_for_standbys_are_found() {
     assert_found(Broken::LimitNotLookedAt, Promise::Limit, 2000);
 }
 
-/// The same for a floor that is read before the limit, which matters if there is a pause between the two when a run
+/// The same for a floor that is read before the limit. This matters if there is a pause between the two when a run
 /// begins.
 #[test]
 #[ignore = "takes a minute"]
@@ -138,21 +139,21 @@ fn a_floor_that_is_read_first_is_found() {
     assert_found(Broken::FloorReadFirst, Promise::NoIdTwice, 20000);
 }
 
-/// Promises 2 and 3 rest on the end of a lease with its millisecond.
+/// Promises 2 and 3 rest on a lease that ends with its millisecond.
 #[test]
 fn a_lease_that_outlives_its_millisecond_is_found() {
     assert_found(Broken::LeaseOutlives, Promise::Time, 1000);
     assert_found(Broken::LeaseOutlives, Promise::Order, 1000);
 }
 
-/// Promise 4: a call that gives up early is found, although it says that it has waited long enough.
+/// Promise 4: a call that gives up early is found, although it claims to have waited long enough.
 #[test]
 fn a_wait_that_ends_early_is_found() {
     assert_found(Broken::WaitsCountedTwice, Promise::Availability, 1000);
 }
 
-/// Promise 1 over moves of shards rests on each of these: the bound covers what sessions hold, is taken when the shard is
-/// closed, and counts for both kinds of ids on both sides.
+/// Promise 1 over moves of shards rests on each of these: the bound covers what sessions hold, is taken when the shard
+/// is closed, and applies to both kinds of ids on both sides.
 #[test]
 fn what_keeps_ids_from_being_repeated_by_another_server_counts() {
     for broken in [
@@ -168,13 +169,13 @@ fn what_keeps_ids_from_being_repeated_by_another_server_counts() {
     assert_found(Broken::JsNotAdvanced, Promise::NoIdTwice, 2000);
 }
 
-/// All ids come after what the mark was raised past, and not only those after a restart.
+/// All ids come after what the mark was raised past, not only those after a restart.
 #[test]
 fn a_raised_mark_that_is_only_durable_is_found() {
     assert_found(Broken::FloorNotRaisedWithMark, Promise::Order, 1000);
 }
 
-/// The mark costs little as long as one renews it.
+/// The mark is cheap as long as only one backend renews it.
 #[test]
 fn a_task_given_up_by_another_is_found() {
     assert_found(Broken::ClaimGivenUp, Promise::OneRenews, 2000);
@@ -198,7 +199,7 @@ fn at(ms: u64, fault: Fault) -> Event {
     Event { at: ms * MS, place: None, fault }
 }
 
-/// A world without faults, horizons and prepared transactions, and with right clocks.
+/// A world without faults, horizons and prepared transactions, and with correct clocks.
 fn plain(seed: u64, hosts: usize) -> Plan {
     Plan {
         hosts,
@@ -219,8 +220,8 @@ fn assert_holds(plan: &Plan) {
     assert!(failure.is_none(), "{}: {failure:?}", plan.seed);
 }
 
-/// Promise 1 for ids passed over: a synchronous standby that is promoted does not mint ids that `snowflake_advance`
-/// has passed over, even if the primary has passed over them below a floor that the standby does not have.
+/// Promise 1 for ids passed over: a synchronous standby that is promoted does not mint ids that `snowflake_advance` has
+/// passed over, even if the primary did so below a floor that the standby does not have.
 #[test]
 fn ids_are_passed_over_on_standbys_too() {
     for seed in 0..50 {
@@ -252,8 +253,8 @@ fn ids_are_passed_over_on_standbys_too() {
     }
 }
 
-/// A restored backup does not know of ids that were passed over since, and neither does its standby, which was the
-/// primary that passed over them. docs/guarantees.md says so: their order with later ids is not promised.
+/// A restored backup does not know of ids that were passed over later, and neither does its standby, the former primary
+/// that passed over them. docs/guarantees.md says so: their order relative to later ids is not promised.
 #[test]
 fn ids_passed_over_are_forgotten_with_a_restored_backup() {
     for seed in 0..200 {
@@ -286,8 +287,8 @@ fn ids_passed_over_are_forgotten_with_a_restored_backup() {
     }
 }
 
-/// A backend that has not reloaded its configuration still writes marks of the old length. If others are slow, such
-/// marks are over before a call comes to use them, which then waits for a third one.
+/// A backend that has not reloaded its configuration still writes marks of the old length. If others are slow, the
+/// clock passes such a mark before a call can use it, and the call waits for a third one.
 #[test]
 fn marks_of_an_old_configuration_may_be_too_short() {
     for seed in 0..100 {
@@ -317,8 +318,8 @@ fn marks_of_an_old_configuration_may_be_too_short() {
     }
 }
 
-/// A call may wait for a clock that was set back until hardly any time is left. If the clock is set right then, the mark
-/// may be too low, and the standbys have no time to acknowledge another.
+/// A call may wait for a clock that was set back until hardly any time is left. If the clock is then set right, the
+/// mark may be too low, and the standbys have no time to acknowledge another.
 #[test]
 fn a_wait_for_the_clock_leaves_less_for_standbys() {
     for seed in 0..50 {
@@ -346,8 +347,8 @@ fn a_wait_for_the_clock_leaves_less_for_standbys() {
     }
 }
 
-/// Guard: nobody sets this clock, so no call is refused because it jumped, although backends are stopped between two
-/// readings in the first renewals.
+/// Guard: this clock is never set, so a call is not refused because of a jump, although backends are stopped between
+/// two readings in the first renewals.
 #[test]
 fn a_backend_that_is_stopped_sees_no_jump() {
     for seed in 0..30 {
@@ -378,7 +379,7 @@ fn a_backend_that_is_stopped_sees_no_jump() {
     }
 }
 
-/// A world without faults. Backends ask for batches of so many ids of one shard, and some of them for single ids.
+/// A world without faults. Backends request batches of `count` ids of one shard, and some of them single ids.
 fn batches(
     seed: u64,
     backends: usize,
@@ -410,8 +411,8 @@ fn batches(
 
 const COMPETING: [(u64, u64, u64); 3] = [(20_000, 0, 50), (20_000, 1000, 50), (200_000, 5, 2000)];
 
-/// Promise 4: of batches that compete, each is refused at once or succeeds, and together they are given no fewer than
-/// one backend alone, except that one may be on its way at the end.
+/// Promise 4: of competing batches, each is refused at once or succeeds. Together they receive no fewer ids than one
+/// backend alone, except that one may be on its way at the end.
 #[test]
 fn batches_that_compete_succeed() {
     for seed in 0..10 {
@@ -427,7 +428,7 @@ fn batches_that_compete_succeed() {
     }
 }
 
-/// The same beside calls that take a tenth of the ids, each of which succeeds too.
+/// The same along with calls that take a tenth of the ids, all of which succeed too.
 #[test]
 fn batches_and_single_calls_succeed() {
     for seed in 0..10 {
@@ -439,7 +440,7 @@ fn batches_and_single_calls_succeed() {
     }
 }
 
-/// This rests on the queue.
+/// The previous test rests on the queue.
 #[test]
 fn batches_that_do_not_queue_are_found() {
     let plan = Plan { broken: Some(Broken::BatchesCompete), ..batches(0, 8, 0, 20_000, 0, 50) };

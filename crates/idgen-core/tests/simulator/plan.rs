@@ -1,5 +1,5 @@
-//! What a seed determines before a world begins: the world, and everything that happens to it. So a world can be
-//! run again with fewer events.
+//! The plan of a world: everything that a seed determines before the world begins, including all events. So a world can
+//! be run again with fewer events.
 
 use std::fmt;
 
@@ -19,10 +19,10 @@ pub const EPOCH: Epoch = match Epoch::from_unix_ms(0) {
 pub const US: Time = 1000;
 pub const MS: Time = 1000 * US;
 
-/// Deliberate violations of what the promises rest on. They are in the simulated server, not in the program.
+/// Deliberate violations of the conditions of the promises. They are in the simulated server, not in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// Backends go by the standbys that were configured when their statement began.
+    /// Backends use the standbys that were configured when their statement began.
     StandbysRemembered,
     /// An existing limit stays valid, whether or not standbys have to acknowledge it by now.
     LimitNotLookedAt,
@@ -30,21 +30,21 @@ pub enum Broken {
     NotAwaited,
     /// A mark is published that is not on disk.
     NotFlushed,
-    /// The clock stands still for a backend with a lease, which thus outlives its millisecond.
+    /// The clock stands still for a backend with a lease, which therefore outlives its millisecond.
     LeaseOutlives,
     /// An incarnation of the server does not begin at the stored mark.
     FloorOfZero,
-    /// A backend that finds the task of renewing taken gives it up nevertheless.
+    /// A backend that finds the claim taken gives it up nevertheless.
     ClaimGivenUp,
     /// The floor is read before the limit.
     FloorReadFirst,
     /// A transaction publishes its start after it has read the floor.
     StartPublishedLate,
-    /// It does not publish its start again if the clock has been set back since.
+    /// A transaction does not publish its start again if the clock has been set back since.
     StartNotPublishedAnew,
     /// The reader of the horizon does not raise the floor.
     FloorNotRaised,
-    /// It raises the floor after it has read the starts of the transactions.
+    /// The reader raises the floor after it has read the starts of the transactions.
     StartsReadFirst,
     /// The reader relies on a floor that standbys may not have.
     FloorNotShared,
@@ -52,7 +52,7 @@ pub enum Broken {
     BatchesCompete,
     /// Calls count the time of their waits twice.
     WaitsCountedTwice,
-    /// The bound of a closed shard leaves out what backends have taken and not handed out.
+    /// The bound of a closed shard leaves out what backends have taken and not yet handed out.
     LeaseOutlivesClosing,
     /// The bound of a shard is taken before it is closed.
     BoundTakenFirst,
@@ -64,7 +64,7 @@ pub enum Broken {
     FloorNotRaisedWithMark,
 }
 
-/// A place at which a backend can be met.
+/// A place at which an event can meet a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Clock,
@@ -115,13 +115,13 @@ const PLACES: [Place; 21] = [
     Place::Prepare,
 ];
 
-/// Who: the primary, or one of the others, counted on from it.
+/// A server: 0 is the primary, and the others are counted on from it.
 pub type Who = usize;
 
 /// The server of another cluster, which takes shards over and gives them back.
 pub const OTHER: Who = Who::MAX;
 
-/// The standbys, one of which commits wait for.
+/// The standbys for one of which commits wait.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Names {
     #[default]
@@ -142,11 +142,11 @@ impl Names {
 /// What happens when a paused host continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// A machine that was suspended: all of its clocks have gone on, but that for waits.
+    /// The machine was suspended: all of its clocks have advanced, except the one for waits.
     Suspended,
     /// A virtual machine whose system clock is corrected at once.
     Set,
-    /// One whose clocks all continue from where they stood.
+    /// All clocks of the virtual machine continue from where they stood.
     Behind,
 }
 
@@ -158,7 +158,7 @@ pub enum Fault {
         down: Time,
         clock: Option<i64>,
     },
-    /// It is stopped in order, and started again.
+    /// The server is shut down and started again.
     Restart {
         who: Who,
         down: Time,
@@ -178,7 +178,7 @@ pub enum Fault {
         who: Who,
         backend: usize,
     },
-    /// An error wherever the backend is, if one is possible there.
+    /// Raises an error wherever the backend is, if one is possible there.
     Stop {
         who: Who,
         backend: usize,
@@ -227,7 +227,7 @@ pub enum Fault {
         clock: Option<i64>,
     },
     Finish,
-    /// A shard goes to the other cluster: it is closed by one that has it, and opened there.
+    /// Moves a shard to the other cluster: the server that has it closes it, and the other one opens it.
     Move {
         shard: usize,
     },
@@ -261,7 +261,7 @@ impl Fault {
     }
 }
 
-/// Their names, for the tally.
+/// The names of the faults, for the tally.
 pub const NAMES: [&str; KINDS] = [
     "host crashed",
     "server restarted",
@@ -285,17 +285,17 @@ pub const NAMES: [&str; KINDS] = [
 ];
 
 impl Fault {
-    /// Whether it speaks of a host by its number.
+    /// Whether the fault names a host by its number.
     pub fn names_host(&self, index: usize) -> bool {
         matches!(self, Fault::Names(names) if names.listed().contains(&index))
     }
 }
 
-/// A fault, and when.
+/// A fault and its time.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub at: Time,
-    /// It then waits until a backend of the primary comes to this place, and happens to that one.
+    /// The fault then waits until a backend of the primary reaches this place, and strikes that one.
     pub place: Option<Place>,
     pub fault: Fault,
 }
@@ -315,10 +315,10 @@ impl fmt::Display for Plan {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub seed: u64,
-    /// The seed for everything that happens in the world besides the plan.
+    /// The seed for everything that the plan does not determine.
     pub schedule: u64,
     pub hosts: usize,
-    /// Whether there is the server of another cluster besides.
+    /// Whether there is also the server of another cluster.
     pub other: bool,
     pub backends: usize,
     pub shards: usize,
@@ -328,21 +328,21 @@ pub struct Plan {
     /// The duration of a backend's step, and the average number of steps before another process intervenes.
     pub step: Time,
     pub stretch: u64,
-    /// How many of a thousand times that others come in they have it for milliseconds.
+    /// Out of a thousand times that others intervene, the number of times that they take milliseconds.
     pub lulls: u16,
     /// The duration of a flush, and of a message.
     pub disk: Time,
     pub network: Time,
-    /// How long a backend does nothing between statements, at most.
+    /// The longest time that a backend is idle between statements.
     pub think: Time,
     pub end: Time,
     pub horizons: bool,
     pub prepares: bool,
     /// Whether the mark is raised now and then.
     pub raises: bool,
-    /// Backends ask for nothing but batches of so many ids, if not 0.
+    /// If not 0, backends request nothing but batches of this many ids.
     pub batches: u64,
-    /// In such a world, so many of them ask for single ids instead.
+    /// In such a world, the number of backends that request single ids instead.
     pub singles: usize,
     /// In the end everything is repaired, and every backend must get ids.
     pub heals: bool,
@@ -442,7 +442,7 @@ fn fault(rng: &mut Rng, kind: usize, plan: &Plan) -> Fault {
 }
 
 impl Fault {
-    /// Lets it happen to the other server, if it can.
+    /// Redirects the fault to the other server, if possible.
     fn elsewhere(mut self) -> Fault {
         match &mut self {
             Fault::Crash { who, .. }
@@ -463,7 +463,7 @@ impl Fault {
 }
 
 impl Plan {
-    /// How many servers there are, the other one being the last.
+    /// The number of servers; the other one comes last.
     pub fn servers(&self) -> usize {
         self.hosts + usize::from(self.other)
     }
@@ -471,7 +471,7 @@ impl Plan {
     /// Draws a world.
     pub fn draw(seed: u64, broken: Option<Broken>) -> Plan {
         let mut rng = Rng::with_seed(seed);
-        // What has come later, so that the same worlds are drawn from the same seeds.
+        // Draws for later additions, so that a seed still draws the same world.
         let mut later = Rng::with_seed(!seed);
         let hosts = pick(&mut rng, &[1, 2, 2, 3, 3]);
         let mut plan = Plan {
@@ -500,7 +500,7 @@ impl Plan {
             events: Vec::new(),
             broken,
         };
-        // A world has some kinds of faults and not others: so each combination comes up.
+        // A world has only some kinds of faults, so that every combination occurs.
         let mut weights: Vec<u32> = (0..KINDS)
             .map(|kind| match kind {
                 9 | 11 | 12 | 14 if hosts == 1 => 0,
@@ -513,7 +513,7 @@ impl Plan {
             .collect();
         plan.steer(&mut weights);
         if plan.other {
-            // The shards of a backend may all be with the other server.
+            // All shards of a backend may be with the other server.
             plan.heals = false;
             plan.drift_ppm.push(later.i64(-200..=200));
         }
@@ -539,7 +539,7 @@ impl Plan {
         plan
     }
 
-    /// A violation that shows in one of ten thousand worlds is searched for where it is possible.
+    /// Steers the world to where its violation is possible, if it shows in only one of ten thousand worlds.
     fn steer(&mut self, weights: &mut [u32]) {
         let kinds: &[usize] = match self.broken {
             Some(Broken::StartNotPublishedAnew | Broken::StartsReadFirst) => &[7, 8],

@@ -1,13 +1,13 @@
-//! Makes a world that fails smaller, as long as it fails the same way.
+//! Shrinks a world that fails, as long as it fails the same way.
 
 use crate::judge::{Failure, Promise};
 use crate::plan::{Event, Names, Plan};
 use crate::world::live_through;
 
-/// How many worlds are tried at most.
+/// The greatest number of worlds to try.
 const TRIES: usize = 3000;
 
-/// How many schedules of a smaller world are tried, because omitting an event changes all later random choices.
+/// The number of schedules to try for a smaller world, because omitting an event changes all later random choices.
 const SCHEDULES: u64 = 10;
 
 struct Shrinking {
@@ -17,7 +17,7 @@ struct Shrinking {
     tries: usize,
 }
 
-/// The smallest world found, and how it fails.
+/// The smallest world found, and its failure.
 pub fn shrink(plan: &Plan, failure: Failure, only: Option<Promise>) -> (Plan, Failure) {
     let mut shrinking = Shrinking { plan: plan.clone(), failure, only, tries: 0 };
     shrinking.cut();
@@ -31,7 +31,7 @@ pub fn shrink(plan: &Plan, failure: Failure, only: Option<Promise>) -> (Plan, Fa
 }
 
 impl Shrinking {
-    /// Takes this plan for the better one if it fails by the same promise.
+    /// Adopts this plan if it breaks the same promise.
     fn try_plan(&mut self, plan: Plan) -> bool {
         for schedule in 0..SCHEDULES {
             if self.tries >= TRIES {
@@ -50,13 +50,13 @@ impl Shrinking {
         false
     }
 
-    /// What would come after the failure goes, and changes nothing.
+    /// Drops the events after the failure, which changes nothing.
     fn cut(&mut self) {
         let end = self.failure.at;
         self.plan.events.retain(|event| event.at <= end);
     }
 
-    /// Leaves out halves of the events, then quarters, and so on to each alone.
+    /// Leaves out halves of the events, then quarters, and so on down to single events.
     fn drop_events(&mut self) -> bool {
         let mut smaller = false;
         let mut length = self.plan.events.len().div_ceil(2);

@@ -1,4 +1,4 @@
-//! A world: hosts in virtual time, the coming events, and everything that can happen to the hosts.
+//! A world: hosts in virtual time, the coming events, and their effects on the hosts.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -17,7 +17,7 @@ use crate::host::{Configuration, Guard, Host, Record, Shared, State, Wal};
 use crate::judge::{Failure, Judge, Promise};
 use crate::plan::{Event, Fault, KINDS, MS, Names, OTHER, Place, Plan, Time, US, Wake, Who};
 
-/// What happens at its time.
+/// An entry of the agenda.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Item {
     Backend { host: usize, index: usize, ticket: u64 },
@@ -51,28 +51,28 @@ pub struct World {
     agenda: RefCell<BinaryHeap<Reverse<(Time, u64, Item)>>>,
     entries: Cell<u64>,
     rng: RefCell<Rng>,
-    /// The primary that clients are to use.
+    /// The primary that clients should use.
     current: Cell<usize>,
     /// The generation of a standby's stream.
     links: Vec<Cell<u32>>,
-    /// The last millisecond of ids that a failover or a backup has lost, as the page says that it may: as long as a
-    /// server does not begin after it, its clock has to be past it.
+    /// The last millisecond of ids that a failover or a backup has lost, as docs/guarantees.md says it may. As long as
+    /// a server does not begin after it, its clock has to be past it.
     lost: Cell<Tick>,
     /// The stored mark with which each host took its role.
     begun_at: Vec<Cell<Tick>>,
     backup: RefCell<Option<Wal>>,
     names: Cell<u64>,
-    /// The move that is under way, and which shards are with the other server.
+    /// The move that is under way, and the shards that are with the other server.
     moving: Cell<Option<Move>>,
     moved: RefCell<Vec<bool>>,
-    /// When the last move began or ended.
+    /// The time at which the last move began or ended.
     moved_at: Cell<Time>,
     pub faults: RefCell<[u64; KINDS]>,
     pub hash: Cell<u64>,
     trace: Option<RefCell<Vec<String>>>,
 }
 
-/// What has come out of a world.
+/// The result of a world.
 pub struct Outcome {
     pub failure: Option<Failure>,
     pub ids: u64,
@@ -85,28 +85,28 @@ pub struct Outcome {
     pub trace: Vec<String>,
 }
 
-/// A move of a shard from one cluster to the other. The list of shards of the one that has it is written already.
+/// A move of a shard from one cluster to the other. The list of shards of the cluster that has it is already written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     pub shard: usize,
-    /// Whether it goes away from the other server, and not there.
+    /// Whether the shard leaves the other server, instead of going there.
     back: bool,
     /// The bound, once the shard is closed.
     pub bound: Option<i64>,
-    /// A backend is about to open the shard, and no other may, which could come after the next move.
+    /// A backend is about to open the shard. No other may, because it could be delayed until after the next move.
     opening: bool,
 }
 
 type Life = Coroutine<(), Time, ()>;
 
-/// A world with the backends that live in it.
+/// A world and its backends.
 struct Living {
     world: Rc<World>,
     lives: Vec<Vec<Option<Life>>>,
     stacks: Vec<DefaultStack>,
 }
 
-/// Lives through a world, and looks for any broken promise, or only for one. With a trace it tells what happens.
+/// Runs a world and looks for any broken promise, or only for one. With `trace`, the result tells what happened.
 pub fn live_through(plan: &Plan, only: Option<Promise>, trace: bool) -> Outcome {
     let world = Rc::new(World::new(plan.clone(), only, trace));
     let lives = (0..plan.servers()).map(|_| (0..plan.backends).map(|_| None).collect()).collect();
@@ -183,7 +183,7 @@ impl World {
         self.after(time, item);
     }
 
-    /// The WAL writer flushes up to there when it comes to that, mostly soon.
+    /// Lets the WAL writer flush up to `lsn` when it comes to that, in most cases soon.
     pub fn flush_soon(&self, host: &Host, lsn: u64) {
         let late = self.draw(|rng| if rng.u8(..4) == 0 { rng.u64(..200 * MS) } else { 0 });
         self.at(
@@ -214,7 +214,7 @@ impl World {
         self.at(time, Item::Backend { host: backend.host, index: backend.index, ticket });
     }
 
-    /// Wakes a backend that sleeps.
+    /// Wakes a sleeping backend.
     pub fn wake(&self, backend: &Backend) {
         if backend.sleeping.get() {
             self.schedule(backend, self.now.get());
@@ -248,19 +248,19 @@ impl World {
         if other { others } else { cluster }
     }
 
-    /// The next step of the move, if this backend can do it. Once ids are lost, moves end.
+    /// The next step of the move, if this backend can make it. Moves end once ids are lost.
     pub fn next_step(&self, backend: &Backend) -> Option<Move> {
         self.moving.get().filter(|moving| self.may_step(*moving, backend))
     }
 
-    /// Whether this step of a move is still to be done, by this backend or another one.
+    /// Whether this step of a move has not been made yet, by this backend or another one.
     fn may_step(&self, moving: Move, backend: &Backend) -> bool {
         let server = self.host(if moving.back == moving.bound.is_none() { OTHER } else { 0 });
         let there = backend.host == server.index && server.state.get() == State::Primary && !moving.opening;
         there && self.lost.get() == 0 && self.moving.get() == Some(moving)
     }
 
-    /// A shard was closed, which counts unless a standby has been promoted meanwhile.
+    /// Notes that a shard was closed. This does not count if a standby has been promoted meanwhile.
     pub fn closed(&self, backend: &Backend, moving: Move, bound: i64) {
         self.end(backend);
         self.trace(|| format!("{backend} has closed shard {}: {bound}", moving.shard));
@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// A server was advanced past the bound, as it says. Returns whether it may open the shard.
+    /// Notes that a server reports having advanced past the bound. Returns whether it may open the shard.
     pub fn taken_over(&self, backend: &Backend, moving: Move, is_past: bool) -> bool {
         self.end(backend);
         if !is_past {
@@ -285,7 +285,7 @@ impl World {
         counts
     }
 
-    /// The shard is open where it has gone.
+    /// Notes that the shard is open on its new server.
     pub fn opened(&self, Move { shard, back, .. }: Move) {
         self.moved.borrow_mut()[shard] = !back;
         self.moved_at.set(self.now.get());
@@ -293,14 +293,14 @@ impl World {
         self.moving.set(None);
     }
 
-    /// Writes the list of shards of a cluster, except on a primary that lives on though another has taken over.
+    /// Writes the list of shards of a cluster, except on a primary that lives on after another has taken over.
     fn list(&self, other: bool, change: impl Fn(u64) -> u64) {
         for host in self.cluster(other).iter().filter(|host| !host.cut_off.get()) {
             self.configure(host, |file| file.allowed = change(file.allowed));
         }
     }
 
-    /// Whether a server that does not have a shard, or has not had it since a moment, may refuse a call for it.
+    /// Whether a server that does not have a shard, or has not always had it since a moment, may refuse a call for it.
     pub fn is_away(&self, host: &Host, shard: usize, since: Time) -> bool {
         let moving = self.moving.get().is_some_and(|moving| moving.shard == shard);
         moving
@@ -333,7 +333,7 @@ impl World {
         self.trace(|| format!("the clock of host {} is set by {} us", host.index, moved / 1000));
     }
 
-    /// A host has another configuration file. Its processes read it one by one.
+    /// Gives a host another configuration file. Its processes read it one by one.
     fn configure(&self, host: &Host, change: impl FnOnce(&mut Configuration)) {
         let mut file = Configuration::clone(&host.file.borrow());
         change(&mut file);
@@ -360,7 +360,7 @@ impl World {
         }
     }
 
-    /// Commits wait for these standbys for certain once all processes have read that they have to.
+    /// Notes for which standbys commits are certain to wait, once all processes have read that they have to.
     fn look_at_guard(&self, host: &Host) {
         let file = host.file.borrow();
         let all = host.shared().standbys.get().is_some()
@@ -377,7 +377,7 @@ impl World {
         host.guard.replace(guard);
     }
 
-    /// A standby has reported how far it has flushed.
+    /// Notes that a standby has reported how far it has flushed.
     fn acknowledge(&self, primary: &Host, standby: usize, lsn: u64) {
         let mut flushed_by = primary.flushed_by.borrow_mut();
         flushed_by[standby] = flushed_by[standby].max(Some(lsn));
@@ -395,7 +395,7 @@ impl World {
         }
     }
 
-    /// A standby is no longer the same to the host that it follows.
+    /// Makes the host that a standby follows forget it.
     fn unlink(&self, standby: &Host) {
         let link = &self.links[standby.index];
         link.set(link.get() + 1);
@@ -573,7 +573,7 @@ impl Living {
         }
     }
 
-    /// A backend ends, wherever it is.
+    /// Ends a backend, wherever it is.
     fn end(&mut self, host: usize, index: usize) {
         if let Some(backend) = self.world.hosts[host].backends.borrow_mut()[index].take() {
             backend.dead.set(true);
@@ -585,14 +585,14 @@ impl Living {
         }
     }
 
-    /// All of a server's backends end at once.
+    /// Ends all backends of a server at once.
     fn kill(&mut self, host: usize) {
         for index in 0..self.world.plan.backends {
             self.end(host, index);
         }
     }
 
-    /// The server is down, and recovery will find what is on disk, and perhaps more of the WAL.
+    /// Stops the server. Recovery will find what is on disk, and perhaps more of the WAL.
     fn stop(&mut self, host: &Host) {
         self.kill(host.index);
         self.go_on(host, false, false);
@@ -628,7 +628,7 @@ impl Living {
         }
     }
 
-    /// A run of a server begins at the stored mark.
+    /// Begins a run of a server at the stored mark.
     fn begin(&self, host: &Host) {
         let world = &self.world;
         world.begun_at[host.index].set(host.wal.borrow().stored);
@@ -654,7 +654,7 @@ impl Living {
         self.tell(standby, primary);
     }
 
-    /// A standby reports how far it has flushed.
+    /// Lets a standby report how far it has flushed.
     fn tell(&self, standby: &Host, primary: &Host) {
         let world = &self.world;
         if standby.acks_cut.get() <= world.now.get() {
@@ -694,7 +694,7 @@ impl Living {
         }
     }
 
-    /// A host becomes a standby of the primary, with a copy of its data.
+    /// Makes a host a standby of the primary, with a copy of its data.
     fn rejoin(&mut self, host: &Host) {
         let world = self.world.clone();
         let current = &world.hosts[world.current.get()];
@@ -727,7 +727,7 @@ impl Living {
         }
     }
 
-    /// Lets a fault happen, to the backend that it waited for if there is one; returns whether there was a target.
+    /// Makes a fault happen, to the backend that it waited for if there is one. Returns whether there was a target.
     fn apply(&mut self, fault: &Fault, victim: Option<usize>) -> bool {
         let world = self.world.clone();
         let now = world.now.get();
@@ -826,7 +826,7 @@ impl Living {
         }
     }
 
-    /// A shard is taken from the list of the servers that have it. Their sessions hear of it one by one.
+    /// Takes a shard from the list of the servers that have it. Their sessions read the change one by one.
     fn begin_move(&self, shard: usize) -> bool {
         let world = &self.world;
         if world.moving.get().is_some() || world.lost.get() > 0 || !world.plan.other {
@@ -847,7 +847,7 @@ impl Living {
         true
     }
 
-    /// A server ends, and restarts in the same role.
+    /// Stops a server, and restarts it in the same role.
     fn fall(&mut self, host: &Host, down: Time, clock: Option<i64>, in_order: bool) -> bool {
         let world = self.world.clone();
         let primary = match host.state.get() {
@@ -867,8 +867,8 @@ impl Living {
         true
     }
 
-    /// Whether docs/guarantees.md promises that no id is lost when this standby takes over: commits wait for it, or
-    /// for others that have no more than it has, and it has caught up with what existed when that began.
+    /// Whether docs/guarantees.md promises that no id is lost when this standby takes over: commits wait for it, or for
+    /// others that have no more than it has, and it has caught up with what existed when that began.
     fn is_synchronous(&self, primary: &Host, standby: &Host) -> bool {
         let has = |index: usize| self.world.hosts[index].wal.borrow().flushed;
         primary.guard.borrow().as_ref().is_some_and(|guard| {
@@ -889,7 +889,7 @@ impl Living {
         if standby.state.get() != State::Standby || !follows || standby.paused.get() > 0 {
             return false;
         }
-        // A promoted server knows of no closed shards, and goes by its list. docs/guarantees.md says so.
+        // A promoted server does not know of closed shards, and goes by its list. docs/guarantees.md says so.
         let file = standby.file.borrow().clone();
         let old = |backend: &Rc<Backend>| {
             let begun = |call: promises::Call| call.by.begun_us * US;
@@ -944,7 +944,7 @@ impl Living {
         true
     }
 
-    /// A server begins that may know less than was issued. Its clock has to have passed that.
+    /// Begins a server that may know less than was issued. Its clock has to have passed that.
     fn lose(&self, host: &Host, from: &Host) {
         let world = &self.world;
         let mut promises = world.judge.promises.borrow_mut();
@@ -977,7 +977,7 @@ impl Living {
         true
     }
 
-    /// A prepared transaction is committed.
+    /// Commits a prepared transaction.
     fn finish(&self, host: &Host) -> bool {
         if host.state.get() != State::Primary {
             return false;
@@ -989,7 +989,7 @@ impl Living {
         true
     }
 
-    /// Everything is repaired, and then every backend must get ids.
+    /// Repairs everything, after which every backend must get ids.
     fn heal(&mut self) {
         let world = self.world.clone();
         let now = world.now.get();

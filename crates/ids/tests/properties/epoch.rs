@@ -30,7 +30,7 @@ fn epochs_are_read() {
     }
 }
 
-/// What PostgreSQL shows for these epochs: it counts from the year 2000.
+/// The times that PostgreSQL shows for these epochs; it counts from the year 2000.
 #[test]
 fn epochs_and_ticks_are_the_moments_that_postgresql_shows() {
     let epoch = |text| Epoch::parse(text).unwrap();
@@ -41,7 +41,7 @@ fn epochs_and_ticks_are_the_moments_that_postgresql_shows() {
     assert_eq!(instagram.timestamp(), 367_535_221_721_000);
     assert_eq!(instagram.timestamp_of(1_387_263_000), 368_922_484_721_000);
     assert_eq!(instagram.tick_of(368_922_484_721_999), Some(1_387_263_000));
-    // The first time that an id cannot hold follows the last one that it can.
+    // The first tick that does not fit into an id is capped at the last one that does.
     assert_eq!(instagram.timestamp_of(u64::MAX), instagram.timestamp_of(MAX_STORED_TICK));
     assert_eq!(instagram.unix_ms_of(u64::MAX), instagram.unix_ms_of(MAX_STORED_TICK));
     // PostgreSQL's range ends with the year 294276.
@@ -58,7 +58,7 @@ fn moments_are_told_to_the_second() {
     assert_eq!(utc(Epoch::MAX_UNIX_MS + 1), None);
 }
 
-/// The sentences that PostgreSQL shows under a setting it refuses.
+/// The sentences that PostgreSQL shows as DETAIL when it refuses a setting.
 #[test]
 fn a_bad_epoch_is_told_in_a_sentence() {
     for (why, sentence) in [
@@ -75,8 +75,8 @@ fn a_bad_epoch_is_told_in_a_sentence() {
 }
 
 proptest! {
-    /// An id that is put together is of its moment, cut to the millisecond, and of its parts; of a moment of which no
-    /// id is minted there is none.
+    /// A built id has the time that was given, truncated to the millisecond, and the parts that were given. An id
+    /// cannot be built for a time for which none is minted.
     #[test]
     fn an_id_is_made_of_a_moment_and_parts(
         ms in Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS, tick in 0..=MAX_TICK, us in 0..1000i64, s in 0..8192i32,
@@ -90,7 +90,7 @@ proptest! {
         }
     }
 
-    /// Promise 5: a bad setting is refused, never a panic.
+    /// Promise 5: a bad setting is refused and never causes a panic.
     #[test]
     fn any_text_is_read_or_refused(
         text in prop_oneof![
@@ -113,16 +113,16 @@ proptest! {
     ) {
         let epoch = Epoch::from_unix_ms(ms).unwrap();
         let at = epoch.timestamp_of(tick);
-        prop_assert_eq!(epoch.tick_of(at + us), Some(tick), "cut to its millisecond");
+        prop_assert_eq!(epoch.tick_of(at + us), Some(tick), "truncated to its millisecond");
         prop_assert_eq!(epoch.unix_ms_of(tick), ms + tick as i64);
         prop_assert_eq!(timestamp_since(epoch.timestamp(), tick), Some(at));
         prop_assert_eq!(epoch.tick_of(epoch.timestamp() - 1 - us), None);
         prop_assert_eq!(epoch.tick_of(epoch.timestamp_of(MAX_TICK) + 1000 + us), None);
     }
 
-    /// The bounds of a range of time are exact for every timestamp, including the infinities and those before the
-    /// epoch and after the end of the range: an id is in the range if and only if its millisecond is. There is no
-    /// lower bound only if no bigint is late enough.
+    /// The bounds of a time range are exact for every timestamp, including the infinities and those before the epoch
+    /// and after the end of the range: an id is within the bounds if and only if its millisecond is in the range. The
+    /// lower bound is missing only if the timestamp is later than that of every bigint.
     #[test]
     fn the_bounds_of_a_range_are_exact(
         ms in Epoch::MIN_UNIX_MS..=Epoch::MAX_UNIX_MS,
@@ -136,7 +136,7 @@ proptest! {
         let id = min_id(tick) | low_bits;
         let at = epoch.timestamp_of(tick);
         for timestamp in [any_timestamp, [at, epoch.timestamp(), epoch.timestamp_of(MAX_TICK)][anchor] + near] {
-            // A millisecond is of a range when it begins before the range's last moment, or ends after its first.
+            // An upper bound covers the milliseconds that have begun by then, a lower bound those that have not ended.
             prop_assert_eq!(id <= epoch.max_id_of(timestamp), at <= timestamp);
             match epoch.min_id_of(timestamp) {
                 Some(bound) => prop_assert_eq!(id >= bound, at + 999 >= timestamp),
@@ -145,7 +145,7 @@ proptest! {
         }
     }
 
-    /// No moment makes the conversion overflow.
+    /// The conversion does not overflow for any timestamp.
     #[test]
     fn any_timestamp_is_converted_or_refused(timestamp: i64, tick in 0..=MAX_STORED_TICK) {
         for ms in [Epoch::MIN_UNIX_MS, 0, Epoch::MAX_UNIX_MS] {

@@ -31,12 +31,12 @@ fn published_ids_decode_as_published() {
     assert_eq!(parts(175_928_847_299_117_063, "discord"), (1_462_015_105_796, Some(1 << 5), Some(7), None));
     // The README of discord-snowflake (npm): worker 0, process 3.
     assert_eq!(parts(90_339_695_967_350_784, "discord"), (1_441_609_061_949, Some(3), Some(0), None));
-    // The example of a status in Mastodon's documentation, "created_at" 2019-12-08T03:48:33.901Z: the row
-    // gets that and its id within the same second.
+    // The example of a status in Mastodon's documentation, with "created_at" 2019-12-08T03:48:33.901Z. A row gets its
+    // time and its id within the same second.
     let (ms, shard, ..) = parts(103_270_115_826_048_975, "mastodon");
     assert_eq!((ms / 1000, shard), (1_575_776_913, None));
-    // The documentation of pgEdge's get_epoch and to_timestamp. Its node and count are from a version with
-    // the other order.
+    // The documentation of pgEdge's get_epoch and to_timestamp. Its node and count come from a version with the other
+    // order.
     assert_eq!(unix_ms(136_169_504_773_242_881, "pgedge"), 1_704_996_539_845);
     // The comment on decodeSnowflakeId in LeafMonitorController.java shows the parts of an id.
     let id = (1_567_733_700_834 - 1_288_834_974_657) << 22 | 39 << 12 | 3448;
@@ -44,11 +44,11 @@ fn published_ids_decode_as_published() {
     // sony/sonyflake, issue 33 of 2022-07-19: the time part of an id of that day.
     let day = |ms| ms / 86_400_000;
     assert_eq!(day(unix_ms(24_869_724_975 << 24, "sonyflake")), day(1_658_188_800_000));
-    // DefaultUidGenerator.java: the range ends at 2024-11-20 21:24:16, which is in China's time.
+    // DefaultUidGenerator.java: the range ends at 2024-11-20 21:24:16, in China's time.
     assert_eq!(unix_ms(i64::MAX, "baidu"), 1_732_109_056_000 - 1000);
 }
 
-/// The positions of the parts in systems that publish no example with all of them.
+/// The positions of the parts, for systems that publish no complete example.
 #[test]
 fn parts_lie_where_their_systems_put_them() {
     let ms_1_to_3 =
@@ -79,7 +79,7 @@ fn layouts_describe_themselves() {
     assert_eq!(ForeignLayout::find("twitter").unwrap().max_id(), u64::MAX);
 }
 
-/// The greatest id of a layout is its last, and the sign bit alone counts as time.
+/// The greatest id of a layout is the last one that decodes. If only the sign bit is unused, it counts as time.
 #[test]
 fn the_greatest_id_of_a_layout_is_the_last() {
     for layout in LAYOUTS {
@@ -89,7 +89,7 @@ fn the_greatest_id_of_a_layout_is_the_last() {
         assert!(layout.fields(greatest.cast_signed()).is_some());
         assert!(greatest == u64::MAX || layout.fields((greatest + 1).cast_signed()).is_none());
     }
-    // Of 63 bits, and of 64.
+    // Layouts with 63 and with 64 bits.
     assert_eq!(
         take_apart(i64::MIN, "twitter"),
         Fields { ms: 1 << 41, shard: Some(0), sequence: Some(0), gene: None }
@@ -98,8 +98,8 @@ fn the_greatest_id_of_a_layout_is_the_last() {
 }
 
 proptest! {
-    /// Promise 5: any word decodes by any layout that has enough bits, to a time that PostgreSQL can represent,
-    /// whatever the epoch.
+    /// Promise 5: every word decodes in every layout that has enough bits, to a time that PostgreSQL can represent with
+    /// any epoch.
     #[test]
     fn any_word_is_taken_apart_or_refused(word in prop_oneof![any::<u64>(), 0..1u64 << 53]) {
         for layout in LAYOUTS {
@@ -118,7 +118,7 @@ proptest! {
         }
     }
 
-    /// By name or without: idgen's own layout is one and the same.
+    /// idgen's own layout decodes the same with and without its name.
     #[test]
     fn the_own_layout_has_a_name(id: i64) {
         let Parts { tick, shard, sequence } = decode(id);

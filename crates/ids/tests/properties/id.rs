@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::{sequence, shard};
 
-/// Promise: the ids are Instagram's, bit for bit. The vector is from its article.
+/// Promise: the ids are Instagram's, bit for bit. The test vector is from its article.
 #[test]
 fn golden_vector() {
     let id = Parts { tick: 1_387_263_000, shard: shard(1341), sequence: Sequence::wrapping(5001) }.id();
@@ -14,14 +14,14 @@ fn golden_vector() {
 }
 
 proptest! {
-    /// Promise 5: every word decodes, and into parts that make the same word again.
+    /// Promise 5: every word decodes into parts that make the same word again.
     #[test]
     fn id_undoes_decode(word: i64) {
         prop_assert_eq!(decode(word).id(), word);
         prop_assert_eq!(shard_of(word), decode(word).shard);
     }
 
-    /// Promise 5: parts come back as they went in.
+    /// Promise 5: decoding returns the parts that an id was built from.
     #[test]
     fn decode_undoes_id(tick in 0..=MAX_STORED_TICK, s in 0..8192i32, q in 0..1024i32) {
         let parts = Parts { tick, shard: shard(s), sequence: sequence(q) };
@@ -29,7 +29,7 @@ proptest! {
         prop_assert_eq!(parts.id() < 0, tick > MAX_TICK);
     }
 
-    /// Promise 5: no part is cut to fit.
+    /// Promise 5: a part that is out of range is refused, not truncated.
     #[test]
     fn parts_out_of_range_are_refused(number in prop_oneof![any::<i32>(), -9000..9000i32]) {
         let refusal = |part, max| OutOfRange { part, value: number, max };
@@ -46,7 +46,7 @@ proptest! {
         }
     }
 
-    /// A range scan over a time finds all of its ids and no other.
+    /// A range scan over a time finds all of its ids and no others.
     #[test]
     fn min_and_max_id_enclose_their_millisecond(tick in 0..=MAX_TICK, s in 0..8192i32, q in 0..1024i32) {
         let id = Parts { tick, shard: shard(s), sequence: sequence(q) }.id();
@@ -68,7 +68,7 @@ fn parts_at_the_edges() {
         assert_eq!(Sequence::try_from(number).is_ok(), fits);
     }
     assert_eq!(max_id(MAX_TICK), i64::MAX);
-    // Read as unsigned, the greatest id is the last of the greatest tick that an id can hold.
+    // Read as unsigned, the greatest id is the last id of the greatest tick that fits.
     let last = Parts { tick: MAX_STORED_TICK, shard: shard(8191), sequence: sequence(1023) };
     assert_eq!((decode(-1), last.id()), (last, -1));
     assert_eq!(Shard::all().count(), 8192);

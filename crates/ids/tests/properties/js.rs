@@ -8,7 +8,7 @@ fn js_shard(number: i32) -> JsShard {
 }
 
 proptest! {
-    /// Ids are below 2^53, come apart as the layout js53 says, and are in the order of their seconds and sequences.
+    /// Ids are below 2^53, decode by the layout js53, and sort by second and sequence.
     #[test]
     fn js_ids_are_exact_in_javascript(
         second in 0..1u64 << 32, s in 0..256i32, q in 0..4096u64, other in (0..1u64 << 32, 0..4096u64),

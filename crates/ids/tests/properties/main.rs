@@ -1,5 +1,5 @@
-//! Properties of the crate by subject: its promises for any input, and its behavior in edge cases. Each test names
-//! the promise of docs/guarantees.md that it guards.
+//! Properties of the crate, by subject: its promises for any input, and its behavior in edge cases. Each test names the
+//! promise of docs/guarantees.md that it guards.
 #![allow(clippy::unwrap_used)]
 
 mod epoch;

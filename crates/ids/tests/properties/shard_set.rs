@@ -6,15 +6,15 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 proptest! {
-    /// Promise 5: a bad setting is refused, never a panic.
+    /// Promise 5: a bad setting is refused and never causes a panic.
     #[test]
     fn any_text_is_read_or_refused(text in prop_oneof![any::<String>(), "[0-9+, -]{0,40}"]) {
         if let Ok(set) = ShardSet::parse(&text) {
-            prop_assert!(Shard::all().any(|shard| set.contains(shard)), "no text stands for none");
+            prop_assert!(Shard::all().any(|shard| set.contains(shard)), "a parsed set is never empty");
         }
     }
 
-    /// `idgen.allowed_shards` is interpreted as written.
+    /// `idgen.allowed_shards` means what it says.
     #[test]
     fn a_list_of_ranges_is_their_union(
         ranges in vec((0..8192usize, 0..300usize), 1..20),
@@ -40,13 +40,13 @@ proptest! {
     }
 }
 
-/// The sentences that PostgreSQL shows under a setting it refuses.
+/// The sentences that PostgreSQL shows as DETAIL when it refuses a setting.
 #[test]
 fn a_bad_list_is_told_in_a_sentence() {
     let why = |text| ShardSet::parse(text).unwrap_err();
     assert_eq!(why("1, 8192"), "\"8192\" is not a shard or range of shards between 0 and 8191.");
     assert_eq!(why("7 - 3"), "The range \"7 - 3\" ends before it begins.");
-    // In ASCII and bounded, whatever the encoding of the file and of the client, and however long the entry.
+    // The excerpt is ASCII and bounded, whatever the encodings of the file and the client and the length of the entry.
     let long = format!("\u{fc}{}", "9".repeat(1000));
     let shown = format!("\\u{{fc}}{}...", "9".repeat(49));
     assert_eq!(why(&long), format!("\"{shown}\" is not a shard or range of shards between 0 and 8191."));

@@ -3,8 +3,8 @@ use std::collections::HashSet;
 use idgen_ids::text::{BadText, from_shortcode, from_text, scatter, shortcode, text};
 use proptest::prelude::*;
 
-/// Media ids and the codes in the links to them, as published: slang.cx/instagram-id,
-/// InstaPy/instapy-research, a question of 2021-11-27 on CWvxAY7B0ci, and a post on FastAPI.
+/// Media ids and the codes in the links to them, as published by slang.cx/instagram-id, InstaPy/instapy-research, a
+/// question of 2021-11-27 about CWvxAY7B0ci, and a post about FastAPI.
 #[test]
 fn published_short_codes() {
     for (id, code) in [

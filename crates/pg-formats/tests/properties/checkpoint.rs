@@ -2,7 +2,7 @@ use pg_formats::origins::saved;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What PostgreSQL's CheckPointReplicationOrigin() writes for these origins.
+/// The file that PostgreSQL's CheckPointReplicationOrigin() writes for these origins.
 fn written(origins: &[(u16, u64)]) -> Vec<u8> {
     let mut file = 0x1257_DADE_u32.to_ne_bytes().to_vec();
     for (origin, progress) in origins {
@@ -15,8 +15,8 @@ fn written(origins: &[(u16, u64)]) -> Vec<u8> {
 }
 
 proptest! {
-    /// A server learns from its last checkpoint how many origins it needs room for; if the file is truncated or
-    /// something else, it does not guess.
+    /// A server learns from its last checkpoint for how many origins it needs room. If the file is truncated or has
+    /// another format, it does not guess.
     #[test]
     fn saved_origins_are_read(origins in vec(any::<(u16, u64)>(), 0..20), place: usize) {
         let file = written(&origins);

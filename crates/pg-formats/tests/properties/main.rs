@@ -1,4 +1,4 @@
-//! Properties of the crate: what PostgreSQL has written is read, and nothing else.
+//! Properties of the crate: it reads what PostgreSQL has written, and nothing else.
 #![allow(clippy::unwrap_used)]
 
 mod checkpoint;

@@ -8,7 +8,7 @@ enum Node {
     Integer(Option<i32>),
     /// A constant of another type with the same bytes.
     Smallint(i32),
-    /// A call, with a name for its arguments if they are named.
+    /// A call, and the name of its arguments if they are named.
     Call(u32, Vec<Node>, Option<String>),
     /// Another node with others in it.
     Other(Vec<Node>),
@@ -19,7 +19,7 @@ fn node() -> impl Strategy<Value = Node> {
         prop_oneof![any::<Option<i32>>().prop_map(Node::Integer), any::<i32>().prop_map(Node::Smallint)];
     leaf.prop_recursive(4, 30, 3, |inner| {
         let inner = prop::collection::vec(inner, 0..3);
-        // Argument names are what a person may have chosen freely in an expression.
+        // Users may choose any argument names.
         let name =
             prop::option::of("[a-z]{1,5}|[ {}()\\\\:a]{1,9}|\\}\\) \\{FUNCEXPR :funcid 1 :args <> \\}");
         prop_oneof![
@@ -31,7 +31,7 @@ fn node() -> impl Strategy<Value = Node> {
 }
 
 impl Node {
-    /// As `outfuncs.c` writes it.
+    /// The node in the format of `outfuncs.c`.
     fn text(&self) -> String {
         let constant = |kind, number: Option<i32>| {
             let bytes = written(number.unwrap_or(0), true, false);
@@ -67,7 +67,7 @@ impl Node {
         }
     }
 
-    /// The calls in it, in the order of the text.
+    /// Collects the calls of the node, in the order of the text.
     fn calls(&self, found: &mut Vec<(u32, Option<i32>)>) {
         let inner = match self {
             Node::Call(function, args, _) => {
@@ -88,7 +88,7 @@ fn escaped(name: &str) -> String {
     name.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// A constant as PostgreSQL writes it, with bytes of a signed or an unsigned `char`, in a word or half of one.
+/// A constant as PostgreSQL writes it: with signed or unsigned bytes, in a word or half of one.
 fn written(number: i32, signed: bool, half: bool) -> String {
     let word = if half { number.to_ne_bytes().to_vec() } else { i64::from(number).to_ne_bytes().to_vec() };
     let bytes: Vec<String> = word
@@ -111,7 +111,7 @@ proptest! {
         prop_assert_eq!(has_integer(tree.as_bytes(), other), numbers.contains(&other));
     }
 
-    /// The calls of a function are found wherever they are in an expression, and what is in a name is none.
+    /// The calls of a function are found wherever they are in an expression. Text inside a name is not a call.
     #[test]
     fn the_calls_of_an_expression_are_found(node in node()) {
         let mut expected = Vec::new();
@@ -120,7 +120,7 @@ proptest! {
         prop_assert_eq!(calls(node.text().as_bytes(), &[1, 2]), expected, "{}", node.text());
     }
 
-    /// Promise 5: what no server has written is read without a panic, whatever part of an expression it is.
+    /// Promise 5: text that no server has written is read without a panic, whatever part of an expression it is.
     #[test]
     fn any_bytes_are_searched_for_calls(node in node(), place: usize, bytes: Vec<u8>, number in any::<i32>()) {
         let text = node.text();
@@ -131,7 +131,7 @@ proptest! {
         }
     }
 
-    /// Promise 5: what no server has written is read without a panic.
+    /// Promise 5: text that no server has written is read without a panic.
     #[test]
     fn any_tree_is_searched(tree in "(:constvalue 4 \\[ |-?[0-9]{1,3} |\\]|.){0,40}", number in any::<i32>()) {
         has_integer(tree.as_bytes(), number);
