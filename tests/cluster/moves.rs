@@ -27,9 +27,20 @@ pub fn move_shard(source: &Server, target: &Server, schema: &str) -> Command {
     moves(schema, &source.target("postgres"), &target.target("postgres"), &[])
 }
 
-/// The move of a schema between servers of these connection strings.
+/// The move of a schema between servers of these connection strings, restored by [`run_as_owner`]'s role.
 fn moves(schema: &str, source: &str, target: &str, options: &[&str]) -> Command {
-    idgenctl(&[&["move", schema, "--from", source, "--to", target, "--yes"], options].concat())
+    let owner = ["--owner", &target.replace("user=postgres", "user=app")];
+    let owner = if options.contains(&"--owner") { &[][..] } else { &owner };
+    idgenctl(&[&["move", schema, "--from", source, "--to", target, "--yes"], owner, options].concat())
+}
+
+/// Runs statements as the role that owns the schemas that move, which may create them on each server.
+pub fn run_as_owner(server: &Server, sql: &str) {
+    server.run(
+        "DO $$ BEGIN IF to_regrole('app') IS NULL THEN CREATE ROLE app LOGIN; END IF; END $$;
+         GRANT CREATE ON DATABASE postgres TO app",
+    );
+    server.connect_as("app").run(sql);
 }
 
 /// The move of insta5 with options.
@@ -41,6 +52,9 @@ pub fn move_with(options: &[&str], source: &Server, target: &Server) -> Command 
 pub fn the_move(source: &Server, target: &Server) -> Command {
     move_with(&[], source, target)
 }
+
+/// What a person does with what a move leaves on its source.
+const FORGET: &str = "DROP SCHEMA insta5_moved CASCADE; DROP SCHEMA insta5";
 
 /// Which way a statement goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,20 +164,26 @@ fn said_by(command: Command) -> String {
 /// A source with the schema of shard 5, and a target that may not mint for that shard.
 pub fn two_servers() -> (Server, Server) {
     let (source, target) = two_empty_servers();
-    source.run(TABLES);
+    run_as_owner(&source, TABLES);
     (source, target)
 }
 
 fn two_empty_servers() -> (Server, Server) {
-    let [source, target] =
-        ["1-9", "10-19"].map(|list| Server::start(&[&format!("idgen.allowed_shards = '{list}'")]));
-    (source, target)
+    (a_server("1-9"), a_server("10-19"))
 }
 
-/// The schemas of the move, and the list of the server.
+/// A server with these shards, on which the owner may create schemas.
+fn a_server(list: &str) -> Server {
+    let server = Server::start(&[&format!("idgen.allowed_shards = '{list}'")]);
+    run_as_owner(&server, "");
+    server
+}
+
+/// The schemas of the move, without an empty one that keeps the name, and the list of the server.
 fn place(server: &Server) -> (String, String) {
     let schemas = "SELECT coalesce(string_agg(nspname, ' ' ORDER BY nspname), '') FROM pg_namespace
-                   WHERE nspname LIKE 'insta5%' OR nspname LIKE 'idgenctl%'";
+                   WHERE (nspname LIKE 'insta5%' OR nspname LIKE 'idgenctl%')
+                     AND coalesce(obj_description(oid, 'pg_namespace'), '') NOT LIKE 'idgenctl keeps %'";
     (server.value(schemas), server.value("SHOW idgen.allowed_shards"))
 }
 
@@ -186,7 +206,8 @@ fn a_shard_moves_under_load() {
     // Two seconds behind: the ids of the target must be greater all the same.
     let target = Server::start(&["idgen.allowed_shards = '100-199'", "idgen.max_ahead = 20s"]);
     target.set_clock(-2.0);
-    source.run(TABLES);
+    run_as_owner(&source, TABLES);
+    run_as_owner(&target, "");
 
     let mut slow = Diary::default();
     let mut diaries = Load { servers: &[&source, &target], mint: MINT, retried: &GONE }.during(|| {
@@ -217,7 +238,7 @@ fn a_shard_moves_under_load() {
     source.run("SELECT snowflake_next_id(6)");
     target.run("SELECT snowflake_next_id(5)");
     assert_eq!((place(&source).1.as_str(), place(&target).1.as_str()), ("0-4,6-8191", "5,100-199"));
-    source.run("DROP SCHEMA insta5_moved CASCADE");
+    source.run(FORGET);
 
     // And back again: the numbers continue.
     let greatest = ids().max().unwrap().0;
@@ -250,7 +271,8 @@ const ATTACKER: &str = "
 fn nobody_mints_what_the_target_mints() {
     let (source, target) = two_empty_servers();
     source.restart_with(&["autovacuum_naptime = 1s"]);
-    source.run("CREATE SCHEMA insta5; CREATE TABLE insta5.users (id bigint DEFAULT snowflake_next_id(5))");
+    let schema = "CREATE SCHEMA insta5; CREATE TABLE insta5.users (id bigint DEFAULT snowflake_next_id(5))";
+    run_as_owner(&source, schema);
     let databases = ["ordinary", "dropped", "uncommitted", "vacuumed", "sender", "batches", "stopped", "js"];
     for database in databases {
         source.run(&format!("CREATE DATABASE \"{database}\""));
@@ -341,14 +363,13 @@ fn nobody_mints_what_the_target_mints() {
 #[test]
 fn a_move_that_fails_is_undone() {
     let (source, target) = two_servers();
-    let mut client = source.connect();
     // The target takes no row, which shows only when they are restored.
     let function = "CREATE FUNCTION public.accepted() RETURNS boolean RETURN";
-    client.run(&format!(
-        "{function} true;
-             CREATE TABLE insta5.moods (id bigint DEFAULT snowflake_next_id(5), CHECK (public.accepted()));
-             INSERT INTO insta5.moods DEFAULT VALUES;"
-    ));
+    source.run(&format!("{function} true"));
+    let moods =
+        "CREATE TABLE insta5.moods (id bigint DEFAULT snowflake_next_id(5), CHECK (public.accepted()));
+                 INSERT INTO insta5.moods DEFAULT VALUES;";
+    run_as_owner(&source, moods);
     target.run(&format!("{function} false"));
     let diaries = Load { servers: &[&source], mint: MINT, retried: &GONE }.during(|| {
         refused(the_move(&source, &target), &["moods_check", "undone: the source has the shard"]);
@@ -407,15 +428,17 @@ const REFUSED: &str = r#"
 fn a_move_is_checked_first() {
     let source = Server::start(&[PRELOAD]);
     source.restart_with(&["max_prepared_transactions = 1", "max_logical_replication_workers = 0"]);
+    run_as_owner(&source, TABLES);
     let mut client = source.connect();
-    client.run(TABLES);
     client.run("CREATE DATABASE shop");
     source.connect_to("shop").run("CREATE EXTENSION idgen");
     let check = |target: &Server, why: &str| refused_first(the_move(&source, target), &[why]);
     let of_another_epoch =
         Server::start(&["idgen.allowed_shards = '1'", "idgen.epoch = '2024-01-01T00:00:00Z'"]);
+    run_as_owner(&of_another_epoch, "");
     check(&of_another_epoch, "different values of idgen.epoch");
     let target = Server::start(&[PRELOAD]);
+    run_as_owner(&target, "");
     check(&target, "may mint for shard 5");
     target.set("idgen.allowed_shards", "1-4");
     source.set("idgen.allowed_shards", "1-4");
@@ -427,7 +450,7 @@ fn a_move_is_checked_first() {
     source.set("idgen.allowed_shards", "3-5, 7");
 
     client.run("CREATE TABLE public.o (n bigint PRIMARY KEY); CREATE TABLE public.p (n bigint) PARTITION BY RANGE (n);
-         CREATE TABLE insta5.p (n bigint) PARTITION BY RANGE (n)");
+         CREATE TABLE insta5.p (n bigint) PARTITION BY RANGE (n); ALTER TABLE insta5.p OWNER TO app");
     for line in REFUSED.replace("\\\n", "").lines() {
         println!("{line}");
         let [statements, why, undone] = line.split(" => ").collect::<Vec<_>>()[..] else { continue };
@@ -566,13 +589,15 @@ fn a_shard_moves_with_standbys_on_both_sides() {
 /// noticed.
 #[test]
 fn a_shard_moves_between_the_halves_of_a_server() {
-    let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
-    source.run(TABLES);
+    let source = a_server("1-9");
+    run_as_owner(&source, TABLES);
     let (old, target) = (source.standby("old"), source.standby("half"));
     let new = target.standby("new");
     target.promote();
     new.wait_until("SELECT EXISTS (SELECT FROM pg_stat_wal_receiver WHERE received_tli = 2)");
-    target.run("DROP SCHEMA insta5 CASCADE; CREATE SCHEMA insta6; CREATE TABLE insta6.t (id bigint DEFAULT snowflake_next_id(15))");
+    target.run("DROP SCHEMA insta5 CASCADE");
+    let schema = "CREATE SCHEMA insta6; CREATE TABLE insta6.t (id bigint DEFAULT snowflake_next_id(15))";
+    run_as_owner(&target, schema);
     let (old_target, new_target) = (old.target("postgres"), new.target("postgres"));
     let both = ["--server", &old_target[..], "--server", &new_target];
     for (list, why) in [("1-19", "the target may mint for shard 5"), ("10-19", "")] {
@@ -633,7 +658,8 @@ fn a_program_may_set_the_lists() {
 #[test]
 fn one_move_at_a_time_on_a_server() {
     let (source, target) = two_servers();
-    source.run("CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))");
+    let schema = "CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))";
+    run_as_owner(&source, schema);
     let meddler = Meddler::between(&source, &target);
     let output = meddler.during(meddler.moves(&[]), CLOSED, |_| {
         for how in ["--undo", "--finish"] {
@@ -643,9 +669,8 @@ fn one_move_at_a_time_on_a_server() {
             move_shard(&source, &target, "insta6"),
             &["another move is at work on the source", "idgenctl move 5 of"],
         );
-        let elsewhere = Server::start(&["idgen.allowed_shards = '6'"]);
-        elsewhere
-            .run("CREATE SCHEMA insta6; CREATE TABLE insta6.users (id bigint DEFAULT snowflake_next_id(6))");
+        let elsewhere = a_server("6");
+        run_as_owner(&elsewhere, schema);
         refused(
             move_shard(&elsewhere, &target, "insta6"),
             &["another move is at work on the target", "idgenctl move 5 of"],
@@ -703,15 +728,13 @@ fn a_move_that_is_interrupted_is_undone() {
     let comment = "SELECT obj_description('insta5'::regnamespace, 'pg_namespace')";
     let before = state(&source, &target);
     let meddler = Meddler::between(&source, &target);
-    let lose_lock = "SELECT pg_terminate_backend(pid) FROM pg_locks
-                     WHERE relation = 'pg_shseclabel'::regclass AND mode = 'ShareUpdateExclusiveLock'";
     for how in ["INT", "HUP", "TERM", "the lock"] {
         let mut script = meddler.moves(&[]);
         // As a terminal has it, whose Ctrl-C reaches every process of the group.
         script.process_group(0);
         let act = |child: &mut Child| {
             if how == "the lock" {
-                source.run(lose_lock);
+                source.run(LOSE_LOCK);
                 return Lost;
             }
             kill(how, -(child.id() as i32)).unwrap();
@@ -726,7 +749,7 @@ fn a_move_that_is_interrupted_is_undone() {
     assert_eq!(target.value::<String>(comment), "of Ada\nand others");
 
     // Without a default, only the marker names the shard.
-    source.run("DROP SCHEMA insta5_moved CASCADE");
+    source.run(FORGET);
     target.run(
         "ALTER TABLE insta5.users ALTER id DROP DEFAULT; ALTER TABLE insta5.photos ALTER id DROP DEFAULT",
     );
@@ -743,16 +766,16 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     let (source, target) = two_servers();
     let before = state(&source, &target);
     let meddler = Meddler::between(&source, &target);
-    let output = meddler.during(meddler.moves(&[]), COPYING, |_| {
-        source.run("CREATE SCHEMA insta5");
+    let act = |_: &mut Child| {
+        assert_eq!(
+            source.code("CREATE SCHEMA insta5"),
+            "42P06",
+            "nobody gets the rows of clients that come too late"
+        );
+        assert_eq!(source.code("TABLE insta5.users"), "42P01");
         Lost
-    });
-    let text = said(&output);
-    assert!(text.contains("NOT undone: "), "{text}");
-    assert_eq!(output.status.code(), Some(4), "broken off in the middle");
-    assert_eq!(source.code("SELECT snowflake_next_id(5)"), "55000");
-    source.run("DROP SCHEMA insta5");
-    run(move_with(&["--undo"], &source, &target));
+    };
+    meddler.fails(meddler.moves(&[]), COPYING, act, &["undone: the source has the shard"]);
     assert_eq!(state(&source, &target), before);
 
     // A new schema on the target is noticed while the move can be undone.
@@ -763,6 +786,14 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     let reasons = ["the target has a schema insta5 by now", "undone: the source has"];
     meddler.fails(meddler.moves(&[]), COPYING, creates, &reasons);
     target.run("DROP SCHEMA insta5");
+    let sets = |_: &mut Child| {
+        source.run("ALTER SYSTEM SET idgen.allowed_shards = '1-9'");
+        source.run("SELECT pg_reload_conf()");
+        source.wait_until("SELECT current_setting('idgen.allowed_shards') = '1-9'");
+        Passes
+    };
+    let reasons = ["idgen.allowed_shards of the source has the shard again", "undone: the source has"];
+    meddler.fails(meddler.moves(&[]), COPYING, sets, &reasons);
 
     // A run with --finish that fails after the target may mint says so, and an undo may break off, too.
     meddler.kills(meddler.moves(&[]), OPENING);
@@ -770,7 +801,7 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
     let reasons = ["NOT undone, because the target may already mint"];
     meddler.fails(meddler.moves(&["--finish"]), (Before, Target, "snowflake_advance"), loses, &reasons);
     run(move_with(&["--finish"], &source, &target));
-    source.run("DROP SCHEMA insta5_moved CASCADE");
+    source.run(FORGET);
     let back = Meddler::between(&target, &source);
     back.kills(back.moves(&[]), COPYING);
     back.kills(back.moves(&["--undo"]), (Before, Source, "ALTER SYSTEM SET"));
@@ -811,8 +842,8 @@ fn servers_with_a_tenant() -> (Server, Server) {
     (source, target)
 }
 
-/// Nobody becomes a superuser by a schema that somebody moves: with --owner, what its owner has written runs
-/// with the rights of that role only.
+/// Nobody becomes a superuser by a schema that somebody moves: what its owner has written runs with the rights of that
+/// role only.
 #[test]
 fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
     let (source, target) = servers_with_a_tenant();
@@ -836,9 +867,7 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
              BEGIN PERFORM mallory.take(); RETURN NEW; END $$;
              CREATE TRIGGER evil BEFORE INSERT ON insta5.users FOR EACH ROW EXECUTE FUNCTION insta5.trigger();
              ALTER TABLE insta5.users ENABLE ALWAYS TRIGGER evil");
-    refused(the_move(&source, &target), &["of mallory", "give --owner"]);
-    assert_ordinary("mallory", &[&source, &target]);
-
+    refused(the_move(&source, &target), &["app must not restore", "of mallory", "Give --owner"]);
     for (connection, why) in [
         (target.target("postgres"), "and not as a superuser"),
         (source.target_as("mallory"), "the same database as the target"),
@@ -847,14 +876,6 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
         assert!(said.contains(why) && !said.contains("rehearsing"), "{said}");
     }
     let owner = target.target_as("mallory");
-    // A third role could have planted what the owner's names find on the target.
-    target.run("CREATE ROLE eve; GRANT CREATE ON SCHEMA mallory TO eve");
-    let said = refusal(move_with(&["--owner", &owner], &source, &target));
-    assert!(
-        said.contains("schema mallory, in which eve may create") && !said.contains("rehearsing"),
-        "{said}"
-    );
-    target.run("REVOKE CREATE ON SCHEMA mallory FROM eve");
     let said = said_by(move_with(&["--owner", &owner], &source, &target));
     assert!(said.contains("restored by mallory, whose constraints"), "{said}");
     assert_ordinary("mallory", &[&source, &target]);
@@ -866,19 +887,24 @@ fn the_schema_of_a_tenant_moves_without_a_superusers_rights() {
     target.value::<i64>("SELECT snowflake_next_id(5)");
 }
 
-/// A schema of a superuser moves with a superuser's rights, so whatever strangers have put into it is refused, as are
-/// names of the target that may be theirs. What is planted while the schema is closed is found too.
+/// Promise: a restore runs nothing that a third role has written, or puts in the place of something on the target at any
+/// moment, and no superuser restores anything.
 #[test]
-fn a_superuser_restores_nothing_of_strangers() {
+fn an_owner_restores_nothing_of_others() {
     let (source, target) = servers_with_a_tenant();
-    let mut client = source.connect();
-    client.run(TABLES);
-    client.run("GRANT ALL ON SCHEMA insta5 TO mallory; GRANT ALL ON ALL TABLES IN SCHEMA insta5 TO mallory");
-    let mut mallory = source.connect_as("mallory");
+    run_as_owner(&source, TABLES);
+    for server in [&source, &target] {
+        server.run(
+            "CREATE SCHEMA shared; GRANT USAGE ON SCHEMA shared TO PUBLIC;
+             CREATE FUNCTION shared.accepted(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+        );
+    }
+    let mut owner = source.connect_as("app");
+    owner.run("GRANT ALL ON SCHEMA insta5 TO mallory; GRANT ALL ON ALL TABLES IN SCHEMA insta5 TO mallory");
+    let (mut mallory, mut there) = (source.connect_as("mallory"), target.connect_as("mallory"));
     let check = |why: &str| {
         let said = refusal(the_move(&source, &target));
         assert!(said.contains(why) && !said.contains("rehearsing"), "{said}");
-        assert_ordinary("mallory", &[&source, &target]);
     };
     mallory.run(
         "CREATE FUNCTION insta5.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
@@ -886,31 +912,34 @@ fn a_superuser_restores_nothing_of_strangers() {
     );
     check("function insta5.f() of mallory");
     mallory.run("DROP FUNCTION insta5.f() CASCADE");
-    // A superuser's own constraint that calls the function of a stranger, which did run for that superuser, as everywhere.
-    client.run("CREATE DOMAIN public.d AS text CHECK (mallory.take() = 1)");
-    client.run("CREATE TABLE insta5.t (d public.d); INSERT INTO insta5.t VALUES ('x')");
-    client.run("ALTER ROLE mallory NOSUPERUSER");
-    check("function mallory.take() of mallory");
-    client.run("DROP TABLE insta5.t; DROP DOMAIN public.d");
+    source.run("ALTER SCHEMA insta5 OWNER TO postgres");
+    check("schema insta5 of postgres");
+    source.run("ALTER SCHEMA insta5 OWNER TO app");
 
-    // The target finds something else by the name.
-    for server in [&source, &target] {
-        server.run(
-            "CREATE SCHEMA shared;
-             CREATE FUNCTION shared.accepted(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
-        );
-    }
-    client.run("CREATE TABLE insta5.t (n integer CHECK (shared.accepted(n)))");
-    // Nobody can tell what a body finds there that is a text.
-    check("functions whose bodies may find what others have on the target: shared.accepted(bigint)");
-    source.run("CREATE OR REPLACE FUNCTION shared.accepted(bigint) RETURNS boolean RETURN true");
+    // What the owner's constraint calls is in a schema that another role could rename when pg_dump has begun.
+    owner.run("CREATE TABLE insta5.t (n integer CHECK (shared.accepted(n)))");
+    source.run("ALTER SCHEMA shared OWNER TO mallory");
+    check("schema shared of mallory");
+    source.run("ALTER SCHEMA shared OWNER TO postgres");
+    // The target finds something else by the name, or could find it, once the restore has begun.
     target.run("GRANT ALL ON SCHEMA shared TO mallory");
     check("schema shared, in which mallory may create objects");
-    let mut there = target.connect_as("mallory");
     there.run("CREATE FUNCTION shared.accepted(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'");
     target.run("REVOKE CREATE ON SCHEMA shared FROM mallory");
     check("shared.accepted of mallory");
     there.run("DROP FUNCTION shared.accepted(integer)");
+    target.run("ALTER SCHEMA shared RENAME TO elsewhere");
+    check("schema shared, which the target lacks");
+    target.run("ALTER SCHEMA elsewhere RENAME TO shared");
+    for server in [&source, &target] {
+        server.run("CREATE FOREIGN DATA WRAPPER w; CREATE SERVER archive FOREIGN DATA WRAPPER w; GRANT ALL ON FOREIGN SERVER archive TO app");
+    }
+    owner.run("CREATE FOREIGN TABLE insta5.old (n integer) SERVER archive");
+    target.run("ALTER FOREIGN DATA WRAPPER w OWNER TO postgres; GRANT ALL ON FOREIGN DATA WRAPPER w TO mallory; DROP SERVER archive");
+    check("server archive, which the target lacks");
+    there.run("CREATE SERVER archive FOREIGN DATA WRAPPER w");
+    check("archive of mallory");
+    owner.run("DROP FOREIGN TABLE insta5.old");
 
     // After the checks, while the schema is closed.
     let meddler = Meddler::between(&source, &target);
@@ -921,6 +950,19 @@ fn a_superuser_restores_nothing_of_strangers() {
     let reasons = ["table insta5_moving.t2 of mallory", "undone: the source has"];
     meddler.fails(meddler.moves(&[]), CLOSED, plants, &reasons);
     mallory.run("DROP TABLE insta5.t2");
+    // A table that becomes a view of a catalog makes nobody lock that.
+    let plants = |_: &mut Child| {
+        let view = "DROP TABLE insta5.t; CREATE VIEW insta5.t AS SELECT oid FROM pg_authid";
+        run_as_owner(&source, view);
+        Passes
+    };
+    meddler.fails(
+        meddler.moves(&[]),
+        (After, Source, "format('SET LOCAL ROLE"),
+        plants,
+        &["undone: the source has"],
+    );
+    run_as_owner(&source, "DROP VIEW insta5.t");
     run(the_move(&source, &target));
     assert_ordinary("mallory", &[&source, &target]);
 }
@@ -933,11 +975,12 @@ fn names_are_data() {
     for server in [&source, &target] {
         server.run(
             "CREATE ROLE mallory; CREATE TABLE public.\"r\n\t'\"\"\\\" (\"k\n\t'\"\"\\\" text PRIMARY KEY);
+                 GRANT ALL ON public.\"r\n\t'\"\"\\\" TO app;
                  INSERT INTO public.\"r\n\t'\"\"\\\" VALUES (E'a\\tb\\n'), ('')",
         );
     }
-    let mut client = source.connect();
-    client.run(
+    run_as_owner(
+        &source,
         "CREATE TABLE insta5.\"t\n\t'\"\"\\\" (
                  \"id\n\t'\"\"\\\" bigint DEFAULT snowflake_next_id(5), \"c\n\t'\"\"\\\" text,
                  CONSTRAINT \"x\t1 LIMIT 0; ALTER ROLE mallory SUPERUSER --\" FOREIGN KEY (\"c\n\t'\"\"\\\")
@@ -949,7 +992,7 @@ fn names_are_data() {
     for database in
         [format!("x\n\\! touch {file}\n"), "host=/nowhere dbname=postgres".into(), "it's \\ \"\"5\"\"".into()]
     {
-        client.run(&format!("CREATE DATABASE \"{}\"", permitted(&database)));
+        source.run(&format!("CREATE DATABASE \"{}\"", permitted(&database)));
     }
     run(the_move(&source, &target));
     assert!(!std::path::Path::new(&file).exists(), "a shell command was run");
@@ -1068,6 +1111,39 @@ fn a_run_does_not_go_on_from_what_another_has_changed() {
     run(the_move(&source, &target));
 }
 
+/// Ends the sessions that hold the locks of moves.
+const LOSE_LOCK: &str = "SELECT pg_terminate_backend(pid) FROM pg_locks
+                         WHERE relation = 'pg_shseclabel'::regclass AND mode = 'ShareUpdateExclusiveLock'";
+
+/// Promise: a run that sleeps while others finish its move, and move the shard back, changes nothing when it wakes.
+#[test]
+fn a_run_whose_turn_is_over_changes_nothing() {
+    let (source, target) = two_servers();
+    let before = state(&source, &target);
+    let meddler = Meddler::between(&source, &target);
+    for moment in [
+        (Before, Source, "CREATE SCHEMA idgenctl_move_5"),
+        ADVANCED,
+        OPENING,
+        (Before, Target, "pg_temp.snowflake_reopen_shard"),
+    ] {
+        let act = |_: &mut Child| {
+            [&source, &target].iter().for_each(|server| server.run(LOSE_LOCK));
+            let finish = ["--finish"];
+            run(move_with(if place(&source).0 == "insta5" { &[] } else { &finish }, &source, &target));
+            source.run(FORGET);
+            run(the_move(&target, &source));
+            target.run(FORGET);
+            Passes
+        };
+        let said = meddler.fails(meddler.moves(&[]), moment, act, &[]);
+        assert!(!said.contains("undone: the source has"), "{moment:?}: {said}");
+        assert_eq!(state(&source, &target), before, "{moment:?}: {said}");
+        assert_eq!(target.code("SELECT snowflake_next_id(5)"), "55000");
+        source.value::<i64>("SELECT snowflake_next_id(5)");
+    }
+}
+
 /// A statement that changes something. Nothing has happened since the one before if another is on its way.
 fn is_step(statement: &str) -> bool {
     let calls = ["pg_temp.snowflake", "pg_reload_conf", "pg_terminate_backend", "pg_export_snapshot"];
@@ -1093,8 +1169,7 @@ fn a_move_may_be_killed_at_each_statement() {
 
 /// Kills a move at each of these steps until there is no such step. Gives how many there were.
 fn killed_at_each(steps: impl Iterator<Item = usize>) -> usize {
-    let (one, two) = two_empty_servers();
-    one.run(TABLES);
+    let (one, two) = two_servers();
     one.run("DELETE FROM insta5.photos; DELETE FROM insta5.users WHERE id > (SELECT min(id) + 5 FROM insta5.users)");
     let (mut source, mut target) = (&one, &two);
     for (count, step) in steps.enumerate() {
@@ -1152,7 +1227,7 @@ fn killed_at_each(steps: impl Iterator<Item = usize>) -> usize {
         assert_eq!(source.code("SELECT snowflake_next_id(5)"), "55000");
         let greatest: i64 = target.value("SELECT max(id) FROM insta5.users");
         assert!(greatest < target.value("SELECT snowflake_next_id(5)"));
-        source.run("DROP SCHEMA insta5_moved CASCADE");
+        source.run(FORGET);
         (source, target) = (target, source);
     }
     unreachable!("there is no end of steps")
@@ -1199,7 +1274,8 @@ fn a_move_waits_for_the_clock_before_it_closes_the_schema() {
     let source = Server::start(&["idgen.allowed_shards = '1-9'"]);
     let target = Server::start(&["idgen.allowed_shards = '10-19'", "idgen.max_ahead = 1s"]);
     target.set_clock(-2.0);
-    source.run(TABLES);
+    run_as_owner(&source, TABLES);
+    run_as_owner(&target, "");
     source.run("INSERT INTO insta5.users (id) VALUES (snowflake_max_id(clock_timestamp() + interval '6 s'))");
     let said = said_by(the_move(&source, &target));
     let waits = said.find("waiting for the clock of the target to pass the ids of the source");
@@ -1208,7 +1284,7 @@ fn a_move_waits_for_the_clock_before_it_closes_the_schema() {
     assert!(greatest < target.value("SELECT snowflake_next_id(5)"));
     // An id from another world stops nobody, and is named.
     target.run("INSERT INTO insta5.users (id) VALUES (snowflake_max_id(clock_timestamp() + interval '1 h'))");
-    source.run("DROP SCHEMA insta5_moved CASCADE");
+    source.run(FORGET);
     let said = said_by(the_move(&target, &source));
     assert!(said.contains("values in insta5.users do not count"), "{said}");
 }
@@ -1218,7 +1294,7 @@ fn a_move_waits_for_the_clock_before_it_closes_the_schema() {
 #[test]
 fn a_move_finds_its_servers_in_the_fleet() {
     let (source, target) = two_servers();
-    let (old, other) = (source.standby("old"), Server::start(&["idgen.allowed_shards = '20'"]));
+    let (old, other) = (source.standby("old"), a_server("20"));
     let before = state(&source, &target);
     let file = servers_folder().join(format!("fleet-{:x}.toml", fastrand::u64(..)));
     let lines = [("one", &source), ("one-b", &old), ("two", &target), ("three", &other)]
@@ -1226,7 +1302,8 @@ fn a_move_finds_its_servers_in_the_fleet() {
     fs::write(&file, format!("[servers]\n{}", lines.concat())).unwrap();
     let fleet = ["--fleet", file.to_str().unwrap()];
     let moves = |options: &[&str]| {
-        idgenctl(&[&["move", "insta5", "--from", "one", "--to"], options, &fleet].concat())
+        let owner = ["--owner", &target.target_as("app")];
+        idgenctl(&[&["move", "insta5", "--from", "one", "--to"], options, &owner, &fleet].concat())
     };
 
     let said = refused(moves(&["two"]), &["nothing is changed without consent"]);
@@ -1258,9 +1335,9 @@ fn a_person_learns_how_a_move_goes_on() {
 
     meddler.kills(meddler.moves(&[]), ADVANCED);
     let before = (place(&source), place(&target));
-    asked("--undo", "the source has insta5_moving, and gets insta5 and the shard");
+    asked("--undo", "the source has insta5_moving, and gets it, its name and the shard back");
     asked("--undo", "A copy insta5_moving is dropped");
-    let other = Server::start(&["idgen.allowed_shards = '20'"]);
+    let other = a_server("20");
     refused(move_with(&["--finish"], &source, &other), &["the move was to another server"]);
     let text =
         refused(move_shard(&source, &target, "insta6"), &["no default in schema insta6 names a shard"]);
@@ -1365,7 +1442,7 @@ fn a_tenant_who_interferes_does_not_keep_a_move_from_being_undone() {
 #[test]
 fn a_tenant_forges_no_move() {
     let (source, target) = servers_with_a_tenant();
-    source.run(TABLES);
+    run_as_owner(&source, TABLES);
     let before = state(&source, &target);
     let mut mallory = source.connect_as("mallory");
     let forged = r#"{"schema":"insta7","to":"1","opened":false}"#;

@@ -5,6 +5,7 @@ use postgres::error::DbError;
 
 use crate::clients::{Clients, Ledger, ROWS};
 use crate::moment::is_reached;
+use crate::moves::run_as_owner;
 use crate::origins::limit_of_origins;
 use crate::process::{
     client_program, example, idgenctl, major_version, permitted, release_bin, run, said, write_program,
@@ -934,7 +935,8 @@ fn idgen_is_removed() {
 fn for_a_move() -> (Server, Server) {
     let one = Server::start(&["idgen.allowed_shards = '0-9'"]);
     let two = Server::start(&[PRELOAD, "idgen.allowed_shards = '10-19'"]);
-    one.run(TABLES);
+    run_as_owner(&one, TABLES);
+    run_as_owner(&two, "");
     (one, two)
 }
 
@@ -954,6 +956,7 @@ fn a_move_that_broke_off() {
     let program = format!("{}/set-list", one.host());
     let the_move = |others: &[&str]| {
         idgenctl(&["--fleet", &file, "--yes", "move", "insta5", "--from", "one", "--to", "two"])
+            .args(["--owner", &two.target_as("app")])
             .args(others)
             .output()
             .unwrap()

@@ -8,7 +8,7 @@ use postgres::Client;
 
 use crate::clients::{Clients, Ledger, ids};
 use crate::moment::is_reached;
-use crate::moves::move_shard;
+use crate::moves::{move_shard, run_as_owner};
 use crate::process::{command, library, major_version, output_of_run, release_bin, run, said, skipped};
 use crate::server::{PRELOAD, Server, Sql, enable, reason};
 
@@ -42,6 +42,8 @@ fn a_router_over_the_shards_of_two_servers() {
     let (one, two) = (Server::start(&[PRELOAD]), Server::start(&[PRELOAD]));
     shards_of(&one, "1", "2");
     shards_of(&two, "3", "4");
+    [&one, &two].iter().for_each(|server| run_as_owner(server, ""));
+    one.run("ALTER SCHEMA shard2 OWNER TO app; ALTER TABLE shard2.users OWNER TO app; ALTER VIEW shard2.new_id OWNER TO app");
     route(&router, "one", &one, "1", "2");
     route(&router, "two", &two, "3", "4");
 

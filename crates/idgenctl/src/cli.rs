@@ -103,7 +103,7 @@ pub enum Command {
     ///
     /// List all standbys of both servers: one that keeps the old list would repeat ids once it is promoted.
     ///
-    /// Example: idgenctl --fleet fleet.toml move insta5 --from one --to two
+    /// Example: idgenctl --fleet fleet.toml move insta5 --from one --to two --owner 'host=10.0.0.2 user=app dbname=app'
     Move(Move),
 }
 
@@ -133,7 +133,8 @@ pub struct Move {
     /// The shard, if no default in the schema names one
     #[arg(long)]
     pub shard: Option<u16>,
-    /// The target, as the role that owns the schema, unless that is a superuser: a connection string
+    /// The target, as the role that owns the schema: a connection string. A superuser restores nothing, because a restore
+    /// runs what others have written
     #[arg(long, value_name = "CONNECTION")]
     pub owner: Option<String>,
     /// A program that sets idgen.allowed_shards where Patroni or an operator keeps it. It is called with "source" or

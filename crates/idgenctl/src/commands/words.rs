@@ -20,6 +20,8 @@ pub struct Begun {
     pub schema: String,
     /// The system identifier of the target.
     pub to: String,
+    /// The role that restores the schema on the target.
+    pub owner: String,
     /// Whether the target may mint.
     pub opened: bool,
 }

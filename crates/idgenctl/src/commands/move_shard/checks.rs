@@ -42,6 +42,13 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
             true => Ok(None),
             false => Err(no_move(plan, &here)),
         },
+        None if here == [&*names.schema] && is_free && names.is_kept(&target.session()?)? => refused(
+            format!("the target keeps the name of schema {}, which has moved from there", names.schema),
+            format!(
+                "Once no client looks for its tables there, on the target: DROP SCHEMA {};",
+                Session::identifier(&names.schema)
+            ),
+        ),
         None if here == [&*names.schema] && is_free => Ok(Some(At::Open)),
         None => refused(
             found,

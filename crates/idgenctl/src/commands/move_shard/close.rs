@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use super::checks::refused;
 use super::turn::Turn;
-use super::{Plan, Run, checks, lists, rename};
+use super::{Plan, Run, checks, lists};
 use crate::connection::waiting;
 use crate::idgen::library::Library;
 use crate::terminal::error::Result;
@@ -38,9 +38,10 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
             // The standbys mint nothing meanwhile. A program may take long to set the list of the primary, and others
             // would queue behind the locks for so long.
             let without = lists::without(plan, &lists::of(plan.source.primary())?)?;
-            lists::tell_program(plan, &plan.source, &without)?;
+            lists::tell_program(plan, &run.turn, &plan.source, &without)?;
             let first = usize::from(plan.arguments.set_list.is_none());
-            plan.source.places[first..].iter().try_for_each(|place| lists::set(plan, place, &without))?;
+            let set = |place| lists::set(plan, &run.turn, &plan.source, place, &without);
+            plan.source.places[first..].iter().try_for_each(set)?;
         }
         tries += 1;
         // One order suits clients that insert a row into a table that refers to others, whose key is checked
@@ -104,23 +105,25 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<i64> {
     session.run("BEGIN; SET LOCAL lock_timeout = '900ms'; SET LOCAL deadlock_timeout = '300ms'")?;
     let locks = session.query(
         &format!(
-            "SELECT format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', nspname, relname)
+            "SELECT format('SET LOCAL ROLE %I; LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE; SET LOCAL ROLE NONE',
+                           pg_get_userbyid(relowner), nspname, relname)
              FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
              WHERE nspname = $1 AND relkind IN ('r', 'p') ORDER BY c.oid {order}"
         ),
         &[&plan.names.schema],
     )?;
+    // Their owner may have put a view of some catalog in the place of a table meanwhile, which only superusers may lock.
     for lock in locks.iter() {
         session.run(&lock.string(0))?;
     }
     // Somebody may have tied it since the checks, and cannot any more.
     checks::ties(plan, &session)?;
-    session.run(&rename(&plan.names.schema, &plan.names.moving))?;
-    turn.prove(&session)?;
+    session.run(&plan.names.take())?;
+    turn.prove(&plan.source)?;
     if plan.arguments.set_list.is_none() {
-        lists::set(plan, source, &lists::without(plan, &lists::of(source)?)?)?;
+        lists::set(plan, turn, &plan.source, source, &lists::without(plan, &lists::of(source)?)?)?;
     }
-    let bound = Library::of(&source.session()?)?.close(plan.shard)?;
+    let bound = Library::of(&turn.session(&plan.source, source)?)?.close(plan.shard)?;
     session.run("COMMIT")?;
     Ok(bound)
 }

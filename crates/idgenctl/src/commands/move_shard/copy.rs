@@ -82,7 +82,7 @@ pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result {
     }
     refused(
         "the target does not accept the definitions: see above",
-        "Create there what it lacks. Nothing was changed.",
+        "Create there what it lacks, and GRANT CREATE ON DATABASE to the owner. Nothing was changed.",
     )
 }
 
@@ -104,7 +104,9 @@ fn dump_into(plan: &Plan<'_>, options: &[&str], begin: &str, end: &str) -> Resul
     let (reader, mut writer) = io::pipe().map_err(fail)?;
     // Before there is a reader that could be gone.
     writeln!(writer, "{begin}").map_err(fail)?;
-    let restorer = plan.owner.as_ref().unwrap_or(plan.target.primary());
+    let Some(restorer) = &plan.owner else {
+        return refused("the schema is restored by its owner", "Give --owner.");
+    };
     let mut programs = Programs::default();
     let mut psql = program("psql", restorer);
     psql.args(["-X", "-q", "-v", "ON_ERROR_STOP=1"]).stdin(reader).stdout(Stdio::null());

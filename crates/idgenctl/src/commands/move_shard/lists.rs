@@ -9,6 +9,7 @@ use idgen_ids::shard_set::ShardSet;
 use super::Plan;
 use super::checks::refused;
 use super::sides::{Place, Side};
+use super::turn::Turn;
 use crate::connection::waiting;
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result};
@@ -40,8 +41,9 @@ pub fn without(plan: &Plan<'_>, list: &ShardSet) -> Result<ShardSet> {
 }
 
 /// Has the program set a list, if there is one.
-pub fn tell_program(plan: &Plan<'_>, side: &Side<'_>, list: &ShardSet) -> Result {
+pub fn tell_program(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, list: &ShardSet) -> Result {
     let Some(program) = &plan.arguments.set_list else { return Ok(()) };
+    turn.prove(side)?;
     let mut command = Command::new(program);
     command.args([side.role, &list.to_string()]).stdin(Stdio::null()).stdout(std::io::stderr());
     // Ctrl-C must not end it in the middle: it would reach every process of the terminal's group.
@@ -57,10 +59,10 @@ pub fn tell_program(plan: &Plan<'_>, side: &Side<'_>, list: &ShardSet) -> Result
 }
 
 /// Changes the setting of a server, unless the program does, and waits until the postmaster has told every backend.
-pub fn set(plan: &Plan<'_>, place: &Place<'_>, list: &ShardSet) -> Result {
+pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, list: &ShardSet) -> Result {
     let has_program = plan.arguments.set_list.is_some();
     if !has_program {
-        let session = place.session()?;
+        let session = turn.session(side, place)?;
         session.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'"))?;
         session.run("SELECT pg_reload_conf()")?;
     }
@@ -78,7 +80,7 @@ pub fn set(plan: &Plan<'_>, place: &Place<'_>, list: &ShardSet) -> Result {
 }
 
 /// Changes the setting of all servers of a side.
-pub fn set_all(plan: &Plan<'_>, side: &Side<'_>, list: &ShardSet) -> Result {
-    tell_program(plan, side, list)?;
-    side.places.iter().try_for_each(|place| set(plan, place, list))
+pub fn set_all(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, list: &ShardSet) -> Result {
+    tell_program(plan, turn, side, list)?;
+    side.places.iter().try_for_each(|place| set(plan, turn, side, place, list))
 }

@@ -5,7 +5,8 @@
 //! closed. If something fails after that, the move is undone, unless the target may already mint.
 //!
 //! The marker on the source says that a move has begun, and whether the target may mint. The schema on the source is called
-//! `SCHEMA_moving` from the moment at which it is closed, and `SCHEMA_moved` from that on at which the target may mint.
+//! `SCHEMA_moving` from the moment at which it is closed, and `SCHEMA_moved` from that on at which the target may mint. An
+//! empty schema of a superuser keeps its name there, so that clients find nothing that somebody else puts in its place.
 //! The copy is `SCHEMA_moving` until it is opened. Its comment is the application_name of the move's sessions.
 
 mod checks;
@@ -48,6 +49,9 @@ fn rename(from: &str, to: &str) -> String {
     format!("ALTER SCHEMA {} RENAME TO {}", Session::identifier(from), Session::identifier(to))
 }
 
+/// The comment of an empty schema that keeps a name.
+const KEPT: &str = "idgenctl keeps the name of a schema that has moved";
+
 /// The names of the schema.
 struct Names {
     schema: String,
@@ -60,13 +64,41 @@ impl Names {
         [&self.schema, &self.moving, &self.moved].into_iter().any(|name| name == schema)
     }
 
-    /// Which of them there are in a database.
+    /// Which of them there are in a database, but for one that is only kept.
     fn on(&self, session: &Session) -> Result<Vec<String>> {
         let rows = session.query(
             "SELECT nspname FROM pg_namespace WHERE nspname IN ($1, $2, $3) ORDER BY nspname",
             &[&self.schema, &self.moving, &self.moved],
         )?;
-        Ok(rows.iter().map(|row| row.string(0)).collect())
+        let is_kept = self.is_kept(session)?;
+        Ok(rows.iter().map(|row| row.string(0)).filter(|name| !(is_kept && *name == self.schema)).collect())
+    }
+
+    /// Whether an empty schema of a superuser keeps the name in a database.
+    fn is_kept(&self, session: &Session) -> Result<bool> {
+        let rows = session.query(
+            "SELECT FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
+             WHERE nspname = $1 AND rolsuper AND obj_description(n.oid, 'pg_namespace') = $2",
+            &[&self.schema, KEPT],
+        )?;
+        Ok(rows.len() > 0)
+    }
+
+    /// The statements that give the schema, which is called `SCHEMA_moving`, its name again.
+    fn give_back(&self, session: &Session) -> Result<String> {
+        let free = if self.is_kept(session)? {
+            format!("DROP SCHEMA {}; ", Session::identifier(&self.schema))
+        } else {
+            String::new()
+        };
+        Ok(free + &rename(&self.moving, &self.schema))
+    }
+
+    /// The statements that take it away, and keep it.
+    fn take(&self) -> String {
+        let name = Session::identifier(&self.schema);
+        let keep = format!("CREATE SCHEMA {name}; GRANT USAGE ON SCHEMA {name} TO PUBLIC");
+        format!("{}; {keep}; {}", rename(&self.schema, &self.moving), set_comment(&self.schema, KEPT))
     }
 }
 
@@ -87,8 +119,10 @@ struct Plan<'a> {
     target: Side<'a>,
     /// Servers that an undo cannot reach.
     away: Vec<&'a Server>,
-    /// The target as the owner of the schema.
+    /// The target as the owner of the schema. An undo needs none.
     owner: Option<Place<'a>>,
+    /// That role; empty if nobody knows it.
+    restorer: String,
     /// The comment of a copy of this move, and the application_name of its sessions. The source and the target may have the
     /// same system identifier.
     mark: String,
@@ -118,7 +152,7 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     signals::notice_signals();
     copy::check_programs()?;
     let servers = Servers::load(cli, arguments)?;
-    let owner = arguments.owner.as_deref();
+    let owner = arguments.owner.as_deref().filter(|_| !arguments.undo);
     let owner = owner.map(|connection| fleet::of_connection(Some("the owner"), connection)).transpose()?;
     let plan = Plan::of(cli, arguments, &servers, owner.as_ref())?;
     let turn = Turn::take(&plan)?;
@@ -160,13 +194,29 @@ impl<'a> Plan<'a> {
         let source = Side::of("source", servers.from(), &found.source, &mark);
         let target = Side::of("target", servers.to(), &found.target, &mark);
         let owner = owner.map(|server| Place::new("the owner", server, &mark, false));
-        Ok(Plan { cli, arguments, names, shard, begun, source, target, away: found.away, owner, mark })
+        let restorer = match (&owner, &begun) {
+            (Some(owner), _) => rights::owner_role(owner, target.primary())?,
+            (None, begun) => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
+        };
+        Ok(Plan {
+            cli,
+            arguments,
+            names,
+            shard,
+            begun,
+            source,
+            target,
+            away: found.away,
+            owner,
+            restorer,
+            mark,
+        })
     }
 
     /// The marker of this move.
     fn marker(&self, opened: bool) -> Begun {
         let (shard, to) = (i32::from(self.shard) as u16, self.target.system.clone());
-        Begun { shard, schema: self.names.schema.clone(), to, opened }
+        Begun { shard, schema: self.names.schema.clone(), to, owner: self.restorer.clone(), opened }
     }
 
     /// The comment of a schema; none if there is no such schema either.
@@ -176,12 +226,6 @@ impl<'a> Plan<'a> {
             &[schema],
         )?;
         Ok(rows.iter().next().map(|row| row.string(0)))
-    }
-
-    /// The role that restores the schema; empty if that is a superuser.
-    fn owner_role(&self) -> Result<String> {
-        let owner = self.owner.as_ref();
-        owner.map_or(Ok(String::new()), |owner| owner.value("SELECT current_user", &[]))
     }
 }
 
@@ -220,7 +264,12 @@ impl Run<'_> {
             note("the move is complete, and nothing is left to finish");
             return Ok(());
         };
-        rights::check_owner(plan)?;
+        if plan.owner.is_none() && matches!(at, At::Open | At::Moving) {
+            return refused(
+                "the schema is restored by the role that owns it, and --owner does not say how it connects",
+                "Give the connection string of the target with that user.",
+            );
+        }
         for side in [&plan.source, &plan.target] {
             checks::standbys(side)?;
             checks::settings(plan, side)?;
@@ -238,8 +287,9 @@ impl Run<'_> {
         self.carry_out(at)?;
         note(format!(
             "done. ANALYZE the tables on the target, and let the clients of schema {schema} connect to it. Once you no longer \
-             need the old rows, on the source: DROP SCHEMA {} CASCADE;",
-            Session::identifier(&plan.names.moved)
+             need the old rows, and no client looks there any more, on the source: DROP SCHEMA {} CASCADE; DROP SCHEMA {};",
+            Session::identifier(&plan.names.moved),
+            Session::identifier(schema)
         ));
         Ok(())
     }
@@ -265,19 +315,20 @@ impl Run<'_> {
                 );
             }
         }
-        if plan.owner.is_some() {
-            note(format!(
-                "restored by {}, whose constraints, index expressions and generated columns decide with for how long the schema \
-                 stays closed",
-                plan.owner_role()?
-            ));
-        }
+        note(format!(
+            "restored by {}, whose constraints, index expressions and generated columns decide with for how long the schema \
+             stays closed",
+            plan.restorer
+        ));
         Ok(())
     }
 
     fn carry_out(&mut self, at: At) -> Result {
         let plan = self.plan;
         let (source, target) = (plan.source.primary(), plan.target.primary());
+        // The person may have taken long to consent.
+        self.turn.prove(&plan.source)?;
+        self.turn.prove(&plan.target)?;
         // Nothing ends the wait of a commit for a synchronous standby that is down.
         for place in [source, target] {
             let session = place.session()?;
@@ -287,19 +338,17 @@ impl Run<'_> {
         let bound = if at == At::Open {
             // Let whatever cannot set a list fail now.
             for side in [&plan.source, &plan.target] {
-                lists::set_all(plan, side, &lists::of(side.primary())?)?;
+                lists::set_all(plan, &self.turn, side, &lists::of(side.primary())?)?;
             }
             ids::rehearse(plan)?;
             note("closing the schema and the shard on the source");
             close::close(self)?
         } else {
             note(format!("continuing the move of {}", plan.names.schema));
-            self.turn.end_others(source)?;
-            self.turn.end_others(target)?;
             self.stage = if at == At::Moving { Stage::Resumed } else { Stage::Opened };
             let without = lists::without(plan, &lists::of(source)?)?;
-            lists::set_all(plan, &plan.source, &without)?;
-            Library::of(&source.session()?)?.close(plan.shard)?
+            lists::set_all(plan, &self.turn, &plan.source, &without)?;
+            Library::of(&self.turn.session(&plan.source, source)?)?.close(plan.shard)?
         };
         if matches!(at, At::Open | At::Moving) {
             // A copy that is there is not trusted, but made again.
@@ -318,7 +367,8 @@ impl Run<'_> {
         if self.plan.begun.is_some() {
             return Ok(());
         }
-        let (session, begun) = (self.plan.source.primary().session()?, self.plan.marker(false));
+        let source = &self.plan.source;
+        let (session, begun) = (self.turn.session(source, source.primary())?, self.plan.marker(false));
         session.run(&format!("CREATE SCHEMA {}; {}", begun.marker(), begun.write())).map(drop)
     }
 
@@ -336,17 +386,26 @@ impl Run<'_> {
                     "Drop or rename it.",
                 );
             }
+            // Somebody may have set a list meanwhile.
+            for place in &plan.source.places {
+                if lists::of(place)?.contains(plan.shard) {
+                    return refused(
+                        format!("idgen.allowed_shards of {} has the shard again", place.role),
+                        "Find out who sets it.",
+                    );
+                }
+            }
             let session = source.session()?;
             session.run(&format!("BEGIN; {}; {}", rename(&names.moving, &names.moved), begun.write()))?;
-            self.turn.prove(&session)?;
+            self.turn.prove(&plan.source)?;
             session.set_patience(None);
             session.run("COMMIT")?;
         }
         self.stage = Stage::Opened;
         let with = lists::of(target)?.with(plan.shard);
-        lists::tell_program(plan, &plan.target, &with)?;
-        lists::set(plan, target, &with)?;
-        let session = target.session()?;
+        lists::tell_program(plan, &self.turn, &plan.target, &with)?;
+        lists::set(plan, &self.turn, &plan.target, target, &with)?;
+        let session = self.turn.session(&plan.target, target)?;
         session.set_patience(None);
         // It was closed there if it has moved from there before.
         Library::of(&session)?.reopen(plan.shard)?;
@@ -354,7 +413,8 @@ impl Run<'_> {
             let comment = set_comment(&names.schema, &comment.unwrap_or_default());
             session.run(&format!("{}; {comment}", rename(&names.moving, &names.schema)))?;
         }
-        let standbys = plan.target.standbys().iter().try_for_each(|place| lists::set(plan, place, &with));
+        let set = |place| lists::set(plan, &self.turn, &plan.target, place, &with);
+        let standbys = plan.target.standbys().iter().try_for_each(set);
         self.stage = Stage::Done;
         standbys.map_err(|error| Error::Broken {
             what: format!("the schema has moved, but not all standbys of the target have its list: {error}"),

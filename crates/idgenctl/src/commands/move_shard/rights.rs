@@ -1,8 +1,11 @@
 //! With whose rights the schema is restored. A restore runs what others have written: a CHECK constraint, for example, can
-//! call a function of its owner. So a superuser restores only what belongs to superusers.
+//! call a function of its owner. So the owner restores it, and no superuser. It must not run what third roles have written
+//! either, so what the schema uses belongs to superusers or to the owner, on the source and on the target: nobody else can
+//! change or rename it between the look and the restore, and nobody else can put something in its place.
 
 use super::Plan;
 use super::checks::refused;
+use super::sides::Place;
 use crate::connection::session::Session;
 use crate::terminal::error::Result;
 
@@ -24,112 +27,112 @@ pub const USED: &str = "
         WHERE next.classid <> 'pg_extension'::regclass)";
 
 /// Begins a transaction, checks what the schema of this name uses, here and on the target, and gives the session with its
-/// snapshot for pg_dump. That reads this very snapshot, so nobody can add something in between.
+/// snapshot for pg_dump, which finds no later object by it. But pg_dump shows the names that objects have when it comes to
+/// them.
 pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
     let session = plan.source.primary().session()?;
     session.run("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
     let snapshot = format!("--snapshot={}", session.value("SELECT pg_export_snapshot()", &[])?);
-    if plan.owner.is_none() {
-        refuse_strangers(&session, name)?;
-    }
+    refuse_objects_of_others(plan, &session, name)?;
     refuse_names_of_others(plan, &session, name)?;
     Ok((session, snapshot))
 }
 
-/// Refuses what a superuser must not restore.
-fn refuse_strangers(session: &Session, name: &str) -> Result {
-    let strangers = session.value(
+/// Refuses what the owner must not restore, or cannot.
+fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Result {
+    let others = session.value(
         &format!(
             "{USED}
              SELECT string_agg(what, ', ')
              FROM (SELECT DISTINCT format('%s of %s', pg_describe_object(classid, objid, 0), rolname)
-                   FROM this, used JOIN pg_shdepend AS s USING (classid, objid) JOIN pg_roles AS r ON r.oid = s.refobjid
-                   WHERE s.deptype = 'o' AND NOT rolsuper
-                     AND s.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-                     AND (classid <> 'pg_namespace'::regclass OR objid = this.schema)
+                   FROM (SELECT classid, objid, refobjid
+                         FROM used JOIN pg_shdepend AS s USING (classid, objid) JOIN pg_database AS d ON d.oid = dbid
+                         WHERE deptype = 'o' AND datname = current_database()
+                         UNION
+                         SELECT classid, objid, CASE nspowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE nspowner END
+                         FROM used JOIN pg_namespace AS n ON classid = 'pg_namespace'::regclass AND n.oid = objid
+                              JOIN pg_database ON datname = current_database()
+                        ) AS owned (classid, objid, owner) JOIN this ON true JOIN pg_roles AS r ON r.oid = owner
+                   WHERE NOT (rolsuper AND (classid, objid) <> ('pg_namespace'::regclass::oid, this.schema))
+                     AND NOT coalesce((SELECT pg_has_role(o.oid, r.oid, 'MEMBER') FROM pg_roles AS o
+                                       WHERE o.rolname = $3 AND NOT o.rolsuper), false)
                    LIMIT 5) AS found (what)"
         ),
-        &[name, "t"],
+        &[name, "t", &plan.restorer],
     )?;
-    if !strangers.is_empty() {
-        return refused(
-            format!("a superuser must not restore what others may have written: {strangers}"),
-            "To restore it with the rights of its owner, give --owner. If several roles own parts, name a member of all.",
-        );
-    }
-    // The catalog knows what a function uses only if its body was parsed when it was created.
-    let called = session.value(
-        &format!(
-            "{USED}
-             SELECT string_agg(DISTINCT p.oid::regprocedure::text, ', ')
-             FROM used AS f JOIN pg_proc AS p ON f.classid = 'pg_proc'::regclass AND p.oid = f.objid
-                  JOIN pg_language AS l ON l.oid = prolang AND lanname NOT IN ('internal', 'c')
-                  JOIN pg_depend AS d ON d.refclassid = f.classid AND d.refobjid = p.oid
-                  JOIN used AS u ON u.classid = d.classid AND u.objid = d.objid
-                  LEFT JOIN pg_attrdef AS a ON d.classid = 'pg_attrdef'::regclass AND a.oid = d.objid
-                  LEFT JOIN pg_attribute AS c ON c.attrelid = adrelid AND c.attnum = adnum
-             WHERE prosqlbody IS NULL AND d.classid NOT IN ('pg_trigger'::regclass, 'pg_policy'::regclass)
-               AND attgenerated IS DISTINCT FROM ''"
-        ),
-        &[name, "t"],
-    )?;
-    if called.is_empty() {
+    if others.is_empty() {
         return Ok(());
     }
     refused(
-        format!(
-            "a restore may call functions whose bodies may find what others have on the target: {called}"
-        ),
-        "A superuser must not call them. Give the schema to an ordinary role, and use --owner.",
+        format!("{} must not restore what others may have written: {others}", plan.restorer),
+        "Give --owner as the role that owns the schema or, if several roles own parts, as a member of all. Give a schema of a \
+         superuser, and what is in it, to an ordinary role. Have others drop what is theirs, or revoke it.",
     )
 }
 
+/// The catalogs of what has a name in a schema, with the beginning of their columns' names.
+const NAMED: [(&str, &str); 6] = [
+    ("pg_proc", "pro"),
+    ("pg_type", "typ"),
+    ("pg_operator", "opr"),
+    ("pg_class", "rel"),
+    ("pg_collation", "coll"),
+    ("pg_ts_config", "cfg"),
+];
+
 /// Refuses to restore what refers to objects outside the schema by names that the target may find something of others by.
 fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Result {
+    let kinds = |select: fn(&(&str, &str)) -> String| NAMED.iter().map(select).collect::<String>();
+    let used = kinds(|(catalog, of)| {
+        format!(
+            "UNION ALL SELECT {of}namespace, {of}name FROM {catalog} WHERE classid = '{catalog}'::regclass AND oid = objid "
+        )
+    });
+    let found =
+        kinds(|(catalog, of)| format!("UNION ALL SELECT {of}namespace, {of}name, {of}owner FROM {catalog} "));
     let names = session.value(
         &format!(
             "{USED}
              SELECT coalesce(json_agg(DISTINCT jsonb_build_array(nspname, name)), '[]')
              FROM this, used, LATERAL (
-                 SELECT pronamespace, proname FROM pg_proc WHERE classid = 'pg_proc'::regclass AND oid = objid
+                 SELECT oid, NULL FROM pg_namespace WHERE classid = 'pg_namespace'::regclass AND oid = objid
                  UNION ALL
-                 SELECT typnamespace, typname FROM pg_type WHERE classid = 'pg_type'::regclass AND oid = objid
-                 UNION ALL
-                 SELECT oprnamespace, oprname FROM pg_operator WHERE classid = 'pg_operator'::regclass AND oid = objid
-                 UNION ALL
-                 SELECT relnamespace, relname FROM pg_class WHERE classid = 'pg_class'::regclass AND oid = objid
-             ) AS named (namespace, name) JOIN pg_namespace AS n ON n.oid = namespace
-             WHERE namespace <> this.schema AND nspname <> 'pg_toast'"
+                 SELECT 0, srvname FROM pg_foreign_server WHERE classid = 'pg_foreign_server'::regclass AND oid = objid
+                 {used}
+             ) AS named (namespace, name) LEFT JOIN pg_namespace AS n ON n.oid = namespace
+             WHERE namespace <> this.schema AND nspname IS DISTINCT FROM 'pg_toast'"
         ),
         &[name, "t"],
     )?;
-    let owner = plan.owner_role()?;
     let others = plan.target.primary().value(
-        "SELECT string_agg(DISTINCT what, ', ')
-         FROM json_array_elements($1::json) AS name
-              JOIN pg_namespace AS n ON nspname = name->>0, LATERAL (
-             SELECT format('schema %I, in which %I may create objects', nspname, rolname) FROM pg_roles
-             WHERE NOT (rolsuper OR CASE WHEN $2 <> '' THEN pg_has_role($2::name, oid, 'MEMBER') ELSE false END)
-               AND rolname <> 'pg_database_owner'
-               AND has_schema_privilege(oid, n.oid, 'CREATE')
-             UNION ALL
-             SELECT format('%I.%I of %I', nspname, found, rolname)
-             FROM (SELECT proname, proowner FROM pg_proc WHERE pronamespace = n.oid
-                   UNION ALL SELECT typname, typowner FROM pg_type WHERE typnamespace = n.oid
-                   UNION ALL SELECT oprname, oprowner FROM pg_operator WHERE oprnamespace = n.oid
-                   UNION ALL SELECT relname, relowner FROM pg_class WHERE relnamespace = n.oid) AS o (found, owner)
-                  JOIN pg_roles AS r ON r.oid = owner
-             WHERE found = name->>1
-               AND NOT (rolsuper OR CASE WHEN $2 <> '' THEN pg_has_role($2::name, r.oid, 'MEMBER') ELSE false END)) AS found (what)",
-        &[&names, &owner],
+        &format!("WITH names AS (SELECT name->>0 AS schema, name->>1 AS name FROM json_array_elements($1::json) AS name),
+              others AS (SELECT oid, rolname FROM pg_roles
+                         WHERE NOT rolsuper AND rolname <> 'pg_database_owner' AND NOT pg_has_role($2::name, oid, 'MEMBER'))
+         SELECT string_agg(DISTINCT what, ', ')
+         FROM (SELECT format('%s %I, which the target lacks', CASE WHEN schema IS NULL THEN 'server' ELSE 'schema' END,
+                             coalesce(schema, name))
+               FROM names LEFT JOIN pg_namespace ON nspname = schema LEFT JOIN pg_foreign_server ON srvname = name
+               WHERE CASE WHEN schema IS NULL THEN srvname IS NULL ELSE nspname IS NULL END
+               UNION ALL
+               SELECT format('schema %I, in which %I may create objects', nspname, rolname)
+               FROM names JOIN pg_namespace AS n ON nspname = schema, others AS r
+               WHERE has_schema_privilege(r.oid, n.oid, 'CREATE')
+               UNION ALL
+               SELECT format('%s of %I', concat_ws('.', quote_ident(nspname), quote_ident(found)), rolname)
+               FROM names JOIN (
+                   SELECT 0, srvname, srvowner FROM pg_foreign_server {found}
+               ) AS o (namespace, found, owner) ON found = name LEFT JOIN pg_namespace AS n ON n.oid = namespace
+                    JOIN others AS r ON r.oid = owner
+               WHERE nspname IS NOT DISTINCT FROM schema) AS found (what)"),
+        &[&names, &plan.restorer],
     )?;
     if others.is_empty() {
         return Ok(());
     }
-    let restorer = if owner.is_empty() { "a superuser" } else { &owner };
     refused(
-        format!("{restorer} must not restore what may use objects of others on the target: {others}"),
-        "Have these roles drop them, and REVOKE CREATE ON SCHEMA. Or give the schema to an ordinary role, and use --owner.",
+        format!("{} must not restore what may use objects of others on the target: {others}", plan.restorer),
+        "Have a superuser create there what the target lacks. Have the other roles drop what is theirs, and REVOKE CREATE ON \
+         SCHEMA.",
     )
 }
 
@@ -156,16 +159,15 @@ pub fn check_roles(plan: &Plan<'_>) -> Result {
     refused(format!("the target lacks roles that the schema names: {missing}"), "Create them there.")
 }
 
-/// Checks the connection of the owner.
-pub fn check_owner(plan: &Plan<'_>) -> Result {
-    let Some(owner) = &plan.owner else { return Ok(()) };
+/// The role that restores the schema, by a connection to the target.
+pub fn owner_role(owner: &Place<'_>, target: &Place<'_>) -> Result<String> {
     let place = "SELECT concat_ws(' ', current_database(), pg_postmaster_start_time())";
-    let is_there = owner.value(place, &[])? == plan.target.primary().value(place, &[])?;
+    let is_there = owner.value(place, &[])? == target.value(place, &[])?;
     if is_there && owner.value("SHOW is_superuser", &[])? == "off" {
-        return Ok(());
+        return owner.value("SELECT current_user", &[]);
     }
     refused(
         "--owner must connect to the same database as the target, and not as a superuser",
-        "Give the connection string of the target with another user, or leave it out if the schema belongs to superusers.",
+        "Give the connection string of the target with the user who owns the schema.",
     )
 }

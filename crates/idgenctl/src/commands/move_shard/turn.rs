@@ -4,47 +4,60 @@ use std::time::Duration;
 
 use super::Plan;
 use super::checks::refused;
-use super::sides::Place;
+use super::sides::{Place, Side};
 use crate::connection::session::Session;
 use crate::connection::waiting;
 use crate::terminal::error::Result;
 
 /// The sessions that hold the locks, as long as this program runs, however it ends.
+///
+/// A run may sleep, with its machine or at its question, while its sessions end and another run takes its turn. So each change
+/// is made by a session that was there before the lock was seen to be held: the other run, once it has the lock, ends all
+/// such sessions before it does anything.
 pub struct Turn {
-    sessions: Vec<Session>,
-    /// The role that restores the schema; empty if that is a superuser.
-    owner: String,
+    source: Session,
+    target: Option<Session>,
+    /// The role that restores the schema.
+    restorer: String,
 }
 
 impl Turn {
     /// Waits for its turn on the primaries of both sides. An undo needs no target.
     pub fn take(plan: &Plan<'_>) -> Result<Turn> {
-        let mut sessions = vec![lock(plan.source.primary())?];
-        if plan.target.is_reached() {
-            sessions.push(lock(plan.target.primary())?);
+        let source = lock(plan.source.primary())?;
+        let target = plan.target.is_reached().then(|| lock(plan.target.primary())).transpose()?;
+        let turn = Turn { source, target, restorer: plan.restorer.clone() };
+        for side in [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached()) {
+            side.places.iter().try_for_each(|place| turn.end_others(place))?;
         }
-        Ok(Turn { sessions, owner: plan.owner_role()? })
+        Ok(turn)
     }
 
     /// Takes the lock on the source again if the session that held it is gone.
-    pub fn keep(&mut self, place: &Place<'_>) -> Result {
-        if self.prove(&place.session()?).is_err() {
-            self.sessions[0] = lock(place)?;
+    pub fn keep(&mut self, source: &Side<'_>) -> Result {
+        if self.prove(source).is_err() {
+            self.source = lock(source.primary())?;
         }
         Ok(())
     }
 
-    /// In a transaction on the source: fails if the turn is over. The next run ends the sessions of this one before it does
-    /// anything, so the transaction is committed only if there is none.
-    pub fn prove(&self, session: &Session) -> Result {
-        let is_held = session.query(
-            "SELECT FROM pg_locks WHERE pid = $1::integer AND relation = 'pg_shseclabel'::regclass AND granted",
-            &[&self.sessions[0].pid().to_string()],
-        )?;
-        if is_held.len() > 0 {
+    /// Fails if the turn on a side is over.
+    pub fn prove(&self, side: &Side<'_>) -> Result {
+        let session = if side.role == "source" { Some(&self.source) } else { self.target.as_ref() };
+        if session.is_some_and(|session| session.run("SELECT").is_ok()) {
             return Ok(());
         }
-        refused("the session that holds the lock of this move is gone", "Run the same command again.")
+        refused(
+            format!("the session that holds the lock of this move on the {} is gone", side.role),
+            "Run the same command again.",
+        )
+    }
+
+    /// A session for a change on a side.
+    pub fn session(&self, side: &Side<'_>, place: &Place<'_>) -> Result<Session> {
+        let session = place.session()?;
+        self.prove(side)?;
+        Ok(session)
     }
 
     /// Ends sessions of an earlier run, or of a part of this one that was given up, such as a restore that could still
@@ -52,14 +65,15 @@ impl Turn {
     pub fn end_others(&self, place: &Place<'_>) -> Result {
         let session = place.session()?;
         let began = session.value("SELECT clock_timestamp()", &[])?;
-        let own = self.sessions.iter().map(|session| session.pid().to_string()).collect::<Vec<_>>().join(",");
+        let own = self.target.iter().chain([&self.source]).map(|session| session.pid().to_string());
+        let own = own.collect::<Vec<_>>().join(",");
         let ask = || {
             let ended = session.query(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
                  WHERE application_name = $1 AND backend_start < $2::timestamptz
                    AND pid <> ALL ($3::integer[] || pg_backend_pid())
                    AND usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = $4)",
-                &[&place.name, &began, &format!("{{{own}}}"), &self.owner],
+                &[&place.name, &began, &format!("{{{own}}}"), &self.restorer],
             )?;
             Ok((ended.len() == 0).then_some(()))
         };

@@ -1,7 +1,7 @@
 //! Giving the shard back to the source.
 
 use super::checks::refused;
-use super::{Plan, Run, Stage, checks, lists, rename, shown};
+use super::{Plan, Run, Stage, checks, lists, shown};
 use crate::commands::words::Begun;
 use crate::connection::session::Session;
 use crate::idgen::library::Library;
@@ -44,14 +44,20 @@ impl Run<'_> {
     fn give_back(&mut self) -> Result {
         let plan = self.plan;
         let (names, source) = (&plan.names, plan.source.primary());
-        self.turn.keep(source)?;
+        self.turn.keep(&plan.source)?;
         // A COMMIT that waits for standbys could still happen.
         self.turn.end_others(source)?;
-        let session = source.session()?;
+        let session = self.turn.session(&plan.source, source)?;
         let there = names.on(&session)?;
         match Begun::of(&session, &names.schema)? {
             Some(begun) if begun.opened => {
                 return refused("another run has continued, and the target may mint", FINISH);
+            }
+            Some(begun) if plan.begun.as_ref().is_some_and(|own| *own != begun) => {
+                return refused("another run has begun another move", "Run idgenctl check.");
+            }
+            Some(_) if !there.contains(&names.schema) && !there.contains(&names.moving) => {
+                return refused(format!("the source has {}", shown(&there)), "Run idgenctl check.");
             }
             Some(_) => {}
             // What this run has begun first has failed.
@@ -62,14 +68,14 @@ impl Run<'_> {
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
         }
         if there.contains(&names.moving) {
-            session.run(&format!("BEGIN; {}", rename(&names.moving, &names.schema)))?;
-            self.turn.prove(&session)?;
-            // It may wait for a standby, which the person learns, and then has happened.
-            session.set_patience(None);
+            session.run(&format!("BEGIN; {}", names.give_back(&session)?))?;
+            self.turn.prove(&plan.source)?;
+            // It may wait for a standby, which the person learns, and may then have happened.
             session.run("COMMIT")?;
         }
         let list = lists::of(source)?.with(plan.shard);
-        let set = lists::set_all(plan, &plan.source, &list);
+        let set = lists::set_all(plan, &self.turn, &plan.source, &list);
+        self.turn.prove(&plan.source)?;
         Library::of(&session)?.reopen(plan.shard)?;
         let mut left: Vec<String> = plan.away.iter().map(|server| server.name.clone()).collect();
         let unknown = checks::unknown_standbys(&plan.source)?;
@@ -102,8 +108,7 @@ impl Run<'_> {
             self.turn.end_others(target)?;
             if plan.comment_on(target, moving)?.as_ref() == Some(&plan.mark) {
                 // Its owner may hold locks for ever, and an undo does not end by Ctrl-C.
-                let session = target.session()?;
-                session.set_patience(None);
+                let session = self.turn.session(&plan.target, target)?;
                 let drop = format!("DROP SCHEMA {} CASCADE", Session::identifier(moving));
                 session.run(&format!("SET lock_timeout = '10s'; {drop}"))?;
             }
@@ -134,11 +139,13 @@ impl Run<'_> {
             None if !here.contains(&plan.names.schema) => return Err(no_move(plan, &here)),
             _ => {}
         }
+        let (names, gets) =
+            (&plan.names, plan.begun.as_ref().map(|_| "gets it, its name and the shard back"));
+        let gets = gets.unwrap_or("keeps it: no move has broken off, and its list stays as it is");
         note(format!(
-            "the source has {}, and gets {} and the shard. A copy {} is dropped on the target",
+            "the source has {}, and {gets}. A copy {} is dropped on the target",
             shown(&here),
-            plan.names.schema,
-            plan.names.moving
+            names.moving
         ));
         output::consent(plan.cli, &format!("Undo the move of schema {}?", plan.names.schema))?;
         signals::ignore_signals();
