@@ -42,7 +42,7 @@ unsafe fn twin(function: pg_sys::Oid) -> Option<pg_sys::Oid> {
     let found = unsafe {
         let tuple = pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::PROCOID as _, function.into());
         let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_proc>();
-        let as_declared = row.prolang == pg_sys::ClanguageId
+        let as_declared = row.prolang == pg_sys::ClanguageId.into()
             && !row.prosecdef
             && !row.proisstrict
             && row.provolatile as u8 == pg_sys::PROVOLATILE_VOLATILE

@@ -7,7 +7,7 @@ use std::thread;
 use postgres::Client;
 
 use crate::clients::Ledger;
-use crate::moment::is_reached;
+use crate::moment::{is_reached, within_seconds};
 use crate::server::{PRELOAD, Server, Sql};
 
 const CLIENTS: usize = 8;

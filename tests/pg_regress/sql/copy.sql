@@ -103,7 +103,7 @@ CREATE TABLE later (id bigint) PARTITION BY RANGE (id);
 CREATE TABLE later_0 PARTITION OF later FOR VALUES FROM (snowflake_next_id(5)) TO (MAXVALUE);
 INSERT INTO later VALUES (snowflake_next_id(5)), (snowflake_next_id(5));
 DROP TABLE later;
--- A CHECK of a table and of a domain, and the condition of a trigger, each for two rows of one statement.
+-- A CHECK of a table and of a domain, the condition of a trigger, each for two rows of one statement, and statistics.
 CREATE DOMAIN checked AS integer CHECK (note('CHECK of a domain', snowflake_next_id(5)));
 CREATE TABLE watched (n checked, CHECK (note('CHECK', snowflake_next_id(5))));
 CREATE TRIGGER keep BEFORE INSERT ON watched
@@ -111,6 +111,8 @@ CREATE TRIGGER keep BEFORE INSERT ON watched
 INSERT INTO watched SELECT generate_series(1, 2);
 ALTER TABLE watched ADD CHECK (note('new CHECK', snowflake_next_id(5)));
 \copy watched FROM PROGRAM 'seq 1 2'
+CREATE STATISTICS own ON n, (note('statistics', snowflake_next_id(5))) FROM watched;
+ANALYZE watched;
 SELECT place, count(*) AS ids, count(DISTINCT id) AS different FROM noted GROUP BY place ORDER BY place COLLATE "C";
 DROP TABLE watched;
 DROP DOMAIN checked;
@@ -120,7 +122,8 @@ CREATE TABLE strict (id bigint, n integer);
 SELECT call, string_agg(DISTINCT state, ', ') AS refused, count(state) AS cases
 FROM (VALUES ('CREATE INDEX ON strict ((id + %s))'), ('CREATE INDEX ON strict (n) WHERE id > %s'),
              ('ALTER TABLE strict ADD COLUMN g bigint GENERATED ALWAYS AS (%s) STORED'),
-             ('CREATE TABLE p (id bigint) PARTITION BY RANGE ((id + %s))')) AS patterns (pattern),
+             ('CREATE TABLE p (id bigint) PARTITION BY RANGE ((id + %s))'),
+             ('CREATE PUBLICATION p FOR TABLE strict WHERE (id > %s)')) AS patterns (pattern),
      (VALUES ('nextval(''numbers'')'), ('snowflake_next_id(5)'), ('snowflake_next_id()'),
              ('snowflake_next_id_js(5)')) AS calls (call),
      refused(format(pattern, call))
