@@ -50,11 +50,8 @@ fn next_id(shard: Shard) -> Result<i64, Error> {
     mint::next_id(&host, &settings::for_shard(shard)?, &SESSION, shard)
 }
 
-hot_entry!(
-    snowflake_next_ids_wrapper,
-    |call: Call| call.next_of_set::<Batch>(),
-    |call: Call| call.begin_or_end_set(|| next_ids(call).map_err(count_refusal))
-);
+hot_entry!(snowflake_next_ids_wrapper, |call: Call| call.next_of_set::<Batch>(), |call: Call| call
+    .begin_or_end_set(|| next_ids(call).map_err(count_refusal)));
 
 fn next_ids(call: Call) -> Result<Batch, Error> {
     let shard = shard_argument(call.int4(0))?;
@@ -90,11 +87,9 @@ impl Iterator for Batch {
     }
 }
 
-hot_entry!(
-    snowflake_next_id_js_wrapper,
-    |_| None::<i64>,
-    |call: Call| shard_argument(call.int4(0)).and_then(next_id_js).map_err(count_refusal)
-);
+hot_entry!(snowflake_next_id_js_wrapper, |_| None::<i64>, |call: Call| shard_argument(call.int4(0))
+    .and_then(next_id_js)
+    .map_err(count_refusal));
 
 fn next_id_js(shard: JsShard) -> Result<i64, Error> {
     mint::next_id_js(&host()?, &settings::for_shard(shard.into())?, &SESSION, shard)

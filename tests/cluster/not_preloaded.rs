@@ -302,8 +302,7 @@ fn a_worker_mints_for_nobody() {
          'BEGIN RETURN snowflake_next_id($1); END';
          CREATE TABLE big AS SELECT generate_series(1, 20000) AS i; ANALYZE big",
     );
-    let parallel =
-        "SET debug_parallel_query = on; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
+    let parallel = "SET debug_parallel_query = on; SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
                     SET min_parallel_table_scan_size = 0";
     let mut client = server.connect();
     client.run(parallel);
