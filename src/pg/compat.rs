@@ -42,8 +42,7 @@ pub fn checkpointer_has_begun() -> bool {
 #[cfg(feature = "pg15")]
 pub fn may_execute(function: pg_sys::Oid) -> bool {
     // SAFETY: reads the catalog.
-    let found =
-        unsafe { pg_sys::pg_proc_aclcheck(function, pg_sys::GetUserId(), pg_sys::ACL_EXECUTE.into()) };
+    let found = unsafe { pg_sys::pg_proc_aclcheck(function, pg_sys::GetUserId(), pg_sys::ACL_EXECUTE) };
     found == pg_sys::AclResult::ACLCHECK_OK
 }
 
