@@ -3,27 +3,53 @@
 
 -- Minting ---------------------------------------------------------------------------------------
 
+-- What the planner makes of these calls where they belong to no query, as in the defaults of COPY, which otherwise would
+-- not insert in batches: see src/pg/planner.rs. SQL cannot call them.
+CREATE OR REPLACE FUNCTION @extschema@.idgen_next_id(shard integer, planned internal) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_next_id_wrapper'
+    LANGUAGE C STABLE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION @extschema@.idgen_next_id(integer, internal) IS
+'What the planner makes of snowflake_next_id(shard) where that belongs to no query, so that COPY inserts in batches. For use by the planner only.';
+
+CREATE OR REPLACE FUNCTION @extschema@.idgen_next_id(planned internal) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_next_id_of_session_wrapper'
+    LANGUAGE C STABLE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION @extschema@.idgen_next_id(internal) IS
+'What the planner makes of snowflake_next_id() where that belongs to no query. For use by the planner only.';
+
+CREATE OR REPLACE FUNCTION @extschema@.idgen_next_id_js(shard integer, planned internal) RETURNS bigint
+    AS 'MODULE_PATHNAME', 'snowflake_next_id_js_wrapper'
+    LANGUAGE C STABLE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION @extschema@.idgen_next_id_js(integer, internal) IS
+'What the planner makes of snowflake_next_id_js(shard) where that belongs to no query. For use by the planner only.';
+
+CREATE OR REPLACE FUNCTION @extschema@.idgen_simplify(request internal) RETURNS internal
+    AS 'MODULE_PATHNAME', 'idgen_simplify_wrapper'
+    LANGUAGE C STABLE STRICT PARALLEL SAFE;
+COMMENT ON FUNCTION @extschema@.idgen_simplify(internal) IS
+'Support function of the minting functions: puts their twins above in their place where the planner asks for it. For use by the planner only.';
+
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_wrapper'
-    LANGUAGE C VOLATILE PARALLEL SAFE;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED SUPPORT @extschema@.idgen_simplify;
 COMMENT ON FUNCTION @extschema@.snowflake_next_id(integer) IS
 'Mints an id for a logical shard (0 to 8191). It is greater than every id of the shard that this session has got before and, to the millisecond, greater than those of all other sessions. Intended for column defaults. Errors: 22004 null shard, 22023 shard out of range, 40001 clock behind, shard out of ids for now or mark not durable within idgen.max_wait, 55000 shard not allowed on this server or library that has to be preloaded, 2200H range of ids used up.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_of_session_wrapper'
-    LANGUAGE C VOLATILE PARALLEL SAFE;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED SUPPORT @extschema@.idgen_simplify;
 COMMENT ON FUNCTION @extschema@.snowflake_next_id() IS
 'Mints an id for the shard in the setting idgen.shard. Errors: 55000 if no shard is set, and those of snowflake_next_id(shard).';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_ids(shard integer, count integer) RETURNS SETOF bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_ids_wrapper'
-    LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1000;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1000;
 COMMENT ON FUNCTION @extschema@.snowflake_next_ids(integer, integer) IS
 'Mints a batch of count ids (0 or more) for a logical shard, in increasing order, with a single visit to shared memory. The whole batch is allocated when the function is called; ids that the caller does not use are skipped. Errors: 22004 null argument, 22023 shard out of range, count negative or more ids than the shard can provide within idgen.max_ahead and idgen.max_wait, and those of snowflake_next_id(shard).';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id_js(shard integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_js_wrapper'
-    LANGUAGE C VOLATILE PARALLEL SAFE;
+    LANGUAGE C VOLATILE PARALLEL RESTRICTED SUPPORT @extschema@.idgen_simplify;
 COMMENT ON FUNCTION @extschema@.snowflake_next_id_js(integer) IS
 'Mints an id below 2^53, which JavaScript represents exactly: 32 bits of seconds since idgen.epoch, 8 bits of logical shard (0 to 255) and 12 bits of sequence, hence at most 4096 ids per second for each shard. It is greater than every id that any session has got from this function for the shard before. Keep these ids in columns of their own: they are all smaller than those of snowflake_next_id. Decode them with snowflake_decode(id, ''js53''). Errors: 22004 null shard, 22023 shard out of range, and those of snowflake_next_id(shard).';
 
@@ -31,7 +57,7 @@ CREATE OR REPLACE FUNCTION @extschema@.snowflake_last_id() RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_last_id_wrapper'
     LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.snowflake_last_id() IS
-'Returns the last id that this session minted, for any shard and in either layout, even if the transaction was rolled back. It is to ids what lastval() is to sequences. Ids minted by parallel workers do not count, and DISCARD does not reset it. Error: 55000 if the session has not minted an id yet.';
+'Returns the last id that this session minted, for any shard and in either layout, even if the transaction was rolled back. It is to ids what lastval() is to sequences. DISCARD does not reset it. Error: 55000 if the session has not minted an id yet.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_advance(shard integer, past bigint) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_advance_wrapper'

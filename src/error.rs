@@ -249,11 +249,10 @@ table! {
              value in all sessions, so without one idgen works with the defaults only.",
             "Add idgen to shared_preload_libraries in postgresql.conf and restart the server. Or, unless it keeps this \
              server from minting for shards of another one, remove the setting, reload the configuration and connect again.";
-        LeaderNotJoined => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
-            "a parallel worker cannot use idgen before its session does",
-            "The session has not been checked yet: \"idgen\" is not in \"shared_preload_libraries\".",
-            "Let the session mint an id itself first, or mark the function that calls idgen as PARALLEL RESTRICTED. Or \
-             add idgen to shared_preload_libraries in postgresql.conf and restart the server.";
+        ParallelWorker => Code::ERRCODE_INVALID_TRANSACTION_STATE,
+            "cannot mint or watch ids during a parallel operation",
+            "A parallel worker has called a function of idgen.",
+            "Declare the function that makes the call PARALLEL RESTRICTED or PARALLEL UNSAFE.";
         OtherLibrary { version: String = "0.1.0".into(), own: String = "0.2.0".into() }
             => Code::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
             "another version of the \"idgen\" library is in use on this server",

@@ -139,10 +139,6 @@ impl Host for Postgres {
         backend::number()
     }
 
-    fn transaction_owner(&self) -> Option<usize> {
-        backend::transaction_owner()
-    }
-
     #[inline]
     fn now(&self) -> Result<Tick, Error> {
         clock::now()

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use crate::error::Error;
-use crate::pg::backend::Local;
+use crate::pg::backend::{self, Local};
 use crate::pg::shmem::{self, Segment};
 use crate::settings;
 
@@ -20,9 +20,11 @@ pub fn when_allocated(log: fn()) {
 /// The shared memory, for a session that may use it. Raises PostgreSQL's errors.
 ///
 /// # Errors
-/// 55000 if the server has none and cannot allocate it, or if this session may not use it.
-#[inline]
+/// 55000 if the server has none and cannot allocate it, or if this session may not use it; 25000 in a parallel worker.
 pub fn segment() -> Result<&'static Segment, Error> {
+    if backend::in_parallel_worker() {
+        return Err(Error::ParallelWorker);
+    }
     shmem::at_hand().map_or_else(join, Ok)
 }
 
@@ -31,7 +33,7 @@ fn join() -> Result<&'static Segment, Error> {
     shmem::available()?;
     settings::check_defaults()?;
     let segment = made()?;
-    shmem::join(segment)?;
+    shmem::join(segment);
     Ok(segment)
 }
 

@@ -55,7 +55,6 @@ impl Host for Mutant {
         shared() -> &Shared<LwLocks>;
         backends() -> &[Backend];
         backend() -> Option<usize>;
-        transaction_owner() -> Option<usize>;
         monotonic_us() -> u64;
         us_until(tick: Tick) -> Result<u64, Error>;
         wait_for_mark(ms: u64, done: impl FnOnce() -> bool);

@@ -14,9 +14,6 @@ pub fn drop_lease() {
 }
 
 /// Marks the ids of this transaction as settled. Call it when its rows are visible to others, or gone.
-///
-/// A parallel worker runs small transactions of its own when it starts; their end says nothing about the transaction
-/// of its leader, whose floor the worker publishes.
 pub fn transaction_ended() {
     if let Some(own) = shmem::own_state() {
         own.transaction_ended();

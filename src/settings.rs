@@ -165,9 +165,7 @@ pub fn define() {
     // setting.
     let epoch = epoch.filter(|text| backend::preloading() || !text.is_empty());
     CITUS.set(setting::preloads("citus"));
-    // A parallel worker goes by what its leader has found. It begins with the values of a new session, which PostgreSQL
-    // then replaces by those of the leader.
-    if !backend::preloading() && backend::leader().is_none() {
+    if !backend::preloading() {
         GIVEN_WHEN_LOADED.set(given());
     }
 

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::host::count_refusal;
 use crate::minting::{host, host_at_hand};
 use crate::pg::call::{Call, hot_entry};
+use crate::pg::{backend, planner};
 use crate::session::SESSION;
 use crate::settings;
 
@@ -22,29 +23,24 @@ pub fn shard_argument<S: TryFrom<i32, Error = OutOfRange>>(shard: Option<i32>) -
     Ok(S::try_from(shard.ok_or(Error::Null("shard"))?)?)
 }
 
-/// Lets the session use the shared memory, if it may: parallel workers may if their leader does.
-fn prepare() {
-    let _ = host();
-}
-
 hot_entry!(
     snowflake_next_id_wrapper,
     |call: Call| at_once(Shard::try_from(call.int4(0)?).ok()?),
-    |call: Call| shard_argument(call.int4(0)).and_then(next_id).map_err(count_refusal),
-    prepare
+    |call: Call| shard_argument(call.int4(0)).and_then(next_id).map_err(count_refusal)
 );
 
 hot_entry!(
     snowflake_next_id_of_session_wrapper,
     |_| at_once(settings::shard().ok()?),
     // Report that there is no memory first, whatever else is missing.
-    |_| host().and_then(|_| next_id(settings::shard()?)).map_err(count_refusal),
-    prepare
+    |_| host().and_then(|_| next_id(settings::shard()?)).map_err(count_refusal)
 );
 
 #[inline]
 fn at_once(shard: Shard) -> Option<i64> {
-    mint::at_once(&host_at_hand()?, &SESSION, shard, || settings::if_allowed(shard))
+    // A parallel worker never has a lease, so this keeps it from minting, and host() says so.
+    let settings = || if backend::in_parallel_worker() { None } else { settings::if_allowed(shard) };
+    mint::at_once(&host_at_hand()?, &SESSION, shard, settings)
 }
 
 fn next_id(shard: Shard) -> Result<i64, Error> {
@@ -54,12 +50,8 @@ fn next_id(shard: Shard) -> Result<i64, Error> {
     mint::next_id(&host, &settings::for_shard(shard)?, &SESSION, shard)
 }
 
-hot_entry!(
-    snowflake_next_ids_wrapper,
-    |call: Call| call.next_of_set::<Batch>(),
-    |call: Call| call.begin_or_end_set(|| next_ids(call).map_err(count_refusal)),
-    prepare
-);
+hot_entry!(snowflake_next_ids_wrapper, |call: Call| call.next_of_set::<Batch>(), |call: Call| call
+    .begin_or_end_set(|| next_ids(call).map_err(count_refusal)));
 
 fn next_ids(call: Call) -> Result<Batch, Error> {
     let shard = shard_argument(call.int4(0))?;
@@ -95,12 +87,9 @@ impl Iterator for Batch {
     }
 }
 
-hot_entry!(
-    snowflake_next_id_js_wrapper,
-    |_| None::<i64>,
-    |call: Call| shard_argument(call.int4(0)).and_then(next_id_js).map_err(count_refusal),
-    prepare
-);
+hot_entry!(snowflake_next_id_js_wrapper, |_| None::<i64>, |call: Call| shard_argument(call.int4(0))
+    .and_then(next_id_js)
+    .map_err(count_refusal));
 
 fn next_id_js(shard: JsShard) -> Result<i64, Error> {
     mint::next_id_js(&host()?, &settings::for_shard(shard.into())?, &SESSION, shard)
@@ -110,3 +99,5 @@ fn next_id_js(shard: JsShard) -> Result<i64, Error> {
 fn snowflake_last_id() -> Result<i64, ErrorReport> {
     Ok(SESSION.last_id().ok_or(Error::NoLastId)?)
 }
+
+hot_entry!(idgen_simplify_wrapper, |_| None::<i64>, |call: Call| Ok::<_, Error>(planner::simplified(call)));

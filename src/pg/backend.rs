@@ -91,51 +91,17 @@ pub fn most() -> usize {
 /// The number of this backend, below [`most`]; `None` in processes that are not backends.
 pub fn number() -> Option<usize> {
     // SAFETY: MyProc is null or this process's entry in the array of all.
-    unsafe { number_of(pg_sys::MyProc) }
-}
-
-/// The number of the backend to which the open transaction belongs: this one or, in a parallel worker, its leader.
-pub fn transaction_owner() -> Option<usize> {
-    // SAFETY: as in number(); a leader is in the array too.
-    unsafe {
-        let leader = pg_sys::MyProc.as_ref()?.lockGroupLeader;
-        number_of(if leader.is_null() { pg_sys::MyProc } else { leader })
-    }
-}
-
-/// In a parallel worker, the number and the process id of the backend that it works for.
-pub fn leader() -> Option<(usize, i32)> {
-    // SAFETY: as in transaction_owner().
     unsafe {
         let own = pg_sys::MyProc;
-        let leader = own.as_ref()?.lockGroupLeader;
-        if leader.is_null() || leader == own { None } else { Some((number_of(leader)?, (*leader).pid)) }
+        (!own.is_null()).then(|| own.offset_from_unsigned((*pg_sys::ProcGlobal).allProcs))
     }
 }
 
-/// The process id of this backend.
-pub fn pid() -> i32 {
+/// Whether this is a parallel worker.
+#[inline]
+pub fn in_parallel_worker() -> bool {
     // SAFETY: a plain variable of this process.
-    unsafe { pg_sys::MyProcPid }
-}
-
-/// Arranges for `ended` to be called when this process ends, while its shared memory is still there. `ended` must not
-/// raise an error.
-pub fn watch_exit(ended: fn()) {
-    static ENDED: Local<Cell<fn()>> = Local::new(Cell::new(|| ()));
-    unsafe extern "C-unwind" fn exits(_code: c_int, _arg: pg_sys::Datum) {
-        ENDED.get()();
-    }
-    ENDED.set(ended);
-    // SAFETY: the callback does not raise an error.
-    unsafe { pg_sys::before_shmem_exit(Some(exits), pg_sys::Datum::null()) }
-}
-
-/// # Safety
-/// `process` is null or an entry in PostgreSQL's array of all processes.
-unsafe fn number_of(process: *mut pg_sys::PGPROC) -> Option<usize> {
-    // SAFETY: the caller's promise.
-    unsafe { (!process.is_null()).then(|| process.offset_from_unsigned((*pg_sys::ProcGlobal).allProcs)) }
+    unsafe { pg_sys::ParallelWorkerNumber >= 0 }
 }
 
 static TRANSACTION_ENDED: Local<Cell<fn()>> = Local::new(Cell::new(|| ()));

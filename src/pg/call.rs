@@ -41,6 +41,11 @@ impl Call {
         self.argument(place).map(|value| value.value() as i64)
     }
 
+    /// The pointer in an argument of type `internal`; null for null.
+    pub fn internal(&self, place: usize) -> *mut c_void {
+        self.argument(place).map_or(ptr::null_mut(), |value| value.cast_mut_ptr())
+    }
+
     /// The bytes of a `text`, which need not be valid UTF-8 in a database with another encoding; `None` for null.
     /// Raises PostgreSQL's errors.
     pub fn text(&self, place: usize) -> Option<&[u8]> {
@@ -259,20 +264,13 @@ pub unsafe fn rows<T>(
 
 /// Defines the entry point of a function that is called for every row. `#[pg_extern]` would cost as much as minting
 /// itself, because it switches memory contexts and passes the result through several layers. Here `$fast` returns
-/// the result without ever panicking, or returns `None`, and then `$slow` runs under pgrx's guard. `$prepare` runs once in
-/// each session, before the first call: PostgreSQL asks for the version of the calling convention when it prepares an
-/// expression with the function, and the leader of a parallel query does so before there are workers.
+/// the result without ever panicking, or returns `None`, and then `$slow` runs under pgrx's guard.
 macro_rules! hot_entry {
     ($symbol:ident, $fast:expr, $slow:expr) => {
-        hot_entry!($symbol, $fast, $slow, || ());
-    };
-    ($symbol:ident, $fast:expr, $slow:expr, $prepare:expr) => {
         #[allow(unsafe_code)]
         const _: () = {
             #[unsafe(export_name = concat!("pg_finfo_", stringify!($symbol)))]
             extern "C-unwind" fn finfo() -> &'static pgrx::pg_sys::Pg_finfo_record {
-                // SAFETY: called by PostgreSQL.
-                unsafe { pgrx::pg_sys::submodules::panic::pgrx_extern_c_guard($prepare) };
                 &pgrx::pg_sys::Pg_finfo_record { api_version: 1 }
             }
 

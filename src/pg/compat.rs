@@ -38,6 +38,23 @@ pub fn checkpointer_has_begun() -> bool {
     true
 }
 
+/// Whether the current user may call a function.
+#[cfg(feature = "pg15")]
+pub fn may_execute(function: pg_sys::Oid) -> bool {
+    // SAFETY: reads the catalog.
+    let found = unsafe { pg_sys::pg_proc_aclcheck(function, pg_sys::GetUserId(), pg_sys::ACL_EXECUTE) };
+    found == pg_sys::AclResult::ACLCHECK_OK
+}
+
+/// Whether the current user may call a function.
+#[cfg(not(feature = "pg15"))]
+pub fn may_execute(function: pg_sys::Oid) -> bool {
+    let (class, right) = (pg_sys::ProcedureRelationId, pg_sys::ACL_EXECUTE.into());
+    // SAFETY: reads the catalog.
+    let found = unsafe { pg_sys::object_aclcheck(class, function, pg_sys::GetUserId(), right) };
+    found == pg_sys::AclResult::ACLCHECK_OK
+}
+
 /// The wait event, of type Extension, that `pg_stat_activity` shows. Before PostgreSQL 17 those of all
 /// extensions are called `Extension`.
 #[cfg(any(feature = "pg15", feature = "pg16"))]

@@ -4,6 +4,7 @@ pub mod backend;
 pub mod call;
 pub mod compat;
 pub mod origin;
+pub mod planner;
 pub mod setting;
 pub mod shmem;
 pub mod standbys;

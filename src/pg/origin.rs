@@ -29,7 +29,7 @@ pub fn load_mark() -> Option<Progress> {
 pub fn write_mark(mark: Progress, refuse: fn(Error) -> Error) -> u64 {
     PgTryBuilder::new(|| {
         // SAFETY: nobody else uses this origin number. The call assigns no transaction id, so it works in read-only
-        // transactions and parallel workers.
+        // transactions and parallel plans.
         unsafe {
             pg_sys::replorigin_advance(MARK_ORIGIN, mark.to_keep(), 0, false, true);
             pg_sys::XactLastRecEnd

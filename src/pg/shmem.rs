@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::{ptr, slice};
 
 use idgen_core::host::Wait;
@@ -79,6 +79,7 @@ const TRANCHE: &CStr = c"idgen";
 static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(ptr::null_mut());
 /// The states of all backends, in the memory that this process has, whether it may use it or not.
 static BACKENDS: AtomicPtr<Backend> = AtomicPtr::new(ptr::null_mut());
+static PRELOADED: AtomicBool = AtomicBool::new(false);
 static mut PREVIOUS_REQUEST_HOOK: pg_sys::shmem_request_hook_type = None;
 static mut PREVIOUS_STARTUP_HOOK: pg_sys::shmem_startup_hook_type = None;
 
@@ -158,6 +159,7 @@ unsafe extern "C-unwind" fn startup() {
         }
         know(segment, backends);
         SEGMENT.store(segment, Ordering::Relaxed);
+        PRELOADED.store(true, Ordering::Relaxed);
     }
 }
 
@@ -169,9 +171,9 @@ pub fn at_hand() -> Option<&'static Segment> {
     unsafe { segment.as_ref() }
 }
 
-/// Whether the server has preloaded the library. Call it once [`made`] has returned.
+/// Whether the server has preloaded the library.
 pub fn preloaded() -> bool {
-    JOINED.load(Ordering::Relaxed).is_null()
+    PRELOADED.load(Ordering::Relaxed)
 }
 
 /// What this backend shares with the others, whether it may use the memory or not.
@@ -212,7 +214,7 @@ const ROOM: usize = 1 << 20;
 /// For the state of each backend.
 const ROOM_EACH: usize = 128;
 const _: () = assert!(size_of::<Named>() <= ROOM);
-const _: () = assert!(size_of::<Backend>() + size_of::<AtomicI32>() <= ROOM_EACH);
+const _: () = assert!(size_of::<Backend>() <= ROOM_EACH);
 const _: () = assert!(size_of::<Header>() == 40 && std::mem::offset_of!(Named, segment) == 64);
 
 /// The header of this library.
@@ -233,32 +235,24 @@ impl Header {
     }
 }
 
-/// The memory of the registry by its parts: the segment, the states of the backends, and the process ids of those that
-/// have joined.
+/// The memory of the registry by its parts: the segment, and the states of the backends.
 ///
 /// # Safety
 /// `memory` has the size that [`made`] asks for.
-unsafe fn parts(memory: *mut c_void) -> (*mut Segment, *mut Backend, *mut AtomicI32) {
+unsafe fn parts(memory: *mut c_void) -> (*mut Segment, *mut Backend) {
     // SAFETY: the caller's promise. The registry aligns memory to pages.
-    unsafe {
-        let backends = memory.byte_add(ROOM).cast::<Backend>();
-        (&raw mut (*memory.cast::<Named>()).segment, backends, backends.add(backend::most()).cast())
-    }
+    unsafe { (&raw mut (*memory.cast::<Named>()).segment, memory.byte_add(ROOM).cast()) }
 }
 
 /// Runs in the session that has allocated the memory, while others wait for it. The memory need not be zero.
 unsafe fn initialize_named(memory: *mut c_void) {
     // SAFETY: the registry calls this with memory of the size that made() asks for.
     unsafe {
-        let (segment, backends, joined) = parts(memory);
-        joined.write_bytes(0, backend::most());
+        let (segment, backends) = parts(memory);
         initialize(segment, backends);
         (&raw mut (*memory.cast::<Named>()).header).write(OWN_HEADER.get());
     }
 }
-
-/// The process ids of the backends that have joined.
-static JOINED: AtomicPtr<AtomicI32> = AtomicPtr::new(ptr::null_mut());
 
 /// Whether this server has shared memory for idgen, or a session can allocate it.
 ///
@@ -294,40 +288,15 @@ pub fn made(layout: u32, epoch_unix_ms: i64) -> Result<(&'static Segment, bool),
         if (header.layout, header.epoch_unix_ms) != (own.layout, own.epoch_unix_ms) {
             return Err(Error::OtherLibrary { version: header.version(), own: own.version() });
         }
-        let (segment, backends, joined) = parts(memory);
+        let (segment, backends) = parts(memory);
         know(segment, backends);
-        JOINED.store(joined, Ordering::Relaxed);
         Ok((&*segment, made))
     }
 }
 
-/// Lets this session use the memory that [`made`] has returned. A parallel worker may use it if its leader may: only
-/// then has the leader been checked, and withdraws at the end of its transaction what the worker publishes for it.
-///
-/// # Errors
-/// 55000 if it is a parallel worker, and its leader has not joined.
-pub fn join(segment: &'static Segment) -> Result<(), Error> {
-    // SAFETY: made() has set it, to a process id for each backend.
-    let joined = unsafe { slice::from_raw_parts(JOINED.load(Ordering::Relaxed), backend::most()) };
-    if let Some((leader, pid)) = backend::leader() {
-        if pid == 0 || joined.get(leader).is_none_or(|joined| joined.load(Ordering::Relaxed) != pid) {
-            return Err(Error::LeaderNotJoined);
-        }
-    } else if let Some(own) = backend::number().and_then(|number| joined.get(number))
-        && own.load(Ordering::Relaxed) != backend::pid()
-    {
-        // The next backend with this number may get the same process id.
-        backend::watch_exit(|| {
-            let joined = JOINED.load(Ordering::Relaxed);
-            if let Some(number) = backend::number() {
-                // SAFETY: as above.
-                unsafe { (*joined.add(number)).store(0, Ordering::Relaxed) };
-            }
-        });
-        own.store(backend::pid(), Ordering::Relaxed);
-    }
+/// Lets this session use the memory that [`made`] has returned.
+pub fn join(segment: &'static Segment) {
     SEGMENT.store(ptr::from_ref(segment).cast_mut(), Ordering::Relaxed);
-    Ok(())
 }
 
 /// Keeps this session from using the memory until it joins again. A session of a server that preloads the library uses

@@ -7,7 +7,7 @@ use std::thread;
 use postgres::Client;
 
 use crate::clients::Ledger;
-use crate::moment::is_reached;
+use crate::moment::{is_reached, within_seconds};
 use crate::server::{PRELOAD, Server, Sql};
 
 const CLIENTS: usize = 8;
@@ -217,22 +217,32 @@ fn timers_go_off_in_calls() {
     minter.join().unwrap();
 }
 
-/// Minting is PARALLEL SAFE: workers take part, and none repeats an id. Without a preload they do so once their session
-/// has used idgen by itself.
+/// A subscriber gives each replicated row an id of its own: the rows that are there, which COPY loads, and later ones.
 #[test]
-fn parallel_workers_mint() {
-    let server = Server::start(&[]);
-    let mut client = server.connect();
-    client.run("SELECT snowflake_next_id(0)");
-    client.run(
-        "CREATE TABLE t AS SELECT generate_series(1, 300000) AS n; ANALYZE t;
-             SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0;
-             SET min_parallel_table_scan_size = 0; SET max_parallel_workers_per_gather = 3;",
+fn each_replicated_row_gets_an_id() {
+    let server = Server::start(&["wal_level = logical"]);
+    let mut publisher = server.connect();
+    publisher.run(
+        "CREATE TABLE rows (n integer); INSERT INTO rows SELECT generate_series(1, 3000);
+             CREATE PUBLICATION own FOR TABLE rows",
     );
-    let query = "SELECT count(*), count(DISTINCT id) FROM
-                 (SELECT snowflake_next_id(n % 2) AS id, n FROM t OFFSET 0) AS minted WHERE id > 0";
-    let plan = client.column::<String>(&format!("EXPLAIN (ANALYZE, TIMING off, VERBOSE) {query}")).join("\n");
-    assert!(plan.contains("Workers Launched: 3"), "{plan}");
-    assert!(plan.contains("Worker 0:") || plan.contains("Worker 1:"), "{plan}");
-    assert_eq!(client.row::<(i64, i64)>(query), (300_000, 300_000));
+    publisher.run("SELECT pg_create_logical_replication_slot('own', 'pgoutput')");
+    publisher.run("CREATE DATABASE other");
+    let mut subscriber = server.connect_to("other");
+    subscriber.run("CREATE EXTENSION idgen");
+    let subscribe = format!(
+        "CREATE TABLE rows (n integer, id bigint DEFAULT snowflake_next_id(5));
+         CREATE SUBSCRIPTION own CONNECTION '{}' PUBLICATION own WITH (create_slot = false)",
+        server.target("postgres")
+    );
+    subscriber.run(&subscribe);
+    let mut ids = |count: i64| {
+        let counted = "SELECT count(*), count(DISTINCT id) FROM rows";
+        within_seconds(60, || (subscriber.row::<(i64, i64)>(counted) == (count, count)).then_some(()))
+            .unwrap_or_else(|| panic!("{:?}, not {count}", subscriber.row::<(i64, i64)>(counted)));
+    };
+    ids(3000);
+    publisher.run("INSERT INTO rows SELECT generate_series(3001, 4000)");
+    ids(4000);
+    subscriber.run("DROP SUBSCRIPTION own");
 }

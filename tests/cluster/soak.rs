@@ -660,7 +660,7 @@ impl Soak {
         self.check_counters(&tally);
         let now: i64 = self.control.value("SELECT now_tick FROM idgen_status");
         for (mut ids, kind) in [(tally.ids, Kind::Plain), (tally.js_ids, Kind::Js)] {
-            // The ids of parallel workers come in no order.
+            // Those of several sessions come in no order.
             ids.sort_unstable();
             self.judge.session(Caller::default(), &ids, kind);
         }

@@ -51,8 +51,6 @@ pub trait Host {
     fn backends(&self) -> &[Backend];
     /// The place of this backend among them; `None` if there is no room for it.
     fn backend(&self) -> Option<usize>;
-    /// The place of the backend to which the open transaction belongs, which is another one in a parallel worker.
-    fn transaction_owner(&self) -> Option<usize>;
 
     /// The system clock as a tick, read at each call.
     ///
@@ -136,8 +134,8 @@ pub trait Host {
 
     /// [`TxnFloor::publish`], for the open transaction.
     fn publish_floor(&self, tick: Tick) {
-        if let Some(backend) = self.transaction_owner().and_then(|owner| self.backends().get(owner)) {
-            backend.txn_floor.publish(tick);
+        if let Some(own) = self.own() {
+            own.txn_floor.publish(tick);
         }
     }
 

@@ -29,7 +29,7 @@ SELECT q.proname AS unknown, q.pronargs AS args FROM portable_edition AS q
 WHERE NOT EXISTS (SELECT FROM extension AS p
                   WHERE p.proname = q.proname AND p.proargtypes::text = q.proargtypes::text)
 ORDER BY q.proname COLLATE "C", q.pronargs;
--- Parallel workers cannot run functions that advance a register.
+-- A parallel plan cannot run functions that advance a register.
 SELECT p.proname AS function, p.pronargs AS args, p.proparallel AS of_extension, q.proparallel AS portable
 FROM extension AS p JOIN portable_edition AS q
      ON p.proname = q.proname AND p.proargtypes::text = q.proargtypes::text

@@ -40,23 +40,6 @@ SELECT snowflake_safe_horizon() > :failed AS passes;
 SELECT snowflake_safe_horizon() AS horizon \gset
 SELECT snowflake_next_id(6) >= :horizon AS one, min(id) >= :horizon AS batch FROM snowflake_next_ids(7, 100) AS id;
 
--- Ids of parallel workers belong to their leader until it ends. They are of a shard of their own: so many ids in
--- such a short time run ahead of the clock, and the horizon does not.
-CREATE TABLE rows AS SELECT generate_series(1, 100000) AS n;
-ANALYZE rows;
-SET min_parallel_table_scan_size = 0;
-SET parallel_setup_cost = 0;
-SET parallel_tuple_cost = 0;
-SET max_parallel_workers_per_gather = 2;
-SET parallel_leader_participation = off;
-BEGIN;
-EXPLAIN (COSTS OFF) CREATE TABLE minted AS SELECT snowflake_next_id(8) AS id FROM rows;
-CREATE TABLE minted AS SELECT snowflake_next_id(8) AS id FROM rows;
-SELECT pg_sleep(0.01) \gset
-SELECT snowflake_safe_horizon() <= min(id) AS holds FROM minted;
-COMMIT;
-RESET ALL;
-
 -- A transaction that reads by one snapshot would miss rows below a horizon that is newer.
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT snowflake_safe_horizon();

@@ -151,6 +151,15 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     RETURN sqlstate;
 END $$;
+-- A function with an argument of type internal cannot be the attacker's.
+SET ROLE regress_idgen_attacker;
+\set VERBOSITY sqlstate
+CREATE FUNCTION ids.idgen_next_id(integer, internal) RETURNS bigint LANGUAGE plpgsql AS 'BEGIN END';
+CREATE FUNCTION ids.idgen_next_id(integer, internal) RETURNS bigint LANGUAGE sql RETURN 1;
+CREATE FUNCTION ids.idgen_next_id(integer, internal) RETURNS bigint AS 'idgen', 'shard_of_wrapper' LANGUAGE C;
+\set VERBOSITY default
+RESET ROLE;
+DELETE FROM surface WHERE 'internal'::regtype = ANY (arguments);
 CREATE FUNCTION with_one_of_the_attacker(made text, dropped text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     state text;

@@ -55,15 +55,21 @@ SELECT mark_at = :'until' AS until_the_mark, mark > :mark_before AS mark, renewa
        (SELECT sum(ids) FROM idgen_shard_stats) - :ids_before AS ids
 FROM idgen_status;
 
--- A parallel worker may be the one that renews.
+-- In a parallel plan, the leader renews it.
+CREATE TABLE scanned AS SELECT generate_series(1, 10000) AS n;
+ANALYZE scanned;
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET min_parallel_table_scan_size = 0;
 SELECT pg_sleep(1.2) \gset
-SELECT set_config(name, 'on', false)
-FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query') \gset
-EXPLAIN (COSTS OFF) SELECT shard_of(snowflake_next_id(5));
-SELECT shard_of(snowflake_next_id(5));
-SELECT set_config(name, 'off', false)
-FROM pg_settings WHERE name IN ('force_parallel_mode', 'debug_parallel_query') \gset
+SELECT renewals AS renewals_before FROM idgen_status \gset
+EXPLAIN (COSTS OFF) SELECT shard_of(snowflake_next_id(n)) FROM scanned WHERE n = 5;
+SELECT shard_of(snowflake_next_id(n)) FROM scanned WHERE n = 5;
 SELECT renewals - :renewals_before AS renewals FROM idgen_status;
+RESET parallel_setup_cost;
+RESET parallel_tuple_cost;
+RESET min_parallel_table_scan_size;
+DROP TABLE scanned;
 
 -- A batch may be longer than the window, which is renewed on its way.
 SELECT renewals AS renewals_before FROM idgen_status \gset

@@ -427,10 +427,6 @@ impl Host for Scripted {
         Some(self.current.get())
     }
 
-    fn transaction_owner(&self) -> Option<usize> {
-        Some(self.current.get())
-    }
-
     fn now(&self) -> Answer<Tick> {
         self.asked();
         let read = self.clock_us.get();

@@ -315,10 +315,6 @@ impl idgen_core::host::Host for Process<'_> {
         Some(self.backend.index).filter(|_| !self.broken(Broken::BatchesCompete))
     }
 
-    fn transaction_owner(&self) -> Option<usize> {
-        Some(self.backend.index)
-    }
-
     #[inline]
     fn now(&self) -> Result<Tick, Error> {
         self.step(Place::Clock);

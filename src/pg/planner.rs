@@ -1,0 +1,121 @@
+//! What the planner makes of a call that mints, so that COPY keeps its batches.
+
+use std::ffi::{CStr, c_void};
+
+use pgrx::pg_sys;
+
+use super::call::Call;
+use super::compat::may_execute;
+
+/// Answers the planner, which asks what it may put in the place of a call: null for nothing.
+///
+/// COPY inserts row by row if a default is volatile, because such a function could look at the table. It excepts
+/// nextval(), and asks about the expression that the planner has made of the default. So in an expression that belongs to
+/// no query, `snowflake_next_id(5)` becomes `COALESCE(idgen_next_id(5, NULL), NEXT VALUE)`. The first part is the same
+/// function of the library, declared STABLE, and never returns null. So the second, the node that PostgreSQL has for
+/// identity columns, here of no sequence, is never evaluated. It keeps the whole volatile for all others who ask: without
+/// it, ALTER TABLE ... ADD COLUMN would give all rows one id.
+pub fn simplified(call: Call) -> pg_sys::Datum {
+    // SAFETY: PostgreSQL's planner calls this with a request, of which there are several kinds.
+    unsafe {
+        let request = call.internal(0);
+        if (*request.cast::<pg_sys::Node>()).type_ != pg_sys::NodeTag::T_SupportRequestSimplify {
+            return pg_sys::Datum::null();
+        }
+        let request = &*request.cast::<pg_sys::SupportRequestSimplify>();
+        // A query does not need this, and there STABLE would mean something to the planner.
+        if !request.root.is_null() {
+            return pg_sys::Datum::null();
+        }
+        let minting = &*request.fcall;
+        twin(minting.funcid).map_or(pg_sys::Datum::null(), |twin| coalesce(twin, minting.args).into())
+    }
+}
+
+/// The STABLE twin of a minting function. `None` if the user may not call both, or if somebody has altered the function:
+/// then PostgreSQL does with the call what it would do without idgen.
+///
+/// # Safety
+/// There is a function with this OID.
+unsafe fn twin(function: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    // SAFETY: the tuple is valid until its release, and the OIDs are followed by as many as they say.
+    let found = unsafe {
+        let tuple = pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::PROCOID as _, function.into());
+        let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_proc>();
+        let as_declared = row.prolang == pg_sys::ClanguageId.into()
+            && !row.prosecdef
+            && !row.proisstrict
+            && row.provolatile as u8 == pg_sys::PROVOLATILE_VOLATILE
+            && pg_sys::heap_attisnull(tuple, pg_sys::Anum_pg_proc_proconfig as i32, std::ptr::null_mut());
+        let found = as_declared.then(|| {
+            let mut types = row.proargtypes.values.as_slice(row.proargtypes.dim1 as usize).to_vec();
+            types.push(pg_sys::INTERNALOID);
+            in_schema(row.pronamespace, CStr::from_ptr(row.proname.data.as_ptr()), &types)
+        });
+        pg_sys::ReleaseSysCache(tuple);
+        found?
+    };
+    (found != pg_sys::InvalidOid && may_execute(function) && may_execute(found)).then_some(found)
+}
+
+/// The twin of the function with this name, by its schema and the types of its arguments. Nobody but a superuser can put
+/// another one there, because of the argument of type `internal`.
+fn in_schema(schema: pg_sys::Oid, name: &CStr, types: &[pg_sys::Oid]) -> pg_sys::Oid {
+    let name = name.to_string_lossy().replacen("snowflake_", "idgen_", 1);
+    let mut data = pg_sys::NameData::default();
+    for (to, from) in data.data.iter_mut().zip(name.bytes()) {
+        *to = from.cast_signed();
+    }
+    // SAFETY: the keys of this cache have these types.
+    unsafe {
+        let types = pg_sys::buildoidvector(types.as_ptr(), types.len() as i32);
+        pg_sys::GetSysCacheOid(
+            pg_sys::SysCacheIdentifier::PROCNAMEARGSNSP as _,
+            pg_sys::Anum_pg_proc_oid as i16,
+            (&raw const data).cast::<c_void>().into(),
+            types.into(),
+            schema.into(),
+            pg_sys::Datum::null(),
+        )
+    }
+}
+
+/// # Safety
+/// The arguments are those of a minting function, whose twin is `twin`.
+unsafe fn coalesce(twin: pg_sys::Oid, arguments: *mut pg_sys::List) -> *mut pg_sys::CoalesceExpr {
+    // SAFETY: nodes in the memory of the planner, as PostgreSQL makes them itself.
+    unsafe {
+        let planned = pg_sys::makeNullConst(pg_sys::INTERNALOID, -1, pg_sys::InvalidOid);
+        let arguments = pg_sys::lappend(pg_sys::list_copy(arguments), planned.cast());
+        let call = pg_sys::makeFuncExpr(
+            twin,
+            pg_sys::INT8OID,
+            arguments,
+            pg_sys::InvalidOid,
+            pg_sys::InvalidOid,
+            pg_sys::CoercionForm::COERCE_EXPLICIT_CALL,
+        );
+        let next = node(pg_sys::NextValueExpr {
+            xpr: pg_sys::Expr { type_: pg_sys::NodeTag::T_NextValueExpr },
+            seqid: pg_sys::InvalidOid,
+            typeId: pg_sys::INT8OID,
+        });
+        node(pg_sys::CoalesceExpr {
+            xpr: pg_sys::Expr { type_: pg_sys::NodeTag::T_CoalesceExpr },
+            coalescetype: pg_sys::INT8OID,
+            coalescecollid: pg_sys::InvalidOid,
+            args: pg_sys::lappend(pg_sys::lappend(std::ptr::null_mut(), call.cast()), next.cast()),
+            location: -1,
+        })
+    }
+}
+
+/// A copy of a node in the current memory context.
+fn node<T: Copy>(value: T) -> *mut T {
+    // SAFETY: the memory is as large as the node, and aligned for every type.
+    unsafe {
+        let copy = pg_sys::palloc(size_of::<T>()).cast::<T>();
+        copy.write(value);
+        copy
+    }
+}
