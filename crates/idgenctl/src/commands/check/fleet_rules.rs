@@ -1,6 +1,6 @@
 //! What is wrong with servers together: with a primary and its standbys, and with clusters.
 
-use super::facts::Facts;
+use super::facts::{Facts, Receiver};
 use super::server_rules::common;
 use super::table::*;
 use super::{Finding, server_rules, some};
@@ -43,19 +43,16 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
 /// The clusters, each with its primary first. A copy of a server has the same system identifier, so a standby that may
 /// follow another primary is a cluster by itself.
 fn clusters(all: &[Facts]) -> Vec<Vec<&Facts>> {
-    let is_elsewhere = |standby: &Facts| {
-        let of_system = all.iter().filter(|facts| facts.system == standby.system);
-        let mut receivers = of_system.flat_map(|facts| &facts.receivers);
-        standby.streams && !receivers.any(|receiver| receiver.name == standby.known_as)
-    };
+    let (_, standbys) = streams(all);
+    let is_elsewhere = |number: usize| all[number].sender_port.is_some() && !standbys.contains(&Some(number));
     let (groups, unclear) = cluster::groups(all.iter().map(Facts::lineage));
     let mut clusters: Vec<_> = unclear.iter().map(|other| vec![&all[other.standby]]).collect();
     for group in groups {
-        let members = group.primary.iter().chain(&group.standbys).map(|number| &all[*number]);
-        let (others, members): (Vec<_>, Vec<_>) =
-            members.partition(|facts| facts.is_standby && group.primary.is_some() && is_elsewhere(facts));
-        clusters.extend(others.into_iter().map(|standby| vec![standby]));
-        clusters.push(members);
+        let (others, standbys): (Vec<_>, Vec<_>) =
+            group.standbys.iter().partition(|number| group.primary.is_some() && is_elsewhere(**number));
+        let members = group.primary.iter().chain(standbys);
+        clusters.extend(others.into_iter().map(|standby| vec![&all[*standby]]));
+        clusters.push(members.map(|number| &all[*number]).collect());
     }
     clusters
 }
@@ -84,20 +81,27 @@ pub fn same_servers(all: &[Facts]) -> Vec<Finding> {
     again.collect()
 }
 
-/// Standbys that get WAL from a server, and are not in the fleet. Several may have the same name.
-fn strangers(all: &[Facts]) -> Vec<Finding> {
-    let standbys = all.iter().filter(|facts| facts.is_standby);
-    let mut known: Vec<_> = standbys.map(|facts| (&facts.system, &facts.known_as)).collect();
-    let mut found = Vec::new();
+/// The standbys that get WAL from each server, and which server of the fleet each is.
+fn streams(all: &[Facts]) -> (Vec<(&Facts, &Receiver)>, Vec<Option<usize>>) {
+    let (mut senders, mut ends) = (Vec::new(), [Vec::new(), Vec::new()]);
     for facts in all {
         for receiver in facts.receivers.iter().filter(|receiver| receiver.is_standby) {
-            match known.iter().position(|it| *it == (&facts.system, &receiver.name)) {
-                Some(place) => drop(known.swap_remove(place)),
-                None => found.push(facts.found(STANDBY_NOT_IN_FLEET, &[&receiver.name, &receiver.address])),
-            }
+            senders.push((facts, receiver));
+            ends[0].push((&*facts.system, &*receiver.name, Some(facts.port)));
         }
+        let port = facts.is_standby.then(|| facts.sender_port.unwrap_or(0));
+        ends[1].push((&*facts.system, &*facts.known_as, port));
     }
-    found
+    (senders, cluster::receivers(&ends[0], &ends[1]))
+}
+
+/// Standbys that get WAL from a server, and are not in the fleet.
+fn strangers(all: &[Facts]) -> Vec<Finding> {
+    let (senders, standbys) = streams(all);
+    let unknown = senders.iter().zip(standbys).filter(|(_, standby)| standby.is_none());
+    unknown
+        .map(|((facts, receiver), _)| facts.found(STANDBY_NOT_IN_FLEET, &[&receiver.name, &receiver.address]))
+        .collect()
 }
 
 /// Whom the primary waits for, against who is there.
@@ -196,7 +200,6 @@ fn clocks(all: &[Facts]) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::check::facts::Receiver;
     use crate::idgen::library::State;
 
     fn server(name: &str, is_standby: bool, clock_s: f64) -> Facts {
@@ -235,13 +238,18 @@ mod tests {
         let state = |version: &str| Some(State { version: version.into(), ..State::default() });
         let mut all = [
             Facts { state: state("0.3.0"), ..server("a", false, 0.0) },
-            Facts { state: state("0.2.0"), known_as: "s".into(), streams: true, ..server("s", true, 0.0) },
+            Facts {
+                state: state("0.2.0"),
+                known_as: "s".into(),
+                sender_port: Some(0),
+                ..server("s", true, 0.0)
+            },
         ];
         assert_eq!(found(&all), ["no-primary s"]);
         all[0].receivers.push(Receiver { name: "s".into(), address: String::new(), is_standby: true });
         assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
         // One that receives nothing may be its own.
-        all[1].streams = false;
+        all[1].sender_port = None;
         all[0].receivers.clear();
         assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
     }
