@@ -6,7 +6,6 @@ mod look;
 mod server_rules;
 mod table;
 
-use std::collections::HashSet;
 use std::fmt::Display;
 
 use serde::Serialize;
@@ -88,10 +87,6 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     signals::go_on()?;
     let all_answer = findings.is_empty();
     let lines: Vec<Value> = names.iter().map(|name| line(name, &all)).collect();
-    findings.extend(fleet_rules::same_servers(&all));
-    // One that is there by two names would look like two primaries.
-    let mut identities = HashSet::new();
-    all.retain(|facts| identities.insert(facts.identity.clone()));
     findings.extend(fleet_rules::judge(&all, &names, all_answer));
     // Each of the other hints assumes that it is clear which server clients use.
     if findings.iter().any(|finding| finding.id == TWO_PRIMARIES.id) {

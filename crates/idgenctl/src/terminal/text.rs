@@ -1,11 +1,9 @@
 //! Texts that others chose, for a terminal, a log or a program.
 
-use std::fmt::Write as _;
-
 /// Whether a character could control a terminal, forge a line, or turn the order of the text around it.
 fn is_dangerous(c: char) -> bool {
-    let is_format =
-        matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
     c.is_control() || is_format
 }
 
@@ -19,7 +17,7 @@ pub fn json(value: &serde_json::Value) -> String {
     let mut text = String::new();
     for c in value.to_string().chars() {
         if is_dangerous(c) {
-            let _ = write!(text, "\\u{:04x}", u32::from(c));
+            text.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
         } else {
             text.push(c);
         }
@@ -35,8 +33,8 @@ mod tests {
     /// as it is.
     #[test]
     fn no_name_controls_a_terminal() {
-        let name = "a\u{1b}[2J\u{9b}31m\n\u{7f}é\u{202e}b\u{2066}\u{2028}\u{2029}\u{2069}\u{202a}";
-        assert_eq!(plain(name), "a [2J 31m  é b     ");
+        let name = "a\u{1b}[2J\u{9b}31m\n\u{7f}é\u{202e}b\u{2066}\u{2028}\u{2029}\u{2069}\u{202a}\u{ad}\u{206a}\u{feff}\u{fffb}\u{e0041}";
+        assert_eq!(plain(name), "a [2J 31m  é b          ");
         let value = serde_json::json!([name]);
         let text = json(&value);
         assert_eq!(plain(&text), text);

@@ -36,9 +36,10 @@ pub struct Facts {
     /// `synchronous_standby_names`.
     pub synchronous: String,
     pub receivers: Vec<Receiver>,
-    /// The name under which the server receives WAL if it is a standby, and whether it does.
+    pub port: u32,
+    /// The name under which the server receives WAL if it is a standby, and from which port it does.
     pub known_as: String,
-    pub streams: bool,
+    pub sender_port: Option<u32>,
     /// `idgen.shard` of the configuration, the roles and the databases.
     pub shards_set: Vec<ShardSetting>,
     pub databases: Vec<Database>,

@@ -1,6 +1,8 @@
 //! What is wrong with servers together: with a primary and its standbys, and with clusters.
 
-use super::facts::Facts;
+use std::ptr;
+
+use super::facts::{Facts, Receiver};
 use super::server_rules::common;
 use super::table::*;
 use super::{Finding, server_rules, some};
@@ -13,11 +15,16 @@ use crate::topology::cluster;
 const LIMIT_S: f64 = 1.0;
 
 /// What is wrong with the servers that answer, alone and together. `names` are those of the fleet. If a server does not
-/// answer, nothing is concluded from what is missing.
+/// answer, nothing is concluded from what is missing. One that says that it is another may lie: it hides nothing of that.
 pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     let mut found = two_primaries(all);
-    let clusters = clusters(all);
+    let (again, distinct): (Vec<&Facts>, Vec<&Facts>) =
+        all.iter().partition(|facts| first_of(all, facts).is_some());
+    let mut clusters = clusters(&distinct);
+    clusters.extend(again.into_iter().map(|facts| vec![facts]));
     for members in &clusters {
+        let same = first_of(all, members[0]);
+        found.extend(same.map(|other| members[0].found(SAME_SERVER, &[&other.name])));
         let needs = members.iter().any(|facts| facts.has_idgen() || facts.preloads[0]);
         found.extend(members.iter().flat_map(|facts| server_rules::judge(facts, needs)));
         let first = members[0];
@@ -27,12 +34,12 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
         if !first.is_standby {
             found.extend(synchronous(members, all, names, all_answer));
             found.extend(members[1..].iter().flat_map(|standby| differences(first, standby)));
-        } else if all_answer {
+        } else if all_answer && same.is_none() {
             found.push(first.found(NO_PRIMARY, &[]));
         }
     }
     if all_answer {
-        found.extend(strangers(all));
+        found.extend(strangers(&distinct));
     }
     found.extend(overlaps(&clusters));
     found.extend(epochs(all));
@@ -42,20 +49,17 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
 
 /// The clusters, each with its primary first. A copy of a server has the same system identifier, so a standby that may
 /// follow another primary is a cluster by itself.
-fn clusters(all: &[Facts]) -> Vec<Vec<&Facts>> {
-    let is_elsewhere = |standby: &Facts| {
-        let of_system = all.iter().filter(|facts| facts.system == standby.system);
-        let mut receivers = of_system.flat_map(|facts| &facts.receivers);
-        standby.streams && !receivers.any(|receiver| receiver.name == standby.known_as)
-    };
-    let (groups, unclear) = cluster::groups(all.iter().map(Facts::lineage));
-    let mut clusters: Vec<_> = unclear.iter().map(|other| vec![&all[other.standby]]).collect();
+fn clusters<'a>(all: &[&'a Facts]) -> Vec<Vec<&'a Facts>> {
+    let (_, standbys) = streams(all);
+    let is_elsewhere = |number: usize| all[number].sender_port.is_some() && !standbys.contains(&Some(number));
+    let (groups, unclear) = cluster::groups(all.iter().map(|facts| facts.lineage()));
+    let mut clusters: Vec<_> = unclear.iter().map(|other| vec![all[other.standby]]).collect();
     for group in groups {
-        let members = group.primary.iter().chain(&group.standbys).map(|number| &all[*number]);
-        let (others, members): (Vec<_>, Vec<_>) =
-            members.partition(|facts| facts.is_standby && group.primary.is_some() && is_elsewhere(facts));
-        clusters.extend(others.into_iter().map(|standby| vec![standby]));
-        clusters.push(members);
+        let (others, standbys): (Vec<_>, Vec<_>) =
+            group.standbys.iter().partition(|number| group.primary.is_some() && is_elsewhere(**number));
+        let members = group.primary.iter().chain(standbys);
+        clusters.extend(others.into_iter().map(|standby| vec![all[*standby]]));
+        clusters.push(members.map(|number| all[*number]).collect());
     }
     clusters
 }
@@ -65,7 +69,9 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
     let mut found = Vec::new();
     let primaries: Vec<&Facts> = all.iter().filter(|facts| !facts.is_standby).collect();
     for (place, second) in primaries.iter().enumerate() {
-        for first in primaries[..place].iter().filter(|first| first.system == second.system) {
+        // One that is there by two names is not two.
+        let others = primaries[..place].iter().filter(|first| first.identity != second.identity);
+        for first in others.filter(|first| first.system == second.system) {
             let shards = first.shards().zip(second.shards());
             if shards.is_none_or(|(one, two)| common(&one, &two).is_some()) {
                 found.push(second.found(TWO_PRIMARIES, &[&first.name, &first.timeline, &second.timeline]));
@@ -75,29 +81,32 @@ fn two_primaries(all: &[Facts]) -> Vec<Finding> {
     found
 }
 
-/// Servers that say that they are one and the same, truly or not.
-pub fn same_servers(all: &[Facts]) -> Vec<Finding> {
-    let again = all.iter().enumerate().filter_map(|(place, facts)| {
-        let first = all[..place].iter().find(|other| other.identity == facts.identity)?;
-        Some(facts.found(SAME_SERVER, &[&first.name]))
-    });
-    again.collect()
+/// The first server of which one says that it is the same, truly or not.
+fn first_of<'a>(all: &'a [Facts], facts: &Facts) -> Option<&'a Facts> {
+    all.iter().find(|other| other.identity == facts.identity).filter(|other| !ptr::eq(*other, facts))
 }
 
-/// Standbys that get WAL from a server, and are not in the fleet. Several may have the same name.
-fn strangers(all: &[Facts]) -> Vec<Finding> {
-    let standbys = all.iter().filter(|facts| facts.is_standby);
-    let mut known: Vec<_> = standbys.map(|facts| (&facts.system, &facts.known_as)).collect();
-    let mut found = Vec::new();
-    for facts in all {
+/// The standbys that get WAL from each server, and which server of the fleet each is.
+fn streams<'a>(all: &[&'a Facts]) -> (Vec<(&'a Facts, &'a Receiver)>, Vec<Option<usize>>) {
+    let (mut senders, mut ends) = (Vec::new(), [Vec::new(), Vec::new()]);
+    for &facts in all {
         for receiver in facts.receivers.iter().filter(|receiver| receiver.is_standby) {
-            match known.iter().position(|it| *it == (&facts.system, &receiver.name)) {
-                Some(place) => drop(known.swap_remove(place)),
-                None => found.push(facts.found(STANDBY_NOT_IN_FLEET, &[&receiver.name, &receiver.address])),
-            }
+            senders.push((facts, receiver));
+            ends[0].push((&*facts.system, &*receiver.name, Some(facts.port)));
         }
+        let port = facts.is_standby.then(|| facts.sender_port.unwrap_or(0));
+        ends[1].push((&*facts.system, &*facts.known_as, port));
     }
-    found
+    (senders, cluster::receivers(&ends[0], &ends[1]))
+}
+
+/// Standbys that get WAL from a server, and are not in the fleet.
+fn strangers(all: &[&Facts]) -> Vec<Finding> {
+    let (senders, standbys) = streams(all);
+    let unknown = senders.iter().zip(standbys).filter(|(_, standby)| standby.is_none());
+    unknown
+        .map(|((facts, receiver), _)| facts.found(STANDBY_NOT_IN_FLEET, &[&receiver.name, &receiver.address]))
+        .collect()
 }
 
 /// Whom the primary waits for, against who is there.
@@ -196,12 +205,11 @@ fn clocks(all: &[Facts]) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::check::facts::Receiver;
     use crate::idgen::library::State;
 
     fn server(name: &str, is_standby: bool, clock_s: f64) -> Facts {
         let clock = Ahead { least: clock_s, most: clock_s + 0.1 };
-        Facts { name: name.into(), is_standby, clock, ..Facts::default() }
+        Facts { name: name.into(), identity: name.into(), is_standby, clock, ..Facts::default() }
     }
 
     fn found(all: &[Facts]) -> Vec<String> {
@@ -235,14 +243,26 @@ mod tests {
         let state = |version: &str| Some(State { version: version.into(), ..State::default() });
         let mut all = [
             Facts { state: state("0.3.0"), ..server("a", false, 0.0) },
-            Facts { state: state("0.2.0"), known_as: "s".into(), streams: true, ..server("s", true, 0.0) },
+            Facts {
+                state: state("0.2.0"),
+                known_as: "s".into(),
+                sender_port: Some(0),
+                ..server("s", true, 0.0)
+            },
         ];
         assert_eq!(found(&all), ["no-primary s"]);
         all[0].receivers.push(Receiver { name: "s".into(), address: String::new(), is_standby: true });
         assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
         // One that receives nothing may be its own.
-        all[1].streams = false;
+        all[1].sender_port = None;
         all[0].receivers.clear();
         assert_eq!(found(&all), ["asynchronous a", "versions-differ s"]);
+    }
+
+    /// Promise: a server that says that it is another one, truly or not, does not hide what is wrong with that.
+    #[test]
+    fn nobody_hides_the_findings_of_another() {
+        let honest = Facts { identity: "a".into(), fsync_off: true, ..server("b", false, 0.0) };
+        assert_eq!(found(&[server("a", false, 0.0), honest]), ["same-server b", "fsync-off b"]);
     }
 }

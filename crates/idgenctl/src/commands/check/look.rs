@@ -59,7 +59,7 @@ fn facts(server: &Server, base: Base) -> Result<Facts> {
                 current_setting('fsync') = 'off', current_setting('synchronous_standby_names'),
                 (SELECT count(*) FROM prepared WHERE age > 60), (SELECT max(age) FROM prepared WHERE age > 60),
                 coalesce(btrim({RECEIVES_AS}, ''''), nullif(current_setting('cluster_name'), ''), 'walreceiver'),
-                (SELECT status = 'streaming' FROM pg_stat_wal_receiver)
+                (SELECT sender_port FROM pg_stat_wal_receiver WHERE status = 'streaming'), current_setting('port')
          FROM receiver"
     ))?;
     let row = rows.row(0);
@@ -85,7 +85,8 @@ fn facts(server: &Server, base: Base) -> Result<Facts> {
         synchronous: row.string(3),
         receivers: receivers(&session)?,
         known_as: row.string(6),
-        streams: row.is_true(7),
+        sender_port: row.number(7),
+        port: row.number(8).unwrap_or_default(),
         shards_set: shards_set(&session)?,
         databases: databases(server, &session, began)?,
     };

@@ -1,6 +1,6 @@
 //! The copy: pg_dump of the source into psql on the target, in one transaction.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
@@ -48,13 +48,23 @@ impl Programs {
         let mut child = command.stderr(Stdio::piped()).spawn()?;
         let said = child.stderr.take();
         let shown = thread::spawn(move || {
-            let lines = said.into_iter().flat_map(|said| BufReader::new(said).split(b'\n'));
-            lines
-                .map_while(io::Result::ok)
-                .for_each(|line| note(format!("    {}", String::from_utf8_lossy(&line))));
+            said.map(|said| read_to_end(said, |line| note(format!("    {line}"))));
         });
         self.0.push((child, shown));
         Ok(())
+    }
+}
+
+/// Shows the first lines of what is said, long ones in pieces. It is read to its end, as the program would wait otherwise.
+fn read_to_end(said: impl Read, mut show: impl FnMut(&str)) {
+    let (mut said, mut line) = (BufReader::new(said), Vec::new());
+    for number in 0_u64.. {
+        line.clear();
+        match said.by_ref().take(4096).read_until(b'\n', &mut line) {
+            Ok(1..) if number < 1000 => show(String::from_utf8_lossy(&line).trim_end_matches('\n')),
+            Ok(1..) => {}
+            _ => return,
+        }
     }
 }
 
@@ -156,4 +166,18 @@ fn show_progress(plan: &Plan<'_>) -> Result {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Promise: a program that says very much, even on one line, neither waits for ever nor takes the memory.
+    #[test]
+    fn what_programs_say_is_read_in_pieces() {
+        let (mut said, mut shown) = (b"short\n".chain(io::repeat(b'a').take(10 << 20)), Vec::new());
+        read_to_end(&mut said, |line| shown.push(line.len()));
+        assert_eq!((shown.len(), shown[0], shown[1..].iter().max()), (1000, 5, Some(&4096)));
+        assert_eq!(said.read(&mut [0]).ok(), Some(0), "it is read to its end");
+    }
 }
