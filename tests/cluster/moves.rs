@@ -562,6 +562,15 @@ fn a_shard_moves_with_standbys_on_both_sides() {
     check(&[], unnamed);
     check(&["--server", &old_target], "the target has standbys that are not in the fleet");
     check(&["--server", &old_target, "--server", &old_target], "is given twice");
+    // As many get WAL as are given, but one in between is not.
+    let between = source.standby("between");
+    let last = between.standby("last");
+    check(
+        &["--server", &old_target, "--server", &new_target, "--server", &last.target("postgres")],
+        "not in the fleet: between over",
+    );
+    drop((between, last));
+    source.wait_until("SELECT count(*) = 1 FROM pg_stat_replication");
     let as_target = moves("insta5", &source.target("postgres"), &new_target, &["--server", &old_target]);
     refused_first(as_target, &["is a standby, which cannot take part"]);
     let both = ["--server", &old_target[..], "--server", &new_target];

@@ -9,7 +9,7 @@ use crate::idgen::columns;
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result};
 use crate::terminal::output::note;
-use crate::topology::cluster::STANDBYS;
+use crate::topology::cluster::{self, End, RECEIVES_AS, STANDBYS};
 
 pub fn refused<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T> {
     Err(Error::refused(what, hint))
@@ -79,18 +79,23 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
 
 /// WAL senders to standbys that are not in the fleet.
 pub fn unknown_standbys(side: &Side<'_>) -> Result<Option<String>> {
-    let (mut senders, mut receivers) = (Vec::new(), 0);
+    let (mut senders, mut standbys) = (Vec::new(), Vec::new());
     for place in &side.places {
-        let rows = place.query(
-            &format!(
-                "SELECT format('%s %s', application_name, coalesce('at ' || host(client_addr), 'over a local socket')) {STANDBYS}"
-            ),
-            &[],
-        )?;
-        senders.extend(rows.iter().map(|row| row.string(0)));
-        receivers += place.value("SELECT count(*) FROM pg_stat_wal_receiver", &[])?.parse().unwrap_or(0);
+        let session = place.session()?;
+        let port = session.value("SHOW port", &[])?.parse().ok();
+        let sent = format!(
+            "SELECT application_name, coalesce('at ' || host(client_addr), 'over a local socket') {STANDBYS}"
+        );
+        senders.extend(session.run(&sent)?.iter().map(|row| (row.string(0), row.string(1), port)));
+        let received = format!("SELECT btrim({RECEIVES_AS}, ''''), sender_port FROM pg_stat_wal_receiver");
+        standbys.extend(session.run(&received)?.iter().map(|row| (row.string(0), row.number(1).or(Some(0)))));
     }
-    Ok((senders.len() > receivers).then(|| senders.join(", ")))
+    let from: Vec<End<'_>> = senders.iter().map(|(name, _, port)| ("", &**name, *port)).collect();
+    let to: Vec<End<'_>> = standbys.iter().map(|(name, port)| ("", &**name, *port)).collect();
+    let found = cluster::receivers(&from, &to);
+    let unknown = senders.iter().zip(found).filter(|(_, standby)| standby.is_none());
+    let unknown: Vec<String> = unknown.map(|((name, address, _), _)| format!("{name} {address}")).collect();
+    Ok((!unknown.is_empty()).then(|| unknown.join(", ")))
 }
 
 /// Every standby must be in the fleet, because it mints by its own list once it is promoted.
@@ -98,7 +103,8 @@ pub fn standbys(side: &Side<'_>) -> Result {
     let Some(unknown) = unknown_standbys(side)? else { return Ok(()) };
     refused(
         format!("{} has standbys that are not in the fleet: {unknown}", side.primary().role),
-        "Add each to the file of servers, or name it with --server: their lists must be changed too.",
+        "Add each to the file of servers, or name it with --server: their lists must be changed too. Standbys of one name are \
+         known by the port that they connect to: otherwise give each a cluster_name of its own.",
     )
 }
 

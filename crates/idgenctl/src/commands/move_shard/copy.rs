@@ -48,7 +48,9 @@ impl Programs {
         let mut child = command.stderr(Stdio::piped()).spawn()?;
         let said = child.stderr.take();
         let shown = thread::spawn(move || {
-            said.map(|said| read_to_end(said, |line| note(format!("    {line}"))));
+            if let Some(said) = said {
+                read_to_end(said, |line| note(format!("    {line}")));
+            }
         });
         self.0.push((child, shown));
         Ok(())
