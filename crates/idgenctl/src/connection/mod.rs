@@ -1,7 +1,6 @@
 //! Sessions of servers.
 
 mod connecting;
-pub mod lists;
 pub mod server;
 pub mod session;
 pub mod settings;

@@ -1,6 +1,7 @@
 //! Which libraries a server preloads, now and at its next start.
 
-use crate::connection::lists;
+use pg_formats::lists;
+
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
 use crate::topology::fleet::HAS_PATRONI;

@@ -1,12 +1,13 @@
 //! What is wrong with servers together: with a primary and its standbys, and with clusters.
 
+use pg_formats::lists::Names;
+
 use std::ptr;
 
 use super::facts::{Facts, Receiver};
 use super::server_rules::common;
 use super::table::*;
 use super::{Finding, server_rules, some};
-use crate::connection::lists::Names;
 use crate::terminal::output::span;
 use crate::topology::clock::Ahead;
 use crate::topology::cluster;
