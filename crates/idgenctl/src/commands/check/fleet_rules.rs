@@ -1,8 +1,8 @@
 //! What is wrong with servers together: with a primary and its standbys, and with clusters.
 
-use pg_formats::lists::Names;
-
 use std::ptr;
+
+use pg_formats::lists::Names;
 
 use super::facts::{Facts, Receiver};
 use super::server_rules::common;
