@@ -1326,9 +1326,7 @@ fn a_move_finds_its_servers_in_the_fleet() {
     assert_eq!(moves(&["four", "--yes"]).output().unwrap().status.code(), Some(2));
     assert_eq!(state(&source, &target), before);
 
-    let json = run(moves(&["two", "--yes", "--json"])).stdout;
-    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    assert_eq!(json, serde_json::json!({ "schema": "insta5", "shard": 5 }));
+    run(moves(&["two", "--yes"]));
     assert_eq!(place(&old).1, "1-4,6-9");
     fs::remove_file(file).unwrap();
 }

@@ -37,9 +37,6 @@ const GLOBAL: &str = "Options of every command";
 pub struct Cli {
     #[command(flatten)]
     pub servers: Given,
-    /// Prints JSON for programs
-    #[arg(long, global = true, help_heading = GLOBAL)]
-    pub json: bool,
     /// Makes the changes without asking
     #[arg(long, short, global = true, help_heading = GLOBAL)]
     pub yes: bool,
@@ -74,7 +71,7 @@ pub enum Command {
     /// after each change of settings, before a failover and after it.
     ///
     /// --json prints an object with an array of servers, and one of findings with id, severity (error, warning or note),
-    /// server, database, message and hint. If a command with --json fails, it prints an object with error and hint.
+    /// server, database, message and hint; or, if it fails, one with error and hint.
     ///
     /// Example: idgenctl --fleet fleet.toml check --ignore asynchronous:two
     Check(Check),
@@ -109,6 +106,9 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct Check {
+    /// Prints JSON for programs
+    #[arg(long)]
+    pub json: bool,
     /// A kind of finding to pass over, on one server or on all. Repeat it for more kinds
     #[arg(long, value_name = "ID[:SERVER]")]
     pub ignore: Vec<String>,

@@ -101,7 +101,7 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     let number = count - findings.len();
     let order = |name: &str| names.iter().position(|other| *other == name);
     findings.sort_by_key(|finding| (finding.severity, order(&finding.server)));
-    show(cli, &lines, &findings, number)?;
+    show(arguments.json, &lines, &findings, number)?;
     Ok(match findings.first().map(|finding| finding.severity) {
         Some(Severity::Error) => 3,
         Some(Severity::Warning) => 5,
@@ -109,8 +109,8 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     })
 }
 
-fn show(cli: &Cli, lines: &[Value], findings: &[Finding], ignored: usize) -> Result {
-    if cli.json {
+fn show(json: bool, lines: &[Value], findings: &[Finding], ignored: usize) -> Result {
+    if json {
         let value = json!({ "servers": lines, "findings": findings, "ignored": ignored });
         return output::print(output::json(&value));
     }

@@ -1,7 +1,5 @@
 //! `idgenctl enable`.
 
-use serde_json::json;
-
 use crate::cli::{Cli, Enable};
 use crate::connection::session::Session;
 use crate::idgen::library::{self, State, Warning};
@@ -71,16 +69,6 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
                 _ => format!("another line of the files of {name} is in effect: look at pg_file_settings there"),
             });
         }
-    }
-    if cli.json {
-        let as_json = |(member, state): &(&Member, State)| json!({ "server": member.server.name, "standby": member.is_standby, "state": state });
-        output::print(output::json(&json!({
-            "database": database,
-            "changed": steps.iter().map(|step| &step.what).collect::<Vec<_>>(),
-            "by_hand": by_hand,
-            "restart": restart,
-            "servers": states.iter().map(as_json).collect::<Vec<_>>(),
-        })))?;
     }
     let stuck = states.iter().filter(|(member, state)| !say_whether_it_mints(member, state)).count();
     if stuck > 0 {

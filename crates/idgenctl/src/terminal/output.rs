@@ -7,7 +7,7 @@ use comfy_table::{Table, presets};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::termios::{FlushArg, tcflush};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Command};
 use crate::terminal::error::{Error, Result};
 use crate::terminal::signals;
 pub use crate::terminal::text::{json, plain};
@@ -20,7 +20,7 @@ pub fn note(text: impl AsRef<str>) {
 
 /// Shows an error.
 pub fn error(cli: &Cli, error: &Error) {
-    if cli.json {
+    if matches!(&cli.command, Command::Check(check) if check.json) {
         let value = serde_json::json!({ "error": error.to_string(), "hint": error.hint() });
         let _ = writeln!(io::stdout(), "{}", json(&value));
     }

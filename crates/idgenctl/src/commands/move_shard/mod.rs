@@ -23,7 +23,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use idgen_ids::Shard;
-use serde_json::json;
 
 use self::checks::{At, refused};
 use self::sides::{Place, Servers, Side};
@@ -164,10 +163,6 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     }
     let mut run = Run { plan: &plan, turn, stage: Stage::Unchanged };
     run.go().map_err(|error| run.end(error))?;
-    if cli.json {
-        let done = json!({ "schema": plan.names.schema, "shard": i32::from(plan.shard) });
-        output::print(output::json(&done))?;
-    }
     Ok(0)
 }
 
