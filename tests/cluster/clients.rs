@@ -181,7 +181,7 @@ impl Clients {
     pub fn wait_for_ids(&self, more: usize) {
         let count = || self.shared.count.load(Ordering::Relaxed);
         let goal = count() + more;
-        let in_time = is_reached(60, || count() >= goal);
+        let in_time = is_reached(180, || count() >= goal);
         assert!(in_time, "the clients get no ids: {}", self.shared.trouble.lock().expect("trouble"));
     }
 

@@ -20,6 +20,9 @@ use crate::server::Sql;
 /// What the page says of strict mode.
 const NOT_STRICT: &str = "patronictl edit-config -s synchronous_mode_strict=null";
 
+/// What it says of quorum mode in addition.
+const NOT_QUORUM: &str = "patronictl edit-config -s synchronous_mode=true";
+
 /// The secrets that the file leaves to the environment.
 const SECRETS: [(&str, &str); 5] = [
     ("PATRONI_SUPERUSER_PASSWORD", "super"),
@@ -313,9 +316,9 @@ fn others(leader: &str) -> Vec<&'static str> {
     NAMES.into_iter().filter(|name| *name != leader).collect()
 }
 
-/// A cluster in this mode under load, while its leader changes in each way in which Patroni changes it.
-fn changes_of_the_leader(mode: &str) {
-    let Some(mut cluster) = Cluster::start() else { return };
+/// A cluster in this mode with a table, and its leader.
+fn cluster_in(mode: &str) -> Option<(Cluster, &'static str)> {
+    let cluster = Cluster::start()?;
     let first = cluster.settled("", 2);
     if mode != "true" {
         cluster.set(&format!("synchronous_mode={mode}"));
@@ -330,6 +333,12 @@ fn changes_of_the_leader(mode: &str) {
         .connect()
         .run(&format!("CREATE EXTENSION idgen; {ROWS}; CREATE TABLE plain (id bigserial PRIMARY KEY)"));
     cluster.until_found(&[]);
+    Some((cluster, first))
+}
+
+/// Such a cluster under load, while its leader changes in each way in which Patroni changes it.
+fn changes_of_the_leader(mode: &str) {
+    let Some((cluster, first)) = cluster_in(mode) else { return };
     let clients = Clients::start_inserting(4, cluster.target());
     let plain = Clients::start_at(1, cluster.target(), |client, _| {
         Ok(vec![client.query_one("INSERT INTO plain DEFAULT VALUES RETURNING id", &[])?.get(0)])
@@ -397,32 +406,6 @@ fn changes_of_the_leader(mode: &str) {
     clients.wait_for_ids(500);
     cluster.until_found(&[]);
 
-    println!("== no standby is left, in strict mode");
-    let leader = cluster.settled("", 2);
-    cluster.set("synchronous_mode_strict=true");
-    let left = others(leader);
-    for member in cluster.members.iter_mut().filter(|member| member.name != leader) {
-        member.patroni = None;
-    }
-    let mut client = cluster.member(leader).connect();
-    let refused = without_rows.mint_until_refused(&mut client, "SELECT snowflake_next_id(1)", 120);
-    assert_eq!(refused.code().unwrap().code(), "40001", "{refused:?}");
-    let found = [of_each("unreachable", &left), of_each("sync-too-few", &[leader])].concat();
-    cluster.until_found(&found);
-    let page = std::fs::read_to_string(top().join("docs/operations.md")).unwrap();
-    assert!(page.contains(&format!("`{NOT_STRICT}`")));
-    let words: Vec<&str> = NOT_STRICT.split_whitespace().skip(1).chain(["--force"]).collect();
-    cluster.run(&words);
-    clients.wait_for_ids(500);
-    let found = [of_each("unreachable", &left), of_each("asynchronous", &[leader])].concat();
-    cluster.until_found(&found);
-    let config = cluster.config();
-    for member in cluster.members.iter_mut().filter(|member| member.name != leader) {
-        member.start(&config);
-    }
-    cluster.settled("", 2);
-    cluster.until_found(&[]);
-
     let mut of_plain = Ledger::default();
     plain.finish(&mut of_plain);
     clients.finish(&mut ledger);
@@ -451,6 +434,57 @@ fn no_id_is_repeated_whichever_way_patroni_changes_the_leader() {
 #[test]
 fn no_id_is_repeated_whichever_of_a_quorum_patroni_promotes() {
     changes_of_the_leader("quorum");
+}
+
+/// Such a cluster in strict mode, which loses its standbys and gets them back.
+fn no_standby_is_left(mode: &str) {
+    let Some((mut cluster, leader)) = cluster_in(mode) else { return };
+    let clients = Clients::start_inserting(2, cluster.target());
+    clients.wait_for_ids(100);
+    cluster.set("synchronous_mode_strict=true");
+    let left = others(leader);
+    for member in cluster.members.iter_mut().filter(|member| member.name != leader) {
+        member.patroni = None;
+    }
+    let (mut ledger, mut without_rows) = (Ledger::default(), Ledger::default());
+    let mut client = cluster.member(leader).connect();
+    let refused = without_rows.mint_until_refused(&mut client, "SELECT snowflake_next_id(1)", 120);
+    assert_eq!(refused.code().unwrap().code(), "40001", "{refused:?}");
+    let unreachable = of_each("unreachable", &left);
+    cluster.until_found(&[unreachable.clone(), of_each("sync-too-few", &[leader])].concat());
+
+    let page = std::fs::read_to_string(top().join("docs/operations.md")).unwrap();
+    let words = page.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (command, is_needed) in [(NOT_STRICT, true), (NOT_QUORUM, mode == "quorum")] {
+        assert!(words.contains(&format!("`{command}`")), "the page does not say {command}");
+        if is_needed {
+            let words: Vec<&str> = command.split_whitespace().skip(1).chain(["--force"]).collect();
+            cluster.run(&words);
+        }
+    }
+    clients.wait_for_ids(100);
+    cluster.until_found(&unreachable);
+    let config = cluster.config();
+    for member in cluster.members.iter_mut().filter(|member| member.name != leader) {
+        member.start(&config);
+    }
+    let leader = cluster.settled("", 2);
+    cluster.until_found(&[]);
+    clients.finish(&mut ledger);
+    assert!(without_rows.ids().is_disjoint(&ledger.ids()));
+    ledger.timelines_of_rows(&mut cluster.member(leader).connect());
+}
+
+/// Promise: in strict mode nothing is minted without a standby, and what the page says lets ids be minted again.
+#[test]
+fn strict_mode_without_a_standby_ends_as_the_page_says() {
+    no_standby_is_left("true");
+}
+
+/// Promise: the same in quorum mode.
+#[test]
+fn strict_quorum_mode_without_a_standby_ends_as_the_page_says() {
+    no_standby_is_left("quorum");
 }
 
 /// Promise: under Patroni, what `idgenctl` says to do can be done with patronictl, and is enough.

@@ -8,16 +8,16 @@ use crate::process::{Service, give_to_servers, idgenctl, lacks, release_bin, run
 use crate::runbook::fleet_file;
 use crate::server::Server;
 
-/// Writes the file of a node. To what repmgr does when it promotes, the runbook adds the setting with which a new primary
-/// does not wait for itself.
+/// Writes the file of a node. Around repmgr's promotion, it does what the runbook does: the new primary must not wait for
+/// itself, and pg_rewind must see its timeline.
 fn node(server: &Server, number: usize, name: &str) -> String {
     let (bin, host) = (release_bin(), server.host());
     let (file, data) = (format!("{host}/repmgr.conf"), server.value::<String>("SHOW data_directory"));
     let promote = format!("{host}/promote");
+    let psql = format!("'{bin}/psql' -X -h '{host}' -U postgres -d postgres");
     let script = format!(
-        "#!/bin/sh\n'{bin}/psql' -X -h '{host}' -U postgres -d postgres \
-             -c \"ALTER SYSTEM SET synchronous_standby_names = ''\" -c 'SELECT pg_reload_conf()' &&\n\
-         exec '{bin}/repmgr' -f '{file}' standby promote\n"
+        "#!/bin/sh\n{psql} -c \"ALTER SYSTEM SET synchronous_standby_names = ''\" -c 'SELECT pg_reload_conf()' &&\n\
+         '{bin}/repmgr' -f '{file}' standby promote && {psql} -c CHECKPOINT\n"
     );
     write_program(Path::new(&promote), &script);
     let text = format!(
@@ -73,9 +73,12 @@ fn no_id_is_repeated_when_repmgr_promotes_the_synchronous_standby() {
     clients.wait_for_ids(500);
 
     two.wait_until("SELECT type = 'primary' FROM repmgr.nodes WHERE node_id = 2");
+    two.wait_until("SELECT timeline_id = 2 FROM pg_control_checkpoint()");
     let source = format!("-d 'host={} user=postgres dbname=postgres'", two.host());
     repmgr(&one, &format!("node rejoin {source} --force-rewind --config-files=postgresql.conf"));
-    two.make_synchronous("one");
+    two.run("ALTER SYSTEM SET synchronous_standby_names = 'one'");
+    two.reload("synchronous_standby_names", "one");
+    two.until_followed(&["one"]);
     clients.wait_for_ids(500);
     let fleet = fleet_file(&[&one, &two]);
     let check = || idgenctl(&["--fleet", fleet.to_str().unwrap(), "check"]).output().unwrap();
