@@ -11,8 +11,10 @@ import sys
 
 def failed(path):
     with open(path, errors="replace") as log:
-        found = (re.match(r"(?:FAIL|ERROR): (?:\w+ \()?([\w.]+)", line) for line in log)
-        return {match[1] for match in found if match}
+        text = log.read()
+    if not re.search(r"^Ran [1-9]", text, re.MULTILINE):
+        sys.exit(f"no test has run:\n{text[-3000:]}")
+    return set(re.findall(r"^(?:FAIL|ERROR): (?:\w+ \()?([\w.]+)", text, re.MULTILINE))
 
 
 idgen, plain = failed(sys.argv[1]), failed(sys.argv[2])
