@@ -4,7 +4,8 @@ import importlib
 import os
 import sys
 
-sys.path.insert(0, os.getcwd())
+# The tests of django-import-export import each other by either name.
+sys.path[:0] = [os.getcwd(), os.path.dirname(os.getcwd())]
 DATABASES = importlib.import_module(f"settings_{os.environ['KEYS']}").DATABASES
 
 from django.conf import settings
