@@ -1,7 +1,7 @@
 # The scripts read PG_CONFIG, so make TARGET PG_CONFIG=/path/to/pg_config chooses the PostgreSQL.
 SHELL := /bin/bash
 
-.PHONY: all help setup build install enable uninstall installcheck package tarball rpm sbom test-clients test-apps test-package test-readme test-image test-arm \
+.PHONY: all help setup build install enable uninstall installcheck package tarball rpm sbom test-clients test-apps test-companions test-package test-readme test-image test-arm \
     reproduce pgxn-zip workflows demo record psql clean-demo pictures site test matrix upgrades faults mutations simulate soak fuzz mutants valgrind audit \
     bench bench-latency bench-scale bench-preload bench-keys bench-sessions deb clean
 
@@ -75,6 +75,9 @@ test-clients: build ## run ORMs and drivers against a throw-away server; NAMES="
 
 test-apps: build ## convert whole applications to ids as docs/coming-from.md says, and use them; NAMES=redmine for one
 	scripts/test-apps $(NAMES)
+
+test-companions: setup ## run Patroni, pgBackRest and repmgr beside it, and CITUS_SRC=... and PGDOG_SRC=..., folders of sources; NAMES=patroni for one
+	CITUS_SRC="$(CITUS_SRC)" PGDOG_SRC="$(PGDOG_SRC)" scripts/test companions $(NAMES)
 
 matrix: setup ## run every test on each supported PostgreSQL; VERSIONS="17 18" for some
 	scripts/matrix $(VERSIONS)

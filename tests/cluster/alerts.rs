@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::moment::is_reached;
-use crate::process::{Service, example, installed, servers_folder, skipped};
+use crate::process::{Service, example, installed, lacks, servers_folder};
 use crate::server::{PRELOAD, Server, Sql};
 
 const YEAR: f64 = 365.25 * 24.0 * 3600.0;
@@ -142,7 +142,7 @@ fn assert_no_null(server: &Server) {
 fn every_alert_fires() {
     let programs = ["prometheus-postgres-exporter", "prometheus"].map(installed);
     let [Some(exporter), Some(prometheus)] = programs else {
-        return skipped("Prometheus and its exporter for PostgreSQL are not to be had");
+        return lacks("Prometheus with its exporter for PostgreSQL");
     };
     let server = Server::start(&[PRELOAD, "fsync = off"]);
     let mint = || server.run("SELECT snowflake_next_id(1)");

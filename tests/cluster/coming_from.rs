@@ -10,7 +10,7 @@ use std::thread;
 use postgres::{Client, Error, IsolationLevel};
 
 use crate::moment::{is_reached, within_seconds};
-use crate::process::{client_program, feed, run, said, skipped, top};
+use crate::process::{client_program, feed, lacks, run, said, skipped, top};
 use crate::server::{PRELOAD, Server, Sql};
 use crate::shards::{at_work, refusal};
 
@@ -1665,7 +1665,7 @@ fn a_foreign_table_mints_there_or_here() {
     let (here, there) = (Server::start(&[PRELOAD]), Server::start(&["idgen.allowed_shards = '9'"]));
     if !here.value::<bool>("SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'postgres_fdw')")
     {
-        return skipped("this PostgreSQL is without postgres_fdw");
+        return lacks("the extension postgres_fdw");
     }
     there.run("CREATE TABLE notes (id bigint PRIMARY KEY DEFAULT snowflake_next_id(9), body text)");
     let blocks =

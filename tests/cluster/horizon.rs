@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use postgres::{Client, SimpleQueryMessage};
 
 use crate::moment::within_seconds;
-use crate::process::{client_program, preloads, release_bin, run, skipped, test_library};
+use crate::process::{client_program, lacks, preloads, release_bin, run, test_library};
 use crate::server::processes::Process;
 use crate::server::{Server, Sql, if_preloaded};
 use crate::standbys::synchronous;
@@ -306,7 +306,7 @@ const HELD: &str = "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory
 #[test]
 fn what_other_libraries_commit_at_the_end_is_settled_after() {
     let Some(library) = test_library() else {
-        return skipped("the headers of the server are not there");
+        return lacks("the package with the headers of the server");
     };
     for order in [["idgen", &library], [&library, "idgen"]] {
         // The writer's session loads what is not preloaded, in this order too.

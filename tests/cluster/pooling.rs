@@ -7,7 +7,7 @@ use std::thread;
 use postgres::{Client, NoTls};
 
 use crate::moment::within_seconds;
-use crate::process::{Service, client_program, example, installed, run, servers_folder, skipped};
+use crate::process::{Service, client_program, example, installed, lacks, run, servers_folder};
 use crate::server::{Server, Sql, enable};
 
 /// Starts pgbouncer with the file of docs/examples and, in addition to its database `app`, a database `single` with
@@ -59,7 +59,7 @@ fn ask(client: &mut Client, sql: &str) -> String {
 #[test]
 fn a_thousand_clients_through_pgbouncer() {
     let Some(pgbouncer) = installed("pgbouncer") else {
-        return skipped("pgbouncer is not installed");
+        return lacks("pgbouncer");
     };
     let server = Server::start(&["fsync = off"]);
     server.run("CREATE DATABASE app");

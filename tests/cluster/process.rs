@@ -173,7 +173,33 @@ pub struct Service {
 impl Service {
     /// Starts a program with its output in the file `log`.
     pub fn start(program: &Path, args: &[&str], variables: &[(&str, &str)], log: &Path) -> Service {
-        let mut start = command("env");
+        Service::start_by(command("env"), program, args, variables, log)
+    }
+
+    /// Starts a program for which this folder is /run/postgresql. Only root can.
+    pub fn start_with_sockets(
+        sockets: &Path,
+        program: &Path,
+        args: &[&str],
+        variables: &[(&str, &str)],
+        log: &Path,
+    ) -> Service {
+        let mut start = Command::new("unshare");
+        let user = other_user().expect("root, and another user for servers");
+        let [uid, gid] = [user.uid.as_raw(), user.gid.as_raw()];
+        start.args(["--mount", "sh", "-c", r#"mount --bind "$0" /run/postgresql && cd / && exec "$@""#]);
+        start.arg(sockets).args(["setpriv", "--pdeathsig=TERM", "--init-groups"]);
+        start.args([format!("--reuid={uid}"), format!("--regid={gid}"), "env".into()]);
+        Service::start_by(start, program, args, variables, log)
+    }
+
+    fn start_by(
+        mut start: Command,
+        program: &Path,
+        args: &[&str],
+        variables: &[(&str, &str)],
+        log: &Path,
+    ) -> Service {
         start.args(variables.iter().map(|(name, value)| format!("{name}={value}")));
         // A pool needs many files.
         start.args(["sh", "-c", r#"ulimit -n $(ulimit -Hn); exec "$@" > "$0" 2>&1"#]);
@@ -181,11 +207,18 @@ impl Service {
         let child = start.spawn().unwrap_or_else(|error| panic!("{start:?}: {error}"));
         Service { child }
     }
+
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
+        kill(name, self.child.id() as i32).expect("a program that runs");
+    }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        let _ = kill("TERM", self.child.id() as i32);
+        for signal in ["TERM", "CONT"] {
+            let _ = kill(signal, self.child.id() as i32);
+        }
         let _ = self.child.wait();
     }
 }
@@ -226,6 +259,12 @@ fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
     cc.stdin(Stdio::piped());
     feed(cc, source);
     library
+}
+
+/// A test that lacks a program of a package is skipped, but fails in CI, where it would never run.
+pub fn lacks(program: &str) {
+    assert!(std::env::var_os("CI").is_none(), "{program} is not installed");
+    skipped(&format!("{program} is not installed"));
 }
 
 /// Prints that a test did not run, and why, for whoever started it and for the last line of scripts/test. A test's

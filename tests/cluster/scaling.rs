@@ -9,7 +9,9 @@ use postgres::Client;
 use crate::clients::{Clients, Ledger, ids};
 use crate::moment::is_reached;
 use crate::moves::{move_shard, run_as_owner};
-use crate::process::{command, library, major_version, output_of_run, release_bin, run, said, skipped};
+use crate::process::{
+    command, lacks, library, major_version, output_of_run, release_bin, run, said, skipped,
+};
 use crate::server::{PRELOAD, Server, Sql, enable, reason};
 
 fn all_ids(server: &Server) -> HashSet<i64> {
@@ -37,7 +39,7 @@ fn route(router: &Server, name: &str, server: &Server, first: &str, last: &str) 
 fn a_router_over_the_shards_of_two_servers() {
     let router = Server::start_plain(&["idgen.epoch = '2025-01-01T00:00:00Z'"]);
     if !available(&router, "postgres_fdw") {
-        return skipped("the extension postgres_fdw is not installed");
+        return lacks("the extension postgres_fdw");
     }
     let (one, two) = (Server::start(&[PRELOAD]), Server::start(&[PRELOAD]));
     shards_of(&one, "1", "2");
@@ -689,7 +691,7 @@ fn assert_nothing_planted_ran(node: &Server) {
 fn a_superuser_runs_nothing_of_the_tenants_of_a_server() {
     let server = Server::start(&[PRELOAD, "wal_level = logical"]);
     if !available(&server, "postgres_fdw") {
-        return skipped("the extension postgres_fdw is not installed");
+        return lacks("the extension postgres_fdw");
     }
     server.run("CREATE ROLE mallory LOGIN");
     plant(&server);

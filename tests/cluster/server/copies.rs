@@ -1,6 +1,7 @@
 //! Servers made from others: backups, standbys and upgrades, and which server follows which.
 
 use std::fs;
+use std::path::Path;
 
 use postgres::Client;
 use postgres::error::SqlState;
@@ -40,6 +41,14 @@ impl Server {
         assert!(succeeds(&mut backup), "{backup:?}");
         copy.own_sockets();
         copy
+    }
+
+    /// A server whose files another program writes, into the folder that it is given; not started yet.
+    pub fn made_by(&self, write: impl FnOnce(&Path)) -> Server {
+        let server = Server::new(self.build);
+        write(&server.dir);
+        server.own_sockets();
+        server
     }
 
     /// A server of today's PostgreSQL that pg_upgrade has given the data of this older one, which is stopped;
