@@ -81,10 +81,7 @@ impl Session {
         let rows = self.query(sql, parameters)?;
         match rows.len() {
             1 => Ok(rows.row(0).text(0).unwrap_or_default()),
-            n => Err(Error::Broken {
-                what: format!("{}: {n} rows where one was expected", self.server),
-                hint: String::new(),
-            }),
+            n => Err(self.lost(format!("it sends {n} rows where one was expected"))),
         }
     }
 
