@@ -344,16 +344,16 @@ fn message(kind: &str, body: &[u8]) -> Vec<u8> {
     [kind.as_bytes(), &length, body].concat()
 }
 
-/// What idgenctl says of a server that lets everybody in, says something, and answers to everything with the same.
-fn said_of(greeting: Vec<u8>, answer: Vec<u8>) -> String {
+/// What idgenctl says of a server that lets everybody in, says one of these things, and answers to everything with the same.
+fn said_of(greetings: Vec<Vec<u8>>, answer: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
-        for stream in listener.incoming() {
+        for (stream, greeting) in listener.incoming().zip(greetings.into_iter().cycle()) {
             let (mut stream, mut length) = (stream.unwrap(), [0; 4]);
             stream.read_exact(&mut length).unwrap();
             stream.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize - 4]).unwrap();
-            let _ = stream.write_all(&[message("R", &[0; 4]), greeting.clone()].concat());
+            let _ = stream.write_all(&[message("R", &[0; 4]), greeting].concat());
             while matches!(stream.read(&mut [0; 8192]), Ok(1..)) && stream.write_all(&answer).is_ok() {}
         }
     });
@@ -372,7 +372,7 @@ fn a_hostile_server_harms_nobody_who_looks_at_it() {
         message(kind, text.as_bytes())
     };
     let ready = message("Z", b"I");
-    let text = said_of([says("N", "NOTICE"), says("E", "FATAL")].concat(), Vec::new());
+    let text = said_of(vec![[says("N", "NOTICE"), says("E", "FATAL")].concat()], Vec::new());
     assert!(text.contains("FATAL: FATAL") && !text.contains("NOTICE"), "{text}");
     assert!(
         !text.chars().any(|c| c.is_control() && c != '\n' || ('\u{2028}'..='\u{202e}').contains(&c)),
@@ -382,13 +382,23 @@ fn a_hostile_server_harms_nobody_who_looks_at_it() {
     let flood = message("C", b"SHOW\0").repeat(1000);
     for answer in ["G", "H", "W"].map(|copy| message(copy, &[0; 3])).into_iter().chain([flood]) {
         let answer = [says("N", "NOTICE"), answer].concat();
-        let text = said_of(ready.clone(), answer);
+        let text = said_of(vec![ready.clone()], answer);
         assert!(text.contains("answers what it was not asked") && !text.contains("NOTICE"), "{text}");
     }
     // A row without a column.
     let answer =
         [message("T", &[0; 2]), message("D", &[0; 2]), message("C", b"SHOW\0"), ready.clone()].concat();
-    said_of(ready, answer);
+    said_of(vec![ready.clone()], answer);
+    // Rows without end.
+    let row = [&[0, 1, 0, 1, 0, 0][..], &[b'a'; 1 << 16]].concat();
+    let column = [&b"\0\x01a\0"[..], &[0; 18]].concat();
+    let answer = [message("T", &column), message("D", &row).repeat(1100)].concat();
+    let text = said_of(vec![ready.clone()], answer);
+    assert!(text.contains("it answers what it was not asked, or too much"), "{text}");
+    let release =
+        |number| [message("S", format!("server_version\0{number}.1\0").as_bytes()), ready.clone()].concat();
+    let text = said_of([17, 15].map(release).to_vec(), Vec::new());
+    assert!(text.contains("is of another version at each connection"), "{text}");
 }
 
 /// A server that never stops sending settings lets nobody in, and does not keep the program for ever.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32};
 
 use crate::connection::session::Session;
 use crate::connection::settings;
-use crate::terminal::error::Result;
+use crate::terminal::error::{Error, Result};
 
 #[derive(Debug)]
 pub struct Server {
@@ -24,11 +24,6 @@ pub struct Server {
 impl Server {
     pub fn new(name: String, parameters: BTreeMap<String, String>) -> Server {
         Server { name, parameters, version: AtomicI32::new(0), is_superuser: AtomicBool::new(true) }
-    }
-
-    /// A parameter of libpq, if the connection string has it.
-    pub fn parameter(&self, name: &str) -> Option<&str> {
-        self.parameters.get(name).map(String::as_str)
     }
 
     /// Connects to the database of the connection string.
@@ -60,7 +55,7 @@ impl Server {
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
         let (mut encoding, mut refusal) = ("UTF8", None);
         let (mut version, mut is_superuser) = (self.version.load(Relaxed), self.is_superuser.load(Relaxed));
-        loop {
+        for _ in 0..5 {
             let mut parameters: HashMap<String, String> =
                 [("connect_timeout", "10"), ("fallback_application_name", "idgenctl")].map(owned).into();
             parameters.extend(self.parameters.clone());
@@ -96,11 +91,13 @@ impl Server {
                 Err(error) => return Err(refusal.filter(|_| error.code() == "42704").unwrap_or(error)),
             }
         }
+        let what = format!("{} is of another version at each connection", self.name);
+        Err(Error::refused(what, "Give the address of a single server."))
     }
 
     /// The options of libpq: those that the person has given, and then ours, which count more.
     fn options(&self, version: i32, is_superuser: bool) -> String {
-        let given = self.parameter("options").map(str::to_owned).or_else(|| env::var("PGOPTIONS").ok());
+        let given = self.parameters.get("options").cloned().or_else(|| env::var("PGOPTIONS").ok());
         given.unwrap_or_default() + &settings::options(version, is_superuser)
     }
 }

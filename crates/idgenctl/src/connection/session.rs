@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::mem;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,14 +17,17 @@ use crate::terminal::signals::go_on;
 /// For so long a session waits for an answer, unless it was told otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// More results than the statements of this program have.
+/// More results, and more memory for their rows, than the statements of this program have.
 const MOST_RESULTS: usize = 100;
+const MOST_BYTES: usize = 64 << 20;
 
 /// A session of a server.
 pub struct Session {
     connection: Connection,
     server: String,
     patience: Cell<Option<Duration>>,
+    /// When it ends for all statements together, if it was set.
+    pub end: Cell<Option<Instant>>,
     /// Those of the connection, for a second one that finds out what this one waits for. That has none.
     parameters: HashMap<String, String>,
 }
@@ -32,7 +36,8 @@ impl Session {
     /// Connects with these parameters of libpq.
     pub fn connect(server: &str, parameters: HashMap<String, String>) -> Result<Session> {
         let connection = connecting::connect(server, &parameters)?;
-        Ok(Session { connection, server: server.into(), patience: Cell::new(Some(PATIENCE)), parameters })
+        let (patience, end) = (Cell::new(Some(PATIENCE)), Cell::new(None));
+        Ok(Session { connection, server: server.into(), patience, end, parameters })
     }
 
     pub fn server(&self) -> &str {
@@ -48,11 +53,6 @@ impl Session {
         self.connection.backend_pid()
     }
 
-    /// Whether it can take a statement, outside a transaction.
-    pub fn is_idle(&self) -> bool {
-        self.connection.transaction_status() == libpq::transaction::Status::Idle
-    }
-
     /// Sets for how long a statement may take: 30 s at first; none means for ever. When that is over, nobody knows
     /// whether the statement had an effect, and the session is of no more use.
     pub fn set_patience(&self, patience: Option<Duration>) {
@@ -66,13 +66,13 @@ impl Session {
         }
         let texts: Vec<Vec<u8>> = parameters.iter().map(|text| [text.as_bytes(), b"\0"].concat()).collect();
         let values: Vec<Option<&[u8]>> = texts.iter().map(|text| Some(text.as_slice())).collect();
-        self.connection.send_query_params(sql, &[], &values, &[], Format::Text).map_err(|e| self.lost(&e))?;
+        self.sent(self.connection.send_query_params(sql, &[], &values, &[], Format::Text))?;
         self.last_result()
     }
 
     /// Runs statements without parameters, in one transaction unless they say otherwise. Gives the rows of the last.
     pub fn run(&self, sql: &str) -> Result<Rows> {
-        self.connection.send_query(sql).map_err(|error| self.lost(&error))?;
+        self.sent(self.connection.send_query(sql))?;
         self.last_result()
     }
 
@@ -81,23 +81,19 @@ impl Session {
         let rows = self.query(sql, parameters)?;
         match rows.len() {
             1 => Ok(rows.row(0).text(0).unwrap_or_default()),
-            n => Err(Error::Broken {
-                what: format!("{}: {n} rows where one was expected", self.server),
-                hint: String::new(),
-            }),
+            n => Err(self.lost(format!("it sends {n} rows where one was expected"))),
         }
     }
 
     /// Reads the rows that a COPY ... TO STDOUT sends, one line at a time, without the line break.
     pub fn copy_out(&self, sql: &str, mut each: impl FnMut(&[u8])) -> Result {
-        self.connection.send_query(sql).map_err(|error| self.lost(&error))?;
+        self.sent(self.connection.send_query(sql))?;
         self.wait(&mut Wait::begin())?;
         match self.connection.result() {
             Some(result) if result.status() == Status::CopyOut => {}
             Some(result) => {
-                let rows = self.checked(result);
                 let _ = self.last_result();
-                return rows.map(drop);
+                return Err(self.failure(&result));
             }
             None => return Err(self.lost("no answer")),
         }
@@ -130,50 +126,61 @@ impl Session {
         format!("'{}'", text.replace('\'', "''"))
     }
 
+    /// What was sent is answered row by row, so that libpq does not keep what has no end.
+    fn sent(&self, result: std::result::Result<(), libpq::errors::Error>) -> Result {
+        result.and_then(|()| self.connection.set_single_row_mode()).map_err(|error| self.lost(&error))
+    }
+
     fn last_result(&self) -> Result<Rows> {
-        let (mut last, mut failure) = (None, None);
-        let (mut waits, mut count) = (Wait::begin(), 0);
+        let (mut last, mut rows, mut failure) = (None, Vec::new(), None);
+        let (mut waits, mut count, mut size) = (Wait::begin(), 0, 0);
         loop {
             self.wait(&mut waits)?;
             let Some(result) = self.connection.result() else { break };
-            // There would be no end of them.
-            count += 1;
-            if count > MOST_RESULTS
-                || matches!(result.status(), Status::CopyOut | Status::CopyIn | Status::CopyBoth)
-            {
-                return Err(self.lost("it answers what it was not asked"));
+            let status = result.status();
+            count += usize::from(status != Status::SingleTuple);
+            match status {
+                Status::SingleTuple => {
+                    let text = |value| String::from_utf8_lossy(value).into_owned();
+                    let values = (0..result.nfields()).map(|column| result.value(0, column).map(text));
+                    let row: Vec<_> = values.collect();
+                    size += row.iter().flatten().map(String::len).sum::<usize>() + 24 * (row.len() + 1);
+                    rows.push(row);
+                }
+                Status::TuplesOk | Status::CommandOk | Status::EmptyQuery => {
+                    last = Some(mem::take(&mut rows))
+                }
+                Status::CopyOut | Status::CopyIn | Status::CopyBoth => count += MOST_RESULTS,
+                _ => failure = failure.or(Some(self.failure(&result))),
             }
-            match self.checked(result) {
-                Ok(rows) => last = Some(rows),
-                Err(error) => failure = failure.or(Some(error)),
+            // There might be no end of it.
+            if count > MOST_RESULTS || size > MOST_BYTES {
+                return Err(self.lost("it answers what it was not asked, or too much"));
             }
         }
-        match (failure, last) {
-            (Some(error), _) => Err(error),
-            (None, Some(rows)) => Ok(rows),
-            (None, None) => Err(self.lost("no answer")),
-        }
+        failure.map_or_else(|| last.map(Rows).ok_or_else(|| self.lost("no answer")), Err)
     }
 
     /// Waits until a result is there. A cancel and the end of patience end the wait.
     fn wait(&self, waits: &mut Wait) -> Result {
-        loop {
+        // What has arrived is used up first, so that it does not pile up.
+        while self.connection.is_busy() {
             self.connection.consume_input().map_err(|error| self.lost(&error))?;
-            if !self.connection.is_busy() {
-                return Ok(());
+            if self.connection.is_busy() {
+                self.step(waits)?;
             }
-            self.step(waits)?;
         }
+        Ok(())
     }
 
     /// A moment of waiting.
     fn step(&self, waits: &mut Wait) -> Result {
         go_on()?;
         let waited = waits.began.elapsed();
-        if let Some(patience) = self.patience.get()
-            && waited > patience
+        if self.patience.get().is_some_and(|patience| waited > patience)
+            || self.end.get().is_some_and(|end| Instant::now() > end)
         {
-            return Err(Error::NoAnswer { server: self.server.clone(), seconds: patience.as_secs() });
+            return Err(Error::NoAnswer { server: self.server.clone(), seconds: waited.as_secs() });
         }
         if waited > waits.say_at {
             waits.say_at = waited * 3;
@@ -204,26 +211,21 @@ impl Session {
         note(format!("waiting for {}: pid {} there {why}", self.server, self.pid()));
     }
 
-    fn checked(&self, result: PQResult) -> Result<Rows> {
-        match result.status() {
-            Status::TuplesOk | Status::CommandOk | Status::EmptyQuery => Ok(Rows(result)),
-            _ => {
-                // The texts are copied at once: they belong to the result.
-                let field = |field| result.error_field(field).ok().flatten().map(str::to_owned);
-                let message = field(ErrorField::MessagePrimary)
-                    .or_else(|| result.error_message().ok().flatten())
-                    .unwrap_or_else(|| "no message".into());
-                match field(ErrorField::Sqlstate) {
-                    Some(code) => Err(Error::Sql {
-                        server: self.server.clone(),
-                        code,
-                        message,
-                        detail: field(ErrorField::MessageDetail),
-                        hint: field(ErrorField::MessageHint),
-                    }),
-                    None => Err(self.lost(&message)),
-                }
-            }
+    fn failure(&self, result: &PQResult) -> Error {
+        // The texts are copied at once: they belong to the result.
+        let field = |field| result.error_field(field).ok().flatten().map(str::to_owned);
+        let message = field(ErrorField::MessagePrimary)
+            .or_else(|| result.error_message().ok().flatten())
+            .unwrap_or_else(|| "no message".into());
+        match field(ErrorField::Sqlstate) {
+            Some(code) => Error::Sql {
+                server: self.server.clone(),
+                code,
+                message,
+                detail: field(ErrorField::MessageDetail),
+                hint: field(ErrorField::MessageHint),
+            },
+            None => self.lost(&message),
         }
     }
 
@@ -246,31 +248,28 @@ impl Wait {
 }
 
 /// The rows of a statement.
-pub struct Rows(PQResult);
+pub struct Rows(Vec<Vec<Option<String>>>);
 
 impl Rows {
     pub fn len(&self) -> usize {
-        self.0.ntuples()
+        self.0.len()
     }
 
     pub fn row(&self, number: usize) -> Row<'_> {
-        Row { rows: self, number }
+        Row(self.0.get(number).map_or(&[], Vec::as_slice))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
-        (0..self.len()).map(|number| self.row(number))
+        self.0.iter().map(|row| Row(row))
     }
 }
 
-pub struct Row<'a> {
-    rows: &'a Rows,
-    number: usize,
-}
+pub struct Row<'a>(&'a [Option<String>]);
 
 impl Row<'_> {
     /// The text in a column; none if it is null.
     pub fn text(&self, column: usize) -> Option<String> {
-        self.rows.0.value(self.number, column).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        self.0.get(column)?.clone()
     }
 
     /// The text in a column; empty if it is null.

@@ -1,7 +1,7 @@
 //! The columns whose defaults mint ids, and the ids in them. They are found in the catalog by the C functions of the library,
 //! which only superusers can create. Nothing of a database is called, and no expression is evaluated or deparsed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use idgen_ids::id;
@@ -43,6 +43,8 @@ pub struct Column {
     /// The shard, if the default has exactly one, as a constant.
     pub shard: Option<i32>,
     pub type_name: String,
+    /// The role that owns the table.
+    pub owner: String,
 }
 
 impl fmt::Display for Column {
@@ -58,23 +60,25 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
     // OID of the language C is fixed.
     let sql = format!(
         "WITH uses AS MATERIALIZED (
-             SELECT classid, objid, string_agg(concat(p.oid, ' ', prosrc), ',') AS functions
+             SELECT classid, objid, concat(classid::oid, ' ', objid) AS object,
+                    string_agg(concat(p.oid, ' ', prosrc), ',') AS functions
              FROM pg_proc AS p JOIN pg_depend ON refclassid = 'pg_proc'::regclass AND refobjid = p.oid
              WHERE prolang = 13 AND prosrc IN ({symbols})
                AND classid IN ('pg_attrdef'::regclass, 'pg_type'::regclass)
              GROUP BY classid, objid
          ), found AS (
-             SELECT adrelid AS relation, adnum AS number, adbin AS tree, functions
+             SELECT adrelid AS relation, adnum AS number, adbin AS tree, functions, object
              FROM uses JOIN pg_attrdef AS d ON classid = 'pg_attrdef'::regclass AND d.oid = objid
              UNION ALL
-             SELECT attrelid, attnum, typdefaultbin, functions
+             SELECT attrelid, attnum, typdefaultbin, functions, object
              FROM uses JOIN pg_type AS t ON classid = 'pg_type'::regclass AND t.oid = objid
                   JOIN pg_attribute ON atttypid = t.oid AND NOT atthasdef AND NOT attisdropped
          )
          SELECT nspname, relname, attname, relation, functions,
                 CASE WHEN pg_column_size(tree) < 10000
+                          AND row_number() OVER (PARTITION BY object ORDER BY nspname, relname, number) = 1
                      THEN CASE WHEN octet_length(tree::text) < 100000 THEN tree::text END END,
-                format_type(atttypid, NULL)
+                format_type(atttypid, NULL), object, pg_get_userbyid(relowner)
          FROM found JOIN pg_class AS c ON c.oid = relation AND relpersistence <> 't' AND relkind IN ('r', 'p', 'f', 'v')
               JOIN pg_namespace AS n ON n.oid = relnamespace
               JOIN pg_attribute AS a ON attrelid = relation AND attnum = number
@@ -90,6 +94,8 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
         }
         rows => rows,
     }?;
+    // The default of a domain is sent once, with the first of its columns.
+    let mut trees = HashMap::new();
     Ok(rows
         .iter()
         .map(|row| {
@@ -101,7 +107,7 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
             });
             let functions: Vec<(u32, Mints)> = functions.collect();
             let oids: Vec<u32> = functions.iter().map(|(oid, _)| *oid).collect();
-            let calls = calls(row.string(5).as_bytes(), &oids);
+            let calls = trees.entry(row.string(7)).or_insert_with(|| calls(row.string(5).as_bytes(), &oids));
             let shard = calls.first().and_then(|(_, shard)| *shard);
             Column {
                 schema: row.string(0),
@@ -111,6 +117,7 @@ pub fn minting(session: &Session) -> Result<Vec<Column>> {
                 mints: functions.iter().map(|(_, mints)| *mints).max().unwrap_or(Mints::Idgen),
                 shard: shard.filter(|_| calls.iter().all(|(_, other)| *other == shard)),
                 type_name: row.string(6),
+                owner: row.string(8),
             }
         })
         .collect())
@@ -142,7 +149,8 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
     let tick = now.saturating_sub(epoch).saturating_add(ahead.max(0)).saturating_add(FAR);
     let far = id::max_id(u64::try_from(tick).unwrap_or(0).min(id::MAX_TICK));
     let (mut greatest, mut seen) = (None, HashSet::new());
-    session.set_patience(None);
+    // Its owner may lock a table, and somebody waits for what this session holds.
+    session.run("SET lock_timeout = '10s'")?;
     for column in columns {
         for table in session.query(LEAVES, &[&column.relation.to_string()])?.iter() {
             let name = table.string(0);
@@ -174,7 +182,6 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
             }
         }
     }
-    session.set_patience(Some(crate::connection::session::PATIENCE));
     Ok(greatest)
 }
 

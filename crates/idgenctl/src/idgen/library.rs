@@ -118,10 +118,9 @@ impl Library<'_> {
              SET LOCAL session_replication_role = origin;
              SELECT pg_temp.{function}({arguments})"
         ));
-        if result.is_ok() || !self.0.is_idle() {
-            self.0.run("ROLLBACK")?;
-        }
-        Ok(result?.row(0).string(0))
+        let undone = self.0.run("ROLLBACK");
+        let answer = result?.row(0).string(0);
+        undone.map(|_| answer)
     }
 }
 

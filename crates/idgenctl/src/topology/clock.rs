@@ -39,11 +39,6 @@ impl Ahead {
     pub fn middle(self) -> f64 {
         self.least.midpoint(self.most)
     }
-
-    /// By how much that may be wrong.
-    pub fn error(self) -> f64 {
-        (self.most - self.least) / 2.0
-    }
 }
 
 /// Asks a server for its clock.
@@ -57,7 +52,7 @@ pub fn measure(session: &Session, base: Base) -> Result<Ahead> {
             Error::refused(format!("{} shows no time: {text}", session.server()), "Is that PostgreSQL?")
         })?;
         let ahead = Ahead { least: clock - after, most: clock - before };
-        if ahead.error() < best.error() {
+        if ahead.most - ahead.least < best.most - best.least {
             best = ahead;
         }
     }

@@ -69,24 +69,20 @@ pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>
     (groups, unclear)
 }
 
-/// An end of a stream of WAL: the system identifier, the name of the standby, and the port of the server that sends. Of a
+/// An end of a stream of WAL: the system identifier, the name of the standby, and the port of the server that sends; of a
 /// primary, which has none, only the name counts.
 pub type End<'a> = (&'a str, &'a str, Option<u32>);
 
 /// Which of these standbys gets what each WAL sender sends. Standbys may know a server by another port than its own, as with
 /// Docker, so ports only count where several may have the name.
 pub fn receivers(senders: &[End<'_>], standbys: &[End<'_>]) -> Vec<Option<usize>> {
-    let is_one = |ends: &[End<'_>], sender: &End<'_>| {
-        ends.iter().filter(|end| (end.0, end.1) == (sender.0, sender.1)).count() < 2
-    };
     let mut found = Vec::new();
     for sender in senders {
-        let is_clear = sender.1 != "walreceiver" && is_one(senders, sender) && is_one(standbys, sender);
-        let suits = |end: &End<'_>| {
-            end == sender || is_clear && end.2.is_some() && (end.0, end.1) == (sender.0, sender.1)
-        };
-        let free = (0..standbys.len()).find(|n| suits(&standbys[*n]) && !found.contains(&Some(*n)));
-        found.push(free);
+        let same = |end: &&End<'_>| (end.0, end.1) == (sender.0, sender.1);
+        let is_one = |ends: &[End<'_>]| ends.iter().filter(same).count() < 2;
+        let is_clear = sender.1 != "walreceiver" && is_one(senders) && is_one(standbys);
+        let suits = |end: &End<'_>| end == sender || is_clear && same(&end) && end.2.is_some();
+        found.push((0..standbys.len()).find(|n| suits(&standbys[*n]) && !found.contains(&Some(*n))));
     }
     found
 }
@@ -145,14 +141,13 @@ mod tests {
     /// Promise: no server is taken for the standby of another because both have the same name.
     #[test]
     fn a_name_that_several_may_have_is_known_by_the_port() {
-        let end = |name: &'static str, port: u32| ("a", name, Some(port));
-        let default = "walreceiver";
+        let end = |name: &'static str, port| ("a", name, Some(port));
         // In between is a standby that is not given.
-        assert_eq!(receivers(&[end(default, 1)], &[end(default, 2)]), [None]);
+        assert_eq!(receivers(&[end("walreceiver", 1)], &[end("walreceiver", 2)]), [None]);
         assert_eq!(receivers(&[end("all", 1)], &[("a", "all", None), end("all", 2)]), [None]);
-        assert_eq!(receivers(&[end(default, 1), end(default, 1)], &[end(default, 1)]), [Some(0), None]);
+        assert_eq!(receivers(&[end("two", 1); 2], &[end("two", 1)]), [Some(0), None]);
         // A port that is mapped, another cluster, and a server that is no standby.
-        assert_eq!(receivers(&[end("s", 1)], &[("b", "s", Some(1)), end("s", 2)]), [Some(1)]);
-        assert_eq!(receivers(&[end("s", 1)], &[("a", "s", None)]), [None]);
+        let standbys = [("b", "s", Some(1)), end("s", 2), ("a", "t", None)];
+        assert_eq!(receivers(&[end("s", 1), end("t", 1)], &standbys), [Some(1), None]);
     }
 }

@@ -21,7 +21,8 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     let mut found = two_primaries(all);
     let (again, distinct): (Vec<&Facts>, Vec<&Facts>) =
         all.iter().partition(|facts| first_of(all, facts).is_some());
-    let mut clusters = clusters(&distinct);
+    let (senders, standbys) = streams(&distinct);
+    let mut clusters = clusters(&distinct, &standbys);
     clusters.extend(again.into_iter().map(|facts| vec![facts]));
     for members in &clusters {
         let same = first_of(all, members[0]);
@@ -39,9 +40,11 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
             found.push(first.found(NO_PRIMARY, &[]));
         }
     }
-    if all_answer {
-        found.extend(strangers(&distinct));
-    }
+    // Standbys that are not in the fleet.
+    let strangers = senders.iter().zip(standbys).filter(|(_, standby)| all_answer && standby.is_none());
+    found.extend(
+        strangers.map(|((facts, to), _)| facts.found(STANDBY_NOT_IN_FLEET, &[&to.name, &to.address])),
+    );
     found.extend(overlaps(&clusters));
     found.extend(epochs(all));
     found.extend(clocks(all));
@@ -50,9 +53,9 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
 
 /// The clusters, each with its primary first. A copy of a server has the same system identifier, so a standby that may
 /// follow another primary is a cluster by itself.
-fn clusters<'a>(all: &[&'a Facts]) -> Vec<Vec<&'a Facts>> {
-    let (_, standbys) = streams(all);
-    let is_elsewhere = |number: usize| all[number].sender_port.is_some() && !standbys.contains(&Some(number));
+fn clusters<'a>(all: &[&'a Facts], receivers: &[Option<usize>]) -> Vec<Vec<&'a Facts>> {
+    let is_elsewhere =
+        |number: usize| all[number].sender_port.is_some() && !receivers.contains(&Some(number));
     let (groups, unclear) = cluster::groups(all.iter().map(|facts| facts.lineage()));
     let mut clusters: Vec<_> = unclear.iter().map(|other| vec![all[other.standby]]).collect();
     for group in groups {
@@ -99,15 +102,6 @@ fn streams<'a>(all: &[&'a Facts]) -> (Vec<(&'a Facts, &'a Receiver)>, Vec<Option
         ends[1].push((&*facts.system, &*facts.known_as, port));
     }
     (senders, cluster::receivers(&ends[0], &ends[1]))
-}
-
-/// Standbys that get WAL from a server, and are not in the fleet.
-fn strangers(all: &[&Facts]) -> Vec<Finding> {
-    let (senders, standbys) = streams(all);
-    let unknown = senders.iter().zip(standbys).filter(|(_, standby)| standby.is_none());
-    unknown
-        .map(|((facts, receiver), _)| facts.found(STANDBY_NOT_IN_FLEET, &[&receiver.name, &receiver.address]))
-        .collect()
 }
 
 /// Whom the primary waits for, against who is there.

@@ -17,9 +17,20 @@ use crate::topology::clock::{self, Base};
 use crate::topology::cluster::RECEIVES_AS;
 use crate::topology::fleet::Member;
 
+/// For so long the databases of a server are looked at, and each of them: one that is slow leaves time for others.
+const OF_ALL: Duration = Duration::from_secs(120);
+const OF_ONE: Duration = Duration::from_secs(10);
+
 /// What a server shows, or why it shows nothing.
 pub fn at(server: &Server, base: Base) -> std::result::Result<Facts, Box<Finding>> {
-    facts(server, base).map_err(|error| {
+    let look = match facts(server, base, server.connect()) {
+        // The owner of that database can close it, or make it hang.
+        Err(error) if !error.code().is_empty() || matches!(error, Error::NoAnswer { .. }) => {
+            facts(server, base, server.connect_to("postgres")).map_err(|_| error)
+        }
+        look => look,
+    };
+    look.map_err(|error| {
         let answers = matches!(error, Error::Sql { .. } | Error::Refused { .. });
         let kind = if answers { SERVER_NOT_SEEN } else { UNREACHABLE };
         let unknown = Facts { name: server.name.clone(), ..Facts::default() };
@@ -36,10 +47,9 @@ fn why(error: &Error) -> String {
     }
 }
 
-fn facts(server: &Server, base: Base) -> Result<Facts> {
-    let began = Instant::now();
+fn facts(server: &Server, base: Base, session: Result<Session>) -> Result<Facts> {
     let Member { session, system, timeline, is_standby, has_patroni, identity, .. } =
-        Member::with(server, limited(server.connect()?)?)?;
+        Member::with(server, limited(session?, PATIENCE)?)?;
     let clock = clock::measure(&session, base)?;
     // The configuration files may be broken.
     let preload = Preload::of(&session).ok();
@@ -88,7 +98,7 @@ fn facts(server: &Server, base: Base) -> Result<Facts> {
         sender_port: row.number(7),
         port: row.number(8).unwrap_or_default(),
         shards_set: shards_set(&session)?,
-        databases: databases(server, &session, began)?,
+        databases: databases(server, &session)?,
     };
     if let Some(before) = facts.state.clone().filter(|_| !facts.is_standby) {
         thread::sleep(Duration::from_secs(1).saturating_sub(counted.elapsed()));
@@ -100,8 +110,8 @@ fn facts(server: &Server, base: Base) -> Result<Facts> {
 }
 
 /// The session, in which a statement ends before anybody loses patience: an owner of a database must not make it slow.
-fn limited(session: Session) -> Result<Session> {
-    session.run(&format!("SET statement_timeout = '{} s'", PATIENCE.as_secs() - 1))?;
+fn limited(session: Session, patience: Duration) -> Result<Session> {
+    session.run(&format!("SET statement_timeout = '{} s'", patience.as_secs() - 1))?;
     Ok(session)
 }
 
@@ -139,20 +149,20 @@ fn shards_set(session: &Session) -> Result<Vec<ShardSetting>> {
 }
 
 /// Looks into each database, one after the other: there may be more of them than connections.
-fn databases(server: &Server, session: &Session, began: Instant) -> Result<Vec<Database>> {
+fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
+    let began = Instant::now();
     // Clients cannot connect to template0, and everybody has it.
-    let all = "SELECT datname, datallowconn FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1";
+    let all = "SELECT datname, oid FROM pg_database WHERE datallowconn OR datname <> 'template0' ORDER BY 1";
     let rows = session.run(all)?;
     let mut databases = Vec::new();
     for row in rows.iter() {
-        let name = row.string(0);
-        let look = || match began.elapsed() {
-            _ if !row.is_true(1) => Err(Error::refused("it accepts no connections", "")),
-            elapsed if elapsed > Duration::from_secs(120) => {
-                Err(Error::refused("there are too many databases", ""))
-            }
-            _ => inside(server, &name),
+        let (name, oid) = (row.string(0), row.string(1));
+        let look = || match began.elapsed() > OF_ALL {
+            true => Err(Error::refused("the databases before it took too long", "")),
+            false => inside(server, &name),
         };
+        let is_there =
+            || Ok(session.query("SELECT FROM pg_database WHERE oid = $1::oid", &[&oid])?.len() > 0);
         let seen = match look() {
             // A standby may cancel what is in the way of its replay, and a tenant may drop what is being read.
             Err(error) if matches!(error.code(), "40001" | "XX000") => look(),
@@ -160,6 +170,8 @@ fn databases(server: &Server, session: &Session, began: Instant) -> Result<Vec<D
         };
         let inside = match seen {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
+            // It was dropped meanwhile, and not renamed.
+            Err(error) if error.code() == "3D000" && !is_there()? => continue,
             // Its owner can make a database hang. If the server does, the session of the server shows it.
             Err(error @ Error::NoAnswer { .. }) => {
                 session.run("")?;
@@ -174,7 +186,9 @@ fn databases(server: &Server, session: &Session, began: Instant) -> Result<Vec<D
 }
 
 fn inside(server: &Server, database: &str) -> Result<Database> {
-    let session = limited(server.connect_to(database)?)?;
+    let end = Instant::now() + OF_ONE;
+    let session = limited(server.connect_to(database)?, OF_ONE)?;
+    session.end.set(Some(end));
     let rows = session.run(
         "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'idgen'),
                 EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace

@@ -107,10 +107,12 @@ fn in_database(facts: &Facts, database: &Database, all: &[Facts]) -> Vec<Finding
         let of_citus = |other: &Facts| facts.has_citus && other.has_citus && other.allows(shard);
         (!all.iter().any(of_citus)).then(|| format!("the default of {column} for shard {shard}"))
     }));
-    let has_shard =
-        facts.shards_set.iter().any(|set| set.database.is_empty() || set.database == database.name);
+    let here = |set: &&ShardSetting| set.database.is_empty() || set.database == database.name;
     found.extend(of_columns(SHARD_UNSET, &|column| {
-        (column.mints == Mints::OfSession && !has_shard).then(|| column.to_string())
+        // Another role than the owner may have set something for itself.
+        let counts = |set: &ShardSetting| set.role.is_empty() || set.role == column.owner;
+        let is_set = facts.shards_set.iter().filter(here).any(counts);
+        (column.mints == Mints::OfSession && !is_set).then(|| column.to_string())
     }));
     found.extend(of_columns(COLUMN_TOO_SMALL, &|column| {
         // Ids for JavaScript are made for this type.

@@ -80,7 +80,7 @@ kinds! {
          wrong.";
     SERVER_NOT_SEEN: "server-not-seen", Error, Any, "the server cannot be looked at: {}",
         "The check needs a superuser.";
-    DATABASE_NOT_SEEN: "database-not-seen", Warning, Any, "the database cannot be looked at: {}",
+    DATABASE_NOT_SEEN: "database-not-seen", Error, Any, "the database cannot be looked at: {}",
         "It may mint for shards of another server.";
     NO_PRIMARY: "no-primary", Warning, Any, "the primary of this standby cannot be told, and they are not compared",
         "If it is not in the fleet, add it.";
