@@ -517,7 +517,8 @@ fn what_idgenctl_says_to_do_under_patroni_is_enough() {
     cluster.until_found(&[]);
 
     // Each with what is wrong, where, and what the hint says.
-    let with_patroni = |hint: &str| BTreeSet::from([format!("{hint} Use patronictl edit-config.")]);
+    let way = "Use patronictl edit-config, and ALTER SYSTEM RESET where a server has a value of its own.";
+    let with_patroni = |hint: &str| BTreeSet::from([format!("{hint} {way}")]);
     parameter("fsync=off");
     assert_eq!(cluster.until_found(&of_each("fsync-off", &NAMES)), with_patroni("Set fsync = on."));
     parameter("fsync=on");

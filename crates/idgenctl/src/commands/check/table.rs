@@ -55,7 +55,10 @@ impl Kind {
     pub fn hint_for(&self, keeper: Keeper) -> String {
         match (self.asks, keeper) {
             (Asks::Own, Keeper::Patroni | Keeper::Operator) => String::new(),
-            (Asks::Set, Keeper::Patroni) => format!("{} Use patronictl edit-config.", self.hint),
+            (Asks::Set, Keeper::Patroni) => format!(
+                "{} Use patronictl edit-config, and ALTER SYSTEM RESET where a server has a value of its own.",
+                self.hint
+            ),
             (Asks::Set, Keeper::Operator) => format!("{} Do that where the operator keeps it.", self.hint),
             _ => self.hint.into(),
         }
