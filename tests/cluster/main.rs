@@ -12,6 +12,7 @@ mod coming_from;
 mod companions;
 mod counters;
 mod crashes;
+mod fleet;
 mod fuzz;
 mod horizon;
 mod install;

@@ -3,17 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use postgres::{Client, NoTls};
 use serde_json::Value;
 
 use crate::clients::{Clients, Ledger, ROWS};
+use crate::fleet::File;
 use crate::moment::{is_reached, within_seconds};
 use crate::process::{
-    Service, client_program, command, example, give_to_servers, idgenctl, installed, kill, lacks,
-    output_of_run, release_bin, run, said, servers_folder, top, variable,
+    Service, client_program, command, example, give_to_servers, installed, kill, lacks, output_of_run,
+    release_bin, run, said, servers_folder, top, variable,
 };
 use crate::server::Sql;
 
@@ -37,6 +38,7 @@ const NAMES: [&str; 3] = ["one", "two", "three"];
 /// Three members under Patroni, and an etcd.
 struct Cluster {
     members: Vec<Member>,
+    fleet: File,
     folder: PathBuf,
     /// etcd waits for its disk at each of Patroni's steps, so it has none.
     memory: PathBuf,
@@ -153,8 +155,9 @@ impl Cluster {
             let variables = variables(name, &host, &format!("{network}.4"), &folder);
             Member { name, host, folder, variables, patroni: None }
         };
-        let members = NAMES.into_iter().enumerate().map(member).collect();
-        let mut cluster = Cluster { members, folder, memory, _etcd: etcd };
+        let members: Vec<Member> = NAMES.into_iter().enumerate().map(member).collect();
+        let targets: Vec<_> = members.iter().map(|member| (member.name, member.target())).collect();
+        let mut cluster = Cluster { fleet: File::of(&targets), members, folder, memory, _etcd: etcd };
         let config = cluster.config();
         cluster.members.iter_mut().for_each(|member| member.start(&config));
         Some(cluster)
@@ -233,37 +236,17 @@ impl Cluster {
         self.members.iter().map(Member::log).collect()
     }
 
-    fn fleet(&self) -> PathBuf {
-        let line = |member: &Member| format!("{} = \"{}\"\n", member.name, member.target());
-        let file = self.folder.join("fleet.toml");
-        std::fs::write(&file, format!("[servers]\n{}", self.members.iter().map(line).collect::<String>()))
-            .unwrap();
-        file
-    }
-
-    fn idgenctl(&self, args: &[&str]) -> Command {
-        let fleet = self.fleet();
-        idgenctl(&[&["--yes", "--fleet", fleet.to_str().unwrap()], args].concat())
+    fn idgenctl(&self, args: &[&str]) -> Output {
+        self.fleet.run(&[&["--yes"], args].concat())
     }
 
     /// Waits until the check finds exactly these, and returns their hints, each once.
     #[track_caller]
     fn until_found(&self, expected: &[String]) -> BTreeSet<String> {
-        let expected: BTreeSet<String> = expected.iter().cloned().collect();
-        let mut last = Vec::new();
-        let reached = is_reached(120, || {
-            let output = self.idgenctl(&["check", "--json"]).output().unwrap();
-            let whole: Value = serde_json::from_slice(&output.stdout)
-                .unwrap_or_else(|error| panic!("{error}\n{}", said(&output)));
-            last = whole["findings"].as_array().unwrap().clone();
-            let name = |finding: &Value| {
-                format!("{} {}", finding["id"].as_str().unwrap(), finding["server"].as_str().unwrap())
-            };
-            last.iter().map(name).collect::<BTreeSet<_>>() == expected
-        });
-        assert!(reached, "expected {expected:?}, found {last:#?}\n{}", self.logs());
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        let found = self.fleet.until_found(&expected);
         println!("idgenctl check finds {expected:?}");
-        last.iter().map(|finding| finding["hint"].as_str().unwrap_or_default().to_owned()).collect()
+        found.iter().map(|finding| finding["hint"].as_str().unwrap_or_default().to_owned()).collect()
     }
 }
 
@@ -499,7 +482,7 @@ fn what_idgenctl_says_to_do_under_patroni_is_enough() {
         assert!(is_reached(120, || !pending()), "{}", cluster.logs());
         cluster.settled("", 2)
     };
-    let enable = || cluster.idgenctl(&["enable", "postgres"]).output().unwrap();
+    let enable = || cluster.idgenctl(&["enable", "postgres"]);
 
     parameter("shared_preload_libraries=dict_snowball");
     let pending = || said(&run(cluster.patronictl(&["list", "-e"]))).matches('*').count() >= 3;
