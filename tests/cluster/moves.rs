@@ -67,8 +67,8 @@ use Side::{Source, Target};
 /// A moment of a move: before or after a statement that contains a text.
 pub type Moment<'a> = (When, Side, &'a str);
 
-/// The source has the schema again, and the marker still says that it moves.
-const UNDONE: Moment<'static> = (Before, Source, "DROP SCHEMA idgenctl_move_5");
+/// The move or the undo is complete, and the marker still says that it moves.
+const UNDONE: Moment<'static> = (Before, Source, "DROP SCHEMA \"idgenctl_move_5\"");
 /// The source is about to be closed.
 const CLOSING: Moment<'static> = (Before, Source, "LOCK TABLE ONLY");
 /// The source is closed now: this is the first transaction that ends so.
@@ -182,7 +182,7 @@ fn a_server(list: &str) -> Server {
 /// The schemas of the move, without an empty one that keeps the name, and the list of the server.
 fn place(server: &Server) -> (String, String) {
     let schemas = "SELECT coalesce(string_agg(nspname, ' ' ORDER BY nspname), '') FROM pg_namespace
-                   WHERE (nspname LIKE 'insta5%' OR nspname LIKE 'idgenctl%')
+                   WHERE (nspname LIKE 'insta5%' OR nspname LIKE 'idgenctl_move%')
                      AND coalesce(obj_description(oid, 'pg_namespace'), '') NOT LIKE 'idgenctl keeps %'";
     (server.value(schemas), server.value("SHOW idgen.allowed_shards"))
 }
@@ -393,6 +393,26 @@ fn what_is_tied_after_the_checks_is_found() {
     let text = said(&output);
     assert!(!output.status.success() && text.contains("on view public.outside"), "{text}");
     assert_eq!(place(&source).0, "insta5");
+    source.run("DROP VIEW public.outside");
+    // A table of which the lock has not been asked for.
+    let act = |_: &mut Child| {
+        let table = "CREATE TABLE insta5.new (id bigint DEFAULT snowflake_next_id(5)); INSERT INTO insta5.new DEFAULT VALUES";
+        run_as_owner(&source, table);
+        Passes
+    };
+    let mut writer = source.connect();
+    let output = meddler.during(meddler.moves(&[]), (Before, Source, "SET LOCAL ROLE app;"), |child| {
+        let fate = act(child);
+        writer.run("BEGIN; INSERT INTO insta5.new DEFAULT VALUES");
+        let mut client = source.connect();
+        thread::spawn(move || {
+            is_reached(60, || client.value("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted"));
+            writer.run("COMMIT");
+        });
+        fate
+    });
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(target.value::<i64>("SELECT count(*) FROM insta5.new"), 2);
 }
 
 /// What is refused: statements that bring it about, what the move says, and statements that undo it.
@@ -934,7 +954,10 @@ fn an_owner_restores_nothing_of_others() {
     target.run("GRANT ALL ON SCHEMA shared TO mallory");
     check("schema shared, in which mallory may create objects");
     there.run("CREATE FUNCTION shared.accepted(integer) RETURNS boolean LANGUAGE sql AS 'SELECT mallory.take() = 1'");
-    target.run("REVOKE CREATE ON SCHEMA shared FROM mallory");
+    target.run("REVOKE CREATE ON SCHEMA shared FROM mallory; ALTER SCHEMA shared OWNER TO mallory");
+    there.run("REVOKE CREATE ON SCHEMA shared FROM mallory");
+    check("schema shared, in which mallory may create objects");
+    target.run("ALTER SCHEMA shared OWNER TO postgres");
     check("shared.accepted of mallory");
     there.run("DROP FUNCTION shared.accepted(integer)");
     target.run("ALTER SCHEMA shared RENAME TO elsewhere");
@@ -1064,6 +1087,12 @@ fn names_of_strangers_sessions_do_not_matter() {
     for server in [&source, &target] {
         server.run("CREATE ROLE mallory LOGIN");
     }
+    // What a killed move of another shard has left could write the list as it was.
+    let left = [&source, &target].map(|server| {
+        let mut client = server.connect();
+        client.run("SET application_name = 'idgenctl move 6 of 1/1'");
+        client
+    });
     // Nobody waits for them or ends them, as what ends late would keep the schema closed.
     let mut held = [&source, &target].map(|server| named(server, &name));
     thread::scope(|scope| {
@@ -1089,6 +1118,7 @@ fn names_of_strangers_sessions_do_not_matter() {
         moved.unwrap();
     });
     held.iter_mut().for_each(|client| client.run("SELECT"));
+    assert!(left.into_iter().all(|mut client| client.batch_execute("SELECT").is_err()));
     assert_eq!(place(&target).0, "insta5");
 }
 
@@ -1135,6 +1165,7 @@ fn a_run_whose_turn_is_over_changes_nothing() {
         ADVANCED,
         OPENING,
         (Before, Target, "pg_temp.snowflake_reopen_shard"),
+        UNDONE,
     ] {
         let act = |_: &mut Child| {
             [&source, &target].iter().for_each(|server| server.run(LOSE_LOCK));
@@ -1423,8 +1454,13 @@ fn a_tenant_who_interferes_does_not_keep_a_move_from_being_undone() {
     let (source, target) = two_servers();
     let before = state(&source, &target);
     let meddler = Meddler::between(&source, &target);
+    // Anybody may have a view that depends on schemas of the move.
+    let mut viewer = source.connect_as("app");
     let act = |_: &mut Child| {
         source.run("CREATE SCHEMA insta5_moved");
+        viewer.run(
+            "CREATE TEMP VIEW v AS SELECT 'insta5'::regnamespace AS a, 'idgenctl_move_5'::regnamespace AS b",
+        );
         Passes
     };
     let said = meddler.fails(meddler.moves(&[]), ADVANCED, act, &["undone: the source has the shard"]);
@@ -1481,8 +1517,12 @@ fn a_move_ends_without_its_source() {
     assert_eq!(place(&target), ("insta5".into(), "5,10-19".into()));
     source.up();
     assert_eq!(source.code("SELECT snowflake_next_id(5)"), "55000");
+    // It goes back only when its marker is gone.
+    source.run(FORGET);
+    refused(the_move(&target, &source), &["a move of insta5 or its shard from the target has not ended"]);
     run(move_with(&["--finish"], &source, &target));
-    assert_eq!(place(&source).0, "insta5_moved");
+    assert_eq!(place(&source).0, "");
+    run(the_move(&target, &source));
 }
 
 /// A move whose last step fails on a standby of the target, which may have to replace it, does not end as if all were done.

@@ -4,6 +4,7 @@ use super::rights::USED;
 use super::sides::{Place, Side};
 use super::undo::no_move;
 use super::{Plan, lists, shown};
+use crate::commands::words::Begun;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
@@ -34,6 +35,10 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
     let (here, there) = (names.on(&plan.source.primary().session()?)?, names.on(&target.session()?)?);
     let has_copy =
         there == [&*names.moving] && plan.comment_on(target, &names.moving)?.as_ref() == Some(&plan.mark);
+    let begun_there = Begun::all(&target.session()?)?;
+    let has_marker = begun_there
+        .iter()
+        .any(|begun| begun.schema == names.schema || i32::from(begun.shard) == i32::from(plan.shard));
     let is_free = there.is_empty() || has_copy;
     let (is_open, is_closed) = (here.contains(&names.schema), here.contains(&names.moving));
     let found = format!("the source has {}, the target has {}", shown(&here), shown(&there));
@@ -48,6 +53,10 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
                 "Once no client looks for its tables there, on the target: DROP SCHEMA {};",
                 Session::identifier(&names.schema)
             ),
+        ),
+        None if here == [&*names.schema] && is_free && has_marker => refused(
+            format!("a move of {} or its shard from the target has not ended", names.schema),
+            "Run that one with --finish first.",
         ),
         None if here == [&*names.schema] && is_free => Ok(Some(At::Open)),
         None => refused(

@@ -52,7 +52,7 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
                 signals::pause(Duration::from_millis(100 * (1 + tries * 3 % 5)))?;
                 Ok(None)
             }
-            result => result.map(Some),
+            result => result,
         }
     };
     let bound = waiting::until(Duration::from_secs(limit), "transactions in the schema to end", ask)?;
@@ -97,7 +97,8 @@ pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
     )
 }
 
-fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<i64> {
+/// None if somebody has created a table meanwhile.
+fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>> {
     let source = plan.source.primary();
     let session = source.session()?;
     session.set_patience(None);
@@ -119,11 +120,22 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<i64> {
     // Somebody may have tied it since the checks, and cannot any more.
     checks::ties(plan, &session)?;
     session.run(&plan.names.take())?;
+    // Whoever has created one since they were listed has committed: the renaming has waited for that.
+    let unlocked = session.query(
+        "SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace
+         WHERE nspname = $1 AND relkind IN ('r', 'p') AND c.oid NOT IN (
+             SELECT relation FROM pg_locks
+             WHERE pid = pg_backend_pid() AND locktype = 'relation' AND mode = 'AccessExclusiveLock' AND granted)",
+        &[&plan.names.moving],
+    )?;
+    if unlocked.len() > 0 {
+        return Ok(None);
+    }
     turn.prove(&plan.source)?;
     if plan.arguments.set_list.is_none() {
         lists::set(plan, turn, &plan.source, source, &lists::without(plan, &lists::of(source)?)?)?;
     }
     let bound = Library::of(&turn.session(&plan.source, source)?)?.close(plan.shard)?;
     session.run("COMMIT")?;
-    Ok(bound)
+    Ok(Some(bound))
 }

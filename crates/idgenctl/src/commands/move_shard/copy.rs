@@ -94,7 +94,8 @@ pub fn rehearse(plan: &Plan<'_>, snapshot: &str) -> Result {
     }
     refused(
         "the target does not accept the definitions: see above",
-        "Create there what it lacks, and GRANT CREATE ON DATABASE to the owner. Nothing was changed.",
+        "Create there what it lacks, and GRANT CREATE ON DATABASE to the owner, who must also own what is in the schema, or be \
+         a member of its owners. Nothing was changed.",
     )
 }
 

@@ -20,7 +20,7 @@ mod turn;
 mod undo;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use idgen_ids::Shard;
 
@@ -50,6 +50,22 @@ fn rename(from: &str, to: &str) -> String {
 
 /// The comment of an empty schema that keeps a name.
 const KEPT: &str = "idgenctl keeps the name of a schema that has moved";
+
+/// The statements that take the name and the comment from an empty schema of this program. Everybody may create a temporary
+/// view of its name, and it cannot be dropped as long as there is one.
+fn set_aside(schema: &str) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let aside = format!("idgenctl_left_{}", now.as_micros());
+    format!("{}; {}", rename(schema, &aside), set_comment(&aside, ""))
+}
+
+/// Drops an empty schema of this program, or sets it aside.
+fn discard(session: &Session, schema: &str) -> Result {
+    session.run(&format!("DROP SCHEMA {}", Session::identifier(schema))).map(drop).or_else(|error| {
+        note(format!("{error}. It is left as a schema whose name begins with idgenctl_left"));
+        session.run(&set_aside(schema)).map(drop)
+    })
+}
 
 /// The names of the schema.
 struct Names {
@@ -83,14 +99,17 @@ impl Names {
         Ok(rows.len() > 0)
     }
 
-    /// The statements that give the schema, which is called `SCHEMA_moving`, its name again.
-    fn give_back(&self, session: &Session) -> Result<String> {
-        let free = if self.is_kept(session)? {
-            format!("DROP SCHEMA {}; ", Session::identifier(&self.schema))
-        } else {
-            String::new()
-        };
-        Ok(free + &rename(&self.moving, &self.schema))
+    /// Gives the schema, which is called `SCHEMA_moving`, its name again, in the transaction of a session.
+    fn give_back(&self, session: &Session) -> Result {
+        session.run("SAVEPOINT kept")?;
+        let name = Session::identifier(&self.schema);
+        if self.is_kept(session)? && session.run(&format!("DROP SCHEMA {name}")).is_err() {
+            session.run(&format!("ROLLBACK TO kept; {}", set_aside(&self.schema)))?;
+            note(
+                "an empty schema is left whose name begins with idgenctl_left, because something depends on it",
+            );
+        }
+        session.run(&rename(&self.moving, &self.schema)).map(drop)
     }
 
     /// The statements that take it away, and keep it.
@@ -341,6 +360,10 @@ impl Run<'_> {
         } else {
             note(format!("continuing the move of {}", plan.names.schema));
             self.stage = if at == At::Moving { Stage::Resumed } else { Stage::Opened };
+            if at == At::Moving {
+                // An undo must know who restores.
+                self.turn.session(&plan.source, source)?.run(&plan.marker(false).write())?;
+            }
             let without = lists::without(plan, &lists::of(source)?)?;
             lists::set_all(plan, &self.turn, &plan.source, &without)?;
             Library::of(&self.turn.session(&plan.source, source)?)?.close(plan.shard)?
@@ -381,7 +404,9 @@ impl Run<'_> {
                     "Drop or rename it.",
                 );
             }
-            // Somebody may have set a list meanwhile.
+            // Somebody may have made a standby meanwhile, or set a list.
+            checks::standbys(&plan.source)?;
+            checks::standbys(&plan.target)?;
             for place in &plan.source.places {
                 if lists::of(place)?.contains(plan.shard) {
                     return refused(
@@ -415,7 +440,11 @@ impl Run<'_> {
             what: format!("the schema has moved, but not all standbys of the target have its list: {error}"),
             hint: "Run the same command with --finish.".into(),
         })?;
-        if let Err(error) = source.query(&format!("DROP SCHEMA {}", begun.marker()), &[]) {
+        // Others may have gone on, and moved it back.
+        self.turn.prove(&plan.target)?;
+        let session = self.turn.session(&plan.source, source);
+        if let Err(error) = session.and_then(|session| discard(&session, &begun.marker())) {
+            self.turn.prove(&plan.target)?;
             note(format!("{error}. When the source is there again, run the same command with --finish"));
         }
         Ok(())

@@ -106,8 +106,9 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
     )?;
     let others = plan.target.primary().value(
         &format!("WITH names AS (SELECT name->>0 AS schema, name->>1 AS name FROM json_array_elements($1::json) AS name),
-              others AS (SELECT oid, rolname FROM pg_roles
-                         WHERE NOT rolsuper AND rolname <> 'pg_database_owner' AND NOT pg_has_role($2::name, oid, 'MEMBER'))
+              others AS (SELECT r.oid, rolname, datdba FROM pg_roles AS r JOIN pg_database ON datname = current_database()
+                         WHERE NOT rolsuper AND rolname <> 'pg_database_owner'
+                           AND NOT pg_has_role($2::name, r.oid, 'MEMBER') AND NOT pg_has_role(r.oid, $2::name, 'MEMBER'))
          SELECT string_agg(DISTINCT what, ', ')
          FROM (SELECT format('%s %I, which the target lacks', CASE WHEN schema IS NULL THEN 'server' ELSE 'schema' END,
                              coalesce(schema, name))
@@ -117,12 +118,13 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
                SELECT format('schema %I, in which %I may create objects', nspname, rolname)
                FROM names JOIN pg_namespace AS n ON nspname = schema, others AS r
                WHERE has_schema_privilege(r.oid, n.oid, 'CREATE')
+                  OR pg_has_role(r.oid, CASE nspowner WHEN 'pg_database_owner'::regrole THEN datdba ELSE nspowner END, 'MEMBER')
                UNION ALL
                SELECT format('%s of %I', concat_ws('.', quote_ident(nspname), quote_ident(found)), rolname)
                FROM names JOIN (
                    SELECT 0, srvname, srvowner FROM pg_foreign_server {found}
                ) AS o (namespace, found, owner) ON found = name LEFT JOIN pg_namespace AS n ON n.oid = namespace
-                    JOIN others AS r ON r.oid = owner
+                    JOIN others AS r ON r.oid = CASE owner WHEN 'pg_database_owner'::regrole THEN datdba ELSE owner END
                WHERE nspname IS NOT DISTINCT FROM schema) AS found (what)"),
         &[&names, &plan.restorer],
     )?;
@@ -131,8 +133,9 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
     }
     refused(
         format!("{} must not restore what may use objects of others on the target: {others}", plan.restorer),
-        "Have a superuser create there what the target lacks. Have the other roles drop what is theirs, and REVOKE CREATE ON \
-         SCHEMA.",
+        "Have a superuser create there what the target lacks. What the schema uses must be in schemas in which only superusers \
+         and that role may create objects, and of which they are the owners: move it to such a schema on both servers, for \
+         instance by ALTER EXTENSION ... SET SCHEMA. Have others drop what is theirs.",
     )
 }
 

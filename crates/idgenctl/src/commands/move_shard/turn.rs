@@ -28,7 +28,7 @@ impl Turn {
         let target = plan.target.is_reached().then(|| lock(plan.target.primary())).transpose()?;
         let turn = Turn { source, target, restorer: plan.restorer.clone() };
         for side in [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached()) {
-            side.places.iter().try_for_each(|place| turn.end_others(place))?;
+            side.places.iter().try_for_each(|place| turn.end_others(side, place))?;
         }
         Ok(turn)
     }
@@ -60,19 +60,21 @@ impl Turn {
         Ok(session)
     }
 
-    /// Ends sessions of an earlier run, or of a part of this one that was given up, such as a restore that could still
-    /// commit. Anybody may give a session this name, so those of other roles do not count, nor those that begin later.
-    pub fn end_others(&self, place: &Place<'_>) -> Result {
-        let session = place.session()?;
+    /// Ends sessions of earlier runs, or of a part of this one that was given up, such as a restore that could still commit.
+    /// Those of moves of other shards have no turn either: they could still write the whole list. Anybody may give a session
+    /// such a name, so those of other roles do not count, nor those that begin later.
+    pub fn end_others(&self, side: &Side<'_>, place: &Place<'_>) -> Result {
+        let session = self.session(side, place)?;
         let began = session.value("SELECT clock_timestamp()", &[])?;
         let own = self.target.iter().chain([&self.source]).map(|session| session.pid().to_string());
         let own = own.collect::<Vec<_>>().join(",");
         let ask = || {
             let ended = session.query(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                 WHERE application_name = $1 AND backend_start < $2::timestamptz
-                   AND pid <> ALL ($3::integer[] || pg_backend_pid())
-                   AND usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper OR rolname = $4)",
+                 WHERE backend_start < $2::timestamptz AND pid <> ALL ($3::integer[] || pg_backend_pid())
+                   AND (usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)
+                        AND starts_with(application_name, 'idgenctl move ')
+                        OR usesysid IN (SELECT oid FROM pg_roles WHERE rolname = $4) AND application_name = $1)",
                 &[&place.name, &began, &format!("{{{own}}}"), &self.restorer],
             )?;
             Ok((ended.len() == 0).then_some(()))

@@ -1,7 +1,7 @@
 //! Giving the shard back to the source.
 
 use super::checks::refused;
-use super::{Plan, Run, Stage, checks, lists, shown};
+use super::{Plan, Run, Stage, checks, discard, lists, shown};
 use crate::commands::words::Begun;
 use crate::connection::session::Session;
 use crate::idgen::library::Library;
@@ -46,7 +46,7 @@ impl Run<'_> {
         let (names, source) = (&plan.names, plan.source.primary());
         self.turn.keep(&plan.source)?;
         // A COMMIT that waits for standbys could still happen.
-        self.turn.end_others(source)?;
+        self.turn.end_others(&plan.source, source)?;
         let session = self.turn.session(&plan.source, source)?;
         let there = names.on(&session)?;
         match Begun::of(&session, &names.schema)? {
@@ -67,8 +67,16 @@ impl Run<'_> {
             }
             None => return refused("the marker of the move is gone", "Run idgenctl check."),
         }
+        let of_target = plan.target.is_reached().then(|| lists::of(plan.target.primary()));
+        if of_target.is_some_and(|list| list.is_ok_and(|list| list.contains(plan.shard))) {
+            return refused(
+                format!("the target may mint for shard {}", i32::from(plan.shard)),
+                "Take it out of its list first, if nobody has minted there. Then run the same command with --undo.",
+            );
+        }
         if there.contains(&names.moving) {
-            session.run(&format!("BEGIN; {}", names.give_back(&session)?))?;
+            session.run("BEGIN")?;
+            names.give_back(&session)?;
             self.turn.prove(&plan.source)?;
             // It may wait for a standby, which the person learns, and may then have happened.
             session.run("COMMIT")?;
@@ -90,7 +98,7 @@ impl Run<'_> {
                 ),
             );
         }
-        session.run(&format!("DROP SCHEMA {}", plan.marker(false).marker()))?;
+        discard(&session, &plan.marker(false).marker())?;
         note(format!(
             "undone: the source has the shard, in schema {}, and idgen.allowed_shards is \"{list}\"",
             names.schema
@@ -105,7 +113,7 @@ impl Run<'_> {
         let moving = &plan.names.moving;
         let drop = || -> Result {
             let target = plan.target.primary();
-            self.turn.end_others(target)?;
+            self.turn.end_others(&plan.target, target)?;
             if plan.comment_on(target, moving)?.as_ref() == Some(&plan.mark) {
                 // Its owner may hold locks for ever, and an undo does not end by Ctrl-C.
                 let session = self.turn.session(&plan.target, target)?;
@@ -123,18 +131,10 @@ impl Run<'_> {
     /// `--undo`.
     pub fn undo_earlier(&mut self) -> Result {
         let plan = self.plan;
-        let is_reached = plan.target.is_reached();
         let here = plan.names.on(&plan.source.primary().session()?)?;
         match &plan.begun {
             Some(begun) if begun.opened => {
                 return refused("the target may mint already: --finish is the only way", FINISH);
-            }
-            // Nobody but a person can have set that list.
-            Some(_) if is_reached && lists::of(plan.target.primary())?.contains(plan.shard) => {
-                return refused(
-                    format!("the target may mint for shard {}", i32::from(plan.shard)),
-                    "Take it out of its list first, if nobody has minted there.",
-                );
             }
             None if !here.contains(&plan.names.schema) => return Err(no_move(plan, &here)),
             _ => {}
