@@ -166,32 +166,6 @@ fn a_backend_is_killed_while_minting() {
     assert!(ids.iter().flatten().count() > 3 * 2000);
 }
 
-/// Promise 1, by the cookbook's block for COPY: it loads all rows with ids of one call, or none.
-#[test]
-fn rows_are_loaded_with_ids() {
-    let page = include_str!("../../docs/cookbook.md");
-    let (_, section) = page.split_once("\n## Loading rows by COPY\n").expect("the section");
-    let block =
-        section.split("```").nth(1).expect("a block").strip_prefix("sh\n").expect("a block of the shell");
-    let server = Server::start(&[PRELOAD]);
-    server.run(
-        "CREATE TABLE events (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), value integer NOT NULL)",
-    );
-    let block = block.replace("-d app", "-d postgres");
-    let load = |rows: &str| server.shell(&format!("{rows} >rows.tsv\n{block}")).output().unwrap();
-    assert!(load("seq 3000").status.success());
-    let told =
-        "SELECT concat_ws(' ', count(*), sum(value), min(shard_of(id)), max(shard_of(id))) FROM events";
-    let mut client = server.connect();
-    assert_eq!(client.value::<String>(told), "3000 4501500 5 5");
-    // The last line has no end, so an id is missing; a value is wrong; the shard may not be minted for.
-    assert!(!load("printf '1\\n2'").status.success());
-    assert!(!load("echo one").status.success());
-    server.set("idgen.allowed_shards", "6");
-    assert!(!load("seq 3000").status.success());
-    assert_eq!(client.value::<String>(told), "3000 4501500 5 5");
-}
-
 /// Promises 1 and 2: a timer of PostgreSQL that goes off at any point of a call does no harm. Its handler reads the
 /// clock too.
 #[test]
