@@ -81,7 +81,7 @@ DROP TABLE old;
 -- Arguments of EXECUTE and CALL, the bound of a partition, and PL/pgSQL.
 CREATE TABLE noted (place text, id bigint);
 CREATE FUNCTION note(place text, id bigint) RETURNS boolean LANGUAGE plpgsql AS
-    'BEGIN INSERT INTO noted VALUES (place, id); RETURN true; END';
+    'BEGIN INSERT INTO public.noted VALUES (place, id); RETURN true; END';
 PREPARE note(bigint) AS INSERT INTO noted VALUES ('EXECUTE', $1);
 EXECUTE note(snowflake_next_id(5));
 EXECUTE note(snowflake_next_id(5));
