@@ -220,3 +220,30 @@ fn each_replicated_row_gets_an_id() {
     ids(4000);
     subscriber.run("DROP SUBSCRIPTION own");
 }
+
+/// A function that mints may be dropped while another session plans a call of it: that is an error, and no crash.
+#[test]
+fn a_function_is_dropped_while_its_call_is_planned() {
+    let server = Server::start(&[]);
+    let mut planner = server.connect();
+    planner.run("CREATE TABLE rows (n integer, id bigint DEFAULT snowflake_next_id(5))");
+    // The session now knows the table and the function, but not yet the support function that the planner will ask.
+    let mut planner = server.connect();
+    planner.run("COPY rows TO '/dev/null'; SELECT 'snowflake_next_id(integer)'::regprocedure");
+    let mut dropper = server.connect();
+    dropper.run(
+        "BEGIN;
+         LOCK TABLE pg_proc;
+         ALTER EXTENSION idgen DROP FUNCTION snowflake_next_id(integer);
+         DELETE FROM pg_depend WHERE refclassid = 'pg_proc'::regclass
+                                 AND refobjid = 'snowflake_next_id(integer)'::regprocedure;
+         DROP FUNCTION snowflake_next_id(integer)",
+    );
+    let planned = thread::spawn(move || planner.batch_execute("COPY rows (n) FROM PROGRAM 'echo 1'"));
+    let waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND relation = 'pg_proc'::regclass";
+    assert!(is_reached(60, || dropper.value(waits)), "nobody waits for pg_proc");
+    dropper.run("COMMIT");
+    let error = planned.join().unwrap().unwrap_err();
+    assert!(error.as_db_error().is_some_and(|error| error.message().contains("function")), "{error:?}");
+    assert!(!server.log().contains("was terminated by signal"));
+}

@@ -177,6 +177,10 @@ ALTER TABLE bad ALTER id SET DEFAULT snowflake_next_id();
 ALTER FUNCTION snowflake_next_id() SET idgen.shard = 77;
 \copy bad (n) FROM PROGRAM 'echo 1'
 ALTER FUNCTION snowflake_next_id() RESET ALL;
+ALTER TABLE bad ALTER id SET DEFAULT snowflake_next_id(5);
+ALTER FUNCTION idgen_next_id(integer, internal) STRICT;
+\copy bad (n) FROM PROGRAM 'echo 1'
+ALTER FUNCTION idgen_next_id(integer, internal) CALLED ON NULL INPUT;
 SELECT shard_of(id) AS shard, count(*) FROM bad GROUP BY shard ORDER BY shard;
 DROP TABLE bad, noted, strict;
 DROP ROLE regress_idgen_other;
