@@ -141,12 +141,12 @@ ALTER TABLE bad ALTER id SET DEFAULT snowflake_next_id();
 RESET idgen.shard;
 \copy bad (n) FROM PROGRAM 'echo 1'
 
--- SQL cannot call the twins.
-SELECT idgen_next_id(5, NULL);
-SELECT idgen_next_id(NULL);
-SELECT idgen_next_id_js(5, NULL);
-ALTER TABLE bad ALTER id SET DEFAULT idgen_next_id(5, NULL);
-SELECT idgen_simplify(NULL);
+-- SQL cannot call the twins. The error depends on the minor release.
+SELECT statement, state IS NOT NULL AS refused
+FROM (VALUES ('SELECT idgen_next_id(5, NULL)'), ('SELECT idgen_next_id(NULL)'), ('SELECT idgen_next_id_js(5, NULL)'),
+             ('ALTER TABLE bad ALTER id SET DEFAULT idgen_next_id(5, NULL)'),
+             ('SELECT idgen_simplify(NULL)')) AS calls (statement),
+     refused(statement);
 
 -- Who may not mint does not, also by a default, and whoever runs with the rights of another mints with those.
 CREATE ROLE regress_idgen_other;
