@@ -32,36 +32,44 @@ pub fn simplified(call: Call) -> pg_sys::Datum {
     }
 }
 
-/// The STABLE twin of a minting function. `None` if the user may not call both, or if somebody has altered the function:
-/// then PostgreSQL does with the call what it would do without idgen.
-///
-/// # Safety
-/// There is a function with this OID.
-unsafe fn twin(function: pg_sys::Oid) -> Option<pg_sys::Oid> {
-    // SAFETY: the tuple is valid until its release, and the OIDs are followed by as many as they say.
-    let found = unsafe {
+/// The STABLE twin of a minting function. `None` if the user may not call both, or if somebody has altered or dropped one
+/// of them: then PostgreSQL does with the call what it would do without idgen.
+fn twin(function: pg_sys::Oid) -> Option<pg_sys::Oid> {
+    let (schema, name, mut types) = declared(function, pg_sys::PROVOLATILE_VOLATILE)?;
+    types.push(pg_sys::INTERNALOID);
+    let twin = in_schema(schema, &name, &types);
+    declared(twin, pg_sys::PROVOLATILE_STABLE)?;
+    (may_execute(function) && may_execute(twin)).then_some(twin)
+}
+
+/// The schema, the name and the types of the arguments of a function, if it is there and as idgen declares it.
+fn declared(function: pg_sys::Oid, volatility: u8) -> Option<(pg_sys::Oid, String, Vec<pg_sys::Oid>)> {
+    // SAFETY: the tuple is null or valid until its release, and the OIDs are followed by as many as they say.
+    unsafe {
         let tuple = pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::PROCOID as _, function.into());
+        if tuple.is_null() {
+            return None;
+        }
         let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_proc>();
         let as_declared = row.prolang == pg_sys::ClanguageId.into()
             && !row.prosecdef
             && !row.proisstrict
-            && row.provolatile as u8 == pg_sys::PROVOLATILE_VOLATILE
+            && row.provolatile as u8 == volatility
             && pg_sys::heap_attisnull(tuple, pg_sys::Anum_pg_proc_proconfig as i32, std::ptr::null_mut());
         let found = as_declared.then(|| {
-            let mut types = row.proargtypes.values.as_slice(row.proargtypes.dim1 as usize).to_vec();
-            types.push(pg_sys::INTERNALOID);
-            in_schema(row.pronamespace, CStr::from_ptr(row.proname.data.as_ptr()), &types)
+            let name = CStr::from_ptr(row.proname.data.as_ptr()).to_string_lossy().into_owned();
+            let types = row.proargtypes.values.as_slice(row.proargtypes.dim1 as usize).to_vec();
+            (row.pronamespace, name, types)
         });
         pg_sys::ReleaseSysCache(tuple);
-        found?
-    };
-    (found != pg_sys::InvalidOid && may_execute(function) && may_execute(found)).then_some(found)
+        found
+    }
 }
 
 /// The twin of the function with this name, by its schema and the types of its arguments. Nobody but a superuser can put
-/// another one there, because of the argument of type `internal`.
-fn in_schema(schema: pg_sys::Oid, name: &CStr, types: &[pg_sys::Oid]) -> pg_sys::Oid {
-    let name = name.to_string_lossy().replacen("snowflake_", "idgen_", 1);
+/// another one there, because of the argument of type `internal`. Invalid if there is none.
+fn in_schema(schema: pg_sys::Oid, name: &str, types: &[pg_sys::Oid]) -> pg_sys::Oid {
+    let name = name.replacen("snowflake_", "idgen_", 1);
     let mut data = pg_sys::NameData::default();
     for (to, from) in data.data.iter_mut().zip(name.bytes()) {
         *to = from.cast_signed();

@@ -166,32 +166,6 @@ fn a_backend_is_killed_while_minting() {
     assert!(ids.iter().flatten().count() > 3 * 2000);
 }
 
-/// Promise 1, by the cookbook's block for COPY: it loads all rows with ids of one call, or none.
-#[test]
-fn rows_are_loaded_with_ids() {
-    let page = include_str!("../../docs/cookbook.md");
-    let (_, section) = page.split_once("\n## Loading rows by COPY\n").expect("the section");
-    let block =
-        section.split("```").nth(1).expect("a block").strip_prefix("sh\n").expect("a block of the shell");
-    let server = Server::start(&[PRELOAD]);
-    server.run(
-        "CREATE TABLE events (id bigint PRIMARY KEY DEFAULT snowflake_next_id(5), value integer NOT NULL)",
-    );
-    let block = block.replace("-d app", "-d postgres");
-    let load = |rows: &str| server.shell(&format!("{rows} >rows.tsv\n{block}")).output().unwrap();
-    assert!(load("seq 3000").status.success());
-    let told =
-        "SELECT concat_ws(' ', count(*), sum(value), min(shard_of(id)), max(shard_of(id))) FROM events";
-    let mut client = server.connect();
-    assert_eq!(client.value::<String>(told), "3000 4501500 5 5");
-    // The last line has no end, so an id is missing; a value is wrong; the shard may not be minted for.
-    assert!(!load("printf '1\\n2'").status.success());
-    assert!(!load("echo one").status.success());
-    server.set("idgen.allowed_shards", "6");
-    assert!(!load("seq 3000").status.success());
-    assert_eq!(client.value::<String>(told), "3000 4501500 5 5");
-}
-
 /// Promises 1 and 2: a timer of PostgreSQL that goes off at any point of a call does no harm. Its handler reads the
 /// clock too.
 #[test]
@@ -245,4 +219,31 @@ fn each_replicated_row_gets_an_id() {
     publisher.run("INSERT INTO rows SELECT generate_series(3001, 4000)");
     ids(4000);
     subscriber.run("DROP SUBSCRIPTION own");
+}
+
+/// A function that mints may be dropped while another session plans a call of it: that is an error, and no crash.
+#[test]
+fn a_function_is_dropped_while_its_call_is_planned() {
+    let server = Server::start(&[]);
+    let mut planner = server.connect();
+    planner.run("CREATE TABLE rows (n integer, id bigint DEFAULT snowflake_next_id(5))");
+    // The session now knows the table and the function, but not yet the support function that the planner will ask.
+    let mut planner = server.connect();
+    planner.run("COPY rows TO '/dev/null'; SELECT 'snowflake_next_id(integer)'::regprocedure");
+    let mut dropper = server.connect();
+    dropper.run(
+        "BEGIN;
+         LOCK TABLE pg_proc;
+         ALTER EXTENSION idgen DROP FUNCTION snowflake_next_id(integer);
+         DELETE FROM pg_depend WHERE refclassid = 'pg_proc'::regclass
+                                 AND refobjid = 'snowflake_next_id(integer)'::regprocedure;
+         DROP FUNCTION snowflake_next_id(integer)",
+    );
+    let planned = thread::spawn(move || planner.batch_execute("COPY rows (n) FROM PROGRAM 'echo 1'"));
+    let waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND relation = 'pg_proc'::regclass";
+    assert!(is_reached(60, || dropper.value(waits)), "nobody waits for pg_proc");
+    dropper.run("COMMIT");
+    let error = planned.join().unwrap().unwrap_err();
+    assert!(error.as_db_error().is_some_and(|error| error.message().contains("function")), "{error:?}");
+    assert!(!server.log().contains("was terminated by signal"));
 }

@@ -81,7 +81,7 @@ DROP TABLE old;
 -- Arguments of EXECUTE and CALL, the bound of a partition, and PL/pgSQL.
 CREATE TABLE noted (place text, id bigint);
 CREATE FUNCTION note(place text, id bigint) RETURNS boolean LANGUAGE plpgsql AS
-    'BEGIN INSERT INTO noted VALUES (place, id); RETURN true; END';
+    'BEGIN INSERT INTO public.noted VALUES (place, id); RETURN true; END';
 PREPARE note(bigint) AS INSERT INTO noted VALUES ('EXECUTE', $1);
 EXECUTE note(snowflake_next_id(5));
 EXECUTE note(snowflake_next_id(5));
@@ -141,12 +141,12 @@ ALTER TABLE bad ALTER id SET DEFAULT snowflake_next_id();
 RESET idgen.shard;
 \copy bad (n) FROM PROGRAM 'echo 1'
 
--- SQL cannot call the twins.
-SELECT idgen_next_id(5, NULL);
-SELECT idgen_next_id(NULL);
-SELECT idgen_next_id_js(5, NULL);
-ALTER TABLE bad ALTER id SET DEFAULT idgen_next_id(5, NULL);
-SELECT idgen_simplify(NULL);
+-- SQL cannot call the twins. The error depends on the minor release.
+SELECT statement, state IS NOT NULL AS refused
+FROM (VALUES ('SELECT idgen_next_id(5, NULL)'), ('SELECT idgen_next_id(NULL)'), ('SELECT idgen_next_id_js(5, NULL)'),
+             ('ALTER TABLE bad ALTER id SET DEFAULT idgen_next_id(5, NULL)'),
+             ('SELECT idgen_simplify(NULL)')) AS calls (statement),
+     refused(statement);
 
 -- Who may not mint does not, also by a default, and whoever runs with the rights of another mints with those.
 CREATE ROLE regress_idgen_other;
@@ -177,6 +177,10 @@ ALTER TABLE bad ALTER id SET DEFAULT snowflake_next_id();
 ALTER FUNCTION snowflake_next_id() SET idgen.shard = 77;
 \copy bad (n) FROM PROGRAM 'echo 1'
 ALTER FUNCTION snowflake_next_id() RESET ALL;
+ALTER TABLE bad ALTER id SET DEFAULT snowflake_next_id(5);
+ALTER FUNCTION idgen_next_id(integer, internal) STRICT;
+\copy bad (n) FROM PROGRAM 'echo 1'
+ALTER FUNCTION idgen_next_id(integer, internal) CALLED ON NULL INPUT;
 SELECT shard_of(id) AS shard, count(*) FROM bad GROUP BY shard ORDER BY shard;
 DROP TABLE bad, noted, strict;
 DROP ROLE regress_idgen_other;
