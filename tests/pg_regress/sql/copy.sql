@@ -59,6 +59,14 @@ SELECT count(*) AS rows, count(DISTINCT parts.tableoid) AS partitions, count(DIS
 FROM parts CROSS JOIN LATERAL (SELECT id::text UNION ALL SELECT regexp_split_to_table(two, '-')) AS ids (minted);
 DROP TABLE parts;
 
+-- An SQL function that uses its argument twice gets one id, although PostgreSQL would put its body in the place of a call
+-- of a STABLE function.
+CREATE FUNCTION same(id bigint) RETURNS boolean LANGUAGE sql IMMUTABLE RETURN id = id;
+CREATE TABLE twice (same boolean DEFAULT same(snowflake_next_id(5)), n integer);
+\copy twice (n) FROM PROGRAM 'seq 1 10'
+SELECT count(*) FILTER (WHERE same) AS same FROM twice;
+DROP TABLE twice;
+
 -- A default with another volatile function around an id keeps COPY from inserting in batches: it may look at the table.
 CREATE TABLE looks (rows bigint, n integer);
 CREATE FUNCTION rows_before(id bigint) RETURNS bigint LANGUAGE plpgsql AS
