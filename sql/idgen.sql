@@ -3,31 +3,31 @@
 
 -- Minting ---------------------------------------------------------------------------------------
 
--- What the planner makes of these calls where they belong to no query, as in the defaults of COPY, which otherwise would
--- not insert in batches: see src/pg/planner.rs. SQL cannot call them.
+-- What the planner makes of these calls in the defaults of COPY, which otherwise would not insert in batches: see
+-- src/pg/planner.rs. SQL cannot call them.
 CREATE OR REPLACE FUNCTION @extschema@.idgen_next_id(shard integer, planned internal) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_wrapper'
     LANGUAGE C STABLE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.idgen_next_id(integer, internal) IS
-'What the planner makes of snowflake_next_id(shard) where that belongs to no query, so that COPY inserts in batches. For use by the planner only.';
+'What the planner makes of snowflake_next_id(shard) in the defaults of COPY, so that it inserts in batches. For use by the planner only.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_next_id(planned internal) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_of_session_wrapper'
     LANGUAGE C STABLE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.idgen_next_id(internal) IS
-'What the planner makes of snowflake_next_id() where that belongs to no query. For use by the planner only.';
+'What the planner makes of snowflake_next_id() in the defaults of COPY. For use by the planner only.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_next_id_js(shard integer, planned internal) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_js_wrapper'
     LANGUAGE C STABLE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION @extschema@.idgen_next_id_js(integer, internal) IS
-'What the planner makes of snowflake_next_id_js(shard) where that belongs to no query. For use by the planner only.';
+'What the planner makes of snowflake_next_id_js(shard) in the defaults of COPY. For use by the planner only.';
 
 CREATE OR REPLACE FUNCTION @extschema@.idgen_simplify(request internal) RETURNS internal
     AS 'MODULE_PATHNAME', 'idgen_simplify_wrapper'
     LANGUAGE C STABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION @extschema@.idgen_simplify(internal) IS
-'Support function of the minting functions: puts their twins above in their place where the planner asks for it. For use by the planner only.';
+'Support function of the minting functions: puts their twins above in their place in the defaults of COPY. For use by the planner only.';
 
 CREATE OR REPLACE FUNCTION @extschema@.snowflake_next_id(shard integer) RETURNS bigint
     AS 'MODULE_PATHNAME', 'snowflake_next_id_wrapper'

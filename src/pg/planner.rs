@@ -10,11 +10,11 @@ use super::compat::may_execute;
 /// Answers the planner, which asks what it may put in the place of a call: null for nothing.
 ///
 /// COPY inserts row by row if a default is volatile, because such a function could look at the table. It excepts
-/// nextval(), and asks about the expression that the planner has made of the default. So in an expression that belongs to
-/// no query, `snowflake_next_id(5)` becomes `COALESCE(idgen_next_id(5, NULL), NEXT VALUE)`. The first part is the same
-/// function of the library, declared STABLE, and never returns null. So the second, the node that PostgreSQL has for
-/// identity columns, here of no sequence, is never evaluated. It keeps the whole volatile for all others who ask: without
-/// it, ALTER TABLE ... ADD COLUMN would give all rows one id.
+/// nextval(), and asks about the expression that the planner has made of the default. So there `snowflake_next_id(5)`
+/// becomes `COALESCE(idgen_next_id(5, NULL), NEXT VALUE)`. The first part is the same function of the library, declared
+/// STABLE, and never returns null. So the second, the node that PostgreSQL has for identity columns, here of no sequence,
+/// is never evaluated. It keeps the whole volatile for all others who ask: without it, an SQL function that uses its
+/// argument twice would be inlined with two ids.
 pub fn simplified(call: Call) -> pg_sys::Datum {
     // SAFETY: PostgreSQL's planner calls this with a request, of which there are several kinds.
     unsafe {
@@ -23,13 +23,20 @@ pub fn simplified(call: Call) -> pg_sys::Datum {
             return pg_sys::Datum::null();
         }
         let request = &*request.cast::<pg_sys::SupportRequestSimplify>();
-        // A query does not need this, and there STABLE would mean something to the planner.
-        if !request.root.is_null() {
+        if !request.root.is_null() || !in_copy() {
             return pg_sys::Datum::null();
         }
         let minting = &*request.fcall;
         twin(minting.funcid).map_or(pg_sys::Datum::null(), |twin| coalesce(twin, minting.args).into())
     }
+}
+
+/// Whether COPY has its defaults planned: it does so in a memory context of this name. All others who have an expression
+/// planned that belongs to no query get the call itself. They need no other, and some evaluate parts of it or turn it
+/// into SQL for another server: Citus does.
+fn in_copy() -> bool {
+    // SAFETY: there is always a current memory context, and each has a name.
+    unsafe { CStr::from_ptr((*pg_sys::CurrentMemoryContext).name) == c"COPY" }
 }
 
 /// The STABLE twin of a minting function. `None` if the user may not call both, or if somebody has altered or dropped one
