@@ -131,7 +131,7 @@ fn each_misconfiguration_of_a_running_fleet_is_found() {
     change(
         (&one, "postgres"),
         r#"CREATE SCHEMA idgenctl_move_5;
-           COMMENT ON SCHEMA idgenctl_move_5 IS '{"schema": "insta5", "to": "1", "opened": false}'"#,
+           COMMENT ON SCHEMA idgenctl_move_5 IS '{"schema": "insta5", "to": "1", "owner": "", "opened": false}'"#,
         "DROP SCHEMA idgenctl_move_5",
         &["move-not-ended one"],
     );

@@ -88,6 +88,8 @@ fn argument(rng: &mut Rng, of_type: &str) -> String {
         "text" => word(rng),
         "timestamp with time zone" => timestamp(rng),
         "regnamespace" | "oid" => integer(rng, 32).unsigned_abs().to_string(),
+        // SQL has no value of it.
+        "internal" => return "NULL::internal".into(),
         // No text is accepted for these, which come from the catalog.
         "pg_node_tree" => return format!("(SELECT adbin FROM pg_attrdef OFFSET {} LIMIT 1)", rng.u8(..5)),
         other => panic!("say what an argument of type {other} can be"),

@@ -1488,7 +1488,7 @@ fn a_tenant_forges_no_move() {
     run_as_owner(&source, TABLES);
     let before = state(&source, &target);
     let mut mallory = source.connect_as("mallory");
-    let forged = r#"{"schema":"insta7","to":"1","opened":false}"#;
+    let forged = r#"{"schema":"insta7","to":"1","owner":"","opened":false}"#;
     mallory.run(&format!(
         "CREATE SCHEMA insta7_moving; CREATE TABLE insta7_moving.t (id bigint DEFAULT snowflake_next_id(77));
          COMMENT ON SCHEMA insta7_moving IS 'idgenctl move 77 of 1/1';
