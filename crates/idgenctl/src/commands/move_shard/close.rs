@@ -119,7 +119,7 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>
     }
     // Somebody may have tied it since the checks, and cannot any more.
     checks::ties(plan, &session)?;
-    session.run(&plan.names.take())?;
+    plan.names.take(&session)?;
     // Whoever has created one since they were listed has committed: the renaming has waited for that.
     let unlocked = session.query(
         "SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace

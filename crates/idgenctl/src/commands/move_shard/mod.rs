@@ -112,11 +112,21 @@ impl Names {
         session.run(&rename(&self.moving, &self.schema)).map(drop)
     }
 
-    /// The statements that take it away, and keep it.
-    fn take(&self) -> String {
-        let name = Session::identifier(&self.schema);
-        let keep = format!("CREATE SCHEMA {name}; GRANT USAGE ON SCHEMA {name} TO PUBLIC");
-        format!("{}; {keep}; {}", rename(&self.schema, &self.moving), set_comment(&self.schema, KEPT))
+    /// Takes it away, and keeps it, in the transaction of a session. Nobody gets a right there but to find that it is empty,
+    /// whatever the default privileges are.
+    fn take(&self, session: &Session) -> Result {
+        let (away, name) = (rename(&self.schema, &self.moving), Session::identifier(&self.schema));
+        session.run(&format!("{away}; CREATE SCHEMA {name}; {}", set_comment(&self.schema, KEPT)))?;
+        let given = session.query(
+            "SELECT format('REVOKE ALL ON SCHEMA %I FROM %I', nspname, rolname)
+             FROM pg_namespace, aclexplode(nspacl) AS given JOIN pg_roles AS r ON r.oid = grantee
+             WHERE nspname = $1 AND grantee <> nspowner",
+            &[&self.schema],
+        )?;
+        given.iter().try_for_each(|row| session.run(&row.string(0)).map(drop))?;
+        let rights =
+            format!("REVOKE ALL ON SCHEMA {name} FROM PUBLIC; GRANT USAGE ON SCHEMA {name} TO PUBLIC");
+        session.run(&rights).map(drop)
     }
 }
 
