@@ -8,7 +8,7 @@ use crate::{assert_none, top};
 
 /// The files of the top folder.
 const TOP: &str = ".editorconfig .gitignore CHANGELOG.md CONTRIBUTING.md Cargo.lock Cargo.toml LICENSE META.json Makefile \
-                   README.md clippy.toml deny.toml idgen.control rustfmt.toml";
+                   README.md SECURITY.md clippy.toml deny.toml idgen.control rustfmt.toml";
 
 /// The beginnings of paths that external tools find by themselves: GitHub and Docker.
 const KNOWN: [&str; 3] = [".github/", ".cargo/", "packaging/docker/Dockerfile"];
