@@ -1,14 +1,13 @@
 //! `idgenctl check`: a line for each server, and what could stop minting or repeat ids.
 
-mod facts;
+// From top to bottom; none uses one above it.
 mod fleet_rules;
-mod look;
 mod server_rules;
+mod look;
+mod finding;
+mod facts;
 mod table;
 
-use std::fmt::Display;
-
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::{Check, Cli};
@@ -19,57 +18,13 @@ use crate::topology::clock::Base;
 use crate::topology::fleet::Fleet;
 
 use facts::Facts;
-use table::{Kind, Severity, TWO_PRIMARIES};
-
-/// How many names or ranges a message has.
-const MOST_SHOWN: usize = 5;
+use finding::Finding;
+use table::{Severity, TWO_PRIMARIES};
 
 /// What the check cannot know, however well all is.
 const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fleet, ids passed over since a backup, \
                         time daemons, and whether a disk keeps what it has flushed. Nothing was minted: \
                         snowflake_check() on a primary tests that.";
-
-/// What was found.
-#[derive(Debug, Serialize)]
-struct Finding {
-    /// The kind, or the code of a warning of the library.
-    id: String,
-    severity: Severity,
-    server: String,
-    database: Option<String>,
-    message: String,
-    hint: String,
-}
-
-impl Finding {
-    fn in_database(mut self, database: &str) -> Finding {
-        self.database = Some(database.to_owned()).filter(|name| !name.is_empty());
-        self
-    }
-
-    fn line(&self) -> String {
-        let Finding { id, server, message, hint, .. } = self;
-        let severity = format!("{:?}", self.severity).to_lowercase();
-        let database = self.database.iter().map(|name| format!(", database \"{name}\"")).collect::<String>();
-        plain(format!("{severity}: {server}{database}: {message} [{id}]. {hint}").trim_end())
-    }
-}
-
-impl Facts {
-    fn found(&self, kind: &Kind, parts: &[&dyn Display]) -> Finding {
-        self.finding(kind.id, kind.severity, kind.message(parts), kind.hint_for(self.keeper))
-    }
-
-    fn finding(&self, id: &str, severity: Severity, message: String, hint: String) -> Finding {
-        Finding { id: id.into(), severity, server: self.name.clone(), database: None, message, hint }
-    }
-}
-
-/// The first of several texts.
-fn some(texts: &[String]) -> String {
-    let shown = texts.iter().take(MOST_SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    if texts.len() > MOST_SHOWN { format!("{shown}, … ({} in all)", texts.len()) } else { shown }
-}
 
 /// Looks at all servers.
 pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {

@@ -3,7 +3,7 @@
 mod check;
 mod enable;
 mod move_shard;
-mod words;
+mod marker;
 
 use crate::cli::{Cli, Command};
 use crate::terminal::error::Result;

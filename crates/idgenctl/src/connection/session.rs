@@ -116,6 +116,25 @@ impl Session {
         self.last_result().map(drop)
     }
 
+    /// What a session waits for; nothing if it is at work, or gone.
+    pub fn cause(&self, pid: u32) -> Result<Option<String>> {
+        // Before PostgreSQL 17, no extension has a name among the events.
+        let rows = self.query(
+            "SELECT coalesce(
+                 (SELECT string_agg(CASE b WHEN 0 THEN 'a prepared transaction' ELSE
+                                    format('pid %s (%s, %s)', b, coalesce(nullif(o.application_name, ''), o.backend_type),
+                                           coalesce(o.state, 'no state')) END, ', ')
+                  FROM unnest(pg_blocking_pids(a.pid)) AS b LEFT JOIN pg_stat_activity AS o ON o.pid = b),
+                 CASE WHEN wait_event = 'SyncRep' THEN format('synchronous standbys (synchronous_standby_names = %L)',
+                                                              current_setting('synchronous_standby_names'))
+                      WHEN wait_event = 'Extension' THEN 'idgen or another extension'
+                      WHEN wait_event_type <> 'Client' THEN format('%s (%s)', wait_event, wait_event_type) END)
+             FROM pg_stat_activity AS a WHERE pid = $1::integer",
+            &[&pid.to_string()],
+        )?;
+        Ok(rows.iter().next().and_then(|row| row.text(0)))
+    }
+
     /// A name as SQL writes it, in quotes.
     pub fn identifier(name: &str) -> String {
         format!("\"{}\"", name.replace('"', "\"\""))
@@ -201,7 +220,7 @@ impl Session {
         let why = Session::connect(&self.server, parameters).and_then(|mut other| {
             other.parameters.clear();
             other.set_patience(Some(waiting::SAY_AFTER));
-            waiting::cause(&other, self.pid())
+            other.cause(self.pid())
         });
         let why = match why {
             Ok(Some(why)) => format!("waits for {why}"),

@@ -31,6 +31,11 @@ pub enum Error {
     Usage(String),
 }
 
+/// The result of a command that found something that is not as it must be, and changed nothing.
+pub fn refused<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T> {
+    Err(Error::refused(what, hint))
+}
+
 impl Error {
     /// Something is not as it must be, and nothing was changed.
     pub fn refused(what: impl Into<String>, hint: impl Into<String>) -> Error {

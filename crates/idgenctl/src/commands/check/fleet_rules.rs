@@ -5,9 +5,9 @@ use std::ptr;
 use pg_formats::lists::Names;
 
 use super::facts::{Facts, Receiver};
-use super::server_rules::common;
+use super::finding::{Finding, some};
+use super::server_rules::{self, common};
 use super::table::*;
-use super::{Finding, server_rules, some};
 use crate::terminal::output::span;
 use crate::topology::clock::Ahead;
 use crate::topology::cluster;

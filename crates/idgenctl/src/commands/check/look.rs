@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Finding;
 use super::facts::{Database, Facts, Receiver, ShardSetting};
+use super::finding::Finding;
 use super::table::{SERVER_NOT_SEEN, UNREACHABLE};
-use crate::commands::words::Begun;
+use crate::commands::marker::Begun;
 use crate::connection::server::Server;
 use crate::connection::session::{PATIENCE, Row, Session};
 use crate::idgen::columns;

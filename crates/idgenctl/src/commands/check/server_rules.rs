@@ -4,8 +4,8 @@ use idgen_ids::Shard;
 use idgen_ids::shard_set::ShardSet;
 
 use super::facts::{Database, Facts, ShardSetting};
+use super::finding::{Finding, some};
 use super::table::*;
-use super::{Finding, some};
 use crate::idgen::columns::{Column, Mints};
 use crate::idgen::library::Warning;
 use crate::idgen::preload::Keeper;

@@ -1,20 +1,17 @@
 //! What is checked while clients keep working. Nothing is changed.
 
+use super::lists;
+use super::names::shown;
+use super::plan::Plan;
 use super::rights::USED;
 use super::sides::{Place, Side};
-use super::undo::no_move;
-use super::{Plan, lists, shown};
-use crate::commands::words::Begun;
+use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::note;
 use crate::topology::cluster::{self, End, RECEIVES_AS, STANDBYS};
-
-pub fn refused<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T> {
-    Err(Error::refused(what, hint))
-}
 
 /// How far a move has come, as far as it can go on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,6 +81,17 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         }
         Some(_) => refused(found, "Drop or rename what is not of this move."),
     }
+}
+
+/// The error of an undo or a finish without a move.
+pub fn no_move(plan: &Plan<'_>, here: &[String]) -> Error {
+    let source = &plan.source.primary().server.name;
+    let what = format!("no move of schema {} from {source} has broken off", plan.names.schema);
+    Error::refused(
+        format!("{what}: it has {}", shown(here)),
+        "Check that source and target are not swapped. To go back after a move that is complete, move the schema the other \
+         way.",
+    )
 }
 
 /// WAL senders to standbys that are not in the fleet.

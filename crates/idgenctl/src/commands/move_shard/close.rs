@@ -14,12 +14,13 @@
 use std::env;
 use std::time::Duration;
 
-use super::checks::refused;
+use super::plan::Plan;
+use super::run::Run;
 use super::turn::Turn;
-use super::{Plan, Run, checks, lists};
+use super::{checks, lists};
 use crate::connection::waiting;
 use crate::idgen::library::Library;
-use crate::terminal::error::Result;
+use crate::terminal::error::{Result, refused};
 use crate::terminal::signals;
 
 /// Closes both, and gives the first id that the source will never mint. Clients queue behind a lock request that has to

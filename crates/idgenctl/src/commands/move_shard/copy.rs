@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::checks::refused;
+use super::names::set_comment;
+use super::plan::Plan;
+use super::rights;
 use super::sides::Place;
-use super::{Plan, rights, set_comment};
 use crate::connection::session::Session;
-use crate::connection::waiting;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::note;
 use crate::terminal::signals;
 
@@ -163,7 +163,7 @@ fn show_progress(plan: &Plan<'_>) -> Result {
         let at_work = "SELECT pid, left(query, 60) FROM pg_stat_activity
                        WHERE application_name = $1 AND state = 'active' AND pid <> pg_backend_pid()";
         for row in session.query(at_work, &[&place.name])?.iter() {
-            let cause = waiting::cause(&session, row.number(0).unwrap_or(0))?;
+            let cause = session.cause(row.number(0).unwrap_or(0))?;
             let cause = cause.map(|cause| format!(", waits for {cause}")).unwrap_or_default();
             note(format!("{}: {}{cause}", place.role, row.string(1)));
         }

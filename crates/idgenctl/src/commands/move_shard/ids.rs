@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use idgen_ids::id::min_id;
 
-use super::Plan;
+use super::plan::Plan;
 use super::sides::Place;
 use crate::connection::waiting;
 use crate::idgen::columns;

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use idgen_ids::shard_set::ShardSet;
 
-use super::Plan;
-use super::checks::refused;
+use super::plan::Plan;
 use super::sides::{Place, Side};
 use super::turn::Turn;
 use crate::connection::waiting;
 use crate::idgen::library;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 
 /// The list of a server.
 pub fn of(place: &Place<'_>) -> Result<ShardSet> {

@@ -9,171 +9,36 @@
 //! empty schema of a superuser keeps its name there, so that clients find nothing that somebody else puts in its place.
 //! The copy is `SCHEMA_moving` until it is opened. Its comment is the application_name of the move's sessions.
 
-mod checks;
+// From top to bottom; none uses one above it.
+mod undo;
 mod close;
-mod copy;
 mod ids;
+mod copy;
+mod run;
+mod checks;
 mod lists;
 mod rights;
-mod sides;
 mod turn;
-mod undo;
+mod plan;
+mod names;
+mod sides;
 
-use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use idgen_ids::Shard;
-
-use self::checks::{At, refused};
-use self::sides::{Place, Servers, Side};
+use self::checks::At;
+use self::names::{discard, rename, set_comment};
+use self::plan::Plan;
+use self::run::{Run, Stage};
+use self::sides::Servers;
 use self::turn::Turn;
 use crate::cli::{Cli, Move as Arguments};
-use crate::commands::words::Begun;
-use crate::connection::server::Server;
+use crate::commands::marker::Begun;
 use crate::connection::session::Session;
-use crate::idgen::columns;
 use crate::idgen::library::Library;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
 use crate::topology::fleet;
-
-/// The statement that gives a schema a comment. An empty one is none.
-fn set_comment(schema: &str, comment: &str) -> String {
-    format!("COMMENT ON SCHEMA {} IS {}", Session::identifier(schema), Session::literal(comment))
-}
-
-/// The statement that renames a schema.
-fn rename(from: &str, to: &str) -> String {
-    format!("ALTER SCHEMA {} RENAME TO {}", Session::identifier(from), Session::identifier(to))
-}
-
-/// The comment of an empty schema that keeps a name.
-const KEPT: &str = "idgenctl keeps the name of a schema that has moved";
-
-/// The statements that take the name and the comment from an empty schema of this program. Everybody may create a temporary
-/// view of its name, and it cannot be dropped as long as there is one.
-fn set_aside(schema: &str) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let aside = format!("idgenctl_left_{}", now.as_micros());
-    format!("{}; {}", rename(schema, &aside), set_comment(&aside, ""))
-}
-
-/// Drops an empty schema of this program, or sets it aside.
-fn discard(session: &Session, schema: &str) -> Result {
-    session.run(&format!("DROP SCHEMA {}", Session::identifier(schema))).map(drop).or_else(|error| {
-        note(format!("{error}. It is left as a schema whose name begins with idgenctl_left"));
-        session.run(&set_aside(schema)).map(drop)
-    })
-}
-
-/// The names of the schema.
-struct Names {
-    schema: String,
-    moving: String,
-    moved: String,
-}
-
-impl Names {
-    fn has(&self, schema: &str) -> bool {
-        [&self.schema, &self.moving, &self.moved].into_iter().any(|name| name == schema)
-    }
-
-    /// Which of them there are in a database, but for one that is only kept.
-    fn on(&self, session: &Session) -> Result<Vec<String>> {
-        let rows = session.query(
-            "SELECT nspname FROM pg_namespace WHERE nspname IN ($1, $2, $3) ORDER BY nspname",
-            &[&self.schema, &self.moving, &self.moved],
-        )?;
-        let is_kept = self.is_kept(session)?;
-        Ok(rows.iter().map(|row| row.string(0)).filter(|name| !(is_kept && *name == self.schema)).collect())
-    }
-
-    /// Whether an empty schema of a superuser keeps the name in a database.
-    fn is_kept(&self, session: &Session) -> Result<bool> {
-        let rows = session.query(
-            "SELECT FROM pg_namespace AS n JOIN pg_roles AS r ON r.oid = nspowner
-             WHERE nspname = $1 AND rolsuper AND obj_description(n.oid, 'pg_namespace') = $2",
-            &[&self.schema, KEPT],
-        )?;
-        Ok(rows.len() > 0)
-    }
-
-    /// Gives the schema, which is called `SCHEMA_moving`, its name again, in the transaction of a session.
-    fn give_back(&self, session: &Session) -> Result {
-        session.run("SAVEPOINT kept")?;
-        let name = Session::identifier(&self.schema);
-        if self.is_kept(session)? && session.run(&format!("DROP SCHEMA {name}")).is_err() {
-            session.run(&format!("ROLLBACK TO kept; {}", set_aside(&self.schema)))?;
-            note(
-                "an empty schema is left whose name begins with idgenctl_left, because something depends on it",
-            );
-        }
-        session.run(&rename(&self.moving, &self.schema)).map(drop)
-    }
-
-    /// Takes it away, and keeps it, in the transaction of a session. Nobody gets a right there but to find that it is empty,
-    /// whatever the default privileges are.
-    fn take(&self, session: &Session) -> Result {
-        let (away, name) = (rename(&self.schema, &self.moving), Session::identifier(&self.schema));
-        session.run(&format!("{away}; CREATE SCHEMA {name}; {}", set_comment(&self.schema, KEPT)))?;
-        let given = session.query(
-            "SELECT format('REVOKE ALL ON SCHEMA %I FROM %I', nspname, rolname)
-             FROM pg_namespace, aclexplode(nspacl) AS given JOIN pg_roles AS r ON r.oid = grantee
-             WHERE nspname = $1 AND grantee <> nspowner",
-            &[&self.schema],
-        )?;
-        given.iter().try_for_each(|row| session.run(&row.string(0)).map(drop))?;
-        let rights =
-            format!("REVOKE ALL ON SCHEMA {name} FROM PUBLIC; GRANT USAGE ON SCHEMA {name} TO PUBLIC");
-        session.run(&rights).map(drop)
-    }
-}
-
-/// Which of the names there are, for messages.
-fn shown(there: &[String]) -> String {
-    if there.is_empty() { "none of the names".into() } else { there.join(" and ") }
-}
-
-/// The facts of a move, which nothing changes.
-struct Plan<'a> {
-    cli: &'a Cli,
-    arguments: &'a Arguments,
-    names: Names,
-    shard: Shard,
-    /// What the marker said at the beginning of this run.
-    begun: Option<Begun>,
-    source: Side<'a>,
-    target: Side<'a>,
-    /// Servers that an undo cannot reach.
-    away: Vec<&'a Server>,
-    /// The target as the owner of the schema. An undo needs none.
-    owner: Option<Place<'a>>,
-    /// That role; empty if nobody knows it.
-    restorer: String,
-    /// The comment of a copy of this move, and the application_name of its sessions. The source and the target may have the
-    /// same system identifier.
-    mark: String,
-}
-
-/// What the end of a run has to do if it fails.
-enum Stage {
-    Unchanged,
-    /// This run has begun to change something, and undoes it.
-    Begun,
-    /// An earlier run has. A person decides.
-    Resumed,
-    /// The target may mint.
-    Opened,
-    Done,
-}
-
-/// A run of the program.
-struct Run<'a> {
-    plan: &'a Plan<'a>,
-    turn: Turn,
-    stage: Stage,
-}
 
 /// Moves the schema.
 pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
@@ -193,89 +58,6 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     let mut run = Run { plan: &plan, turn, stage: Stage::Unchanged };
     run.go().map_err(|error| run.end(error))?;
     Ok(0)
-}
-
-impl<'a> Plan<'a> {
-    fn of(
-        cli: &'a Cli,
-        arguments: &'a Arguments,
-        servers: &'a Servers,
-        owner: Option<&'a Server>,
-    ) -> Result<Plan<'a>> {
-        let schema = arguments.schema.clone();
-        let [moving, moved] = ["moving", "moved"].map(|end| format!("{schema}_{end}"));
-        // The server would cut it.
-        if moving.len() > 63 {
-            return Err(Error::Usage("the name of the schema is too long for _moving to be appended".into()));
-        }
-        let names = Names { schema, moving, moved };
-        let found = servers.find(arguments.undo)?;
-        let (session, system) = (&found.source[0].session, &found.source[0].system);
-        let begun = Begun::of(session, &names.schema)?;
-        let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
-        let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
-        let mark = format!("idgenctl move {} of {system}/{oid}", i32::from(shard));
-        let source = Side::of("source", servers.from(), &found.source, &mark);
-        let target = Side::of("target", servers.to(), &found.target, &mark);
-        let owner = owner.map(|server| Place::new("the owner", server, &mark, false));
-        let restorer = match (&owner, &begun) {
-            (Some(owner), _) => rights::owner_role(owner, target.primary())?,
-            (None, begun) => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
-        };
-        Ok(Plan {
-            cli,
-            arguments,
-            names,
-            shard,
-            begun,
-            source,
-            target,
-            away: found.away,
-            owner,
-            restorer,
-            mark,
-        })
-    }
-
-    /// The marker of this move.
-    fn marker(&self, opened: bool) -> Begun {
-        let (shard, to) = (i32::from(self.shard) as u16, self.target.system.clone());
-        Begun { shard, schema: self.names.schema.clone(), to, owner: self.restorer.clone(), opened }
-    }
-
-    /// The comment of a schema; none if there is no such schema either.
-    fn comment_on(&self, place: &Place<'_>, schema: &str) -> Result<Option<String>> {
-        let rows = place.query(
-            "SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = $1",
-            &[schema],
-        )?;
-        Ok(rows.iter().next().map(|row| row.string(0)))
-    }
-}
-
-/// The shard that the marker of a move names, or the command line, or the defaults in the schema.
-fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Option<u16>) -> Result<Shard> {
-    let shards: BTreeSet<i32> = match begun {
-        Some(begun) => [begun.shard.into()].into(),
-        None => {
-            let minting = columns::minting(session)?;
-            let own = minting.iter().filter(|column| names.has(&column.schema));
-            own.filter_map(|column| column.shard).chain(given.map(i32::from)).collect()
-        }
-    };
-    match shards.first() {
-        None => refused(
-            format!("no default in schema {} names a shard", names.schema),
-            "Look at the name of the schema, check that source and target are not swapped, or name the shard with --shard.",
-        ),
-        Some(shard) if shards.len() == 1 => {
-            Shard::try_from(*shard).map_err(|error| Error::Usage(error.to_string()))
-        }
-        Some(_) => refused(
-            format!("the schema mints for other shards than one: {shards:?}"),
-            "A schema moves with one shard: give all its defaults the same.",
-        ),
-    }
 }
 
 impl Run<'_> {
@@ -387,17 +169,6 @@ impl Run<'_> {
             ids::pass(plan, bound)?;
         }
         self.open(at)
-    }
-
-    /// Creates the marker, which outlives this run.
-    fn begin(&mut self) -> Result {
-        self.stage = Stage::Begun;
-        if self.plan.begun.is_some() {
-            return Ok(());
-        }
-        let source = &self.plan.source;
-        let (session, begun) = (self.turn.session(source, source.primary())?, self.plan.marker(false));
-        session.run(&format!("CREATE SCHEMA {}; {}", begun.marker(), begun.write())).map(drop)
     }
 
     /// Lets the target mint. From here on, a run that is interrupted is finished and not undone, and the marker says so.

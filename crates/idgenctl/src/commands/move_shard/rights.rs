@@ -3,11 +3,9 @@
 //! either, so what the schema uses belongs to superusers or to the owner, on the source and on the target: nobody else can
 //! change or rename it between the look and the restore, and nobody else can put something in its place.
 
-use super::Plan;
-use super::checks::refused;
-use super::sides::Place;
+use super::plan::Plan;
 use crate::connection::session::Session;
-use crate::terminal::error::Result;
+use crate::terminal::error::{Result, refused};
 
 /// Begins a query with the objects that the schema `$1` consists of, with those that they use if `$2`.
 pub const USED: &str = "
@@ -160,17 +158,4 @@ pub fn check_roles(plan: &Plan<'_>) -> Result {
         return Ok(());
     }
     refused(format!("the target lacks roles that the schema names: {missing}"), "Create them there.")
-}
-
-/// The role that restores the schema, by a connection to the target.
-pub fn owner_role(owner: &Place<'_>, target: &Place<'_>) -> Result<String> {
-    let place = "SELECT concat_ws(' ', current_database(), pg_postmaster_start_time())";
-    let is_there = owner.value(place, &[])? == target.value(place, &[])?;
-    if is_there && owner.value("SHOW is_superuser", &[])? == "off" {
-        return owner.value("SELECT current_user", &[]);
-    }
-    refused(
-        "--owner must connect to the same database as the target, and not as a superuser",
-        "Give the connection string of the target with the user who owns the schema.",
-    )
 }

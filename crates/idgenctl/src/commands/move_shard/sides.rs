@@ -4,11 +4,10 @@ use std::iter;
 use std::ptr;
 use std::time::Duration;
 
-use super::checks::refused;
 use crate::cli::{Cli, Move as Arguments};
 use crate::connection::server::Server;
 use crate::connection::session::{Rows, Session};
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::note;
 use crate::topology::cluster;
 use crate::topology::fleet::{Fleet, Member};

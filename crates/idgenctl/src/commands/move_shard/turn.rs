@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::Plan;
-use super::checks::refused;
+use super::plan::Plan;
 use super::sides::{Place, Side};
 use crate::connection::session::Session;
 use crate::connection::waiting;
-use crate::terminal::error::Result;
+use crate::terminal::error::{Result, refused};
 
 /// The sessions that hold the locks, as long as this program runs, however it ends.
 ///

@@ -1,11 +1,12 @@
 //! Giving the shard back to the source.
 
-use super::checks::refused;
-use super::{Plan, Run, Stage, checks, discard, lists, shown};
-use crate::commands::words::Begun;
+use super::names::{discard, shown};
+use super::run::{Run, Stage};
+use super::{checks, lists};
+use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::library::Library;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
 
@@ -136,7 +137,7 @@ impl Run<'_> {
             Some(begun) if begun.opened => {
                 return refused("the target may mint already: --finish is the only way", FINISH);
             }
-            None if !here.contains(&plan.names.schema) => return Err(no_move(plan, &here)),
+            None if !here.contains(&plan.names.schema) => return Err(checks::no_move(plan, &here)),
             _ => {}
         }
         let (names, gets) =
@@ -151,15 +152,4 @@ impl Run<'_> {
         signals::ignore_signals();
         self.give_back()
     }
-}
-
-/// The error of an undo or a finish without a move.
-pub fn no_move(plan: &Plan<'_>, here: &[String]) -> Error {
-    let source = &plan.source.primary().server.name;
-    let what = format!("no move of schema {} from {source} has broken off", plan.names.schema);
-    Error::refused(
-        format!("{what}: it has {}", shown(here)),
-        "Check that source and target are not swapped. To go back after a move that is complete, move the schema the other \
-         way.",
-    )
 }
