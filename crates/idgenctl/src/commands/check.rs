@@ -8,6 +8,7 @@ mod finding;
 mod facts;
 mod table;
 
+use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 
 use crate::cli::{Check, Cli};
@@ -69,7 +70,9 @@ fn show(json: bool, lines: &[Value], findings: &[Finding], ignored: usize) -> Re
         let value = json!({ "servers": lines, "findings": findings, "ignored": ignored });
         return output::print(output::json(&value));
     }
-    let mut table = output::table(&["server", "role", "PostgreSQL", "idgen", "shards", "mark", "ids/s"]);
+    let mut table = Table::new();
+    let header = ["server", "role", "PostgreSQL", "idgen", "shards", "mark", "ids/s"];
+    table.load_style(presets::NOTHING).set_header(header);
     for line in lines {
         let text = |key: &str| plain(line[key].as_str().unwrap_or_default());
         let mark = match line["mark_ahead_s"].as_f64() {

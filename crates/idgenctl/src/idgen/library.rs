@@ -1,32 +1,26 @@
 //! The library of idgen on a server. It is asked itself: what the objects of a database say, their owners may have written.
 
 use idgen_ids::id::Shard;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
 
 /// What the read-only setting `idgen.state` shows: on standbys too, and in databases without the extension. Times are in
 /// milliseconds since 1970. What cannot be told is none.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct State {
     pub version: String,
     pub preloaded: bool,
     pub epoch_ms: Option<i64>,
     pub mark_ms: Option<i64>,
-    /// Whether the mark counts from that epoch.
-    pub mark_of_epoch: Option<bool>,
     /// As the configuration in effect has it; empty for all shards.
     pub allowed_shards: Option<String>,
     pub closed_shards: Option<String>,
     pub max_ahead_ms: Option<i64>,
-    pub reserve_ahead_ms: Option<i64>,
-    /// -1 if jumps are not looked for.
-    pub max_clock_jump_ms: Option<i64>,
     /// Ids of both layouts since `since_ms`.
     pub ids: Option<i64>,
-    pub refused: Option<i64>,
     pub since_ms: Option<i64>,
     /// Whether the server mints. A standby never does.
     pub mints: bool,
@@ -36,7 +30,7 @@ pub struct State {
 }
 
 /// The worst problem of a server, as its view `idgen_status` has it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Warning {
     /// A word that never changes.
     pub code: String,
@@ -47,7 +41,7 @@ pub struct Warning {
 }
 
 /// Why the library cannot tell its state.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Failure {
     pub sqlstate: String,
     pub message: String,
@@ -91,10 +85,9 @@ impl Library<'_> {
         self.id("snowflake_close_shard", "integer", &number(shard))
     }
 
-    /// Opens a shard that was closed. Gives whether it was.
-    pub fn reopen(&self, shard: Shard) -> Result<bool> {
-        let answer = self.call("snowflake_reopen_shard", "integer", "boolean", &number(shard))?;
-        Ok(answer == "t")
+    /// Opens a shard, if it was closed.
+    pub fn reopen(&self, shard: Shard) -> Result {
+        self.call("snowflake_reopen_shard", "integer", "boolean", &number(shard)).map(drop)
     }
 
     /// Makes all later ids of a shard greater than one.

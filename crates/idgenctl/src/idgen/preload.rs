@@ -30,10 +30,12 @@ pub enum Keeper {
     Operator,
 }
 
-/// The name of a library without its path and end.
-pub fn name(library: &str) -> &str {
-    let file = library.rsplit('/').next().unwrap_or(library);
-    file.strip_suffix(".so").unwrap_or(file)
+/// Whether a list names idgen, with a path or without.
+fn has_idgen(libraries: &[String]) -> bool {
+    libraries.iter().any(|library| {
+        let path = library.strip_suffix(".so").unwrap_or(library);
+        path.rsplit('/').next() == Some("idgen")
+    })
 }
 
 impl Preload {
@@ -62,12 +64,11 @@ impl Preload {
                 )
             })
         };
-        let has_idgen = libraries(&row.string(0))?.iter().any(|library| name(library) == "idgen");
-        Ok(Preload { has_idgen, next: libraries(&next)?, keeper })
+        Ok(Preload { has_idgen: has_idgen(&libraries(&row.string(0))?), next: libraries(&next)?, keeper })
     }
 
     /// Whether the next start loads idgen.
     pub fn will_have_idgen(&self) -> bool {
-        self.next.iter().any(|library| name(library) == "idgen")
+        has_idgen(&self.next)
     }
 }

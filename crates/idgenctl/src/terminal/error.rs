@@ -1,6 +1,6 @@
 //! Why the program fails.
 
-use std::fmt;
+use std::fmt::{self, Display};
 
 use crate::terminal::text::plain;
 
@@ -34,6 +34,11 @@ pub enum Error {
 /// The result of a command that found something that is not as it must be, and changed nothing.
 pub fn refused<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T> {
     Err(Error::refused(what, hint))
+}
+
+/// Refuses with a list of what is in the way, unless it is empty.
+pub fn refuse_any(found: &str, what: impl Display, hint: impl Into<String>) -> Result {
+    if found.is_empty() { Ok(()) } else { refused(format!("{what}: {found}"), hint) }
 }
 
 impl Error {

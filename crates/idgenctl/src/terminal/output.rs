@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
-use comfy_table::{Table, presets};
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::termios::{FlushArg, tcflush};
 
@@ -50,13 +49,6 @@ pub fn span(seconds: f64) -> String {
         s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
         s => format!("{:.1} days", s / 86_400.0),
     }
-}
-
-/// A table with these columns.
-pub fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(header.iter().copied());
-    table
 }
 
 /// Whether the person consents to a change, by `--yes` or on a terminal.

@@ -1,7 +1,5 @@
 //! Which servers are a cluster.
 
-use crate::terminal::error::Error;
-
 /// WAL senders to standbys, in SQL. Subscriptions receive no marks, and pg_receivewal replays nothing, whatever its
 /// application_name.
 pub const STANDBYS: &str = "FROM pg_stat_replication
@@ -85,15 +83,6 @@ pub fn receivers(senders: &[End<'_>], standbys: &[End<'_>]) -> Vec<Option<usize>
         found.push((0..standbys.len()).find(|n| suits(&standbys[*n]) && !found.contains(&Some(*n))));
     }
     found
-}
-
-/// The error of a command that changes something, and would have to guess of which primary a server is a standby.
-pub fn unclear(standby: &str, primaries: &str) -> Error {
-    Error::refused(
-        format!("{standby} may be a standby of each of these, which have its system identifier: {primaries}"),
-        "Nothing was changed. Give only the servers of one cluster with --server. To tell the standbys of both apart, the \
-         primaries need different timelines, as a promotion gives them.",
-    )
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::commands::marker::Begun;
 use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::idgen::library;
-use crate::terminal::error::{Error, Result, refused};
+use crate::terminal::error::{Error, Result, refuse_any, refused};
 use crate::terminal::output::note;
 use crate::topology::cluster::{self, End, RECEIVES_AS, STANDBYS};
 
@@ -95,7 +95,7 @@ pub fn no_move(plan: &Plan<'_>, here: &[String]) -> Error {
 }
 
 /// WAL senders to standbys that are not in the fleet.
-pub fn unknown_standbys(side: &Side<'_>) -> Result<Option<String>> {
+pub fn unknown_standbys(side: &Side<'_>) -> Result<String> {
     let (mut senders, mut standbys) = (Vec::new(), Vec::new());
     for place in &side.places {
         let session = place.session()?;
@@ -112,14 +112,14 @@ pub fn unknown_standbys(side: &Side<'_>) -> Result<Option<String>> {
     let found = cluster::receivers(&from, &to);
     let unknown = senders.iter().zip(found).filter(|(_, standby)| standby.is_none());
     let unknown: Vec<String> = unknown.map(|((name, address, _), _)| format!("{name} {address}")).collect();
-    Ok((!unknown.is_empty()).then(|| unknown.join(", ")))
+    Ok(unknown.join(", "))
 }
 
 /// Every standby must be in the fleet, because it mints by its own list once it is promoted.
 pub fn standbys(side: &Side<'_>) -> Result {
-    let Some(unknown) = unknown_standbys(side)? else { return Ok(()) };
-    refused(
-        format!("{} has standbys that are not in the fleet: {unknown}", side.primary().role),
+    refuse_any(
+        &unknown_standbys(side)?,
+        format!("{} has standbys that are not in the fleet", side.primary().role),
         "Add each to the file of servers, or name it with --server: their lists must be changed too. Standbys of one name are \
          known by the port that they connect to: otherwise give each a cluster_name of its own.",
     )
@@ -134,12 +134,8 @@ pub fn settings(plan: &Plan<'_>, side: &Side<'_>) -> Result {
              WHERE error IS NOT NULL AND NOT EXISTS (SELECT FROM pg_file_settings WHERE applied)",
             &[],
         )?;
-        if !errors.is_empty() {
-            return refused(
-                format!("{} cannot read its configuration, and so no new list: {errors}", place.role),
-                "Correct the file.",
-            );
-        }
+        let what = format!("{} cannot read its configuration, and so no new list", place.role);
+        refuse_any(&errors, what, "Correct the file.")?;
         let source =
             place.value("SELECT source FROM pg_settings WHERE name = 'idgen.allowed_shards'", &[])?;
         if plan.arguments.set_list.is_none() && (place.has_patroni || source == "command line") {
@@ -201,24 +197,20 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
         others
             .extend(minting.iter().filter(is_other).map(|column| format!("{column} in database {database}")));
     }
-    if !others.is_empty() {
-        let shard = i32::from(plan.shard);
-        return refused(
-            format!("other schemas of the source mint for shard {shard}: {}", others.join(", ")),
-            "Give them another shard, or move them into the schema.",
-        );
-    }
+    refuse_any(
+        &others.join(", "),
+        format!("other schemas of the source mint for shard {}", i32::from(plan.shard)),
+        "Give them another shard, or move them into the schema.",
+    )?;
     ties(plan, &source.session()?)
 }
 
 /// Refuses a schema that is tied to what is outside it.
 pub fn ties(plan: &Plan<'_>, session: &Session) -> Result {
     let ties = session.value(&format!("{USED} {TIES}"), &[&plan.names.schema, "f"])?;
-    if ties.is_empty() {
-        return Ok(());
-    }
-    refused(
-        format!("the schema is tied to what is outside it: {ties}"),
+    refuse_any(
+        &ties,
+        "the schema is tied to what is outside it",
         "Drop, detach or disable these, or move them into the schema. Foreign keys may stay with NO ACTION.",
     )
 }

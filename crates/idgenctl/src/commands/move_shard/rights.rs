@@ -5,7 +5,7 @@
 
 use super::plan::Plan;
 use crate::connection::session::Session;
-use crate::terminal::error::{Result, refused};
+use crate::terminal::error::{Result, refuse_any};
 
 /// Begins a query with the objects that the schema `$1` consists of, with those that they use if `$2`.
 pub const USED: &str = "
@@ -58,11 +58,9 @@ fn refuse_objects_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> R
         ),
         &[name, "t", &plan.restorer],
     )?;
-    if others.is_empty() {
-        return Ok(());
-    }
-    refused(
-        format!("{} must not restore what others may have written: {others}", plan.restorer),
+    refuse_any(
+        &others,
+        format!("{} must not restore what others may have written", plan.restorer),
         "Give --owner as the role that owns the schema or, if several roles own parts, as a member of all. Give a schema of a \
          superuser, and what is in it, to an ordinary role. Have others drop what is theirs, or revoke it.",
     )
@@ -126,11 +124,9 @@ fn refuse_names_of_others(plan: &Plan<'_>, session: &Session, name: &str) -> Res
                WHERE nspname IS NOT DISTINCT FROM schema) AS found (what)"),
         &[&names, &plan.restorer],
     )?;
-    if others.is_empty() {
-        return Ok(());
-    }
-    refused(
-        format!("{} must not restore what may use objects of others on the target: {others}", plan.restorer),
+    refuse_any(
+        &others,
+        format!("{} must not restore what may use objects of others on the target", plan.restorer),
         "Have a superuser create there what the target lacks. What the schema uses must be in schemas in which only superusers \
          and that role may create objects, and of which they are the owners: move it to such a schema on both servers, for \
          instance by ALTER EXTENSION ... SET SCHEMA. Have others drop what is theirs.",
@@ -154,8 +150,5 @@ pub fn check_roles(plan: &Plan<'_>) -> Result {
          WHERE name NOT IN (SELECT rolname FROM pg_roles)",
         &[&roles],
     )?;
-    if missing.is_empty() {
-        return Ok(());
-    }
-    refused(format!("the target lacks roles that the schema names: {missing}"), "Create them there.")
+    refuse_any(&missing, "the target lacks roles that the schema names", "Create them there.")
 }

@@ -67,12 +67,10 @@ pub struct Side<'a> {
 impl<'a> Side<'a> {
     /// The side of a server, with what has been seen of it.
     pub fn of(role: &'static str, server: &'a Server, members: &[Member<'a>], name: &str) -> Side<'a> {
-        let mut places = vec![Place::new(format!("the {role}"), server, name, false)];
-        for (number, member) in members.iter().enumerate() {
-            places.truncate(number);
-            let role =
-                if number == 0 { format!("the {role}") } else { format!("standby {}", member.server.name) };
-            places.push(Place::new(role, member.server, name, member.has_patroni));
+        let has_patroni = members.first().is_some_and(|member| member.has_patroni);
+        let mut places = vec![Place::new(format!("the {role}"), server, name, has_patroni)];
+        for Member { server, has_patroni, .. } in members.iter().skip(1) {
+            places.push(Place::new(format!("standby {}", server.name), server, name, *has_patroni));
         }
         let system = members.first().map(|member| member.system.clone()).unwrap_or_default();
         Side { role, places, system }
@@ -181,7 +179,14 @@ impl Servers {
                 );
             }
             if let Some(other) = unclear.iter().find(|other| other.primaries.contains(&primary)) {
-                return Err(cluster::unclear(&names(&[other.standby]), &names(&other.primaries)));
+                let (standby, primaries) = (names(&[other.standby]), names(&other.primaries));
+                return refused(
+                    format!(
+                        "{standby} may be a standby of each of these, which have its system identifier: {primaries}"
+                    ),
+                    "Nothing was changed. Give only the servers of one cluster with --server. To tell the standbys of both \
+                     apart, the primaries need different timelines, as a promotion gives them.",
+                );
             }
             let group = groups.iter().filter(|group| group.primary == Some(primary));
             *members =

@@ -87,8 +87,9 @@ impl Run<'_> {
         self.turn.prove(&plan.source)?;
         Library::of(&session)?.reopen(plan.shard)?;
         let mut left: Vec<String> = plan.away.iter().map(|server| server.name.clone()).collect();
-        let unknown = checks::unknown_standbys(&plan.source)?;
-        left.extend(unknown.map(|_| "the source has standbys that are not in the fleet".into()));
+        if !checks::unknown_standbys(&plan.source)?.is_empty() {
+            left.push("the source has standbys that are not in the fleet".into());
+        }
         left.extend(set.err().map(|error| error.to_string()));
         if !left.is_empty() {
             return refused(
