@@ -1,4 +1,4 @@
-//! `idgenctl check`: a line for each server, and what could stop minting or repeat ids.
+//! `idgenctl check`: shows a line for each server, and everything that could stop minting or repeat ids.
 
 // From top to bottom; none uses one above it.
 mod fleet_rules;
@@ -22,12 +22,11 @@ use facts::Facts;
 use finding::Finding;
 use table::{Severity, TWO_PRIMARIES};
 
-/// What the check cannot know, however well all is.
+/// The check cannot see these, so it does not claim that all is well.
 const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fleet, ids passed over since a backup, \
                         time daemons, and whether a disk keeps what it has flushed. Nothing was minted: \
                         snowflake_check() on a primary tests that.";
 
-/// Looks at all servers.
 pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     signals::notice_signals();
     let fleet = Fleet::load(&cli.servers)?;
@@ -44,7 +43,7 @@ pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     let all_answer = findings.is_empty();
     let lines: Vec<Value> = names.iter().map(|name| line(name, &all)).collect();
     findings.extend(fleet_rules::judge(&all, &names, all_answer));
-    // Each of the other hints assumes that it is clear which server clients use.
+    // All other hints assume that only one of the primaries has clients.
     if findings.iter().any(|finding| finding.id == TWO_PRIMARIES.id) {
         let others = findings.iter_mut().filter(|finding| finding.id != TWO_PRIMARIES.id);
         others.for_each(|finding| finding.hint.clear());
@@ -94,7 +93,7 @@ fn show(json: bool, lines: &[Value], findings: &[Finding], ignored: usize) -> Re
     if findings.is_empty() { output::print(NOT_SEEN) } else { Ok(()) }
 }
 
-/// The line about a server.
+/// A server's line of the table.
 fn line(name: &str, all: &[Facts]) -> Value {
     let Some(facts) = all.iter().find(|facts| facts.name == name) else {
         return json!({ "server": name, "role": "not seen" });

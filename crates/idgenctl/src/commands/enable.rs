@@ -1,4 +1,4 @@
-//! `idgenctl enable`.
+//! `idgenctl enable`: prepares a database and its servers for idgen, or verifies that they are prepared.
 
 use crate::cli::{Cli, Enable};
 use crate::connection::session::Session;
@@ -13,7 +13,6 @@ use crate::topology::fleet::{Fleet, Member};
 /// The schema that the extension gets.
 const SCHEMA: &str = "idgen";
 
-/// Prepares a database and its servers for idgen; or proves that they are prepared.
 pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let database = &arguments.database;
     let fleet = Fleet::load(&cli.servers)?;
@@ -44,7 +43,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     let mut by_hand = Vec::new();
     if let Some(primary) = primary {
         room(&members, primary)?;
-        // When a server has idgen in its list, all else has succeeded.
+        // A server preloads idgen only after everything else has succeeded.
         steps.splice(0..0, in_database(primary, database, &mut by_hand)?);
     }
     make(cli, &steps, &format!("Enable idgen in database \"{database}\"?"))?;
@@ -63,7 +62,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
                      patronictl restart"
                 ),
                 Keeper::Operator => format!(
-                    "ALTER SYSTEM is switched off on {name}: append idgen to shared_preload_libraries where its \
+                    "ALTER SYSTEM is disabled on {name}: append idgen to shared_preload_libraries where its \
                      configuration is kept, and restart it"
                 ),
                 _ => format!("another line of the files of {name} is in effect: look at pg_file_settings there"),
@@ -86,7 +85,7 @@ pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
     Ok(u8::from(stuck > 0 || !by_hand.is_empty()))
 }
 
-/// The servers in the order of their restarts: the primary is the last. A standby may be prepared alone, before it.
+/// The servers in restart order: the primary comes last. Standbys may be prepared before it, without it.
 fn cluster<'a>(fleet: &'a Fleet, database: &str) -> Result<Vec<Member<'a>>> {
     let reached = fleet.each(|server| Member::with(server, server.connect_to(database)?));
     let mut members = reached.into_iter().collect::<Result<Vec<_>>>()?;
@@ -102,7 +101,7 @@ fn cluster<'a>(fleet: &'a Fleet, database: &str) -> Result<Vec<Member<'a>>> {
     )))
 }
 
-/// Says whether a server mints, or could if it were promoted; and why not. Gives whether it does.
+/// Reports whether a server mints, or could once it is promoted; and if not, why.
 fn say_whether_it_mints(member: &Member, state: &State) -> bool {
     let severe = |warning: &&Warning| warning.severity == "error" || !state.mints;
     let problem = state.error.as_ref().map(|error| &error.message);
@@ -119,7 +118,7 @@ fn say_whether_it_mints(member: &Member, state: &State) -> bool {
     mints
 }
 
-/// Checks that a server can load the library. Otherwise it would not start with it in its list.
+/// Checks that a server can load the library: with a missing library in its list, it would not start.
 fn loads(session: &Session) -> Result {
     let Err(error) = session.run("LOAD 'idgen'") else { return Ok(()) };
     let Error::Sql { message, .. } = &error else { return Err(error) };
@@ -130,7 +129,7 @@ fn loads(session: &Session) -> Result {
     ))
 }
 
-/// Checks that each server has room for the mark, before the first one takes a standby down.
+/// Checks that each server has room for the mark: without it, the first mark would take a standby down.
 fn room(members: &[Member], primary: &Member) -> Result {
     let rows = primary.session.run(
         "SELECT count(*) FILTER (WHERE local_id <> 65534) + 1, coalesce(bool_or(local_id = 65534), false)
@@ -179,12 +178,11 @@ fn room(members: &[Member], primary: &Member) -> Result {
     Ok(())
 }
 
-/// A change.
 struct Step<'a> {
-    /// What it does: a sentence without its full stop.
+    /// Its effect, as an imperative sentence without a full stop.
     what: String,
     session: &'a Session,
-    /// What does it, as a whole or not at all.
+    /// Runs in one transaction.
     sql: String,
 }
 
@@ -196,7 +194,7 @@ fn make(cli: &Cli, steps: &[Step], question: &str) -> Result {
     note("This is to be done:");
     steps.iter().for_each(|step| note(format!("  - {}", step.what)));
     output::consent(cli, question)?;
-    // Not before the question: it ends by Ctrl-C as usual.
+    // Not earlier: Ctrl-C at the question ends the program as usual.
     signals::notice_signals();
     for (number, Step { what, session, sql }) in steps.iter().enumerate() {
         session.run(sql).map_err(|error| {
@@ -215,7 +213,7 @@ fn make(cli: &Cli, steps: &[Step], question: &str) -> Result {
     Ok(())
 }
 
-/// What is to be done in the database, by this program and by hand.
+/// The steps in the database. Others are left to the user.
 fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String>) -> Result<Vec<Step<'a>>> {
     let session = &primary.session;
     let mut steps = Vec::new();
@@ -238,7 +236,7 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
         }
         None => {
             check_unused(session, database)?;
-            // One transaction: if somebody else creates the schema meanwhile, the whole fails.
+            // In one transaction: if another session creates the schema first, all of it fails.
             let sql = "CREATE SCHEMA idgen; GRANT USAGE ON SCHEMA idgen TO PUBLIC; CREATE EXTENSION idgen SCHEMA idgen";
             let what = format!("create the extension in the schema idgen of database \"{database}\"");
             steps.push(Step { what, session, sql: sql.into() });
@@ -248,13 +246,13 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
     let dangers = dangers(session, &schema)?;
     if !dangers.is_empty() {
         note(format!(
-            "warning: a superuser who calls idgen in schema \"{schema}\" may call a function of somebody else, so this \
+            "warning: a superuser who calls idgen in schema \"{schema}\" may call a function of another role, so this \
              command does not append that schema to a search_path: {dangers}"
         ));
         return Ok(steps);
     }
 
-    // The path that new sessions have: that of the database, of all databases, or of the server.
+    // The path of new sessions comes from the database, from all databases, or from the server.
     let rows = session.query(
         "SELECT path, concat_ws(', ', nullif(path, ''), quote_ident($1)), quote_ident($1)
          FROM (SELECT coalesce(
@@ -270,11 +268,11 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
     let Some(path) = rows.row(0).text(0) else {
         return Err(Error::refused(
             format!("the command line of {} sets \"search_path\"", primary.server.name),
-            "Nothing was changed. Give the database the same one by ALTER DATABASE ... SET search_path, and try again.",
+            "Nothing was changed. Set the same one for the database by ALTER DATABASE ... SET search_path, and try again.",
         ));
     };
     if !names(&path, &quoted) {
-        // Nothing is called while the path is set, and nobody has to take it apart.
+        // Nothing is called while the path is set, and it need not be parsed.
         let sql = format!(
             "SELECT set_config('search_path', {}, true); ALTER DATABASE {} SET search_path FROM CURRENT",
             Session::literal(&new),
@@ -297,14 +295,14 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
     Ok(steps)
 }
 
-/// Whether a search_path names a schema, which is quoted where it has to be.
+/// Whether a search_path names a schema, which is quoted if necessary.
 fn names(path: &str, schema: &str) -> bool {
     let mut elements = path.split(',').map(str::trim);
     elements.any(|name| name == schema || name.trim_matches('"') == schema || name.to_lowercase() == schema)
 }
 
-/// Who or what could make a superuser who calls idgen call something else: the roles other than superusers that could put
-/// an object of theirs into its schema or into the extension, and functions beside those of idgen that have their names.
+/// Finds what could make a superuser who calls idgen call another function: roles that are not superusers, but could create
+/// objects in the schema or change the extension; and functions that share a name with one of idgen.
 fn dangers(session: &Session, schema: &str) -> Result<String> {
     let own = "SELECT objid FROM pg_depend JOIN pg_extension AS e ON refobjid = e.oid AND extname = 'idgen'
                WHERE refclassid = 'pg_extension'::regclass AND classid = 'pg_proc'::regclass AND deptype = 'e'";
@@ -324,8 +322,8 @@ fn dangers(session: &Session, schema: &str) -> Result<String> {
     Ok(session.query(&sql, &[schema])?.iter().next().map(|row| row.string(0)).unwrap_or_default())
 }
 
-/// Checks that there is no schema of that name. Its objects, or those that somebody who once had a right there has left,
-/// could be called in the place of idgen's.
+/// Checks that the name of the schema is free. Functions that another role has left in such a schema could be called instead
+/// of idgen's.
 fn check_unused(session: &Session, database: &str) -> Result {
     let rows = session.query(
         "SELECT (SELECT string_agg(identity, ', ') FROM (
@@ -339,8 +337,8 @@ fn check_unused(session: &Session, database: &str) -> Result {
     let objects = row.text(0).map(|objects| format!(", with {objects}")).unwrap_or_default();
     Err(Error::refused(
         format!("database \"{database}\" has a schema \"{SCHEMA}\" already{objects}"),
-        "Nothing was changed. The extension gets a schema of its own, in which a superuser can call no function of somebody \
-         else: drop that one if nobody needs it, or rename it. If it has the portable edition, see \"Moving to the extension\" \
-         in its README: the extension beside it would repeat its ids.",
+        "Nothing was changed. The extension gets a schema of its own, so that superusers cannot call functions of other roles \
+         there. Drop this schema if it is not needed, or rename it. If it has the portable edition, see \"Moving to the \
+         extension\" in its README: the extension beside it would repeat its ids.",
     ))
 }

@@ -8,7 +8,7 @@ mod marker;
 use crate::cli::{Cli, Command};
 use crate::terminal::error::Result;
 
-/// Runs the command, and gives the exit code.
+/// Runs the command, and returns the exit code.
 pub fn run(cli: &Cli) -> Result<u8> {
     match &cli.command {
         Command::Check(arguments) => check::run(cli, arguments),

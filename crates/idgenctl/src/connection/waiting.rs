@@ -1,15 +1,15 @@
-//! Waiting for what the program wants to see.
+//! Waiting for a condition.
 
 use std::time::{Duration, Instant};
 
 use crate::terminal::error::Result;
 use crate::terminal::{output, signals};
 
-/// After so long, a person wants to know why nothing happens.
+/// How long to wait silently.
 pub const SAY_AFTER: Duration = Duration::from_secs(3);
 
-/// Asks again and again until there is an answer, and says after a while what it waits for. None if there is no answer
-/// within the limit.
+/// Asks until there is an answer, and reports after a while what it waits for. Returns none if there is no answer within the
+/// limit.
 pub fn until<T>(
     limit: Duration,
     what: &str,

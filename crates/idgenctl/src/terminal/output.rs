@@ -1,4 +1,4 @@
-//! What the program shows: lines, tables and JSON; and the question before a change.
+//! Output of the program, and the question before a change.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -11,13 +11,12 @@ use crate::terminal::error::{Error, Result};
 use crate::terminal::signals;
 pub use crate::terminal::text::{json, plain};
 
-/// Shows what the program does, on standard error: standard output is for results.
+/// Writes a line to standard error: standard output is for results.
 pub fn note(text: impl AsRef<str>) {
-    // Nobody may read it any more, and the program must go on all the same.
+    // The reader may be gone, and the program must go on all the same.
     let _ = writeln!(io::stderr(), "{}", plain(text.as_ref()));
 }
 
-/// Shows an error.
 pub fn error(cli: &Cli, error: &Error) {
     if matches!(&cli.command, Command::Check(check) if check.json) {
         let value = serde_json::json!({ "error": error.to_string(), "hint": error.hint() });
@@ -40,7 +39,7 @@ pub fn print(text: impl AsRef<str>) -> Result {
     }
 }
 
-/// A span of time.
+/// A span of time, as text.
 pub fn span(seconds: f64) -> String {
     match seconds {
         s if s < 1.0 => format!("{:.0} ms", s * 1000.0),
@@ -51,7 +50,7 @@ pub fn span(seconds: f64) -> String {
     }
 }
 
-/// Whether the person consents to a change, by `--yes` or on a terminal.
+/// Asks for consent to a change, unless `--yes` gives it.
 pub fn consent(cli: &Cli, question: &str) -> Result {
     if cli.yes {
         return Ok(());
@@ -62,11 +61,11 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
             "Look at what would be done, and run the same command with --yes.",
         ));
     }
-    // What was typed before the question is no answer to it.
+    // What was typed before the question does not answer it.
     let _ = tcflush(io::stdin(), FlushArg::TCIFLUSH);
     let _ = write!(io::stderr(), "{} [y/N] ", plain(question));
     let _ = io::stderr().flush();
-    // Reading would go on after a signal, so that Ctrl-C would not end it.
+    // A read would go on after a signal, so Ctrl-C would not end it.
     let input = io::stdin();
     while !poll(&mut [PollFd::new(input.as_fd(), PollFlags::POLLIN)], 50_u8).is_ok_and(|ready| ready > 0) {
         signals::go_on()?;

@@ -1,4 +1,4 @@
-//! What was found, for people and programs.
+//! Findings of the check.
 
 use std::fmt::Display;
 
@@ -8,13 +8,13 @@ use super::facts::Facts;
 use super::table::{Kind, Severity};
 use crate::terminal::output::plain;
 
-/// How many names or ranges a message has.
+/// How many names or ranges a message lists.
 const MOST_SHOWN: usize = 5;
 
-/// What was found.
+/// A finding, as JSON shows it.
 #[derive(Debug, Serialize)]
 pub struct Finding {
-    /// The kind, or the code of a warning of the library.
+    /// The kind, or the code of the library's warning.
     pub id: String,
     pub severity: Severity,
     pub server: String,
@@ -47,7 +47,7 @@ impl Facts {
     }
 }
 
-/// The first of several texts.
+/// The first of these texts, and how many there are.
 pub fn some(texts: &[String]) -> String {
     let shown = texts.iter().take(MOST_SHOWN).cloned().collect::<Vec<_>>().join(", ");
     if texts.len() > MOST_SHOWN { format!("{shown}, … ({} in all)", texts.len()) } else { shown }
