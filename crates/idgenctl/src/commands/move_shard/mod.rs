@@ -1,13 +1,13 @@
-//! `idgenctl move`: moves a logical shard, which is a schema of a database, to another server while clients keep working.
+//! `idgenctl move`: moves a logical shard, which is a schema, to another server while clients keep working.
 //!
-//! No row is lost, no id is minted twice, and ids of the target are greater than those of the source. While the rows are
-//! copied, clients can neither read nor write the schema. Everything that can be checked is checked before the schema is
-//! closed. If something fails after that, the move is undone, unless the target may already mint.
+//! No row is lost, no id is minted twice, and the target's ids are greater than the source's. While the rows are copied,
+//! clients can neither read nor write the schema. Everything that can be checked is checked before the schema is closed.
+//! If a later step fails, the move is undone, unless the target may already mint.
 //!
-//! The marker on the source says that a move has begun, and whether the target may mint. The schema on the source is called
-//! `SCHEMA_moving` from the moment at which it is closed, and `SCHEMA_moved` from that on at which the target may mint. An
-//! empty schema of a superuser keeps its name there, so that clients find nothing that somebody else puts in its place.
-//! The copy is `SCHEMA_moving` until it is opened. Its comment is the application_name of the move's sessions.
+//! The marker on the source says that a move has begun, and whether the target may mint. On the source, the schema is
+//! called `SCHEMA_moving` once it is closed, and `SCHEMA_moved` once the target may mint. An empty schema of a superuser
+//! keeps its name there, so that no one else can put objects for clients in its place. On the target, the copy is called
+//! `SCHEMA_moving` until it is opened. Its comment is the application_name of the move's sessions.
 
 // From top to bottom; none uses one above it.
 mod undo;
@@ -40,7 +40,6 @@ use crate::terminal::output::{self, note};
 use crate::terminal::signals;
 use crate::topology::fleet;
 
-/// Moves the schema.
 pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     signals::notice_signals();
     copy::check_programs()?;
@@ -51,7 +50,7 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     let turn = Turn::take(&plan)?;
     if Begun::of(&plan.source.primary().session()?, &plan.names.schema)? != plan.begun {
         return refused(
-            "another run has changed the state of the move meanwhile",
+            "another run has changed the state of the move in the meantime",
             "Run the same command again.",
         );
     }
@@ -72,8 +71,8 @@ impl Run<'_> {
         };
         if plan.owner.is_none() && matches!(at, At::Open | At::Moving) {
             return refused(
-                "the schema is restored by the role that owns it, and --owner does not say how it connects",
-                "Give the connection string of the target with that user.",
+                "--owner is missing: the role that owns the schema restores it",
+                "Give a connection string for the target with that user.",
             );
         }
         for side in [&plan.source, &plan.target] {
@@ -100,7 +99,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Shows what will be done.
+    /// Shows what the move will do.
     fn show(&self) -> Result {
         let plan = self.plan;
         for (side, is_source) in [(&plan.source, true), (&plan.target, false)] {
@@ -122,8 +121,7 @@ impl Run<'_> {
             }
         }
         note(format!(
-            "restored by {}, whose constraints, index expressions and generated columns decide with for how long the schema \
-             stays closed",
+            "restored by {}, whose constraints, index expressions and generated columns affect how long the schema stays closed",
             plan.restorer
         ));
         Ok(())
@@ -132,17 +130,17 @@ impl Run<'_> {
     fn carry_out(&mut self, at: At) -> Result {
         let plan = self.plan;
         let (source, target) = (plan.source.primary(), plan.target.primary());
-        // The person may have taken long to consent.
+        // Consent may have taken long.
         self.turn.prove(&plan.source)?;
         self.turn.prove(&plan.target)?;
-        // Nothing ends the wait of a commit for a synchronous standby that is down.
+        // Check that a commit completes: no dead synchronous standby blocks it.
         for place in [source, target] {
             let session = place.session()?;
             session.set_patience(Some(Duration::from_secs(10)));
             session.run("SELECT pg_logical_emit_message(true, 'idgenctl move', '')")?;
         }
         let bound = if at == At::Open {
-            // Let whatever cannot set a list fail now.
+            // Setting the present lists fails now if it would fail later.
             for side in [&plan.source, &plan.target] {
                 lists::set_all(plan, &self.turn, side, &lists::of(side.primary())?)?;
             }
@@ -153,7 +151,7 @@ impl Run<'_> {
             note(format!("continuing the move of {}", plan.names.schema));
             self.stage = if at == At::Moving { Stage::Resumed } else { Stage::Opened };
             if at == At::Moving {
-                // An undo must know who restores.
+                // An undo must know which role restores.
                 self.turn.session(&plan.source, source)?.run(&plan.marker(false).write())?;
             }
             let without = lists::without(plan, &lists::of(source)?)?;
@@ -161,7 +159,7 @@ impl Run<'_> {
             Library::of(&self.turn.session(&plan.source, source)?)?.close(plan.shard)?
         };
         if matches!(at, At::Open | At::Moving) {
-            // A copy that is there is not trusted, but made again.
+            // An earlier copy is not trusted, but made again.
             self.drop_copy();
             copy::copy(plan)?;
         }
@@ -171,7 +169,7 @@ impl Run<'_> {
         self.open(at)
     }
 
-    /// Lets the target mint. From here on, a run that is interrupted is finished and not undone, and the marker says so.
+    /// Lets the target mint. From then on, an interrupted move must be finished instead of undone, as the marker says.
     fn open(&mut self, at: At) -> Result {
         let plan = self.plan;
         let (source, target, names) = (plan.source.primary(), plan.target.primary(), &plan.names);
@@ -181,18 +179,18 @@ impl Run<'_> {
         if matches!(at, At::Open | At::Moving) {
             if names.on(&target.session()?)?.contains(&names.schema) {
                 return refused(
-                    format!("the target has a schema {} by now", names.schema),
+                    format!("the target now has a schema {}", names.schema),
                     "Drop or rename it.",
                 );
             }
-            // Somebody may have made a standby meanwhile, or set a list.
+            // A standby may have been added in the meantime, or a list changed.
             checks::standbys(&plan.source)?;
             checks::standbys(&plan.target)?;
             for place in &plan.source.places {
                 if lists::of(place)?.contains(plan.shard) {
                     return refused(
                         format!("idgen.allowed_shards of {} has the shard again", place.role),
-                        "Find out who sets it.",
+                        "Find out what sets it.",
                     );
                 }
             }
@@ -208,7 +206,7 @@ impl Run<'_> {
         lists::set(plan, &self.turn, &plan.target, target, &with)?;
         let session = self.turn.session(&plan.target, target)?;
         session.set_patience(None);
-        // It was closed there if it has moved from there before.
+        // It is closed there if it was moved away from there before.
         Library::of(&session)?.reopen(plan.shard)?;
         if at != At::Complete {
             let comment = set_comment(&names.schema, &comment.unwrap_or_default());
@@ -221,12 +219,12 @@ impl Run<'_> {
             what: format!("the schema has moved, but not all standbys of the target have its list: {error}"),
             hint: "Run the same command with --finish.".into(),
         })?;
-        // Others may have gone on, and moved it back.
+        // Another run may have continued, and even moved it back.
         self.turn.prove(&plan.target)?;
         let session = self.turn.session(&plan.source, source);
         if let Err(error) = session.and_then(|session| discard(&session, &begun.marker())) {
             self.turn.prove(&plan.target)?;
-            note(format!("{error}. When the source is there again, run the same command with --finish"));
+            note(format!("{error}. When the source is back, run the same command with --finish"));
         }
         Ok(())
     }

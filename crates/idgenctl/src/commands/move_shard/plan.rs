@@ -1,4 +1,4 @@
-//! The facts of a move, which nothing changes.
+//! The plan of a move, which does not change during a run.
 
 use std::collections::BTreeSet;
 
@@ -13,24 +13,22 @@ use crate::connection::session::Session;
 use crate::idgen::columns;
 use crate::terminal::error::{Error, Result, refused};
 
-/// The facts of a move, which nothing changes.
 pub struct Plan<'a> {
     pub cli: &'a Cli,
     pub arguments: &'a Arguments,
     pub names: Names,
     pub shard: Shard,
-    /// What the marker said at the beginning of this run.
+    /// The marker at the beginning of this run.
     pub begun: Option<Begun>,
     pub source: Side<'a>,
     pub target: Side<'a>,
     /// Servers that an undo cannot reach.
     pub away: Vec<&'a Server>,
-    /// The target as the owner of the schema. An undo needs none.
+    /// The target, as the owner of the schema. An undo needs none.
     pub owner: Option<Place<'a>>,
-    /// That role; empty if nobody knows it.
+    /// That role; empty if it is not known.
     pub restorer: String,
-    /// The comment of a copy of this move, and the application_name of its sessions. The source and the target may have the
-    /// same system identifier.
+    /// The comment of the copy, and the application_name of sessions. Source and target may have the same system identifier.
     pub mark: String,
 }
 
@@ -43,7 +41,7 @@ impl<'a> Plan<'a> {
     ) -> Result<Plan<'a>> {
         let schema = arguments.schema.clone();
         let [moving, moved] = ["moving", "moved"].map(|end| format!("{schema}_{end}"));
-        // The server would cut it.
+        // The server would truncate it.
         if moving.len() > 63 {
             return Err(Error::Usage("the name of the schema is too long for _moving to be appended".into()));
         }
@@ -76,13 +74,12 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// The marker of this move.
     pub fn marker(&self, opened: bool) -> Begun {
         let (shard, to) = (i32::from(self.shard) as u16, self.target.system.clone());
         Begun { shard, schema: self.names.schema.clone(), to, owner: self.restorer.clone(), opened }
     }
 
-    /// The comment of a schema; none if there is no such schema either.
+    /// The comment of a schema, which may be empty; none if there is no such schema.
     pub fn comment_on(&self, place: &Place<'_>, schema: &str) -> Result<Option<String>> {
         let rows = place.query(
             "SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace WHERE nspname = $1",
@@ -92,7 +89,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The shard that the marker of a move names, or the command line, or the defaults in the schema.
+/// The shard, from the marker or, without one, from the defaults in the schema and the command line.
 fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Option<u16>) -> Result<Shard> {
     let shards: BTreeSet<i32> = match begun {
         Some(begun) => [begun.shard.into()].into(),
@@ -105,19 +102,19 @@ fn find_shard(session: &Session, names: &Names, begun: Option<&Begun>, given: Op
     match shards.first() {
         None => refused(
             format!("no default in schema {} names a shard", names.schema),
-            "Look at the name of the schema, check that source and target are not swapped, or name the shard with --shard.",
+            "Check the name of the schema, check that source and target are not swapped, or name the shard with --shard.",
         ),
         Some(shard) if shards.len() == 1 => {
             Shard::try_from(*shard).map_err(|error| Error::Usage(error.to_string()))
         }
         Some(_) => refused(
-            format!("the schema mints for other shards than one: {shards:?}"),
-            "A schema moves with one shard: give all its defaults the same.",
+            format!("the schema mints for more than one shard: {shards:?}"),
+            "A schema moves with one shard: give all its defaults the same one.",
         ),
     }
 }
 
-/// The role that restores the schema, by a connection to the target.
+/// The role that restores the schema.
 fn owner_role(owner: &Place<'_>, target: &Place<'_>) -> Result<String> {
     let place = "SELECT concat_ws(' ', current_database(), pg_postmaster_start_time())";
     let is_there = owner.value(place, &[])? == target.value(place, &[])?;

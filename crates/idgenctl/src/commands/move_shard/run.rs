@@ -1,22 +1,21 @@
-//! A run of the program, and how far it has come.
+//! A run of the program, and how far it got.
 
 use super::plan::Plan;
 use super::turn::Turn;
 use crate::terminal::error::Result;
 
-/// What the end of a run has to do if it fails.
+/// How far a run got, which decides what happens if it fails.
 pub enum Stage {
     Unchanged,
-    /// This run has begun to change something, and undoes it.
+    /// This run has made changes, and undoes them.
     Begun,
-    /// An earlier run has. A person decides.
+    /// An earlier run has made changes, so the user decides.
     Resumed,
     /// The target may mint.
     Opened,
     Done,
 }
 
-/// A run of the program.
 pub struct Run<'a> {
     pub plan: &'a Plan<'a>,
     pub turn: Turn,

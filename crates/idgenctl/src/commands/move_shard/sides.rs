@@ -12,17 +12,16 @@ use crate::terminal::output::note;
 use crate::topology::cluster;
 use crate::topology::fleet::{Fleet, Member};
 
-/// For so long a server may be at work on what is usually quick, before it is taken for one that does not answer.
+/// How long statements may take that are usually quick.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server that takes part.
+/// A server that takes part in the move.
 pub struct Place<'a> {
-    /// What messages call it: "the source".
+    /// What messages call it, such as "the source".
     pub role: String,
     pub server: &'a Server,
-    /// The application_name of its sessions, by which a later run finds those that this one leaves at work.
+    /// The application_name of its sessions, so that a later run finds those that this one leaves running.
     pub name: String,
-    /// Whether Patroni keeps its settings.
     pub has_patroni: bool,
 }
 
@@ -31,12 +30,11 @@ impl<'a> Place<'a> {
         Place { role: role.into(), server, name: name.into(), has_patroni }
     }
 
-    /// A session of its own: one that is cut off may still be at work, and another run can end it.
+    /// A new session: one that was cut off may still be running, and another run may have ended it.
     pub fn session(&self) -> Result<Session> {
         self.session_in(None)
     }
 
-    /// A session in another database.
     pub fn session_in(&self, database: Option<&str>) -> Result<Session> {
         let database = database.map(|database| ("dbname", database));
         let name = [("application_name", self.name.as_str())];
@@ -56,16 +54,16 @@ impl<'a> Place<'a> {
 
 /// A primary with its standbys.
 pub struct Side<'a> {
-    /// As `--set-list` calls it: "source" or "target".
+    /// "source" or "target", also for `--set-list`.
     pub role: &'static str,
-    /// The primary, and then its standbys.
+    /// The primary, followed by its standbys.
     pub places: Vec<Place<'a>>,
-    /// The system identifier; empty if the server cannot be reached, as the target of an undo.
+    /// The system identifier; empty for the target of an undo that cannot be reached.
     pub system: String,
 }
 
 impl<'a> Side<'a> {
-    /// The side of a server, with what has been seen of it.
+    /// The side of a server. `members` is empty if it cannot be reached.
     pub fn of(role: &'static str, server: &'a Server, members: &[Member<'a>], name: &str) -> Side<'a> {
         let has_patroni = members.first().is_some_and(|member| member.has_patroni);
         let mut places = vec![Place::new(format!("the {role}"), server, name, has_patroni)];
@@ -89,17 +87,17 @@ impl<'a> Side<'a> {
     }
 }
 
-/// The servers of the command line, with those of `--from` and `--to`.
+/// The fleet, with `--from` and `--to` as indexes.
 pub struct Servers {
     fleet: Fleet,
     from: usize,
     to: usize,
 }
 
-/// The servers of a move: each side has its primary first.
+/// The servers of a move, on each side with the primary first.
 pub struct Found<'a> {
     pub source: Vec<Member<'a>>,
-    /// Nothing if it cannot be reached, as an undo allows.
+    /// Empty for an undo that cannot reach it.
     pub target: Vec<Member<'a>>,
     /// Other servers that an undo cannot reach.
     pub away: Vec<&'a Server>,
@@ -125,7 +123,7 @@ impl Servers {
         &self.fleet.servers[self.to]
     }
 
-    /// Looks at all servers, and finds the standbys of the source and the target among them.
+    /// Connects to all servers, and finds the standbys of the source and the target.
     pub fn find(&self, is_undo: bool) -> Result<Found<'_>> {
         let (mut seen, mut away): (Vec<Member<'_>>, _) = (Vec::new(), Vec::new());
         for (server, member) in self.fleet.servers.iter().zip(self.fleet.each(Member::of)) {
@@ -146,8 +144,8 @@ impl Servers {
                 Err(error) => {
                     return refused(
                         error.to_string(),
-                        "The list of each standby of the source and the target must be changed too. Start it, or leave it \
-                         out if it is none.",
+                        "The lists of all standbys of the source and the target must be changed. Start the server, or leave \
+                         it out if it is not one of them.",
                     );
                 }
             }
@@ -166,7 +164,7 @@ impl Servers {
                     "Name its primary.",
                 );
             }
-            // It would go on minting for the moved shard, or is what clients use instead.
+            // It may mint for the moved shard as well, or have replaced this server.
             let twin = seen.iter().position(|other| {
                 let takes_part = ptr::eq(other.server, self.from()) || ptr::eq(other.server, self.to());
                 !takes_part && !other.is_standby && other.system == seen[primary].system
@@ -175,14 +173,14 @@ impl Servers {
                 return refused(
                     format!("there are two primaries of one system identifier: {}", names(&[primary, twin])),
                     "Stop the one that was replaced. If both are to stay, each needs shards of its own: leave out the one \
-                     that takes no part, with its standbys.",
+                     that takes no part in the move, with its standbys.",
                 );
             }
             if let Some(other) = unclear.iter().find(|other| other.primaries.contains(&primary)) {
                 let (standby, primaries) = (names(&[other.standby]), names(&other.primaries));
                 return refused(
                     format!(
-                        "{standby} may be a standby of each of these, which have its system identifier: {primaries}"
+                        "{standby} may be a standby of any of these, which have its system identifier: {primaries}"
                     ),
                     "Nothing was changed. Give only the servers of one cluster with --server. To tell the standbys of both \
                      apart, the primaries need different timelines, as a promotion gives them.",

@@ -1,4 +1,4 @@
-//! Giving the shard back to the source.
+//! Gives the shard back to the source.
 
 use super::names::{discard, shown};
 use super::run::{Run, Stage};
@@ -13,9 +13,9 @@ use crate::terminal::signals;
 const FINISH: &str = "Run the same command with --finish.";
 
 impl Run<'_> {
-    /// What the end of a run does that failed. Gives the error that the program ends with.
+    /// Ends a failed run, and returns the error that the program exits with.
     pub fn end(&mut self, error: Error) -> Error {
-        // What follows must be done to the end, even if nobody reads its output any more.
+        // The rest must be completed, even if its output is no longer read.
         signals::ignore_signals();
         let (what, hint) = match self.stage {
             Stage::Unchanged | Stage::Done => return error,
@@ -30,7 +30,7 @@ impl Run<'_> {
                 )
             }
             Stage::Resumed => (
-                format!("the move broke off: {error}"),
+                format!("the move was interrupted: {error}"),
                 "Run the same command with --finish, or with --undo.".into(),
             ),
             Stage::Opened => {
@@ -40,8 +40,8 @@ impl Run<'_> {
         Error::Broken { what, hint }
     }
 
-    /// Gives the shard back to the source, unless the marker says that the target may mint, and then drops the copy. The
-    /// error says what is left to do.
+    /// Gives the shard back to the source, unless the marker says that the target may mint, and drops the copy. The error
+    /// says what is left to do.
     fn give_back(&mut self) -> Result {
         let plan = self.plan;
         let (names, source) = (&plan.names, plan.source.primary());
@@ -61,7 +61,7 @@ impl Run<'_> {
                 return refused(format!("the source has {}", shown(&there)), "Run idgenctl check.");
             }
             Some(_) => {}
-            // What this run has begun first has failed.
+            // This run failed before it created the marker.
             None if there.contains(&names.schema) => {
                 self.drop_copy();
                 return Ok(());
@@ -72,14 +72,14 @@ impl Run<'_> {
         if of_target.is_some_and(|list| list.is_ok_and(|list| list.contains(plan.shard))) {
             return refused(
                 format!("the target may mint for shard {}", i32::from(plan.shard)),
-                "Take it out of its list first, if nobody has minted there. Then run the same command with --undo.",
+                "If no one has minted there, take the shard out of its list. Then run the same command with --undo.",
             );
         }
         if there.contains(&names.moving) {
             session.run("BEGIN")?;
             names.give_back(&session)?;
             self.turn.prove(&plan.source)?;
-            // It may wait for a standby, which the person learns, and may then have happened.
+            // This may wait for a standby, which is reported. After a timeout, it may have happened.
             session.run("COMMIT")?;
         }
         let list = lists::of(source)?.with(plan.shard);
@@ -109,7 +109,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Drops the copy on the target. A copy of this source's rows says so in its comment; no other schema is dropped.
+    /// Drops the copy on the target, which is known by its comment. No other schema is dropped.
     pub fn drop_copy(&self) {
         let plan = self.plan;
         let moving = &plan.names.moving;
@@ -117,7 +117,7 @@ impl Run<'_> {
             let target = plan.target.primary();
             self.turn.end_others(&plan.target, target)?;
             if plan.comment_on(target, moving)?.as_ref() == Some(&plan.mark) {
-                // Its owner may hold locks for ever, and an undo does not end by Ctrl-C.
+                // The owner could hold locks forever, and Ctrl-C does not end an undo.
                 let session = self.turn.session(&plan.target, target)?;
                 let drop = format!("DROP SCHEMA {} CASCADE", Session::identifier(moving));
                 session.run(&format!("SET lock_timeout = '10s'; {drop}"))?;
@@ -136,14 +136,14 @@ impl Run<'_> {
         let here = plan.names.on(&plan.source.primary().session()?)?;
         match &plan.begun {
             Some(begun) if begun.opened => {
-                return refused("the target may mint already: --finish is the only way", FINISH);
+                return refused("the target may already mint, so the move can only be finished", FINISH);
             }
             None if !here.contains(&plan.names.schema) => return Err(checks::no_move(plan, &here)),
             _ => {}
         }
         let (names, gets) =
             (&plan.names, plan.begun.as_ref().map(|_| "gets it, its name and the shard back"));
-        let gets = gets.unwrap_or("keeps it: no move has broken off, and its list stays as it is");
+        let gets = gets.unwrap_or("keeps it: no move was interrupted, and its list stays as it is");
         note(format!(
             "the source has {}, and {gets}. A copy {} is dropped on the target",
             shown(&here),
