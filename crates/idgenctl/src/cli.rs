@@ -66,9 +66,9 @@ pub struct Given {
 pub enum Command {
     /// Shows each server, and looks for anything that could stop minting or repeat ids. Changes nothing
     ///
-    /// Each finding is one line: its severity, the server, what is wrong, its kind in brackets, and what to do. docs/checks.md
-    /// lists the kinds. List all servers: some problems only show in comparison. Run it as a job, before production, after
-    /// each change of settings, and before and after a failover.
+    /// Each finding is one line: its severity, the server, what is wrong, its kind in brackets, and what to do.
+    /// docs/checks.md lists the kinds. List all servers: some problems only show in comparison. Run it as a job, before
+    /// production, after each change of settings, and before and after a failover.
     ///
     /// --json prints an object with an array of servers, and one of findings with id, severity (error, warning or note),
     /// server, database, message and hint; or, if it fails, one with error and hint.
@@ -77,26 +77,27 @@ pub enum Command {
     Check(Check),
     /// Prepares a database and its server for idgen, whose files must be installed there and on the standbys
     ///
-    /// Give a primary with its standbys, or first each standby alone. The command checks that each server can load the library
-    /// and has room for the high-water mark, shows what it will do, and asks. Then it creates the extension in a schema of its
-    /// own, idgen, grants USAGE on it to PUBLIC, appends it to the search_path of the database, and adds idgen to
-    /// shared_preload_libraries. Restart the servers in the order shown, and run the same command again, which then says
-    /// whether they mint. Running it twice does no harm.
+    /// Give a primary with its standbys, or first each standby alone. The command checks that each server can load the
+    /// library and has room for the high-water mark, shows what it will do, and asks. Then it creates the extension in
+    /// a schema of its own, idgen, grants USAGE on it to PUBLIC, appends it to the search_path of the database, and
+    /// adds idgen to shared_preload_libraries. Restart the servers in the order shown, and run the same command again,
+    /// which then says whether they mint. Running it twice does no harm.
     ///
     /// Decide two settings of postgresql.conf before the first id, with the same value on the primary and its standbys:
-    /// idgen.epoch, such as '2025-01-01T00:00:00Z' (the default), equal on all servers whose ids are compared; and, with
-    /// several clusters, the shards of each in idgen.allowed_shards, such as '0-99,200', out of 0 to 8191.
+    /// idgen.epoch, such as '2025-01-01T00:00:00Z' (the default), equal on all servers whose ids are compared; and,
+    /// with several clusters, the shards of each in idgen.allowed_shards, such as '0-99,200', out of 0 to 8191.
     ///
     /// Example: idgenctl --server 'host=10.0.0.1 user=postgres' enable app
     Enable(Enable),
     /// Moves a schema with its shard to another server while clients keep working
     ///
-    /// The command first checks everything that could stop the move, on both servers and their standbys, and asks. Then it
-    /// renames the schema on the source, closes the shard there, copies the schema with pg_dump, and opens the shard on the
-    /// target past all ids of the source. Meanwhile clients get 3F000, 42P01 or 55000, and must try again on the target. The
-    /// old rows stay on the source, in the schema SCHEMA_moved, for you to drop.
+    /// The command first checks everything that could stop the move, on both servers and their standbys, and asks. Then
+    /// it renames the schema on the source, closes the shard there, copies the schema with pg_dump, and opens the shard
+    /// on the target past all ids of the source. Meanwhile clients get 3F000, 42P01 or 55000, and must try again on the
+    /// target. The old rows stay on the source, in the schema SCHEMA_moved, for you to drop.
     ///
-    /// If a step fails, the command undoes the move and says so. If it was killed, run it again: it says how far it got.
+    /// If a step fails, the command undoes the move and says so. If it was killed, run it again: it says how far it
+    /// got.
     ///
     /// List all standbys of both servers: one that keeps the old list would repeat ids once it is promoted.
     ///
@@ -133,8 +134,8 @@ pub struct Move {
     /// The shard, if no default in the schema names one
     #[arg(long)]
     pub shard: Option<u16>,
-    /// A connection string for the target, as the role that owns the schema: it restores the schema, because a restore runs
-    /// code of the schema's owner, which no superuser should
+    /// A connection string for the target, as the role that owns the schema: it restores the schema, because a restore
+    /// runs code of the schema's owner, which no superuser should
     #[arg(long, value_name = "CONNECTION")]
     pub owner: Option<String>,
     /// A program that sets idgen.allowed_shards where Patroni or an operator keeps it. It is called with "source" or

@@ -301,8 +301,8 @@ fn names(path: &str, schema: &str) -> bool {
     elements.any(|name| name == schema || name.trim_matches('"') == schema || name.to_lowercase() == schema)
 }
 
-/// Finds what could make a superuser who calls idgen call another function: roles that are not superusers, but could create
-/// objects in the schema or change the extension; and functions that share a name with one of idgen.
+/// Finds what could make a superuser who calls idgen call another function: roles that are not superusers, but could
+/// create objects in the schema or change the extension; and functions that share a name with one of idgen.
 fn dangers(session: &Session, schema: &str) -> Result<String> {
     let own = "SELECT objid FROM pg_depend JOIN pg_extension AS e ON refobjid = e.oid AND extname = 'idgen'
                WHERE refclassid = 'pg_extension'::regclass AND classid = 'pg_proc'::regclass AND deptype = 'e'";
@@ -322,8 +322,8 @@ fn dangers(session: &Session, schema: &str) -> Result<String> {
     Ok(session.query(&sql, &[schema])?.iter().next().map(|row| row.string(0)).unwrap_or_default())
 }
 
-/// Checks that the name of the schema is free. Functions that another role has left in such a schema could be called instead
-/// of idgen's.
+/// Checks that the name of the schema is free. Functions that another role has left in such a schema could be called
+/// instead of idgen's.
 fn check_unused(session: &Session, database: &str) -> Result {
     let rows = session.query(
         "SELECT (SELECT string_agg(identity, ', ') FROM (

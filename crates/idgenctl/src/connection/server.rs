@@ -34,8 +34,8 @@ impl Server {
         self.connect_with(&[("dbname", database)])
     }
 
-    /// The connection string (for `--dbname`) and the environment with which PostgreSQL's programs connect as this one does.
-    /// The password is in the environment because every user of the machine can see arguments.
+    /// The connection string (for `--dbname`) and the environment with which PostgreSQL's programs connect as this one
+    /// does. The password is in the environment because every user of the machine can see arguments.
     pub fn for_program(&self) -> (String, Vec<(&'static str, String)>) {
         let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
         let of_own = |name: &str| matches!(name, "password" | "sslpassword" | "options");
@@ -48,8 +48,8 @@ impl Server {
         (string, password.map(|password| ("PGPASSWORD", password)).into_iter().collect())
     }
 
-    /// Connects with these parameters in addition, and with every setting of [`settings`] that the server accepts. The first
-    /// connection finds out which ones those are.
+    /// Connects with these parameters in addition, and with every setting of [`settings`] that the server accepts. The
+    /// first connection finds out which ones those are.
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
         let (mut encoding, mut refusal) = ("UTF8", None);
         let (mut version, mut is_superuser) = (self.version.load(Relaxed), self.is_superuser.load(Relaxed));

@@ -51,8 +51,8 @@ impl Session {
         self.connection.backend_pid()
     }
 
-    /// Sets how long a statement may take; none means forever. After a timeout, the statement may or may not have had an
-    /// effect, and the session cannot be used any more.
+    /// Sets how long a statement may take; none means forever. After a timeout, the statement may or may not have had
+    /// an effect, and the session cannot be used any more.
     pub fn set_patience(&self, patience: Option<Duration>) {
         self.patience.set(patience);
     }

@@ -8,8 +8,8 @@ use crate::terminal::{output, signals};
 /// How long to wait silently.
 pub const SAY_AFTER: Duration = Duration::from_secs(3);
 
-/// Asks until there is an answer, and reports after a while what it waits for. Returns none if there is no answer within the
-/// limit.
+/// Asks until there is an answer, and reports after a while what it waits for. Returns none if there is no answer
+/// within the limit.
 pub fn until<T>(
     limit: Duration,
     what: &str,

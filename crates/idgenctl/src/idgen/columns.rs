@@ -1,6 +1,6 @@
-//! The columns whose defaults mint ids, and the ids in them. They are found in the catalogs by the C symbols of the library,
-//! because only superusers can create C functions. No function of the database is called, and no expression is evaluated or
-//! deparsed.
+//! The columns whose defaults mint ids, and the ids in them. They are found in the catalogs by the C symbols of the
+//! library, because only superusers can create C functions. No function of the database is called, and no expression is
+//! evaluated or deparsed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -57,8 +57,8 @@ impl fmt::Display for Column {
 /// The minting columns in a session's database.
 pub fn minting(session: &Session) -> Result<Vec<Column>> {
     let symbols = MINTING.map(|(symbol, _)| Session::literal(symbol)).join(", ");
-    // Larger defaults are not read: nobody writes them by hand, and decompressed they could have a gigabyte. The OID of the
-    // language C is fixed.
+    // Larger defaults are not read: nobody writes them by hand, and decompressed they could have a gigabyte. The OID of
+    // the language C is fixed.
     let sql = format!(
         "WITH uses AS MATERIALIZED (
              SELECT classid, objid, concat(classid::oid, ' ', objid) AS object,
@@ -136,9 +136,9 @@ const LEAVES: &str = "
 /// An id further ahead of the clock than this, in milliseconds, cannot have been minted.
 const FAR: i64 = 60_000;
 
-/// An upper bound of the ids in these columns, of both layouts. Values that are not ids, or too far ahead of the server's clock, are
-/// reported and do not count. Values are read by COPY from ordinary tables, which runs no view, and plans no query: planning
-/// would evaluate constant expressions of indexes.
+/// An upper bound of the ids in these columns, of both layouts. Values that are not ids, or too far ahead of the
+/// server's clock, are reported and do not count. Values are read by COPY from ordinary tables, which runs no view, and
+/// plans no query: planning would evaluate constant expressions of indexes.
 pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>> {
     let state = library::state(session)?;
     let epoch = state.as_ref().and_then(|state| state.epoch_ms).ok_or_else(|| {
@@ -186,7 +186,8 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
     Ok(greatest)
 }
 
-/// The id that a value of any type contains, as text. For an id of 53 bits, the greatest id of idgen's layout in its second.
+/// The id that a value of any type contains, as text. For an id of 53 bits, the greatest id of idgen's layout in its
+/// second.
 fn id_in(text: &[u8], mints: Mints) -> Option<i64> {
     let text = str::from_utf8(text).ok()?;
     let id = text.parse().or_else(|_| text.parse().map(|id: f64| id as i64)).ok()?;

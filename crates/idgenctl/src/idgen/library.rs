@@ -1,4 +1,5 @@
-//! The library of idgen on a server. It is asked directly, because owners of objects in a database may have altered them.
+//! The library of idgen on a server. It is asked directly, because owners of objects in a database may have altered
+//! them.
 
 use idgen_ids::id::Shard;
 use serde::Deserialize;
@@ -6,8 +7,8 @@ use serde::Deserialize;
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
 
-/// The contents of the read-only setting `idgen.state`, which also standbys and databases without the extension have. Times
-/// are in milliseconds since 1970. What is not known is none.
+/// The contents of the read-only setting `idgen.state`, which also standbys and databases without the extension have.
+/// Times are in milliseconds since 1970. What is not known is none.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct State {
@@ -100,9 +101,9 @@ impl Library<'_> {
         answer.parse().map_err(|_| Error::refused(what, "Is that PostgreSQL?"))
     }
 
-    /// Calls a function. Its effect on the library survives the rollback, as with a sequence, and its definition does not.
-    /// No one else can create objects in this `pg_temp`, event triggers do not fire for a replica, and max_wait is not that
-    /// of the database.
+    /// Calls a function. Its effect on the library survives the rollback, as with a sequence, and its definition does
+    /// not. No one else can create objects in this `pg_temp`, event triggers do not fire for a replica, and max_wait is
+    /// not that of the database.
     fn call(&self, function: &str, types: &str, returns: &str, arguments: &str) -> Result<String> {
         let result = self.0.run(&format!(
             "BEGIN; SET LOCAL session_replication_role = replica; SET LOCAL idgen.max_wait = 5000;

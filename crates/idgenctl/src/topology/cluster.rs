@@ -1,13 +1,13 @@
 //! Which servers form a cluster.
 
-/// WAL senders that serve standbys, in SQL. Subscriptions do not receive marks, and pg_receivewal does not replay, whatever
-/// its application_name.
+/// WAL senders that serve standbys, in SQL. Subscriptions do not receive marks, and pg_receivewal does not replay,
+/// whatever its application_name.
 pub const STANDBYS: &str = "FROM pg_stat_replication
     WHERE state <> 'backup' AND NOT (state = 'streaming' AND replay_lsn IS NULL)
       AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active)";
 
-/// The name under which a standby receives WAL, in SQL about a row of pg_stat_wal_receiver. This program's libpq could not
-/// parse conninfo: the server's libpq writes it without quotes, and with options that an older libpq rejects.
+/// The name under which a standby receives WAL, in SQL about a row of pg_stat_wal_receiver. This program's libpq could
+/// not parse conninfo: the server's libpq writes it without quotes, and with options that an older libpq rejects.
 pub const RECEIVES_AS: &str =
     "coalesce(substring(conninfo FROM '(?: |^)application_name=((?:(?! [a-z_]+=).)*)'),
               substring(conninfo FROM '(?: |^)fallback_application_name=((?:(?! [a-z_]+=).)*)'))";
@@ -36,8 +36,8 @@ pub struct Unclear {
     pub primaries: Vec<usize>,
 }
 
-/// Groups servers into clusters. Each primary has a cluster of its own, even if it was once a standby of another. A standby
-/// belongs to the primary with its system identifier; of several, to the one on its timeline.
+/// Groups servers into clusters. Each primary has a cluster of its own, even if it was once a standby of another. A
+/// standby belongs to the primary with its system identifier; of several, to the one on its timeline.
 pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>, Vec<Unclear>) {
     let servers: Vec<_> = servers.into_iter().collect();
     let group = |primary| Group { primary, standbys: Vec::new() };
@@ -67,12 +67,12 @@ pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>
     (groups, unclear)
 }
 
-/// One end of a WAL stream: the system identifier, the standby's name, and the sender's port. A primary receives from no
-/// port.
+/// One end of a WAL stream: the system identifier, the standby's name, and the sender's port. A primary receives from
+/// no port.
 pub type End<'a> = (&'a str, &'a str, Option<u32>);
 
-/// Finds the standby that each WAL sender serves. A standby may reach the server on a mapped port, as with Docker, so ports
-/// only count where a name may be shared.
+/// Finds the standby that each WAL sender serves. A standby may reach the server on a mapped port, as with Docker, so
+/// ports only count where a name may be shared.
 pub fn receivers(senders: &[End<'_>], standbys: &[End<'_>]) -> Vec<Option<usize>> {
     let mut found = Vec::new();
     for sender in senders {

@@ -36,8 +36,8 @@ pub struct Kind {
     pub severity: Severity,
     /// What was seen, with a `{}` for each part.
     text: &'static str,
-    /// What to do. It may be followed in a hurry, so it must not make things worse in any state with the finding: it never
-    /// asks to start, promote or drop anything, nor to restart a server whose clock may be wrong.
+    /// What to do. It may be followed in a hurry, so it must not make things worse in any state with the finding: it
+    /// never asks to start, promote or drop anything, nor to restart a server whose clock may be wrong.
     hint: &'static str,
     asks: Asks,
 }

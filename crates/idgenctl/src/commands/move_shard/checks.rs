@@ -213,9 +213,9 @@ pub fn ties(plan: &Plan<'_>, session: &Session) -> Result {
     )
 }
 
-/// The first kind of tie would miss the schema, the other would write into it without looking up its name: objects outside
-/// that use its objects, or objects in it that would not be moved; parents and children; foreign keys that change rows;
-/// members of an extension; subscriptions.
+/// The first kind of tie would miss the schema, the other would write into it without looking up its name: objects
+/// outside that use its objects, or objects in it that would not be moved; parents and children; foreign keys that
+/// change rows; members of an extension; subscriptions.
 const TIES: &str = "
     SELECT string_agg(DISTINCT what, ', ')
     FROM (SELECT pg_describe_object(classid, objid, 0)

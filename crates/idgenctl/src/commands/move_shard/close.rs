@@ -1,14 +1,15 @@
 //! Closes the schema and the shard on the source at the same moment.
 //!
-//! A transaction locks all tables and renames the schema, and the configuration gets the list without the shard. Then the
-//! core closes the shard, and the transaction commits. Meanwhile, clients wait for a lock for a moment, and then the schema
-//! no longer has the old name.
+//! A transaction locks all tables and renames the schema, and the configuration gets the list without the shard. Then
+//! the core closes the shard, and the transaction commits. Meanwhile, clients wait for a lock for a moment, and then
+//! the schema no longer has the old name.
 //!
-//! Why no id repeats, whatever a session did before: once the shard is closed, no call mints for it, whatever the session's
-//! configuration, transaction or database, until a restart, which reads the list. All ids minted before are below the bound
-//! that the closing call returns, and the target begins above the bound. Suppose that a session has got an id, and not
-//! inserted it yet. If its transaction holds a lock, the schema is not closed before it ends, so its rows are copied. If it
-//! holds none, its INSERT fails, and if the client then inserts the id on the target, it is below all ids minted there.
+//! Why no id repeats, whatever a session did before: once the shard is closed, no call mints for it, whatever the
+//! session's configuration, transaction or database, until a restart, which reads the list. All ids minted before are
+//! below the bound that the closing call returns, and the target begins above the bound. Suppose that a session has got
+//! an id, and not inserted it yet. If its transaction holds a lock, the schema is not closed before it ends, so its
+//! rows are copied. If it holds none, its INSERT fails, and if the client then inserts the id on the target, it is
+//! below all ids minted there.
 
 use std::env;
 use std::time::Duration;
@@ -22,8 +23,8 @@ use crate::idgen::library::Library;
 use crate::terminal::error::{Result, refused};
 use crate::terminal::signals;
 
-/// Closes both, and returns the first id that the source will never mint. Clients queue behind a lock request that has to
-/// wait, so attempts are short, and made only when no old transaction uses the schema.
+/// Closes both, and returns the first id that the source will never mint. Clients queue behind a lock request that has
+/// to wait, so attempts are short, and made only when no old transaction uses the schema.
 pub fn close(run: &mut Run<'_>) -> Result<i64> {
     let plan = run.plan;
     // Tests shorten it.
@@ -35,8 +36,8 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
         }
         if tries == 0 {
             run.begin()?;
-            // Standbys do not mint, so their lists can change early. So does the primary's if a program sets it: that may
-            // take long, and clients would queue behind the locks.
+            // Standbys do not mint, so their lists can change early. So does the primary's if a program sets it: that
+            // may take long, and clients would queue behind the locks.
             let without = lists::without(plan, &lists::of(plan.source.primary())?)?;
             lists::tell_program(plan, &run.turn, &plan.source, &without)?;
             let first = usize::from(plan.arguments.set_list.is_none());
@@ -66,8 +67,8 @@ pub fn close(run: &mut Run<'_>) -> Result<i64> {
     )
 }
 
-/// The transactions of at least this age that use the schema's tables, or change the schema. Autovacuum workers give way
-/// unless they prevent wraparound, so they only count with age 0. A session that shows no start time has ended its
+/// The transactions of at least this age that use the schema's tables, or change the schema. Autovacuum workers give
+/// way unless they prevent wraparound, so they only count with age 0. A session that shows no start time has ended its
 /// transaction since it held the lock, unless it hides its activity.
 pub fn blockers(plan: &Plan<'_>, milliseconds: u32) -> Result<String> {
     plan.source.primary().value(
@@ -112,7 +113,8 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>
         ),
         &[&plan.names.schema],
     )?;
-    // Locks are taken as the owner, who may have replaced a table with a view of a catalog, which only superusers may lock.
+    // Locks are taken as the owner, who may have replaced a table with a view of a catalog, which only superusers may
+    // lock.
     for lock in locks.iter() {
         session.run(&lock.string(0))?;
     }

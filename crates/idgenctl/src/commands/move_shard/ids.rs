@@ -24,8 +24,8 @@ fn greatest(plan: &Plan<'_>, place: &Place<'_>) -> Result<i64> {
     Ok(columns::greatest_id(&session, &columns)?.unwrap_or(0))
 }
 
-/// Advances the target past the present ids while clients still work, so that later only few are left. Fails if the target's
-/// clock is so far behind that clients would have to wait.
+/// Advances the target past the present ids while clients still work, so that later only few are left. Fails if the
+/// target's clock is so far behind that clients would have to wait.
 pub fn rehearse(plan: &Plan<'_>) -> Result {
     advance(plan, greatest(plan, plan.source.primary())?, WE_WAIT)?;
     let session = plan.source.primary().session()?;

@@ -1,13 +1,13 @@
 //! `idgenctl move`: moves a logical shard, which is a schema, to another server while clients keep working.
 //!
-//! No row is lost, no id is minted twice, and the target's ids are greater than the source's. While the rows are copied,
-//! clients can neither read nor write the schema. Everything that can be checked is checked before the schema is closed.
-//! If a later step fails, the move is undone, unless the target may already mint.
+//! No row is lost, no id is minted twice, and the target's ids are greater than the source's. While the rows are
+//! copied, clients can neither read nor write the schema. Everything that can be checked is checked before the schema
+//! is closed. If a later step fails, the move is undone, unless the target may already mint.
 //!
 //! The marker on the source says that a move has begun, and whether the target may mint. On the source, the schema is
-//! called `SCHEMA_moving` once it is closed, and `SCHEMA_moved` once the target may mint. An empty schema of a superuser
-//! keeps its name there, so that no one else can put objects for clients in its place. On the target, the copy is called
-//! `SCHEMA_moving` until it is opened. Its comment is the application_name of the move's sessions.
+//! called `SCHEMA_moving` once it is closed, and `SCHEMA_moved` once the target may mint. An empty schema of a
+//! superuser keeps its name there, so that no one else can put objects for clients in its place. On the target, the
+//! copy is called `SCHEMA_moving` until it is opened. Its comment is the application_name of the move's sessions.
 
 // From top to bottom; none uses one above it.
 mod undo;

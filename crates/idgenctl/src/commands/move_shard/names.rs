@@ -18,8 +18,8 @@ pub fn rename(from: &str, to: &str) -> String {
 /// The comment of the empty schema that keeps the name on the source.
 const KEPT: &str = "idgenctl keeps the name of a schema that has moved";
 
-/// Statements that take the name and the comment from an empty schema that cannot be dropped: any role may create temporary
-/// objects that depend on it.
+/// Statements that take the name and the comment from an empty schema that cannot be dropped: any role may create
+/// temporary objects that depend on it.
 fn set_aside(schema: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let aside = format!("idgenctl_left_{}", now.as_micros());
@@ -77,8 +77,8 @@ impl Names {
         session.run(&rename(&self.moving, &self.schema)).map(drop)
     }
 
-    /// Renames the schema so that clients no longer find it, and keeps its name, in the session's transaction. Whatever the
-    /// default privileges are, others only get USAGE on the empty schema.
+    /// Renames the schema so that clients no longer find it, and keeps its name, in the session's transaction. Whatever
+    /// the default privileges are, others only get USAGE on the empty schema.
     pub fn take(&self, session: &Session) -> Result {
         let (away, name) = (rename(&self.schema, &self.moving), Session::identifier(&self.schema));
         session.run(&format!("{away}; CREATE SCHEMA {name}; {}", set_comment(&self.schema, KEPT)))?;

@@ -1,7 +1,7 @@
-//! Rights. A restore runs code of the schema's owner: a CHECK constraint, for example, can call a function. So the owner
-//! restores the schema, not a superuser. The owner must not run code of third roles either, so everything that the schema
-//! uses must belong to superusers or to the owner, on both servers: no one else can then change, rename or replace it between
-//! the check and the restore.
+//! Rights. A restore runs code of the schema's owner: a CHECK constraint, for example, can call a function. So the
+//! owner restores the schema, not a superuser. The owner must not run code of third roles either, so everything that
+//! the schema uses must belong to superusers or to the owner, on both servers: no one else can then change, rename or
+//! replace it between the check and the restore.
 
 use super::plan::Plan;
 use crate::connection::session::Session;
@@ -24,8 +24,8 @@ pub const USED: &str = "
                    OR used.classid = 'pg_namespace'::regclass AND used.objid = this.schema)) AS next (classid, objid)
         WHERE next.classid <> 'pg_extension'::regclass)";
 
-/// Begins a transaction and checks what the schema uses, on both servers. Returns the session and its snapshot for pg_dump,
-/// which then sees no later objects, although it does show later names.
+/// Begins a transaction and checks what the schema uses, on both servers. Returns the session and its snapshot for
+/// pg_dump, which then sees no later objects, although it does show later names.
 pub fn look_at(plan: &Plan<'_>, name: &str) -> Result<(Session, String)> {
     let session = plan.source.primary().session()?;
     session.run("BEGIN ISOLATION LEVEL REPEATABLE READ")?;

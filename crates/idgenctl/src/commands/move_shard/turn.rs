@@ -10,9 +10,9 @@ use crate::terminal::error::{Result, refused};
 
 /// The sessions that hold the locks, which are released however the program ends.
 ///
-/// While a run is suspended, or waits for consent, its sessions may end and another run may take its turn. So every change is
-/// made by a session that was opened before the lock was last seen to be held: another run that takes the lock first ends all
-/// such sessions.
+/// While a run is suspended, or waits for consent, its sessions may end and another run may take its turn. So every
+/// change is made by a session that was opened before the lock was last seen to be held: another run that takes the
+/// lock first ends all such sessions.
 pub struct Turn {
     source: Session,
     target: Option<Session>,
@@ -58,9 +58,9 @@ impl Turn {
         Ok(session)
     }
 
-    /// Ends sessions of earlier runs, or of a failed part of this one, such as a restore that could still commit. Sessions of
-    /// moves of other shards are ended too: they could still write the whole list. Any role may give its sessions such a name,
-    /// so sessions of other roles do not count, nor those that begin later.
+    /// Ends sessions of earlier runs, or of a failed part of this one, such as a restore that could still commit.
+    /// Sessions of moves of other shards are ended too: they could still write the whole list. Any role may give its
+    /// sessions such a name, so sessions of other roles do not count, nor those that begin later.
     pub fn end_others(&self, side: &Side<'_>, place: &Place<'_>) -> Result {
         let session = self.session(side, place)?;
         let began = session.value("SELECT clock_timestamp()", &[])?;
@@ -88,8 +88,8 @@ impl Turn {
     }
 }
 
-/// Locks a catalog that all databases of a server share: two moves at the same time would read the same list, and each would
-/// overwrite the other's change. Tenants cannot take this lock, and it blocks only maintenance of that catalog.
+/// Locks a catalog that all databases of a server share: two moves at the same time would read the same list, and each
+/// would overwrite the other's change. Tenants cannot take this lock, and it blocks only maintenance of that catalog.
 fn lock(place: &Place<'_>) -> Result<Session> {
     let session = place.session()?;
     let lock = "LOCK TABLE pg_catalog.pg_shseclabel IN SHARE UPDATE EXCLUSIVE MODE";

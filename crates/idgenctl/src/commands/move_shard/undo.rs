@@ -40,8 +40,8 @@ impl Run<'_> {
         Error::Broken { what, hint }
     }
 
-    /// Gives the shard back to the source, unless the marker says that the target may mint, and drops the copy. The error
-    /// says what is left to do.
+    /// Gives the shard back to the source, unless the marker says that the target may mint, and drops the copy. The
+    /// error says what is left to do.
     fn give_back(&mut self) -> Result {
         let plan = self.plan;
         let (names, source) = (&plan.names, plan.source.primary());
