@@ -28,38 +28,23 @@ Exit codes:
     5  the check found warnings, and no errors
   130  ended by Ctrl-C, with nothing changed or everything undone";
 
-/// The heading of the options that every command has.
-const GLOBAL: &str = "Options of every command";
-
 /// Enables and checks idgen on PostgreSQL servers, and moves shards between them.
 #[derive(Debug, Parser)]
 #[command(version, after_help = SERVERS_AND_EXIT_CODES, max_term_width = 110)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Cli {
-    #[command(flatten)]
-    pub servers: Given,
+    /// A server: a libpq connection string or URI. May be repeated
+    #[arg(long = "server", short = 's', global = true, value_name = "CONNECTION")]
+    pub connections: Vec<String>,
+    /// A file that names servers
+    #[arg(long, short, global = true, value_name = "FILE", env = "IDGENCTL_FLEET")]
+    #[arg(conflicts_with = "connections")]
+    pub fleet: Option<PathBuf>,
     /// Makes the changes without asking
-    #[arg(long, short, global = true, help_heading = GLOBAL)]
+    #[arg(long, short, global = true)]
     pub yes: bool,
     #[command(subcommand)]
     pub command: Command,
-}
-
-#[derive(Debug, Args)]
-pub struct Given {
-    /// A server: a libpq connection string or URI. May be repeated
-    #[arg(long = "server", short = 's', global = true, value_name = "CONNECTION", help_heading = GLOBAL)]
-    pub connections: Vec<String>,
-    /// A file that names servers
-    #[arg(
-        long,
-        short,
-        global = true,
-        value_name = "FILE",
-        env = "IDGENCTL_FLEET",
-        conflicts_with = "connections",
-        help_heading = GLOBAL
-    )]
-    pub fleet: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -88,7 +73,10 @@ pub enum Command {
     /// with several clusters, the shards of each in idgen.allowed_shards, such as '0-99,200', out of 0 to 8191.
     ///
     /// Example: idgenctl --server 'host=10.0.0.1 user=postgres' enable app
-    Enable(Enable),
+    Enable {
+        /// The database that gets the extension
+        database: String,
+    },
     /// Moves a schema with its shard to another server while clients keep working
     ///
     /// The command first checks everything that could stop the move, on both servers and their standbys, and asks. Then
@@ -113,12 +101,6 @@ pub struct Check {
     /// A kind of finding to leave out, on one server or on all. May be repeated
     #[arg(long, value_name = "ID[:SERVER]")]
     pub ignore: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct Enable {
-    /// The database that gets the extension
-    pub database: String,
 }
 
 #[derive(Debug, Args)]

@@ -29,7 +29,7 @@ const NOT_SEEN: &str = "nothing found. Not seen: servers that are not in the fle
 
 pub fn run(cli: &Cli, arguments: &Check) -> Result<u8> {
     signals::notice_signals();
-    let fleet = Fleet::load(&cli.servers)?;
+    let fleet = Fleet::load(cli)?;
     let names: Vec<&str> = fleet.servers.iter().map(|server| server.name.as_str()).collect();
     let base = Base::now();
     let (mut all, mut findings) = (Vec::new(), Vec::new());

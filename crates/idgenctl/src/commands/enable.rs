@@ -1,6 +1,6 @@
 //! `idgenctl enable`: prepares a database and its servers for idgen, or verifies that they are prepared.
 
-use crate::cli::{Cli, Enable};
+use crate::cli::Cli;
 use crate::connection::session::Session;
 use crate::idgen::library::{self, State, Warning};
 use crate::idgen::preload::{Keeper, Preload};
@@ -13,9 +13,8 @@ use crate::topology::fleet::{Fleet, Member};
 /// The schema that the extension gets.
 const SCHEMA: &str = "idgen";
 
-pub fn run(cli: &Cli, arguments: &Enable) -> Result<u8> {
-    let database = &arguments.database;
-    let fleet = Fleet::load(&cli.servers)?;
+pub fn run(cli: &Cli, database: &str) -> Result<u8> {
+    let fleet = Fleet::load(cli)?;
     let members = cluster(&fleet, database)?;
     let primary = members.last().filter(|member| !member.is_standby);
     let mut steps = Vec::new();

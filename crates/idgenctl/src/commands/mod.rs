@@ -12,7 +12,7 @@ use crate::terminal::error::Result;
 pub fn run(cli: &Cli) -> Result<u8> {
     match &cli.command {
         Command::Check(arguments) => check::run(cli, arguments),
-        Command::Enable(arguments) => enable::run(cli, arguments),
+        Command::Enable { database } => enable::run(cli, database),
         Command::Move(arguments) => move_shard::run(cli, arguments),
     }
 }

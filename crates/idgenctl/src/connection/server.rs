@@ -36,7 +36,7 @@ impl Server {
 
     /// The connection string (for `--dbname`) and the environment with which PostgreSQL's programs connect as this one
     /// does. The password is in the environment because every user of the machine can see arguments.
-    pub fn for_program(&self) -> (String, Vec<(&'static str, String)>) {
+    pub fn for_program(&self) -> (String, Option<(&'static str, String)>) {
         let quote = |value: &str| value.replace('\\', "\\\\").replace('\'', "\\'");
         let of_own = |name: &str| matches!(name, "password" | "sslpassword" | "options");
         let options = self.options(self.version.load(Relaxed), self.is_superuser.load(Relaxed));
@@ -44,8 +44,7 @@ impl Server {
         for (name, value) in self.parameters.iter().filter(|(name, _)| !of_own(name)) {
             string += &format!(" {name}='{}'", quote(value));
         }
-        let password = self.parameters.get("password").cloned();
-        (string, password.map(|password| ("PGPASSWORD", password)).into_iter().collect())
+        (string, self.parameters.get("password").map(|password| ("PGPASSWORD", password.clone())))
     }
 
     /// Connects with these parameters in addition, and with every setting of [`settings`] that the server accepts. The

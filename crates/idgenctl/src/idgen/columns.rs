@@ -139,7 +139,7 @@ const FAR: i64 = 60_000;
 /// An upper bound of the ids in these columns, of both layouts. Values that are not ids, or too far ahead of the
 /// server's clock, are reported and do not count. Values are read by COPY from ordinary tables, which runs no view, and
 /// plans no query: planning would evaluate constant expressions of indexes.
-pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>> {
+pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<i64> {
     let state = library::state(session)?;
     let epoch = state.as_ref().and_then(|state| state.epoch_ms).ok_or_else(|| {
         Error::refused(format!("{} does not show its epoch", session.server()), "Run idgenctl check.")
@@ -149,7 +149,7 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
     let now: i64 = now.parse().unwrap_or(0);
     let tick = now.saturating_sub(epoch).saturating_add(ahead.max(0)).saturating_add(FAR);
     let far = id::max_id(u64::try_from(tick).unwrap_or(0).min(id::MAX_TICK));
-    let (mut greatest, mut seen) = (None, HashSet::new());
+    let (mut greatest, mut seen) = (0, HashSet::new());
     // The owner may have locked a table, and clients may be waiting for the end of a move.
     session.run("SET lock_timeout = '10s'")?;
     for column in columns {
@@ -167,7 +167,7 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<Option<i64>>
             let copy = format!("COPY {name} ({}) TO STDOUT", Session::identifier(&column.column));
             session.copy_out(&copy, |line| match id_in(line, column.mints) {
                 _ if line == b"\\N" => {}
-                Some(id) if id <= far => greatest = greatest.max(Some(id)),
+                Some(id) if id <= far => greatest = greatest.max(id),
                 _ => {
                     example.get_or_insert_with(|| {
                         String::from_utf8_lossy(&line[..line.len().min(40)]).into_owned()

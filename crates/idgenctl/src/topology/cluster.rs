@@ -29,16 +29,9 @@ pub struct Group {
     pub standbys: Vec<usize>,
 }
 
-/// A standby that may belong to any of these primaries.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Unclear {
-    pub standby: usize,
-    pub primaries: Vec<usize>,
-}
-
 /// Groups servers into clusters. Each primary has a cluster of its own, even if it was once a standby of another. A
 /// standby belongs to the primary with its system identifier; of several, to the one on its timeline.
-pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>, Vec<Unclear>) {
+pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>, Vec<(usize, Vec<usize>)>) {
     let servers: Vec<_> = servers.into_iter().collect();
     let group = |primary| Group { primary, standbys: Vec::new() };
     let mut groups: Vec<Group> =
@@ -57,7 +50,7 @@ pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>
             _ => group.primary.is_none() && servers[group.standbys[0]].system == standby.system,
         };
         if primaries.len() > 1 {
-            unclear.push(Unclear { standby: number, primaries });
+            unclear.push((number, primaries));
         } else if let Some(group) = groups.iter_mut().find(|group| is_own(group)) {
             group.standbys.push(number);
         } else {
@@ -100,7 +93,7 @@ mod tests {
             };
             let (groups, unclear) = groups(servers.iter().map(lineage));
             let groups: Vec<_> = groups.into_iter().map(|group| (group.primary, group.standbys)).collect();
-            (groups, unclear.into_iter().map(|other| (other.standby, other.primaries)).collect::<Vec<_>>())
+            (groups, unclear)
         };
         let (primary, standby) = (false, true);
         // An original, its promoted standby, and a standby of each; and another cluster.

@@ -8,7 +8,7 @@ use std::thread;
 use libpq::connection::Info;
 use serde::Deserialize;
 
-use crate::cli::Given;
+use crate::cli::Cli;
 use crate::connection::server::Server;
 use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
@@ -33,9 +33,9 @@ pub struct Fleet {
 
 impl Fleet {
     /// The servers of the command line, the fleet file or, without either, the environment.
-    pub fn load(given: &Given) -> Result<Fleet> {
+    pub fn load(cli: &Cli) -> Result<Fleet> {
         let (mut servers, mut ignore) = (Vec::new(), Vec::new());
-        if let Some(path) = &given.fleet {
+        if let Some(path) = &cli.fleet {
             let fail = |why: String| Error::Usage(format!("{}: {why}", path.display()));
             let text = fs::read_to_string(path).map_err(|error| fail(error.to_string()))?;
             // The parser's message may quote part of a password.
@@ -55,7 +55,7 @@ impl Fleet {
                 servers.push(of_connection(Some(name), connection)?);
             }
         }
-        for connection in &given.connections {
+        for connection in &cli.connections {
             servers.push(of_connection(None, connection)?);
         }
         if servers.is_empty() {

@@ -58,7 +58,7 @@ fn clusters<'a>(all: &[&'a Facts], receivers: &[Option<usize>]) -> Vec<Vec<&'a F
     let is_elsewhere =
         |number: usize| all[number].sender_port.is_some() && !receivers.contains(&Some(number));
     let (groups, unclear) = cluster::groups(all.iter().map(|facts| facts.lineage()));
-    let mut clusters: Vec<_> = unclear.iter().map(|other| vec![all[other.standby]]).collect();
+    let mut clusters: Vec<_> = unclear.iter().map(|(standby, _)| vec![all[*standby]]).collect();
     for group in groups {
         let (others, standbys): (Vec<_>, Vec<_>) =
             group.standbys.iter().partition(|number| group.primary.is_some() && is_elsewhere(**number));

@@ -15,8 +15,7 @@ use std::env;
 use std::time::Duration;
 
 use super::plan::Plan;
-use super::run::Run;
-use super::turn::Turn;
+use super::run::{Run, Turn};
 use super::{checks, lists};
 use crate::connection::waiting;
 use crate::idgen::library::Library;

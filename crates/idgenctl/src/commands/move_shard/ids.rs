@@ -21,7 +21,7 @@ fn greatest(plan: &Plan<'_>, place: &Place<'_>) -> Result<i64> {
     let session = place.session()?;
     let mut columns = columns::minting(&session)?;
     columns.retain(|column| plan.names.has(&column.schema));
-    Ok(columns::greatest_id(&session, &columns)?.unwrap_or(0))
+    columns::greatest_id(&session, &columns)
 }
 
 /// Advances the target past the present ids while clients still work, so that later only few are left. Fails if the

@@ -7,8 +7,8 @@ use std::time::Duration;
 use idgen_ids::shard_set::ShardSet;
 
 use super::plan::Plan;
+use super::run::Turn;
 use super::sides::{Place, Side};
-use super::turn::Turn;
 use crate::connection::waiting;
 use crate::idgen::library;
 use crate::terminal::error::{Error, Result, refused};

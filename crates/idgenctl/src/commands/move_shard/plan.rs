@@ -47,32 +47,20 @@ impl<'a> Plan<'a> {
             return Err(Error::Usage("the name of the schema is too long for _moving to be appended".into()));
         }
         let names = Names { schema, moving, moved };
-        let found = servers.find(arguments.undo)?;
-        let (session, system) = (&found.source[0].session, &found.source[0].system);
+        let ([source, target], away) = servers.find(arguments.undo)?;
+        let (session, system) = (&source[0].session, &source[0].system);
         let begun = Begun::of(session, &names.schema)?;
         let shard = find_shard(session, &names, begun.as_ref(), arguments.shard)?;
         let oid = session.value("SELECT oid FROM pg_database WHERE datname = current_database()", &[])?;
         let mark = format!("idgenctl move {} of {system}/{oid}", i32::from(shard));
-        let source = Side::of("source", servers.from(), &found.source, &mark);
-        let target = Side::of("target", servers.to(), &found.target, &mark);
+        let source = Side::of("source", servers.from(), &source, &mark);
+        let target = Side::of("target", servers.to(), &target, &mark);
         let owner = owner.map(|server| Place::new("the owner", server, &mark, false));
         let restorer = match (&owner, &begun) {
             (Some(owner), _) => owner_role(owner, target.primary())?,
             (None, begun) => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
         };
-        Ok(Plan {
-            cli,
-            arguments,
-            names,
-            shard,
-            begun,
-            source,
-            target,
-            away: found.away,
-            owner,
-            restorer,
-            mark,
-        })
+        Ok(Plan { cli, arguments, names, shard, begun, source, target, away, owner, restorer, mark })
     }
 
     pub fn marker(&self, opened: bool) -> Begun {

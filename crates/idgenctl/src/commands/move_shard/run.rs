@@ -1,8 +1,13 @@
-//! A run of the program, and how far it got.
+//! A run of the program, and its turn: only one run at a time changes a server, and it ends the sessions that an earlier
+//! run has left there.
+
+use std::time::Duration;
 
 use super::plan::Plan;
-use super::turn::Turn;
-use crate::terminal::error::Result;
+use super::sides::{Place, Side};
+use crate::connection::session::Session;
+use crate::connection::waiting;
+use crate::terminal::error::{Result, refused};
 
 /// How far a run got, which decides what happens if it fails.
 pub enum Stage {
@@ -32,5 +37,99 @@ impl Run<'_> {
         let source = &self.plan.source;
         let (session, begun) = (self.turn.session(source, source.primary())?, self.plan.marker(false));
         session.run(&format!("CREATE SCHEMA {}; {}", begun.marker(), begun.write())).map(drop)
+    }
+}
+
+/// The sessions that hold the locks, which are released however the program ends.
+///
+/// While a run is suspended, or waits for consent, its sessions may end and another run may take its turn. So every
+/// change is made by a session that was opened before the lock was last seen to be held: another run that takes the
+/// lock first ends all such sessions.
+pub struct Turn {
+    source: Session,
+    target: Option<Session>,
+    restorer: String,
+}
+
+impl Turn {
+    /// Takes the locks on both primaries, and ends the sessions of earlier runs. An undo can do without the target.
+    pub fn take(plan: &Plan<'_>) -> Result<Turn> {
+        let source = lock(plan.source.primary())?;
+        let target = plan.target.is_reached().then(|| lock(plan.target.primary())).transpose()?;
+        let turn = Turn { source, target, restorer: plan.restorer.clone() };
+        for side in [&plan.source, &plan.target].into_iter().filter(|side| side.is_reached()) {
+            side.places.iter().try_for_each(|place| turn.end_others(side, place))?;
+        }
+        Ok(turn)
+    }
+
+    /// Takes the lock on the source again if the session that held it is gone.
+    pub fn keep(&mut self, source: &Side<'_>) -> Result {
+        if self.prove(source).is_err() {
+            self.source = lock(source.primary())?;
+        }
+        Ok(())
+    }
+
+    /// Fails if the turn on a side is over.
+    pub fn prove(&self, side: &Side<'_>) -> Result {
+        let session = if side.role == "source" { Some(&self.source) } else { self.target.as_ref() };
+        if session.is_some_and(|session| session.run("SELECT").is_ok()) {
+            return Ok(());
+        }
+        refused(
+            format!("the session that holds the lock of this move on the {} is gone", side.role),
+            "Run the same command again.",
+        )
+    }
+
+    /// A session that may make changes.
+    pub fn session(&self, side: &Side<'_>, place: &Place<'_>) -> Result<Session> {
+        let session = place.session()?;
+        self.prove(side)?;
+        Ok(session)
+    }
+
+    /// Ends sessions of earlier runs, or of a failed part of this one, such as a restore that could still commit.
+    /// Sessions of moves of other shards are ended too: they could still write the whole list. Any role may give its
+    /// sessions such a name, so sessions of other roles do not count, nor those that begin later.
+    pub fn end_others(&self, side: &Side<'_>, place: &Place<'_>) -> Result {
+        let session = self.session(side, place)?;
+        let began = session.value("SELECT clock_timestamp()", &[])?;
+        let own = self.target.iter().chain([&self.source]).map(|session| session.pid().to_string());
+        let own = own.collect::<Vec<_>>().join(",");
+        let ask = || {
+            let ended = session.query(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                 WHERE backend_start < $2::timestamptz AND pid <> ALL ($3::integer[] || pg_backend_pid())
+                   AND (usesysid IN (SELECT oid FROM pg_roles WHERE rolsuper)
+                        AND starts_with(application_name, 'idgenctl move ')
+                        OR usesysid IN (SELECT oid FROM pg_roles WHERE rolname = $4) AND application_name = $1)",
+                &[&place.name, &began, &format!("{{{own}}}"), &self.restorer],
+            )?;
+            Ok((ended.len() == 0).then_some(()))
+        };
+        let what = format!("sessions that are still at work for this move on {} to end", place.role);
+        if waiting::until(Duration::from_secs(30), &what, ask)?.is_some() {
+            return Ok(());
+        }
+        refused(
+            format!("sessions of this move on {} do not end", place.role),
+            "Look for their application_name in pg_stat_activity.",
+        )
+    }
+}
+
+/// Locks a catalog that all databases of a server share: two moves at the same time would read the same list, and each
+/// would overwrite the other's change. Tenants cannot take this lock, and it blocks only maintenance of that catalog.
+fn lock(place: &Place<'_>) -> Result<Session> {
+    let session = place.session()?;
+    let lock = "LOCK TABLE pg_catalog.pg_shseclabel IN SHARE UPDATE EXCLUSIVE MODE";
+    match session.run(&format!("BEGIN; SET LOCAL lock_timeout = '5s'; {lock}")) {
+        Err(error) if error.code() == "55P03" => refused(
+            format!("another move is at work on {}", place.role),
+            "Wait until it has ended, or end the session that this one waits for, if the move was abandoned.",
+        ),
+        result => result.map(|_| session),
     }
 }

@@ -94,20 +94,13 @@ pub struct Servers {
     to: usize,
 }
 
-/// The servers of a move, on each side with the primary first.
-pub struct Found<'a> {
-    pub source: Vec<Member<'a>>,
-    /// Empty for an undo that cannot reach it.
-    pub target: Vec<Member<'a>>,
-    /// Other servers that an undo cannot reach.
-    pub away: Vec<&'a Server>,
-}
+/// The source's servers, those of the target, and others that cannot be reached.
+type Found<'a> = ([Vec<Member<'a>>; 2], Vec<&'a Server>);
 
 impl Servers {
     pub fn load(cli: &Cli, arguments: &Arguments) -> Result<Servers> {
-        let given = &cli.servers;
-        let any = given.fleet.is_some() || !given.connections.is_empty();
-        let mut fleet = if any { Fleet::load(given)? } else { Fleet::default() };
+        let any = cli.fleet.is_some() || !cli.connections.is_empty();
+        let mut fleet = if any { Fleet::load(cli)? } else { Fleet::default() };
         let (from, to) = (fleet.add(&arguments.from)?, fleet.add(&arguments.to)?);
         if from == to {
             return Err(Error::Usage("--from and --to are the same server".into()));
@@ -123,7 +116,8 @@ impl Servers {
         &self.fleet.servers[self.to]
     }
 
-    /// Connects to all servers, and finds the standbys of the source and the target.
+    /// Connects to all servers, and finds the standbys of the source and the target. The primaries come first. An undo can do
+    /// without all but the source.
     pub fn find(&self, is_undo: bool) -> Result<Found<'_>> {
         let (mut seen, mut away): (Vec<Member<'_>>, _) = (Vec::new(), Vec::new());
         for (server, member) in self.fleet.servers.iter().zip(self.fleet.each(Member::of)) {
@@ -176,8 +170,8 @@ impl Servers {
                      that takes no part in the move, with its standbys.",
                 );
             }
-            if let Some(other) = unclear.iter().find(|other| other.primaries.contains(&primary)) {
-                let (standby, primaries) = (names(&[other.standby]), names(&other.primaries));
+            if let Some((standby, primaries)) = unclear.iter().find(|(_, any)| any.contains(&primary)) {
+                let (standby, primaries) = (names(&[*standby]), names(primaries));
                 return refused(
                     format!(
                         "{standby} may be a standby of any of these, which have its system identifier: {primaries}"
@@ -191,7 +185,6 @@ impl Servers {
                 iter::once(primary).chain(group.flat_map(|group| group.standbys.iter().copied())).collect();
         }
         let mut seen: Vec<Option<Member<'_>>> = seen.into_iter().map(Some).collect();
-        let [source, target] = members.map(|side| side.into_iter().filter_map(|n| seen[n].take()).collect());
-        Ok(Found { source, target, away })
+        Ok((members.map(|side| side.into_iter().filter_map(|n| seen[n].take()).collect()), away))
     }
 }
