@@ -84,8 +84,7 @@ pub enum Command {
     /// on the target past all ids of the source. Meanwhile clients get 3F000, 42P01 or 55000, and must try again on the
     /// target. The old rows stay on the source, in the schema SCHEMA_moved, for you to drop.
     ///
-    /// If a step fails, the command undoes the move and says so. If it was killed, run it again: it says how far it
-    /// got.
+    /// If a step fails, the command undoes the move and says so. If it was killed, run it again: it says what to do.
     ///
     /// List all standbys of both servers: one that keeps the old list would repeat ids once it is promoted.
     ///

@@ -160,7 +160,7 @@ fn room(members: &[Member], primary: &Member) -> Result {
     let mut unknown: Vec<String> = rows.iter().map(|row| row.string(0)).collect();
     for standby in members.iter().filter(|member| member.is_standby) {
         let own = standby.session.run(&format!("SELECT {RECEIVES_AS} FROM pg_stat_wal_receiver"))?;
-        let own = own.iter().next().and_then(|row| row.text(0));
+        let own = own.row(0).text(0);
         if let Some(number) = unknown.iter().position(|name| Some(name) == own.as_ref()) {
             unknown.remove(number);
         }
@@ -318,11 +318,10 @@ fn dangers(session: &Session, schema: &str) -> Result<String> {
                  AND proname IN (SELECT proname FROM pg_proc WHERE oid IN ({own}))))
          FROM pg_namespace AS n WHERE nspname = $1"
     );
-    Ok(session.query(&sql, &[schema])?.iter().next().map(|row| row.string(0)).unwrap_or_default())
+    Ok(session.query(&sql, &[schema])?.row(0).string(0))
 }
 
-/// Checks that the name of the schema is free. Functions that another role has left in such a schema could be called
-/// instead of idgen's.
+/// Checks that the schema does not exist: functions that another role has left there could be called in idgen's place.
 fn check_unused(session: &Session, database: &str) -> Result {
     let rows = session.query(
         "SELECT (SELECT string_agg(identity, ', ') FROM (

@@ -6,8 +6,7 @@ use crate::connection::session::Session;
 use crate::terminal::error::Result;
 
 /// The prefix of markers. A marker is an empty schema in the source's database, from the beginning of a move to its
-/// end. It belongs to a superuser, so no tenant can forge, change or drop it, whatever tenants do to the schema that
-/// moves.
+/// end. It belongs to a superuser, so that tenants, who may change the schema that moves, cannot forge or drop it.
 const MARKER: &str = "idgenctl_move_";
 
 /// A move that has begun and not ended, as its marker describes it.

@@ -59,8 +59,7 @@ fn parted(text: &str) -> (String, String) {
     (String::new(), text)
 }
 
-/// By default, libpq prints notices to standard error as they come. Sessions ask for none, so only a hostile server
-/// would send one.
+/// libpq would print notices to standard error. Sessions ask for none, so only a hostile server would send one.
 #[allow(unsafe_code)]
 fn ignore_notices(connection: &Connection) {
     unsafe extern "C" fn ignore(_: *mut c_void, _: *const c_char) {}

@@ -47,8 +47,8 @@ impl Server {
         (string, self.parameters.get("password").map(|password| ("PGPASSWORD", password.clone())))
     }
 
-    /// Connects with these parameters in addition, and with every setting of [`settings`] that the server accepts. The
-    /// first connection finds out which ones those are.
+    /// Connects with more parameters, and with all [`settings`] that the server accepts, which the first attempts find
+    /// out.
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
         let (mut encoding, mut refusal) = ("UTF8", None);
         let (mut version, mut is_superuser) = (self.version.load(Relaxed), self.is_superuser.load(Relaxed));

@@ -130,10 +130,9 @@ impl Session {
              FROM pg_stat_activity AS a WHERE pid = $1::integer",
             &[&pid.to_string()],
         )?;
-        Ok(rows.iter().next().and_then(|row| row.text(0)))
+        Ok(rows.row(0).text(0))
     }
 
-    /// A quoted identifier.
     pub fn identifier(name: &str) -> String {
         format!("\"{}\"", name.replace('"', "\"\""))
     }

@@ -1,6 +1,5 @@
-//! Settings of every session and of the PostgreSQL programs that are run. They are sent in the startup packet, because
-//! it overrides what was set for the role or the database, which could end or blind a session before its first
-//! statement.
+//! Settings of every session and of the PostgreSQL programs that are run. The startup packet contains them, because it
+//! overrides settings of the role and the database, which could end or blind a session before its first statement.
 
 /// With these, a session sees only its own objects and those of PostgreSQL, runs no code of others, obeys no timeout
 /// that others set, and uses the formats that this program expects.
@@ -19,8 +18,7 @@ const OF_SUPERUSERS: &str =
     "-c lc_messages=C -c session_preload_libraries= -c session_replication_role=origin
     -c track_activities=on";
 
-/// These settings as options of libpq, for a version of PostgreSQL such as 150020: it rejects settings it does not
-/// know.
+/// These settings as options of libpq, for a version such as 150020: PostgreSQL rejects settings it does not know.
 pub fn options(version: i32, is_superuser: bool) -> String {
     let is_new = version >= 170_000;
     let lists = [

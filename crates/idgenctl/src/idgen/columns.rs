@@ -1,6 +1,6 @@
-//! The columns whose defaults mint ids, and the ids in them. They are found in the catalogs by the C symbols of the
-//! library, because only superusers can create C functions. No function of the database is called, and no expression is
-//! evaluated or deparsed.
+//! The columns whose defaults mint ids, and the ids in them. They are found by the C symbols of the library, because
+//! only superusers can create C functions. No function of the database is called, and no expression evaluated or
+//! deparsed.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -44,7 +44,6 @@ pub struct Column {
     /// The shard, if the default names exactly one, as a constant.
     pub shard: Option<i32>,
     pub type_name: String,
-    /// The owner of the table.
     pub owner: String,
 }
 
@@ -57,8 +56,7 @@ impl fmt::Display for Column {
 /// The minting columns in a session's database.
 pub fn minting(session: &Session) -> Result<Vec<Column>> {
     let symbols = MINTING.map(|(symbol, _)| Session::literal(symbol)).join(", ");
-    // Larger defaults are not read: nobody writes them by hand, and decompressed they could have a gigabyte. The OID of
-    // the language C is fixed.
+    // Larger defaults are not written by hand, and decompressed they could have a gigabyte. C always has the OID 13.
     let sql = format!(
         "WITH uses AS MATERIALIZED (
              SELECT classid, objid, concat(classid::oid, ' ', objid) AS object,
@@ -133,7 +131,7 @@ const LEAVES: &str = "
     FROM tree JOIN pg_class AS c ON c.oid = relation JOIN pg_namespace AS n ON n.oid = relnamespace
     WHERE relkind IN ('r', 'f')";
 
-/// An id further ahead of the clock than this, in milliseconds, cannot have been minted.
+/// Ids further ahead of the clock than this, in milliseconds, do not count.
 const FAR: i64 = 60_000;
 
 /// An upper bound of the ids in these columns, of both layouts. Values that are not ids, or too far ahead of the
@@ -186,8 +184,7 @@ pub fn greatest_id(session: &Session, columns: &[Column]) -> Result<i64> {
     Ok(greatest)
 }
 
-/// The id that a value of any type contains, as text. For an id of 53 bits, the greatest id of idgen's layout in its
-/// second.
+/// The id that a value of any type contains, as text; for one of 53 bits, the greatest 64-bit id of its second.
 fn id_in(text: &[u8], mints: Mints) -> Option<i64> {
     let text = str::from_utf8(text).ok()?;
     let id = text.parse().or_else(|_| text.parse().map(|id: f64| id as i64)).ok()?;

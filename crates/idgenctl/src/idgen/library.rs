@@ -1,5 +1,4 @@
-//! The library of idgen on a server. It is asked directly, because owners of objects in a database may have altered
-//! them.
+//! The library of idgen on a server, which is asked directly: objects in databases may be altered by their owners.
 
 use idgen_ids::id::Shard;
 use serde::Deserialize;
@@ -102,8 +101,7 @@ impl Library<'_> {
     }
 
     /// Calls a function. Its effect on the library survives the rollback, as with a sequence, and its definition does
-    /// not. No one else can create objects in this `pg_temp`, event triggers do not fire for a replica, and max_wait is
-    /// not that of the database.
+    /// not. session_replication_role keeps event triggers from firing, and max_wait overrides that of the database.
     fn call(&self, function: &str, types: &str, returns: &str, arguments: &str) -> Result<String> {
         let result = self.0.run(&format!(
             "BEGIN; SET LOCAL session_replication_role = replica; SET LOCAL idgen.max_wait = 5000;

@@ -28,7 +28,6 @@ pub fn error(cli: &Cli, error: &Error) {
     }
 }
 
-/// Prints a result on standard output.
 pub fn print(text: impl AsRef<str>) -> Result {
     match writeln!(io::stdout(), "{}", text.as_ref()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::refused(
@@ -39,7 +38,6 @@ pub fn print(text: impl AsRef<str>) -> Result {
     }
 }
 
-/// A span of time, as text.
 pub fn span(seconds: f64) -> String {
     match seconds {
         s if s < 1.0 => format!("{:.0} ms", s * 1000.0),

@@ -1,7 +1,6 @@
 //! Which servers form a cluster.
 
-/// WAL senders that serve standbys, in SQL. Subscriptions do not receive marks, and pg_receivewal does not replay,
-/// whatever its application_name.
+/// WAL senders of standbys, in SQL. Subscriptions get no marks, and pg_receivewal replays nothing, whatever its name.
 pub const STANDBYS: &str = "FROM pg_stat_replication
     WHERE state <> 'backup' AND NOT (state = 'streaming' AND replay_lsn IS NULL)
       AND pid NOT IN (SELECT active_pid FROM pg_replication_slots WHERE slot_type = 'logical' AND active)";
@@ -60,12 +59,11 @@ pub fn groups<'a>(servers: impl IntoIterator<Item = Lineage<'a>>) -> (Vec<Group>
     (groups, unclear)
 }
 
-/// One end of a WAL stream: the system identifier, the standby's name, and the sender's port. A primary receives from
-/// no port.
+/// One end of a WAL stream: the system identifier, the standby's name, and the sender's port, or none of a primary.
 pub type End<'a> = (&'a str, &'a str, Option<u32>);
 
-/// Finds the standby that each WAL sender serves. A standby may reach the server on a mapped port, as with Docker, so
-/// ports only count where a name may be shared.
+/// Finds the standby of each WAL sender. With Docker, its sender_port may be mapped, so ports only count for shared
+/// names.
 pub fn receivers(senders: &[End<'_>], standbys: &[End<'_>]) -> Vec<Option<usize>> {
     let mut found = Vec::new();
     for sender in senders {
@@ -86,11 +84,7 @@ mod tests {
     #[test]
     fn a_standby_belongs_to_the_primary_on_its_timeline() {
         let shown = |servers: &[(&'static str, u32, bool)]| {
-            let lineage = |(system, timeline, is_standby): &(&'static str, u32, bool)| Lineage {
-                system,
-                timeline: *timeline,
-                is_standby: *is_standby,
-            };
+            let lineage = |&(system, timeline, is_standby): &_| Lineage { system, timeline, is_standby };
             let (groups, unclear) = groups(servers.iter().map(lineage));
             let groups: Vec<_> = groups.into_iter().map(|group| (group.primary, group.standbys)).collect();
             (groups, unclear)

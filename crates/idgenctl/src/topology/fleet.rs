@@ -14,7 +14,6 @@ use crate::connection::session::Session;
 use crate::terminal::error::{Error, Result};
 use crate::topology::cluster::Lineage;
 
-/// The fleet file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -99,7 +98,6 @@ impl Fleet {
     }
 }
 
-/// The server of a connection string.
 pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Server> {
     // libpq's message may quote part of a password.
     let what = match name {
@@ -120,9 +118,7 @@ pub fn of_connection(name: Option<&str>, connection: &str) -> Result<Server> {
     };
     let (host, address, port) = (of("host", "PGHOST"), of("hostaddr", "PGHOSTADDR"), of("port", "PGPORT"));
     if host.contains(',') || address.contains(',') {
-        return Err(Error::Usage(format!(
-            "{what} names several hosts; each server needs a connection string of its own"
-        )));
+        return Err(Error::Usage(format!("{what} names several hosts: write one for each")));
     }
     let place = if host.is_empty() { address } else { host };
     let place = match (place.is_empty(), port.is_empty()) {

@@ -8,7 +8,6 @@ use crate::idgen::preload::Keeper;
 use crate::topology::clock::Ahead;
 use crate::topology::cluster::Lineage;
 
-/// A server that answered.
 #[derive(Default)]
 pub struct Facts {
     pub name: String,

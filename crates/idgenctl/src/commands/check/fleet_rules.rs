@@ -16,8 +16,7 @@ use crate::topology::cluster;
 const LIMIT_S: f64 = 1.0;
 
 /// Findings about the servers that answer, alone and in comparison. `names` are those of the fleet. Unless all answer,
-/// no conclusions are drawn from what is missing. A server may falsely claim to be another, but does not hide its
-/// findings.
+/// a missing server proves nothing. A server may falsely claim to be another, but does not hide its findings.
 pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     let mut found = two_primaries(all);
     let (again, distinct): (Vec<&Facts>, Vec<&Facts>) =
@@ -52,8 +51,7 @@ pub fn judge(all: &[Facts], names: &[&str], all_answer: bool) -> Vec<Finding> {
     found
 }
 
-/// The clusters, each with its primary first. Copies of a server share a system identifier, so a standby that may
-/// follow another primary is a cluster by itself.
+/// The clusters, each with its primary first. A standby that may belong to the copy of a primary is one by itself.
 fn clusters<'a>(all: &[&'a Facts], receivers: &[Option<usize>]) -> Vec<Vec<&'a Facts>> {
     let is_elsewhere =
         |number: usize| all[number].sender_port.is_some() && !receivers.contains(&Some(number));

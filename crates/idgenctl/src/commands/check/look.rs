@@ -109,8 +109,7 @@ fn facts(server: &Server, base: Base, session: Result<Session>) -> Result<Facts>
     Ok(facts)
 }
 
-/// Sets a statement_timeout that ends before the session's patience, so that the owner of a database cannot slow the
-/// check.
+/// Sets a statement_timeout below the session's patience, because the owner of a database may have slowed it down.
 fn limited(session: Session, patience: Duration) -> Result<Session> {
     session.run(&format!("SET statement_timeout = '{} s'", patience.as_secs() - 1))?;
     Ok(session)

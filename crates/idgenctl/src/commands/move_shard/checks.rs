@@ -203,7 +203,6 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
     ties(plan, &source.session()?)
 }
 
-/// Refuses a schema that is tied to what is outside it.
 pub fn ties(plan: &Plan<'_>, session: &Session) -> Result {
     let ties = session.value(&format!("{USED} {TIES}"), &[&plan.names.schema, "f"])?;
     refuse_any(

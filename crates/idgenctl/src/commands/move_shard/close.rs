@@ -1,15 +1,13 @@
 //! Closes the schema and the shard on the source at the same moment.
 //!
 //! A transaction locks all tables and renames the schema, and the configuration gets the list without the shard. Then
-//! the core closes the shard, and the transaction commits. Meanwhile, clients wait for a lock for a moment, and then
-//! the schema no longer has the old name.
+//! the core closes the shard, and the transaction commits. Clients wait for a lock, and then the old name is gone.
 //!
 //! Why no id repeats, whatever a session did before: once the shard is closed, no call mints for it, whatever the
 //! session's configuration, transaction or database, until a restart, which reads the list. All ids minted before are
-//! below the bound that the closing call returns, and the target begins above the bound. Suppose that a session has got
-//! an id, and not inserted it yet. If its transaction holds a lock, the schema is not closed before it ends, so its
-//! rows are copied. If it holds none, its INSERT fails, and if the client then inserts the id on the target, it is
-//! below all ids minted there.
+//! below the bound that the closing call returns, and the target begins above it. Suppose that a session has an id that
+//! it has not inserted yet. If its transaction holds a lock, closing waits for its end, and its rows are copied. If
+//! not, its INSERT fails, and if the client inserts the id on the target instead, it is below all ids minted there.
 
 use std::env;
 use std::time::Duration;
@@ -112,8 +110,7 @@ fn try_to_close(plan: &Plan<'_>, turn: &Turn, order: &str) -> Result<Option<i64>
         ),
         &[&plan.names.schema],
     )?;
-    // Locks are taken as the owner, who may have replaced a table with a view of a catalog, which only superusers may
-    // lock.
+    // As its owner, who may have replaced a table by a view of a catalog: only superusers may lock that.
     for lock in locks.iter() {
         session.run(&lock.string(0))?;
     }

@@ -28,8 +28,7 @@ pub fn check_programs() -> Result {
     )
 }
 
-/// A program of PostgreSQL that connects as our sessions do. It has its own process group, which Ctrl-C does not reach,
-/// because this program must end it.
+/// A program of PostgreSQL that connects as our sessions do, in a process group of its own, so that we handle Ctrl-C.
 fn program(name: &str, place: &Place<'_>) -> Command {
     let (connection, variables) = place.server.for_program();
     let application = place.name.replace('\\', "\\\\").replace('\'', "\\'");

@@ -63,8 +63,7 @@ pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, lis
         session.run(&format!("ALTER SYSTEM SET idgen.allowed_shards = '{list}'"))?;
         session.run("SELECT pg_reload_conf()")?;
     }
-    // A new session inherits its value from the postmaster, which has by then signaled every backend to reload. Patroni
-    // takes longer.
+    // A new session has the value of the postmaster, which has signaled every backend by then. Patroni takes longer.
     let limit = Duration::from_secs(if has_program { 60 } else { 10 });
     let what = format!("{} to have idgen.allowed_shards = '{list}'", place.role);
     if waiting::until(limit, &what, || Ok((of(place)? == *list).then_some(())))?.is_some() {
@@ -76,7 +75,6 @@ pub fn set(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, place: &Place<'_>, lis
     )
 }
 
-/// Changes the setting on all servers of a side.
 pub fn set_all(plan: &Plan<'_>, turn: &Turn, side: &Side<'_>, list: &ShardSet) -> Result {
     tell_program(plan, turn, side, list)?;
     side.places.iter().try_for_each(|place| set(plan, turn, side, place, list))

@@ -47,10 +47,7 @@ pub fn run(cli: &Cli, arguments: &Arguments) -> Result<u8> {
     let plan = Plan::of(cli, arguments, &servers, owner.as_ref())?;
     let turn = Turn::take(&plan)?;
     if Begun::of(&plan.source.primary().session()?, &plan.names.schema)? != plan.begun {
-        return refused(
-            "another run has changed the state of the move in the meantime",
-            "Run the same command again.",
-        );
+        return refused("another run has changed the state of the move", "Run the same command again.");
     }
     let mut run = Run { plan: &plan, turn, stage: Stage::Unchanged };
     run.go().map_err(|error| run.end(error))?;
@@ -113,9 +110,7 @@ impl Run<'_> {
                 if standbys.is_empty() { "none".into() } else { standbys.join(", ") }
             ));
             if place.has_patroni {
-                note(
-                    "    Patroni applies a list at its next loop: the schema stays closed for up to loop_wait longer",
-                );
+                note("    the schema stays closed for up to loop_wait longer, until Patroni applies the list");
             }
         }
         note(format!(
@@ -176,10 +171,7 @@ impl Run<'_> {
         let comment = plan.comment_on(source, &names.moving)?.or(plan.comment_on(source, &names.moved)?);
         if matches!(at, At::Open | At::Moving) {
             if names.on(&target.session()?)?.contains(&names.schema) {
-                return refused(
-                    format!("the target now has a schema {}", names.schema),
-                    "Drop or rename it.",
-                );
+                return refused(format!("the target now has a schema {}", names.schema), "Drop or rename it.");
             }
             // A standby may have been added in the meantime, or a list changed.
             checks::standbys(&plan.source)?;

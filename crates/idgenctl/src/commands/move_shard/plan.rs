@@ -28,8 +28,7 @@ pub struct Plan<'a> {
     pub owner: Option<Place<'a>>,
     /// That role; empty if it is not known.
     pub restorer: String,
-    /// The comment of the copy, and the application_name of sessions. Source and target may have the same system
-    /// identifier.
+    /// The comment of the copy, and the application_name of sessions. Both servers may have one system identifier.
     pub mark: String,
 }
 

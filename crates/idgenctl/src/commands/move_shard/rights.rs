@@ -1,7 +1,6 @@
 //! Rights. A restore runs code of the schema's owner: a CHECK constraint, for example, can call a function. So the
 //! owner restores the schema, not a superuser. The owner must not run code of third roles either, so everything that
-//! the schema uses must belong to superusers or to the owner, on both servers: no one else can then change, rename or
-//! replace it between the check and the restore.
+//! the schema uses belongs to superusers or the owner, on both servers. No one else can replace it before the restore.
 
 use super::plan::Plan;
 use crate::connection::session::Session;

@@ -1,5 +1,4 @@
-//! A run of the program, and its turn: only one run at a time changes a server, and it ends the sessions that an earlier
-//! run has left there.
+//! A run, and its turn: only one run at a time changes a server, after ending the sessions that others have left there.
 
 use std::time::Duration;
 
@@ -43,8 +42,8 @@ impl Run<'_> {
 /// The sessions that hold the locks, which are released however the program ends.
 ///
 /// While a run is suspended, or waits for consent, its sessions may end and another run may take its turn. So every
-/// change is made by a session that was opened before the lock was last seen to be held: another run that takes the
-/// lock first ends all such sessions.
+/// change is made by a session that was opened before the lock was last seen held: a new holder first ends all such
+/// sessions.
 pub struct Turn {
     source: Session,
     target: Option<Session>,

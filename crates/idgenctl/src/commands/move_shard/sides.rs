@@ -116,8 +116,7 @@ impl Servers {
         &self.fleet.servers[self.to]
     }
 
-    /// Connects to all servers, and finds the standbys of the source and the target. The primaries come first. An undo can do
-    /// without all but the source.
+    /// Connects to all servers, of which an undo only needs the source, and finds the standbys. Primaries come first.
     pub fn find(&self, is_undo: bool) -> Result<Found<'_>> {
         let (mut seen, mut away): (Vec<Member<'_>>, _) = (Vec::new(), Vec::new());
         for (server, member) in self.fleet.servers.iter().zip(self.fleet.each(Member::of)) {
@@ -125,9 +124,7 @@ impl Servers {
                 Ok(member) => {
                     if let Some(other) = seen.iter().find(|other| other.identity == member.identity) {
                         let (one, two) = (&other.server.name, &server.name);
-                        return Err(Error::Usage(format!(
-                            "{one} and {two} are the same server: name it once"
-                        )));
+                        return Err(Error::Usage(format!("{one} and {two} are one server: name it once")));
                     }
                     seen.push(member);
                 }
@@ -153,10 +150,7 @@ impl Servers {
                 continue;
             };
             if seen[primary].is_standby {
-                return refused(
-                    format!("{} is a standby, which cannot take part", server.name),
-                    "Name its primary.",
-                );
+                return refused(format!("{} is a standby", server.name), "Name its primary.");
             }
             // It may mint for the moved shard as well, or have replaced this server.
             let twin = seen.iter().position(|other| {

@@ -40,8 +40,7 @@ impl Run<'_> {
         Error::Broken { what, hint }
     }
 
-    /// Gives the shard back to the source, unless the marker says that the target may mint, and drops the copy. The
-    /// error says what is left to do.
+    /// Gives the shard back to the source, unless the target may mint. The error says what is left to do.
     fn give_back(&mut self) -> Result {
         let plan = self.plan;
         let (names, source) = (&plan.names, plan.source.primary());
@@ -51,9 +50,7 @@ impl Run<'_> {
         let session = self.turn.session(&plan.source, source)?;
         let there = names.on(&session)?;
         match Begun::of(&session, &names.schema)? {
-            Some(begun) if begun.opened => {
-                return refused("another run has continued, and the target may mint", FINISH);
-            }
+            Some(begun) if begun.opened => return refused("another run has opened the target", FINISH),
             Some(begun) if plan.begun.as_ref().is_some_and(|own| *own != begun) => {
                 return refused("another run has begun another move", "Run idgenctl check.");
             }
@@ -141,14 +138,12 @@ impl Run<'_> {
             None if !here.contains(&plan.names.schema) => return Err(checks::no_move(plan, &here)),
             _ => {}
         }
-        let (names, gets) =
-            (&plan.names, plan.begun.as_ref().map(|_| "gets it, its name and the shard back"));
-        let gets = gets.unwrap_or("keeps it: no move was interrupted, and its list stays as it is");
-        note(format!(
-            "the source has {}, and {gets}. A copy {} is dropped on the target",
-            shown(&here),
-            names.moving
-        ));
+        let gets = match plan.begun {
+            Some(_) => "gets it, its name and the shard back",
+            None => "keeps it: no move was interrupted, and its list stays as it is",
+        };
+        let (here, moving) = (shown(&here), &plan.names.moving);
+        note(format!("the source has {here}, and {gets}. A copy {moving} is dropped on the target"));
         output::consent(plan.cli, &format!("Undo the move of schema {}?", plan.names.schema))?;
         signals::ignore_signals();
         self.give_back()
