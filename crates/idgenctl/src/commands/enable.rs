@@ -4,7 +4,7 @@ use crate::cli::Cli;
 use crate::connection::session::Session;
 use crate::idgen::library::{self, State, Warning};
 use crate::idgen::preload::{Keeper, Preload};
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::output::{self, note};
 use crate::terminal::signals;
 use crate::topology::cluster::{self, RECEIVES_AS, STANDBYS};
@@ -24,10 +24,10 @@ pub fn run(cli: &Cli, database: &str) -> Result<u8> {
         match preload.keeper {
             _ if preload.will_have_idgen() => {}
             Keeper::CommandLine => {
-                return Err(Error::refused(
+                return refused(
                     format!("the command line of {} sets \"shared_preload_libraries\"", server.name),
                     "Nothing was changed. Add idgen to the list there, restart the server, and try again.",
-                ));
+                );
             }
             Keeper::Files => {
                 let libraries = preload.next.iter().map(String::as_str).chain([SCHEMA]);
@@ -122,10 +122,10 @@ fn loads(session: &Session) -> Result {
     let Err(error) = session.run("LOAD 'idgen'") else { return Ok(()) };
     let Error::Sql { message, .. } = &error else { return Err(error) };
     let programs = session.value("SELECT setting FROM pg_config WHERE name = 'BINDIR'", &[])?;
-    Err(Error::refused(
+    refused(
         format!("{} cannot load the library of idgen: {message}", session.server()),
         format!("Nothing was changed. Install idgen for it (PG_CONFIG={programs}/pg_config), and try again."),
-    ))
+    )
 }
 
 /// Checks that each server has room for the mark: without it, the first mark would take a standby down.
@@ -143,7 +143,7 @@ fn room(members: &[Member], primary: &Member) -> Result {
         let name = limit(session);
         let room = session.value("SELECT current_setting($1)", &[name])?;
         if room.parse::<u64>().is_ok_and(|room| room < needed) {
-            return Err(Error::refused(
+            return refused(
                 format!(
                     "{} has no room for the high-water mark: \"{name}\" must be at least {needed} (now {room})",
                     server.name
@@ -153,7 +153,7 @@ fn room(members: &[Member], primary: &Member) -> Result {
                      there, or where Patroni or an operator keeps its settings, on standbys first; restart, and try again.",
                     needed.max(10)
                 ),
-            ));
+            );
         }
     }
     let rows = primary.session.run(&format!("SELECT application_name {STANDBYS} ORDER BY 1"))?;
@@ -265,10 +265,10 @@ fn in_database<'a>(primary: &'a Member, database: &str, by_hand: &mut Vec<String
     )?;
     let (new, quoted) = (rows.row(0).string(1), rows.row(0).string(2));
     let Some(path) = rows.row(0).text(0) else {
-        return Err(Error::refused(
+        return refused(
             format!("the command line of {} sets \"search_path\"", primary.server.name),
             "Nothing was changed. Set the same one for the database by ALTER DATABASE ... SET search_path, and try again.",
-        ));
+        );
     };
     if !names(&path, &quoted) {
         // Nothing is called while the path is set, and it need not be parsed.
@@ -333,10 +333,10 @@ fn check_unused(session: &Session, database: &str) -> Result {
     )?;
     let Some(row) = rows.iter().next() else { return Ok(()) };
     let objects = row.text(0).map(|objects| format!(", with {objects}")).unwrap_or_default();
-    Err(Error::refused(
+    refused(
         format!("database \"{database}\" has a schema \"{SCHEMA}\" already{objects}"),
         "Nothing was changed. The extension gets a schema of its own, so that superusers cannot call functions of other roles \
          there. Drop this schema if it is not needed, or rename it. If it has the portable edition, see \"Moving to the \
          extension\" in its README: the extension beside it would repeat its ids.",
-    ))
+    )
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32};
 
 use crate::connection::session::Session;
 use crate::connection::settings;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 
 #[derive(Debug)]
 pub struct Server {
@@ -88,8 +88,8 @@ impl Server {
                 Err(error) => return Err(refusal.filter(|_| error.code() == "42704").unwrap_or(error)),
             }
         }
-        let what = format!("{} is of another version at each connection", self.name);
-        Err(Error::refused(what, "Give the address of a single server."))
+        let what = format!("{} has another version at each connection", self.name);
+        refused(what, "Give the address of a single server.")
     }
 
     /// The user's options, followed by ours, which take precedence.

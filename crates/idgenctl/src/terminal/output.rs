@@ -7,7 +7,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::termios::{FlushArg, tcflush};
 
 use crate::cli::{Cli, Command};
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::terminal::signals;
 pub use crate::terminal::text::{json, plain};
 
@@ -30,10 +30,10 @@ pub fn error(cli: &Cli, error: &Error) {
 
 pub fn print(text: impl AsRef<str>) -> Result {
     match writeln!(io::stdout(), "{}", text.as_ref()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::refused(
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => refused(
             format!("the output cannot be written: {error}"),
             "What was changed before stays as it is.",
-        )),
+        ),
         _ => Ok(()),
     }
 }
@@ -54,10 +54,10 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
         return Ok(());
     }
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Error::refused(
+        return refused(
             "nothing is changed without consent, and there is no terminal to ask on",
             "Look at what would be done, and run the same command with --yes.",
-        ));
+        );
     }
     // What was typed before the question does not answer it.
     let _ = tcflush(io::stdin(), FlushArg::TCIFLUSH);
@@ -73,6 +73,6 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
     if matches!(answer.trim(), "y" | "Y" | "yes") {
         Ok(())
     } else {
-        Err(Error::refused("the answer was not y", "Nothing was changed."))
+        refused("the answer was not y", "Nothing was changed.")
     }
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::cli::Cli;
 use crate::connection::server::Server;
 use crate::connection::session::Session;
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::topology::cluster::Lineage;
 
 #[derive(Deserialize)]
@@ -167,10 +167,10 @@ impl Member<'_> {
         ))?;
         let row = rows.row(0);
         if row.string(2) != "on" {
-            return Err(Error::refused(
+            return refused(
                 format!("the role used for {} is not a superuser", server.name),
                 "Connect as a superuser, such as postgres.",
-            ));
+            );
         }
         let (system, is_standby) = (row.string(0), row.is_true(1));
         let (has_patroni, identity) = (row.is_true(3), row.string(4));

@@ -12,7 +12,7 @@ use crate::connection::session::{PATIENCE, Row, Session};
 use crate::idgen::columns;
 use crate::idgen::library;
 use crate::idgen::preload::{Keeper, Preload};
-use crate::terminal::error::{Error, Result};
+use crate::terminal::error::{Error, Result, refused};
 use crate::topology::clock::{self, Base};
 use crate::topology::cluster::RECEIVES_AS;
 use crate::topology::fleet::Member;
@@ -158,7 +158,7 @@ fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
     for row in rows.iter() {
         let (name, oid) = (row.string(0), row.string(1));
         let look = || match began.elapsed() > OF_ALL {
-            true => Err(Error::refused("the databases before it took too long", "")),
+            true => refused("the databases before it took too long", ""),
             false => inside(server, &name),
         };
         let is_there =
