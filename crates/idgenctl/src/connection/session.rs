@@ -79,7 +79,7 @@ impl Session {
         let rows = self.query(sql, parameters)?;
         match rows.len() {
             1 => Ok(rows.row(0).string(0)),
-            n => Err(self.lost(format!("it sends {n} rows where one was expected"))),
+            n => Err(self.lost(format!("it sent {n} rows instead of one"))),
         }
     }
 
@@ -171,7 +171,7 @@ impl Session {
             }
             // A hostile server may send without end.
             if count > MOST_RESULTS || size > MOST_BYTES {
-                return Err(self.lost("it answers what it was not asked, or too much"));
+                return Err(self.lost("its answer is unexpected, or too large"));
             }
         }
         failure.map_or_else(|| last.map(Rows).ok_or_else(|| self.lost("no answer")), Err)

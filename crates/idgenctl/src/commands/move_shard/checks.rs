@@ -53,7 +53,7 @@ pub fn state(plan: &Plan<'_>) -> Result<Option<At>> {
         ),
         None if here == [&*names.schema] && is_free && has_marker => refused(
             format!("a move of {} or its shard from the target has not ended", names.schema),
-            "Run that one with --finish first.",
+            "First finish that move with --finish.",
         ),
         None if here == [&*names.schema] && is_free => Ok(Some(At::Open)),
         None => refused(
