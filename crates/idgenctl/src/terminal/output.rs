@@ -30,10 +30,9 @@ pub fn error(cli: &Cli, error: &Error) {
 
 pub fn print(text: impl AsRef<str>) -> Result {
     match writeln!(io::stdout(), "{}", text.as_ref()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => refused(
-            format!("the output cannot be written: {error}"),
-            "What was changed before stays as it is.",
-        ),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            refused(format!("cannot write the output: {error}"), "What was changed before stays as it is.")
+        }
         _ => Ok(()),
     }
 }
@@ -70,9 +69,8 @@ pub fn consent(cli: &Cli, question: &str) -> Result {
     }
     let mut answer = String::new();
     let _ = input.read_line(&mut answer);
-    if matches!(answer.trim(), "y" | "Y" | "yes") {
-        Ok(())
-    } else {
-        refused("the answer was not y", "Nothing was changed.")
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => refused("the answer was not y", "Nothing was changed."),
     }
 }

@@ -161,8 +161,7 @@ fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
             true => refused("the databases before it took too long", ""),
             false => inside(server, &name),
         };
-        let is_there =
-            || Ok(session.query("SELECT FROM pg_database WHERE oid = $1::oid", &[&oid])?.len() > 0);
+        let exists = || Ok(session.query("SELECT FROM pg_database WHERE oid = $1::oid", &[&oid])?.len() > 0);
         let seen = match look() {
             // A standby may cancel a query that conflicts with replay, and a tenant may drop what is being read.
             Err(error) if matches!(error.code(), "40001" | "XX000") => look(),
@@ -171,7 +170,7 @@ fn databases(server: &Server, session: &Session) -> Result<Vec<Database>> {
         let inside = match seen {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
             // It has been dropped, not renamed.
-            Err(error) if error.code() == "3D000" && !is_there()? => continue,
+            Err(error) if error.code() == "3D000" && !exists()? => continue,
             // The owner can make a database hang. If the whole server hangs, so does this statement.
             Err(error @ Error::NoAnswer { .. }) => {
                 session.run("")?;

@@ -20,8 +20,7 @@ pub fn of(place: &Place<'_>) -> Result<ShardSet> {
         .filter(|state| state.warning.as_ref().is_none_or(|warning| warning.code != "citus-without-list"));
     let list = state.and_then(|state| ShardSet::parse(&state.allowed_shards?).ok());
     list.ok_or_else(|| {
-        let what =
-            "has no list of shards: it does not preload idgen, or its list is invalid or, with Citus, empty";
+        let what = "does not preload idgen, or its list of shards is invalid or, with Citus, empty";
         Error::refused(format!("{} {what}", place.role), "Run idgenctl check.")
     })
 }

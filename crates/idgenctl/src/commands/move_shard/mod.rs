@@ -100,8 +100,7 @@ impl Run<'_> {
         for (side, is_source) in [(&plan.source, true), (&plan.target, false)] {
             let (place, before) = (side.primary(), lists::of(side.primary())?);
             let after = if is_source { before.without(plan.shard) } else { before.with(plan.shard) };
-            let standbys: Vec<&str> =
-                side.standbys().iter().map(|place| place.server.name.as_str()).collect();
+            let standbys = side.standbys().iter().map(|place| &*place.server.name).collect::<Vec<_>>();
             note(format!(
                 "{}: {}, database {}, standbys: {}, idgen.allowed_shards: {before} -> {after}",
                 place.role,

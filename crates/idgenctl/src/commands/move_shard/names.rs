@@ -88,9 +88,8 @@ impl Names {
             &[&self.schema],
         )?;
         given.iter().try_for_each(|row| session.run(&row.string(0)).map(drop))?;
-        let rights =
-            format!("REVOKE ALL ON SCHEMA {name} FROM PUBLIC; GRANT USAGE ON SCHEMA {name} TO PUBLIC");
-        session.run(&rights).map(drop)
+        let sql = format!("REVOKE ALL ON SCHEMA {name} FROM PUBLIC; GRANT USAGE ON SCHEMA {name} TO PUBLIC");
+        session.run(&sql).map(drop)
     }
 }
 

@@ -55,9 +55,9 @@ impl<'a> Plan<'a> {
         let source = Side::of("source", servers.from(), &source, &mark);
         let target = Side::of("target", servers.to(), &target, &mark);
         let owner = owner.map(|server| Place::new("the owner", server, &mark, false));
-        let restorer = match (&owner, &begun) {
-            (Some(owner), _) => owner_role(owner, target.primary())?,
-            (None, begun) => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
+        let restorer = match &owner {
+            Some(owner) => owner_role(owner, target.primary())?,
+            None => begun.as_ref().map(|begun| begun.owner.clone()).unwrap_or_default(),
         };
         Ok(Plan { cli, arguments, names, shard, begun, source, target, away, owner, restorer, mark })
     }
