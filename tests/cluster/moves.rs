@@ -816,7 +816,7 @@ fn a_new_schema_of_the_name_is_not_taken_for_the_old_one() {
         target.run("CREATE SCHEMA insta5");
         Passes
     };
-    let reasons = ["the target has a schema insta5 by now", "undone: the source has"];
+    let reasons = ["the target now has schema insta5", "undone: the source has"];
     meddler.fails(meddler.moves(&[]), COPYING, creates, &reasons);
     target.run("DROP SCHEMA insta5");
     let sets = |_: &mut Child| {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32};
 
 use crate::connection::session::Session;
 use crate::connection::settings;
-use crate::terminal::error::{Error, Result, refused};
+use crate::terminal::error::{Result, refused};
 
 #[derive(Debug)]
 pub struct Server {
@@ -47,8 +47,7 @@ impl Server {
         (string, self.parameters.get("password").map(|password| ("PGPASSWORD", password.clone())))
     }
 
-    /// Connects with more parameters, and with all [`settings`] that the server accepts, which the first attempts find
-    /// out.
+    /// Connects with more parameters, and with all [`settings`] that the server accepts. The first attempts find them out.
     pub fn connect_with(&self, others: &[(&str, &str)]) -> Result<Session> {
         let (mut encoding, mut refusal) = ("UTF8", None);
         let (mut version, mut is_superuser) = (self.version.load(Relaxed), self.is_superuser.load(Relaxed));

@@ -109,7 +109,7 @@ impl Run<'_> {
                 if standbys.is_empty() { "none".into() } else { standbys.join(", ") }
             ));
             if place.has_patroni {
-                note("    the schema stays closed for up to loop_wait longer, until Patroni applies the list");
+                note("    the schema stays closed up to loop_wait longer, until Patroni applies the list");
             }
         }
         note(format!(
@@ -170,7 +170,7 @@ impl Run<'_> {
         let comment = plan.comment_on(source, &names.moving)?.or(plan.comment_on(source, &names.moved)?);
         if matches!(at, At::Open | At::Moving) {
             if names.on(&target.session()?)?.contains(&names.schema) {
-                return refused(format!("the target now has a schema {}", names.schema), "Drop or rename it.");
+                return refused(format!("the target now has schema {}", names.schema), "Drop or rename it.");
             }
             // A standby may have been added in the meantime, or a list changed.
             checks::standbys(&plan.source)?;
