@@ -185,7 +185,7 @@ pub fn surroundings(plan: &Plan<'_>) -> Result {
         let minting = source.session_in(Some(&database)).and_then(|session| columns::minting(&session));
         let minting = minting.unwrap_or_else(|error| {
             note(format!(
-                "database {database} of the source cannot be examined, and will fail to mint for the shard: {error}"
+                "database {database} of the source cannot be examined, and calls there for the shard will fail: {error}"
             ));
             Vec::new()
         });
@@ -212,9 +212,9 @@ pub fn ties(plan: &Plan<'_>, session: &Session) -> Result {
     )
 }
 
-/// The first kind of tie would miss the schema, the other would write into it without looking up its name: objects
-/// outside that use its objects, or objects in it that would not be moved; parents and children; foreign keys that
-/// change rows; members of an extension; subscriptions.
+/// What would miss the schema, or write into it without looking up its name: objects outside that use its objects, or
+/// objects in it that would not be moved; parents and children; foreign keys that change rows; members of an extension;
+/// subscriptions.
 const TIES: &str = "
     SELECT string_agg(DISTINCT what, ', ')
     FROM (SELECT pg_describe_object(classid, objid, 0)

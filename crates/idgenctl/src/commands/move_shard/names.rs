@@ -18,7 +18,7 @@ pub fn rename(from: &str, to: &str) -> String {
 /// The comment of the empty schema that keeps the name on the source.
 const KEPT: &str = "idgenctl keeps the name of a schema that has moved";
 
-/// Statements that rename an empty schema that cannot be dropped, because temporary objects of any role depend on it.
+/// Statements that rename an empty schema that cannot be dropped: any role may create temporary objects that use it.
 fn set_aside(schema: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let aside = format!("idgenctl_left_{}", now.as_micros());

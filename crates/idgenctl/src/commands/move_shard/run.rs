@@ -42,8 +42,7 @@ impl Run<'_> {
 /// The sessions that hold the locks, which are released however the program ends.
 ///
 /// While a run is suspended, or waits for consent, its sessions may end and another run may take its turn. So every
-/// change is made by a session that was opened before the lock was last seen held: a new holder first ends all such
-/// sessions.
+/// change is made by a session that was opened before the lock was last seen held. A new holder first ends those.
 pub struct Turn {
     source: Session,
     target: Option<Session>,
