@@ -436,7 +436,7 @@ const REFUSED: &str = r#"
         INSERT INTO pg_subscription_rel SELECT oid, 'insta5.users'::regclass, 'r' FROM pg_subscription => subscription s \
         => ALTER SUBSCRIPTION s DISABLE; ALTER SUBSCRIPTION s SET (slot_name = NONE); DROP SUBSCRIPTION s
     CREATE TABLE t (id bigint DEFAULT snowflake_next_id(5)) => shard 5: public.t.id in database postgres => DROP TABLE t
-    ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(6) => mints for other shards than one: {5, 6} \
+    ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(6) => mints for more than one shard: {5, 6} \
         => ALTER TABLE insta5.photos ALTER id SET DEFAULT snowflake_next_id(5)
     CREATE ROLE a; CREATE ROLE "c d"; GRANT SELECT ON insta5.users TO a; GRANT ALL ON SCHEMA insta5 TO "c d" \
         => the target lacks roles that the schema names: a, "c d" => DROP OWNED BY a, "c d"
